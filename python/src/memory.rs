@@ -1,8 +1,8 @@
 //! Memory that a program writes, behind Python's buffer protocol, and the memory of the program's own values.
 //!
 //! Invariants: a view holds the Python object that it came from (`PyBuffer_FillInfo` takes a reference), and
-//! that object holds the mapping, so no view outlives its memory. A [`Creation`] gives out writable views
-//! until it is sealed or aborted, and no views after that.
+//! that object holds the mapping as long as it has views, so no view outlives its memory. A [`Creation`]
+//! gives out writable views until it is sealed or aborted, and no views after that.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use crate::detached::detached;
 use crate::error::{invalid, raised};
 use crate::id::ObjectId;
+use crate::lock::lock;
 
 /// Object being written. Its data is writable through the buffer protocol until `seal()`.
 ///
@@ -31,8 +32,19 @@ use crate::id::ObjectId;
 #[pyclass(frozen, weakref, module = "plasmon")]
 pub(crate) struct Creation {
     id: plasmon::ObjectId,
-    memory: Arc<CreationMemory>,
+    len: usize,
     open: Arc<OpenCreation>,
+    views: Mutex<Views>,
+}
+
+/// Hold on the memory of a creation, as long as there are views of it. Memory that nobody holds when the
+/// object is sealed need not be made read-only.
+#[derive(Default)]
+struct Views {
+    count: usize,
+    /// Whether the address was told, which may be used as long as the creation lives.
+    told: bool,
+    memory: Option<Arc<CreationMemory>>,
 }
 
 /// Creation until it is sealed or aborted, by its own methods or through the client.
@@ -40,7 +52,7 @@ pub(crate) struct OpenCreation(Mutex<Option<plasmon::Creation>>);
 
 impl OpenCreation {
     fn lock(&self) -> MutexGuard<'_, Option<plasmon::Creation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Ends the creation by `seal` or `abort`.
@@ -59,12 +71,23 @@ impl OpenCreation {
 
 impl Creation {
     pub(crate) fn new(creation: plasmon::Creation) -> Self {
-        let (id, memory) = (creation.id(), creation.memory());
-        Self { id, memory, open: Arc::new(OpenCreation(Mutex::new(Some(creation)))) }
+        let (id, len) = (creation.id(), creation.len());
+        let open = Arc::new(OpenCreation(Mutex::new(Some(creation))));
+        Self { id, len, open, views: Mutex::default() }
     }
 
     pub(crate) fn open(&self) -> &Arc<OpenCreation> {
         &self.open
+    }
+
+    /// Notes one more holder of the memory. `None` if the creation is over.
+    fn hold(&self, note: impl FnOnce(&mut Views)) -> Option<*mut u8> {
+        // The creation is not sealed before the holder is noted.
+        let open = self.open.lock();
+        let memory = open.as_ref()?.memory();
+        let mut views = lock(&self.views);
+        note(&mut views);
+        Some(views.memory.get_or_insert(memory).as_ptr())
     }
 }
 
@@ -78,8 +101,16 @@ impl Creation {
 
     /// Address of the data in this process.
     #[getter]
-    fn address(&self) -> usize {
-        self.memory.as_ptr() as usize
+    fn address(&self, py: Python<'_>) -> PyResult<usize> {
+        // Memory that is held after the seal keeps its address.
+        let held = {
+            let mut views = lock(&self.views);
+            views.told |= views.memory.is_some();
+            views.memory.as_ref().map(|memory| memory.as_ptr())
+        };
+        let address = held.or_else(|| self.hold(|views| views.told = true));
+        let address = address.ok_or_else(|| invalid(py, &format!("object {} is sealed or aborted", self.id)));
+        address.map(|address| address as usize)
     }
 
     /// Makes the object immutable and visible to all.
@@ -118,24 +149,46 @@ impl Creation {
     }
 
     fn __len__(&self) -> usize {
-        self.memory.len()
+        self.len
     }
 
     fn __repr__(&self) -> String {
-        let state = if self.memory.is_writable() { "open" } else { "finished" };
-        format!("<plasmon.Creation of {} bytes, object {}, {state}>", self.__len__(), self.id)
+        let state = if self.open.lock().is_some() { "open" } else { "finished" };
+        format!("<plasmon.Creation of {} bytes, object {}, {state}>", self.len, self.id)
     }
 
     /// # Safety
     /// Called by Python's buffer protocol, with a view to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let Self { memory, id, .. } = slf.get();
-        if !memory.is_writable() {
-            let message = format!("object {id} is sealed or aborted: get it to read it");
+        let this = slf.get();
+        let Some(data) = this.hold(|views| views.count += 1) else {
+            let message = format!("object {} is sealed or aborted: get it to read it", this.id);
             return Err(PyBufferError::new_err(message));
+        };
+        // SAFETY: `slf` holds the memory until its views are gone. No slice of it is in use, because this
+        // crate never asks for one.
+        let filled = unsafe { fill(&slf, view, data, this.len, false, flags) };
+        if filled.is_err() {
+            this.let_go();
         }
-        // SAFETY: `slf` holds the memory. No slice of it is in use, because this crate never asks for one.
-        unsafe { fill(&slf, view, memory.as_ptr(), memory.len(), false, flags) }
+        filled
+    }
+
+    /// # Safety
+    /// Called by Python's buffer protocol, with a view that `__getbuffer__` has filled.
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.let_go();
+    }
+}
+
+impl Creation {
+    /// Notes that a view is gone, and with the last one lets go of the memory.
+    fn let_go(&self) {
+        let mut views = lock(&self.views);
+        views.count -= 1;
+        let held = if views.count == 0 && !views.told { views.memory.take() } else { None };
+        drop(views);
+        drop(held);
     }
 }
 

@@ -183,6 +183,64 @@ def test_writing_through_an_old_view_ends_the_writer(
     assert result.returncode == -signal.SIGSEGV
 
 
+WRITE_TO_ADDRESS = """
+import ctypes, sys, plasmon
+client = plasmon.connect(sys.argv[1])
+creation = client.create(plasmon.ObjectId.random(), int(sys.argv[2]))
+address = creation.address
+ctypes.memset(address, 1, 1)
+creation.seal()
+print("sealed", flush=True)
+ctypes.memset(address, 2, 1)
+print("written")
+"""
+
+
+@pytest.mark.parametrize("size", [10, MEBI])
+def test_writing_to_an_old_address_ends_the_writer(cluster: plasmon.LocalCluster, size: int) -> None:
+    command = [sys.executable, "-c", WRITE_TO_ADDRESS, cluster.sockets[0], str(size)]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert result.stdout == "sealed\n"
+    assert result.returncode == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize("size", [10, MEBI])
+def test_a_creation_without_views_has_no_address_after_its_seal(near: plasmon.Client, size: int) -> None:
+    creation = near.create("no views", size)
+    memoryview(creation)[:] = b"v" * size
+    creation.seal()
+    with pytest.raises(plasmon.InvalidArgument, match="sealed or aborted"):
+        _ = creation.address
+    assert (len(creation), near.get("no views")) == (size, b"v" * size)
+    near.delete("no views")
+
+
+@pytest.mark.parametrize("size", [10, MEBI])
+def test_old_views_stand_in_nobodys_way(near: plasmon.Client, size: int) -> None:
+    views = []
+    for way in range(4):
+        creation = near.create("viewed", size)
+        view = np.frombuffer(memoryview(creation), np.uint8)
+        view[:] = way
+        if way % 2:
+            creation.abort()
+        else:
+            creation.seal()
+            assert near.get("viewed") == bytes([way]) * size
+            near.delete("viewed")
+        views.append(view)
+        # The next objects may lie where this one lay, of which there is a view.
+        for value in (b"p" * size, b"q" * (2 * size)):
+            oid = near.put(value)
+            assert near.get(oid) == value
+            near.delete(oid)
+    assert all(mapping_of(view.ctypes.data).split()[1].startswith("r--") for view in views)
+    last = np.frombuffer(memoryview(near.create("viewed", size)), np.uint8)
+    last[:] = 7
+    views.clear()
+    last[:] = 8
+
+
 def test_views_cannot_be_written(near: plasmon.Client) -> None:
     value: Any = near.get(near.put(b"constant"))
     with pytest.raises(TypeError, match="does not support item assignment"):

@@ -242,6 +242,30 @@ fn of_two_creators_of_an_id_one_is_refused() {
 }
 
 #[test]
+fn a_client_that_dies_leaves_no_creation() {
+    let cluster = Cluster::builder().start();
+    let ids: Vec<_> = (0..4).map(|_| ObjectId::random().to_string()).collect();
+    // The first large one comes by the socket, with the descriptors.
+    let sizes = ["1000000", "3000000", "1000", "0"];
+    let words: Vec<_> = ids.iter().zip(sizes).flat_map(|(id, size)| ["create", id, size]).collect();
+    let creator = ClientProcess::start(&cluster, 0, &words);
+    let status = cluster.status(0);
+    assert_eq!(status.objects.unsealed, 4);
+    assert!(status.memory.used > 4_000_000, "{} bytes", status.memory.used);
+    creator.kill();
+    eventually("everything returns", || {
+        let status = cluster.status(0);
+        (status.objects.unsealed, status.memory.used) == (0, 0)
+    });
+    let client = cluster.client(0);
+    for (id, len) in ids.iter().zip([1, 100, MIB, 10]) {
+        let id: ObjectId = id.parse().expect("it is one");
+        client.put(id, &Pattern(1).bytes(len), b"", &CreateOptions::default()).expect("the id is free");
+        Pattern(1).check(get(&client, id).data());
+    }
+}
+
+#[test]
 fn objects_that_are_held_are_deleted_through_the_ring_as_well() {
     let cluster = Cluster::builder().start();
     let client = cluster.client(0);

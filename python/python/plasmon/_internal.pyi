@@ -153,7 +153,11 @@ class Creation:
         """Id of the object."""
     @property
     def address(self) -> int:
-        """Address of the data in this process."""
+        """Address of the data in this process.
+
+        Raises:
+            InvalidArgument: The creation is over, and there is no view of its memory.
+        """
     def seal(self) -> None:
         """Makes the object immutable and visible to all."""
     def abort(self) -> None:

@@ -1,26 +1,29 @@
-//! Copies of large objects into the store.
+//! Writable addresses of the arena, and copies of large objects into it.
 //!
 //! Owns the writable range of addresses. Any thread. The range holds the segments that this user may write,
-//! each mapped once and then kept, so that a creation costs no mapping, and no page fault after the first use
-//! of its pages. Only this module has a pointer into the range. Memory that applications write themselves is
-//! mapped for each creation separately, and frozen when the object is sealed.
+//! each mapped once and then kept, so that a creation costs no mapping, and no page fault after the first
+//! use of its pages. Applications write their own creations there, too ([`writable`](super::writable)). Pages
+//! that an application still sees when its object is sealed or aborted are *frozen*: read-only, until the
+//! application lets go of them. An object that comes to lie there meanwhile gets a mapping of its own.
 //!
 //! Large copies are made in chunks. Each chunk is copied by the first thread that is free: the calling
 //! thread, or one of as many helper threads as there are idle cores.
 //!
 //! Invariants: a segment is mapped anew only by a grant of a new version, and the daemon makes such a grant
-//! only if the old version holds no object. So no copy into it is under way.
+//! only if the old version holds no object. So no copy into it is under way, and pages that are still frozen
+//! stay so in the new mapping.
 #![allow(unsafe_code)]
 
 use std::fs;
 use std::ops::Range as Span;
 use std::os::fd::OwnedFd;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use rustix::mm::{Advice, ProtFlags, madvise};
+use rustix::mm::{Advice, MprotectFlags, ProtFlags, madvise};
+use rustix::param::page_size;
 
 use super::range::{Range, alignment};
 use crate::Result;
@@ -30,6 +33,9 @@ use crate::Result;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Size in bytes from which several threads copy. Starting a thread takes as long as copying so many bytes.
 const PARALLEL_COPY_BYTES: usize = 1 << 20;
+/// Largest number of bytes whose pages a creation brings into the page table at once. Page faults bring the
+/// others.
+const MAX_EXPECTED_BYTES: usize = 64 << 20;
 /// Largest number of helper threads. More threads do not copy faster.
 const MAX_HELPER_THREADS: usize = 7;
 
@@ -41,6 +47,8 @@ pub(super) struct Writing {
     mapped: Vec<AtomicBool>,
     /// For each chunk, whether its pages are in this process's page table.
     populated: Vec<AtomicBool>,
+    /// Whole pages that are read-only, each piece once.
+    frozen: Mutex<Vec<Span<usize>>>,
 }
 
 impl Writing {
@@ -48,7 +56,7 @@ impl Writing {
         let flags = |count| (0..count).map(|_| AtomicBool::new(false)).collect();
         let chunks = (segment_size * segments).div_ceil(CHUNK_BYTES);
         let (mapped, populated) = (flags(segments), flags(chunks));
-        Self { segment_size, segments, range: OnceLock::new(), mapped, populated }
+        Self { segment_size, segments, range: OnceLock::new(), mapped, populated, frozen: Mutex::default() }
     }
 
     /// Maps a segment, unless it is mapped. The caller holds the lock on the segments.
@@ -64,11 +72,64 @@ impl Writing {
                 self.range.get_or_init(|| range)
             }
         };
-        let (at, access) = (number * self.segment_size, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: the piece lies inside the range, and nothing is being copied there: see the module.
+        let at = number * self.segment_size;
+        let whole = at..at + self.segment_size;
+        let frozen = self.lock_frozen();
+        let held: Vec<_> = frozen.iter().filter(|pages| overlap(pages, &whole)).cloned().collect();
+        let access = if held.is_empty() { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: the piece lies inside the range. Nothing is being written there: see the module. Whoever
+        // still reads there may find other bytes.
         unsafe { range.map(at, self.segment_size, file, 0, access) }?;
+        for pages in gaps(&whole, held) {
+            // SAFETY: no access is taken away.
+            unsafe { range.protect_part(pages, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        }
         self.mapped[number].store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Address of a byte of the arena. The segments there are mapped.
+    pub(super) fn at(&self, offset: usize) -> *mut u8 {
+        self.range.get().map_or(ptr::null_mut(), |range| range.at(offset))
+    }
+
+    /// Whether a page of these bytes is frozen.
+    pub(super) fn is_frozen(&self, bytes: Span<usize>) -> bool {
+        self.lock_frozen().iter().any(|pages| overlap(pages, &bytes))
+    }
+
+    /// Makes the pages of a creation read-only. The creation begins with a page, and no other object lies in
+    /// its pages. A forked child notes nothing, because it copies nothing either.
+    pub(super) fn freeze(&self, offset: usize, len: usize, note: bool) -> Result<()> {
+        let (Some(range), pages) = (self.range.get(), pages_of(offset, len)) else { return Ok(()) };
+        // SAFETY: the creation is over, so nobody needs to write there.
+        unsafe { range.protect_part(pages.clone(), MprotectFlags::READ) }?;
+        if note {
+            self.lock_frozen().push(pages);
+        }
+        Ok(())
+    }
+
+    /// Makes the pages of a creation writable again, when nobody holds its memory any more.
+    pub(super) fn thaw(&self, offset: usize, len: usize) -> Result<()> {
+        let (Some(range), pages) = (self.range.get(), pages_of(offset, len)) else { return Ok(()) };
+        let mut frozen = self.lock_frozen();
+        // SAFETY: no access is taken away.
+        unsafe { range.protect_part(pages.clone(), MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        frozen.retain(|one| *one != pages);
+        Ok(())
+    }
+
+    fn lock_frozen(&self) -> MutexGuard<'_, Vec<Span<usize>>> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings the first pages of a creation, which an application is about to write, into the page table. The
+    /// segments are mapped.
+    pub(super) fn expect(&self, offset: usize, len: usize) {
+        let Some(range) = self.range.get() else { return };
+        let end = (offset + len.min(MAX_EXPECTED_BYTES)).div_ceil(CHUNK_BYTES);
+        (offset / CHUNK_BYTES..end).for_each(|chunk| self.populate(range, chunk));
     }
 
     /// Forgets the mapping of a segment, because the segment will be replaced.
@@ -127,7 +188,8 @@ impl Writing {
             at = at.max(start);
             let bytes = &part[at - start..part.len().min(chunk.end - start)];
             // SAFETY: the destination is inside the chunk, which is mapped writable and belongs to this
-            // thread alone. The part does not overlap it, because only this module has pointers there.
+            // thread alone. The part does not overlap it: whoever else has pointers there has them to another
+            // object, or to frozen pages.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), range.at(at), bytes.len()) };
             at += bytes.len();
         }
@@ -147,6 +209,31 @@ impl Writing {
         let _ = unsafe { madvise(range.at(from).cast(), len, Advice::LinuxPopulateRead) };
         self.populated[chunk].store(true, Ordering::Relaxed);
     }
+}
+
+/// Whole pages of some bytes that begin with a page.
+fn pages_of(offset: usize, len: usize) -> Span<usize> {
+    offset..(offset + len).next_multiple_of(page_size())
+}
+
+fn overlap(one: &Span<usize>, other: &Span<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// Pieces of `whole` that none of the spans covers.
+fn gaps(whole: &Span<usize>, mut spans: Vec<Span<usize>>) -> Vec<Span<usize>> {
+    spans.sort_by_key(|span| span.start);
+    let (mut gaps, mut at) = (Vec::new(), whole.start);
+    for span in spans {
+        if at < span.start {
+            gaps.push(at..span.start);
+        }
+        at = at.max(span.end);
+    }
+    if at < whole.end {
+        gaps.push(at..whole.end);
+    }
+    gaps
 }
 
 fn zero(range: &Range, span: Span<usize>) {
@@ -170,7 +257,18 @@ fn running(loadavg: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::running;
+    use super::{gaps, running};
+
+    #[test]
+    fn gaps_are_what_no_span_covers() {
+        let gaps = |spans: &[(usize, usize)]| -> Vec<(usize, usize)> {
+            let spans = spans.iter().map(|(start, end)| *start..*end).collect();
+            gaps(&(2..20), spans).into_iter().map(|gap| (gap.start, gap.end)).collect()
+        };
+        assert_eq!(gaps(&[(8, 10), (2, 4), (4, 6), (3, 5), (18, 30)]), [(6, 8), (10, 18)]);
+        assert_eq!(gaps(&[(0, 3)]), [(3, 20)]);
+        assert_eq!(gaps(&[]), [(2, 20)]);
+    }
 
     #[test]
     fn running_tasks_are_read_from_the_load() {

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::digest::digest as digest_of;
-use super::mapping::{CreationMemory, Writable};
 use super::ringing::Rings;
+use super::writable::{CreationMemory, Writable};
 use super::{Client, CreateOptions};
 use crate::{ObjectId, Result};
 

@@ -1,8 +1,8 @@
 //! Mappings of the daemon's memory in this process.
 //!
 //! [`Arena`] reserves one contiguous range of addresses for the whole arena and maps segment `n` read-only at
-//! `n * segment_size` in it, so that an object which spans several segments is one slice. [`Writable`] is
-//! memory for one creation: a mapping of just its pages, writable until it is frozen.
+//! `n * segment_size` in it, so that an object which spans several segments is one slice. It also finds the
+//! memory into which an object is written ([`writable`](super::writable)).
 //!
 //! Runs on any thread. Descriptors arrive through [`Arena::grant`] in the order in which the daemon sent
 //! them, on whichever thread reads the connection.
@@ -15,15 +15,17 @@
 
 use std::os::fd::OwnedFd;
 use std::slice;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use rustix::mm::{MprotectFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 use rustix::param::page_size;
 
 use super::copying::Writing;
+use super::fork::Process;
 use super::range::{Range, alignment, local};
+use super::writable::Writable;
 use crate::wire::{Access, Granted, MAX_DESCRIPTORS, Span};
 use crate::{Error, ErrorKind, Result};
 
@@ -37,6 +39,8 @@ pub(super) struct Arena {
     /// Versions of the mapped segments, 0 for none. A version is set after its mapping is in place.
     mapped: Vec<AtomicU32>,
     writing: Writing,
+    spares: Mutex<Vec<Range>>,
+    process: Process,
 }
 
 /// Grants that this client has for a segment.
@@ -72,6 +76,8 @@ impl Arena {
             segments: Mutex::new((0..segments).map(|_| Segment::default()).collect()),
             mapped: (0..segments).map(|_| AtomicU32::new(0)).collect(),
             writing: Writing::new(segment_size, segments as usize),
+            spares: Mutex::default(),
+            process: Process::this(),
         })
     }
 
@@ -141,19 +147,41 @@ impl Arena {
         let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
         let segments = self.lock();
         for number in self.numbers(offset, len) {
-            let Some(write) = &segments[number].write else {
-                return Err(nonsense(format!(
-                    "an extent to write in segment {number}, which it did not grant"
-                )));
-            };
-            self.writing.map(number, &write.descriptor)?;
+            self.writing.map(number, &Self::granted(&segments, number)?.descriptor)?;
         }
         drop(segments);
-        self.writing.copy(offset, len, parts);
+        if self.writing.is_frozen(offset..offset + len) {
+            // An application still reads what it wrote there.
+            self.writable(span)?.fill(parts);
+        } else {
+            self.writing.copy(offset, len, parts);
+        }
         Ok(())
     }
 
-    /// Maps the extent of a creation's data for writing.
+    /// Memory for the data of a creation: a piece of the writable range, which is mapped once. It is a
+    /// mapping of its own where pages of that piece are frozen, or could not be frozen by themselves.
+    pub(super) fn creation(self: &Arc<Self>, span: Span) -> Result<Writable> {
+        let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
+        if len == 0 {
+            return Writable::spare(self, 0);
+        }
+        let segments = self.lock();
+        let mut of_base_pages = offset.is_multiple_of(page_size());
+        for number in self.numbers(offset, len) {
+            let write = Self::granted(&segments, number)?;
+            of_base_pages &= write.page == page_size();
+            self.writing.map(number, &write.descriptor)?;
+        }
+        drop(segments);
+        if !of_base_pages || self.writing.is_frozen(offset..offset + len) {
+            return self.writable(span);
+        }
+        self.writing.expect(offset, len);
+        Ok(Writable::in_arena(self, offset, len))
+    }
+
+    /// Maps an extent for writing, apart from all others.
     pub(super) fn writable(&self, span: Span) -> Result<Writable> {
         let (offset, len) = self.inside(span.offset, Some(span.data_len))?;
         if len == 0 {
@@ -162,12 +190,7 @@ impl Arena {
         let segments = self.lock();
         let mut page = page_size();
         for number in self.numbers(offset, len) {
-            let Some(write) = &segments[number].write else {
-                return Err(nonsense(format!(
-                    "an extent to write in segment {number}, which it did not grant"
-                )));
-            };
-            page = page.max(write.page);
+            page = page.max(Self::granted(&segments, number)?.page);
         }
         // Whole pages around the data, at addresses that are aligned as in the arena.
         let start = offset - offset % page;
@@ -180,9 +203,32 @@ impl Arena {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             let within = first - number * self.segment_size;
             // SAFETY: the piece lies inside the range, and nothing points into the range yet.
-            unsafe { range.map(first - start, last - first, &write.descriptor, within, access) }?;
+            unsafe { range.map_populated(first - start, last - first, &write.descriptor, within, access) }?;
         }
         Ok(Writable::over(range, offset - start, len))
+    }
+
+    /// Grant to write to a segment, which a creation or a scratch is to lie in.
+    fn granted(segments: &[Segment], number: usize) -> Result<&WriteGrant> {
+        let write = segments.get(number).and_then(|segment| segment.write.as_ref());
+        write.ok_or_else(|| {
+            nonsense(format!("an extent to write in segment {number}, which it did not grant"))
+        })
+    }
+
+    /// Range of addresses through which the segments are written.
+    pub(super) fn writing(&self) -> &Writing {
+        &self.writing
+    }
+
+    /// Memory of this process for small objects that are being created, as far as it is not in use.
+    pub(super) fn spares(&self) -> MutexGuard<'_, Vec<Range>> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this process made the arena. A forked child locks nothing.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.process.is_this()
     }
 
     /// Checks that a descriptor is a whole segment that cannot shrink. Returns its page size in bytes.
@@ -261,99 +307,6 @@ impl View {
 
     pub(super) fn metadata(&self) -> &[u8] {
         &self.bytes()[self.data_len()..]
-    }
-}
-
-/// Memory into which an object is written, for holders that keep views of it beyond the
-/// [`Creation`](crate::Creation). The addresses stay mapped until the last holder is gone.
-///
-/// Once the object is sealed or aborted, the memory is read-only and the daemon may re-use it. A write is
-/// then a segmentation fault, and a read may return bytes of another object.
-pub struct CreationMemory {
-    range: Range,
-    at: usize,
-    len: usize,
-    frozen: AtomicBool,
-}
-
-impl CreationMemory {
-    /// Address of the first byte.
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.range.at(self.at)
-    }
-
-    /// Size of the data in bytes.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the memory can still be written.
-    pub fn is_writable(&self) -> bool {
-        !self.frozen.load(Ordering::Acquire)
-    }
-}
-
-/// Handle of a [`CreationMemory`], and the only one that gives out slices of it.
-pub(super) struct Writable {
-    memory: Arc<CreationMemory>,
-}
-
-impl Writable {
-    /// Memory of this process, for data that travels in a frame.
-    pub(super) fn anonymous(len: usize) -> Result<Self> {
-        let range = Range::reserve(len.max(1).next_multiple_of(page_size()), 0, page_size())?;
-        // SAFETY: the range is this function's alone.
-        unsafe { range.protect(MprotectFlags::READ | MprotectFlags::WRITE) }?;
-        Ok(Self::over(range, 0, len))
-    }
-
-    /// Memory that this process registers with the daemon: a mapping of a file that cannot shrink.
-    pub(super) fn own(file: &OwnedFd, len: usize) -> Result<Self> {
-        let whole = len.next_multiple_of(page_size());
-        let range = Range::reserve(whole, 0, page_size())?;
-        // SAFETY: nothing points into the range yet.
-        unsafe { range.map(0, whole, file, 0, ProtFlags::READ | ProtFlags::WRITE) }?;
-        Ok(Self::over(range, 0, len))
-    }
-
-    fn over(range: Range, at: usize, len: usize) -> Self {
-        Self { memory: Arc::new(CreationMemory { range, at, len, frozen: AtomicBool::new(false) }) }
-    }
-
-    pub(super) fn memory(&self) -> &Arc<CreationMemory> {
-        &self.memory
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped for as long as `memory` lives. Only this handle gives out slices. Code that writes
-        // through the pointer of `CreationMemory` answers for that.
-        unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.memory.len) }
-    }
-
-    /// Bytes to write. Empty once the memory is frozen.
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        if !self.memory.is_writable() {
-            return &mut [];
-        }
-        // SAFETY: the same as in `bytes`, and the memory is writable until `freeze`, which borrows `self`
-        // mutably.
-        unsafe { slice::from_raw_parts_mut(self.memory.as_ptr(), self.memory.len) }
-    }
-
-    /// Makes the memory read-only, for every holder.
-    pub(super) fn freeze(&mut self) -> Result<()> {
-        self.memory.frozen.store(true, Ordering::Release);
-        // SAFETY: reading stays possible, and no slice for writing is borrowed from `self` now.
-        unsafe { self.memory.range.protect(MprotectFlags::READ) }
-    }
-
-    /// Makes the memory writable again after it did not become an object.
-    pub(super) fn thaw(&mut self) -> Result<()> {
-        // SAFETY: no access is taken away, and this process may write the memory as before.
-        unsafe { self.memory.range.protect(MprotectFlags::READ | MprotectFlags::WRITE) }?;
-        self.memory.frozen.store(false, Ordering::Release);
-        Ok(())
     }
 }
 

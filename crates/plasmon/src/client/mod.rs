@@ -1,10 +1,10 @@
 //! Client of a node daemon: the calls of an application on the daemon of its host.
 //!
-//! [`Client`] finds objects in shared memory and makes small ones there ([`fast`]). It turns other calls into
-//! frames ([`connection`]), and extents of the arena into slices ([`mapping`], [`copying`]). Calls block only
-//! the thread that makes them; the client has no runtime, and no thread but to look up a host ([`nodes`]). A
-//! call ends by the client's own clock ([`due`]), whatever the daemon does, and when the function given to
-//! [`Client::interruptible`] says so.
+//! [`Client`] finds objects in shared memory, and makes and deletes them by its rings ([`fast`],
+//! [`ringing`]). It turns other calls into frames ([`connection`]), and extents of the arena into slices
+//! ([`mapping`], [`writable`], [`copying`]). Calls block only the thread that makes them; the client has no
+//! runtime, and no thread but to look up a host ([`nodes`]). A call ends by the client's own clock ([`due`]),
+//! whatever the daemon does, and when the function given to [`Client::interruptible`] says so.
 
 mod connection;
 mod copies;
@@ -26,6 +26,7 @@ mod ringing;
 mod scratch;
 mod socket;
 mod subscription;
+mod writable;
 mod writing;
 
 use std::fmt;
@@ -40,12 +41,12 @@ use handshake::{Greeted, Until};
 pub use connection::{Pending, Turn};
 pub use creation::Creation;
 pub use listing::ClusterList;
-pub use mapping::CreationMemory;
 pub use nodes::{find_among, find_nodes};
 pub use object::Object;
 pub use scratch::Scratch;
 pub use socket::Socket;
 pub use subscription::Subscription;
+pub use writable::CreationMemory;
 
 use crate::wire::{Ask, MAX_IDS, Reply, Request};
 use crate::{NodeId, ObjectId, Result, Rights};

@@ -74,12 +74,38 @@ impl Range {
         offset: usize,
         access: ProtFlags,
     ) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.map_with(at, len, file, offset, access, MapFlags::empty()) }
+    }
+
+    /// Maps a piece of a file as [`Range::map`] does, and brings its pages into the page table. One by one,
+    /// the first writes to the pages would cost many times as much.
+    ///
+    /// # Safety
+    /// As [`Range::map`].
+    pub(super) unsafe fn map_populated(
+        &self,
+        at: usize,
+        len: usize,
+        file: impl AsFd,
+        offset: usize,
+        access: ProtFlags,
+    ) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.map_with(at, len, file, offset, access, MapFlags::POPULATE) }
+    }
+
+    unsafe fn map_with(
+        &self,
+        at: usize,
+        len: usize,
+        file: impl AsFd,
+        offset: usize,
+        access: ProtFlags,
+        more: MapFlags,
+    ) -> Result<()> {
         debug_assert!(at + len <= self.len);
-        let mut flags = MapFlags::SHARED | MapFlags::FIXED;
-        if access.contains(ProtFlags::WRITE) {
-            // One by one, the first writes to the pages would cost many times as much.
-            flags |= MapFlags::POPULATE;
-        }
+        let flags = MapFlags::SHARED | MapFlags::FIXED | more;
         // SAFETY: the addresses are this range's, and the caller answers for what they held.
         unsafe { mmap(self.at(at).cast(), len, access, flags, file, offset as u64) }
             .map_err(|error| local("map a segment", error))?;
@@ -91,8 +117,22 @@ impl Range {
     /// # Safety
     /// Nobody may need the access that is taken away.
     pub(super) unsafe fn protect(&self, access: MprotectFlags) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.protect_part(0..self.len, access) }
+    }
+
+    /// Changes what may be done with whole pages of the range.
+    ///
+    /// # Safety
+    /// Nobody may need the access that is taken away.
+    pub(super) unsafe fn protect_part(
+        &self,
+        part: std::ops::Range<usize>,
+        access: MprotectFlags,
+    ) -> Result<()> {
+        debug_assert!(part.end <= self.len);
         // SAFETY: the addresses are this range's, and the caller answers for the access.
-        unsafe { mprotect(self.start.cast(), self.len, access) }
+        unsafe { mprotect(self.at(part.start).cast(), part.len(), access) }
             .map_err(|error| local("change the protection of a mapping", error))
     }
 }

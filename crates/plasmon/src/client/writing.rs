@@ -13,8 +13,8 @@ use super::connection::{Ticket, Undo, unexpected};
 use super::creation::Creation;
 use super::digest::digest;
 use super::due::{Due, put_off};
-use super::mapping::Writable;
 use super::ringing::Rings;
+use super::writable::Writable;
 use super::{Client, CreateOptions};
 use crate::wire::{
     DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Span, Terms, replies, requests,
@@ -213,8 +213,10 @@ impl Client {
         let placement = self.reserve(id, data_len, metadata, options, options.due(self))?;
         let inline = placement == Placement::Inline;
         let memory = match placement {
-            Placement::Mapped(span) => self.connection.arena().writable(span),
-            Placement::Inline if data_len <= self.inline_max as u64 => Writable::anonymous(data_len as usize),
+            Placement::Mapped(span) => self.connection.arena().creation(span),
+            Placement::Inline if data_len <= self.inline_max as u64 => {
+                Writable::spare(self.connection.arena(), data_len as usize)
+            }
             Placement::Inline => Err(unexpected("no extent for a large object")),
         };
         let memory = memory.inspect_err(|_| Rings(self).abort_later(id))?;

@@ -170,3 +170,104 @@ fn addresses_are_aligned_as_the_arena_is() {
     let range = Range::reserve(8192, SEGMENT + 4096, SEGMENT).unwrap();
     assert_eq!(range.at(0) as usize % SEGMENT, 4096);
 }
+
+/// Creation of a whole number of pages in the second segment, filled with a byte.
+fn filled(arena: &Arc<Arena>, page: usize, pages: usize, byte: u8) -> Writable {
+    let mut creation = arena.creation(pages_at(page, pages)).unwrap();
+    creation.bytes_mut().fill(byte);
+    creation
+}
+
+fn pages_at(page: usize, pages: usize) -> Span {
+    let (offset, data_len) = (SEGMENT + page * page_size(), pages * page_size());
+    Span { offset: offset as u64, data_len: data_len as u64, metadata_len: 0, digest: 0 }
+}
+
+#[test]
+fn creations_that_nobody_holds_are_mapped_once_and_never_protected() {
+    let arena = arena();
+    let mut one = filled(&arena, 0, 2, 1);
+    let address = one.memory().as_ptr();
+    one.freeze().unwrap();
+    assert!(one.bytes_mut().is_empty());
+    assert_eq!(access_of(address), "rw-s");
+    drop(one);
+    let next = filled(&arena, 0, 3, 2);
+    assert_eq!(next.memory().as_ptr(), address);
+    arena.write(pages_at(3, 1), &[(0, &[3])]).unwrap();
+    // SAFETY: the arena keeps its range, and no thread writes there.
+    assert_eq!(unsafe { *address.add(3 * page_size()) }, 3, "puts are copied into the same mapping");
+}
+
+#[test]
+fn what_is_held_after_the_seal_is_read_only_until_it_is_let_go() {
+    let arena = arena();
+    let (mut before, mut creation) = (filled(&arena, 1, 1, 1), filled(&arena, 2, 2, 2));
+    let memory = Arc::clone(creation.memory());
+    creation.freeze().unwrap();
+    drop(creation);
+    assert_eq!(access_of(memory.as_ptr()), "r--s");
+    before.bytes_mut().fill(3);
+    assert_eq!(access_of(memory.as_ptr().wrapping_sub(1)), "rw-s", "others are written on");
+
+    // The object is deleted, and others come to lie there.
+    let whole = pages_at(0, 8);
+    arena.write(whole, &[(1, &[7; 4]), (8 * page_size() - 1, &[9])]).unwrap();
+    let mut expected = vec![0; 8 * page_size()];
+    expected[1..5].fill(7);
+    expected[8 * page_size() - 1] = 9;
+    assert_eq!(arena.view(whole).unwrap().data(), expected);
+    let mut apart = filled(&arena, 3, 5, 5);
+    let other = Arc::clone(apart.memory());
+    apart.freeze().unwrap();
+    drop(apart);
+    assert_eq!([access_of(memory.as_ptr()), access_of(other.as_ptr())], ["r--s", "r--s"]);
+    assert!(arena.view(pages_at(3, 5)).unwrap().data().iter().all(|byte| *byte == 5));
+
+    let (address, outside) = (memory.as_ptr(), filled(&arena, 2, 1, 6).memory().as_ptr());
+    assert_ne!(address, outside);
+    drop((memory, other));
+    assert_eq!(access_of(address), "rw-s");
+    assert_eq!(filled(&arena, 2, 1, 6).memory().as_ptr(), address);
+}
+
+#[test]
+fn what_is_held_stays_read_only_in_a_new_version_of_its_segment() {
+    let arena = arena();
+    let mut creation = filled(&arena, 2, 2, 2);
+    let memory = Arc::clone(creation.memory());
+    creation.freeze().unwrap();
+    drop(creation);
+    let renewed = segment(SEGMENT);
+    arena.grant(granted(1, 2, Access::Read), again(&renewed)).unwrap();
+    arena.grant(granted(1, 2, Access::Write), renewed).unwrap();
+
+    let next = filled(&arena, 4, 1, 4);
+    assert_eq!(arena.view(pages_at(4, 1)).unwrap().data()[0], 4);
+    assert_eq!(access_of(memory.as_ptr()), "r--s");
+    assert_eq!(access_of(next.memory().as_ptr()), "rw-s");
+    assert_eq!(access_of(memory.as_ptr().wrapping_sub(1)), "rw-s");
+    let address = memory.as_ptr();
+    drop(memory);
+    assert_eq!(access_of(address), "rw-s");
+}
+
+#[test]
+fn memory_of_small_creations_is_used_again_unless_it_is_held() {
+    let arena = arena();
+    let mut small = Writable::spare(&arena, 100).unwrap();
+    let address = small.memory().as_ptr();
+    small.bytes_mut().fill(1);
+    small.freeze().unwrap();
+    drop(small);
+    let mut again = Writable::spare(&arena, 64 << 10).unwrap();
+    assert_eq!(again.memory().as_ptr(), address);
+    let memory = Arc::clone(again.memory());
+    again.freeze().unwrap();
+    drop(again);
+    assert_eq!(access_of(address), "r--p");
+    let other = Writable::spare(&arena, 1).unwrap();
+    assert_ne!(other.memory().as_ptr(), address);
+    drop(memory);
+    assert_ne!(Writable::spare(&arena, 1).unwrap().memory().as_ptr(), other.memory().as_ptr());
+}
