@@ -83,7 +83,7 @@ fn files(socket: &Socket, call: &str, what: &Path, options: &Value) -> Result<Co
 
 /// Value that the Python package stored.
 pub(crate) struct Described {
-    /// What the value is, for people.
+    /// Description of the value, for people.
     pub(crate) what: String,
     /// Whether reading the value runs code that its bytes choose.
     pub(crate) is_pickle: bool,

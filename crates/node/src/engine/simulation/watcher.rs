@@ -29,7 +29,7 @@ pub(super) struct Watcher {
     told: HashMap<NodeId, HashSet<ObjectId>>,
     /// Number of gaps that it was told.
     pub(super) gaps: usize,
-    /// What it was told that must not be.
+    /// Events that contradict what is promised, in words.
     wrong: Vec<String>,
 }
 

@@ -104,7 +104,7 @@ pub(super) struct Worker {
     puts: u32,
     pub(super) calls: usize,
     pub(super) successes: usize,
-    /// What it was told that must not be.
+    /// Answers that contradict what is promised, in words.
     pub(super) wrong: Vec<String>,
     /// The reply to its last request of a further service.
     pub(super) last_further: Option<Reply>,

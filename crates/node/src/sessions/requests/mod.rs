@@ -5,10 +5,9 @@
 //!
 //! [`Creations`] and [`Lending`] have what clients make and borrow. [`Requests`] answers all other requests.
 //!
-//! [`writing`] makes objects, [`reading`] finds them,
-//! [`seeking`] those alone that exist, [`listing`] lists them, [`removing`] deletes and
-//! evicts them, and [`lending`] lends memory to work in. [`placement`] puts objects where they are wanted,
-//! [`transfer`] tells and asks how they move, and [`overseeing`] and
+//! [`writing`] makes objects, [`reading`] finds them, [`seeking`] finds those that exist, [`listing`] lists
+//! them, [`removing`] deletes and evicts them, and [`lending`] lends memory to work in. [`placement`] puts
+//! objects where they are wanted, [`transfer`] tells and asks how they move, and [`overseeing`] and
 //! [`following`] ask the other nodes.
 
 mod following;
