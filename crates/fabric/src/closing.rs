@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use crate::error::FabricError;
 use crate::names::{EndpointId, OpKind, Peer, Target};
-use crate::operation::{Immediate, Operation, Request, Shared};
+use crate::operation::{Completion, Immediate, Operation, Request, Shared};
 use crate::peer::PeerState;
 use crate::posting::attempt;
 use crate::provider::Provider;
@@ -167,7 +167,12 @@ impl State {
         let mut reads = operations.posted_reads(id).filter(|(from, _)| *from == address);
         let Some(nothing) = reads.next().and_then(|(_, slice)| slice.slice(0, 0).ok()) else { return };
         drop(reads);
-        let request = Request::Write { address: 0, key: u64::MAX, immediate: Immediate::None };
+        let request = Request::Write {
+            address: 0,
+            key: u64::MAX,
+            immediate: Immediate::None,
+            completion: Completion::Acknowledged,
+        };
         let index = operations.insert(Operation::internal(request, id, nothing));
         // If the write cannot be posted, the connection only closes later.
         let target = Target { address, connection: 0 };

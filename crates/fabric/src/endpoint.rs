@@ -14,7 +14,7 @@ use crate::error::FabricError;
 use crate::memory::{Slice, check_range};
 use crate::memory_network;
 use crate::names::{EndpointId, OpKind, Peer};
-use crate::operation::{Immediate, Op, Operation, Request};
+use crate::operation::{Completion, Immediate, Op, Operation, Request};
 use crate::provider::Origin;
 use crate::state::{EndpointState, State};
 
@@ -213,8 +213,31 @@ impl Endpoint {
             Some(value) if provider.must_split_writes() && !from.is_empty() => Immediate::After(value),
             Some(value) => Immediate::With(value),
         };
+        self.write_as(peer, from, (to, offset), immediate, Completion::Acknowledged)
+    }
+
+    /// Writes all of `from` to the peer's region `to` at `offset`, for a message that follows by the same
+    /// endpoint: if the message arrives by the same connection, the data has arrived before it. The future
+    /// resolves when `from` may be used again. The data may still get lost if the connection breaks.
+    ///
+    /// Over tcp, the peer sends no acknowledgement, which would wake this side.
+    pub fn hand_over(&self, peer: Peer, from: Slice, to: RemoteRegion, offset: u64) -> Op {
+        self.write_as(peer, from, (to, offset), Immediate::None, Completion::HandedOver)
+    }
+
+    fn write_as(
+        &self,
+        peer: Peer,
+        from: Slice,
+        (to, offset): (RemoteRegion, u64),
+        immediate: Immediate,
+        completion: Completion,
+    ) -> Op {
         match remote_address(OpKind::Write, to, offset, from.len()) {
-            Ok(address) => self.operate(peer, from, Request::Write { address, key: to.key, immediate }),
+            Ok(address) => {
+                let request = Request::Write { address, key: to.key, immediate, completion };
+                self.operate(peer, from, request)
+            }
             Err(error) => Op::failed(error),
         }
     }
@@ -239,7 +262,8 @@ impl Endpoint {
         }
         drop(state);
         // The provider looks at no key of a write without bytes.
-        Some(self.operate(peer, nothing, Request::Write { address: 0, key: 0, immediate: Immediate::None }))
+        let (immediate, completion) = (Immediate::None, Completion::Acknowledged);
+        Some(self.operate(peer, nothing, Request::Write { address: 0, key: 0, immediate, completion }))
     }
 
     /// Checks and submits an operation towards a peer.

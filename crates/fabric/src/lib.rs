@@ -93,6 +93,6 @@ pub use libfabric::{Library, candidates, choose, library, load, second, version}
 pub use memory::{Memory, Region, Slice};
 pub use memory_network::{Faults, MemoryNetwork};
 pub use names::{EndpointId, OpKind, Peer};
-pub use operation::Op;
+pub use operation::{Completion, Op};
 pub use provider::Provider;
 pub use state::Stats;

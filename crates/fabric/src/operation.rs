@@ -90,7 +90,16 @@ pub(crate) enum Request {
     /// Read at an address of a peer's region.
     Read { address: u64, key: u64 },
     /// Write at an address of a peer's region.
-    Write { address: u64, key: u64, immediate: Immediate },
+    Write { address: u64, key: u64, immediate: Immediate, completion: Completion },
+}
+
+/// Moment at which a write is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// The data is at the peer, which has said so.
+    Acknowledged,
+    /// The buffer may be used again. The data may still get lost, as a message may.
+    HandedOver,
 }
 
 /// Immediate value of a write, and how it gets to the peer.
@@ -144,11 +153,12 @@ impl Operation {
     /// Operation that is to follow when this one has succeeded: the empty write that carries an immediate
     /// value.
     pub(crate) fn next_part(&self) -> Option<Operation> {
-        let Request::Write { address, key, immediate: Immediate::After(value) } = self.request else {
+        let Request::Write { address, key, immediate: Immediate::After(value), completion } = self.request
+        else {
             return None;
         };
         Some(Operation {
-            request: Request::Write { address, key, immediate: Immediate::With(value) },
+            request: Request::Write { address, key, immediate: Immediate::With(value), completion },
             endpoint: self.endpoint,
             peer: self.peer,
             slice: self.slice.slice(0, 0).ok()?,

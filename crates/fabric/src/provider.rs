@@ -50,6 +50,7 @@ struct Traits {
     must_read_to_the_end: bool,
     must_split_writes: bool,
     breaks_connections: bool,
+    survives_cut_writes: bool,
 }
 
 impl Traits {
@@ -69,6 +70,7 @@ impl Traits {
             must_read_to_the_end: name.starts_with("tcp") && version() < (1, 18),
             must_split_writes: name == "tcp;ofi_rxm",
             breaks_connections: name == "verbs;ofi_rxm",
+            survives_cut_writes: name == "tcp;ofi_rxm",
         }
     }
 
@@ -86,6 +88,7 @@ impl Traits {
             must_read_to_the_end: false,
             must_split_writes: false,
             breaks_connections: false,
+            survives_cut_writes: true,
         }
     }
 }
@@ -166,6 +169,12 @@ impl Provider {
     /// arrival of the value for the arrival of a message, and delivers whatever lay in the buffer.
     pub fn carries_immediates(&self) -> bool {
         self.traits.carries_immediates
+    }
+
+    /// Whether it is known that a host whose memory a peer writes to survives the death of the peer in the
+    /// middle of a write without an immediate value. The conformance suite kills such writers.
+    pub fn survives_cut_writes(&self) -> bool {
+        self.traits.survives_cut_writes
     }
 
     /// Length of the longest message or one-sided operation, in bytes.

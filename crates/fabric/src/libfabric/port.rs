@@ -11,7 +11,7 @@ use super::ffi;
 use super::handle::Handle;
 use super::link::Link;
 use crate::error::FabricError;
-use crate::operation::{Immediate, Operation, Request};
+use crate::operation::{Completion, Immediate, Operation, Request};
 use crate::provider::Provider;
 
 /// Length in bytes that no fabric address exceeds.
@@ -119,7 +119,7 @@ impl Port {
                 Request::Read { address, key } => {
                     ffi::fi_read(endpoint, buffer, len, descriptor, target, address, key, context)
                 }
-                Request::Write { address, key, immediate } => {
+                Request::Write { address, key, immediate, completion } => {
                     let local = ffi::iovec { iov_base: buffer, iov_len: len };
                     let remote = ffi::fi_rma_iov { addr: address, len, key };
                     let message = ffi::fi_msg_rma {
@@ -135,9 +135,12 @@ impl Port {
                             Immediate::None | Immediate::After(_) => 0,
                         },
                     };
-                    // By default a write completes when it is queued. With these flags it completes when the
-                    // peer's side has the data.
-                    let mut flags = ffi::PLASMON_COMPLETION | ffi::PLASMON_TRANSMIT_COMPLETE;
+                    // By default a write completes when its bytes were handed to the network. With the second
+                    // flag it completes when the peer's side has the data.
+                    let mut flags = ffi::PLASMON_COMPLETION;
+                    if completion == Completion::Acknowledged {
+                        flags |= ffi::PLASMON_TRANSMIT_COMPLETE;
+                    }
                     if let Immediate::With(_) = immediate {
                         flags |= ffi::PLASMON_REMOTE_CQ_DATA;
                     }

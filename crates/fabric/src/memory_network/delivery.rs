@@ -44,9 +44,12 @@ impl Wires {
         }
         let connection = lane.connection;
         let cuts = self.random.hits(self.faults.cut_ppm);
-        let early = matches!(request, Request::Send)
-            && len <= EAGER_BYTES
-            && self.random.hits(self.faults.early_send_ppm);
+        let may_be_early = match request {
+            Request::Send => len <= EAGER_BYTES,
+            Request::Write { acknowledged, .. } => !acknowledged,
+            Request::Read { .. } => false,
+        };
+        let early = may_be_early && self.random.hits(self.faults.early_send_ppm);
         if early {
             let at = now + self.random.between(Duration::ZERO, self.faults.delay_max);
             self.schedule(at, Due::Early(name, connection, number));
@@ -186,14 +189,14 @@ impl Wires {
 
     /// Makes a write at `far`. Returns false if the far side refuses it.
     fn write(&mut self, far: PortName, flight: &Flight) -> bool {
-        let Request::Write { address, key, immediate } = flight.request else { return false };
+        let Request::Write { address, key, immediate, .. } = flight.request else { return false };
         let len = flight.len;
         if len > 0 {
             let Some(to) = self.reach(far, key, address, len, |access| access.remote_write) else {
                 return false;
             };
-            // SAFETY: as for reads.
-            unsafe { ptr::copy(flight.buffer, to, len) };
+            // SAFETY: as for reads, or the bytes are ours.
+            unsafe { ptr::copy(flight.bytes(), to, len) };
         }
         if let Some(immediate) = immediate {
             self.report(far, Report::Written { immediate, len });

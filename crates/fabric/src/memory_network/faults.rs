@@ -15,8 +15,8 @@ pub struct Faults {
     pub split_reads: bool,
     /// Number of operations, in a million, on which the connection breaks.
     pub cut_ppm: u32,
-    /// Number of short messages, in a million, whose send completes before they have arrived. Such a message
-    /// is lost without a sign if the connection then breaks.
+    /// Number of short messages, and of writes without an acknowledgement, in a million, that complete before
+    /// they have arrived. They are lost without a sign if the connection then breaks.
     pub early_send_ppm: u32,
     /// Number of reads, in a million, that bring one byte that is not the peer's.
     pub spoiled_read_ppm: u32,

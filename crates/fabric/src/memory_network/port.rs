@@ -5,7 +5,7 @@
 
 use super::network::MemoryNetwork;
 use super::wires::{PortName, Request};
-use crate::operation::{self, Immediate, Operation};
+use crate::operation::{self, Completion, Immediate, Operation};
 
 /// First bytes of every address.
 const MARK: [u8; 4] = *b"mem:";
@@ -55,12 +55,17 @@ impl Port {
             }
             operation::Request::Send => Request::Send,
             operation::Request::Read { address, key } => Request::Read { address, key },
-            operation::Request::Write { address, key, immediate } => {
+            operation::Request::Write { address, key, immediate, completion } => {
                 let immediate = match immediate {
                     Immediate::With(value) => Some(value),
                     Immediate::None | Immediate::After(_) => None,
                 };
-                Request::Write { address, key, immediate }
+                Request::Write {
+                    address,
+                    key,
+                    immediate,
+                    acknowledged: completion == Completion::Acknowledged,
+                }
             }
         };
         // SAFETY: as above.

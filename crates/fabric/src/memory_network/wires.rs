@@ -80,7 +80,7 @@ pub(super) struct Endpoint {
 pub(super) enum Request {
     Send,
     Read { address: u64, key: u64 },
-    Write { address: u64, key: u64, immediate: Option<u32> },
+    Write { address: u64, key: u64, immediate: Option<u32>, acknowledged: bool },
 }
 
 /// Operation under way on a lane.
@@ -93,12 +93,19 @@ pub(super) struct Flight {
     pub(super) len: usize,
     /// Bytes of a read that were copied at an earlier moment.
     pub(super) copied: usize,
-    /// Message of a send that was reported before it arrived.
+    /// Bytes of a send or a write that was reported before it arrived.
     pub(super) message: Option<Box<[u8]>>,
     /// Whether the operation has been reported.
     pub(super) reported: bool,
     /// Whether the connection is to break on this operation.
     pub(super) cuts: bool,
+}
+
+impl Flight {
+    /// Bytes that are on their way: those of the buffer, until the operation is reported.
+    pub(super) fn bytes(&self) -> *const u8 {
+        self.message.as_deref().map_or(self.buffer.cast_const(), <[u8]>::as_ptr)
+    }
 }
 
 /// Way from one endpoint to another: one direction of a connection.
@@ -160,16 +167,16 @@ pub(super) struct LateWrite {
 }
 
 impl LateWrite {
-    /// Takes over the first `part` bytes of a write that is not reported. Returns `None` for other
+    /// Takes over the first `part` bytes of a write. Returns `None` for other
     /// operations.
     pub(super) fn of(flight: &Flight, part: usize) -> Option<Self> {
-        let Request::Write { address, key, immediate } = flight.request else { return None };
+        let Request::Write { address, key, immediate, .. } = flight.request else { return None };
         let part = part.min(flight.len);
         let mut bytes = Vec::<u8>::with_capacity(part);
-        // SAFETY: the operation is not reported, so that its buffer may be read; the vector has room for
-        // `part` bytes and all are written.
+        // SAFETY: the bytes may be read, as those of any flight; the vector has room for `part` of them and
+        // all are written.
         unsafe {
-            flight.buffer.copy_to_nonoverlapping(bytes.as_mut_ptr(), part);
+            flight.bytes().copy_to_nonoverlapping(bytes.as_mut_ptr(), part);
             bytes.set_len(part);
         }
         Some(LateWrite { address, key, len: flight.len, immediate, bytes: bytes.into() })

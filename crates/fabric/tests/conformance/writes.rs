@@ -10,7 +10,7 @@ use plasmon_fabric::{Access, Event, FabricError, Op, Provider, RemoteRegion};
 
 use super::Case;
 use super::remote::Remote;
-use super::support::{Driver, Node, Pages, assert_same, pattern, whole};
+use super::support::{Driver, Node, Pages, assert_same, hang, pattern, whole};
 
 pub(crate) const CASES: &[Case] = &[
     ("writes_are_refused_with_a_wrong_key", wrong_key),
@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     ("writes_arrive_before_the_message_behind_them", message_behind),
     ("writes_to_a_peer_that_is_killed_fail", target_is_killed),
     ("writes_of_a_peer_that_is_killed_harm_nobody", writer_is_killed),
+    ("writes_of_a_peer_that_hangs_can_be_ended", writer_hangs),
 ];
 
 /// Length in bytes of the memory that is written.
@@ -155,7 +156,11 @@ fn message_behind(provider: &Provider) {
         let mut ops: Vec<Op> = Vec::new();
         for slot in 0..SLOTS {
             let to = (slot * LEN) as u64;
-            ops.push(here.small.write(peer, here.holding(&sent(slot)), target.remote(), to, None));
+            let from = here.holding(&sent(slot));
+            ops.push(match slot % 3 {
+                0 => here.small.write(peer, from, target.remote(), to, None),
+                _ => here.small.hand_over(peer, from, target.remote(), to),
+            });
             // A short message, and one as long as may be: they go different ways in a provider.
             let longest = if slot % 2 == 0 { 8 } else { here.small.eager_size() };
             let mut note = (slot as u64).to_le_bytes().to_vec();
@@ -219,5 +224,47 @@ fn writer_is_killed(provider: &Provider) {
         let wanted = pattern(LEN, round as u64 + 1);
         write_at_last(&mut driver, (&third, peer), &wanted, open.remote());
         assert_same(&whole(&open, LEN).to_vec(), &wanted, "what another peer wrote");
+    }
+}
+
+/// A peer stops in the middle of a large write. The target closes the connection to it, and goes on with
+/// others; later the peer goes on as well, on a new connection.
+fn writer_hangs(provider: &Provider) {
+    const LARGE: usize = 32 << 20;
+    for steps in [0, 1, 2, 3, 5, 8, 13, 30] {
+        hang(provider, false);
+        let [node, writer, third] = [(); 3].map(|()| Node::new(provider));
+        let open = node.memory(LARGE, Access::REMOTE_WRITE);
+        let (to, from) = (node.small.address(), writer.holding(&pattern(LARGE, 1)));
+        let peer = writer.small.connect(&to).expect("connect");
+        let back = node.small.connect(&writer.small.address()).expect("connect");
+        writer.small.receive(writer.empty(8)).expect("receive");
+        let mut all = Driver::new(&[&node, &writer, &third]);
+        all.succeed(&[writer.small.write(peer, writer.empty(1), open.remote(), 0, None)]);
+        all.succeed(&[node.small.send(back, node.holding(b"hold on!"))]);
+        let op = writer.small.write(peer, from, open.remote(), 0, None);
+        (0..steps).for_each(|_| all.step());
+        let finished = op.result().is_some();
+        hang(provider, true);
+        Driver::new(&[&node]).linger(Duration::from_millis(5));
+        node.small.disconnect(back);
+        Driver::new(&[&node]).linger(Duration::from_millis(20));
+        hang(provider, false);
+        if !finished && provider.memory_network().is_none() {
+            // With what has come of it the provider may have come to its end.
+            let _ = all.outcome(&op);
+        }
+        let (another, wanted) = (third.small.connect(&to).expect("connect"), pattern(LEN, 2));
+        let op = third.small.write(another, third.holding(&wanted), open.remote(), 0, None);
+        all.succeed(&[op]);
+        assert_same(&whole(&open, LEN).to_vec(), &wanted, "what another peer wrote");
+        let mut tries = 0;
+        while let Err(error) = {
+            let op = writer.small.write(peer, writer.empty(8), open.remote(), 0, None);
+            all.outcome(&op)
+        } {
+            tries += 1;
+            assert!(tries < 10, "the writer cannot write any more: {error}");
+        }
     }
 }
