@@ -296,7 +296,7 @@ impl Node {
             if work > 0 || more {
                 idle_since = None;
                 // Where there is no time to spend, a sleep finds out whether there is more, and costs less.
-                if more || self.rings.are_active() || spin.max(answer_spin) > Duration::ZERO {
+                if more || self.rings.may_have_more() || spin.max(answer_spin) > Duration::ZERO {
                     continue;
                 }
             }
@@ -316,7 +316,7 @@ impl Node {
     /// How long to look at rings before going to sleep: not at all where those who wait for them need the
     /// cores.
     fn ring_spin(&self) -> Duration {
-        if self.rings.spares_cores() { RING_SPIN } else { Duration::ZERO }
+        if self.rings.may_spin() { RING_SPIN } else { Duration::ZERO }
     }
 
     /// How long to look for what other nodes were asked for: about the time that an answer takes, and longer

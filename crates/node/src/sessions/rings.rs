@@ -25,6 +25,7 @@ use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Placement, Terms};
 use plasmon::{Error, ErrorKind, ObjectId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::sched_getcpu;
 
 use super::client::Client;
 use super::counting::{Counting, Seen};
@@ -71,13 +72,15 @@ impl Channel {
 pub(crate) struct Rings {
     active: Vec<ClientKey>,
     cores: usize,
+    /// Whether a client whose entries were served last waits on the engine's own core.
+    shares_core: bool,
     /// The payload of an entry, copied once before anything of it is checked.
     payload: Vec<u8>,
 }
 
 impl Rings {
     pub(crate) fn new(cores: usize) -> Self {
-        Self { active: Vec::new(), cores, payload: Vec::new() }
+        Self { active: Vec::new(), cores, shares_core: false, payload: Vec::new() }
     }
 
     /// Serves the rings that were rung, and those looked at already; returns the number of entries.
@@ -92,11 +95,16 @@ impl Rings {
             self.attend(&creations.sessions);
         }
         let mut served = 0;
-        let payload = &mut self.payload;
+        let (payload, shares_core) = (&mut self.payload, &mut self.shares_core);
+        let core = sched_getcpu();
         self.active.retain(|key| match creations.sessions.channel(*key) {
             None => false,
             Some(channel) => match creations.serve_ring(*key, &channel, payload) {
                 Ok(count) => {
+                    if count > 0 {
+                        let shares = channel.pages.is_on_core(core);
+                        *shares_core = shares || served > 0 && *shares_core;
+                    }
                     served += count;
                     true
                 }
@@ -118,13 +126,25 @@ impl Rings {
     }
 
     /// Whether the engine looks at any ring.
-    pub(crate) fn are_active(&self) -> bool {
+    fn are_active(&self) -> bool {
         !self.active.is_empty()
     }
 
     /// Whether there are cores for the engine and all clients whose rings it looks at.
-    pub(crate) fn spares_cores(&self) -> bool {
+    fn spares_cores(&self) -> bool {
         (1..self.cores).contains(&self.active.len())
+    }
+
+    /// Whether to look at the rings once more before going to sleep. It costs the only client its core if it
+    /// waits there.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.are_active() && !(self.shares_core && self.active.len() == 1)
+    }
+
+    /// Whether to look at the rings for a while before going to sleep. A client that waits on the engine's
+    /// own core would have to wait for the end of that.
+    pub(crate) fn may_spin(&self) -> bool {
+        self.spares_cores() && !self.shares_core
     }
 
     /// Tells all clients to ring from now on; returns whether a client has an entry already and did not

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::Timespec;
-use rustix::thread::futex;
+use rustix::thread::{futex, sched_getcpu};
 
 use super::counts;
 use super::entries::{Completion, Operation, Outcome, Submission};
@@ -242,6 +242,7 @@ impl Ring<'_> {
         mut done: impl FnMut(Completion),
     ) -> Result<(), Unanswered> {
         let words = &self.channel.words;
+        ring::set_core(words, sched_getcpu());
         let rang = ring::must_ring(words);
         if rang {
             // The write fails only if the count is full. The engine is then being woken already.

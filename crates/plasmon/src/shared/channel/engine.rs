@@ -102,6 +102,12 @@ impl EngineChannel {
         ring::set_attention(&self.words, attention);
     }
 
+    /// Whether the client last waited on this core, as far as it is known. An engine that spins there keeps
+    /// the client waiting.
+    pub fn is_on_core(&self, core: usize) -> bool {
+        ring::is_on_core(&self.words, core)
+    }
+
     /// Calls `see` for every pin of the client. Call it after entries were hidden and a SeqCst fence.
     pub fn for_each_pin(&self, see: impl FnMut(TableId, u32)) {
         pins::for_each_pin(&self.words, see);

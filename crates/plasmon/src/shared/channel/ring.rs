@@ -21,6 +21,9 @@ const ATTENTION_WORD: usize = 320 / 8;
 /// Index of the word that says whether the client sleeps.
 const ASLEEP_WORD: usize = 384 / 8;
 
+/// Index of the word with the core from which the client last rang or looked, and one: 0 is unknown.
+const CORE_WORD: usize = 392 / 8;
+
 /// Bit of the attention: the engine looks at the ring, so that no bell is needed.
 pub(in crate::shared) const LOOKS: u64 = 1;
 /// Bit of the attention: a core is idle, so that the client may spin.
@@ -99,6 +102,22 @@ pub(in crate::shared) fn set_attention(words: &Words, attention: u64) {
 pub(in crate::shared) fn set_asleep(words: &Words, asleep: bool) {
     words.at(ASLEEP_WORD).store(asleep.into(), Ordering::Relaxed);
     fence(Ordering::SeqCst);
+}
+
+/// Notes the core on which the client is about to wait. It is a guess, since the client may be moved at any
+/// time.
+#[cfg(not(loom))]
+pub(super) fn set_core(words: &Words, core: usize) {
+    let (word, noted) = (words.at(CORE_WORD), core as u64 + 1);
+    if word.load(Ordering::Relaxed) != noted {
+        word.store(noted, Ordering::Relaxed);
+    }
+}
+
+/// Whether the client last waited on this core, as it says.
+#[cfg(not(loom))]
+pub(super) fn is_on_core(words: &Words, core: usize) -> bool {
+    words.at(CORE_WORD).load(Ordering::Relaxed) == core as u64 + 1
 }
 
 /// Whether the engine must wake the client after it has written completions.

@@ -289,6 +289,18 @@ fn the_bell_is_rung_only_for_an_engine_that_sleeps() {
 }
 
 #[test]
+fn a_client_says_on_which_core_it_waits() {
+    let ends = ends();
+    let cores = |ends: &Ends| (0..4096).filter(|core| ends.engine.is_on_core(*core)).count();
+    assert_eq!(cores(&ends), 0);
+    let mut ring = ends.client.ring().unwrap();
+    assert!(ring.submit(put(1, 0), &[]));
+    ends.serve();
+    ring.finish(Duration::ZERO, never_gone, |_| ()).unwrap();
+    assert_eq!(cores(&ends), 1);
+}
+
+#[test]
 fn pins_are_seen_until_they_are_taken_back() {
     let ends = ends();
     let seen = || {
