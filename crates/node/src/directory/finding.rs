@@ -51,6 +51,30 @@ impl Directory {
         }
     }
 
+    /// Forwards a request for short objects to their holders. Those that nobody is known to hold are not
+    /// waited for.
+    pub(crate) fn on_find_short(&self, asked: &Envelope, ids: &[ObjectId]) {
+        let Envelope { request, reply_to, tenant, .. } = *asked;
+        let (mut missing, mut found) = (Vec::new(), Vec::<(NodeId, Vec<ObjectId>)>::new());
+        for id in ids {
+            // Entries that are left here of a shard that moved are not valid.
+            let keeps = self.cluster.keepers(id).contains(self.kernel.node);
+            let holder = keeps.then(|| self.table.borrow_mut().holder_for(id, reply_to)).flatten();
+            match (holder, found.iter_mut().find(|(node, _)| Some(*node) == holder)) {
+                (None, _) => missing.push(*id),
+                (Some(_), Some((_, lot))) => lot.push(*id),
+                (Some(holder), None) => found.push((holder, vec![*id])),
+            }
+        }
+        for (holder, ids) in found {
+            let fetch = Message::FetchShort { ids };
+            self.network.send(holder, self.network.envelope(request, reply_to, tenant, fetch));
+        }
+        if !missing.is_empty() {
+            self.network.tell(reply_to, Message::Short { request, objects: Vec::new(), missing });
+        }
+    }
+
     /// Takes note of what a node holds.
     pub(crate) fn on_publish(self: &Rc<Self>, envelope: &Envelope, holdings: &[Holding], returned: bool) {
         // A node that follows an older view may take this node for a keeper that it no longer is; with the

@@ -25,6 +25,7 @@ impl Service for Directory {
         let from = frame.from;
         match &frame.message {
             Message::Find { id, missed, wish, avoid } => self.on_find(&frame, (*id, *missed), avoid, *wish),
+            Message::FindShort { ids } => self.on_find_short(&frame, ids),
             Message::Forget { id } => _ = self.table.borrow_mut().forget(id, frame.reply_to, frame.request),
             Message::Publish { .. } | Message::Return { .. } | Message::Unpublish { .. } => {
                 if let Some(news) = self.hold_early(frame) {

@@ -299,29 +299,38 @@ impl Table {
     /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that asks
     /// again for the same user waits once.
     pub(crate) fn fetch(&mut self, id: ObjectId, waiter: Waiter, except: &[NodeId], now: Instant) -> Lookup {
+        let found = self.holders_for(id, waiter.node, except);
+        if matches!(found, Lookup::Waiting) {
+            self.await_object(id, waiter, now);
+        }
+        found
+    }
+
+    /// Finds a holder for a node that does not wait if there is none.
+    pub(crate) fn holder_for(&mut self, id: &ObjectId, asker: NodeId) -> Option<NodeId> {
+        match self.holders_for(*id, asker, &[]) {
+            Lookup::Holder(holder, _) => Some(holder),
+            Lookup::Waiting | Lookup::Lost => None,
+        }
+    }
+
+    /// The holders that `asker` may read an object from, and notes that it may do so.
+    fn holders_for(&mut self, id: ObjectId, asker: NodeId, except: &[NodeId]) -> Lookup {
         self.settle(&id);
         let entry = self.entries.get(&id).filter(|_| !self.leaving.contains_key(&id));
-        if let Some(entry) = entry {
-            let Some(life) = entry.life() else {
-                return Lookup::Lost;
-            };
-            self.turn = self.turn.wrapping_add(1);
-            let (before, after) = entry.holders().split_at(self.turn % entry.holders().len());
-            let mut usable = after
-                .iter()
-                .chain(before)
-                .filter(|holder| {
-                    holder.life == life && holder.node != waiter.node && !except.contains(&holder.node)
-                })
-                .map(|holder| holder.node);
-            if let Some(holder) = usable.next() {
-                let found = Lookup::Holder(holder, usable.take(MAX_OTHER_HOLDERS).collect());
-                self.note_reader(id, waiter.node);
-                return found;
-            }
-        }
-        self.await_object(id, waiter, now);
-        Lookup::Waiting
+        let Some(entry) = entry else { return Lookup::Waiting };
+        let Some(life) = entry.life() else { return Lookup::Lost };
+        self.turn = self.turn.wrapping_add(1);
+        let (before, after) = entry.holders().split_at(self.turn % entry.holders().len());
+        let mut usable = after
+            .iter()
+            .chain(before)
+            .filter(|holder| holder.life == life && holder.node != asker && !except.contains(&holder.node))
+            .map(|holder| holder.node);
+        let Some(holder) = usable.next() else { return Lookup::Waiting };
+        let found = Lookup::Holder(holder, usable.take(MAX_OTHER_HOLDERS).collect());
+        self.note_reader(id, asker);
+        found
     }
 
     /// Notes that `waiter` waits for an object to be published.

@@ -21,7 +21,7 @@ use plasmon::wire::{self, Table, Wire, WireError, answers};
 
 pub(crate) use self::header::{HEADER_LEN, Header, MESSAGE_HEADER_LEN, MessageHeader};
 pub(crate) use self::parts::{
-    Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Verdict, Wish, Withdrawal,
+    Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Verdict, Whole, Wish, Withdrawal,
 };
 pub(crate) use self::table::{
     DIRECTORY_FRAMES, Message, OBJECTS_FRAMES, OVERVIEW_FRAMES, PLACEMENT_FRAMES, TRANSFER_FRAMES, ask,

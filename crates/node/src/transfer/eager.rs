@@ -16,13 +16,17 @@ use crate::transfer::Transfer;
 impl Transfer {
     /// Makes the holder's answer to a fetch: the object, inside the message and those before it.
     pub(super) fn enclose(&self, asked: &Envelope, pin: &Pin, head: Head, protocol: &str) -> Message {
-        self.records.count_served(protocol, &head);
+        self.count_enclosed(protocol, &head);
+        self.in_messages(asked, head, &pin.run())
+    }
+
+    /// Counts an object that this node sends in messages.
+    pub(super) fn count_enclosed(&self, protocol: &str, head: &Head) {
+        self.records.count_served(protocol, head);
         self.records.count(protocol, |count| count.copied_bytes += head.len());
         let mut counters = self.records.counters.borrow_mut();
         counters.eager_served += 1;
         counters.cpu_copied_bytes += head.len();
-        drop(counters);
-        self.in_messages(asked, head, &pin.run())
     }
 
     /// Sends an asker the first bytes of a run in messages, as many as an object with this head has. Returns

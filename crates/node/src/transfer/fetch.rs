@@ -322,7 +322,7 @@ impl Transfer {
     }
 
     /// Remembers where a fetched object is, unless it was deleted meanwhile.
-    fn remember(&self, id: ObjectId, life: u64, place: Place) {
+    pub(super) fn remember(&self, id: ObjectId, life: u64, place: Place) {
         if self.directory.arrivals.has_ended(&id, life) {
             return;
         }

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | 6 | [`serve`]: the holder's answer to a fetch; [`calibrate`]: measuring what is best |
 //! | 5 | [`asking`]: requests of a get to the keepers; [`fetch`]: a get from the first request to the seal |
+//! | 5 | [`short`]: batches of short objects |
 //! | 4 | protocols: [`eager`], [`striped_read`], [`read`], [`read_first`], [`relay`], [`relayed_read`] |
 //! | 4 | further protocols: [`send`], [`read_register`], [`socket`] |
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
@@ -46,6 +47,7 @@ mod rooms;
 mod send;
 mod serve;
 mod service;
+mod short;
 mod slots;
 mod socket;
 mod striped_read;
@@ -70,6 +72,7 @@ use self::relay::Relays;
 use self::relayed_read::Feeds;
 use self::rooms::{Room, Rooms};
 use self::send::Incoming;
+use self::short::Batches;
 use self::slots::Slots;
 use self::socket::Service;
 use self::tuning::Tuner;
@@ -100,6 +103,7 @@ pub(crate) struct Transfer {
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
     /// Pieces that have come before the answers that they belong to.
     rooms: Rc<Rooms>,
+    batches: Rc<Batches>,
     relays: Rc<Relays>,
     feeds: Rc<Feeds>,
     /// What was fetched and served.
@@ -134,6 +138,7 @@ impl Transfer {
             fetches: RefCell::default(),
             incoming: RefCell::default(),
             rooms: Rc::default(),
+            batches: Rc::default(),
             relays: Rc::new(Relays::new(store, &leases, &records)),
             feeds: Rc::new(Feeds::new(kernel)),
             leases,

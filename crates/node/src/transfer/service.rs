@@ -25,6 +25,8 @@ impl Service for Transfer {
         let from = frame.from;
         match &frame.message {
             Message::Fetch { id, wish, others, .. } => self.serve(&frame, *id, *wish, others),
+            Message::FetchShort { ids } => self.serve_short(&frame, ids),
+            Message::Short { request, objects, missing } => self.on_short(from, *request, objects, missing),
             Message::Renew { lease } => self.leases.renew(&frame, *lease),
             Message::Release { requests } => self.leases.release(from, requests),
             Message::Ready { request } => self.stream(from, *request),

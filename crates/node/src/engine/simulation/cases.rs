@@ -66,7 +66,7 @@ impl Simulation {
     }
 
     /// Has a client of a host put objects of ids that nobody else uses.
-    fn put_many(&mut self, host: usize) -> Vec<ObjectId> {
+    fn put_many(&mut self, host: usize, len: usize) -> Vec<ObjectId> {
         let name = |number| format!("{number} of node {host}");
         let ids: Vec<_> = (0..MANY).map(|number| ObjectId::from_name(&name(number))).collect();
         for id in &ids {
@@ -77,7 +77,7 @@ impl Simulation {
                 metadata: Default::default(),
                 terms: Terms { fresh: true, copies: 1, ttl_ms: 0, owned: false },
             };
-            let put = Request::Put { object, digest: 0, room_us: 1_000_000, data: vec![1; READ].into() };
+            let put = Request::Put { object, digest: 0, room_us: 1_000_000, data: vec![1; len].into() };
             self.with_worker(host, |worker, simulation| worker.ask_further(simulation, put));
         }
         self.pass(VIEW);
@@ -262,7 +262,7 @@ fn an_order_to_keep_what_is_deleted_meanwhile_ends() {
 fn a_holder_that_stands_still_holds_up_no_other_holders_objects() {
     for seed in SEEDS {
         let mut simulation = cluster(seed);
-        let [stalled, others] = [1, 2].map(|host| simulation.put_many(host));
+        let [stalled, others] = [1, 2].map(|host| simulation.put_many(host, READ));
         simulation.prefetch(0, &stalled);
         let until = simulation.time.now() + Duration::from_secs(1);
         while simulation.time.now() < until && simulation.queued(0) == 0 {
@@ -282,6 +282,65 @@ fn a_holder_that_stands_still_holds_up_no_other_holders_objects() {
             simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
             simulation.pass(VIEW);
         }
+        simulation.end(seed);
+    }
+}
+
+#[test]
+fn short_objects_come_together() {
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        let ids = [simulation.put_many(1, SHORT), simulation.put_many(2, SHORT)].concat();
+        simulation.pass(VIEW);
+        let sent = |simulation: &Simulation| -> u64 {
+            let sent =
+                |host: &Host| host.core().map_or(0, |core| core.services.status().fabric.messages_sent);
+            simulation.hosts.iter().map(sent).sum()
+        };
+        for round in ["asked for at their keepers", "asked for where they were"] {
+            let before = sent(&simulation);
+            simulation.prefetch(0, &ids);
+            simulation.pass(VIEW);
+            assert_eq!(simulation.here(0, &ids), 2 * MANY, "seed {seed}: {round}");
+            let count = sent(&simulation) - before;
+            assert!(
+                count < 2 * MANY as u64,
+                "seed {seed}: {count} messages for {} objects, {round}",
+                2 * MANY
+            );
+            let core = simulation.hosts[0].core().expect("it runs");
+            let came = |id: &&ObjectId| {
+                let fetched = core.transfer.records.explain(id, USER).fetched.expect("it was fetched");
+                fetched.why == "it fits a message with others"
+            };
+            assert_eq!(ids.iter().filter(came).count(), 2 * MANY, "seed {seed}: {round}");
+            let evict = Request::Evict { bytes: u64::MAX };
+            simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, evict));
+            simulation.pass(VIEW);
+            assert_eq!(simulation.here(0, &ids), 0);
+        }
+        let delete = Request::Delete { ids };
+        simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
+        simulation.pass(VIEW);
+        simulation.end(seed);
+    }
+}
+
+#[test]
+fn a_batch_with_a_holder_that_stands_still_ends() {
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        let [stalled, others] = [1, 2].map(|host| simulation.put_many(host, SHORT));
+        simulation.network.partition(0, 1, true);
+        simulation.prefetch(0, &[stalled.clone(), others.clone()].concat());
+        simulation.pass(Duration::from_secs(1));
+        assert_eq!(simulation.here(0, &others), MANY, "seed {seed}: objects that node 2 gives");
+        simulation.network.partition(0, 1, false);
+        simulation.pass(LEASE);
+        assert_eq!(simulation.here(0, &stalled), MANY, "seed {seed}: objects that node 1 gives again");
+        let delete = Request::Delete { ids: [stalled, others].concat() };
+        simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
+        simulation.pass(VIEW);
         simulation.end(seed);
     }
 }

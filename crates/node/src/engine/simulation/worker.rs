@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use plasmon::digest::Digest;
 use plasmon::wire::{DeleteOutcome, NewObject, Placement, Presence, Reply, Request, Span, Terms};
-use plasmon::{ErrorKind, ObjectId, Rights};
+use plasmon::{Error, ErrorKind, ObjectId, Rights};
 use plasmon_linear::{Action, Call, Value};
 
 use super::{FIRST_REPLICATED_ID, IDS, Simulation, below, percent, span};
@@ -82,6 +82,8 @@ enum Doing {
     Seek {
         id: usize,
     },
+    /// A get that brings all objects that exist.
+    SeekAll,
     Contains,
     /// Something whose answer says nothing about an id.
     Else,
@@ -212,9 +214,10 @@ impl Worker {
             0..30 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
             30..42 if !simulation.brings_back() => (Doing::Delete { id }, Request::Delete { ids: only }),
             30..68 => (Doing::Get { id }, Request::Get { timeout_us, verify: false, ids: only }),
-            68..74 => {
+            68..72 => {
                 (Doing::Seek { id }, Request::Seek { timeout_us: 10_000_000, verify: false, ids: only })
             }
+            72..74 => (Doing::SeekAll, Request::Seek { timeout_us: 10_000_000, verify: false, ids }),
             74..84 => (Doing::Contains, Request::Contains { ids }),
             84..90 => (Doing::Else, Request::Evict { bytes: u64::MAX }),
             90..92 => (Doing::Else, Request::Locations { id: ids[id] }),
@@ -356,18 +359,13 @@ impl Worker {
             }
             (doing @ (Doing::Get { id } | Doing::Seek { id }), Reply::Got { mut objects, .. }) => {
                 self.last_get = Some(objects[0].as_ref().map(drop).map_err(ToString::to_string));
-                match objects.remove(0) {
-                    Ok(span) => match self.read(simulation, span) {
-                        Ok(value) => simulation.note(id, self.call(begin, end, Action::Got(value))),
-                        Err(wrong) => self.wrong.push(wrong),
-                    },
-                    // A keeper has said so. Any other get was told of its own node alone.
-                    Err(error)
-                        if error.kind() == ErrorKind::NotFound && matches!(doing, Doing::Seek { .. }) =>
-                    {
-                        simulation.note(id, self.call(begin, end, Action::Contains(false)));
-                    }
-                    Err(_) => {}
+                // A keeper has said it of what was sought. Any other get was told of its own node alone.
+                let is_told = matches!(doing, Doing::Seek { .. });
+                self.note_got(simulation, id, (begin, end, is_told), objects.remove(0));
+            }
+            (Doing::SeekAll, Reply::Got { objects, .. }) => {
+                for (id, object) in objects.into_iter().enumerate() {
+                    self.note_got(simulation, id, (begin, end, true), object);
                 }
             }
             (Doing::Contains, Reply::Contains(presence)) => {
@@ -382,6 +380,26 @@ impl Worker {
             (Doing::Else, reply @ Reply::Other(_)) => self.last_further = Some(reply),
             (Doing::Else, _) => {}
             (doing, reply) => self.wrong.push(format!("{doing:?} was answered with {reply:?}")),
+        }
+    }
+
+    /// Notes how the get of an object has ended, and whether a keeper was asked if it exists.
+    fn note_got(
+        &mut self,
+        simulation: &mut Simulation,
+        id: usize,
+        (begin, end, is_told): (u64, Option<u64>, bool),
+        object: Result<Span, Error>,
+    ) {
+        match object {
+            Ok(span) => match self.read(simulation, span) {
+                Ok(value) => simulation.note(id, self.call(begin, end, Action::Got(value))),
+                Err(wrong) => self.wrong.push(wrong),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound && is_told => {
+                simulation.note(id, self.call(begin, end, Action::Contains(false)));
+            }
+            Err(_) => {}
         }
     }
 

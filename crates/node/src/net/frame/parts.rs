@@ -1,9 +1,10 @@
 //! Parts of frames: structs and numbers that several frames, or lists in them, are made of.
 
+use bytes::Bytes;
 use plasmon::wire::{codes, record};
 use plasmon::{NodeId, ObjectId, Protocol};
 
-use crate::object::{Ownership, Replica, Role};
+use crate::object::{Head, Ownership, Replica, Role};
 
 record! {
     /// A piece of a holder's arena; it has no address and no key.
@@ -86,6 +87,15 @@ codes! {
         1 Direct,
         /// The asker itself sends the fetch, to a node that may be about to have the object.
         2 Relayed,
+    }
+}
+
+record! {
+    /// A whole object in a message.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Whole {
+        pub(crate) head: Head,
+        pub(crate) bytes: Bytes,
     }
 }
 

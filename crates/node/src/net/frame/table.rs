@@ -93,6 +93,9 @@ table! {
         23 Return { holdings: Vec<Holding> },
         /// Says that the sender gives out what it holds, after a *return*.
         24 Serve,
+        /// Asks a keeper for short objects, to be sent to `reply_to`. The keeper sends a *fetch short* to
+        /// their holders, and says *short* of those of which it knows no holder.
+        25 FindShort { ids: Vec<ObjectId> },
         /// Asks a holder for an object, to be sent to `reply_to` as `wish` says. The nodes `others` hold it
         /// too.
         30 Fetch { id: ObjectId, stage: Stage, wish: Wish, others: Vec<NodeId> }
@@ -133,6 +136,11 @@ table! {
         42 Lend { len: u64 } -> Offer,
         /// Asks, for measuring, for so many bytes of the memory that was lent to the sender's request `of`.
         43 Probe { of: u64, len: u64 } -> Eager,
+        /// Asks a holder for those of the objects that are short, to be sent to `reply_to`.
+        44 FetchShort { ids: Vec<ObjectId> },
+        /// Brings objects of this request of the receiver's, and says which are not brought so: each is
+        /// longer, or not there.
+        45 Short { request: u64, objects: Vec<Whole>, missing: Vec<ObjectId> },
         /// Orders the receiver to hold a life of an object in this role. It reads the object from `from`, or
         /// else from any holder.
         60 Acquire { order: Order } -> Done,

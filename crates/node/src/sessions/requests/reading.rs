@@ -28,6 +28,9 @@ impl Requests {
         let due = self.sessions.due(timeout_us);
         let requests = Rc::clone(self);
         self.sessions.wait(client, request, ids.len(), async move {
+            if timeout_us > 0 {
+                requests.kernel.clock.bounded(due, requests.transfer.bring_short(&ids, tenant, verify)).await;
+            }
             let gets = ids.into_iter().map(|id| requests.get_one((id, verify), tenant, timeout_us == 0, due));
             let results = join_all(gets).await;
             requests.got(client, request, results);

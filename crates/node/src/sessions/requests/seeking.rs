@@ -47,6 +47,7 @@ impl Requests {
         tenant: u32,
         due: Option<Instant>,
     ) -> Vec<Result<Pin, Error>> {
+        self.kernel.clock.bounded(due, self.transfer.bring_short(ids, tenant, verify)).await;
         let asked: Vec<_> = ids.iter().filter(|id| !self.is_here(id)).copied().collect();
         let mut answers = VecDeque::from(self.existing(&asked, tenant).await);
         let mut asked = asked.iter().peekable();

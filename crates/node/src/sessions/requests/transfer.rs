@@ -1,6 +1,8 @@
 //! Requests about the transfer of objects: explain, locations, prefetch, calibrate. Engine thread only.
 
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Instant;
 
 use plasmon::transfer::Location;
 use plasmon::wire::Reply;
@@ -57,21 +59,39 @@ impl Requests {
                 format!("this node prefetches {MAX_PREFETCHES} objects already; let some of them come first");
             return Err(Error::new(ErrorKind::Busy, text));
         }
-        for id in absent {
-            let (requests, counted) = (Rc::clone(self), Counted::new(Rc::clone(&count)));
-            self.kernel.spawn(async move {
-                // A client that gets an object that did not come learns why.
-                match timeout_us {
-                    0 => drop(requests.seek_all((&[id], false), tenant, None).await),
-                    _ => {
-                        let fetch = requests.transfer.fetch(id, tenant, false);
-                        _ = requests.kernel.clock.bounded(due, fetch).await;
-                    }
+        let counted: Vec<_> = absent.iter().map(|_| Counted::new(Rc::clone(&count))).collect();
+        let (requests, short_due) = (Rc::clone(self), due.filter(|_| timeout_us > 0));
+        self.kernel.spawn(async move {
+            let short = requests.transfer.bring_short(&absent, tenant, false);
+            requests.kernel.clock.bounded(short_due, short).await;
+            for (id, counted) in absent.into_iter().zip(counted) {
+                if requests.store.objects.borrow().conflict(&id).is_none() {
+                    requests.prefetch_one(id, tenant, (timeout_us, due), counted);
                 }
-                drop(counted);
-            });
-        }
+            }
+        });
         Ok(Reply::Done)
+    }
+
+    /// Begins to fetch an object. A client that gets an object that did not come learns why.
+    fn prefetch_one(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        (timeout_us, due): (u64, Option<Instant>),
+        counted: Counted<Rc<Cell<u64>>>,
+    ) {
+        let requests = Rc::clone(self);
+        self.kernel.spawn(async move {
+            match timeout_us {
+                0 => drop(requests.seek_all((&[id], false), tenant, None).await),
+                _ => {
+                    let fetch = requests.transfer.fetch(id, tenant, false);
+                    _ = requests.kernel.clock.bounded(due, fetch).await;
+                }
+            }
+            drop(counted);
+        });
     }
 
     pub(super) async fn calibrate_to(self: Rc<Self>, peer: NodeId) -> Result<Reply, Error> {
