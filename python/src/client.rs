@@ -3,7 +3,6 @@
 //! Owns the client, and finds open creations and scratches. Any thread. Invariant: no call waits while it has
 //! the GIL.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,11 +20,11 @@ use crate::error::{closed, invalid, raised, raised_for, signalled};
 use crate::id::{object_id, object_ids};
 use crate::listing::{Listed, rows};
 use crate::lock::{cloned, lock, taken};
-use crate::memory::{Creation, HeldScratch, OpenCreation, Scratch, descriptor};
+use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::parts::{Parts, held, slices};
 use crate::placing::{Spread, found, spread};
 use crate::subscription::Subscription;
-use crate::terms::{Terms, duration, left, room};
+use crate::terms::{Terms, duration, left, room, verifying};
 
 /// Value to store: id, size, pieces and metadata.
 type Value<'py> = (Bound<'py, PyAny>, usize, Parts<'py>, Bound<'py, PyBytes>);
@@ -196,7 +195,6 @@ impl Client {
     }
 
     /// Copies an object's data into memory of the caller. Returns the size of the data in bytes.
-    #[pyo3(signature = (given, into, timeout, verify = false))]
     fn get_into(
         &self,
         py: Python<'_>,
@@ -599,9 +597,4 @@ impl Client {
         let found = lock(&self.creations).remove(&id).and_then(|open| open.upgrade());
         found.ok_or_else(|| invalid(py, &format!("this client is not creating object {id}")))
     }
-}
-
-/// Client that compares objects with the digest of their seal if the caller wants that.
-fn verifying(client: &plasmon::Client, verify: bool) -> Cow<'_, plasmon::Client> {
-    if verify { Cow::Owned(client.clone().verifying()) } else { Cow::Borrowed(client) }
 }

@@ -1,5 +1,6 @@
 //! Terms on which a new object is kept: a named tuple of Python (`plasmon/_terms.py`), read here.
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use plasmon::{CreateOptions, Rights};
@@ -115,4 +116,9 @@ pub(crate) fn duration(py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<
 pub(crate) fn left(timeout: Option<Duration>, began: Instant) -> Option<Duration> {
     let rest = |timeout: Duration| timeout.saturating_sub(began.elapsed()).max(Duration::from_micros(1));
     timeout.map(|timeout| if timeout.is_zero() { timeout } else { rest(timeout) })
+}
+
+/// Client that compares objects with the digest of their seal if the caller wants that.
+pub(crate) fn verifying(client: &plasmon::Client, verify: bool) -> Cow<'_, plasmon::Client> {
+    if verify { Cow::Owned(client.clone().verifying()) } else { Cow::Borrowed(client) }
 }

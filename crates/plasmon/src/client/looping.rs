@@ -5,10 +5,10 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::Client;
 use super::connection::{Pending, Turn, Undo};
 use super::due::due;
-use super::reading::microseconds;
+use super::reading::{get_request, microseconds};
+use super::{Client, longest_of_get};
 use crate::wire::{MAX_IDS, MAX_WAIT, Request};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -40,8 +40,8 @@ impl Client {
     /// `Disconnected`. `Invalid` for more than 1,024 objects.
     pub fn begin_get(&self, ids: &[ObjectId], timeout: Option<Duration>) -> Result<Pending> {
         at_most(MAX_IDS, ids)?;
-        let longest = self.longest_of_get(timeout);
-        let request = self.get_request(ids.to_vec(), timeout, longest);
+        let longest = longest_of_get(self, timeout);
+        let request = get_request(self, ids.to_vec(), timeout, longest);
         let outdated = ids.first().is_some_and(|id| self.lacks_tables(id));
         self.connection.begin(&request, Undo::Release, ids.to_vec(), outdated, (due(timeout), longest))
     }

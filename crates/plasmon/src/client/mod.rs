@@ -272,18 +272,18 @@ impl Client {
         due::due(Some(self.patience.unwrap_or(ANSWER_TIMEOUT)))
     }
 
-    /// End of a call that begins now and gets objects, as long as the daemon lives; `None` if it is that of
-    /// the time-out.
-    fn longest_of_get(&self, timeout: Option<Duration>) -> Due {
-        timeout.filter(Duration::is_zero).and_then(|_| self.due_of_answer())
-    }
-
     /// Waits for the answer to a question that gets objects, at most for `timeout`.
     fn ask_for<Q: Question>(&self, question: Q, undo: Undo, timeout: Option<Duration>) -> Result<Q::Answer> {
-        let longest = self.longest_of_get(timeout);
+        let longest = longest_of_get(self, timeout);
         let ticket = self.connection.send(&question.into(), undo)?.while_alive(longest);
         self.answer_to::<Q>(ticket, due::due(timeout))
     }
+}
+
+/// End of a call that begins now and gets objects, as long as the daemon lives; `None` if it is that of the
+/// time-out.
+fn longest_of_get(client: &Client, timeout: Option<Duration>) -> Due {
+    timeout.filter(Duration::is_zero).and_then(|_| client.due_of_answer())
 }
 
 impl From<Greeted> for Client {

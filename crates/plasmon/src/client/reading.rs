@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::Client;
 use super::connection::{Interrupt, Ticket, Undo, unexpected};
 use super::due::{Due, due, rest};
 use super::fast::Looked;
 use super::object::Object;
+use super::{Client, longest_of_get};
 use crate::overview::Overview;
 use crate::status::Status;
 use crate::transfer::{Calibration, Explanation, Location};
@@ -107,8 +107,8 @@ impl Client {
         timeout: Option<Duration>,
         interrupt: Option<Interrupt<'_>>,
     ) -> Result<Vec<Result<Object>>> {
-        let longest = self.longest_of_get(timeout);
-        let request = |ids| self.get_request(ids, timeout, longest);
+        let longest = longest_of_get(self, timeout);
+        let request = |ids| get_request(self, ids, timeout, longest);
         self.get_by(ids, request, (due(timeout), longest), interrupt)
     }
 
@@ -167,24 +167,7 @@ impl Client {
         }
         let missing = || Err(unexpected("fewer results than requested"));
         let results = results.into_iter().map(|result| result.unwrap_or_else(missing));
-        Ok(results.map(|result| self.compared(result?)).collect())
-    }
-
-    /// Object as it is to be returned: compared with the digest of its seal if this client compares objects.
-    pub(super) fn compared(&self, object: Object) -> Result<Object> {
-        if self.verifies {
-            object.verify()?;
-        }
-        Ok(object)
-    }
-
-    /// Request for objects with this time-out. `longest` is the end of a call with a time-out of zero.
-    pub(super) fn get_request(&self, ids: Vec<ObjectId>, timeout: Option<Duration>, longest: Due) -> Request {
-        let verify = self.verifies;
-        if timeout != Some(Duration::ZERO) {
-            return Request::Get { timeout_us: microseconds(timeout), verify, ids };
-        }
-        Request::Seek { timeout_us: microseconds(rest(longest)), verify, ids }
+        Ok(results.map(|result| compared(self, result?)).collect())
     }
 
     /// Asks the daemon for new parts of the object tables, if their lack keeps this object from being found.
@@ -366,6 +349,29 @@ pub(super) fn report<T: DeserializeOwned>(json: &str) -> Result<T> {
             ),
         )
     })
+}
+
+/// Request of a client for objects with this time-out. `longest` is the end of a call with a time-out of
+/// zero.
+pub(super) fn get_request(
+    client: &Client,
+    ids: Vec<ObjectId>,
+    timeout: Option<Duration>,
+    longest: Due,
+) -> Request {
+    let verify = client.verifies;
+    if timeout != Some(Duration::ZERO) {
+        return Request::Get { timeout_us: microseconds(timeout), verify, ids };
+    }
+    Request::Seek { timeout_us: microseconds(rest(longest)), verify, ids }
+}
+
+/// Object as a client returns it: compared with the digest of its seal if the client compares objects.
+pub(super) fn compared(client: &Client, object: Object) -> Result<Object> {
+    if client.verifies {
+        object.verify()?;
+    }
+    Ok(object)
 }
 
 /// Time-out in microseconds, as frames carry it.

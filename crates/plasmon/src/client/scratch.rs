@@ -14,7 +14,7 @@ use rustix::fs::fstat;
 use super::connection::{Undo, unexpected};
 use super::digest::digest;
 use super::due::{due, rest};
-use super::reading::microseconds;
+use super::reading::{compared, microseconds};
 use super::writable::{CreationMemory, Writable};
 use super::writing::{check, new_object, room_us};
 use super::{Client, CreateOptions};
@@ -152,7 +152,7 @@ impl Client {
     /// As [`Client::get`] for one object. `Invalid` if `into` is too small.
     pub fn get_into(&self, id: ObjectId, into: &mut [u8], timeout: Option<Duration>) -> Result<usize> {
         if let Some(object) = self.get_here(&id) {
-            return copy(&self.compared(object)?, into);
+            return copy(&compared(self, object)?, into);
         }
         let mut left = timeout;
         if let Some((buffer, at)) = self.connection.scratch_of(into) {
