@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plasmon::transfer::Calibration;
+use plasmon::transfer::{Calibration, SmallPoint};
 use plasmon::{Client, NodeId, Socket, find_among};
 use plotters::prelude::*;
 
@@ -55,19 +55,15 @@ fn peers(client: &Client, wanted: Option<&str>) -> Result<Vec<(NodeId, String)>,
 }
 
 fn print(calibration: &Calibration) -> Result<(), Failure> {
-    let slowest =
-        calibration.small.iter().flat_map(|point| [point.eager_us, point.read_us]).fold(1.0, f64::max);
+    let slowest = calibration.small.iter().flat_map(times).map(|(_, us)| us).fold(1.0, f64::max);
     let bar = |us: f64| "#".repeat((us / slowest * BAR_CHARS).round() as usize);
-    let rows: Vec<_> = calibration
-        .small
-        .iter()
-        .flat_map(|point| {
-            [
-                [size(point.bytes), "message".into(), format!("{:.1}", point.eager_us), bar(point.eager_us)],
-                [String::new(), "read".into(), format!("{:.1}", point.read_us), bar(point.read_us)],
-            ]
-        })
-        .collect();
+    let mut rows = Vec::new();
+    for point in &calibration.small {
+        for (at, (way, us)) in times(point).enumerate() {
+            let bytes = if at == 0 { size(point.bytes) } else { String::new() };
+            rows.push([bytes, way.to_owned(), format!("{us:.1}"), bar(us)]);
+        }
+    }
     table(["SIZE", "BY", "US", ""], &rows)?;
     let bytes = calibration.large.first().map_or(0, |point| point.bytes);
     let fastest = calibration.large.iter().map(|point| rate(point.bytes, point.us)).fold(0.1, f64::max);
@@ -86,17 +82,25 @@ fn print(calibration: &Calibration) -> Result<(), Failure> {
         .collect();
     line(&format!("{} in reads of", size(bytes)))?;
     table(["SIZE", "AT A TIME", "GB/S", ""], &rows)?;
-    let limit = match calibration.eager_max {
+    let limit = |max: u32| match max {
         u32::MAX => "up to 256 KiB".to_owned(),
         0 => "never".to_owned(),
         max => format!("up to {}", size(max.into())),
     };
     line(&format!(
-        "{}: objects come in messages {limit}; larger ones in reads of {}, {} at a time",
+        "{}: objects come in messages {}; longer ones by writes {}; larger ones in reads of {}, {} at a time",
         calibration.provider,
+        limit(calibration.eager_max),
+        limit(calibration.push_max),
         size(calibration.chunk),
         calibration.window
     ))
+}
+
+/// Ways that were measured for a small size, with the time of each in microseconds.
+fn times(point: &SmallPoint) -> impl Iterator<Item = (&'static str, f64)> + use<> {
+    let times = [("message", point.eager_us), ("write", point.push_us), ("read", point.read_us)];
+    times.into_iter().filter(|(way, us)| *way != "write" || *us > 0.0)
 }
 
 /// Rate in gigabytes per second.
@@ -121,7 +125,7 @@ fn draw(path: &Path, measured: &[Calibration]) -> Result<(), Box<dyn std::error:
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn draw_small(area: &Area<'_>, calibration: &Calibration) -> Result<(), Box<dyn std::error::Error>> {
-    let times = calibration.small.iter().flat_map(|point| [point.eager_us, point.read_us]);
+    let times = calibration.small.iter().flat_map(times).map(|(_, us)| us);
     let sizes = calibration.small.iter().map(|point| point.bytes as f64);
     let most = times.fold(1.0, f64::max) * 1.1;
     let (least, largest) =
@@ -137,10 +141,12 @@ fn draw_small(area: &Area<'_>, calibration: &Calibration) -> Result<(), Box<dyn 
         .build_cartesian_2d((least.min(largest / 2.0)..largest).log_scale(), 0.0..most)?;
     chart.configure_mesh().x_desc("bytes").y_desc("µs, median").draw()?;
     for (name, colour, time) in [
-        ("inside a message", BLUE, (|point| point.eager_us) as fn(&plasmon::transfer::SmallPoint) -> f64),
+        ("inside a message", BLUE, (|point| point.eager_us) as fn(&SmallPoint) -> f64),
+        ("write and message", GREEN, |point| point.push_us),
         ("message and read", RED, |point| point.read_us),
     ] {
-        let line = calibration.small.iter().map(|point| (point.bytes as f64, time(point)));
+        let points = calibration.small.iter().map(|point| (point.bytes as f64, time(point)));
+        let line = points.filter(|(_, us)| *us > 0.0);
         chart
             .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
             .label(name)

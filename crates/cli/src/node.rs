@@ -158,6 +158,7 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         },
         protocol: args.protocol,
         verify: args.verify,
+        push: args.push,
         calibration: absolute(&args.calibration)?.or_else(own_files::calibration),
         spin: args.spin.map(Duration::from_micros),
         lease: args.lease,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 use plasmon::{Protocol, Rights, Verify};
-use plasmon_node::Library;
+use plasmon_node::{Library, PushBy};
 use tracing_subscriber::EnvFilter;
 
 use self::etcd::EtcdUrl;
@@ -146,6 +146,11 @@ pub(crate) struct Serve {
     /// that have one (put with a digest), off for those alone for which a get asks
     #[arg(long, value_name = "sealed|off", default_value_t)]
     pub(crate) verify: Verify,
+    /// How objects of up to 256 KiB come from other nodes in one round trip: auto by writes to memory of this
+    /// node where its provider survives the death of a writer, else in messages; write with any provider;
+    /// messages never by writes
+    #[arg(long, value_name = "auto|messages|write", default_value = "auto", value_parser = push)]
+    pub(crate) push: PushBy,
     /// File in which `plasmon calibrate` keeps its measurements [default: plasmon/calibration.json in
     /// $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FILE")]
@@ -208,6 +213,15 @@ pub(crate) enum Numa {
     Auto,
     Node(u32),
     Off,
+}
+
+fn push(text: &str) -> Result<PushBy, String> {
+    match text {
+        "auto" => Ok(PushBy::Auto),
+        "messages" => Ok(PushBy::Messages),
+        "write" => Ok(PushBy::Write),
+        _ => Err("give auto, messages or write".to_owned()),
+    }
 }
 
 fn numa(text: &str) -> Result<Numa, String> {

@@ -55,6 +55,8 @@ pub struct Config {
     pub protocol: Protocol,
     /// Which objects are compared with the digest of their seal when they come from other nodes.
     pub verify: Verify,
+    /// How short objects come that do not fit one message.
+    pub push: PushBy,
     /// The file in which calibrations are kept; `None` forgets them when the node stops.
     pub calibration: Option<PathBuf>,
     /// How long the engine spins before it sleeps; `None` decides by the number of cores.
@@ -75,6 +77,18 @@ pub struct Config {
     pub public: Rights,
     /// Maximum number of clients that one user (uid) may have connected at a time.
     pub max_clients: u32,
+}
+
+/// How objects that do not fit one message come in one round trip, with the protocol *auto*.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PushBy {
+    /// By writes, where this node survives the death of a writer in the middle of one; else in messages.
+    #[default]
+    Auto,
+    /// In messages only.
+    Messages,
+    /// By writes, with any provider.
+    Write,
 }
 
 /// The files of certificates for the connections between nodes, in PEM.
@@ -143,6 +157,7 @@ impl Config {
             numa: Numa::Auto,
             protocol: Protocol::Auto,
             verify: Verify::default(),
+            push: PushBy::Auto,
             calibration: None,
             spin: None,
             lease: DEFAULT_LEASE,

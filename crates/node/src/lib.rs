@@ -46,7 +46,7 @@ pub mod spill;
 mod store;
 mod transfer;
 
-pub use config::{Config, DEFAULT_LEASE, EtcdConfig, TlsConfig};
+pub use config::{Config, DEFAULT_LEASE, EtcdConfig, PushBy, TlsConfig};
 pub use control::ControlError;
 pub use control::guard::GuardError;
 pub use control::secret::SecretError;

@@ -171,8 +171,8 @@ pub struct Fetched {
     pub provider: String,
     /// Reason why no better provider was used. Empty if it is the best that either node has.
     pub provider_why: String,
-    /// Protocol that moved the bytes: "eager", "read", "read-first", "striped-read", "relayed-read", "send",
-    /// "read-register" or "socket".
+    /// Protocol that moved the bytes: "eager", "push", "read", "read-first", "striped-read", "relayed-read",
+    /// "send", "read-register" or "socket".
     pub protocol: String,
     /// Reason for the choice of the protocol.
     pub why: String,
@@ -215,6 +215,9 @@ pub struct Calibration {
     pub at_ms: u64,
     /// Size in bytes (data and metadata) of the largest object that is sent in messages.
     pub eager_max: u32,
+    /// Size in bytes (data and metadata) of the largest object that its holder writes to this node's memory,
+    /// if it is not sent in messages.
+    pub push_max: u32,
     /// Size in bytes of one read of a large object.
     pub chunk: u64,
     /// Number of reads of a large object that are under way at a time.
@@ -233,6 +236,9 @@ pub struct SmallPoint {
     pub bytes: u64,
     /// Time until the object had come in messages, from the request on, in microseconds.
     pub eager_us: f64,
+    /// Time until the object had been written to this node's memory and copied, from the request on, in
+    /// microseconds. 0 if it was not measured.
+    pub push_us: f64,
     /// Time until the object had been offered and read, from the request on, in microseconds.
     pub read_us: f64,
 }

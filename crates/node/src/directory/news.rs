@@ -75,10 +75,29 @@ impl News {
         self.gather();
     }
 
-    /// Notes that a holder may release what it keeps for a request of this node.
-    pub(crate) fn release_soon(&self, holder: NodeId, request: u64) {
-        self.releases.borrow_mut().entry(holder).or_default().push(request);
+    /// Notes that a holder may release what it keeps for a request of this node. Returns of how many
+    /// requests the holder has not been told.
+    pub(crate) fn release_soon(&self, holder: NodeId, request: u64) -> usize {
+        let mut releases = self.releases.borrow_mut();
+        let requests = releases.entry(holder).or_default();
+        requests.push(request);
         self.gather();
+        requests.len()
+    }
+
+    /// Tells a holder at once of all requests for which it may release what it keeps. The frame shares a
+    /// message with others that leave in this turn.
+    pub(crate) fn release_now(&self, holder: NodeId) {
+        if let Some(requests) = self.releases.borrow_mut().remove(&holder) {
+            self.tell_releases(holder, &requests);
+        }
+    }
+
+    fn tell_releases(&self, holder: NodeId, requests: &[u64]) {
+        for requests in requests.chunks(MAX_ENTRIES) {
+            // A holder that has gone keeps nothing.
+            self.network.tell(holder, Message::Release { requests: requests.to_vec() });
+        }
     }
 
     /// Schedules the news to leave within the gathering time.
@@ -123,10 +142,7 @@ impl News {
         }
         batches.send(&self.network);
         for (holder, requests) in self.releases.take() {
-            for requests in requests.chunks(MAX_ENTRIES) {
-                // A holder that has gone keeps nothing.
-                self.network.tell(holder, Message::Release { requests: requests.to_vec() });
-            }
+            self.tell_releases(holder, &requests);
         }
     }
 }

@@ -143,7 +143,7 @@ pub fn frames() -> Frames {
         expires: 0,
         owned: false,
     };
-    let wish = Wish { protocol: Protocol::Auto, eager_max: u32::MAX };
+    let wish = Wish { protocol: Protocol::Auto, eager_max: u32::MAX, push_max: 0 };
     let publish = |count| len(Message::Publish { holdings: vec![holding(id); count] });
     let pieces = vec![Location { segment: 1, version: 2, offset: 4096, len: 1 << 20 }];
     let stamp = Some(Stamp { slot: 1, value: 2 });
@@ -211,7 +211,7 @@ impl Keeper {
 
     /// Asks for an object; returns whether a holder is known.
     pub fn finds(&mut self, node: NodeId, id: ObjectId, now: Instant) -> bool {
-        let wish = Wish { protocol: Protocol::Auto, eager_max: u32::MAX };
+        let wish = Wish { protocol: Protocol::Auto, eager_max: u32::MAX, push_max: 0 };
         let waiter = Waiter { node, request: 1, tenant: 0, wish };
         matches!(self.0.fetch(id, waiter, &[], now), Lookup::Holder(..))
     }

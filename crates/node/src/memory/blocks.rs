@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::PAGE_BYTES;
 
@@ -29,6 +29,21 @@ impl BlockMemory {
 }
 
 impl BlockMemory {
+    /// Gives the pages back to the system: the memory is zero again. It is harmless where a fabric still
+    /// writes.
+    pub(crate) fn give_back(&self) {
+        // SAFETY: the mapping is private, anonymous and this one's own; no reference to its bytes is formed.
+        let given = unsafe { madvise(self.base.as_ptr().cast(), self.layout.size(), Advice::LinuxDontNeed) };
+        debug_assert!(given.is_ok(), "the mapping is this one's own");
+    }
+
+    /// The address of `len` bytes at `at`; `None` if they do not lie within.
+    pub(super) fn address(&self, at: usize, len: usize) -> Option<NonNull<u8>> {
+        let end = at.checked_add(len)?;
+        // SAFETY: within the mapping, as just checked.
+        (end <= self.layout.size()).then(|| unsafe { self.base.add(at) })
+    }
+
     /// Reads the 64-bit word at an index.
     pub(crate) fn load(&self, word: usize) -> u64 {
         self.word(word).load(Ordering::Relaxed)

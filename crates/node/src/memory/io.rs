@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use super::blocks::BlockMemory;
 use super::error::OutOfBounds;
 use super::mapping::Reservation;
 
@@ -37,6 +38,20 @@ impl IoRange {
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
         let place = self.place(at, bytes.len())?;
         self.range.copy_in(place, bytes).map_err(|_| self.out_of_bounds(at, bytes.len()))
+    }
+
+    /// Copies `len` bytes of a block of memory, from its byte `start` on, to the beginning of the range.
+    /// Copies nothing if they do not lie within both.
+    pub(crate) fn copy_block(
+        &self,
+        block: &BlockMemory,
+        start: usize,
+        len: usize,
+    ) -> Result<(), OutOfBounds> {
+        let outside = |_| self.out_of_bounds(0, len);
+        let place = self.place(0, len)?;
+        let from = block.address(start, len).ok_or_else(|| self.out_of_bounds(start, len))?;
+        self.range.copy_from(place, from, len).map_err(outside)
     }
 
     /// Copies the bytes out that lie `at` bytes from the range's start. A client that may write there can

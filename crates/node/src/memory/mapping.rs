@@ -133,6 +133,15 @@ impl Reservation {
         Ok(())
     }
 
+    /// Copies `len` bytes of a block of memory, which lie at `from`, into the range at `at`.
+    pub(super) fn copy_from(&self, at: usize, from: NonNull<u8>, len: usize) -> io::Result<()> {
+        let to = self.address(at, len)?;
+        // SAFETY: as in `copy_in`; the block's owner has checked that it has `len` bytes at `from`. A fabric
+        // that writes there meanwhile only spoils what is copied, and any byte is a valid u8.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), len) };
+        Ok(())
+    }
+
     /// Copies the bytes at `at` out of the range.
     pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) -> io::Result<()> {
         let from = self.address(at, into.len())?;

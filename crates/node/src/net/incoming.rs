@@ -122,6 +122,7 @@ impl Network {
             peer.member.listen
         );
         peer.cut_off(&self.fabrics);
+        self.windows.forget(from, now);
         self.cut_off.borrow_mut().push(from);
     }
 
@@ -152,6 +153,17 @@ impl Network {
                 if lane.is_some_and(|lane| lane.stamps.replace(RemoteRegion { base, key, len }).is_none()) {
                     self.ahead.borrow_mut().want(from, Class::Bulk, now);
                 }
+                None
+            }
+            Message::Window { ref provider, window, base, key, len } => {
+                if let Some(on) = on(provider) {
+                    let window = (window, RemoteRegion { base, key, len });
+                    self.windows.told(from, window, on, self.kernel.incarnation.get());
+                }
+                None
+            }
+            Message::Shut { window } => {
+                self.windows.shut(from, window, now);
                 None
             }
             Message::Segment { segment, .. } if segment as usize >= MAX_DESCRIPTORS => {

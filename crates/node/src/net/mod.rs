@@ -4,8 +4,8 @@
 //! the frames, [`network`] and [`peer`] have the ways to other nodes, [`sending`] and [`incoming`] carry
 //! messages, [`stream`] counts them, so that each arrives once, [`ahead`] connects before there are any,
 //! [`calls`] joins answers to questions, and [`faults`] counts invalid frames of peers.
-//! [`pool`] and [`registrations`] hold memory that the fabric may use, and [`rekey`] gives the arena new
-//! keys when a member goes.
+//! [`pool`] and [`registrations`] hold memory that the fabric may use, [`windows`] is memory that peers may
+//! write to, and [`rekey`] gives the arena new keys when a member goes.
 
 pub(crate) mod ahead;
 pub(crate) mod calls;
@@ -26,3 +26,4 @@ pub(crate) mod rekey;
 mod report;
 mod sending;
 mod stream;
+pub(crate) mod windows;

@@ -30,6 +30,7 @@ use super::frame::{Envelope, Location, Message, MessageHeader};
 use super::members::{Member, Reach};
 use super::peer::{Lane, Peer};
 use super::stream::WINDOW;
+use super::windows::Windows;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::kernel::random::random_u64;
@@ -90,6 +91,8 @@ pub(crate) struct Network {
     busy: RefCell<Vec<bool>>,
     /// Connections that are made before there is something to say.
     pub(super) ahead: RefCell<Ahead>,
+    /// Memory that peers may write to, here and at peers.
+    pub(super) windows: Rc<Windows>,
     /// Peers that were cut off, and that the cluster has not been told of yet.
     pub(super) cut_off: RefCell<Vec<NodeId>>,
 }
@@ -124,6 +127,7 @@ impl Network {
             link: RefCell::default(),
             busy: RefCell::default(),
             ahead: RefCell::default(),
+            windows: Rc::default(),
             cut_off: RefCell::default(),
         })
     }
@@ -379,6 +383,7 @@ impl Network {
         for node in &gone {
             if let Some(peer) = peers.remove(node) {
                 peer.disconnect(&self.fabrics);
+                self.windows.forget(*node, self.kernel.clock.now());
             }
         }
         let mut fresh = Vec::new();
@@ -416,6 +421,7 @@ impl Network {
         self.peers.borrow_mut().values_mut().filter(|peer| peer.used && !peer.cut_off).for_each(|peer| {
             peer.look_after(&self.fabrics, now);
         });
+        self.windows.tend(now);
         self.note_busy();
     }
 

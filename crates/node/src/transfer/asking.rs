@@ -173,6 +173,7 @@ impl Asking {
         let avoid = self.avoid.clone();
         let transfer = Rc::clone(&self.transfer);
         let mut ask = Ask { transfer, call, id: self.id, keeper, room, at, settled: false };
+        self.transfer.directory.news.release_now(keeper);
         let find = Message::Find { id: self.id, missed: false, wish, avoid };
         if !ask.call.send(keeper, self.tenant, find) && self.attempt % 2 == 1 {
             // The keeper cannot be reached.
@@ -218,10 +219,7 @@ impl Drop for Ask {
         let (transfer, request) = (&self.transfer, self.call.request());
         match self.call.take_answer() {
             // The answer came, and nobody wants it any more.
-            Some(answer) if answer.message.comes_with_a_lease() => {
-                transfer.network.tell(answer.from, Message::Release { requests: vec![request] });
-            }
-            Some(_) => {}
+            Some(answer) => transfer.decline(&answer),
             None => {
                 let forget = transfer.network.envelope(
                     request,

@@ -47,6 +47,8 @@ const SMALL_BYTES: [u64; 13] = [
     KIB * 128,
     KIB * 256,
 ];
+/// The smallest size in bytes that is written.
+const PUSH_LEAST_BYTES: u64 = 2 * KIB;
 /// Number of rounds for each small size.
 const SMALL_ROUNDS: usize = 41;
 /// The lengths of chunks that are compared, in bytes.
@@ -66,12 +68,15 @@ const PEER_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Transfer {
     /// Sends a peer that measures some of the memory that was lent to it.
-    pub(crate) fn on_probe(&self, asked: &Envelope, of: u64, len: u64) {
+    pub(crate) fn on_probe(&self, asked: &Envelope, of: u64, (len, pushed): (u64, bool)) {
         let lent = self.leases.granted.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
         let head = scratch(len);
         let message = match lent {
             Some(lent) if len <= lent.len().min(MESSAGES_BYTES_MAX.into()) => {
-                self.in_messages(asked, head, &lent)
+                // The memory stays mapped, whatever becomes of the lease.
+                let written = pushed && !self.pushes.has(asked);
+                let written = written.then(|| self.push(asked, &head, &lent, Rc::new(()))).flatten();
+                written.unwrap_or_else(|| self.in_messages(asked, head, &lent))
             }
             _ => {
                 let text = "not served: this memory was not lent to it";
@@ -142,12 +147,14 @@ impl Transfer {
         let measurement = Measurement { transfer: self, lease: &lease, pieces: &pieces, here };
         let measuring = async { Ok((measurement.small().await?, measurement.large().await?)) };
         let (small, large) = lease.during(measuring).await?;
+        let (eager_max, push_max) = limits(&small);
         let best = large.iter().min_by(|a, b| a.us.total_cmp(&b.us)).copied().unwrap_or_default();
         Ok(Calibration {
             provider: self.network.provider(peer).0.name().to_owned(),
             host: self.tuner.host_of(peer),
             at_ms: self.kernel.clock.unix_ms(),
-            eager_max: eager_max(&small),
+            eager_max,
+            push_max,
             chunk: best.chunk,
             window: best.window,
             small,
@@ -167,13 +174,21 @@ struct Measurement<'a> {
 impl Measurement<'_> {
     async fn small(&self) -> Result<Vec<SmallPoint>, Failure> {
         let Self { transfer, lease, .. } = self;
+        let pushes = transfer.push_max() > 0 && transfer.may_push(lease.holder);
+        if pushes {
+            transfer.network.open_window(lease.holder);
+        }
         let mut points = Vec::new();
         for bytes in SMALL_BYTES {
-            let (mut eager, mut read) = (Vec::new(), Vec::new());
+            let (mut eager, mut push, mut read) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..SMALL_ROUNDS {
                 let began = self.transfer.kernel.clock.now();
-                self.bring(bytes).await?;
+                self.bring(bytes, false).await?;
                 eager.push(self.micros_since(began));
+                let began = self.transfer.kernel.clock.now();
+                if pushes && bytes >= PUSH_LEAST_BYTES && self.bring(bytes, true).await? {
+                    push.push(self.micros_since(began));
+                }
                 let began = self.transfer.kernel.clock.now();
                 // A read of an object begins with such a message and its answer.
                 let renew = ask::Renew { lease: lease.request };
@@ -183,22 +198,29 @@ impl Measurement<'_> {
                 self.read(bytes, plan).await?;
                 read.push(self.micros_since(began));
             }
-            points.push(SmallPoint { bytes, eager_us: median(&mut eager), read_us: median(&mut read) });
+            let [eager_us, push_us, read_us] = [&mut eager, &mut push, &mut read].map(|times| median(times));
+            points.push(SmallPoint { bytes, eager_us, push_us, read_us });
         }
         Ok(points)
     }
 
-    /// Has so many of the lent bytes come in messages, and copies them.
-    async fn bring(&self, bytes: u64) -> Result<(), Failure> {
+    /// Has so many of the lent bytes come, in messages or by a write, and copies them. Returns whether they
+    /// came by a write.
+    async fn bring(&self, bytes: u64, pushed: bool) -> Result<bool, Failure> {
         let Self { transfer, lease, here, .. } = self;
         let mut call = Call::open(&transfer.network, Some(lease.holder));
         let room = transfer.rooms.make(call.request(), MESSAGES_BYTES_MAX);
-        call.send(lease.holder, 0, Message::Probe { of: lease.request, len: bytes });
+        transfer.directory.news.release_now(lease.holder);
+        call.send(lease.holder, 0, Message::Probe { of: lease.request, len: bytes, pushed });
         let due = transfer.kernel.clock.now() + PEER_PATIENCE;
         let answer = transfer.kernel.clock.bounded(Some(due), call.answer()).await.flatten();
         let mut pieces = room.pieces_of(lease.holder);
         match answer.map(|answer| answer.message) {
             Some(Message::Eager { bytes, .. }) => pieces.push(bytes),
+            Some(answer @ Message::Pushed { .. }) => {
+                let written = transfer.pushed(lease.holder, call.request(), &answer)?;
+                return written.copy_to(here.landing).map(|()| true);
+            }
             Some(Message::Refused { error }) => return Err(Failure::Holder(error.message().to_owned())),
             _ => return Err(Failure::Holder("it did not send what it had lent".into())),
         }
@@ -207,7 +229,7 @@ impl Measurement<'_> {
             here.landing.write(at, &piece).map_err(|error| Failure::Holder(error.to_string()))?;
             at += piece.len() as u64;
         }
-        if at == bytes { Ok(()) } else { Err(Failure::Holder("it sent another length".into())) }
+        if at == bytes { Ok(false) } else { Err(Failure::Holder("it sent another length".into())) }
     }
 
     async fn large(&self) -> Result<Vec<LargePoint>, Failure> {
@@ -269,23 +291,34 @@ fn median(times: &mut [f64]) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// The size up to which objects are to come in messages: of all limits, the one with which all sizes
-/// together lose least beside what is best for each. So one point that something disturbed decides nothing.
-/// There is no limit if messages are best throughout.
-fn eager_max(points: &[SmallPoint]) -> u32 {
-    let lost = |in_messages: usize| -> f64 {
+/// The sizes up to which objects are to come in messages, and longer ones by a write: of all pairs of limits,
+/// the one with which all sizes together lose least beside what is best for each. So one point that something
+/// disturbed decides nothing. A limit beyond all sizes that were measured is none.
+fn limits(points: &[SmallPoint]) -> (u32, u32) {
+    let times = |point: &SmallPoint| {
+        let push = if point.push_us > 0.0 { point.push_us } else { f64::INFINITY };
+        [point.eager_us, push, point.read_us]
+    };
+    let lost = |(messages, written): (usize, usize)| -> f64 {
         let times = points.iter().enumerate().map(|(at, point)| {
-            let taken = if at < in_messages { point.eager_us } else { point.read_us };
-            taken / point.eager_us.min(point.read_us)
+            let times = times(point);
+            let taken = usize::from(at >= messages) + usize::from(at >= messages.max(written));
+            times[taken] / times.into_iter().fold(f64::INFINITY, f64::min)
         });
         times.sum()
     };
-    let best = (0..=points.len()).rev().min_by(|one, other| lost(*one).total_cmp(&lost(*other)));
-    match best.unwrap_or_default() {
+    let pairs = (0..=points.len()).rev().flat_map(|messages| {
+        let further = (messages..=points.len()).rev();
+        further.map(move |written| (messages, written))
+    });
+    let best = pairs.min_by(|one, other| lost(*one).total_cmp(&lost(*other))).unwrap_or_default();
+    let size = |count: usize| match count {
         all if all == points.len() => u32::MAX,
         0 => 0,
         some => points[some - 1].bytes as u32,
-    }
+    };
+    let (messages, written) = best;
+    (size(messages), if written > messages { size(written) } else { 0 })
 }
 
 #[cfg(test)]
@@ -294,12 +327,24 @@ mod tests {
 
     #[test]
     fn the_limit_lies_where_least_is_lost() {
-        let point = |bytes, eager_us, read_us| SmallPoint { bytes, eager_us, read_us };
-        assert_eq!(eager_max(&[point(64, 1.0, 2.0), point(128, 3.0, 4.0)]), u32::MAX);
-        assert_eq!(eager_max(&[point(64, 1.0, 2.0), point(128, 5.0, 4.0), point(256, 9.0, 5.0)]), 64);
+        let point = |bytes, eager_us, read_us| SmallPoint { bytes, eager_us, push_us: 0.0, read_us };
+        assert_eq!(limits(&[point(64, 1.0, 2.0), point(128, 3.0, 4.0)]), (u32::MAX, 0));
+        assert_eq!(limits(&[point(64, 1.0, 2.0), point(128, 5.0, 4.0), point(256, 9.0, 5.0)]), (64, 0));
         // Something has disturbed the first point.
-        assert_eq!(eager_max(&[point(64, 3.0, 2.0), point(128, 1.0, 2.0), point(256, 9.0, 5.0)]), 128);
-        assert_eq!(eager_max(&[point(64, 3.0, 2.0), point(128, 3.0, 2.0)]), 0);
+        assert_eq!(limits(&[point(64, 3.0, 2.0), point(128, 1.0, 2.0), point(256, 9.0, 5.0)]), (128, 0));
+        assert_eq!(limits(&[point(64, 3.0, 2.0), point(128, 3.0, 2.0)]), (0, 0));
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+    }
+
+    #[test]
+    fn writes_have_the_sizes_between_messages_and_reads() {
+        let point = |bytes, eager_us, push_us, read_us| SmallPoint { bytes, eager_us, push_us, read_us };
+        let short = [point(64, 1.0, 0.0, 3.0), point(128, 2.0, 2.5, 3.0)];
+        let long = [point(256, 9.0, 4.0, 5.0), point(512, 9.0, 5.0, 6.0)];
+        let longest = point(1024, 30.0, 9.0, 7.0);
+        let all = [short[0], short[1], long[0], long[1], longest];
+        assert_eq!(limits(&all), (128, 512));
+        assert_eq!(limits(&all[..4]), (128, u32::MAX));
+        assert_eq!(limits(&[short[0], longest]), (64, 0));
     }
 }

@@ -247,6 +247,7 @@ impl Transfer {
         let asked_at = self.kernel.clock.now();
         let (room, wish) = self.wish(call.request(), MESSAGES_BYTES_MAX);
         let (id, others) = (trace.id, Vec::new());
+        self.directory.news.release_now(holder);
         if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, wish, others }) {
             return Err(Failure::gone());
         }
@@ -284,7 +285,19 @@ impl Transfer {
                 self.take_eager(head, &pieces, trace).await?;
                 (life, None)
             }
+            pushed @ Message::Pushed { .. } => {
+                let here = self.pushed(from, request, &pushed)?;
+                let Message::Pushed { head, .. } = pushed else { return Err(Failure::gone()) };
+                trace.answered(from, "push", head.len(), "it fits the memory that this node keeps for it");
+                let life = head.life;
+                self.take_pushed(head, here, trace).await?;
+                (life, None)
+            }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
+                if head.len() <= u64::from(self.push_max()) && self.may_push(from) {
+                    // Later ones need one round trip.
+                    self.network.open_window(from);
+                }
                 let why = match protocol {
                     Protocol::Auto => "it is too large for messages".to_owned(),
                     _ => asked_for(),

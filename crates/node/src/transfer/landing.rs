@@ -20,7 +20,7 @@ use super::comparing::{Comparison, TURN_BYTES, Wanted, is_compared};
 use super::failure::{Failure, STALLED};
 use super::pieces::Span;
 use crate::kernel::counted::Counted;
-use crate::memory::{Extent, IoRange, OutOfBounds, Piece, Run, Writer, Zone};
+use crate::memory::{BlockMemory, Extent, IoRange, OutOfBounds, Piece, Run, Writer, Zone};
 use crate::net::registrations::Adopted;
 use crate::object::{Head, Held, Role, Sealing};
 use crate::transfer::Transfer;
@@ -217,6 +217,18 @@ impl Landing {
             tail.write(at, metadata)?;
         }
         Ok(bytes.len() as u64)
+    }
+
+    /// Copies in an object of `len` bytes that begins at byte `start` of a block, as far as it is kept here;
+    /// returns how many bytes are.
+    pub(super) fn copy_block(&self, block: &BlockMemory, start: usize, len: u64) -> Result<u64, OutOfBounds> {
+        let len = usize::try_from(self.len.min(len)).unwrap_or(usize::MAX);
+        let data = self.before_tail(0, len);
+        self.io_range()?.copy_block(block, start, data)?;
+        if let Some(tail) = &self.tail {
+            tail.io_range().copy_block(block, start + data, len - data)?;
+        }
+        Ok(len as u64)
     }
 
     /// Copies bytes out that lie `at` bytes from the beginning.

@@ -17,8 +17,8 @@
 //! | 6 | [`serve`]: the holder's answer to a fetch; [`calibrate`]: measuring what is best |
 //! | 5 | [`asking`]: requests of a get to the keepers; [`fetch`]: a get from the first request to the seal |
 //! | 5 | [`short`]: batches of short objects |
-//! | 4 | protocols: [`eager`], [`striped_read`], [`read`], [`read_first`], [`relay`], [`relayed_read`] |
-//! | 4 | further protocols: [`send`], [`read_register`], [`socket`] |
+//! | 4 | protocols: [`eager`], [`push`], [`striped_read`], [`read`], [`read_first`], [`relay`] |
+//! | 4 | further protocols: [`relayed_read`], [`send`], [`read_register`], [`socket`] |
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
@@ -36,6 +36,7 @@ pub(crate) mod fuzzing;
 mod landing;
 mod lease;
 mod pieces;
+mod push;
 mod read;
 mod read_first;
 mod read_register;
@@ -58,7 +59,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use plasmon::status::TransferStatus;
-use plasmon::{NodeId, ObjectId};
+use plasmon::{NodeId, ObjectId, Protocol};
 use plasmon_fabric::{Domain, FabricError, Region};
 
 use self::comparing::Wanted;
@@ -67,6 +68,7 @@ pub(crate) use self::landing::{Given, GivenMemory};
 #[cfg(test)]
 pub(crate) use self::lease::LEASE;
 use self::lease::Leases;
+use self::push::Pushes;
 use self::record::Records;
 use self::relay::Relays;
 use self::relayed_read::Feeds;
@@ -77,6 +79,7 @@ use self::slots::Slots;
 use self::socket::Service;
 use self::tuning::Tuner;
 pub(crate) use self::tuning::Tunings;
+use crate::config::PushBy;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
@@ -97,6 +100,7 @@ pub(crate) struct Transfer {
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) directory: Rc<Directory>,
     leases: Rc<Leases>,
+    pushes: Pushes,
     /// Fetches under way. All gets of one object by one user share one.
     fetches: RefCell<HashMap<(ObjectId, u32), (WeakFetch, Wanted)>>,
     /// Objects that come in parts, by the holder and the request.
@@ -142,6 +146,7 @@ impl Transfer {
             relays: Rc::new(Relays::new(store, &leases, &records)),
             feeds: Rc::new(Feeds::new(kernel)),
             leases,
+            pushes: Pushes::default(),
             records,
             tuner: Tuner::new(kernel, cluster, tunings),
             registrations: RefCell::new(Registrations::new()),
@@ -157,8 +162,27 @@ impl Transfer {
     /// come.
     fn wish(&self, request: u64, most: u32) -> (Room, Wish) {
         let room = self.rooms.make(request, self.tuner.eager_max().min(most));
-        let wish = Wish { protocol: self.kernel.config.protocol, eager_max: room.bytes };
+        let push_max = self.push_max().min(most);
+        let wish = Wish { protocol: self.kernel.config.protocol, eager_max: room.bytes, push_max };
         (room, wish)
+    }
+
+    /// Number of bytes up to which objects are to come to windows of this node.
+    fn push_max(&self) -> u32 {
+        match (self.kernel.config.protocol, self.kernel.config.push) {
+            (Protocol::Auto, PushBy::Auto | PushBy::Write) => self.tuner.push_max(),
+            _ => 0,
+        }
+    }
+
+    /// Whether a node's objects may come to a window: whether this node's provider survives the death of a
+    /// writer, or the operator vouches for it.
+    fn may_push(&self, node: NodeId) -> bool {
+        match self.kernel.config.push {
+            PushBy::Auto => self.network.provider(node).0.survives_cut_writes(),
+            PushBy::Write => true,
+            PushBy::Messages => false,
+        }
     }
 
     /// Whether an object is being read.
@@ -193,6 +217,7 @@ impl Transfer {
     /// Ends the leases whose readers have not renewed them, and forgets what is over.
     pub(crate) fn expire(&self, now: Instant) {
         self.leases.expire(now);
+        self.pushes.expire(now);
         self.fetches.borrow_mut().retain(|_, (fetch, _)| fetch.upgrade().is_some());
         self.registrations.borrow_mut().tidy();
         self.slots.tidy();

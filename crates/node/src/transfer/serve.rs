@@ -16,7 +16,7 @@ use crate::transfer::Transfer;
 impl Transfer {
     /// Answers a fetch that came to this node as a holder. The nodes `others` hold the object too.
     pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId, wish: Wish, others: &[NodeId]) {
-        if self.leases.has(asked) {
+        if self.leases.has(asked) || self.pushes.has(asked) {
             let why = format!("a fetch of {} for a request that node {} has a lease for", id, asked.reply_to);
             return self.network.drop_frame(&why);
         }
@@ -88,6 +88,10 @@ impl Transfer {
                 self.enclose(asked, &pin, head, "eager")
             }
             Protocol::Send if fits => self.enclose(asked, &pin, head, "send"),
+            Protocol::Auto if head.len() <= u64::from(wish.push_max) => {
+                let pushed = self.push_object(asked, &pin, &head);
+                pushed.unwrap_or_else(|| self.location(asked, pin, head, others))
+            }
             Protocol::Auto | Protocol::Read => self.location(asked, pin, head, others),
             Protocol::Send => {
                 self.records.count_served("send", &head);
@@ -97,6 +101,15 @@ impl Transfer {
             Protocol::ReadRegister => self.registered(asked, pin, head),
             Protocol::Socket => self.dial(asked, pin, head),
         }
+    }
+
+    /// Makes the answer that says that an object was written to the asker's window; `None` if that has no
+    /// room for it.
+    fn push_object(&self, asked: &Envelope, pin: &Pin, head: &Head) -> Option<Message> {
+        let kept = Rc::new(Pin::new(pin.replica())?);
+        let message = self.push(asked, head, &pin.run(), kept)?;
+        self.records.count_served("push", head);
+        Some(message)
     }
 
     /// Makes an offer of the place of an object, to be read there.

@@ -28,16 +28,18 @@ impl Service for Transfer {
             Message::FetchShort { ids } => self.serve_short(&frame, ids),
             Message::Short { request, objects, missing } => self.on_short(from, *request, objects, missing),
             Message::Renew { lease } => self.leases.renew(&frame, *lease),
-            Message::Release { requests } => self.leases.release(from, requests),
+            Message::Release { requests } => {
+                self.leases.release(from, requests);
+                self.pushes.release(from, requests);
+            }
             Message::Ready { request } => self.stream(from, *request),
             Message::Part { request, at, bytes } => self.take_part(from, *request, *at, bytes),
             Message::Passed { request, bytes, state } => self.feeds.report(from, *request, *bytes, *state),
             Message::Lend { len } => self.on_lend(&frame, *len),
-            Message::Probe { of, len } => self.on_probe(&frame, *of, *len),
-            message if message.comes_with_a_lease() => {
-                // The asker has given up: the holder need not keep the object for this node.
-                self.network.tell(from, Message::Release { requests: vec![frame.request] });
-            }
+            Message::Probe { of, len, pushed } => self.on_probe(&frame, *of, (*len, *pushed)),
+            // The asker has given up: the holder need not keep anything for this node.
+            Message::Pushed { .. } => self.decline(&frame),
+            message if message.comes_with_a_lease() => self.decline(&frame),
             // The answer comes too late: nobody waits for it any more.
             _ if frame.is_answer() => {}
             other => return Err(WireError::Opcode(other.opcode())),
@@ -47,6 +49,7 @@ impl Service for Transfer {
 
     fn on_gone(&self, gone: &[NodeId]) {
         self.feeds.abandon(gone);
+        self.pushes.forget(gone);
     }
 
     fn on_tick(self: Rc<Self>, now: Instant) {

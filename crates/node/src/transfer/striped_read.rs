@@ -91,7 +91,7 @@ impl Transfer {
         let Some(_slot) = self.slots.try_take(holder) else { return Ok(None) };
         let asked_at = self.kernel.clock.now();
         let mut call = Call::open(&self.network, Some(holder));
-        let wish = Wish { protocol: Protocol::Read, eager_max: 0 };
+        let wish = Wish { protocol: Protocol::Read, eager_max: 0, push_max: 0 };
         let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, wish, others: Vec::new() };
         if !call.send(holder, tenant, fetch) {
             return Ok(None);

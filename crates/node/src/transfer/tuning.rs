@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
+use crate::net::windows::PUSHED_BYTES_MAX;
 
 /// Number of bytes of a read. It is small enough that reads of several objects share the lane fairly, and
 /// that over TCP one end takes a read out of its socket while the other puts in the next. TCP's sender does
@@ -25,6 +26,8 @@ use crate::membership::Cluster;
 const CHUNK_BYTES: u64 = 512 << 10;
 /// Number of bytes up to which an object comes in messages. Longer ones came sooner by a read over TCP.
 const EAGER_BYTES: u32 = 48 << 10;
+/// Number of bytes up to which a longer object comes by a write to this node's window.
+const PUSH_BYTES: u32 = PUSHED_BYTES_MAX;
 /// The bounds of chunks in bytes.
 const CHUNK_BYTES_RANGE: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
 /// Number of reads of one object that are under way at one holder.
@@ -187,6 +190,15 @@ impl Tunings {
     fn eager_max(&self) -> u32 {
         self.calibrations.values().map(|one| one.eager_max).min().unwrap_or(EAGER_BYTES)
     }
+
+    /// The number of bytes up to which longer objects are to be written to this node's windows: the smallest
+    /// of the calibrated values, as with messages.
+    fn push_max(&self) -> u32 {
+        // Calibrations of former releases have not measured it.
+        let measured = |one: &&Calibration| one.small.iter().any(|point| point.push_us > 0.0);
+        let calibrated = self.calibrations.values().filter(measured).map(|one| one.push_max).min();
+        calibrated.unwrap_or(PUSH_BYTES).min(PUSHED_BYTES_MAX)
+    }
 }
 
 /// How this node reads from its peers.
@@ -219,6 +231,11 @@ impl Tuner {
     /// Number of bytes up to which objects are to come to this node in messages.
     pub(super) fn eager_max(&self) -> u32 {
         self.tunings.borrow().eager_max()
+    }
+
+    /// Number of bytes up to which longer objects are to be written to this node's windows.
+    pub(super) fn push_max(&self) -> u32 {
+        self.tunings.borrow().push_max()
     }
 
     /// Puts a calibration in force and keeps it for later starts.

@@ -49,8 +49,11 @@ pub(crate) mod opcode {
     pub(crate) const UNWATCH: u8 = 74;
     pub(crate) const ENLIST: u8 = 7;
     pub(crate) const ENLISTED: u8 = 8;
+    pub(crate) const PUSHED: u8 = 46;
+    pub(crate) const WINDOW: u8 = 95;
+    pub(crate) const SHUT: u8 = 96;
     /// Highest opcode in use.
-    pub(crate) const LAST: u8 = 94;
+    pub(crate) const LAST: u8 = 96;
 }
 
 /// Frame, field by field, with the header of a message that has it alone. [`Rogue::frame`] makes a valid one,
@@ -190,6 +193,26 @@ pub(crate) mod body {
         out.put_slice(&[1, protocol]);
         out.put_u32_le(u32::MAX);
         out.put_u32_le(0);
+        out.put_u32_le(0);
+        out
+    }
+
+    /// Fetch of the last stage of an object that is to be written to the asker's window.
+    pub(crate) fn fetch_pushed(id: ObjectId) -> Vec<u8> {
+        let mut out = id.as_bytes().to_vec();
+        out.put_slice(&[1, 0]);
+        out.put_u32_le(0);
+        out.put_u32_le(u32::MAX);
+        out.put_u32_le(0);
+        out
+    }
+
+    pub(crate) fn pushed(head: &Head, window: u64, first: u32, mark: u128) -> Vec<u8> {
+        let mut out = Vec::new();
+        head.put(&mut out);
+        out.put_u64_le(window);
+        out.put_u32_le(first);
+        out.put_u128_le(mark);
         out
     }
 

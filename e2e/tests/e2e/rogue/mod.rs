@@ -10,6 +10,7 @@ mod frames;
 mod leases;
 mod nonsense;
 mod offers;
+mod windows;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -24,7 +25,7 @@ use plasmon::{NodeId, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use serde_json::Value;
 
-use self::frames::{Frame, MESSAGE_HEADER_LEN, Message, VERSION, opcode};
+use self::frames::{Frame, Head, MESSAGE_HEADER_LEN, Message, VERSION, body, opcode};
 use crate::support::{MIB, get, try_put};
 
 /// Starts three nodes, and a rogue on the host of the last.
@@ -328,6 +329,14 @@ impl Rogue {
     /// Fetch of an object by a node, which comes through the object's keeper.
     fn asked_for(&mut self, id: ObjectId) -> Frame {
         self.next("a fetch", |frame| frame.opcode == opcode::FETCH && frame.body.starts_with(id.as_bytes()))
+    }
+
+    /// Tells the keepers of an object that the rogue holds it.
+    fn publish(&mut self, head: &Head) {
+        for keeper in self.keepers(&head.id) {
+            let body = body::publish(std::slice::from_ref(head));
+            self.send(&keeper, &self.frame(&keeper, opcode::PUBLISH, body));
+        }
     }
 
     /// Number of frames that came to the rogue and are `meant`, counted until none has come for a while.

@@ -141,12 +141,7 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
         let body = body::segment(&rogue.provider, number as u32, 1, region);
         rogue.send(&to, &rogue.frame(&to, opcode::SEGMENT, body));
     }
-    let publish = |rogue: &mut Rogue, head: &Head| {
-        for keeper in rogue.keepers(&head.id) {
-            let body = body::publish(std::slice::from_ref(head));
-            rogue.send(&keeper, &rogue.frame(&keeper, opcode::PUBLISH, body));
-        }
-    };
+    let publish = Rogue::publish;
 
     let bytes = Pattern(7).bytes(4 * MIB);
     let honest: [(&str, usize, Answer); 5] = [

@@ -20,8 +20,17 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 /// The protocols by which objects are fetched.
-const PROTOCOLS: [&str; 8] =
-    ["eager", "read", "read-first", "striped-read", "relayed-read", "send", "read-register", "socket"];
+const PROTOCOLS: [&str; 9] = [
+    "eager",
+    "push",
+    "read",
+    "read-first",
+    "striped-read",
+    "relayed-read",
+    "send",
+    "read-register",
+    "socket",
+];
 const NS_A_SECOND: f64 = 1e9;
 const OPEN_METRICS: &str = "application/openmetrics-text";
 

@@ -13,7 +13,7 @@ const B: NodeId = NodeId::from_bytes([2; 16]);
 const C: NodeId = NodeId::from_bytes([3; 16]);
 
 fn waiter(node: NodeId) -> Waiter {
-    Waiter { node, request: 7, tenant: 0, wish: Wish { protocol: Protocol::Auto, eager_max: 0 } }
+    Waiter { node, request: 7, tenant: 0, wish: Wish { protocol: Protocol::Auto, eager_max: 0, push_max: 0 } }
 }
 
 /// The ownership of user 7.

@@ -33,7 +33,7 @@ const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, MAX_INLINE_LENGTH];
 const MAX_INLINE_LENGTH: usize = 60_000;
 /// Lengths in bytes of objects that are written in place: less than a piece of a transfer, more than a piece,
 /// more than a segment.
-const MAPPED_LENGTHS: [usize; 3] = [300_000, 1_100_000, 2_100_000];
+const MAPPED_LENGTHS: [usize; 3] = [200_000, 1_100_000, 2_100_000];
 
 /// A session that keeps its replies.
 #[derive(Default)]

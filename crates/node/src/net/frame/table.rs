@@ -37,7 +37,7 @@ table! {
         /// is not among `avoid`, or keeps the request until there is one. `missed` says that the second
         /// keeper asks the first: the object was lost, and a new one may have been created.
         1 Find { id: ObjectId, missed: bool, wish: Wish, avoid: Vec<NodeId> }
-            -> Eager | Offer | Registered | Stream | Dial,
+            -> Eager | Offer | Registered | Stream | Dial | Pushed,
         /// Withdraws the *find* of the same request id.
         2 Forget { id: ObjectId },
         /// Says which replicas the sender holds.
@@ -99,7 +99,7 @@ table! {
         /// Asks a holder for an object, to be sent to `reply_to` as `wish` says. The nodes `others` hold it
         /// too.
         30 Fetch { id: ObjectId, stage: Stage, wish: Wish, others: Vec<NodeId> }
-            -> Eager | Offer | Registered | Stream | Dial,
+            -> Eager | Offer | Registered | Stream | Dial | Pushed,
         /// Brings a whole object, or the last piece of one whose other pieces came right before, in *parts*
         /// of the same request.
         31 Eager { head: Head, bytes: Bytes },
@@ -134,13 +134,17 @@ table! {
         41 Passed { request: u64, bytes: u64, state: Passing },
         /// Asks, for measuring, for the loan of so many bytes of memory.
         42 Lend { len: u64 } -> Offer,
-        /// Asks, for measuring, for so many bytes of the memory that was lent to the sender's request `of`.
-        43 Probe { of: u64, len: u64 } -> Eager,
+        /// Asks, for measuring, for so many bytes of the memory that was lent to the sender's request `of`:
+        /// in messages, or by a write if they are to be `pushed`.
+        43 Probe { of: u64, len: u64, pushed: bool } -> Eager | Pushed,
         /// Asks a holder for those of the objects that are short, to be sent to `reply_to`.
         44 FetchShort { ids: Vec<ObjectId> },
         /// Brings objects of this request of the receiver's, and says which are not brought so: each is
         /// longer, or not there.
         45 Short { request: u64, objects: Vec<Whole>, missing: Vec<ObjectId> },
+        /// Says that a whole object was written to slots of the receiver's `window`, from slot `first` on.
+        /// Its last 16 bytes are the mark. The receiver *releases* the slots by the number of its request.
+        46 Pushed { head: Head, window: u64, first: u32, mark: u128 },
         /// Orders the receiver to hold a life of an object in this role. It reads the object from `from`, or
         /// else from any holder.
         60 Acquire { order: Order } -> Done,
@@ -185,6 +189,11 @@ table! {
         93 Refused { error: Error },
         /// Says that a request was carried out.
         94 Done,
+        /// Tells the receiver where it alone may write objects that the sender asks it for: in slots of 64
+        /// KiB.
+        95 Window { window: u64, base: u64, key: u64, len: u64, provider: String as AtMost<MAX_PROVIDER> },
+        /// Says that the sender writes no more to this window of the receiver's.
+        96 Shut { window: u64 },
     }
     others Other
 }

@@ -35,9 +35,10 @@ pub(crate) fn files() -> Vec<Vec<u8>> {
         host: host.to_owned(),
         at_ms: 1 << 40,
         eager_max: 9000,
+        push_max: 9000,
         chunk: 1 << 20,
         window: 4,
-        small: vec![SmallPoint { bytes: 64, eager_us: 1.5, read_us: 2.5 }],
+        small: vec![SmallPoint { bytes: 64, eager_us: 1.5, push_us: 2.0, read_us: 2.5 }],
         large: vec![LargePoint { bytes: 32 << 20, chunk: 1 << 20, window: 4, us: 1e4 }],
     };
     let some = [calibration(PROVIDER, "10.0.0.1"), calibration(PROVIDER, "b"), calibration("verbs", "b")];

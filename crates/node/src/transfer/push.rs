@@ -1,0 +1,194 @@
+//! *push*: the holder writes the object to a window of its asker's, with the answer behind the write. It
+//! comes in one round trip, with one copy at the asker. Engine thread only.
+//!
+//! The holder keeps the slots that it wrote to until the asker releases them by the number of its request, as
+//! it does with a lease. The asker copies the bytes to where they belong, and releases the slots in any case:
+//! also if nobody waits for the object any more.
+//!
+//! Invariant: bytes are taken only as an answer of the holder whose window it is, and only if all of them
+//! have come. Slots that are not released within the time of a lease are not used again.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use plasmon::NodeId;
+use plasmon_fabric::Op;
+
+use super::failure::Failure;
+use super::landing::Landing;
+use super::lease::LEASE;
+use super::record::Trace;
+use crate::directory::news::News;
+use crate::kernel::random::HashMap;
+use crate::memory::Run;
+use crate::net::frame::{Envelope, Message};
+use crate::net::windows::{MARK_BYTES, PUSHED_BYTES_MAX, Slots, Window};
+use crate::object::Head;
+use crate::transfer::Transfer;
+
+/// Number of requests whose slots are released before the holder is told at once: half a window of the
+/// longest objects. Fewer are told with the next fetch, or some time later.
+const RELEASED_AT_ONCE: usize = 4;
+
+/// What this node has written to windows of its peers, and they have not released yet.
+#[derive(Default)]
+pub(super) struct Pushes {
+    /// By the asker and its request.
+    under_way: RefCell<HashMap<(NodeId, u64), Pushing>>,
+}
+
+/// An object that was written to a window.
+struct Pushing {
+    slots: Slots,
+    operation: Op,
+    until: Instant,
+}
+
+impl Pushes {
+    /// Whether an object was pushed for this request already.
+    pub(super) fn has(&self, asked: &Envelope) -> bool {
+        self.under_way.borrow().contains_key(&(asked.reply_to, asked.request))
+    }
+
+    /// Takes back the slots that their owner needs no more.
+    pub(super) fn release(&self, owner: NodeId, requests: &[u64]) {
+        for request in requests {
+            let pushing = self.under_way.borrow_mut().remove(&(owner, *request));
+            if let Some(pushing) = pushing {
+                pushing.slots.release();
+            }
+        }
+    }
+
+    /// Gives up the slots whose write has failed, or whose owner is silent.
+    pub(super) fn expire(&self, now: Instant) {
+        let failed = |pushing: &Pushing| pushing.operation.result().is_some_and(|result| result.is_err());
+        let over = |pushing: &Pushing| pushing.until <= now || failed(pushing);
+        self.under_way.borrow_mut().retain(|_, pushing| !over(pushing));
+    }
+
+    /// Forgets what was pushed to nodes that have gone.
+    pub(super) fn forget(&self, gone: &[NodeId]) {
+        self.under_way.borrow_mut().retain(|(owner, _), _| !gone.contains(owner));
+    }
+}
+
+/// An object that has come to a window of this node. When this is dropped, its slots are released.
+pub(super) struct Pushed {
+    news: Rc<News>,
+    window: Rc<Window>,
+    holder: NodeId,
+    request: u64,
+    first: u32,
+    len: u64,
+    mark: u128,
+}
+
+impl Pushed {
+    /// Copies as many bytes as the landing keeps.
+    pub(super) fn copy_to(&self, landing: &Landing) -> Result<(), Failure> {
+        let torn = || Failure::Holder("what it wrote has changed since".into());
+        let (block, at) = self.window.arrived(self.first, self.len, self.mark).ok_or_else(torn)?;
+        let copied = landing.copy_block(block, at, self.len);
+        let looked_at = copied.and_then(|copied| landing.came(0, copied));
+        looked_at.map_err(|error| Failure::Holder(error.to_string()))
+    }
+}
+
+impl Drop for Pushed {
+    fn drop(&mut self) {
+        self.window.put_back(self.first, self.len);
+        if self.news.release_soon(self.holder, self.request) >= RELEASED_AT_ONCE {
+            self.news.release_now(self.holder);
+        }
+    }
+}
+
+impl Transfer {
+    /// Makes the holder's answer to a fetch or a probe: the first bytes of a run, as many as an object with
+    /// this head has, are written to the asker's window. `None` if the asker has no room for them. The write
+    /// owns `owner` until it is over.
+    pub(super) fn push(
+        &self,
+        asked: &Envelope,
+        head: &Head,
+        run: &Run,
+        owner: Rc<dyn Any>,
+    ) -> Option<Message> {
+        let len = head.len();
+        let mut pieces = run.part(0, len)?.pieces();
+        let piece = pieces.next().filter(|piece| piece.len == len)?;
+        let mut mark = [0; MARK_BYTES];
+        run.read(len.checked_sub(MARK_BYTES as u64)?, &mut mark).ok()?;
+        let slots = self.network.slots(asked.reply_to, len)?;
+        let from = self.network.local(slots.on(), &self.store.arena.borrow(), piece);
+        let Some(operation) = from.and_then(|from| self.network.write_to(&slots, from.with_owner(owner)))
+        else {
+            // Nothing was written.
+            slots.release();
+            return None;
+        };
+        let (window, first) = slots.name();
+        let until = self.kernel.clock.now() + LEASE;
+        let key = (asked.reply_to, asked.request);
+        self.pushes.under_way.borrow_mut().insert(key, Pushing { slots, operation, until });
+        let mark = u128::from_le_bytes(mark);
+        Some(Message::Pushed { head: head.clone(), window, first, mark })
+    }
+
+    /// Takes over an object that was pushed to this node, whether or not it is still wanted.
+    ///
+    /// # Errors
+    /// When there is no such window or place, or not all bytes have come.
+    pub(super) fn pushed(&self, from: NodeId, request: u64, answer: &Message) -> Result<Pushed, Failure> {
+        let Message::Pushed { head, window: number, first, mark } = answer else {
+            return Err(Failure::Holder("an answer of the wrong kind".into()));
+        };
+        let (first, len, mark) = (*first, head.len(), *mark);
+        let window = self.network.window(from, *number).ok_or_else(|| {
+            Failure::Holder("it wrote to memory that this node does not keep for it any more".into())
+        })?;
+        if !Window::has_place(first, len) {
+            return Err(Failure::Holder("it wrote to no place that it was told of".into()));
+        }
+        if window.arrived(first, len, mark).is_none() {
+            // The rest may still come.
+            self.network.spoil_window(from, *number);
+            return Err(Failure::Holder("not all of what it wrote has come".into()));
+        }
+        Ok(Pushed { news: Rc::clone(&self.directory.news), window, holder: from, request, first, len, mark })
+    }
+
+    /// Gives back what came with an answer that nobody waits for.
+    pub(super) fn decline(&self, answer: &Envelope) {
+        if let Message::Pushed { .. } = answer.message {
+            // What was not taken over is not used again either.
+            drop(self.pushed(answer.from, answer.request, &answer.message));
+        } else if answer.message.comes_with_a_lease() {
+            self.network.tell(answer.from, Message::Release { requests: vec![answer.request] });
+        }
+    }
+
+    /// Takes an object that was pushed to this node.
+    pub(super) async fn take_pushed(
+        self: &Rc<Self>,
+        head: Head,
+        pushed: Pushed,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        if head.id != trace.id || head.len() > u64::from(PUSHED_BYTES_MAX) {
+            return Err(Failure::Holder("it sent another object".into()));
+        }
+        let landing = self.landing(&head, &trace.target, &trace.wanted).await?;
+        trace.allocated();
+        let len = landing.len();
+        pushed.copy_to(&landing)?;
+        drop(pushed);
+        trace.copied(len);
+        trace.moved();
+        self.records.count_copy(len);
+        self.land(head, landing, &trace.wanted).await
+    }
+}
