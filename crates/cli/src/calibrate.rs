@@ -88,7 +88,8 @@ fn print(calibration: &Calibration) -> Result<(), Failure> {
         max => format!("up to {}", size(max.into())),
     };
     line(&format!(
-        "{}: objects come in messages {}; longer ones by writes {}; larger ones in reads of {}, {} at a time",
+        "{}: objects come in messages {}; by writes {}, if one message is too short; others in reads \
+         of {}, {} at a time",
         calibration.provider,
         limit(calibration.eager_max),
         limit(calibration.push_max),

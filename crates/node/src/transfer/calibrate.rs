@@ -19,7 +19,7 @@ use super::lease::{LEASE_MS, Lease};
 use super::pieces::{locate, whole};
 use super::reading::Here;
 use super::record::Arrived;
-use super::rooms::MESSAGES_BYTES_MAX;
+use super::rooms::{MESSAGES_BYTES_MAX, ONE_MESSAGE_BYTES};
 use super::tuning::Plan;
 use crate::memory::{Domain, Writer, Zone};
 use crate::net::calls::Call;
@@ -291,34 +291,41 @@ fn median(times: &mut [f64]) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// The sizes up to which objects are to come in messages, and longer ones by a write: of all pairs of limits,
-/// the one with which all sizes together lose least beside what is best for each. So one point that something
-/// disturbed decides nothing. A limit beyond all sizes that were measured is none.
+/// The sizes up to which objects come in messages rather than by a read, and up to which those that do not
+/// fit one message come by a write rather than in either way: of all limits, the ones with which all sizes
+/// together lose least beside what is best for each. So one point that something disturbed decides nothing. A
+/// limit beyond all sizes that were measured is none.
 fn limits(points: &[SmallPoint]) -> (u32, u32) {
-    let times = |point: &SmallPoint| {
-        let push = if point.push_us > 0.0 { point.push_us } else { f64::INFINITY };
-        [point.eager_us, push, point.read_us]
+    let all: Vec<_> = points.iter().map(|point| [point.eager_us, point.read_us]).collect();
+    let messages = limit(&all);
+    let long = points.partition_point(|point| point.bytes < ONE_MESSAGE_BYTES.into() || point.push_us <= 0.0);
+    let without = |(at, point): (usize, &SmallPoint)| {
+        let other = if at < messages { point.eager_us } else { point.read_us };
+        [point.push_us, other]
     };
-    let lost = |(messages, written): (usize, usize)| -> f64 {
-        let times = points.iter().enumerate().map(|(at, point)| {
-            let times = times(point);
-            let taken = usize::from(at >= messages) + usize::from(at >= messages.max(written));
-            times[taken] / times.into_iter().fold(f64::INFINITY, f64::min)
-        });
-        times.sum()
-    };
-    let pairs = (0..=points.len()).rev().flat_map(|messages| {
-        let further = (messages..=points.len()).rev();
-        further.map(move |written| (messages, written))
-    });
-    let best = pairs.min_by(|one, other| lost(*one).total_cmp(&lost(*other))).unwrap_or_default();
-    let size = |count: usize| match count {
-        all if all == points.len() => u32::MAX,
+    let some: Vec<_> = points.iter().enumerate().skip(long).map(without).collect();
+    let written = match limit(&some) {
         0 => 0,
+        some => long + some,
+    };
+    let size = |count: usize| match count {
+        0 => 0,
+        all if all == points.len() => u32::MAX,
         some => points[some - 1].bytes as u32,
     };
-    let (messages, written) = best;
-    (size(messages), if written > messages { size(written) } else { 0 })
+    (size(messages), size(written))
+}
+
+/// The number of points up to which the first of two ways is to be taken, by the times of both.
+fn limit(points: &[[f64; 2]]) -> usize {
+    let lost = |limit: usize| -> f64 {
+        let lost = |(at, [first, other]): (usize, &[f64; 2])| {
+            let taken = if at < limit { first } else { other };
+            taken / first.min(*other)
+        };
+        points.iter().enumerate().map(lost).sum()
+    };
+    (0..=points.len()).rev().min_by(|one, other| lost(*one).total_cmp(&lost(*other))).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -337,14 +344,15 @@ mod tests {
     }
 
     #[test]
-    fn writes_have_the_sizes_between_messages_and_reads() {
-        let point = |bytes, eager_us, push_us, read_us| SmallPoint { bytes, eager_us, push_us, read_us };
-        let short = [point(64, 1.0, 0.0, 3.0), point(128, 2.0, 2.5, 3.0)];
-        let long = [point(256, 9.0, 4.0, 5.0), point(512, 9.0, 5.0, 6.0)];
-        let longest = point(1024, 30.0, 9.0, 7.0);
-        let all = [short[0], short[1], long[0], long[1], longest];
-        assert_eq!(limits(&all), (128, 512));
-        assert_eq!(limits(&all[..4]), (128, u32::MAX));
-        assert_eq!(limits(&[short[0], longest]), (64, 0));
+    fn writes_bring_what_fits_no_message_and_comes_later_otherwise() {
+        let point =
+            |kib, eager_us, push_us, read_us| SmallPoint { bytes: kib * KIB, eager_us, push_us, read_us };
+        let short = [point(1, 1.0, 0.0, 3.0), point(8, 2.0, 1.5, 3.0)];
+        let long = [point(24, 3.0, 2.5, 3.5), point(64, 9.0, 4.0, 5.0), point(128, 9.0, 5.0, 6.0)];
+        let longest = point(256, 30.0, 9.0, 7.0);
+        let all = [short[0], short[1], long[0], long[1], long[2], longest];
+        assert_eq!(limits(&all), (24 << 10, 128 << 10));
+        assert_eq!(limits(&all[..5]), (24 << 10, u32::MAX));
+        assert_eq!(limits(&[short[0], short[1], longest]), (8 << 10, 0));
     }
 }

@@ -280,6 +280,9 @@ impl Transfer {
                     _ => ("eager", format!("it fits {} messages", pieces.len() + 1)),
                 };
                 trace.answered(from, name, head.len(), why);
+                if !pieces.is_empty() {
+                    self.expect_pushes(from, &head);
+                }
                 let life = head.life;
                 pieces.push(bytes);
                 self.take_eager(head, &pieces, trace).await?;
@@ -294,10 +297,7 @@ impl Transfer {
                 (life, None)
             }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
-                if head.len() <= u64::from(self.push_max()) && self.may_push(from) {
-                    // Later ones need one round trip.
-                    self.network.open_window(from);
-                }
+                self.expect_pushes(from, &head);
                 let why = match protocol {
                     Protocol::Auto => "it is too large for messages".to_owned(),
                     _ => asked_for(),

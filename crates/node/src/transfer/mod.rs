@@ -90,6 +90,7 @@ use crate::net::frame::Wish;
 use crate::net::network::Network;
 use crate::net::registrations::Adopted;
 use crate::net::registrations::Registrations;
+use crate::object::Head;
 use crate::store::{Lessor, Store};
 
 /// The transfers of this node.
@@ -182,6 +183,13 @@ impl Transfer {
             PushBy::Auto => self.network.provider(node).0.survives_cut_writes(),
             PushBy::Write => true,
             PushBy::Messages => false,
+        }
+    }
+
+    /// Opens a window for a holder that has sent an object that might have been pushed: later ones will be.
+    fn expect_pushes(&self, holder: NodeId, head: &Head) {
+        if head.len() <= u64::from(self.push_max()) && self.may_push(holder) {
+            self.network.open_window(holder);
         }
     }
 

@@ -84,15 +84,16 @@ impl Transfer {
         let fits = head.len() <= Message::eager_room(&head);
         let eager = head.len() <= u64::from(wish.eager_max.min(MESSAGES_BYTES_MAX));
         match wish.protocol {
-            Protocol::Auto if eager && (fits || self.network.takes_more(asked.reply_to)) => {
-                self.enclose(asked, &pin, head, "eager")
-            }
+            Protocol::Auto if eager && fits => self.enclose(asked, &pin, head, "eager"),
             Protocol::Send if fits => self.enclose(asked, &pin, head, "send"),
-            Protocol::Auto if head.len() <= u64::from(wish.push_max) => {
-                let pushed = self.push_object(asked, &pin, &head);
-                pushed.unwrap_or_else(|| self.location(asked, pin, head, others))
-            }
-            Protocol::Auto | Protocol::Read => self.location(asked, pin, head, others),
+            Protocol::Auto => match self.push_object(asked, &pin, &head, wish.push_max) {
+                Some(pushed) => pushed,
+                None if eager && self.network.takes_more(asked.reply_to) => {
+                    self.enclose(asked, &pin, head, "eager")
+                }
+                None => self.location(asked, pin, head, others),
+            },
+            Protocol::Read => self.location(asked, pin, head, others),
             Protocol::Send => {
                 self.records.count_served("send", &head);
                 self.leases.grant(asked, pin, Owed::Parts);
@@ -103,9 +104,12 @@ impl Transfer {
         }
     }
 
-    /// Makes the answer that says that an object was written to the asker's window; `None` if that has no
-    /// room for it.
-    fn push_object(&self, asked: &Envelope, pin: &Pin, head: &Head) -> Option<Message> {
+    /// Makes the answer that says that an object of at most `most` bytes was written to the asker's window;
+    /// `None` if that has no room for it.
+    fn push_object(&self, asked: &Envelope, pin: &Pin, head: &Head, most: u32) -> Option<Message> {
+        if head.len() > u64::from(most) {
+            return None;
+        }
         let kept = Rc::new(Pin::new(pin.replica())?);
         let message = self.push(asked, head, &pin.run(), kept)?;
         self.records.count_served("push", head);

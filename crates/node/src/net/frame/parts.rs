@@ -107,8 +107,8 @@ record! {
         /// With [`Protocol::Auto`]: the number of bytes of data and metadata up to which the object comes in
         /// messages.
         pub(crate) eager_max: u32,
-        /// With [`Protocol::Auto`]: the number of such bytes up to which a longer object is written to the
-        /// asker's window, if the holder knows one; 0 for none.
+        /// With [`Protocol::Auto`]: the number of such bytes up to which an object that fits no message is
+        /// written to the asker's window, if the holder knows one; 0 for none.
         pub(crate) push_max: u32,
     }
 }
