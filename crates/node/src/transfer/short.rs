@@ -84,6 +84,11 @@ impl Drop for Batch {
 }
 
 impl Batches {
+    /// Whether there was a batch of this number, and nobody waits for its answers any more.
+    fn has_ended(&self, request: u64) -> bool {
+        request < self.next.get() && !self.open.borrow().contains_key(&request)
+    }
+
     /// Takes an answer; `false` if it says more than was asked, or nobody waits for it.
     fn take(&self, request: u64, answer: Answer) -> bool {
         let mut open = self.open.borrow_mut();
@@ -110,14 +115,14 @@ impl Transfer {
             return;
         }
         let mut wanted: HashSet<ObjectId> =
-            ids.iter().filter(|id| self.may_be_short(id, tenant)).copied().collect();
+            ids.iter().filter(|id| may_be_short(self, id, tenant)).copied().collect();
         if wanted.len() < LEAST {
             return;
         }
         let _noted: Vec<_> = wanted.iter().map(|id| Noted::begin(&self.directory.arrivals, *id)).collect();
         let mut batch = Batch::open(&self.batches, wanted.len());
         // In the order of the ids, so that the same ids make the same frames.
-        self.ask_for_short(ids.iter().filter(|id| wanted.contains(*id)), batch.request, tenant);
+        ask_for_short(self, ids.iter().filter(|id| wanted.contains(*id)), batch.request, tenant);
         let compare = Wanted::new(Cell::new(verify));
         while !wanted.is_empty() {
             let due = Some(self.kernel.clock.now() + PATIENCE);
@@ -126,71 +131,17 @@ impl Transfer {
             };
             for Whole { head, bytes } in answer.objects {
                 if wanted.remove(&head.id) {
-                    self.take_short(answer.from, (head, bytes), tenant, &compare).await;
+                    take_short(self, answer.from, (head, bytes), tenant, &compare).await;
                 }
             }
             answer.missing.iter().for_each(|id| _ = wanted.remove(id));
         }
     }
 
-    /// Whether an object that is not here may be asked for in a batch.
-    fn may_be_short(&self, id: &ObjectId, tenant: u32) -> bool {
-        let is_known_as_long = |place: &Place| place.at.is_some();
-        let is_coming =
-            |(fetch, _): &(WeakFetch, Wanted)| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
-        self.store.objects.borrow().conflict(id).is_none()
-            && !self.fetches.borrow().get(&(*id, tenant)).is_some_and(is_coming)
-            && !self.directory.arrivals.known.borrow().peek(id).is_some_and(is_known_as_long)
-    }
-
-    /// Asks the holders that are known, and the keepers of the other objects.
-    fn ask_for_short<'a>(&self, ids: impl Iterator<Item = &'a ObjectId>, request: u64, tenant: u32) {
-        let now = self.kernel.clock.now();
-        let mut asked: Vec<((NodeId, bool), Vec<ObjectId>)> = Vec::new();
-        for id in ids {
-            let known = self.directory.arrivals.known.borrow();
-            let holder = known.peek(id).filter(|place| self.cluster.kept_since(id, place.epoch));
-            let to = match holder {
-                Some(place) => (place.holder, true),
-                None => (self.cluster.keeper_for(id, 0, now), false),
-            };
-            match asked.iter_mut().find(|(other, lot)| *other == to && lot.len() < MAX_ENTRIES) {
-                Some((_, lot)) => lot.push(*id),
-                None => asked.push((to, vec![*id])),
-            }
-        }
-        for ((to, holds), ids) in asked {
-            let message = if holds { Message::FetchShort { ids } } else { Message::FindShort { ids } };
-            // Objects of a node that has gone are fetched one by one when no answer comes.
-            self.network.send(to, self.network.envelope(request, self.kernel.node, tenant, message));
-        }
-    }
-
-    /// Takes one object of an answer.
-    async fn take_short(
-        self: &Rc<Self>,
-        from: NodeId,
-        (head, bytes): (Head, Bytes),
-        tenant: u32,
-        compare: &Wanted,
-    ) {
-        let (id, life, epoch) = (head.id, head.life, self.cluster.epoch());
-        let mut trace = Trace::begin(&self.records, id, tenant, (Target::Replica, Rc::clone(compare)));
-        trace.answered(from, "eager", head.len(), "it fits a message with others");
-        match self.take_eager(head, &[bytes], &mut trace).await {
-            Ok(()) => {
-                trace.finish();
-                self.remember(id, life, Place { holder: from, epoch, at: None });
-            }
-            Err(reason @ Failure::Damaged { .. }) => _ = trace.told_damaged(&reason),
-            Err(_) => trace.failed(),
-        }
-    }
-
     /// Takes an answer to a batch of this node's.
     pub(super) fn on_short(&self, from: NodeId, request: u64, objects: &[Whole], missing: &[ObjectId]) {
         let answer = Answer { from, objects: objects.to_vec(), missing: missing.to_vec() };
-        if !self.batches.take(request, answer) {
+        if !self.batches.take(request, answer) && !self.batches.has_ended(request) {
             self.network.drop_frame(&format!("objects from node {from} that nobody waits for"));
         }
     }
@@ -201,45 +152,104 @@ impl Transfer {
         let gives = || !self.cluster.withholds() && self.network.takes_more(asked.reply_to);
         let (mut missing, mut objects, mut room) = (Vec::new(), Vec::new(), ROOM);
         for id in ids {
-            let Some(whole) = gives().then(|| self.short(id, asked.tenant)).flatten() else {
+            let Some(whole) = gives().then(|| short(self, id, asked.tenant)).flatten() else {
                 missing.push(*id);
                 continue;
             };
             let len = WHOLE_BYTES + whole.head.name.len() + whole.bytes.len();
             if len > room {
-                self.tell_short(asked, std::mem::take(&mut objects), Vec::new());
+                tell_short(self, asked, std::mem::take(&mut objects), Vec::new());
                 room = ROOM;
             }
             room -= len;
             objects.push(whole);
         }
         if !objects.is_empty() {
-            self.tell_short(asked, objects, Vec::new());
+            tell_short(self, asked, objects, Vec::new());
         }
         if !missing.is_empty() {
-            self.tell_short(asked, Vec::new(), missing);
+            tell_short(self, asked, Vec::new(), missing);
         }
     }
+}
 
-    fn tell_short(&self, asked: &Envelope, objects: Vec<Whole>, missing: Vec<ObjectId>) {
-        // An asker that is gone gets no answer.
-        self.network.tell(asked.reply_to, Message::Short { request: asked.request, objects, missing });
-    }
+/// Whether an object that is not here may be asked for in a batch.
+fn may_be_short(transfer: &Transfer, id: &ObjectId, tenant: u32) -> bool {
+    let is_known_as_long = |place: &Place| place.at.is_some();
+    let is_coming =
+        |(fetch, _): &(WeakFetch, Wanted)| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
+    transfer.store.objects.borrow().conflict(id).is_none()
+        && !transfer.fetches.borrow().get(&(*id, tenant)).is_some_and(is_coming)
+        && !transfer.directory.arrivals.known.borrow().peek(id).is_some_and(is_known_as_long)
+}
 
-    /// An object that is short and in memory here, if a user may see it.
-    fn short(&self, id: &ObjectId, tenant: u32) -> Option<Whole> {
-        let objects = self.store.objects.borrow();
-        let replica = objects.get(id).filter(|replica| replica.visible_to(tenant))?;
-        let pin = Pin::new(replica)?;
-        let head = pin.head();
-        if head.len() > SHORT_BYTES {
-            return None;
+/// Asks the holders that are known, and the keepers of the other objects.
+fn ask_for_short<'a>(
+    transfer: &Transfer,
+    ids: impl Iterator<Item = &'a ObjectId>,
+    request: u64,
+    tenant: u32,
+) {
+    let now = transfer.kernel.clock.now();
+    let mut asked: Vec<((NodeId, bool), Vec<ObjectId>)> = Vec::new();
+    for id in ids {
+        let known = transfer.directory.arrivals.known.borrow();
+        let holder = known.peek(id).filter(|place| transfer.cluster.kept_since(id, place.epoch));
+        let to = match holder {
+            Some(place) => (place.holder, true),
+            None => (transfer.cluster.keeper_for(id, 0, now), false),
+        };
+        match asked.iter_mut().find(|(other, lot)| *other == to && lot.len() < MAX_ENTRIES) {
+            Some((_, lot)) => lot.push(*id),
+            None => asked.push((to, vec![*id])),
         }
-        let mut bytes = vec![0; head.len() as usize];
-        pin.run().read(0, &mut bytes).expect("as long as its object");
-        self.count_enclosed("eager", &head);
-        Some(Whole { head, bytes: bytes.into() })
     }
+    for ((to, holds), ids) in asked {
+        let message = if holds { Message::FetchShort { ids } } else { Message::FindShort { ids } };
+        // Objects of a node that has gone are fetched one by one when no answer comes.
+        transfer.network.send(to, transfer.network.envelope(request, transfer.kernel.node, tenant, message));
+    }
+}
+
+/// Takes one object of an answer.
+async fn take_short(
+    transfer: &Rc<Transfer>,
+    from: NodeId,
+    (head, bytes): (Head, Bytes),
+    tenant: u32,
+    compare: &Wanted,
+) {
+    let (id, life, epoch) = (head.id, head.life, transfer.cluster.epoch());
+    let mut trace = Trace::begin(&transfer.records, id, tenant, (Target::Replica, Rc::clone(compare)));
+    trace.answered(from, "eager", head.len(), "it fits a message with others");
+    match transfer.take_eager(head, &[bytes], &mut trace).await {
+        Ok(()) => {
+            trace.finish();
+            transfer.remember(id, life, Place { holder: from, epoch, at: None });
+        }
+        Err(reason @ Failure::Damaged { .. }) => _ = trace.told_damaged(&reason),
+        Err(_) => trace.failed(),
+    }
+}
+
+fn tell_short(transfer: &Transfer, asked: &Envelope, objects: Vec<Whole>, missing: Vec<ObjectId>) {
+    // An asker that is gone gets no answer.
+    transfer.network.tell(asked.reply_to, Message::Short { request: asked.request, objects, missing });
+}
+
+/// An object that is short and in memory here, if a user may see it.
+fn short(transfer: &Transfer, id: &ObjectId, tenant: u32) -> Option<Whole> {
+    let objects = transfer.store.objects.borrow();
+    let replica = objects.get(id).filter(|replica| replica.visible_to(tenant))?;
+    let pin = Pin::new(replica)?;
+    let head = pin.head();
+    if head.len() > SHORT_BYTES {
+        return None;
+    }
+    let mut bytes = vec![0; head.len() as usize];
+    pin.run().read(0, &mut bytes).expect("as long as its object");
+    transfer.count_enclosed("eager", &head);
+    Some(Whole { head, bytes: bytes.into() })
 }
 
 #[cfg(test)]
