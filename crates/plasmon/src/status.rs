@@ -275,6 +275,10 @@ pub struct TransferStatus {
     pub eager_fetched: u64,
     /// Size in bytes (data and metadata) of the objects fetched in messages.
     pub eager_fetched_bytes: u64,
+    /// Number of objects that other nodes wrote to memory of this one.
+    pub pushed_fetched: u64,
+    /// Size in bytes (data and metadata) of the objects that other nodes wrote to memory of this one.
+    pub pushed_fetched_bytes: u64,
     /// Number of objects fetched by one-sided reads.
     pub rendezvous_fetched: u64,
     /// Size in bytes (data and metadata) of the objects fetched by one-sided reads.

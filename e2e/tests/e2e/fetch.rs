@@ -18,11 +18,14 @@ fn fetched(status: &Status) -> (u64, u64) {
     let TransferStatus {
         eager_fetched,
         eager_fetched_bytes,
+        pushed_fetched,
+        pushed_fetched_bytes,
         rendezvous_fetched,
         rendezvous_fetched_bytes,
         ..
     } = status.transfer;
-    (eager_fetched + rendezvous_fetched, eager_fetched_bytes + rendezvous_fetched_bytes)
+    let bytes = eager_fetched_bytes + pushed_fetched_bytes + rendezvous_fetched_bytes;
+    (eager_fetched + pushed_fetched + rendezvous_fetched, bytes)
 }
 
 #[test]

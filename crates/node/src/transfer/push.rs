@@ -188,7 +188,7 @@ impl Transfer {
         drop(pushed);
         trace.copied(len);
         trace.moved();
-        self.records.count_copy(len);
+        self.records.count_pushed(len);
         self.land(head, landing, &trace.wanted).await
     }
 }

@@ -284,6 +284,14 @@ impl Records {
         counters.cpu_copied_bytes += copied;
     }
 
+    /// Counts an object that another node wrote here.
+    pub(super) fn count_pushed(&self, copied: u64) {
+        let mut counters = self.counters.borrow_mut();
+        counters.pushed_fetched += 1;
+        counters.pushed_fetched_bytes += copied;
+        counters.cpu_copied_bytes += copied;
+    }
+
     /// Counts an object that this node has read.
     pub(super) fn count_rendezvous(&self, head: &Head) {
         let mut counters = self.counters.borrow_mut();

@@ -23,6 +23,7 @@ T = TypeVar("T")
 # Counters of a node that grow when bytes move, with their names in the output.
 COUNTERS = {
     "eager_fetched_bytes": "fetched inside messages",
+    "pushed_fetched_bytes": "written here by the other node",
     "rendezvous_fetched_bytes": "fetched by one-sided reads",
     "cpu_copied_bytes": "copied by its processor",
 }
