@@ -97,8 +97,8 @@ fn what_is_not_its_own_does_not_answer_to_it() {
     let dropped_before = dropped(&cluster, 0);
     let mut say = |opcode, body| rogue.send(&to, &Frame { request: 9, ..rogue.frame(&to, opcode, body) });
 
-    // Leases, parts and notices of readiness that do not exist.
-    for request in [0, 1, 2, 77, u64::MAX] {
+    // Leases, parts and notices of readiness that do not exist. No node has asked so much.
+    for request in [0, 1 << 40, 1 << 41, u64::MAX - 1, u64::MAX] {
         say(opcode::RENEW, body::words(&[request]));
         say(opcode::RELEASE, [&[1, 0, 0, 0], &body::words(&[request])[..]].concat());
         say(opcode::READY, body::words(&[request]));
