@@ -5,6 +5,7 @@
 //! nodes talk over TCP until it works, and the log reports both changes. Each side decides for what it
 //! sends. A segment can be read over the lane by which its description came.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::iter;
 use std::time::{Duration, Instant};
@@ -136,11 +137,13 @@ impl Lane {
 
 /// A message that was given to the fabric.
 pub(super) struct Posted {
-    /// The memory of the message.
-    pub(super) block: Slice,
+    /// The memory of the message, registered with the fabric of the lane.
+    block: Slice,
     operation: Op,
     at: Instant,
     lane: usize,
+    /// Whether its outcome was noted: what succeeded long ago says nothing about the lane now.
+    is_noted: Cell<bool>,
 }
 
 impl Posted {
@@ -244,17 +247,24 @@ impl Peer {
 
     /// A message that was given to the fabric on the lane in use.
     pub(super) fn posted(&self, block: Slice, operation: Op, at: Instant) -> Posted {
-        Posted { block, operation, at, lane: self.current }
+        Posted { block, operation, at, lane: self.current, is_noted: Cell::new(false) }
+    }
+
+    /// The block of a message on its way, and the number of the fabric that it is registered with.
+    pub(super) fn sent(&mut self, number: u64) -> Option<(Slice, usize)> {
+        let posted = self.outgoing.get_mut(number)?;
+        Some((posted.block.clone(), self.lanes[posted.lane].fabric))
     }
 
     /// Takes the numbers of the messages that are to be sent again. Notes what failed.
     pub(super) fn take_lost(&mut self, now: Instant) -> Vec<u64> {
         let lanes = &mut self.lanes;
-        for posted in self.outgoing.on_their_way() {
-            match posted.operation.result() {
-                None => {}
-                Some(Ok(())) => lanes[posted.lane].failing = None,
-                Some(Err(error)) => {
+        for posted in self.outgoing.on_their_way().filter(|posted| !posted.is_noted.get()) {
+            let Some(result) = posted.operation.result() else { continue };
+            posted.is_noted.set(true);
+            match result {
+                Ok(()) => lanes[posted.lane].failing = None,
+                Err(error) => {
                     lanes[posted.lane].failing.get_or_insert(now);
                     if !std::mem::replace(&mut self.is_failing, true) {
                         warn!(node = %self.member.node, %error, "a message was not sent: it is sent again");

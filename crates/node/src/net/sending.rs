@@ -98,9 +98,7 @@ impl Network {
     /// Sends what was lost again, as many frames as the window allows, and what has come.
     fn pump(&self, peer: &mut Peer, now: Instant) -> Result<(), FabricError> {
         for number in peer.take_lost(now) {
-            let Some(block) = peer.outgoing.get_mut(number).map(|posted| posted.block.clone()) else {
-                continue;
-            };
+            let Some(block) = self.block_of(peer, number)? else { continue };
             let operation = self.post(peer, number, &block)?;
             let again = peer.posted(block, operation, now);
             if let Some(posted) = peer.outgoing.get_mut(number) {
@@ -134,6 +132,17 @@ impl Network {
             drop(self.post_uncounted(peer, None)?);
         }
         Ok(())
+    }
+
+    /// The block of a message that is sent again, for the fabric in use: each fabric has blocks of its own.
+    fn block_of(&self, peer: &mut Peer, number: u64) -> Result<Option<Slice>, FabricError> {
+        let Some((block, on)) = peer.sent(number) else { return Ok(None) };
+        if on == peer.fabric() {
+            return Ok(Some(block));
+        }
+        let copy = self.fabrics[peer.fabric()].pools.lend(block.len())?;
+        copy.copy_from_slice(&block.to_vec())?;
+        Ok(Some(copy))
     }
 
     /// Sends a message that is not counted, with one frame or none: it may be lost, or come before others.
