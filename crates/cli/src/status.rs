@@ -134,8 +134,8 @@ fn tell_fabric(fabric: &FabricStatus, transfer: &TransferStatus) -> Result<(), F
         size(transfer.cpu_copied_bytes)
     ))?;
     line(&format!(
-        "fetched   {} eager ({}), {} pushed ({}), {} by one-sided reads ({}), {} compared with their digests, \
-         {} damaged, {} failed attempts",
+        "fetched   {} eager ({}), {} pushed ({}), {} by one-sided reads ({}), {} compared with their \
+         digests, {} damaged, {} failed attempts",
         transfer.eager_fetched,
         size(transfer.eager_fetched_bytes),
         transfer.pushed_fetched,
