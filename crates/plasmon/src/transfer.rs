@@ -62,9 +62,9 @@ impl FromStr for Protocol {
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {
     /// Those that were sealed with a digest.
-    #[default]
     Sealed,
     /// Those alone for which a get asks.
+    #[default]
     Off,
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plasmon::NodeId;
 use plasmon::drain::DrainStep;
+use plasmon::{NodeId, Verify};
 use plasmon_fabric::MemoryNetwork;
 use rustix::event::epoll::{self, CreateFlags};
 use tempfile::TempDir;
@@ -264,6 +264,7 @@ impl Host {
             prefault: false,
             huge_pages: false,
             lanes: 1 + below(MAX_LANES),
+            verify: Verify::Sealed,
             spill_dir: disk.map(Path::to_owned),
             ..Config::new(memory, "simulated")
         };
