@@ -263,7 +263,7 @@ impl Peer {
             let Some(result) = posted.operation.result() else { continue };
             posted.is_noted.set(true);
             match result {
-                Ok(()) => lanes[posted.lane].failing = None,
+                Ok(()) => (lanes[posted.lane].failing, self.is_failing) = (None, false),
                 Err(error) => {
                     lanes[posted.lane].failing.get_or_insert(now);
                     if !std::mem::replace(&mut self.is_failing, true) {
