@@ -26,6 +26,12 @@ class Plasmon(Store):
     def create_and_seal(self, key: Key, value: bytes) -> None:
         self._client.create_and_seal(key, value)
 
+    def create_seal(self, key: Key, value: bytes) -> None:
+        creation = self._client.create(key, len(value))
+        with memoryview(creation) as memory:
+            memory[:] = value
+        creation.seal()
+
     def put_many(self, keys: Sequence[Key], value: bytes) -> None:
         self._client.put_many([value] * len(keys), ids=keys)
 
@@ -48,6 +54,9 @@ class Plasmon(Store):
         return int(self._client.evict(1 << 63))
 
     def get_many(self, keys: Sequence[Key]) -> None:
+        self._client.get_buffers(keys)
+
+    def fetch_many(self, keys: Sequence[Key]) -> None:
         self._client.get_buffers(keys)
 
     def put_array(self, key: Key, array: Any) -> None:

@@ -35,6 +35,9 @@ class Redis(Store):
     def get_many(self, keys: Sequence[Key]) -> None:
         self._client.mget(keys)
 
+    def fetch_many(self, keys: Sequence[Key]) -> None:
+        self._client.mget(keys)
+
     def read(self, key: Key) -> bytes:
         value: bytes = self._client.get(key)
         return value

@@ -20,8 +20,9 @@ class Store(ABC):
     Optional methods, each a separate operation if a peer has it:
 
     - `contains(key)`, `delete(key)`: for one object;
-    - `put_many(keys, value)`, `get_many(keys)`: for many objects in one call;
+    - `put_many(keys, value)`, `get_many(keys)`, `fetch_many(keys)`: for many objects in one call;
     - `create_and_seal(key, value)`: the call for a small value, where it differs from `put`;
+    - `create_seal(key, value)`: creates the object, copies the value into its memory, and seals it;
     - `put_array(key, array)`, `get_array(key)`: for a NumPy array of bytes, returned as an array;
     - `held_here(keys)`: number of these objects that this host has already, so that a fetch would not move
       them;

@@ -52,12 +52,14 @@ PEERS = {
 OPERATIONS = {
     "put": "value",
     "create_and_seal": "value",
+    "create_seal": "value",
     "put_many": "value",
     "put_array": "array",
     "get": None,
     "get_many": None,
     "get_array": None,
     "fetch": None,
+    "fetch_many": None,
     "contains": None,
     "delete": None,
 }
@@ -198,7 +200,7 @@ class Worker:
         """Method of an operation, and its arguments besides a key."""
         if operation not in OPERATIONS:
             raise ValueError(f"there is no operation {operation!r}")
-        if operation == "fetch":
+        if operation.startswith("fetch"):
             self._store.prepare_fetch(size)
         given: dict[str | None, Callable[[], tuple[Any, ...]]] = {
             None: lambda: (),
@@ -244,7 +246,7 @@ class Worker:
 
     def _must_be_absent(self, operation: str, keys: list[Key]) -> None:
         """Refuses a fetch of objects that are here, whose time would be that of another operation."""
-        if operation != "fetch" or not hasattr(self._store, "held_here"):
+        if not operation.startswith("fetch") or not hasattr(self._store, "held_here"):
             return
         if held := self._store.held_here(keys):
             raise AssertionError(f"{held} of {len(keys)} objects are on this host before they are fetched")

@@ -13,9 +13,9 @@ from typing import Any
 from harness import figures, machine
 from harness.choosing import choose
 from harness.network import Network
-from harness.remote import conditions
+from harness.remote import conditions, making
 from harness.remote import run as running
-from harness.remote.contenders import Contender, digests, plasmon
+from harness.remote.contenders import Contender, Plasmon, digests, plasmon
 from harness.remote.figures import REMOTE, Fetches
 from harness.remote.others import ALL
 from harness.remote.plausible import impossible
@@ -28,7 +28,12 @@ _LEAST_MEMORY = 64 << 20
 def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results: Path) -> int:
     """Measures, and writes the figures and the description of the run, even if it is interrupted."""
     description: dict[str, Any] = machine.describe() | {"quick": quick}
-    everybody: list[Contender] = [*plasmon(), *digests(names), *(kind() for kind in ALL)]
+    everybody: list[Contender] = [
+        *plasmon(),
+        Plasmon.of_four(),
+        *digests(names),
+        *(kind() for kind in ALL),
+    ]
     contenders, missing = choose(names, everybody)
     plan = running.QUICK if quick else running.FULL
     if minutes is not None:
@@ -79,7 +84,14 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
                     conditions.QUICK if quick else conditions.FULL,
                     machine.available(),
                 )
-                if failed:
+                made, unmade = making.measure(
+                    lambda: plasmon(["auto"])[0],
+                    network.hosts,
+                    Path(folder),
+                    making.QUICK if quick else making.FULL,
+                )
+                special += made
+                if failed := failed + unmade:
                     failures.setdefault("plasmon-auto", []).extend(failed)
             whole = True
         except KeyboardInterrupt:

@@ -38,7 +38,7 @@ _CLIENTS = 2
 """Number of copies of the large object that clients keep, to put it and to compare what they got."""
 _OF_MEMORY = 0.6
 """Part of the free memory that all of that may take."""
-_FAILURES = (PeerError, OSError, subprocess.SubprocessError)
+FAILURES = (PeerError, OSError, subprocess.SubprocessError)
 """Errors of a node that does not start or answer, and of a worker that could not carry out a request."""
 _SMALL_SECONDS = 0.5
 """Largest number of small gets in a turn."""
@@ -81,15 +81,15 @@ def measure(
 ) -> tuple[list[Fetches], list[str]]:
     """Measures everything. Returns the rows, and the failures."""
     say = Progress()
-    collected = _Collected(peer)
+    collected = Kept(peer)
     failures: list[str] = []
     try:
         _first(make, hosts, folder, plan, collected, say)
-    except _FAILURES as failure:
+    except FAILURES as failure:
         failures.append(f"first transfers: {failure}")
     try:
         _beside(make(), hosts, folder, plan, available, collected, say)
-    except _FAILURES as failure:
+    except FAILURES as failure:
         failures.append(f"small gets beside a large one: {failure}")
     for failed in failures:
         say(f"Plasmon failed, {failed}\n")
@@ -97,7 +97,7 @@ def measure(
     return collected.rows(), failures
 
 
-class _Collected:
+class Kept:
     """Times over the turns, and the number of turns."""
 
     def __init__(self, peer: str) -> None:
@@ -115,6 +115,7 @@ class _Collected:
         ns: Sequence[int],
         moved_by: dict[str, int] | None = None,
     ) -> None:
+        """Adds the times of a turn."""
         if not ns:
             raise PeerError(f"no get of {size} bytes ended in time ({mode}, {operation})")
         case = Case(mode, self._peer, operation, memory, size, 1, 1)
@@ -123,6 +124,7 @@ class _Collected:
         self._moved_by.setdefault(case, set()).update(moved_by or {})
 
     def rows(self) -> list[Fetches]:
+        """Rows of all cases."""
         rows = []
         for row in self._samples.rows():
             case = Case(row.mode, row.peer, row.operation, row.memory, row.size, row.batch, row.clients)
@@ -144,7 +146,7 @@ def _first(
     hosts: Sequence[Host],
     folder: Path,
     plan: Plan,
-    collected: _Collected,
+    collected: Kept,
     say: Progress,
 ) -> None:
     for number in range(plan.clusters):
@@ -172,7 +174,7 @@ def _beside(
     folder: Path,
     plan: Plan,
     available: int,
-    collected: _Collected,
+    collected: Kept,
     say: Progress,
 ) -> None:
     large = fit(plan, available)
@@ -186,7 +188,7 @@ def _beside(
 class Beside:
     """Measurement of small gets beside a large one, by two clients of one node."""
 
-    def __init__(self, cluster: Plasmon, plan: Plan, large: int, collected: _Collected) -> None:
+    def __init__(self, cluster: Plasmon, plan: Plan, large: int, collected: Kept) -> None:
         self._cluster, self._plan, self._large, self._collected = cluster, plan, large, collected
         self._holder = cluster.client(HOLDER, 0)
         self._small, self._big = cluster.client(GETTER, 0), cluster.client(GETTER, 1)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from harness.figures import Row
 from harness.page import short, size_of, table
-from harness.remote import conditions
+from harness.remote import conditions, making
 from harness.remote.figures import Fetches
 
 
 def sections(rows: Sequence[Fetches]) -> list[str]:
     """Sections for which there are figures."""
-    return [section for section in (connections(rows), beside(rows)) if section]
+    return [section for section in (connections(rows), beside(rows), made(rows)) if section]
 
 
 def connections(rows: Sequence[Fetches]) -> str:
@@ -52,6 +52,24 @@ def beside(rows: Sequence[Fetches]) -> str:
     )
     heads = ["", "alone", "meanwhile", "meanwhile / alone", "large, alone", "large, meanwhile"]
     return f"### Beside a large object\n\n{text}\n\n" + table(heads, lines)
+
+
+def made(rows: Sequence[Fetches]) -> str:
+    """Table of puts, creations and deletions."""
+    found = {(row.memory, row.size, row.operation): row for row in rows if row.mode == making.MAKING}
+    lines = []
+    for cluster, head in ((making.ALONE, "alone"), (making.PAIR, "of two")):
+        for size in sorted({size for memory, size, _ in found if memory == cluster}):
+            row = [
+                found.get((cluster, size, operation))
+                for operation in (making.PUT, making.CREATE, making.DELETE)
+            ]
+            lines.append([f"{size_of(size)}, node {head}", *(latency(one) if one else "" for one in row)])
+    if not lines:
+        return ""
+    text = "From Python, into memory that was used before; microseconds: median (p99)."
+    heads = ["", "put", "create, copy, seal", "delete"]
+    return f"### Making and deleting objects\n\n{text}\n\n" + table(heads, lines)
 
 
 def latency(row: Row) -> str:

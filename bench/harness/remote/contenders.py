@@ -21,10 +21,22 @@ PROTOCOLS = ("auto", "socket", "send", "read", "read-register")
 """Protocols of Plasmon, the default first."""
 DIGESTS = (("compared", "sealed"), ("not-compared", "off"))
 """Objects that have a digest: names of their contenders, and the setting `--verify` of the nodes."""
+_LITTLE = 64 << 20
+"""Memory in bytes of a node that holds no objects."""
 PATIENCE = 20.0
 """Longest time in seconds for an answer of a worker."""
 ONE_PLACE, PLACES = "one place", "places"
 """Memory modes of contenders without a store: one place again and again, or as many as objects."""
+BATCH = 64
+"""Number of objects in a call of a way with batches."""
+IN_BATCHES: dict[str, Any] = {
+    "operation": "fetch_many",
+    "batch": BATCH,
+    "least": 1 << 10,
+    "most": 1 << 10,
+    "together": False,
+}
+"""Properties of a way with batches."""
 _MEMBERS = 30.0
 """Longest time in seconds until nodes know each other."""
 
@@ -44,6 +56,8 @@ class Way:
     """Size in bytes of the largest object."""
     together: bool = True
     """Whether it can be measured with several getters at a time."""
+    batch: int = 1
+    """Number of objects in a call."""
 
 
 class Contender(ABC):
@@ -119,9 +133,16 @@ class Plasmon(Contender):
         self._flags = flags
         self._python = f"plasmon-python{self._build.mark}"
         """Name of the rows of clients in Python."""
+        self._further = 0
+        """Number of nodes that neither hold objects nor get them."""
         self.ways = [Way(self.name, memory="cold")]
         if protocol == "auto":
-            self.ways += [Way(self.name, memory="warm"), Way(self._python, memory="cold")]
+            self.ways += [
+                Way(self.name, memory="warm"),
+                Way(self._python, memory="cold"),
+                Way(self._python, memory="warm"),
+                Way(self._python, memory="cold", **IN_BATCHES),
+            ]
         self.nodes: list[peers.PlasmonRust] = []
         self._folder = Path()
 
@@ -134,6 +155,8 @@ class Plasmon(Contender):
         self._folder = folder
         for host in hosts:
             self.add(host, memory)
+        for number in range(self._further):
+            self.add(hosts[number % len(hosts)], _LITTLE)
 
     def add(self, host: Host, memory: int) -> None:
         """Starts one more node, and waits until all nodes know it."""
@@ -147,6 +170,18 @@ class Plasmon(Contender):
                 raise PeerError(f"{len(self.nodes)} nodes do not know each other after {_MEMBERS:.0f} s")
             time.sleep(0.01)
         self.facts = {"provider": node.status()["fabric"]["provider"], **node.facts}
+
+    @classmethod
+    def of_four(cls) -> Plasmon:
+        """Four nodes in the default configuration. Two of them only keep their part of the directory.
+
+        Of half of all objects, the keeper is neither the node that holds them nor the one that gets them.
+        """
+        four = cls("auto", ["--protocol", "auto"])
+        four.name, four.label, four._python = "plasmon-four", "Plasmon, four nodes", "plasmon-four-python"
+        four._further = 2
+        four.ways = [Way(four._python, memory="cold"), Way(four._python, memory="cold", **IN_BATCHES)]
+        return four
 
     def stop(self) -> None:
         for node in reversed(self.nodes):

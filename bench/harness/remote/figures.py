@@ -34,11 +34,11 @@ class Turn:
     """Results of one turn."""
 
     ns: list[int]
-    """Times of single gets, without warm-ups."""
+    """Times of single calls, without warm-ups."""
     rate: float
-    """Gets per second, of all getters together."""
-    calls: int
-    """Number of all gets."""
+    """Objects per second, of all getters together."""
+    objects: int
+    """Number of all objects that were got."""
     holder_cpu: float
     getter_cpu: float
     moved_by: dict[str, int] | None = None
@@ -62,11 +62,11 @@ class Collected:
 
     def add(self, way: Way, size: int, getters: int, turn: Turn) -> None:
         """Adds the results of a turn."""
-        case = Case("remote", way.peer, way.operation, way.memory, size, 1, getters)
+        case = Case("remote", way.peer, way.operation, way.memory, size, way.batch, getters)
         self._samples.add(case, turn.ns, moves=True, rate=turn.rate)
         costs = self._costs[case]
         costs.turns += 1
-        costs.bytes += turn.calls * size
+        costs.bytes += turn.objects * size
         costs.holder += turn.holder_cpu
         costs.getter += turn.getter_cpu
         for name, count in (turn.moved_by or {}).items():

@@ -12,7 +12,16 @@ from pathlib import Path
 from harness import cpu, paths, peers
 from harness.network import Host
 from harness.processes import PeerError, Worker, shown, spawn, stop
-from harness.remote.contenders import GETTER, HOLDER, ONE_PLACE, PATIENCE, PLACES, Contender, Way
+from harness.remote.contenders import (
+    GETTER,
+    HOLDER,
+    IN_BATCHES,
+    ONE_PLACE,
+    PATIENCE,
+    PLACES,
+    Contender,
+    Way,
+)
 
 _START = 60.0
 """Longest time in seconds until a server serves."""
@@ -145,7 +154,7 @@ class Redis(_Served):
     """Redis over TCP, with redis-py and its parser in C."""
 
     name, label = "redis", "Redis (hiredis)"
-    ways = (Way("redis"),)
+    ways = (Way("redis"), Way("redis", **IN_BATCHES))
 
     def missing(self) -> str | None:
         return peers.Redis().missing()

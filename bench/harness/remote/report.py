@@ -12,13 +12,15 @@ from harness.remote import conditions_report, goals, growth, plots
 from harness.remote.conditions_report import latency, throughput
 from harness.remote.contenders import ONE_PLACE, PLACES
 from harness.remote.figures import Fetches
-from harness.remote.goals import AUTO, PYTHON, Found
+from harness.remote.goals import AUTO, FOUR, PYTHON, Found
 
 # Column, contender, memory.
 _COLUMNS = [
     ("auto", AUTO, "cold"),
     ("auto, warm", AUTO, "warm"),
     ("auto, Python", PYTHON, "cold"),
+    ("Python, warm", PYTHON, "warm"),
+    ("Python, four nodes", FOUR, "cold"),
     ("socket", "plasmon-socket", "cold"),
     ("send", "plasmon-send", "cold"),
     ("read", "plasmon-read", "cold"),
@@ -61,7 +63,7 @@ def text(rows: Sequence[Fetches], run: dict[str, Any]) -> list[str]:
         sections.append(_table(found, several, title, text, _together))
     text = "Seconds for each GiB: host of the holder / host of the getter, servers and clients together."
     sections.append(_table(found, 1, "Processor time", text, _cpu, 64 << 10))
-    return sections + conditions_report.sections(rows)
+    return sections + [_batches(found)] * bool(found.batches) + conditions_report.sections(rows)
 
 
 def _points(run: dict[str, Any]) -> str:
@@ -104,6 +106,22 @@ def _table(found: Found, getters: int, title: str, text: str, cell: _Cell, least
     return f"### {title}\n\n{text}\n\n" + table(["", *(head for head, _ in columns)], lines)
 
 
+def _batches(found: Found) -> str:
+    """Table of calls for many objects."""
+    labels = {peer: head for head, peer, memory in _COLUMNS if memory != "warm"}
+    lines = [
+        [
+            labels.get(row.peer, row.peer),
+            f"{row.batch} x {size_of(row.size)}",
+            f"{row.median_us * row.batch:,.4g}",
+            f"{row.ops_per_s:,.0f}",
+        ]
+        for row in found.batches
+    ]
+    text = "Calls for many objects, cold. Redis is asked by MGET."
+    return f"### Many objects in a call\n\n{text}\n\n" + table(["", "call", "µs a call", "objects/s"], lines)
+
+
 def _ratios(found: Found) -> str:
     """Table of Plasmon's times as multiples of those of the network without a store."""
     lines = []
@@ -122,17 +140,16 @@ def _ratios(found: Found) -> str:
 
 def _hops(found: Found) -> str:
     """Table of the time of a small get by its parts."""
+    own = goals.own_part(found, SMALL)
     hop = found.find("hop", SMALL, 1)
     read = found.find("fabric", SMALL, 1, PLACES, "read_asleep_places")
     warm, cold = (found.find(AUTO, SMALL, 1, memory) for memory in ("warm", "cold"))
-    if not (hop and read and warm and cold):
+    if own is None or not (hop and read and warm and cold):
         return ""
     parts = {
         "client to node and back: a round trip over a unix socket, both asleep": hop.median_us,
         "node to node and back: a read of as many bytes by libfabric, both asleep": read.median_us,
-        "what Plasmon does itself, and wakes that cost more beside other processes": warm.median_us
-        - hop.median_us
-        - read.median_us,
+        "what Plasmon does itself, and wakes that cost more beside other processes": own,
         "**with a warm location**": warm.median_us,
         "the directory: one more node to ask, or to be asked": cold.median_us - warm.median_us,
         "**with a cold location**": cold.median_us,

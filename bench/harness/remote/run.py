@@ -19,23 +19,23 @@ from harness import cpu
 from harness.network import Host
 from harness.processes import HungError, PeerError, Worker, ask_all
 from harness.progress import Progress
-from harness.remote.contenders import Contender, Plasmon, Way
+from harness.remote.contenders import BATCH, Contender, Plasmon, Way
 from harness.remote.figures import Collected, Fetches, Turn
 from harness.remote.others import Fabric
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [64 * 4**power for power in range(12)]
 """Sizes of objects: 64 B to 256 MiB, with 1, 4 and 64 MiB among them."""
-MOST_OBJECTS = 200
-"""Number of bytes in a turn for each getter."""
+MOST_CALLS = 200
+"""Largest number of calls in a turn for each getter."""
 BYTES_A_TURN = 64 * MIB
+"""Number of bytes in a turn for one getter."""
 BYTES_TOGETHER = 256 * MIB
 """Number of bytes in a turn for several getters."""
 NOT_COUNTED = 5
 """Number of gets in four at the begin of a turn that are not counted, as caches are cold."""
 HEAD_START = 60_000_000
 """Time in nanoseconds from the start signal to the start."""
-BATCH = 64
 TRIES = 3
 """Number of consecutive failed turns after which a way is excluded."""
 
@@ -140,7 +140,7 @@ class Run:
     def _fits(self, way: Way, size: int, getters: int) -> bool:
         """Whether the case makes sense, and half of a store has room for the objects of a turn."""
         sensible = way.least <= size <= way.most and (getters == 1 or way.together)
-        return sensible and objects(size, getters, self._plan.memory) > 0
+        return sensible and objects(size, getters, self._plan.memory, way.batch) > 0
 
     def _take_turn(self, contender: Contender, way: Way, size: int, getters: int, counted: bool) -> None:
         """Excludes a way that fails too often; the others go on."""
@@ -164,8 +164,8 @@ class Run:
         self._say(f"{contender.label} could not {what}: {failure}\n")
 
     def _turn(self, contender: Contender, way: Way, size: int, getters: int, counted: bool) -> Turn:
-        count = objects(size, getters, self._plan.memory)
-        count = count if counted else min(2, count)
+        count = objects(size, getters, self._plan.memory, way.batch)
+        count = count if counted else min(2 * way.batch, count)
         numbers = (self._next, count)
         self._next += count
         workers = {number: contender.getter(way, number) for number in range(getters)}
@@ -194,21 +194,22 @@ class Run:
         before, servers = contender.fetched(), contender.servers()
         spent = [cpu.seconds(pids) for pids in servers]
         if len(workers) == 1:
-            ns, rate, calls, own = self._single(workers[0], way, size, numbers, counted)
+            ns, rate, got, own = self._single(workers[0], way, size, numbers, counted)
         else:
-            ns, rate, calls, own = self._together(workers, way, size, numbers)
+            ns, rate, got, own = self._together(workers, way, size, numbers)
         holder, getter = (cpu.seconds(pids) - already for pids, already in zip(servers, spent, strict=True))
-        moved_by = moved(before, contender.fetched(), calls)
-        return Turn(ns, rate, calls, holder, getter + own, moved_by)
+        moved_by = moved(before, contender.fetched(), got)
+        return Turn(ns, rate, got, holder, getter + own, moved_by)
 
     def _single(
         self, worker: Worker, way: Way, size: int, numbers: tuple[int, int], counted: bool
     ) -> tuple[list[int], float, int, float]:
-        work = {"operation": way.operation, "size": size, "owner": 0, "numbers": numbers}
+        work = {"operation": way.operation, "size": size, "owner": 0, "numbers": numbers, "batch": way.batch}
         answer = worker.ask("measure", **work, calls=numbers[1], seconds=self._plan.turn)
         ns: list[int] = answer["ns"]
         looked_at = ns[NOT_COUNTED:] if counted and len(ns) >= 4 * NOT_COUNTED else ns
-        return looked_at, len(looked_at) / (sum(looked_at) / 1e9), len(ns), answer["cpu_ns"] / 1e9
+        rate = len(looked_at) * way.batch / (sum(looked_at) / 1e9)
+        return looked_at, rate, len(ns) * way.batch, answer["cpu_ns"] / 1e9
 
     def _together(
         self, workers: dict[int, Worker], way: Way, size: int, numbers: tuple[int, int]
@@ -225,10 +226,11 @@ class Run:
         return ns, calls / (last / 1e9), calls, sum(answer["cpu_ns"] for answer in answers.values()) / 1e9
 
 
-def objects(size: int, getters: int, memory: int) -> int:
-    """Number of new objects in a turn for each getter. 0 if half of a store has no room for one each."""
+def objects(size: int, getters: int, memory: int, batch: int = 1) -> int:
+    """Number of new objects in a turn for each getter. 0 if half of a store has no room for a call each."""
     most = BYTES_A_TURN if getters == 1 else BYTES_TOGETHER // getters
-    return min(max(1, min(MOST_OBJECTS, most // size)), memory // 2 // getters // size)
+    call = size * batch
+    return min(max(1, min(MOST_CALLS, most // call)), memory // 2 // getters // call) * batch
 
 
 def _follow_plasmon(fabric: Fabric, contenders: Sequence[Contender]) -> None:
