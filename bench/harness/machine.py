@@ -25,6 +25,7 @@ def describe() -> dict[str, Any]:
         "transparent_huge_pages": _chosen(huge / "enabled"),
         "transparent_huge_pages_shared": _chosen(huge / "shmem_enabled"),
         "python": platform.python_version(),
+        "idle": _idle(),
         "load_before": round(os.getloadavg()[0], 2),
     }
 
@@ -32,6 +33,15 @@ def describe() -> dict[str, Any]:
 def available() -> int:
     """Available memory in bytes."""
     return _field("MemAvailable") * 1024
+
+
+def _idle() -> str:
+    """What an idle core of this machine does, if it is virtual: to halt at once makes a wake-up dear."""
+    polled = Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns")
+    governor = Path("/sys/devices/system/cpu/cpuidle/current_governor")
+    if not polled.exists() or not governor.exists() or governor.read_text().strip() != "haltpoll":
+        return ""
+    return f"Idle cores look for work for {polled.read_text().strip()} ns before they halt."
 
 
 def _field(name: str) -> int:

@@ -68,6 +68,7 @@ def machine(run: dict[str, Any]) -> list[str]:
         f"Linux {run['kernel']}.",
         f"Pages of {run['page_bytes']} bytes, {huge} pages set aside, transparent ones "
         f"{run['transparent_huge_pages']} (for shared memory: {run['transparent_huge_pages_shared']}).",
+        *filter(None, [run.get("idle")]),
     ]
 
 

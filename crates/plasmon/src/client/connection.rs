@@ -14,6 +14,7 @@
 //!
 //! Event loops wait in another way, which [`pending`] describes.
 
+mod looking;
 mod pending;
 mod state;
 
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 use bytes::Buf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::looking::Looking;
 pub use self::pending::{Pending, Turn};
 use self::state::State;
 pub(super) use self::state::Undo;
@@ -66,6 +68,7 @@ pub(super) struct Connection {
     ended: AtomicBool,
     state: Mutex<State>,
     scratches: Mutex<Scratches>,
+    looking: Looking,
     /// Receiver of frames and descriptors. Only the leader locks it.
     receiver: Mutex<Receiver>,
 }
@@ -84,7 +87,8 @@ impl Connection {
         let ended = AtomicBool::new(false);
         let scratches = Mutex::default();
         let process = Process::this();
-        Self { socket, at, owner, process, arena, fast, ended, state, scratches, receiver }
+        let looking = Looking::new();
+        Self { socket, at, owner, process, arena, fast, ended, state, scratches, looking, receiver }
     }
 
     /// Tables and channel that this client shares with the daemon. `None` if there are none, if the
@@ -269,6 +273,21 @@ impl Connection {
         }
     }
 
+    /// Looks for events of the socket, then sleeps until there are some, at most as long as `nap`.
+    fn await_socket(&self, events: PollFlags, nap: Option<Duration>) -> PollFlags {
+        let began = Instant::now();
+        let mut ready = PollFlags::empty();
+        self.looking.look(nap, || {
+            ready = self.poll(events, Some(Duration::ZERO));
+            !ready.is_empty()
+        });
+        if ready.is_empty() {
+            ready = self.poll(events, nap);
+        }
+        self.looking.learn(began.elapsed());
+        ready
+    }
+
     /// Reads the socket, which is readable, into `arrived`. Only the leader calls it.
     fn receive(&self, arrived: &mut Vec<(u64, Reply)>) -> Result<()> {
         let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
@@ -330,7 +349,7 @@ impl Connection {
         let unsent = if state.outbox.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         drop(state);
         let mut arrived = Vec::new();
-        let ready = self.poll(PollFlags::IN | unsent, nap);
+        let ready = self.await_socket(PollFlags::IN | unsent, nap);
         let outcome = match ready - PollFlags::OUT {
             nothing if nothing.is_empty() => Ok(()),
             _ => self.receive(&mut arrived),
