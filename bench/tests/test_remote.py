@@ -15,7 +15,7 @@ import pytest
 from harness import mpi, paths
 from harness.network import PREFIX, Network
 from harness.processes import PeerError, Worker
-from harness.remote import conditions, growth
+from harness.remote import conditions, growth, making
 from harness.remote import run as running
 from harness.remote.contenders import GETTER, HOLDER, ONE_PLACE, PLACES, Contender, Plasmon, Way, plasmon
 from harness.remote.figures import REMOTE, Fetches
@@ -60,6 +60,7 @@ def test_everyone_gets_every_object_once_from_the_other_host(network: Network, t
         ("plasmon-auto", "fetch", "cold"),
         ("plasmon-auto", "fetch", "warm"),
         ("plasmon-python", "fetch", "cold"),
+        ("plasmon-python", "fetch", "warm"),
     ]
     bare = [("", ONE_PLACE), ("_places", PLACES)]
     for suffix, memory in bare:
@@ -72,6 +73,7 @@ def test_everyone_gets_every_object_once_from_the_other_host(network: Network, t
     for suffix, memory in bare:
         chunks = ("fabric", f"read_chunks{suffix}", memory), ("fabric", f"read_chunks_asleep{suffix}", memory)
         expected |= {(*chunks[0], MIB, 1)} | {(*chunks[1], MIB, getters) for getters in TINY.getters}
+    expected |= {("plasmon-python", "fetch_many", "cold", KIB, 1)}
     assert set(rows) == expected
     for row in rows.values():
         assert row.turns == TINY.rounds
@@ -186,6 +188,29 @@ def test_first_and_mixed_gets_are_measured(network: Network, tmp_path: Path) -> 
         assert 0 < found["beside", "busy", memory, KIB].samples <= plan.small
 
 
+def test_objects_are_made_and_deleted_alone_and_in_a_cluster(network: Network, tmp_path: Path) -> None:
+    plan = making.Plan(sizes=(KIB, MIB), most=4, turns=1)
+    rows, failures = making.measure(lambda: plasmon(["auto"])[0], network.hosts[:2], tmp_path, plan)
+    assert failures == []
+    found = {(row.operation, row.memory, row.size): row.samples for row in rows}
+    made = {
+        (what, where, size): 4
+        for what in ("put", "create_seal")
+        for where in ("alone", "pair")
+        for size in (KIB, MIB)
+    }
+    assert found == made | {("delete", where, size): 8 for where in ("alone", "pair") for size in (KIB, MIB)}
+
+
+def test_two_of_four_nodes_only_have_their_part_of_the_directory(network: Network, tmp_path: Path) -> None:
+    four = Plasmon.of_four()
+    plan = running.Plan(64 * MIB, (KIB,), (1,), turn=0.02, rounds=1, seconds=60.0, restless_seconds=1.0)
+    rows, failures = measure([four, Tcp()], network, tmp_path, plan)
+    assert failures == {}
+    ours = {operation for peer, operation, *_ in rows if peer == "plasmon-four-python"}
+    assert ours == {"fetch", "fetch_many"}
+
+
 def test_a_cluster_that_fails_is_told_and_the_rest_is_measured(network: Network, tmp_path: Path) -> None:
     clusters = iter([Plasmon("auto", ["--provider", "carrier-pigeon"]), *plasmon(["auto"])])
     plan = conditions.Plan(clusters=1, small=300, large=64 * MIB, turns=1)
@@ -244,7 +269,7 @@ def test_a_quick_run_from_begin_to_end(tmp_path: Path) -> None:
         "plasmon-python",
         "tcp",
     }
-    assert {row.mode for row in REMOTE.read(tmp_path)} == {"remote", "connection", "beside"}
+    assert {row.mode for row in REMOTE.read(tmp_path)} == {"remote", "connection", "making", "beside"}
     assert nothing_is_left(quick.pid)
 
 

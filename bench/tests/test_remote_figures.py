@@ -5,7 +5,7 @@ import pytest
 
 from harness import page
 from harness.processes import PeerError
-from harness.remote import conditions, conditions_report, goals, growth
+from harness.remote import conditions, conditions_report, goals, growth, making
 from harness.remote.command import beside_tcp, fit
 from harness.remote.conditions import until
 from harness.remote.contenders import Plasmon, Way, protocols
@@ -149,6 +149,46 @@ def test_others_are_left_behind_everywhere(ours: float, ray: bool, mooncake: boo
     ]
     assert reached(rows, "Ray") is ray
     assert reached(rows, "Mooncake") is mooncake
+
+
+@pytest.mark.parametrize(
+    ("ours", "near", "ahead"), [(99.0, True, True), (109.0, True, False), (111.0, False, False)]
+)
+def test_redis_is_near_below_64_kib_and_behind_from_there(ours: float, near: bool, ahead: bool) -> None:
+    rows = [row("redis", size, 100.0) for size in (KIB, 64 * KIB, MIB)]
+    rows += [row("plasmon-python", KIB, ours, "cold"), row("plasmon-python", MIB, ours, "cold")]
+    rows.append(row("plasmon-python", 64 * KIB, 1.0, "cold"))
+    assert reached(rows, "1 KiB, cold, against GET") is near
+    assert reached(rows, "64 KiB and more") is ahead
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(51.0, True), (49.0, False)])
+def test_batches_are_held_against_mget(rate: float, expected: bool) -> None:
+    def batch(peer: str, rate: float, memory: str = "") -> Fetches:
+        return replace(row(peer, KIB, 1.0, memory, operation="fetch_many"), batch=64, ops_per_s=rate)
+
+    rows = [batch("plasmon-python", rate, "cold"), batch("redis", 100.0)]
+    assert reached(rows, "MGET") is expected
+    assert goals.Found(rows).rows == []
+
+
+@pytest.mark.parametrize(("delete", "expected"), [(9.0, True), (11.0, False)])
+def test_creations_and_deletions_are_held_against_puts(delete: float, expected: bool) -> None:
+    rows = [
+        replace(row("plasmon-python", size, us, "alone", operation=operation), mode=making.MAKING)
+        for size, operation, us in (
+            (KIB, making.PUT, 5.0),
+            (KIB, making.CREATE, 9.0),
+            (KIB, making.DELETE, 1.0),
+            (4 * MIB, making.PUT, 100.0),
+            (4 * MIB, making.CREATE, 120.0),
+            (4 * MIB, making.DELETE, delete),
+        )
+    ]
+    assert reached(rows, "`seal` of 1 KiB, alone") is True
+    assert reached(rows, "`seal` of 4 MiB, alone") is False
+    assert reached(rows, "`delete` of 4 MiB, alone") is expected
+    assert "| 4 MiB, node alone | 100 (100) | 120 (120) |" in conditions_report.made(rows)
 
 
 @pytest.mark.parametrize(("busy", "expected"), [(390.0, True), (410.0, False)])

@@ -60,6 +60,7 @@ def check(rows: Iterable[Fetches]) -> list[Goal]:
     found = Found(rows)
     goals = [
         _never_behind(found),
+        _getters_together(found),
         *(_over_the_fabric(found, size) for size in _HELD_AGAINST_THE_FABRIC),
         _own_part(found),
         *(_near_redis(found, peer, size) for peer in (PYTHON, FOUR) for size in _NEAR_REDIS),
@@ -92,6 +93,19 @@ def _never_behind(found: Found) -> Goal | None:
         f"{ratio:.2f} ({where}: {theirs.peer.removeprefix('plasmon-')} {_shown(theirs)}, auto {_shown(ours)})"
     )
     return Goal("`auto` against the best single protocol, any size", "≤ 1.10", measured, ratio <= 1.10)
+
+
+def _getters_together(found: Found) -> Goal | None:
+    size, getters = min(found.sizes, default=0), max(found.getters, default=1)
+    ours = found.cold(size, getters)
+    others = list(filter(None, (found.find(peer, size, getters, "cold") for peer in SINGLE)))
+    if getters == 1 or ours is None or not others:
+        return None
+    best = max(others, key=lambda row: row.ops_per_s)
+    part = ours.ops_per_s / best.ops_per_s
+    what = f"{getters} getters of {page.size_of(size)}: rate of `auto` against the best single protocol"
+    measured = f"{part:.2f} ({_shown(ours)} / {best.peer.removeprefix('plasmon-')} {_shown(best)})"
+    return Goal(what, "≥ 0.95", measured, part >= 0.95)
 
 
 def _over_the_fabric(found: Found, size: int) -> Goal | None:
@@ -250,7 +264,7 @@ def _made(rows: Iterable[Fetches]) -> list[Goal | None]:
         deletion = by.get((making.DELETE, making.ALONE, size))
         what = f"Python: `delete` of {page.size_of(size)}, alone, against `put` of 1 KiB"
         goals.append(_ratio(what, 2.0, deletion, small))
-    deletions = [by[making.DELETE, making.PAIR, size] for size in sizes]
+    deletions = [by[key] for size in sizes if (key := (making.DELETE, making.PAIR, size)) in by]
     if deletions:
         ends = [
             f"{row.median_us:,.3g} µs ({page.size_of(row.size)})" for row in (deletions[0], deletions[-1])
