@@ -145,13 +145,21 @@ impl Network {
     /// The provider by which a node is reached, and why it is not a better one. For a node that is not a
     /// peer, the best provider.
     pub(crate) fn provider(&self, node: NodeId) -> (&Provider, Option<String>) {
+        let (on, why) = self.reached_by(node);
+        (self.fabrics[on].domain.provider(), why)
+    }
+
+    /// The fabric by which a node is reached, as [`Network::provider`] tells its provider.
+    pub(crate) fn reached_by(&self, node: NodeId) -> (usize, Option<String>) {
         match self.peers.borrow().get(&node) {
-            Some(peer) => {
-                let fabric = &self.fabrics[peer.fabric()];
-                (fabric.domain.provider(), peer.why_not_better(&self.fabrics))
-            }
-            None => (self.best(), None),
+            Some(peer) => (peer.fabric(), peer.why_not_better(&self.fabrics)),
+            None => (0, None),
         }
+    }
+
+    /// The name of a fabric's provider.
+    pub(crate) fn provider_name(&self, on: usize) -> &str {
+        self.fabrics[on].name()
     }
 
     /// The link of the RDMA device, such as ACTIVE, DOWN or GONE; empty if there is no device.

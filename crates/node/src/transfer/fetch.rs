@@ -8,6 +8,7 @@
 //! Invariant: the bytes that are sealed here were the object's when its holder gave them, and are of a life
 //! that has not ended since.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
@@ -267,7 +268,7 @@ impl Transfer {
         let epoch = self.cluster.epoch();
         let lease = |lease_ms| Lease::new(&self.leases, from, request, lease_ms, asked_at);
         let protocol = self.kernel.config.protocol;
-        let asked_for = || format!("{protocol} is asked for");
+        let asked_for = || Cow::from(format!("{protocol} is asked for"));
         let (life, at) = match message {
             Message::Refused { error } if error.kind() == ErrorKind::NotFound => {
                 return Err(Failure::Holder(error.message().to_owned()));
@@ -276,8 +277,8 @@ impl Transfer {
             Message::Eager { head, bytes } => {
                 let (name, why) = match protocol {
                     Protocol::Send => ("send", asked_for()),
-                    _ if pieces.is_empty() => ("eager", "it fits a message".to_owned()),
-                    _ => ("eager", format!("it fits {} messages", pieces.len() + 1)),
+                    _ if pieces.is_empty() => ("eager", "it fits a message".into()),
+                    _ => ("eager", format!("it fits {} messages", pieces.len() + 1).into()),
                 };
                 trace.answered(from, name, head.len(), why);
                 if !pieces.is_empty() {
@@ -299,7 +300,7 @@ impl Transfer {
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
                 self.expect_pushes(from, &head);
                 let why = match protocol {
-                    Protocol::Auto => "it is too large for messages".to_owned(),
+                    Protocol::Auto => "it is too large for messages".into(),
                     _ => asked_for(),
                 };
                 trace.answered(from, "read", head.len(), why);

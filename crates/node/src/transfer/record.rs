@@ -1,12 +1,13 @@
 //! Records of fetches, for `explain` during and after a fetch, and counts by protocol. Engine thread only,
 //! except the counter of arrived bytes, which the socket thread uses as well.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use plasmon::status::{ProtocolStatus, TransferStatus};
@@ -32,7 +33,7 @@ pub(crate) struct Records {
     network: Rc<Network>,
     store: Rc<Store>,
     /// The most recent fetches, by object.
-    past: RefCell<LruCache<ObjectId, Fetched>>,
+    past: RefCell<LruCache<ObjectId, Way>>,
     /// Long objects that are being fetched, by the object and the user.
     moving: RefCell<HashMap<(ObjectId, u32), Moving>>,
     pub(super) counters: RefCell<TransferStatus>,
@@ -60,9 +61,68 @@ impl Arrived {
 /// A long object that is being fetched, visible to `explain`.
 #[derive(Debug)]
 struct Moving {
-    what: Fetched,
+    way: Way,
     since: Instant,
     arrived: Arrived,
+}
+
+/// The way of an object to this node. It has no text of its own where that can be helped, since every fetch
+/// makes one.
+#[derive(Debug, Clone, Default)]
+struct Way {
+    holder: Option<NodeId>,
+    /// The holders that gave parts of it besides.
+    further: Vec<NodeId>,
+    /// The number of the fabric; `None` if the bytes came through a socket.
+    on: Option<usize>,
+    why_not_better: Option<String>,
+    protocol: &'static str,
+    why: Cow<'static, str>,
+    into: &'static str,
+    bytes: u64,
+    copied_bytes: u64,
+    registrations: u64,
+    reads: u64,
+    failures: u64,
+    at_ms: u64,
+    lookup: Duration,
+    allocate: Duration,
+    moving: Duration,
+    seal: Duration,
+    total: Duration,
+}
+
+impl Way {
+    fn holders(&self) -> Vec<String> {
+        self.holder.iter().chain(&self.further).map(NodeId::to_string).collect()
+    }
+
+    fn provider(&self, network: &Network) -> String {
+        self.on.map_or("socket", |on| network.provider_name(on)).to_owned()
+    }
+
+    fn told(&self, network: &Network) -> Fetched {
+        let us = |time: Duration| time.as_nanos() as f64 / 1e3;
+        Fetched {
+            at_ms: self.at_ms,
+            holders: self.holders(),
+            provider: self.provider(network),
+            provider_why: self.why_not_better.clone().unwrap_or_default(),
+            protocol: self.protocol.to_owned(),
+            why: self.why.clone().into_owned(),
+            bytes: self.bytes,
+            copied_bytes: self.copied_bytes,
+            registrations: self.registrations,
+            reads: self.reads,
+            into: self.into.to_owned(),
+            failures: self.failures,
+            lookup_us: us(self.lookup),
+            allocate_us: us(self.allocate),
+            move_us: us(self.moving),
+            seal_us: us(self.seal),
+            total_us: us(self.total),
+        }
+    }
 }
 
 /// Removes a fetch from those that `explain` shows, however it ends.
@@ -95,7 +155,7 @@ pub(super) struct Trace {
     answered: Instant,
     allocated: Instant,
     moved: Instant,
-    fetched: Fetched,
+    way: Way,
 }
 
 impl Trace {
@@ -107,7 +167,6 @@ impl Trace {
     ) -> Self {
         let now = records.kernel.clock.now();
         let records = Rc::clone(records);
-        let fetched = Fetched::default();
         Self {
             records,
             id,
@@ -121,30 +180,36 @@ impl Trace {
             answered: now,
             allocated: now,
             moved: now,
-            fetched,
+            way: Way::default(),
         }
     }
 
     /// Notes that a holder has answered, and by which protocol the object comes.
-    pub(super) fn answered(&mut self, holder: NodeId, protocol: &str, bytes: u64, why: impl Into<String>) {
+    pub(super) fn answered(
+        &mut self,
+        holder: NodeId,
+        protocol: &'static str,
+        bytes: u64,
+        why: impl Into<Cow<'static, str>>,
+    ) {
         self.answered = self.records.kernel.clock.now();
-        let (provider, why_not_better) = match protocol {
-            "socket" => ("socket", None),
+        let (on, why_not_better) = match protocol {
+            "socket" => (None, None),
             _ => {
-                let (provider, why) = self.records.network.provider(holder);
-                (provider.name(), why)
+                let (on, why) = self.records.network.reached_by(holder);
+                (Some(on), why)
             }
         };
-        self.fetched = Fetched {
-            holders: vec![holder.to_string()],
-            protocol: protocol.to_owned(),
+        self.way = Way {
+            holder: Some(holder),
+            on,
+            why_not_better,
+            protocol,
             why: why.into(),
-            provider: provider.to_owned(),
-            provider_why: why_not_better.unwrap_or_default(),
+            into: self.target.name(),
             bytes,
-            failures: self.fetched.failures,
-            into: self.target.name().to_owned(),
-            ..Fetched::default()
+            failures: self.way.failures,
+            ..Way::default()
         };
         // Bytes that a former attempt still counts do not belong to this one.
         self.arrived = Arrived::default();
@@ -155,7 +220,7 @@ impl Trace {
         // A former attempt is removed before this one is entered.
         self.shown = None;
         let key = (self.id, self.tenant);
-        let moving = Moving { what: self.fetched.clone(), since: self.began, arrived: self.arrived.clone() };
+        let moving = Moving { way: self.way.clone(), since: self.began, arrived: self.arrived.clone() };
         self.records.moving.borrow_mut().insert(key, moving);
         Shown { records: Rc::clone(&self.records), key }
     }
@@ -167,13 +232,13 @@ impl Trace {
 
     /// Adds to the reason for the protocol.
     pub(super) fn because(&mut self, more: &str) {
-        self.fetched.why.push_str(more);
+        self.way.why.to_mut().push_str(more);
     }
 
     /// Notes that another holder takes part.
     pub(super) fn also_from(&mut self, holder: NodeId) {
-        self.fetched.holders.push(holder.to_string());
-        "striped-read".clone_into(&mut self.fetched.protocol);
+        self.way.further.push(holder);
+        self.way.protocol = "striped-read";
     }
 
     pub(super) fn allocated(&mut self) {
@@ -185,15 +250,15 @@ impl Trace {
     }
 
     pub(super) fn copied(&mut self, bytes: u64) {
-        self.fetched.copied_bytes += bytes;
+        self.way.copied_bytes += bytes;
     }
 
     pub(super) fn registered(&mut self, regions: u64) {
-        self.fetched.registrations += regions;
+        self.way.registrations += regions;
     }
 
     pub(super) fn read(&mut self, reads: u64) {
-        self.fetched.reads += reads;
+        self.way.reads += reads;
     }
 
     /// Notes that an attempt is over, and that nothing comes until a holder answers.
@@ -204,41 +269,40 @@ impl Trace {
     /// Notes that the attempt failed.
     pub(super) fn failed(&mut self) {
         self.stopped();
-        self.fetched.failures += 1;
+        self.way.failures += 1;
         self.records.counters.borrow_mut().fetch_failures += 1;
     }
 
     /// Notes and tells that the attempt failed because other bytes came than were sealed. Returns whether one
     /// holder gave all of them.
     pub(super) fn told_damaged(&mut self, reason: &Failure) -> bool {
-        let (id, from) = (self.id, self.fetched.holders.join(", "));
+        let (id, from) = (self.id, self.way.holders().join(", "));
         warn!(object = %id, node = %from, %reason, "a damaged object came; trying elsewhere");
         self.failed();
         self.records.counters.borrow_mut().damaged += 1;
-        let several = self.fetched.holders.len() > 1;
+        let several = !self.way.further.is_empty();
         self.alone |= several;
         !several
     }
 
     /// Notes that the object is sealed, and counts it.
     pub(super) fn finish(self) {
-        let Self { records, id, began, answered, allocated, moved, mut fetched, .. } = self;
+        let Self { records, id, began, answered, allocated, moved, mut way, .. } = self;
         let now = records.kernel.clock.now();
-        let span = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as f64 / 1e3;
-        fetched.at_ms = records.kernel.clock.unix_ms();
-        fetched.lookup_us = span(began, answered);
-        fetched.allocate_us = span(answered, allocated);
-        fetched.move_us = span(allocated, moved);
-        fetched.seal_us = span(moved, now);
-        fetched.total_us = span(began, now);
-        records.count(&fetched.protocol, |count| {
+        way.at_ms = records.kernel.clock.unix_ms();
+        way.lookup = answered.saturating_duration_since(began);
+        way.allocate = allocated.saturating_duration_since(answered);
+        way.moving = moved.saturating_duration_since(allocated);
+        way.seal = now.saturating_duration_since(moved);
+        way.total = now.saturating_duration_since(began);
+        records.count(way.protocol, |count| {
             count.fetched += 1;
-            count.fetched_bytes += fetched.bytes;
-            count.copied_bytes += fetched.copied_bytes;
-            count.registrations += fetched.registrations;
-            count.reads += fetched.reads;
+            count.fetched_bytes += way.bytes;
+            count.copied_bytes += way.copied_bytes;
+            count.registrations += way.registrations;
+            count.reads += way.reads;
         });
-        records.past.borrow_mut().put(id, fetched);
+        records.past.borrow_mut().put(id, way);
     }
 }
 
@@ -311,12 +375,12 @@ impl Records {
             Some(role) => role.name(),
             None => "absent",
         };
-        let fetched = self.past.borrow().peek(id).cloned();
+        let fetched = self.past.borrow().peek(id).map(|way| way.told(&self.network));
         let arriving = self.moving.borrow().get(&(*id, tenant)).map(|moving| Arriving {
-            holders: moving.what.holders.clone(),
-            provider: moving.what.provider.clone(),
-            protocol: moving.what.protocol.clone(),
-            bytes: moving.what.bytes,
+            holders: moving.way.holders(),
+            provider: moving.way.provider(&self.network),
+            protocol: moving.way.protocol.to_owned(),
+            bytes: moving.way.bytes,
             arrived_bytes: moving.arrived.bytes(),
             us: self.kernel.clock.now().saturating_duration_since(moving.since).as_nanos() as f64 / 1e3,
         });
