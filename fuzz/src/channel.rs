@@ -91,7 +91,8 @@ fn serve(engine: &EngineChannel) {
         let mut payload = vec![0; len];
         let inside = entry.payload as usize + len <= DATA_LEN;
         assert_eq!(engine.payload(entry.payload, &mut payload).is_ok(), inside);
-        let completion = Completion { token: entry.token, outcome: Outcome::Done, answer: entry.data_len };
+        let outcome = if entry.patient { Outcome::Collect } else { Outcome::Done };
+        let completion = Completion { token: entry.token, outcome, answer: entry.data_len };
         if !engine.complete(&completion) {
             break;
         }
@@ -118,9 +119,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         let words = words.iter().flat_map(|word| word.to_le_bytes());
         std::iter::once(verb).chain(words).collect()
     };
-    // One of each operation, with a name of 3 bytes, metadata of 4 and data of 100.
+    // One of each operation, with a name of 3 bytes, metadata of 4 and data of 100; every other one is
+    // patient.
     let submissions = (0..).zip(Operation::ALL).map(|(at, operation)| {
-        words(4, &[at, *operation as u64 | 3 << 16 | 4 << 32, 9 + at, 1, 2, 3 | at << 38, 100, 7, 0])
+        let first = *operation as u64 | (at & 1) << 12 | 3 << 16 | 4 << 32;
+        words(4, &[at, first, 9 + at, 1, 2, 3 | at << 38, 100, 7, 0])
     });
     let submissions = submissions.collect::<Vec<_>>().concat();
     let tail = words(1, &[Operation::ALL.len() as u64]);

@@ -5,18 +5,20 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use plasmon::wire::{Header, Receiver, Reply, Request, TablePartKind};
-use plasmon::{CreateOptions, DeleteOutcome, ErrorKind, ObjectId};
+use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, ObjectId, Presence};
 use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
-use crate::support::{ClientProcess, MIB, get, put};
+use crate::support::{ClientProcess, MIB, get, kind, put};
 
 /// Client that has its page set and the descriptors of the tables in its own hands.
 struct Intruder {
-    _stream: UnixStream,
+    stream: UnixStream,
+    receiver: Receiver,
     pages: File,
     bell: File,
     tables: Vec<(TablePartKind, File)>,
@@ -27,25 +29,34 @@ impl Intruder {
         let mut stream = UnixStream::connect(cluster.socket(0)).expect("the daemon listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
         let mut receiver = Receiver::default();
-        let mut ask = |request: Request| -> (Reply, Vec<OwnedFd>) {
-            let mut out = BytesMut::new();
-            request.encode(1, &mut out);
-            stream.write_all(&out).expect("the daemon reads");
-            loop {
-                let frame = Header::take_frame(&mut receiver.buffer).expect("the daemon's frames are whole");
-                if let Some((header, body)) = frame {
-                    let descriptors = receiver.take_descriptors(header.descriptors.into());
-                    return (Reply::decode(&header, body).expect("they make sense"), descriptors);
-                }
-                assert_ne!(receiver.receive(&stream).expect("the daemon answers"), 0, "it hung up");
-            }
+        ask(&mut stream, &mut receiver, &Request::Hello { name: "intruder".to_owned() });
+        let (Reply::Channel { parts }, descriptors) = ask(&mut stream, &mut receiver, &Request::Channel)
+        else {
+            panic!("no channel")
         };
-        ask(Request::Hello { name: "intruder".to_owned() });
-        let (Reply::Channel { parts }, descriptors) = ask(Request::Channel) else { panic!("no channel") };
         let mut files = descriptors.into_iter().map(File::from);
         let (pages, bell) = (files.next().expect("pages"), files.next().expect("a bell"));
         let tables = parts.iter().map(|part| part.kind).zip(files).collect();
-        Self { _stream: stream, pages, bell, tables }
+        Self { stream, receiver, pages, bell, tables }
+    }
+
+    /// Makes a request by the socket.
+    fn ask(&mut self, request: &Request) -> Reply {
+        ask(&mut self.stream, &mut self.receiver, request).0
+    }
+}
+
+fn ask(stream: &mut UnixStream, receiver: &mut Receiver, request: &Request) -> (Reply, Vec<OwnedFd>) {
+    let mut out = BytesMut::new();
+    request.encode(1, &mut out);
+    stream.write_all(&out).expect("the daemon reads");
+    loop {
+        let frame = Header::take_frame(&mut receiver.buffer).expect("the daemon's frames are whole");
+        if let Some((header, body)) = frame {
+            let descriptors = receiver.take_descriptors(header.descriptors.into());
+            return (Reply::decode(&header, body).expect("they make sense"), descriptors);
+        }
+        assert_ne!(receiver.receive(&*stream).expect("the daemon answers"), 0, "it hung up");
     }
 }
 
@@ -70,21 +81,13 @@ impl Intruder {
     }
 
     /// Submits an entry about an object, and returns the outcome and the answer of its completion.
-    fn submit(&mut self, operation: u8, id: ObjectId, payload: u32, data_len: u64) -> (u64, u64) {
+    fn submit(&mut self, operation: u64, id: ObjectId, payload: u32, data_len: u64) -> (u64, u64) {
         let tail = self.read(SUBMISSIONS_TAIL);
         let (first, rest) = id.as_bytes().split_at(16);
         let word = |at: usize| u64::from_le_bytes(first[at..at + 8].try_into().expect("eight bytes"));
         let last = u32::from_le_bytes(rest.try_into().expect("four bytes"));
-        let entry = [
-            operation.into(),
-            tail,
-            word(0),
-            word(8),
-            u64::from(last) | u64::from(payload) << 32,
-            data_len,
-            0,
-            0,
-        ];
+        let entry =
+            [operation, tail, word(0), word(8), u64::from(last) | u64::from(payload) << 32, data_len, 0, 0];
         let place = SUBMISSIONS + tail % 256 * 64;
         (place..).step_by(8).zip(entry).for_each(|(at, word)| self.write(at, word));
         self.write(SUBMISSIONS_TAIL, tail + 1);
@@ -102,6 +105,17 @@ impl Intruder {
         flat.len() as u64
     }
 }
+
+/// Operations of entries, and the bit of those that wait for other nodes.
+const CREATE: u64 = 2;
+const SEAL: u64 = 3;
+const ABORT: u64 = 4;
+const DELETE: u64 = 5;
+const PATIENT: u64 = 1 << 12;
+/// Outcomes of completions.
+const DONE: u64 = 1;
+const ASK_BY_SOCKET: u64 = 2;
+const COLLECT: u64 = 3;
 
 /// Length of the random attack: a minute if tests may take long (`make test-all`).
 fn torment() -> Duration {
@@ -170,11 +184,6 @@ fn garbage_in_a_page_set_hurts_nobody_else() {
 
 #[test]
 fn entries_that_ask_for_too_much_change_nothing() {
-    const SEAL: u8 = 3;
-    const ABORT: u8 = 4;
-    const DELETE: u8 = 5;
-    const DONE: u64 = 1;
-    const ASK_BY_SOCKET: u64 = 2;
     let cluster = Cluster::builder().start();
     let client = cluster.client(0);
     let ids: Vec<_> = (0..40).map(|seed| put(&client, Pattern(seed), 100)).collect();
@@ -215,6 +224,93 @@ fn entries_that_ask_for_too_much_change_nothing() {
         creation.seal().expect("nobody else has ended it");
         assert!(get(&client, id).data().iter().all(|byte| *byte == 7));
     }
+}
+
+#[test]
+fn the_ring_answers_what_other_nodes_decide() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let clients = [cluster.client(0), cluster.client(1)];
+    let mut intruder = Intruder::connect(&cluster);
+    // The other node decides about some of many ids, or has to be asked since it has just joined.
+    let ids: Vec<_> = (0..60).map(|number| ObjectId::from_name(&format!("name {number}"))).collect();
+    let (at_once, patient) = ids.split_at(30);
+    let refused = at_once.iter().filter(|id| intruder.submit(CREATE, **id, 0, 100).0 == ASK_BY_SOCKET);
+    assert!(refused.count() > 0, "the other node was not asked");
+    for id in patient {
+        // A keeper that is slow refuses in the end.
+        eventually("it is created", || intruder.submit(CREATE | PATIENT, *id, 0, 100).0 == DONE);
+        assert_eq!(intruder.submit(CREATE | PATIENT, *id, 0, 100).0, ASK_BY_SOCKET, "it is being created");
+        assert_eq!(kind(put_named(&clients[1], *id)), ErrorKind::Exists);
+        assert_eq!(intruder.submit(ABORT, *id, 0, 0).0, DONE);
+        eventually("its claim is withdrawn", || put_named(&clients[1], *id).is_ok());
+    }
+    for (round, there) in (0..).zip(patient.chunks(3)) {
+        let here = put(&clients[0], Pattern(round), 100);
+        let gone = [there[0], here, ObjectId::random(), there[1]];
+        let outcomes = [DeleteOutcome::Deleted, DeleteOutcome::Deleted, DeleteOutcome::Absent];
+        let len = intruder.name(&gone);
+        assert_eq!(intruder.submit(DELETE, gone[0], 0, len).0, ASK_BY_SOCKET, "other nodes have to be asked");
+        match intruder.submit(DELETE | PATIENT, gone[0], 0, len) {
+            (DONE, codes) => assert_eq!(codes, 0b01_00_01_01),
+            (COLLECT, number) => {
+                let told = [&outcomes[..], &[DeleteOutcome::Deleted]].concat();
+                assert_eq!(intruder.ask(&Request::Collect { number }), Reply::Deleted(told));
+                let Reply::Failed { error } = intruder.ask(&Request::Collect { number }) else {
+                    panic!("again")
+                };
+                assert_eq!(error.kind(), ErrorKind::Invalid, "it is told once");
+            }
+            other => panic!("{other:?}"),
+        }
+        for client in &clients {
+            assert!(client.contains(&gone).expect("contains").iter().all(|one| *one == Presence::Absent));
+        }
+    }
+}
+
+fn put_named(client: &Client, id: ObjectId) -> Result<(), Error> {
+    client.put(id, &[3; 100], b"", &CreateOptions::default())
+}
+
+#[test]
+fn a_deletion_that_waits_for_a_node_holds_up_none_of_its_clients_threads() {
+    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let client = cluster.client(0);
+    let far: Vec<_> = (0..4).map(|seed| put(&cluster.client(1), Pattern(seed), 100)).collect();
+    for (id, seed) in far.iter().zip(0..) {
+        Pattern(seed).check(get(&client, *id).data());
+    }
+    cluster.pause(1);
+    thread::scope(|threads| {
+        let deleting: Vec<_> = far.iter().map(|id| threads.spawn(|| client.delete(&[*id]))).collect();
+        for seed in 0..200 {
+            let id = put(&client, Pattern(seed), 1000);
+            Pattern(seed).check(get(&client, id).data());
+        }
+        assert!(!deleting.iter().any(|thread| thread.is_finished()), "the holder has not dropped it");
+        cluster.resume(1);
+        for deleting in deleting {
+            assert_eq!(deleting.join().expect("it ends").expect("delete"), [DeleteOutcome::Deleted]);
+        }
+    });
+}
+
+#[test]
+fn a_deletion_that_was_given_up_goes_on() {
+    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let client = cluster.client(0);
+    let far = put(&cluster.client(1), Pattern(1), 100);
+    cluster.pause(1);
+    for _ in 0..3 {
+        assert_eq!(
+            kind(client.clone().within(Duration::from_millis(50)).delete(&[far])),
+            ErrorKind::TimedOut
+        );
+        let id = put(&client, Pattern(2), 1000);
+        Pattern(2).check(get(&client, id).data());
+    }
+    cluster.resume(1);
+    eventually("the deletions go on", || client.contains(&[far]).expect("contains") == [Presence::Absent]);
 }
 
 #[test]

@@ -4,8 +4,9 @@
 //! [`sockets`] serves its connections; [`connection`] is one of them, and [`client`] the state of its client.
 //! [`places`] limits the number of clients, [`sharing`] hands out descriptors, and [`answering`] has requests
 //! answered by their services. [`Requests`] stands above [`Sessions`]: [`requests`] answers each kind of
-//! request, [`counting`] counts gets and puts, [`rings`] serves what comes through shared memory, and
-//! [`subscriptions`] tells clients what is sealed or deleted, and [`feeds`] tells other nodes.
+//! request, [`counting`] counts gets and puts, [`rings`] serves what comes through shared memory, [`waits`]
+//! completes there what other nodes decide, [`subscriptions`] tells clients what is sealed or deleted, and
+//! [`feeds`] tells other nodes.
 
 mod answering;
 pub(crate) mod client;
@@ -19,6 +20,7 @@ pub(crate) mod rings;
 mod sharing;
 pub(crate) mod sockets;
 mod subscriptions;
+mod waits;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! Rings: puts, creations, seals, aborts and deletions through shared memory, without a system call while the
 //! engine is awake.
 //!
-//! Engine thread only. A ring's entry is carried out at once or not at all. A client that is told to ask by
-//! the socket makes the same request there, where it may wait and gets a full error. So an entry that
-//! cannot be served changes nothing.
+//! Engine thread only. A ring's entry is carried out soon or not at all: an entry that waits for other nodes
+//! has a task ([`waits`](super::waits)). A client that is told to ask by the socket makes the same request
+//! there, where it may wait and gets a full error. So an entry that cannot be served changes nothing.
 //!
 //! A client rings its bell, an eventfd in the engine's epoll set, unless it sees that the engine looks at
 //! its ring anyway. The engine does so from the first ring on until it goes to sleep.
@@ -32,6 +32,8 @@ use super::counting::{Counting, Seen};
 use super::requests::{Creations, INLINE_MAX};
 use super::sharing::cannot_share;
 use super::sockets::bell_token;
+use super::waits::Waits;
+use crate::directory::claims::Claim;
 use crate::kernel::ClientKey;
 use crate::memory::Domain;
 use crate::object::{FastPins, Replica};
@@ -42,13 +44,25 @@ const TURN_ENTRIES: usize = 64;
 
 /// The engine's end of a client's page set.
 pub(crate) struct Channel {
-    pages: EngineChannel,
+    pub(super) pages: EngineChannel,
+    /// The entries that wait for other nodes.
+    pub(super) waits: Waits,
     /// The bell, in the epoll set; the client has it too, so that closing it here would not remove it from
     /// the set.
     bell: Arc<OwnedFd>,
     epoll: Rc<OwnedFd>,
     /// The client's own counts when they were last added.
     seen: RefCell<Seen>,
+}
+
+/// What becomes of an entry.
+pub(super) enum Served {
+    /// It was carried out, with this answer.
+    Done(u64),
+    /// It changed nothing: the client is to ask by the socket.
+    AskBySocket,
+    /// A task completes it.
+    Waits,
 }
 
 impl Drop for Channel {
@@ -162,7 +176,7 @@ impl Rings {
 }
 
 impl Sessions {
-    fn channel(&self, key: ClientKey) -> Option<Rc<Channel>> {
+    pub(super) fn channel(&self, key: ClientKey) -> Option<Rc<Channel>> {
         self.clients.borrow().get(&key)?.channel.clone()
     }
 
@@ -181,7 +195,8 @@ impl Sessions {
             .map_err(failed)?;
         let theirs = Arc::clone(&bell);
         let seen = RefCell::new(Seen::since(self.kernel.clock.now()));
-        let channel = Rc::new(Channel { pages, bell, epoll: Rc::clone(&self.epoll), seen });
+        let (epoll, waits) = (Rc::clone(&self.epoll), Waits::default());
+        let channel = Rc::new(Channel { pages, waits, bell, epoll, seen });
         self.client_mut(key, |client| client.channel = Some(channel));
         Ok((descriptor, theirs))
     }
@@ -209,12 +224,12 @@ impl Creations {
             let Some(submission) = channel.pages.take() else { break };
             let submission = submission.map_err(|error| format!("its ring has an invalid entry: {error}"))?;
             served += 1;
-            let answer = self.submitted(key, channel, &submission, payload);
-            let completion = Completion {
-                token: submission.token,
-                outcome: if answer.is_some() { Outcome::Done } else { Outcome::AskBySocket },
-                answer: answer.unwrap_or(0),
+            let (outcome, answer) = match self.submitted(key, channel, &submission, payload) {
+                Some(Served::Done(answer)) => (Outcome::Done, answer),
+                Some(Served::Waits) => continue,
+                Some(Served::AskBySocket) | None => (Outcome::AskBySocket, 0),
             };
+            let completion = Completion { token: submission.token, outcome, answer };
             if !channel.pages.complete(&completion) {
                 return Err("it does not read the completions in its ring".into());
             }
@@ -225,39 +240,39 @@ impl Creations {
         Ok(served)
     }
 
-    /// Carries out an entry; returns the answer of its completion, and `None` if the client is to ask by the
-    /// socket.
+    /// Carries out an entry; `None` says the same as [`Served::AskBySocket`].
     fn submitted(
         self: &Rc<Self>,
         key: ClientKey,
         channel: &Channel,
         entry: &Submission,
         payload: &mut Vec<u8>,
-    ) -> Option<u64> {
+    ) -> Option<Served> {
+        let done = |()| Served::Done(0);
         match entry.operation {
             Operation::Put | Operation::Create => self.make_by_ring(key, channel, entry, payload),
             Operation::Seal => {
                 // A client that has to wait, or was not first, is answered by the socket.
                 self.claims.holds(&entry.id)?.ok()?;
                 let data = channel.copy(entry.payload, small(entry.data_len)?, payload)?;
-                self.seal_creation(key, entry.id, entry.digest, data).ok().map(|()| 0)
+                self.seal_creation(key, entry.id, entry.digest, data).ok().map(done)
             }
-            Operation::Abort => self.abort(key, entry.id).ok().map(|()| 0),
+            Operation::Abort => self.abort(key, entry.id).ok().map(done),
             Operation::Delete => {
                 let ids = channel.copy(entry.payload, small(entry.data_len)?, payload)?;
-                self.delete_by_ring(key, ids).map(|deleted| deleted.0)
+                self.delete_by_ring(key, channel, entry, ids)
             }
         }
     }
 
-    /// Puts an object, or begins a creation, and returns its place.
+    /// Puts an object, or begins a creation and answers with its place.
     fn make_by_ring(
         self: &Rc<Self>,
         key: ClientKey,
         channel: &Channel,
         entry: &Submission,
         payload: &mut Vec<u8>,
-    ) -> Option<u64> {
+    ) -> Option<Served> {
         let (name_len, metadata_len) = (usize::from(entry.name_len), entry.metadata_len as usize);
         let inline_len = if entry.operation == Operation::Put { small(entry.data_len)? } else { 0 };
         if name_len > MAX_NAME || metadata_len > MAX_METADATA {
@@ -275,16 +290,30 @@ impl Creations {
             terms: Terms { fresh: entry.fresh, copies: 0, ttl_ms: entry.ttl_ms, owned: entry.owned },
         };
         if !self.claims_at_once(&object) {
-            return None;
+            return Some(self.make_later(key, channel, entry, object, data));
         }
         let claim = self.claim_for(key, &object, Duration::ZERO).now_or_never()?.ok()?;
+        self.make_claimed(key, entry, object, data, claim).map(Served::Done)
+    }
+
+    /// Puts an object whose id is claimed, or begins its creation and returns its place, if that can be done
+    /// at once.
+    pub(super) fn make_claimed(
+        self: &Rc<Self>,
+        key: ClientKey,
+        entry: &Submission,
+        object: NewObject,
+        data: &[u8],
+        claim: Claim,
+    ) -> Option<u64> {
+        let metadata = object.metadata.clone();
         if entry.operation == Operation::Create {
             let offset = self.create_by_ring(key, object, entry.data_len)?;
             claim.keep();
             return Some(offset);
         }
         let write = |extent: &crate::memory::Extent| {
-            extent.write(0, data).and_then(|()| extent.write(data.len() as u64, metadata))
+            extent.write(0, data).and_then(|()| extent.write(data.len() as u64, &metadata))
         };
         let made = self.make(key, object, data.len() as u64, entry.digest, Duration::ZERO, write);
         made.now_or_never()?.ok()?;
@@ -308,11 +337,17 @@ impl Creations {
         }
     }
 
-    /// Deletes objects, if this node decides alone. The socket is to be asked for an object with a counted
-    /// pin: the client may have released that pin by the socket before.
-    fn delete_by_ring(&self, key: ClientKey, ids: &[u8]) -> Option<Deleted> {
+    /// Deletes objects, here or everywhere. The socket is to be asked for an object with a counted pin: the
+    /// client may have released that pin by the socket before.
+    fn delete_by_ring(
+        self: &Rc<Self>,
+        key: ClientKey,
+        channel: &Channel,
+        entry: &Submission,
+        ids: &[u8],
+    ) -> Option<Served> {
         let (ids, rest) = ids.as_chunks::<{ ObjectId::LEN }>();
-        if !rest.is_empty() || ids.len() > MAX_DELETED || !self.cluster.solo() {
+        if !rest.is_empty() || ids.len() > MAX_DELETED {
             return None;
         }
         let ids: Vec<_> = ids.iter().map(|id| ObjectId::from_bytes(*id)).collect();
@@ -320,10 +355,15 @@ impl Creations {
             let objects = self.store.objects.borrow();
             ids.iter().map(|id| objects.get(id).is_none_or(|replica| replica.pins() == 0)).collect()
         };
+        if !self.cluster.solo() {
+            let all = at_once.iter().all(|now| *now);
+            return all.then(|| self.delete_later(key, channel, entry, ids));
+        }
         let chosen: Vec<_> = ids.iter().zip(&at_once).filter(|(_, now)| **now).map(|(id, _)| *id).collect();
         let tenant = self.sessions.client(key, |client| client.uid);
         let mut outcomes = self.directory.deletion.delete_here(&chosen, tenant).into_iter();
-        Some(Deleted::of(at_once.iter().map(|now| now.then(|| outcomes.next()).flatten())))
+        let deleted = Deleted::of(at_once.iter().map(|now| now.then(|| outcomes.next()).flatten()));
+        Some(Served::Done(deleted.0))
     }
 }
 

@@ -41,6 +41,7 @@ use super::fast::Fast;
 use super::fork::Process;
 use super::mapping::Arena;
 use super::socket::Socket;
+use crate::shared::Stray;
 use crate::wire::{Header, Receiver, Reply, Request, Table, send_with_descriptors};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -134,16 +135,21 @@ impl Connection {
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
-        self.abort_strays(&mut state);
+        self.undo_strays(&mut state);
         let number = state.enqueue(request, undo, false);
         self.flush(&mut state);
         Ok(Ticket { connection: self, number, longest: None })
     }
 
-    /// Aborts creations that the ring completed after their caller had given up.
-    fn abort_strays(&self, state: &mut State) {
-        for id in self.fast().map(Fast::strays).unwrap_or_default() {
-            state.enqueue(&Request::Abort { id }, Undo::Nothing, true);
+    /// Undoes what the ring completed after its caller had given up: aborts creations, and has outcomes
+    /// forgotten.
+    fn undo_strays(&self, state: &mut State) {
+        for stray in self.fast().map(Fast::strays).unwrap_or_default() {
+            let request = match stray {
+                Stray::Creation(id) => Request::Abort { id },
+                Stray::Outcome(number) => Request::Collect { number },
+            };
+            state.enqueue(&request, Undo::Nothing, true);
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::mapping::{Arena, View};
 use crate::ObjectId;
 use crate::shared::{
-    ClientChannel, Completion, Found, Outcome, Part, Slot, State, Submission, TableId, TableReader,
+    ClientChannel, Completion, Found, Outcome, Part, Slot, State, Stray, Submission, TableId, TableReader,
 };
 use crate::wire::{Span, TableDomain, TablePart, TablePartKind};
 
@@ -159,19 +159,14 @@ impl Fast {
         self.shared.lives()
     }
 
-    /// Whether the node is alone in its cluster, as it says.
-    pub(super) fn is_node_alone(&self) -> bool {
-        self.shared.is_solo()
-    }
-
     /// Whether a place that the ring gave can be written with the grants that have arrived.
     pub(super) fn may_write(&self, arena: &Arena, span: Span) -> crate::Result<bool> {
         arena.may_write(span, |segment| self.shared.segment_version(segment))
     }
 
-    /// Creations that the ring completed after their caller had given up. The caller of this function aborts
-    /// them.
-    pub(super) fn strays(&self) -> Vec<ObjectId> {
+    /// What the ring completed after its caller had given up. The caller of this function aborts or collects
+    /// it.
+    pub(super) fn strays(&self) -> Vec<Stray> {
         self.channel.strays()
     }
 
@@ -180,8 +175,7 @@ impl Fast {
         self.channel.unpin(pin.0);
     }
 
-    /// Makes as many of the requests as fit the ring, from the first on. Returns for each the answer of its
-    /// completion, or `None` if the socket has to make the request.
+    /// Makes as many of the requests as fit the ring, from the first on. Returns what became of each.
     ///
     /// # Errors
     /// [`Unanswered`] if `alive` returned `false`: the daemon is not waited for any longer. The requests may
@@ -190,7 +184,7 @@ impl Fast {
         &self,
         requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
         alive: impl FnMut() -> bool,
-    ) -> Result<Vec<Option<u64>>, Unanswered> {
+    ) -> Result<Vec<Rung>, Unanswered> {
         let Some(mut ring) = self.channel.ring() else { return Ok(Vec::new()) };
         let mut outcomes = Vec::new();
         for (submission, parts) in requests {
@@ -198,18 +192,31 @@ impl Fast {
             if !ring.submit(Submission { token, ..submission }, &parts) {
                 break;
             }
-            outcomes.push(None);
+            outcomes.push(Rung::AskBySocket);
         }
         let done = |completion: Completion| {
-            if completion.outcome == Outcome::Done
-                && let Some(outcome) = outcomes.get_mut(completion.token as usize)
-            {
-                *outcome = Some(completion.answer);
+            if let Some(outcome) = outcomes.get_mut(completion.token as usize) {
+                *outcome = match completion.outcome {
+                    Outcome::Done => Rung::Done(completion.answer),
+                    Outcome::AskBySocket => Rung::AskBySocket,
+                    Outcome::Collect => Rung::Collect(completion.answer),
+                };
             }
         };
         ring.finish(SPIN_TIME, alive, done).map_err(|_| Unanswered)?;
         Ok(outcomes)
     }
+}
+
+/// What became of a request in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rung {
+    /// It was carried out, with this answer.
+    Done(u64),
+    /// It was not carried out: the socket has to make it.
+    AskBySocket,
+    /// The outcome of this number is to be collected by the socket.
+    Collect(u64),
 }
 
 /// Error of requests in the ring that the daemon did not answer.

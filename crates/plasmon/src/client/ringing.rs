@@ -1,8 +1,9 @@
 //! Requests that go through the rings: puts and creations, seals, aborts and deletions.
 //!
-//! Owns no state. Any thread. The ring carries out a request at once or not at all; the socket makes the
-//! requests that the ring did not carry out, where they may wait and where errors are explained. Invariant: a
-//! request that the ring carried out is not made again.
+//! Owns no state. Any thread. The ring carries out a request soon or not at all; the socket makes the
+//! requests that the ring did not carry out, where they may wait and where errors are explained. The outcome
+//! of a deletion that takes longer is collected by the socket. Invariant: a request that the ring carried out
+//! or began is not made again.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,11 @@ use bytes::Bytes;
 
 use super::connection::{Undo, disconnected, silent, unexpected};
 use super::due::Due;
+use super::fast::Rung;
 use super::writing::ttl_ms;
 use super::{Client, CreateOptions};
 use crate::shared::{Deleted, MAX_DELETED, Operation, Submission};
-use crate::wire::{DeleteOutcome, MAX_METADATA, Placement, Request, Span, requests};
+use crate::wire::{DeleteOutcome, MAX_METADATA, Placement, Request, Span, replies, requests};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 /// Requests of a client that go through the rings, or by the socket where those cannot take them.
@@ -44,7 +46,7 @@ impl Rings<'_> {
             if outcomes.is_empty() {
                 done.resize(puts.len(), false);
             }
-            done.extend(outcomes.iter().map(Option::is_some));
+            done.extend(outcomes.iter().map(|outcome| matches!(outcome, Rung::Done(_))));
         }
         Ok(done)
     }
@@ -95,22 +97,44 @@ impl Rings<'_> {
         self.0.connection.send_and_forget(&Request::Abort { id });
     }
 
-    /// Deletes objects through the ring, where the node decides alone. Returns one outcome an id, in order;
-    /// `None` for each object that has to be deleted by the socket.
+    /// Deletes objects through the ring. Returns one outcome an id, in order; `None` for each object that has
+    /// to be deleted by the socket.
     pub(super) fn delete(&self, ids: &[ObjectId]) -> Result<Vec<Option<DeleteOutcome>>> {
-        let alone = || self.0.connection.fast().is_some_and(|fast| fast.is_node_alone());
-        if ids.is_empty() || ids.len() > MAX_DELETED || !alone() {
+        if ids.is_empty() || ids.len() > MAX_DELETED {
             return Ok(vec![None; ids.len()]);
         }
         let flat: Vec<u8> = ids.iter().flat_map(|id| *id.as_bytes()).collect();
-        let delete = Submission { data_len: flat.len() as u64, ..Submission::of(Operation::Delete, ids[0]) };
-        let deleted = self.ask_for(delete, [&flat, &[], &[]], self.0.due_of_answer())?.map(Deleted);
-        Ok((0..ids.len()).map(|at| deleted.and_then(|deleted| deleted.outcome(at))).collect())
+        let data_len = flat.len() as u64;
+        let delete = Submission { data_len, patient: true, ..Submission::of(Operation::Delete, ids[0]) };
+        let due = self.0.due_of_answer();
+        match self.ask_one(delete, [&flat, &[], &[]], due)? {
+            Rung::Done(codes) => Ok((0..ids.len()).map(|at| Deleted(codes).outcome(at)).collect()),
+            Rung::AskBySocket => Ok(vec![None; ids.len()]),
+            Rung::Collect(number) => {
+                let replies::Deleted(outcomes) =
+                    self.0.ask_until(requests::Collect { number }, Undo::Nothing, due)?;
+                let outcomes = self.0.connection.one_each(ids, outcomes)?;
+                Ok(outcomes.into_iter().map(Some).collect())
+            }
+        }
+    }
+
+    /// Makes one request in the ring. Returns what became of it.
+    fn ask_one(&self, request: Submission, parts: [&[u8]; 3], due: Due) -> Result<Rung> {
+        let rung = self.ask(std::iter::once((request, parts)), due)?;
+        Ok(rung.first().copied().unwrap_or(Rung::AskBySocket))
     }
 
     /// Makes one request in the ring. Returns its answer, or `None` if the socket has to make the request.
     fn ask_for(&self, request: Submission, parts: [&[u8]; 3], due: Due) -> Result<Option<u64>> {
-        Ok(self.ask(std::iter::once((request, parts)), due)?.first().copied().flatten())
+        match self.ask_one(request, parts, due)? {
+            Rung::Done(answer) => Ok(Some(answer)),
+            Rung::AskBySocket => Ok(None),
+            Rung::Collect(_) => {
+                let text = "an outcome to collect, of a request that has none";
+                Err(self.0.connection.fail(unexpected(text)))
+            }
+        }
     }
 
     /// Makes requests in the ring, if there is one, as [`super::fast::Fast::ask`] describes.
@@ -118,7 +142,7 @@ impl Rings<'_> {
         &self,
         requests: impl Iterator<Item = (Submission, [&'a [u8]; 3])>,
         due: Due,
-    ) -> Result<Vec<Option<u64>>> {
+    ) -> Result<Vec<Rung>> {
         let Some(fast) = self.0.connection.fast() else {
             // In a forked child, the socket returns an error that says so.
             return Ok(Vec::new());
@@ -171,6 +195,7 @@ fn made(
         rights: options.rights,
         fresh: options.fresh,
         owned: options.owned,
+        patient: true,
         name_len: options.name.as_ref().map_or(0, String::len) as u16,
         metadata_len: metadata.len() as u32,
         data_len,

@@ -53,7 +53,7 @@ mod words;
 #[cfg(not(loom))]
 pub use channel::{
     ClientChannel, Completion, Counts, DATA_LEN, Deleted, EngineChannel, MAX_DELETED, Malformed, Operation,
-    Outcome, Ring, Slot, Submission, TIME_BOUNDS_NS, TableId,
+    Outcome, Ring, Slot, Stray, Submission, TIME_BOUNDS_NS, TableId,
 };
 #[cfg(not(loom))]
 pub use table::{Found, NewEntry, Part, Snapshot, State, TableReader, TableWriter};

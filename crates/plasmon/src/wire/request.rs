@@ -305,6 +305,12 @@ crate::wire::table! {
         } -> Page,
         /// Ends the objects that this connection owns.
         43 EndOwned -> Done,
+        /// Asks for the outcome of a deletion that began in the ring and was not answered there. It is
+        /// answered once.
+        44 Collect {
+            /// Number of the outcome, as the ring's completion told it.
+            number: u64,
+        } -> Deleted,
     }
     others Other
 }

@@ -118,6 +118,7 @@ impl Requests {
                 self.delete(client, request, ids);
                 Answer::Silent
             }
+            Request::Collect { number } => creations.collect(client, number),
             Request::Evict { bytes } => {
                 let bytes = self.evict(bytes);
                 Answer::now(Ok(Reply::Evicted { bytes }))

@@ -33,13 +33,13 @@ const MEMBER_PATIENCE: Duration = Duration::from_secs(30);
 const BYTES_PER_WEIGHT: usize = 1 << 10;
 
 /// The weight of a put while it waits, in objects.
-pub(super) fn weight(data: usize) -> usize {
+pub(in crate::sessions) fn weight(data: usize) -> usize {
     1 + data / BYTES_PER_WEIGHT
 }
 
 /// The objects that clients make: their claims, their creations and what they count.
 pub(crate) struct Creations {
-    kernel: Rc<Kernel>,
+    pub(in crate::sessions) kernel: Rc<Kernel>,
     pub(in crate::sessions) store: Rc<Store>,
     pub(in crate::sessions) cluster: Rc<Cluster>,
     pub(in crate::sessions) directory: Rc<Directory>,

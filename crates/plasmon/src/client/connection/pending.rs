@@ -111,7 +111,7 @@ impl Connection {
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
-        self.abort_strays(&mut state);
+        self.undo_strays(&mut state);
         if renew {
             state.enqueue(&Request::Tables, Undo::Nothing, true);
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,9 @@ const LOOKS_PER_CLOCK_READ: u32 = 64;
 /// cores find their completions that way and need no wake-up by the engine, which gives half as many puts
 /// again a second.
 const YIELDS_BEFORE_SLEEP: u32 = 4;
+/// Number of uses of the rings, after two threads have wanted them at once, in which nobody waits there for
+/// other nodes: the others would have to wait as well, while sockets carry any number of requests.
+const CROWDED_USES: u32 = 64;
 
 /// Page set that the daemon made for this client.
 pub struct ClientChannel {
@@ -40,6 +43,17 @@ pub struct ClientChannel {
     time_next: AtomicBool,
     /// Whether a thread gave up waiting and its completions have not been taken yet.
     abandoned: AtomicBool,
+    /// Number of further uses of the rings that are taken for one of many threads' uses.
+    crowded: AtomicU32,
+}
+
+/// What the ring completed after the thread that wanted it had given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stray {
+    /// A creation, which is to be aborted.
+    Creation(ObjectId),
+    /// The number of an outcome, which is to be collected, so that the daemon can forget it.
+    Outcome(u64),
 }
 
 /// Client's counts of its ends of the rings, and the used part of the data area.
@@ -53,8 +67,8 @@ struct Ends {
     abandoned: bool,
     /// Creations under way: token and id.
     creating: Vec<(u64, ObjectId)>,
-    /// Creations that were completed after their thread had given up.
-    strays: Vec<ObjectId>,
+    /// What was completed after its thread had given up.
+    strays: Vec<Stray>,
 }
 
 impl ClientChannel {
@@ -75,6 +89,7 @@ impl ClientChannel {
             asking: AtomicBool::new(false),
             time_next: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
+            crowded: AtomicU32::new(0),
         })
     }
 
@@ -136,13 +151,24 @@ impl ClientChannel {
         if self.asking.load(Ordering::Relaxed) {
             return None;
         }
-        let mut ends = self.ring.try_lock_for(ALIVE_CHECK_INTERVAL)?;
+        let mut ends = match self.ring.try_lock() {
+            Some(ends) => ends,
+            None => {
+                self.crowded.store(CROWDED_USES, Ordering::Relaxed);
+                self.ring.try_lock_for(ALIVE_CHECK_INTERVAL)?
+            }
+        };
         let of_use = ends.catch_up(&self.words) && ends.strays.is_empty();
-        of_use.then_some(Ring { channel: self, ends })
+        let crowded = self.crowded.load(Ordering::Relaxed);
+        if crowded > 0 {
+            // A count that another thread has set meanwhile is lost, and is set again soon.
+            self.crowded.store(crowded - 1, Ordering::Relaxed);
+        }
+        of_use.then_some(Ring { channel: self, ends, patient: crowded == 0 })
     }
 
-    /// Takes the creations that were completed after their thread had given up. The caller aborts them.
-    pub fn strays(&self) -> Vec<ObjectId> {
+    /// Takes what was completed after its thread had given up. The caller aborts or collects it.
+    pub fn strays(&self) -> Vec<Stray> {
         if !self.abandoned.load(Ordering::Relaxed) {
             return Vec::new();
         }
@@ -168,7 +194,11 @@ impl Ends {
             let late = Completion::decode(COMPLETIONS.take(words, self.head));
             self.head = self.head.wrapping_add(1);
             let made = self.creating.iter().find(|(token, _)| *token == late.token);
-            self.strays.extend(made.filter(|_| late.outcome == Outcome::Done).map(|(_, id)| *id));
+            self.strays.extend(match late.outcome {
+                Outcome::Done => made.map(|(_, id)| Stray::Creation(*id)),
+                Outcome::Collect => Some(Stray::Outcome(late.answer)),
+                Outcome::AskBySocket => None,
+            });
         }
         self.begin_anew();
         true
@@ -186,11 +216,13 @@ impl Ends {
 pub struct Ring<'a> {
     channel: &'a ClientChannel,
     ends: MutexGuard<'a, Ends>,
+    /// Whether this thread may wait here for other nodes.
+    patient: bool,
 }
 
 impl Ring<'_> {
     /// Submits an entry with the payload `parts`. Returns `false` if there is no room before
-    /// [`Ring::finish`].
+    /// [`Ring::finish`]. The entry is not patient if other threads have wanted the rings lately.
     pub fn submit(&mut self, submission: Submission, parts: &[&[u8]]) -> bool {
         let words = &self.channel.words;
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -206,7 +238,8 @@ impl Ring<'_> {
             words.copy_in(at, part);
             at += part.len();
         }
-        let entry = Submission { payload, ..submission }.encode();
+        let patient = submission.patient && self.patient;
+        let entry = Submission { payload, patient, ..submission }.encode();
         if !SUBMISSIONS.put(words, self.ends.tail, entry) {
             return false;
         }

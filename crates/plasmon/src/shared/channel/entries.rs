@@ -43,6 +43,9 @@ pub struct Submission {
     pub fresh: bool,
     /// Whether the object ends with its client.
     pub owned: bool,
+    /// Whether the client waits in the ring while other nodes are asked. Otherwise such an entry is refused
+    /// at once.
+    pub patient: bool,
     /// Size of the name in bytes.
     pub name_len: u16,
     /// Size of the metadata in bytes.
@@ -65,6 +68,9 @@ crate::wire::codes! {
         1 Done,
         /// The operation was not carried out: make the same request by the socket.
         2 AskBySocket,
+        /// The operation is under way, or has an outcome that no entry can hold: collect the outcome by the
+        /// socket.
+        3 Collect,
     }
 }
 
@@ -76,7 +82,8 @@ pub struct Completion {
     /// Outcome of the submission.
     pub outcome: Outcome,
     /// Answer of an operation that was carried out. Of a creation: the offset at which a large object is to
-    /// be written, from the start of the arena, in bytes. Of a deletion: its [`Deleted`]. Otherwise 0.
+    /// be written, from the start of the arena, in bytes. Of a deletion: its [`Deleted`]. Of an operation
+    /// whose outcome is to be collected: the number of that outcome. Otherwise 0.
     pub answer: u64,
 }
 
@@ -118,6 +125,12 @@ impl Deleted {
         Self(codes.fold(0, |word, (at, outcome)| word | code(outcome) << (2 * at)))
     }
 
+    /// Outcomes in the order of the ids, if all of them have a code.
+    pub fn of_all(outcomes: &[DeleteOutcome]) -> Option<Self> {
+        let refused = |outcome: &DeleteOutcome| matches!(outcome, DeleteOutcome::NotAllowed { .. });
+        (!outcomes.iter().any(refused)).then(|| Self::of(outcomes.iter().copied().map(Some)))
+    }
+
     /// Outcome of the object at a place in the submission, which is below [`MAX_DELETED`]. `None` if the
     /// socket has to be asked.
     pub fn outcome(self, at: usize) -> Option<DeleteOutcome> {
@@ -140,6 +153,7 @@ impl Submission {
             rights: Rights::default(),
             fresh: false,
             owned: false,
+            patient: false,
             name_len: 0,
             metadata_len: 0,
             data_len: 0,
@@ -160,6 +174,7 @@ impl Submission {
                 | u64::from(self.fresh) << 9
                 | u64::from(shared) << 10
                 | u64::from(self.owned) << 11
+                | u64::from(self.patient) << 12
                 | u64::from(self.name_len) << 16
                 | u64::from(self.metadata_len) << 32,
             self.token,
@@ -185,6 +200,7 @@ impl Submission {
                 .ok_or(Malformed::Rights)?,
             fresh: words[0] >> 9 & 1 != 0,
             owned: words[0] >> 11 & 1 != 0,
+            patient: words[0] >> 12 & 1 != 0,
             name_len: (words[0] >> 16) as u16,
             metadata_len: (words[0] >> 32) as u32,
             data_len: words[5],
@@ -202,8 +218,8 @@ impl Completion {
 
     /// Decodes a completion. An unknown outcome reads as [`Outcome::AskBySocket`].
     pub(super) fn decode(words: [u64; WORDS]) -> Self {
-        let outcome = if words[1] == Outcome::Done as u64 { Outcome::Done } else { Outcome::AskBySocket };
-        Self { token: words[0], outcome, answer: words[2] }
+        let outcome = u8::try_from(words[1]).ok().and_then(Outcome::from_wire);
+        Self { token: words[0], outcome: outcome.unwrap_or(Outcome::AskBySocket), answer: words[2] }
     }
 }
 
@@ -220,15 +236,21 @@ mod tests {
             operation in select(Operation::ALL),
             id in any::<[u8; 20]>(),
             rights in select(Rights::ALL),
-            fresh: bool, owned: bool, name_len: u16, metadata_len: u32, payload: u32,
+            fresh: bool, owned: bool, patient: bool, name_len: u16, metadata_len: u32, payload: u32,
             token: u64, data_len: u64, digest: u64, ttl_ms: u64,
         ) {
             let id = ObjectId::from_bytes(id);
             let entry = Submission {
-                operation, token, id, rights, fresh, owned, name_len, metadata_len, data_len, payload, digest,
-                ttl_ms,
+                operation, token, id, rights, fresh, owned, patient, name_len, metadata_len, data_len,
+                payload, digest, ttl_ms,
             };
             prop_assert_eq!(Submission::decode(entry.encode()), Ok(entry));
+        }
+
+        #[test]
+        fn completions_survive_their_words(outcome in select(Outcome::ALL), token: u64, answer: u64) {
+            let entry = Completion { token, outcome, answer };
+            prop_assert_eq!(Completion::decode(entry.encode()), entry);
         }
 
         #[test]
@@ -259,5 +281,10 @@ mod tests {
         let deleted = Deleted::of([Some(refused), Some(DeleteOutcome::Deleted)]);
         assert_eq!(deleted.outcome(0), None);
         assert_eq!(deleted.outcome(1), Some(DeleteOutcome::Deleted));
+        assert_eq!(Deleted::of_all(&[DeleteOutcome::Deleted, refused]), None);
+        assert_eq!(
+            Deleted::of_all(&[DeleteOutcome::Deferred]).map(|all| all.outcome(0)),
+            Some(Some(DeleteOutcome::Deferred))
+        );
     }
 }

@@ -6,7 +6,7 @@
 /// Index of the word that says that the engine does not look at the client's pins any more.
 pub(super) const CLOSED_WORD: usize = 1;
 /// First word of a page set: "channel" and the version of the layout.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"channel\x02");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"channel\x03");
 /// Size of a page set in bytes.
 pub(super) const PAGE_SET_BYTES: usize = 512 << 10;
 /// Offset in bytes of the data that goes with submissions.

@@ -191,7 +191,7 @@ fn what_was_given_up_is_caught_up_with() {
     }
     assert_eq!(served, 3);
     assert!(ends.client.ring().is_none(), "what it would create may exist until it is aborted");
-    assert_eq!(ends.client.strays(), [create(2).id]);
+    assert_eq!(ends.client.strays(), [Stray::Creation(create(2).id)]);
     assert_eq!(ends.client.strays(), []);
 
     // Creations whose thread waited are no strays, nor are creations that are not completed yet.
@@ -211,6 +211,45 @@ fn what_was_given_up_is_caught_up_with() {
     let mut completions = Vec::new();
     ring.finish(Duration::ZERO, never_gone, |completion| completions.push(completion)).unwrap();
     assert_eq!(completions, [done(&put(5, 0))]);
+}
+
+#[test]
+fn an_outcome_that_nobody_collected_is_a_stray() {
+    let ends = ends();
+    let mut ring = ends.client.ring().unwrap();
+    assert!(ring.submit(Submission { operation: Operation::Delete, ..put(1, 0) }, &[]));
+    ring.finish_napping(Duration::from_millis(1), Duration::ZERO, || false, |_| {}).unwrap_err();
+    let submission = ends.engine.take().unwrap().unwrap();
+    let collect = Completion { outcome: Outcome::Collect, answer: 9, ..done(&submission) };
+    assert!(ends.engine.complete(&collect));
+    assert!(ends.client.ring().is_none());
+    assert_eq!(ends.client.strays(), [Stray::Outcome(9)]);
+    assert!(ends.client.ring().is_some());
+}
+
+#[test]
+fn nobody_is_patient_while_others_want_the_rings() {
+    let ends = ends();
+    let is_patient = |ring: &mut Ring<'_>| {
+        assert!(ring.submit(Submission { patient: true, ..put(1, 0) }, &[]));
+        let submission = ends.engine.take().unwrap().unwrap();
+        assert!(ends.engine.complete(&done(&submission)));
+        submission.patient
+    };
+    let patient = || {
+        let mut ring = ends.client.ring().unwrap();
+        let patient = is_patient(&mut ring);
+        ring.finish(Duration::ZERO, never_gone, |_| {}).unwrap();
+        patient
+    };
+    assert!(patient());
+    thread::scope(|threads| {
+        let ring = ends.client.ring().unwrap();
+        assert!(threads.spawn(|| ends.client.ring().is_none()).join().unwrap());
+        drop(ring);
+    });
+    assert!(!patient());
+    assert!((0..100).any(|_| patient()), "the others have gone long since");
 }
 
 #[test]

@@ -91,12 +91,6 @@ impl TableReader {
         self.root.lives()
     }
 
-    /// Whether the engine says that it is alone in its cluster, which it may be no longer.
-    #[inline]
-    pub fn is_solo(&self) -> bool {
-        self.root.flags() & root::SOLO != 0
-    }
-
     /// Looks for an object.
     #[inline]
     pub fn find(&self, id: &ObjectId) -> Found {
