@@ -49,6 +49,7 @@ mod serving;
 mod settings;
 mod spill;
 mod start;
+mod still;
 mod stop;
 mod support;
 mod trust;

@@ -27,3 +27,5 @@ mod report;
 mod sending;
 mod stream;
 pub(crate) mod windows;
+
+pub(crate) use self::sending::stands_still;

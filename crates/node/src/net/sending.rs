@@ -4,7 +4,7 @@
 //! Engine thread only. As many frames travel in a message as fit a block. The block stays with the peer's
 //! [`Outgoing`](super::stream::Outgoing) until the peer says that the message has come.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -24,6 +24,16 @@ const SHORT_QUEUE_FRAMES: usize = 2 * WINDOW;
 const OBJECTS_QUEUE_FRAMES: usize = 8 * WINDOW;
 /// Maximum number of frames that may wait for a peer; a peer that takes none is as good as gone.
 const MAX_QUEUED_FRAMES: usize = 1 << 16;
+/// How long nothing has come to a member that stands still. Messages are acknowledged after 50 ms, and sent
+/// again after 200 ms if they were lost.
+const STILL_AFTER: Duration = Duration::from_secs(1);
+
+/// Whether nothing that was sent to a member has come there for a while: it is stopped, or cut off by the
+/// network. A member that was sent nothing meanwhile is not known to stand still.
+pub(crate) fn stands_still(network: &Network, node: NodeId) -> bool {
+    let now = network.kernel.clock.now();
+    network.peers.borrow().get(&node).is_some_and(|peer| peer.outgoing.is_unheard(STILL_AFTER, now))
+}
 
 impl Network {
     /// Queues a frame for a peer; `false` when there is no such member, or it takes nothing.

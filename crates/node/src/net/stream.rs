@@ -39,6 +39,8 @@ pub(super) struct Outgoing<M> {
     retry_at: Option<Instant>,
     /// Whether something was sent again since the peer last told of a message that has come.
     is_repeating: bool,
+    /// Since when the peer has told of no message that has come, while some are on their way.
+    unheard: Option<Instant>,
 }
 
 /// A message on its way.
@@ -53,8 +55,8 @@ struct Sent<M> {
 impl<M> Outgoing<M> {
     /// Begins a stream.
     pub(super) fn new(stream: u32) -> Self {
-        let sent = VecDeque::new();
-        Self { stream, sent, last: 0, patience: FIRST_PATIENCE, retry_at: None, is_repeating: false }
+        let (sent, patience) = (VecDeque::new(), FIRST_PATIENCE);
+        Self { stream, sent, last: 0, patience, retry_at: None, is_repeating: false, unheard: None }
     }
 
     /// Whether another message may be sent.
@@ -72,6 +74,12 @@ impl<M> Outgoing<M> {
         self.last += 1;
         self.sent.push_back(Sent { number: self.last, message, at: now, times: 1, is_lost: false });
         self.retry_at.get_or_insert(now + self.patience);
+        self.unheard.get_or_insert(now);
+    }
+
+    /// Whether the peer has told of no message that has come for so long, while some are on their way.
+    pub(super) fn is_unheard(&self, span: Duration, now: Instant) -> bool {
+        self.unheard.is_some_and(|since| now >= since + span)
     }
 
     /// The messages on their way, the oldest first.
@@ -89,6 +97,7 @@ impl<M> Outgoing<M> {
         if self.sent.len() < before {
             (self.patience, self.is_repeating) = (FIRST_PATIENCE, false);
             self.retry_at = (!self.sent.is_empty()).then(|| now + self.patience);
+            self.unheard = (!self.sent.is_empty()).then_some(now);
         }
         // A later message has come, so messages get through.
         self.is_repeating &= missing == 0;
@@ -142,7 +151,7 @@ impl<M> Outgoing<M> {
     /// Forgets all messages.
     pub(super) fn clear(&mut self) {
         self.sent.clear();
-        self.retry_at = None;
+        (self.retry_at, self.unheard) = (None, None);
     }
 }
 
@@ -294,7 +303,12 @@ mod tests {
             }
         }
         assert_eq!(times[..6], [200, 600, 1400, 3000, 6200, 11_200]);
+        let span = Duration::from_secs(60);
+        assert!(outgoing.is_unheard(span, start + span) && !outgoing.is_unheard(span, start + span / 2));
+        outgoing.acknowledge(1, 0, start + span / 2);
+        assert!(!outgoing.is_unheard(span, start + span), "one has come");
         outgoing.acknowledge(2, 0, start);
+        assert!(!outgoing.is_unheard(span, start + 10 * span), "all have come");
         assert_eq!(outgoing.due(), None);
     }
 

@@ -7,6 +7,8 @@
 //! certainly have what it dropped: when a death has left a cached replica of this node as the only one, the
 //! directory takes [`SETTLING_TIME`] to make that the primary. A client's pin does not delay the drain,
 //! since its mapping outlives the node.
+//!
+//! A node that stands still holds up the objects that it leads or was asked to take, and no others.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,15 +20,21 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::{debug, info};
 
 use super::replication::candidates;
+use super::turns::Turns;
 use crate::kernel::planted::{Bug, is_planted};
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Order, ask};
+use crate::net::stands_still;
 use crate::object::{Replica, Role, Table};
 use crate::placement::Placement;
+use crate::transfer::Transfer;
 
-/// Maximum number of objects moved at a time. It is large because each small object takes some round trips.
-/// A receiver of large objects reads no more of them at once than it does of others.
-const MAX_MOVES_AT_ONCE: usize = 32;
+/// Maximum number of objects moved at a time that one node takes, or of whose shards it is a keeper. It is
+/// large because each small object takes some round trips. A receiver of large objects reads no more of them
+/// at once than it does of others.
+const MOVES_A_NODE: usize = 32;
+/// Maximum number of objects moved at a time: a few nodes that stand still leave room for others.
+const MAX_MOVES_AT_ONCE: usize = 8 * MOVES_A_NODE;
 /// Maximum number of nodes that are asked to take an object in one round.
 const MAX_NODES_ASKED: usize = 4;
 /// How long a node may take to take an object.
@@ -48,8 +56,9 @@ const SETTLING_TIME: Duration = Duration::from_secs(6);
 const MAX_TROUBLE_CHARS: usize = 600;
 
 /// The drain of this node, if there is one.
-#[derive(Default)]
 pub(crate) struct Drain {
+    /// Turns at the keepers of the objects and at the nodes that take them.
+    turns: Turns,
     /// Number of drains begun so far.
     begun: Cell<u64>,
     under_way: RefCell<Option<UnderWay>>,
@@ -74,6 +83,15 @@ struct UnderWay {
 }
 
 impl Drain {
+    pub(super) fn new(transfer: &Transfer) -> Self {
+        Self {
+            turns: Turns::of(transfer, MOVES_A_NODE),
+            begun: Cell::default(),
+            under_way: RefCell::default(),
+            over: Cell::default(),
+        }
+    }
+
     /// Whether a drain is under way, so that nothing new comes to this node.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.borrow().is_some()
@@ -228,15 +246,10 @@ impl Placement {
         }
         for round in 0.. {
             drain.note(number, |drain| drain.trouble.clear());
-            for shard in 0..Table::SHARDS {
-                let ids: Vec<_> = {
-                    let objects = self.store.objects.borrow();
-                    let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays());
-                    staying.map(|replica| replica.id()).collect()
-                };
-                let moves = stream::iter(ids).map(|id| self.drain_one(id, number, round));
-                moves.buffer_unordered(MAX_MOVES_AT_ONCE).collect::<()>().await;
-            }
+            // A share of the table is looked at when there are turns for its objects.
+            let ids = stream::iter(0..Table::SHARDS).flat_map(|shard| stream::iter(self.staying_in(shard)));
+            let moves = ids.map(|id| self.drain_one(id, number, round));
+            moves.buffer_unordered(MAX_MOVES_AT_ONCE).collect::<()>().await;
             if !drain.is(number) {
                 return;
             }
@@ -246,6 +259,13 @@ impl Placement {
             }
             self.kernel.clock.sleep(RETRY_PAUSE).await;
         }
+    }
+
+    /// The objects in a share of the table that have to leave.
+    fn staying_in(&self, shard: usize) -> Vec<ObjectId> {
+        let objects = self.store.objects.borrow();
+        let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays());
+        staying.map(|replica| replica.id()).collect()
     }
 
     /// Whether certainly nothing is left, and the coordinator will learn that this node leaves.
@@ -303,7 +323,11 @@ impl Placement {
         round: usize,
     ) -> Result<(), Error> {
         let (id, tenant) = (replica.id(), replica.ownership().user);
+        let mut concerned: Vec<_> = self.cluster.keepers(&id).iter().collect();
+        concerned.retain(|keeper| *keeper != self.kernel.node);
+        let turn = self.drain.turns.take(&concerned).await?;
         let (keeping, cached) = self.elsewhere(id, tenant).await?;
+        drop(turn);
         let others = self.cluster.others(&[&keeping[..], &[self.kernel.node]].concat());
         let mut nodes = candidates(&id, others, &cached);
         // Every round asks other nodes, until all were asked.
@@ -311,18 +335,32 @@ impl Placement {
         let all_asked = asked + MAX_NODES_ASKED >= nodes.len();
         let first = asked.checked_rem(nodes.len()).unwrap_or_default();
         nodes.rotate_left(first);
+        nodes.truncate(MAX_NODES_ASKED);
+        nodes.sort_by_key(|node| stands_still(&self.network, *node));
         let mut error = None;
-        for node in nodes.into_iter().take(MAX_NODES_ASKED) {
-            let done = match replica.role() {
-                Role::Primary => self.migrate(id, tenant, node, self.in_time()).await.map(drop),
-                Role::Kept => self.keep_instead(replica, tenant, node).await,
-                Role::Cached => return Ok(()),
+        for node in nodes {
+            let mut concerned = concerned.clone();
+            concerned.extend((!concerned.contains(&node)).then_some(node));
+            let turn = self.drain.turns.take(&concerned).await;
+            if !self.drain.is(number) {
+                return Err(Error::new(ErrorKind::Interrupted, "the drain was called off"));
+            }
+            let done = match (&turn, replica.role()) {
+                (Err(still), _) => Err(still.clone()),
+                (Ok(_), Role::Primary) => self.migrate(id, tenant, node, self.in_time()).await.map(drop),
+                (Ok(_), Role::Kept) => self.keep_instead(replica, tenant, node).await,
+                (Ok(_), Role::Cached) => return Ok(()),
             };
             match done {
                 Ok(()) => return Ok(()),
                 Err(one) if !self.store.objects.borrow().has(replica) => return Err(one),
                 Err(one) => error = Some(Error::new(one.kind(), format!("node {node}: {}", one.message()))),
             }
+        }
+        if let Some(error) =
+            error.take_if(|_| concerned.iter().any(|keeper| stands_still(&self.network, *keeper)))
+        {
+            return Err(error);
         }
         let (keeping, _) = self.elsewhere(id, tenant).await?;
         // If fewer nodes then keep the object than are to, the directory looks for another one.

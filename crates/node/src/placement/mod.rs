@@ -1,6 +1,6 @@
 //! Placement of objects: how many nodes keep an object ([`replication`]), moving and spreading objects
 //! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`]) or
-//! whose client has gone ([`owned`]).
+//! whose client has gone ([`owned`]). [`turns`] limits what one node has to do with at a time.
 //!
 //! Engine thread only.
 
@@ -10,6 +10,7 @@ pub(crate) mod expiry;
 mod owned;
 pub(crate) mod replication;
 mod service;
+mod turns;
 
 use std::rc::Rc;
 
@@ -47,8 +48,8 @@ impl Placement {
             cluster: Rc::clone(&transfer.cluster),
             directory: Rc::clone(&transfer.directory),
             transfer: Rc::clone(transfer),
-            replication: Replication::new(),
-            drain: Drain::default(),
+            replication: Replication::new(transfer),
+            drain: Drain::new(transfer),
             expiry: Expiry::default(),
             owned: Owned::default(),
         }

@@ -3,9 +3,11 @@
 //! Engine thread only. The number of nodes that are to keep an object (*copies* in the API) is part of what
 //! each of its holders publishes, so the directory knows it after any death. The first keeper of the shard
 //! restores it: when too few nodes keep an object for longer than a put takes, the keeper orders other
-//! nodes to, [`MAX_ORDERS`] at a time. Nobody waits for these orders, so they take turns on the node that
-//! gets them: [`MAX_ARRIVALS`] objects at once, each with as many reads as the window of a transfer allows.
-//! That bounds the bytes under way on each node, however many nodes have died.
+//! nodes to, [`MAX_ORDERS`] at a time, and [`ORDERS_A_NODE`] of them to one node or for the objects of one
+//! holder. Nobody waits for these orders, so they take turns on the node that gets them: it fetches
+//! [`ARRIVALS_A_HOLDER`] objects of one holder at once, and [`MAX_ARRIVALS`] of all, each with as many reads
+//! as the window of a transfer allows. That bounds the bytes under way on each node, however many nodes have
+//! died, and a node that stands still holds up only its own objects.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,22 +15,31 @@ use std::time::Duration;
 
 use plasmon::status::CopiesStatus;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tracing::{debug, info, warn};
 
+use super::turns::{Turn, Turns};
 use crate::directory::table::Shortage;
 use crate::kernel::counted::Counted;
 use crate::kernel::planted::{Bug, is_planted};
 use crate::kernel::random::HashSet;
 use crate::membership::shards::ranked;
 use crate::net::frame::{Envelope, Heir, Holding, Message, Order, Withdrawal, ask};
+use crate::net::stands_still;
 use crate::object::{Replica, Role};
 use crate::placement::Placement;
+use crate::transfer::Transfer;
 
-/// Maximum number of a keeper's orders under way that nobody waits for.
-const MAX_ORDERS: usize = 64;
-/// Maximum number of objects that a node fetches at once by orders that nobody waits for.
-const MAX_ARRIVALS: usize = 2;
+/// Maximum number of a keeper's orders under way that nobody waits for: a few nodes that stand still leave
+/// room for others.
+const MAX_ORDERS: usize = 8 * ORDERS_A_NODE;
+/// Maximum number of these orders to one node, and for the objects of one holder.
+const ORDERS_A_NODE: usize = 32;
+/// Maximum number of objects that a node fetches at once by orders that nobody waits for: a few holders that
+/// stand still leave room for others.
+const MAX_ARRIVALS: usize = 4 * ARRIVALS_A_HOLDER;
+/// Maximum number of these objects from one holder.
+const ARRIVALS_A_HOLDER: usize = 2;
 /// How long a keeper waits until an order that nobody waits for is carried out: it may stand behind many.
 const ORDER_PATIENCE: Duration = Duration::from_secs(600);
 /// How long a keeper pauses before it tries again to restore an object that no node could take.
@@ -40,7 +51,11 @@ const MAX_KEEP_TRIES: usize = 3;
 
 /// The state of a node's orders and restorations.
 pub(crate) struct Replication {
-    turns: Semaphore,
+    arrivals: Semaphore,
+    /// Turns at the holders that this node fetches from.
+    holders: Turns,
+    /// Turns of this keeper's orders, at the holders of the objects and the nodes that take them.
+    ordered: Turns,
     restoring: Cell<u64>,
     orders: Cell<usize>,
     counters: RefCell<CopiesStatus>,
@@ -52,9 +67,11 @@ pub(crate) struct Replication {
 }
 
 impl Replication {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new(transfer: &Transfer) -> Self {
         Self {
-            turns: Semaphore::new(MAX_ARRIVALS),
+            arrivals: Semaphore::new(MAX_ARRIVALS),
+            holders: Turns::of(transfer, ARRIVALS_A_HOLDER),
+            ordered: Turns::of(transfer, ORDERS_A_NODE),
             restoring: Cell::new(0),
             orders: Cell::new(0),
             counters: RefCell::default(),
@@ -99,7 +116,7 @@ impl Placement {
         }
         let replication = &self.replication;
         let _turn = match order.patient {
-            true => Some(replication.turns.acquire().await.expect("the semaphore is never closed")),
+            true => Some(self.turn_to_arrive(id, tenant).await?),
             false => None,
         };
         let _restoring = order.patient.then(|| Counted::new(&replication.restoring));
@@ -118,6 +135,23 @@ impl Placement {
             self.kernel.node
         );
         Err(Error::new(ErrorKind::Full, text))
+    }
+
+    /// Waits until it is the turn of an object that nobody waits for: first among those of its holder, then
+    /// among all.
+    async fn turn_to_arrive(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+    ) -> Result<(Option<Turn>, SemaphorePermit<'_>), Error> {
+        let replication = &self.replication;
+        let holders = self.directory.holders(id, tenant).await?;
+        let holder = holders.iter().find(|(_, role)| role.stays()).or(holders.first());
+        let turn = match holder {
+            Some((holder, _)) => Some(replication.holders.take(&[*holder]).await?),
+            None => None,
+        };
+        Ok((turn, replication.arrivals.acquire().await.expect("the semaphore is never closed")))
     }
 
     /// Fetches an object, as long as bytes keep coming.
@@ -230,7 +264,10 @@ impl Placement {
         }
         let now = self.kernel.clock.now();
         let mine = |id: &ObjectId| self.cluster.keepers(id).first == self.kernel.node;
-        let short = self.directory.table.borrow_mut().take_short(now, now + ORDER_PATIENCE, room, mine);
+        let mut table = self.directory.table.borrow_mut();
+        let moves = |holder| !stands_still(&self.network, holder);
+        let short = table.take_short(now, now + ORDER_PATIENCE, room, mine, moves);
+        drop(table);
         for shortage in short {
             replication.orders.set(replication.orders.get() + 1);
             let placement = Rc::clone(self);
@@ -239,11 +276,8 @@ impl Placement {
                 placement.restore_replicas(shortage).await;
                 let replication = &placement.replication;
                 replication.orders.set(replication.orders.get() - 1);
-                placement
-                    .directory
-                    .table
-                    .borrow_mut()
-                    .look_again(&id, placement.kernel.clock.now() + RETRY_PAUSE);
+                let mut table = placement.directory.table.borrow_mut();
+                table.look_again(&id, placement.kernel.clock.now() + RETRY_PAUSE);
             });
         }
     }
@@ -272,10 +306,17 @@ impl Placement {
         let others = self.cluster.others(&keeping);
         let mut missing = usize::from(copies).min(keeping.len() + others.len()).saturating_sub(keeping.len());
         debug!("object {id} is kept by {} of {copies} nodes; {missing} more are to", keeping.len());
+        let holder = keeping.first().copied();
         for node in candidates(&id, others, &cached) {
+            if missing == 0 {
+                break;
+            }
+            let concerned: Vec<_> = holder.into_iter().chain([node]).collect();
+            // Another node takes it, or this one when it goes on.
+            let Ok(_turn) = self.replication.ordered.take(&concerned).await else { continue };
             // The object may have been deleted, or kept elsewhere, while the previous order was under way.
-            if missing == 0 || !self.directory.table.borrow_mut().lacks(&id, life) {
-                return;
+            if !self.directory.table.borrow_mut().lacks(&id, life) {
+                break;
             }
             let order = Order { id, life, role: Role::Kept, copies, patient: true, from: None };
             self.replication.counters.borrow_mut().ordered += 1;

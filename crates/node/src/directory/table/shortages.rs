@@ -23,13 +23,14 @@ pub(crate) struct Shortage {
 
 impl Table {
     /// Takes at most `most` objects of which this node is to have replicas made. They are not returned
-    /// again before `again`.
+    /// again before `again`, nor now if the first node that keeps them does not move.
     pub(crate) fn take_short(
         &mut self,
         now: Instant,
         again: Instant,
         most: usize,
         mine: impl Fn(&ObjectId) -> bool,
+        moves: impl Fn(NodeId) -> bool,
     ) -> Vec<Shortage> {
         if self.sweep.is_some() {
             return Vec::new();
@@ -38,7 +39,11 @@ impl Table {
         let shorts = &mut self.concerns.shorts;
         shorts.retain(|id, _| entries.get(id).is_some_and(|entry| entry.is_short(members)));
         let is_due = |next: &Option<Instant>| next.is_some_and(|next| next <= now);
-        let due = shorts.iter_mut().filter(|(id, next)| is_due(next) && mine(id)).take(most);
+        let may_come = |id: &ObjectId| {
+            let holder = entries.get(id).and_then(|entry| entry.keeping().next().map(|holder| holder.node));
+            holder.is_none_or(&moves)
+        };
+        let due = shorts.iter_mut().filter(|(id, next)| is_due(next) && mine(id) && may_come(id)).take(most);
         let shortage = |(id, next): (&ObjectId, &mut Option<Instant>)| {
             *next = Some(again);
             let entry = entries.get(id)?;

@@ -323,17 +323,25 @@ fn objects_that_too_few_nodes_keep_are_told_after_a_while_and_not_again_before_i
     directory.publish(A, of(2, Role::Primary, primary(id, 1)), now);
     directory.publish(C, of(2, Role::Cached, primary(id, 1)), now);
     assert_eq!(directory.short(), 1);
-    assert_eq!(directory.take_short(now, now, 9, |_| true), [], "whoever put it is about to make them");
+    assert_eq!(
+        directory.take_short(now, now, 9, |_| true, |_| true),
+        [],
+        "whoever put it is about to make them"
+    );
     let (later, again) = (now + SHORTAGE_GRACE, now + 10 * SHORTAGE_GRACE);
-    assert_eq!(directory.take_short(later, again, 9, |_| false), [], "the other keeper sees to it");
+    assert_eq!(directory.take_short(later, again, 9, |_| false, |_| true), [], "the other keeper sees to it");
     let shortage = Shortage { id, life: 1, creator: 7, copies: 2, keeping: vec![A], cached: vec![C] };
-    assert_eq!(directory.take_short(later, again, 9, |_| true), [shortage]);
-    assert_eq!(directory.take_short(later + SHORTAGE_GRACE, again, 9, |_| true), [], "it is under way");
+    assert_eq!(directory.take_short(later, again, 9, |_| true, |_| true), [shortage]);
+    assert_eq!(
+        directory.take_short(later + SHORTAGE_GRACE, again, 9, |_| true, |_| true),
+        [],
+        "it is under way"
+    );
     assert!(directory.lacks(&id, 1) && !directory.lacks(&id, 2));
     directory.look_again(&id, later);
-    assert_eq!(directory.take_short(later, again, 9, |_| true).len(), 1, "it was in vain");
+    assert_eq!(directory.take_short(later, again, 9, |_| true, |_| true).len(), 1, "it was in vain");
     directory.publish(C, of(2, Role::Kept, primary(id, 1)), later);
-    assert_eq!(directory.take_short(again, again, 9, |_| true), []);
+    assert_eq!(directory.take_short(again, again, 9, |_| true, |_| true), []);
     assert_eq!(directory.short(), 0);
     assert!(!directory.lacks(&id, 1));
 }
@@ -349,14 +357,17 @@ fn how_many_nodes_are_to_keep_an_object_outlives_each_of_them() {
     follow(&mut directory, true, &[B, C], now);
     // A holder that keeps the object becomes primary before one that may drop it, whatever the ids.
     assert_eq!(directory.expire(now + ORPHAN_GRACE), [(B, Heir { id, life: 1, copies: 2 })]);
-    let short = directory.take_short(now + SHORTAGE_GRACE, now + SHORTAGE_GRACE, 9, |_| true);
+    let short = directory.take_short(now + SHORTAGE_GRACE, now + SHORTAGE_GRACE, 9, |_| true, |_| true);
     assert_eq!(
         short.iter().map(|one| (one.copies, one.keeping.as_slice())).collect::<Vec<_>>(),
         [(2, &[B][..])]
     );
     // No more nodes can keep it than there are.
     follow(&mut directory, true, &[B], now);
-    assert_eq!(directory.take_short(now + 2 * SHORTAGE_GRACE, now + SHORTAGE_GRACE, 9, |_| true), []);
+    assert_eq!(
+        directory.take_short(now + 2 * SHORTAGE_GRACE, now + SHORTAGE_GRACE, 9, |_| true, |_| true),
+        []
+    );
 }
 
 #[test]
@@ -382,7 +393,10 @@ fn who_keeps_an_object_no_more_is_missed_however_it_left() {
     assert!(directory.suffices_without(&id, &[C]) && !directory.suffices_without(&id, &[A]));
     assert!(!directory.suffices_without(&ObjectId::random(), &[]), "nothing is known of it");
     directory.withdrawn(A, id, Withdrawal::Deleted, now);
-    assert_eq!(directory.take_short(now + SHORTAGE_GRACE, now + 2 * SHORTAGE_GRACE, 9, |_| true).len(), 1);
+    assert_eq!(
+        directory.take_short(now + SHORTAGE_GRACE, now + 2 * SHORTAGE_GRACE, 9, |_| true, |_| true).len(),
+        1
+    );
 
     // A node that made room with its replica is missed as well; another takes its place when the members
     // change.
@@ -393,9 +407,12 @@ fn who_keeps_an_object_no_more_is_missed_however_it_left() {
     directory.withdrawn(A, made_room, Withdrawal::Evicted, now);
     directory.publish(C, of(2, Role::Cached, primary(made_room, 1)), now);
     assert_eq!(directory.short(), 2);
-    assert_eq!(directory.take_short(now + SHORTAGE_GRACE, now + 2 * SHORTAGE_GRACE, 9, |_| true), []);
+    assert_eq!(
+        directory.take_short(now + SHORTAGE_GRACE, now + 2 * SHORTAGE_GRACE, 9, |_| true, |_| true),
+        []
+    );
     follow(&mut directory, true, &[B, C], now);
-    let short = directory.take_short(now + SHORTAGE_GRACE, now + 2 * SHORTAGE_GRACE, 9, |_| true);
+    let short = directory.take_short(now + SHORTAGE_GRACE, now + 2 * SHORTAGE_GRACE, 9, |_| true, |_| true);
     assert_eq!(short.iter().map(|one| one.id).collect::<Vec<_>>(), [made_room]);
 }
 
