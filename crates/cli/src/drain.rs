@@ -33,6 +33,9 @@ pub(crate) fn drain(socket: &Socket, as_json: bool, args: &Drain) -> Result<(), 
         if due.is_some_and(|due| Instant::now() >= due) {
             return Err(in_vain(node, &status).into());
         }
+        if status.is_stuck() {
+            return Err(stuck(node, &status).into());
+        }
         progress.moving(&doing(&status), status.moved_bytes, status.moved_bytes + status.bytes);
         progress.say(&doing(&status));
         progress.show();
@@ -85,6 +88,20 @@ fn in_vain(node: NodeId, status: &DrainStatus) -> Error {
         left(status)
     );
     Error::new(ErrorKind::TimedOut, text)
+}
+
+fn stuck(node: NodeId, status: &DrainStatus) -> Error {
+    let more = match status.damaged.saturating_sub(status.damage.len() as u64) {
+        0 => String::new(),
+        more => format!("; and {more} more are damaged"),
+    };
+    let text = format!(
+        "node {node} is not drained: {}, which no node takes, since they are damaged: {}{more}. Delete them \
+         (`plasmon rm`), and the node leaves; `plasmon drain --call-off` ends the drain",
+        left(status),
+        status.damage.join("; ")
+    );
+    Error::new(ErrorKind::Damaged, text)
 }
 
 fn gone(node: NodeId, before: &DrainStatus, error: &Error) -> Error {

@@ -36,4 +36,16 @@ pub struct DrainStatus {
     pub finished: bool,
     /// Reason why another node last refused an object. Empty if none refused.
     pub trouble: String,
+    /// Number of objects that the node still keeps and cannot move, since their bytes are not those that were
+    /// sealed. They have to be deleted.
+    pub damaged: u64,
+    /// Reasons for the first few of these, each of which names its object.
+    pub damage: Vec<String>,
+}
+
+impl DrainStatus {
+    /// Whether nothing is left but damaged objects, so that the drain does not end by itself.
+    pub fn is_stuck(&self) -> bool {
+        self.damaged > 0 && self.damaged == self.objects && self.unsealed == 0
+    }
 }

@@ -5,6 +5,7 @@ use plasmon::wire::{NewObject, Placement, Reply, Request, Terms};
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId, Protocol, Rights};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
+use crate::commands::{failure, json};
 use crate::raw::Raw;
 use crate::support::{MIB, get, kind};
 
@@ -126,10 +127,48 @@ fn what_is_kept_for_others_is_compared_too() {
         let data = Pattern(len as u64).bytes(len);
         let id = put(&cluster.client(0), &data, b"");
         cluster.client(0).replicate(id, 3, Some(PATIENCE)).expect("replicate");
-        assert_eq!(cluster.client(0).locations(id).expect("locations").len(), 3);
+        eventually("all are known", || cluster.client(0).locations(id).expect("locations").len() == 3);
         let id = put_damaged(&cluster, 0, len, b"");
         let told = cluster.client(0).replicate(id, 2, Some(PATIENCE));
         assert_eq!(kind(told), ErrorKind::TooFew, "{len} bytes");
         assert_eq!(cluster.client(0).locations(id).expect("locations").len(), 1);
+    }
+}
+
+#[test]
+fn a_drain_ends_with_the_names_of_damaged_objects() {
+    let mut cluster = Cluster::builder().nodes(3).memory("128MiB").args(&["--verify", "sealed"]).start();
+    let (client, drained) = (cluster.client(1), cluster.client(1).node());
+    let right: Vec<_> = SIZES.map(|len| (put(&client, &Pattern(len as u64).bytes(len), b""), len)).into();
+    let damaged = SIZES.map(|len| put_damaged(&cluster, 1, len, b""));
+    let (code, message) = failure(&cluster, 0, &["drain", &drained.to_string()]);
+    assert_eq!(code, 9, "{message}");
+    for id in damaged {
+        assert!(message.contains(&format!("object {id} is damaged")) && message.contains("rm"), "{message}");
+        // Whoever wants its bytes has them there.
+        assert!(try_get(&client, id).expect("it is here").data().iter().all(|byte| *byte == 0));
+    }
+    for (id, len) in right {
+        assert!(
+            try_get(&cluster.client(0), id).expect("it has moved").data() == Pattern(len as u64).bytes(len)
+        );
+    }
+    client.delete(&damaged).expect("delete");
+    assert!(cluster.wait(1).success(), "nothing is left");
+}
+
+#[test]
+fn a_damaged_object_that_another_node_keeps_too_is_left_to_that_one() {
+    let mut cluster = Cluster::builder().nodes(2).memory("128MiB").start();
+    let (client, drained) = (cluster.client(1), cluster.client(1).node());
+    let ids = SIZES.map(|len| put_damaged(&cluster, 1, len, b""));
+    for id in ids {
+        client.replicate(id, 2, Some(PATIENCE)).expect("nobody compares it");
+    }
+    cluster.add_node_with(&["--verify", "sealed"]);
+    json(&cluster, 0, &["drain", &drained.to_string()]);
+    assert!(cluster.wait(1).success());
+    for (id, len) in ids.into_iter().zip(SIZES) {
+        assert_eq!(try_get(&cluster.client(0), id).expect("it is there").data().len(), len);
     }
 }

@@ -8,7 +8,10 @@
 //! directory takes [`SETTLING_TIME`] to make that the primary. A client's pin does not delay the drain,
 //! since its mapping outlives the node.
 //!
-//! A node that stands still holds up the objects that it leads or was asked to take, and no others.
+//! A node that stands still holds up the objects that it leads or was asked to take, and no others. An object
+//! whose bytes are not those that were sealed is taken by nobody who compares them. It stays, is not tried
+//! again, and keeps the node from leaving until somebody deletes it; whoever waits for the drain is told
+//! which it is.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,17 +20,18 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt};
 use plasmon::drain::{DrainStatus, DrainStep};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::replication::candidates;
 use super::turns::Turns;
 use crate::kernel::planted::{Bug, is_planted};
+use crate::kernel::random::HashMap;
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Order, ask};
 use crate::net::stands_still;
 use crate::object::{Replica, Role, Table};
 use crate::placement::Placement;
-use crate::transfer::Transfer;
+use crate::transfer::{Transfer, check};
 
 /// Maximum number of objects moved at a time that one node takes, or of whose shards it is a keeper. It is
 /// large because each small object takes some round trips. A receiver of large objects reads no more of them
@@ -52,6 +56,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// How long after a change of members, or after a replica was left to another node that kept it before, all
 /// nodes have acted on it. The directory gives orphans 3 s, and looks once a second.
 const SETTLING_TIME: Duration = Duration::from_secs(6);
+/// Maximum number of damaged objects that a report names.
+const MAX_DAMAGED_NAMED: usize = 8;
 /// Maximum number of characters of the reason why objects stay, so that a report fits a frame.
 const MAX_TROUBLE_CHARS: usize = 600;
 
@@ -80,6 +86,9 @@ struct UnderWay {
     told: bool,
     /// Why the remaining objects were not taken.
     trouble: String,
+    /// Objects of which this node does not have the bytes that were sealed, with their lives and how that
+    /// shows.
+    damaged: HashMap<ObjectId, (u64, String)>,
 }
 
 impl Drain {
@@ -99,6 +108,13 @@ impl Drain {
 
     fn is(&self, number: u64) -> bool {
         self.under_way.borrow().as_ref().is_some_and(|drain| drain.number == number)
+    }
+
+    /// Whether this node is known not to have the bytes of an object that were sealed.
+    fn knows_damaged(&self, replica: &Replica) -> bool {
+        let under_way = self.under_way.borrow();
+        let damaged = under_way.as_ref().and_then(|drain| drain.damaged.get(&replica.id()));
+        damaged.is_some_and(|(life, _)| *life == replica.life)
     }
 
     /// Changes the state of a drain, if that drain still goes on.
@@ -226,15 +242,24 @@ impl Placement {
     fn drain_status(&self) -> DrainStatus {
         let left = self.left_to_drain();
         let under_way = self.drain.under_way.borrow();
-        under_way.as_ref().map_or_else(DrainStatus::default, |drain| DrainStatus {
-            draining: true,
-            objects: left.objects,
-            bytes: left.bytes,
-            unsealed: left.unsealed,
-            moved_objects: drain.moved_objects,
-            moved_bytes: drain.moved_bytes,
-            finished: drain.finished,
-            trouble: drain.trouble.clone(),
+        under_way.as_ref().map_or_else(DrainStatus::default, |drain| {
+            let objects = self.store.objects.borrow();
+            let is_here = |id: &ObjectId, life| objects.get(id).is_some_and(|one| one.life == life);
+            let damaged = drain.damaged.iter().filter(|(id, (life, _))| is_here(id, *life));
+            let mut damaged: Vec<_> = damaged.map(|(_, (_, why))| why.clone()).collect();
+            damaged.sort_unstable();
+            DrainStatus {
+                draining: true,
+                objects: left.objects,
+                bytes: left.bytes,
+                unsealed: left.unsealed,
+                moved_objects: drain.moved_objects,
+                moved_bytes: drain.moved_bytes,
+                finished: drain.finished,
+                trouble: drain.trouble.clone(),
+                damaged: damaged.len() as u64,
+                damage: damaged.into_iter().take(MAX_DAMAGED_NAMED).collect(),
+            }
         })
     }
 
@@ -301,7 +326,20 @@ impl Placement {
         else {
             return;
         };
+        if self.drain.knows_damaged(&replica) {
+            return;
+        }
         let moved = self.move_away(&replica, number, round).await;
+        if moved.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged)
+            && let Err(error) = check(&self.kernel, &self.store, &replica).await
+            && error.kind() == ErrorKind::Damaged
+        {
+            // The next node would not take it either.
+            warn!("an object cannot be drained: {error}; it has to be deleted, and put again");
+            let why = error.message().chars().take(MAX_TROUBLE_CHARS).collect();
+            self.drain.note(number, |drain| _ = drain.damaged.insert(id, (replica.life, why)));
+            return;
+        }
         self.drain.note(number, |drain| match moved {
             Ok(()) => {
                 drain.moved_objects += 1;
@@ -332,7 +370,7 @@ impl Placement {
         let mut nodes = candidates(&id, others, &cached);
         // Every round asks other nodes, until all were asked.
         let asked = MAX_NODES_ASKED * round;
-        let all_asked = asked + MAX_NODES_ASKED >= nodes.len();
+        let mut all_asked = asked + MAX_NODES_ASKED >= nodes.len();
         let first = asked.checked_rem(nodes.len()).unwrap_or_default();
         nodes.rotate_left(first);
         nodes.truncate(MAX_NODES_ASKED);
@@ -355,6 +393,11 @@ impl Placement {
                 Ok(()) => return Ok(()),
                 Err(one) if !self.store.objects.borrow().has(replica) => return Err(one),
                 Err(one) => error = Some(Error::new(one.kind(), format!("node {node}: {}", one.message()))),
+            }
+            if error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Damaged) {
+                // No other node would find other bytes.
+                all_asked = true;
+                break;
             }
         }
         if let Some(error) =

@@ -44,6 +44,9 @@ const ARRIVALS_A_HOLDER: usize = 2;
 const ORDER_PATIENCE: Duration = Duration::from_secs(600);
 /// How long a keeper pauses before it tries again to restore an object that no node could take.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// How long a keeper pauses before it tries again to restore an object that is damaged. Until somebody
+/// deletes it, or a node comes back that has the right bytes, it would be fetched in vain.
+const DAMAGED_PAUSE: Duration = Duration::from_secs(300);
 /// How long an ordered object may show no sign of coming.
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a fetched object may be dropped again before the order fails.
@@ -273,11 +276,11 @@ impl Placement {
             let placement = Rc::clone(self);
             self.kernel.spawn(async move {
                 let id = shortage.id;
-                placement.restore_replicas(shortage).await;
+                let pause = placement.restore_replicas(shortage).await;
                 let replication = &placement.replication;
                 replication.orders.set(replication.orders.get() - 1);
                 let mut table = placement.directory.table.borrow_mut();
-                table.look_again(&id, placement.kernel.clock.now() + RETRY_PAUSE);
+                table.look_again(&id, placement.kernel.clock.now() + pause);
             });
         }
     }
@@ -300,8 +303,9 @@ impl Placement {
         }
     }
 
-    /// Has as many nodes keep an object as are to, or as many as can.
-    async fn restore_replicas(self: &Rc<Self>, shortage: Shortage) {
+    /// Has as many nodes keep an object as are to, or as many as can. Returns how long to wait before that is
+    /// tried again, if there are still too few.
+    async fn restore_replicas(self: &Rc<Self>, shortage: Shortage) -> Duration {
         let Shortage { id, life, creator, copies, keeping, cached } = shortage;
         let others = self.cluster.others(&keeping);
         let mut missing = usize::from(copies).min(keeping.len() + others.len()).saturating_sub(keeping.len());
@@ -328,12 +332,19 @@ impl Placement {
                     missing -= 1;
                     info!("object {id} is kept by node {node} now, in place of one that has gone");
                 }
+                // Whoever else is asked finds the same holders.
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    counters.failed += 1;
+                    warn!("object {id} has too few replicas, and no further one can be made: {error}");
+                    return DAMAGED_PAUSE;
+                }
                 Err(error) => {
                     counters.failed += 1;
                     warn!("object {id} has too few replicas, and node {node} cannot keep one: {error}");
                 }
             }
         }
+        RETRY_PAUSE
     }
 }
 

@@ -23,10 +23,11 @@
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
 //! | 0 | [`pieces`]: cutting objects; [`rooms`]: pieces that come before their answer |
-//! | 0 | [`comparing`]: digests; [`slots`]: places at holders; [`failure`]: why an attempt fails |
+//! | 0 | [`comparing`], [`checking`]: digests; [`slots`]: places at holders; [`failure`]: why attempts fail |
 
 mod asking;
 mod calibrate;
+mod checking;
 mod comparing;
 mod eager;
 mod failure;
@@ -62,6 +63,7 @@ use plasmon::status::TransferStatus;
 use plasmon::{NodeId, ObjectId, Protocol};
 use plasmon_fabric::{Domain, FabricError, Region};
 
+pub(crate) use self::checking::check;
 use self::comparing::Wanted;
 use self::fetch::WeakFetch;
 pub(crate) use self::landing::{Given, GivenMemory};
