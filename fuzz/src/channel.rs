@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use plasmon::shared::{Completion, DATA_LEN, EngineChannel, Operation, Outcome, TableId};
 
 /// Bytes of a page set.
-const LEN: u64 = 512 << 10;
+pub(crate) const LEN: u64 = 512 << 10;
 /// Where the client says how many submissions there are, where they begin, and what else it writes.
 const TAIL: u64 = 64;
 const HEAD_OF_COMPLETIONS: u64 = 256;
@@ -22,16 +22,16 @@ const ENTRIES: u64 = 256;
 const SLOTS: usize = 4096;
 
 /// The words of the input, as long as there are any.
-struct Words<'a>(&'a [u8]);
+pub(crate) struct Words<'a>(pub(crate) &'a [u8]);
 
 impl Words<'_> {
-    fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    fn word(&mut self) -> Option<u64> {
+    pub(crate) fn word(&mut self) -> Option<u64> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*first))

@@ -5,6 +5,7 @@
 //! `make fuzz` runs libFuzzer on them, which follows what the bytes make the code do.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod channel;
 mod wire;
 
@@ -19,7 +20,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
     Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
     Target { name: "messages", run: plasmon_node::fuzzing::message, seeds: plasmon_node::fuzzing::messages },
@@ -44,6 +45,7 @@ pub const TARGETS: [Target; 8] = [
         seeds: plasmon_node::fuzzing::calibration_files,
     },
     Target { name: "channel", run: channel::page_set, seeds: channel::seeds },
+    Target { name: "calls", run: calls::page_set, seeds: calls::seeds },
 ];
 
 /// The target of a name.

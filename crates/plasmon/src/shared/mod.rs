@@ -3,9 +3,10 @@
 //!
 //! - The **object table** of a domain ([`TableWriter`], [`TableReader`]): only the engine writes it. Clients
 //!   map it read-only, which the kernel enforces.
-//!   mapped read-only by clients, which the kernel enforces.
 //! - The **channel** of a client ([`EngineChannel`], [`ClientChannel`]): pins, access bits and two rings in
 //!   pages that this client and the engine write.
+//! - The **slots** of a client ([`EngineCalls`], [`ClientCalls`]): calls of any number of threads, which are
+//!   answered in any order, in pages that this client and the engine write.
 //!
 //! # Pin, eviction, validation
 //!
@@ -39,21 +40,32 @@
 //! | access bits | client sets, engine clears | Relaxed: a guess |
 //! | counts of gets | client | Relaxed: a slot's word by the thread that has the slot |
 //! | tails and heads of rings | either | Release; read Acquire |
-//! | attention, asleep | engine, client | Relaxed, before a SeqCst fence, on both sides of it: see [`channel`] |
+//! | submitted bits | client sets, engine takes | Release; taken Acquire: the request is written before |
+//! | a request and its payload | client, until submitted | Relaxed |
+//! | a result | engine | Relaxed, but its sequence number: Release; read Acquire |
+//! | attention, asleep | engine, client | Relaxed, before a SeqCst fence, on both sides of it: see [`wakes`] |
 //!
 //! The protocols are model-checked with loom (`make test-all`).
 #![allow(unsafe_code)]
 // The loom models use the protocols and not the code that maps memory.
 #![cfg_attr(loom, allow(dead_code, unreachable_pub))]
 
+mod calls;
 mod channel;
+mod free;
 mod table;
+mod wakes;
 mod words;
 
 #[cfg(not(loom))]
+pub use calls::{
+    ARGUMENTS, CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, EngineCalls, Misused,
+    PAYLOAD_LEN, SLOTS, VALUES, WaitStats,
+};
+#[cfg(not(loom))]
 pub use channel::{
     ClientChannel, Completion, Counts, DATA_LEN, Deleted, EngineChannel, MAX_DELETED, Malformed, Operation,
-    Outcome, Ring, Slot, Stray, Submission, TIME_BOUNDS_NS, TableId,
+    Outcome, Ring, Slot, Stray, Submission, TIME_BOUNDS_NS, TableId, Unanswered,
 };
 #[cfg(not(loom))]
 pub use table::{Found, NewEntry, Part, Snapshot, State, TableReader, TableWriter};

@@ -13,14 +13,14 @@ use loom::thread;
 
 use super::channel::counts;
 use super::channel::pins::{self, Slot, TableId};
-use super::channel::ring::{self, COMPLETIONS, Place, SUBMISSIONS};
+use super::channel::ring::{ASLEEP, ATTENTION, COMPLETIONS, SUBMISSIONS};
 use super::table::entry::{Entry, Snapshot, State};
 use super::table::index::Index;
 use super::words::Words;
 use crate::ObjectId;
 
 /// Checks all interleavings with at most so many preemptions.
-fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+pub(super) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
@@ -224,19 +224,19 @@ fn the_engine_does_not_oversleep() {
     check(3, || {
         let words = Arc::new(submissions());
         let bell = Arc::new(AtomicBool::new(false));
-        ring::set_attention(&words, ring::LOOKS);
+        ATTENTION.set(&words, true, false);
         let client = {
             let (words, bell) = (words.clone(), bell.clone());
             thread::spawn(move || {
                 for n in 0..2 {
                     assert!(SUBMISSIONS.put(&words, n, entry(n)));
-                    if ring::must_ring(&words) {
+                    if ATTENTION.must_ring(&words) {
                         bell.store(true, Ordering::Release);
                     }
                 }
             })
         };
-        ring::set_attention(&words, 0);
+        ATTENTION.set(&words, false, false);
         let seen = SUBMISSIONS.waiting(&words, 0);
         client.join().unwrap();
         let rung = bell.load(Ordering::Acquire);
@@ -244,19 +244,23 @@ fn the_engine_does_not_oversleep() {
     });
 }
 
-/// Futex of the kernel on the tail of the completions: looking at the word and falling asleep is one step for
-/// the thread that wakes.
+/// Futex of the kernel: looking at the word and falling asleep is one step for the thread that wakes.
 #[derive(Default)]
-struct Futex(Mutex<bool>);
+pub(super) struct Futex(Mutex<bool>);
 
 impl Futex {
-    fn wait(&self, words: &Words, place: &Place, head: u64) {
+    /// Falls asleep, unless what is waited for `has_come`.
+    pub(super) fn wait(&self, has_come: impl FnOnce() -> bool) {
         let mut sleeps = self.0.lock().unwrap();
-        *sleeps = place.waiting(words, head) == 0;
+        *sleeps = !has_come();
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         *self.0.lock().unwrap() = false;
+    }
+
+    pub(super) fn sleeps(&self) -> bool {
+        *self.0.lock().unwrap()
     }
 }
 
@@ -269,17 +273,17 @@ fn a_client_does_not_oversleep() {
             let (words, futex) = (words.clone(), futex.clone());
             thread::spawn(move || {
                 assert!(COMPLETIONS.put(&words, 0, entry(1)));
-                if ring::must_wake(&words) {
+                if ASLEEP.must_wake(&words) {
                     futex.wake();
                 }
             })
         };
-        ring::set_asleep(&words, true);
+        ASLEEP.set(&words, true);
         if COMPLETIONS.waiting(&words, 0) == 0 {
-            futex.wait(&words, &COMPLETIONS, 0);
+            futex.wait(|| COMPLETIONS.waiting(&words, 0) > 0);
         }
         engine.join().unwrap();
-        assert!(!*futex.0.lock().unwrap(), "asleep with a completion and nobody to wake it");
+        assert!(!futex.sleeps(), "asleep with a completion and nobody to wake it");
     });
 }
 

@@ -14,7 +14,7 @@ use super::counts;
 use super::entries::{Completion, Operation, Outcome, Submission};
 use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, MAGIC, PAGE_SET_BYTES};
 use super::pins::{self, FreeSlots, Slot, TableId};
-use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
+use super::ring::{ASLEEP, ATTENTION, COMPLETIONS, CORE, ENTRIES, SUBMISSIONS};
 use crate::ObjectId;
 use crate::shared::words::{Ordering, Words};
 
@@ -91,6 +91,14 @@ impl ClientChannel {
             abandoned: AtomicBool::new(false),
             crowded: AtomicU32::new(0),
         })
+    }
+
+    /// Bell that wakes the engine.
+    ///
+    /// # Errors
+    /// If this process can have no more descriptors.
+    pub fn bell(&self) -> io::Result<OwnedFd> {
+        self.bell.try_clone()
     }
 
     /// Pins an entry. The pin holds only if the entry's generation is the same after this as before. `None`
@@ -275,14 +283,14 @@ impl Ring<'_> {
         mut done: impl FnMut(Completion),
     ) -> Result<(), Unanswered> {
         let words = &self.channel.words;
-        ring::set_core(words, sched_getcpu());
-        let rang = ring::must_ring(words);
+        CORE.set(words, sched_getcpu());
+        let rang = ATTENTION.must_ring(words);
         if rang {
             // The write fails only if the count is full. The engine is then being woken already.
             let _ = rustix::io::write(&self.channel.bell, &1u64.to_ne_bytes());
         }
         // The engine that was woken may be put on this core, so this thread does not spin.
-        let spare = !rang && ring::attention(words) & ring::SPARE != 0;
+        let spare = !rang && ATTENTION.is_spare(words);
         let spin = if spare { spin } else { Duration::ZERO };
         while self.ends.head != self.ends.tail {
             let came = COMPLETIONS.waiting(words, self.ends.head) > 0
@@ -328,7 +336,7 @@ impl Ring<'_> {
     fn sleep(&self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
         let words = &self.channel.words;
         let nap = Timespec::try_from(nap).ok();
-        ring::set_asleep(words, true);
+        ASLEEP.set(words, true);
         let mut awake = true;
         while COMPLETIONS.waiting(words, self.ends.head) == 0 {
             // If a completion came meanwhile, the kernel sees that the word has changed and does not sleep.
@@ -347,7 +355,7 @@ impl Ring<'_> {
                 }
             }
         }
-        ring::set_asleep(words, false);
+        ASLEEP.set(words, false);
         awake
     }
 }

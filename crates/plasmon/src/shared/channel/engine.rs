@@ -13,7 +13,7 @@ use super::counts::{self, Counts};
 use super::entries::{Completion, Malformed, Submission};
 use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, MAGIC, PAGE_SET_BYTES};
 use super::pins::{self, TableId};
-use super::ring::{self, COMPLETIONS, ENTRIES, SUBMISSIONS};
+use super::ring::{ASLEEP, ATTENTION, COMPLETIONS, CORE, ENTRIES, SUBMISSIONS};
 use crate::shared::words::{Ordering, Words, fence};
 
 /// Page set of one client. The engine's counts of its own ends are kept here, where the client cannot write
@@ -88,7 +88,7 @@ impl EngineChannel {
 
     /// Wakes the client for its completions, if it sleeps.
     pub fn wake(&self) {
-        if ring::must_wake(&self.words) {
+        if ASLEEP.must_wake(&self.words) {
             let word = self.words.low_half(COMPLETIONS.tail());
             // The call fails only for an invalid address.
             let _ = futex::wake(word, futex::Flags::empty(), u32::MAX);
@@ -98,14 +98,13 @@ impl EngineChannel {
     /// Announces whether the engine looks at the ring without the bell, and whether a core is idle on which
     /// the client may spin. After `false`, check [`EngineChannel::has_submissions`] once more.
     pub fn set_attention(&self, looks: bool, spare: bool) {
-        let attention = if looks { ring::LOOKS } else { 0 } | if spare { ring::SPARE } else { 0 };
-        ring::set_attention(&self.words, attention);
+        ATTENTION.set(&self.words, looks, spare);
     }
 
     /// Whether the client last waited on this core, as far as it is known. An engine that spins there keeps
     /// the client waiting.
     pub fn is_on_core(&self, core: usize) -> bool {
-        ring::is_on_core(&self.words, core)
+        CORE.is(&self.words, core)
     }
 
     /// Calls `see` for every pin of the client. Call it after entries were hidden and a SeqCst fence.

@@ -31,7 +31,7 @@ pub(in crate::shared) mod pins;
 pub(in crate::shared) mod ring;
 
 #[cfg(not(loom))]
-pub use client::{ClientChannel, Ring, Stray};
+pub use client::{ClientChannel, Ring, Stray, Unanswered};
 #[cfg(not(loom))]
 pub use counts::{Counts, TIME_BOUNDS_NS};
 #[cfg(not(loom))]

@@ -6,6 +6,7 @@
 //! (Dekker's argument), so an object never leaves while a valid pin holds it. These are hazard pointers
 //! (Michael, 2004) between processes.
 
+use crate::shared::free::Free;
 use crate::shared::words::{AtomicU64, Ordering, Words, fence};
 
 /// Index of the word of the first pin.
@@ -48,35 +49,18 @@ impl Slot {
 }
 
 /// Set of free slots, in the client's own memory.
-pub(super) struct FreeSlots([std::sync::atomic::AtomicU64; SLOTS / 64]);
-
-impl Default for FreeSlots {
-    fn default() -> Self {
-        Self([const { std::sync::atomic::AtomicU64::new(u64::MAX) }; SLOTS / 64])
-    }
-}
+#[derive(Default)]
+pub(super) struct FreeSlots(Free<{ SLOTS / 64 }>);
 
 impl FreeSlots {
     /// Takes the lowest free slot, so that the engine has few slots to look through.
     pub(super) fn take(&self) -> Option<Slot> {
-        use std::sync::atomic::Ordering::{Acquire, Relaxed};
-        for (at, word) in self.0.iter().enumerate() {
-            let mut free = word.load(Relaxed);
-            while free != 0 {
-                let bit = free & free.wrapping_neg();
-                // Acquire: the former owner emptied the slot before it gave the slot back.
-                match word.compare_exchange_weak(free, free & !bit, Acquire, Relaxed) {
-                    Ok(_) => return Some(Slot((at * 64) as u32 + bit.trailing_zeros())),
-                    Err(now) => free = now,
-                }
-            }
-        }
-        None
+        self.0.take().map(Slot)
     }
 
+    /// Gives back a slot, which is empty.
     pub(super) fn give_back(&self, slot: Slot) {
-        let (word, bit) = (slot.0 as usize / 64, 1u64 << (slot.0 % 64));
-        self.0[word].fetch_or(bit, std::sync::atomic::Ordering::Release);
+        self.0.give_back(slot.0);
     }
 }
 

@@ -1,0 +1,270 @@
+//! Client's end of its slots, for any number of threads of one process.
+//!
+//! Owns the mapping, the list of free slots, and the slots that nobody waits for any more. Any thread.
+//! Invariant: a slot is on the list, or one thread has it, or it is abandoned until its result has come.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::event::Timespec;
+use rustix::thread::{futex, sched_getcpu};
+
+use super::entries::{CallRequest, CallResult};
+use super::slots::{ATTENTION, BIT_WORDS, CORE, Slot};
+use super::waiting::{Wait, WaitStats, Waits};
+use super::{MAGIC, PAGE_SET_BYTES};
+use crate::shared::channel::Unanswered;
+use crate::shared::free::Free;
+use crate::shared::words::{Ordering, Words};
+
+/// Time that a thread sleeps before it checks whether to go on waiting.
+const ALIVE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of looks at a result between two looks at the clock.
+const LOOKS_PER_CLOCK_READ: u32 = 64;
+/// Number of times that a thread yields its core before it sleeps. Many threads on few cores find their
+/// results that way, and need no wake-up by the engine.
+const YIELDS_BEFORE_SLEEP: u32 = 4;
+
+/// Slots that the daemon made for this client.
+pub struct ClientCalls {
+    words: Words,
+    bell: OwnedFd,
+    free: Free<BIT_WORDS>,
+    /// Slots whose threads gave up waiting. They are free when their results have come.
+    abandoned: [AtomicU64; BIT_WORDS],
+    /// Number of threads that wait for a free slot. They sleep on `freed`.
+    short: AtomicU32,
+    lock: Mutex<()>,
+    freed: Condvar,
+    waits: Waits,
+}
+
+impl ClientCalls {
+    /// Maps a page set. The bell is that of the client's channel.
+    ///
+    /// # Errors
+    /// If the page set is not one of this release, or if it cannot be mapped.
+    pub fn new(pages: &OwnedFd, bell: OwnedFd) -> io::Result<Self> {
+        let words = Words::open(pages, true)?;
+        if words.len() != PAGE_SET_BYTES || words.at(0).load(Ordering::Relaxed) != MAGIC {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not the slots of this release"));
+        }
+        Ok(Self {
+            words,
+            bell,
+            free: Free::default(),
+            abandoned: Default::default(),
+            short: AtomicU32::new(0),
+            lock: Mutex::default(),
+            freed: Condvar::new(),
+            waits: Waits::default(),
+        })
+    }
+
+    /// Submits a request in a free slot. If there is none, the thread waits for one; it asks `alive` every
+    /// 50 ms, and gives up when that returns `false`.
+    ///
+    /// # Errors
+    /// [`Unanswered`] if it gave up. Nothing was submitted.
+    pub fn submit(
+        &self,
+        request: &CallRequest,
+        alive: &mut impl FnMut() -> bool,
+    ) -> Result<CallUnderWay<'_>, Unanswered> {
+        let slot = match self.take() {
+            Some(slot) => slot,
+            None => self.wait_for_slot(alive)?,
+        };
+        let began = Instant::now();
+        CORE.set(&self.words, sched_getcpu());
+        let seq = slot.seq(&self.words).wrapping_add(1);
+        slot.submit(&self.words, seq, request);
+        let rang = ATTENTION.must_ring(&self.words);
+        if rang {
+            // The write fails only if the count is full. The engine is then being woken already.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+        Ok(CallUnderWay { calls: self, slot, seq, opcode: request.opcode, began, rang, ended: false })
+    }
+
+    /// Number of waits so far, by how they ended.
+    pub fn stats(&self) -> WaitStats {
+        self.waits.stats()
+    }
+
+    /// Takes a free slot.
+    fn take(&self) -> Option<Slot> {
+        self.regain();
+        self.free.take().map(|slot| Slot(slot as u8))
+    }
+
+    /// Frees the abandoned slots whose results have come.
+    fn regain(&self) {
+        for (at, word) in self.abandoned.iter().enumerate() {
+            let mut bits = word.load(Ordering::Acquire);
+            while bits != 0 {
+                let bit = bits & bits.wrapping_neg();
+                bits &= !bit;
+                let slot = Slot((at * 64) as u8 + bit.trailing_zeros() as u8);
+                // Whoever clears the bit gives the slot back.
+                if slot.is_answered(&self.words, slot.seq(&self.words))
+                    && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+                {
+                    self.give_back(slot);
+                }
+            }
+        }
+    }
+
+    /// Waits for a free slot.
+    fn wait_for_slot(&self, alive: &mut impl FnMut() -> bool) -> Result<Slot, Unanswered> {
+        let mut lock = self.lock.lock();
+        self.short.fetch_add(1, Ordering::Relaxed);
+        // After this, whoever gives a slot back sees that this thread waits, or this thread sees the slot.
+        fence(Ordering::SeqCst);
+        let slot = loop {
+            // The lock is held from here until the thread sleeps: no notice comes in between.
+            if let Some(slot) = self.free.take() {
+                break Ok(Slot(slot as u8));
+            }
+            let late = self.freed.wait_for(&mut lock, ALIVE_CHECK_INTERVAL).timed_out();
+            // What runs here may give slots back, which needs the lock.
+            if late
+                && !MutexGuard::unlocked(&mut lock, || {
+                    self.regain();
+                    alive()
+                })
+            {
+                break Err(Unanswered);
+            }
+        };
+        self.short.fetch_sub(1, Ordering::Relaxed);
+        slot
+    }
+
+    /// Puts a slot back on the list, and tells a thread that waits for one.
+    fn give_back(&self, slot: Slot) {
+        self.free.give_back(slot.0.into());
+        fence(Ordering::SeqCst);
+        if self.short.load(Ordering::Relaxed) > 0 {
+            let _lock = self.lock.lock();
+            self.freed.notify_one();
+        }
+    }
+}
+
+/// Request whose result has not been read yet. If it is dropped, the operation goes on, and its slot is free
+/// again when the result has come.
+pub struct CallUnderWay<'a> {
+    calls: &'a ClientCalls,
+    slot: Slot,
+    seq: u32,
+    opcode: u8,
+    began: Instant,
+    /// Whether the engine had to be woken.
+    rang: bool,
+    ended: bool,
+}
+
+impl CallUnderWay<'_> {
+    /// Waits for the result. The thread looks for it as long as such calls lately took, if the engine is
+    /// awake and a core is idle; then it yields its core a few times, and then it sleeps. Every 50 ms and
+    /// after signals it asks `alive`, and it gives up when that returns `false`.
+    ///
+    /// # Errors
+    /// [`Unanswered`] if it gave up. The operation may still be carried out.
+    pub fn wait(self, alive: &mut impl FnMut() -> bool) -> Result<CallResult, Unanswered> {
+        self.wait_napping(ALIVE_CHECK_INTERVAL, alive)
+    }
+
+    pub(super) fn wait_napping(
+        mut self,
+        nap: Duration,
+        alive: &mut impl FnMut() -> bool,
+    ) -> Result<CallResult, Unanswered> {
+        let calls = self.calls;
+        // The engine that was woken may be put on this core, so this thread does not spin.
+        let spare = !self.rang && ATTENTION.is_spare(&calls.words);
+        let look = if spare { calls.waits.look(self.opcode) } else { Duration::ZERO };
+        let wait = if self.has_come() || self.look(look) {
+            Wait::Looked
+        } else if self.give_way() {
+            Wait::Yielded
+        } else if self.sleep(nap, alive) {
+            Wait::Slept
+        } else {
+            return Err(Unanswered);
+        };
+        calls.waits.note(self.opcode, wait, self.began.elapsed());
+        let result = self.slot.result(&calls.words);
+        self.ended = true;
+        calls.give_back(self.slot);
+        Ok(result)
+    }
+
+    fn has_come(&self) -> bool {
+        self.slot.is_answered(&self.calls.words, self.seq)
+    }
+
+    /// Looks for so long. Returns whether the result came.
+    fn look(&self, span: Duration) -> bool {
+        if span.is_zero() {
+            return false;
+        }
+        let started = Instant::now();
+        loop {
+            for _ in 0..LOOKS_PER_CLOCK_READ {
+                if self.has_come() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if started.elapsed() >= span {
+                return false;
+            }
+        }
+    }
+
+    /// Yields this core a few times, to the engine or to other threads. Returns whether the result came.
+    fn give_way(&self) -> bool {
+        (0..YIELDS_BEFORE_SLEEP).any(|_| {
+            thread::yield_now();
+            self.has_come()
+        })
+    }
+
+    /// Sleeps until the result comes. Returns `false` if `alive` did.
+    fn sleep(&self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
+        let words = &self.calls.words;
+        let nap = Timespec::try_from(nap).ok();
+        let before = self.seq.wrapping_sub(1);
+        self.slot.asleep().set(words, true);
+        let mut awake = true;
+        while !self.has_come() {
+            // If the result came meanwhile, the kernel sees that the word has changed and does not sleep.
+            let word = words.low_half(self.slot.result_word());
+            let slept = futex::wait(word, futex::Flags::empty(), before, nap.as_ref());
+            if slept.is_err() && !self.has_come() {
+                awake = alive();
+                if !awake {
+                    break;
+                }
+            }
+        }
+        self.slot.asleep().set(words, false);
+        awake
+    }
+}
+
+impl Drop for CallUnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            let bit = 1 << (self.slot.0 % 64);
+            self.calls.abandoned[usize::from(self.slot.0) / 64].fetch_or(bit, Ordering::Release);
+        }
+    }
+}

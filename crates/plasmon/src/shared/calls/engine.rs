@@ -1,0 +1,128 @@
+//! Engine's end of a client's slots.
+//!
+//! Owns the page set. Engine thread only. Invariant: no word that the client wrote is used unchecked, and a
+//! slot under way is taken by nobody before its result.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::thread::futex;
+
+use super::entries::{CallRequest, CallResult};
+use super::slots::{self, ATTENTION, BIT_WORDS, CORE, SLOTS, Slot};
+use super::{MAGIC, PAGE_SET_BYTES};
+use crate::shared::words::{Ordering, Words};
+
+/// Slots of one client.
+pub struct EngineCalls {
+    words: Words,
+    /// Slots that were submitted and not looked at yet.
+    taken: [Cell<u64>; BIT_WORDS],
+    /// Slots whose results are still to come.
+    under_way: [Cell<u64>; BIT_WORDS],
+    /// Sequence number of the last request in each slot, where the client cannot write it.
+    seqs: Box<[Cell<u32>; SLOTS]>,
+}
+
+/// Error for a slot that a client of this release does not write. The client's connection is to be ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Misused {
+    /// The slot was submitted again before its result.
+    #[error("slot {0} was submitted twice")]
+    Twice(u8),
+    /// The request does not decode.
+    #[error("the request in slot {0} is malformed")]
+    Request(u8),
+}
+
+impl EngineCalls {
+    /// Makes a page set. Returns it with the descriptor for the client.
+    ///
+    /// # Errors
+    /// If the system has no memory or no descriptors.
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
+        let (words, file) = Words::for_writers("plasmon-calls", PAGE_SET_BYTES)?;
+        words.at(0).store(MAGIC, Ordering::Relaxed);
+        let seqs = Box::new([const { Cell::new(0) }; SLOTS]);
+        Ok((Self { words, taken: Default::default(), under_way: Default::default(), seqs }, file))
+    }
+
+    /// Whether the client has submitted requests that were not taken yet.
+    pub fn has_submissions(&self) -> bool {
+        self.taken.iter().any(|taken| taken.get() != 0) || slots::any_submitted(&self.words)
+    }
+
+    /// Takes the next request, if there is one, with the number of its slot. What was submitted at the same
+    /// time is taken before anything that is submitted later.
+    ///
+    /// # Errors
+    /// If a slot holds what no client writes there.
+    pub fn take(&self) -> Option<Result<(u8, CallRequest), Misused>> {
+        let slot = self.next_taken().or_else(|| {
+            for (at, taken) in self.taken.iter().enumerate() {
+                taken.set(slots::take_submitted(&self.words, at));
+            }
+            self.next_taken()
+        })?;
+        let (word, bit) = place(slot);
+        if self.under_way[word].get() & bit != 0 {
+            return Some(Err(Misused::Twice(slot)));
+        }
+        Some(match Slot(slot).request(&self.words) {
+            None => Err(Misused::Request(slot)),
+            Some((seq, request)) => {
+                self.under_way[word].set(self.under_way[word].get() | bit);
+                self.seqs[usize::from(slot)].set(seq);
+                Ok((slot, request))
+            }
+        })
+    }
+
+    /// Takes the lowest of the slots that were submitted.
+    fn next_taken(&self) -> Option<u8> {
+        let (at, taken) = self.taken.iter().enumerate().find(|(_, taken)| taken.get() != 0)?;
+        let bits = taken.get();
+        taken.set(bits & (bits - 1));
+        Some((at * 64) as u8 + bits.trailing_zeros() as u8)
+    }
+
+    /// Writes the result of a request that was taken, and wakes the thread that waits for it if it sleeps.
+    /// Nothing happens if the slot is not under way.
+    pub fn answer(&self, slot: u8, result: &CallResult) {
+        let (word, bit) = place(slot);
+        let under_way = self.under_way[word].get();
+        if under_way & bit == 0 {
+            return;
+        }
+        self.under_way[word].set(under_way & !bit);
+        let at = Slot(slot);
+        at.answer(&self.words, self.seqs[usize::from(slot)].get(), result);
+        if at.asleep().must_wake(&self.words) {
+            // The call fails only for an invalid address.
+            let _ = futex::wake(self.words.low_half(at.result_word()), futex::Flags::empty(), u32::MAX);
+        }
+    }
+
+    /// Number of requests whose results are still to come.
+    pub fn under_way(&self) -> u32 {
+        self.under_way.iter().map(|bits| bits.get().count_ones()).sum()
+    }
+
+    /// Announces whether the engine looks at the slots without the bell, and whether a core is idle on which
+    /// the client may spin. After `false`, check [`EngineCalls::has_submissions`] once more.
+    pub fn set_attention(&self, looks: bool, spare: bool) {
+        ATTENTION.set(&self.words, looks, spare);
+    }
+
+    /// Whether a thread of the client last waited on this core, as far as it is known. An engine that spins
+    /// there keeps the thread waiting.
+    pub fn is_on_core(&self, core: usize) -> bool {
+        CORE.is(&self.words, core)
+    }
+}
+
+/// Word and bit of a slot.
+fn place(slot: u8) -> (usize, u64) {
+    (usize::from(slot) / 64, 1 << (slot % 64))
+}

@@ -1,0 +1,57 @@
+//! Slots of a client: one page set by which any number of threads call the engine, each in a slot of its own.
+//!
+//! | at | bytes | what | written by |
+//! |---|---|---|---|
+//! | 0 | 64 | magic | engine, once |
+//! | 64 | 64 | core on which a thread last waited | client |
+//! | 192 | 64 | attention: whether the engine looks ([`wakes`](super::wakes)) | engine |
+//! | 4 KiB | 32 | submitted bits, one a slot | client sets, engine takes |
+//! | 128 KiB | 128 KiB | 256 slots of 512 bytes ([`slots`]) | |
+//!
+//! | at in a slot | bytes | what | written by |
+//! |---|---|---|---|
+//! | 0 | 64 | request | client |
+//! | 64 | 64 | result | engine |
+//! | 128 | 64 | whether a thread sleeps until the result | client |
+//! | 192 | 320 | payload | client until the request is submitted, then engine until the result |
+//!
+//! A cache line has one writer at a time, except for the submitted bits. What lies between these places is
+//! for the inbox of a server and for pins; nothing uses it yet.
+//!
+//! A thread owns a slot from the list of free slots ([`ClientCalls`]) until it has read the result. Results
+//! come in any order, so no call waits for another, and no thread takes the results of others.
+//!
+//! The client may write any word at any time. The engine copies a request with its payload once, checks the
+//! copy, and keeps for itself which slots are under way and which sequence number each has.
+
+#[cfg(not(loom))]
+mod client;
+#[cfg(not(loom))]
+mod engine;
+mod entries;
+mod slots;
+#[cfg(not(loom))]
+mod waiting;
+
+#[cfg(not(loom))]
+pub use client::{CallUnderWay, ClientCalls};
+#[cfg(not(loom))]
+pub use engine::{EngineCalls, Misused};
+#[cfg(not(loom))]
+pub use entries::{ARGUMENTS, CallPayload, CallRequest, CallResult, PAYLOAD_LEN, VALUES};
+#[cfg(not(loom))]
+pub use slots::SLOTS;
+#[cfg(not(loom))]
+pub use waiting::WaitStats;
+
+/// First word of a page set: "calls" and the version of the layout.
+#[cfg(not(loom))]
+const MAGIC: u64 = u64::from_le_bytes(*b"calls\0\0\x01");
+/// Size of a page set in bytes.
+#[cfg(not(loom))]
+const PAGE_SET_BYTES: usize = 512 << 10;
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,128 @@
+//! Slots and their submitted bits, as both sides see them.
+//!
+//! Owns no state. A thread of the client that owns a slot writes payload and request, and then sets the bit
+//! of the slot (Release). The engine takes all bits of a word at once (Acquire), so that each submission is
+//! taken once. The bits of a word are set by several threads; each of their changes continues the release of
+//! those before it, so the engine sees the requests of all.
+//!
+//! The engine writes payload and values of the result, and then the word with its sequence number (Release).
+//! The thread waits until it finds the number of its request there (Acquire). It reads the rest, and then
+//! the slot is free. The number tells this result from that of the call before in the slot.
+//!
+//! Bits and results announce something to the other side, by the rules of [`wakes`](crate::shared::wakes).
+//! The thread sleeps on the low half of the result's first word, the sequence number.
+
+use super::entries::{CallRequest, CallResult, WORDS};
+use crate::shared::wakes::{Asleep, Attention, Core};
+use crate::shared::words::{Ordering, Words};
+
+/// Number of slots of a client.
+pub const SLOTS: usize = 256;
+/// Number of words of submitted bits.
+pub(super) const BIT_WORDS: usize = SLOTS / 64;
+
+/// What the engine looks at.
+pub(super) const ATTENTION: Attention = Attention(192 / 8);
+/// Core on which a thread last waited.
+pub(super) const CORE: Core = Core(64 / 8);
+
+/// Index of the first word of submitted bits.
+const FIRST_BIT_WORD: usize = (4 << 10) / 8;
+/// Index of the first word of the first slot.
+const FIRST_SLOT_WORD: usize = (128 << 10) / 8;
+/// Number of words of a slot.
+const SLOT_WORDS: usize = 512 / 8;
+/// Places in a slot, in words.
+const RESULT: usize = 64 / 8;
+const ASLEEP: usize = 128 / 8;
+const PAYLOAD: usize = 192 / 8;
+
+/// Number of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot(pub(super) u8);
+
+impl Slot {
+    fn first(self) -> usize {
+        FIRST_SLOT_WORD + usize::from(self.0) * SLOT_WORDS
+    }
+
+    /// Index of the word that changes when the result comes.
+    pub(super) fn result_word(self) -> usize {
+        self.first() + RESULT
+    }
+
+    /// Whether a thread sleeps until the result.
+    pub(super) fn asleep(self) -> Asleep {
+        Asleep(self.first() + ASLEEP)
+    }
+
+    /// Sequence number of the slot's last request.
+    pub(super) fn seq(self, words: &Words) -> u32 {
+        words.at(self.first()).load(Ordering::Relaxed) as u32
+    }
+
+    /// Writes a request and submits it.
+    pub(super) fn submit(self, words: &Words, seq: u32, request: &CallRequest) {
+        put(words, self.first() + PAYLOAD, request.payload.words());
+        put(words, self.first(), request.encode(seq));
+        let (at, bit) = (usize::from(self.0) / 64, 1 << (self.0 % 64));
+        words.at(FIRST_BIT_WORD + at).fetch_or(bit, Ordering::Release);
+    }
+
+    /// Copies the request, whose bit was taken. `None` if it is malformed.
+    pub(super) fn request(self, words: &Words) -> Option<(u32, CallRequest)> {
+        let load = |at| words.at(at).load(Ordering::Relaxed);
+        let request = std::array::from_fn::<_, WORDS, _>(|at| load(self.first() + at));
+        CallRequest::decode(request, |at| load(self.first() + PAYLOAD + at))
+    }
+
+    /// Writes the result of a request.
+    pub(super) fn answer(self, words: &Words, seq: u32, result: &CallResult) {
+        put(words, self.first() + PAYLOAD, result.payload.words());
+        let [first, values @ ..] = result.encode(seq);
+        put(words, self.result_word() + 1, values);
+        words.at(self.result_word()).store(first, Ordering::Release);
+    }
+
+    /// Whether the result of the request with this number has come.
+    pub(super) fn is_answered(self, words: &Words, seq: u32) -> bool {
+        words.at(self.result_word()).load(Ordering::Acquire) as u32 == seq
+    }
+
+    /// Copies the result, which has come.
+    pub(super) fn result(self, words: &Words) -> CallResult {
+        let load = |at| words.at(at).load(Ordering::Relaxed);
+        let result = std::array::from_fn::<_, WORDS, _>(|at| load(self.result_word() + at));
+        CallResult::decode(result, |at| load(self.first() + PAYLOAD + at))
+    }
+}
+
+fn put(words: &Words, first: usize, values: impl IntoIterator<Item = u64>) {
+    for (at, value) in values.into_iter().enumerate() {
+        words.at(first + at).store(value, Ordering::Relaxed);
+    }
+}
+
+/// Whether a slot is submitted.
+pub(super) fn any_submitted(words: &Words) -> bool {
+    (0..BIT_WORDS).any(|at| words.at(FIRST_BIT_WORD + at).load(Ordering::Relaxed) != 0)
+}
+
+/// Takes one word of submitted bits.
+pub(super) fn take_submitted(words: &Words, at: usize) -> u64 {
+    let word = words.at(FIRST_BIT_WORD + at);
+    // A look costs nothing while no client writes; a swap takes the line from all others.
+    if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) }
+}
+
+/// Words of a page set that a model needs, for slots below `slots` with payloads of so many words.
+#[cfg(all(test, loom))]
+pub(super) fn words_of(slots: usize, payload: usize) -> impl Iterator<Item = usize> {
+    let of_slot = move |slot: usize| {
+        let first = FIRST_SLOT_WORD + slot * SLOT_WORDS;
+        let lines = [0..WORDS, RESULT..RESULT + WORDS, ASLEEP..ASLEEP + 1, PAYLOAD..PAYLOAD + payload];
+        lines.into_iter().flatten().map(move |at| first + at)
+    };
+    let bits = FIRST_BIT_WORD..FIRST_BIT_WORD + BIT_WORDS;
+    [ATTENTION.0].into_iter().chain(bits).chain((0..slots).flat_map(of_slot))
+}
