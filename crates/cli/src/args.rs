@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use plasmon::{Client, ObjectId, Rights};
 
 use crate::list_args::{Ls, Rm};
+use crate::ping::Ping;
 use crate::serve_args::{Serve, memory, positive_size, public, seconds};
 
 const AFTER_HELP: &str = "\
@@ -110,6 +111,8 @@ out of reach, and one that comes, has a line that says so.")]
     Prefetch(Prefetch),
     /// Explain how an object came to this host: source, protocol with the reason, and the time of each step
     Explain(Located),
+    /// Ask a node for signs of life, and print how long they take
+    Ping(Ping),
     /// Measure the best transfer parameters between this node and others
     Calibrate(Calibrate),
     /// Make a secret for a cluster

@@ -16,6 +16,7 @@ mod manual;
 mod objects;
 mod output;
 mod overview;
+mod ping;
 mod placing;
 mod python;
 mod quoting;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::Drain(args) => drain::drain(&socket, json, &args),
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
         Command::Explain(located) => explain::explain(&socket, json, &located),
+        Command::Ping(args) => ping::ping(&socket, json, &args),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
         Command::Demo(args) => demo::demo(json, &args),
         Command::Secret(args) => secret::secret(&args),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use plasmon::Socket;
 use plasmon::status::{
-    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, NumaStatus, ObjectsStatus, SpillStatus,
-    TransferStatus,
+    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, NumaStatus, ObjectsStatus, SlotsStatus,
+    SpillStatus, TransferStatus,
 };
 
 use crate::connecting::connect;
@@ -27,6 +27,7 @@ pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
         age(Duration::from_secs_f64(status.uptime_seconds))
     ))?;
     line(&format!("socket    {}, {}", status.socket, counted(status.clients, "client")))?;
+    tell_slots(&status.slots)?;
     tell_memory(&status.memory, &status.numa)?;
     tell_objects(&status.objects)?;
     tell_spill(&status.spill)?;
@@ -36,6 +37,19 @@ pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     }
     tell_cluster(&status.cluster)?;
     tell_members(&status.cluster)
+}
+
+/// Prints the line about calls by slot, once a client has slots.
+fn tell_slots(slots: &SlotsStatus) -> Result<(), Failure> {
+    if slots.clients == 0 && slots.calls == 0 {
+        return Ok(());
+    }
+    line(&format!(
+        "calls     {} so far, {} under way, {} with slots",
+        slots.calls,
+        slots.under_way,
+        counted(slots.clients, "client")
+    ))
 }
 
 /// Prints the lines about the arena and the memory node.

@@ -35,13 +35,15 @@ pub mod wire;
 
 #[cfg(not(loom))]
 pub use client::{
-    Client, ClusterList, CreateOptions, Creation, CreationMemory, Object, Pending, Scratch, Socket,
+    Client, ClusterList, CreateOptions, Creation, CreationMemory, Object, Pending, Pinged, Scratch, Socket,
     Subscription, Turn, find_among, find_nodes,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use filter::{Filter, Prepared};
 pub use id::{NodeId, ObjectId, ParseIdError};
 pub use rights::{Rights, not_allowed};
+#[cfg(not(loom))]
+pub use shared::WaitStats;
 pub use timeout::timeout;
 pub use transfer::{Protocol, Spread, Unreached, Verify};
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};

@@ -39,6 +39,8 @@ pub struct Status {
     pub objects: ObjectsStatus,
     /// Gets and puts of the node's clients.
     pub calls: CallsStatus,
+    /// Calls of the node's clients by slot.
+    pub slots: SlotsStatus,
     /// Objects that the node has written to disk.
     pub spill: SpillStatus,
     /// Clients of the node, at most 1,000 of them.
@@ -194,6 +196,18 @@ pub struct CallsStatus {
     pub timed_gets: Vec<TimedGets>,
     /// Time in nanoseconds that all of `timed_gets` took.
     pub timed_gets_ns: u64,
+}
+
+/// Calls of a node's clients by slot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlotsStatus {
+    /// Number of clients that have slots now.
+    pub clients: u64,
+    /// Number of calls whose results are still to come.
+    pub under_way: u64,
+    /// Number of calls so far, those of clients that have gone included.
+    pub calls: u64,
 }
 
 /// Timed gets of one class of times.

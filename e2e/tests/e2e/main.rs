@@ -47,6 +47,7 @@ mod scratch;
 mod secret;
 mod serving;
 mod settings;
+mod slots;
 mod spill;
 mod start;
 mod still;

@@ -3,16 +3,22 @@
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use std::time::Duration;
 
+use plasmon::shared::{CallRequest, CallResult};
 use plasmon::status::Status;
-use plasmon::wire::{Table, WireError};
+use plasmon::wire::{Ping, Table, WireError};
 
 use crate::control::monitor::Question;
+use crate::kernel::ClientKey;
 use crate::membership::Cluster;
-use crate::net::frame::{Envelope, Message, OVERVIEW_FRAMES};
+use crate::net::frame::{Envelope, Message, OVERVIEW_FRAMES, ask};
 use crate::numa::Binding;
-use crate::service::{Service, Services};
+use crate::service::{Return, Service, Services};
 use crate::store::Store;
+
+/// The longest that a node has to give a sign of life.
+const PING_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The report on this node, for other nodes and for monitors.
 pub(crate) struct Overview {
@@ -42,11 +48,34 @@ impl Service for Overview {
         OVERVIEW_FRAMES
     }
 
+    fn calls(&self) -> RangeInclusive<u8> {
+        Ping::OPCODE..=Ping::OPCODE
+    }
+
+    fn on_call(self: Rc<Self>, _: ClientKey, request: CallRequest) -> Return {
+        let Ping { node } = Ping::of_arguments(request.arguments);
+        let kernel = &self.store.kernel;
+        if node == kernel.node {
+            return Return::Now(Ok(CallResult::of(&[0])));
+        }
+        let patience = Duration::from_micros(request.timeout_us).min(PING_PATIENCE);
+        let asked = kernel.clock.now();
+        Return::later(async move {
+            let ask::Pong = self.store.network.ask(node, 0, ask::Ping, patience).await?;
+            let took = self.store.kernel.clock.now().duration_since(asked);
+            Ok(CallResult::of(&[took.as_nanos() as u64]))
+        })
+    }
+
     fn on_frame(self: Rc<Self>, frame: Envelope) -> Result<(), WireError> {
         match &frame.message {
             Message::Report => {
                 let json = self.services.summary_json().into();
                 self.store.network.answer(&frame, Message::Reported { json });
+                Ok(())
+            }
+            Message::Ping => {
+                self.store.network.answer(&frame, Message::Pong);
                 Ok(())
             }
             // An answer that nobody waits for any more.

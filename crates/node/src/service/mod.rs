@@ -7,6 +7,7 @@
 //! This room knows no service. It stands below all of them, so that a service can reach the others' reports
 //! without an import that points up.
 
+mod calls;
 mod reports;
 mod session;
 
@@ -19,10 +20,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plasmon::shared::CallRequest;
 use plasmon::status::Status;
 use plasmon::wire::{Reply, Request, Table, WireError};
 use plasmon::{Error, NodeId};
 
+pub(crate) use self::calls::Return;
 use self::reports::Recent;
 pub(crate) use self::session::Session;
 use crate::kernel::{ClientKey, Kernel};
@@ -48,6 +51,11 @@ pub(crate) trait Service {
         NONE
     }
 
+    /// Opcodes of the calls by slot that are this service's.
+    fn calls(&self) -> RangeInclusive<u8> {
+        NONE
+    }
+
     /// Acts on a member's frame, or on an answer that nobody waits for any more.
     ///
     /// # Errors
@@ -62,6 +70,11 @@ pub(crate) trait Service {
     /// When no client sends such a request; the connection ends.
     fn on_request(self: Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
         Err(WireError::Opcode(asked.request.opcode()))
+    }
+
+    /// Carries out a client's call by slot, or begins what will.
+    fn on_call(self: Rc<Self>, _: ClientKey, request: CallRequest) -> Return {
+        Return::unknown(request.opcode)
     }
 
     /// Follows a change of the members. [`Service::on_gone`] was told before of those who have gone.
@@ -170,16 +183,22 @@ struct Registered {
     services: Vec<Rc<dyn Service>>,
     frames: [Option<u8>; 256],
     requests: [Option<u8>; 256],
+    calls: [Option<u8>; 256],
+}
+
+impl Registered {
+    fn none() -> Self {
+        Self { services: Vec::new(), frames: [None; 256], requests: [None; 256], calls: [None; 256] }
+    }
 }
 
 impl Services {
     /// A node without services.
     pub(crate) fn new(kernel: &Rc<Kernel>, network: &Rc<Network>) -> Self {
-        let none = Registered { services: Vec::new(), frames: [None; 256], requests: [None; 256] };
         Self {
             kernel: Rc::clone(kernel),
             network: Rc::clone(network),
-            registered: RefCell::new(Rc::new(none)),
+            registered: RefCell::new(Rc::new(Registered::none())),
             recent: RefCell::default(),
         }
     }
@@ -191,14 +210,14 @@ impl Services {
     pub(crate) fn register(&self, services: Vec<Rc<dyn Service>>) -> Result<(), Overlap> {
         let frames = places(&services, "frame", |service| service.frames())?;
         let requests = places(&services, "request", |service| service.requests())?;
-        self.registered.replace(Rc::new(Registered { services, frames, requests }));
+        let calls = places(&services, "call", |service| service.calls())?;
+        self.registered.replace(Rc::new(Registered { services, frames, requests, calls }));
         Ok(())
     }
 
     /// Lets go of all services, at the end of the node.
     pub(crate) fn clear(&self) {
-        let none = Registered { services: Vec::new(), frames: [None; 256], requests: [None; 256] };
-        let services = self.registered.replace(Rc::new(none));
+        let services = self.registered.replace(Rc::new(Registered::none()));
         drop(services);
     }
 
@@ -232,6 +251,15 @@ impl Services {
         match registered.requests[usize::from(opcode)] {
             Some(at) => Rc::clone(&registered.services[usize::from(at)]).on_request(asked),
             None => Err(WireError::Opcode(opcode)),
+        }
+    }
+
+    /// Hands a call by slot to its service.
+    pub(crate) fn on_call(&self, session: ClientKey, request: CallRequest) -> Return {
+        let registered = self.registered();
+        match registered.calls[usize::from(request.opcode)] {
+            Some(at) => Rc::clone(&registered.services[usize::from(at)]).on_call(session, request),
+            None => Return::unknown(request.opcode),
         }
     }
 

@@ -4,9 +4,9 @@
 //! [`sockets`] serves its connections; [`connection`] is one of them, and [`client`] the state of its client.
 //! [`places`] limits the number of clients, [`sharing`] hands out descriptors, and [`answering`] has requests
 //! answered by their services. [`Requests`] stands above [`Sessions`]: [`requests`] answers each kind of
-//! request, [`counting`] counts gets and puts, [`rings`] serves what comes through shared memory, [`waits`]
-//! completes there what other nodes decide, [`subscriptions`] tells clients what is sealed or deleted, and
-//! [`feeds`] tells other nodes.
+//! request, and [`counting`] counts gets and puts. [`rings`] and [`slots`] serve what comes through shared
+//! memory, and [`waits`] completes in the rings what other nodes decide. [`subscriptions`] tells clients what
+//! is sealed or deleted, and [`feeds`] tells other nodes.
 
 mod answering;
 pub(crate) mod client;
@@ -18,6 +18,7 @@ pub(crate) mod places;
 pub(crate) mod requests;
 pub(crate) mod rings;
 mod sharing;
+mod slots;
 pub(crate) mod sockets;
 mod subscriptions;
 mod waits;
@@ -54,6 +55,8 @@ pub(crate) struct Sessions {
     pub(crate) clients: Clients,
     places: Places,
     pub(crate) counting: Counting,
+    /// Number of calls that came by slot so far.
+    calls_by_slot: Cell<u64>,
     next_client: Cell<ClientKey>,
     /// Clients with replies of this turn.
     unsent: RefCell<Vec<ClientKey>>,
@@ -78,6 +81,7 @@ impl Sessions {
             clients,
             places,
             counting: Counting::default(),
+            calls_by_slot: Cell::new(0),
             next_client: Cell::new(FIRST_CLIENT),
             unsent: RefCell::default(),
             epoll,

@@ -1,5 +1,5 @@
 //! Rings: puts, creations, seals, aborts and deletions through shared memory, without a system call while the
-//! engine is awake.
+//! engine is awake. The engine looks at the [`slots`](super::slots) of a client together with its ring.
 //!
 //! Engine thread only. A ring's entry is carried out soon or not at all: an entry that waits for other nodes
 //! has a task ([`waits`](super::waits)). A client that is told to ask by the socket makes the same request
@@ -8,7 +8,7 @@
 //! A client rings its bell, an eventfd in the engine's epoll set, unless it sees that the engine looks at
 //! its ring anyway. The engine does so from the first ring on until it goes to sleep.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
@@ -31,6 +31,7 @@ use super::client::Client;
 use super::counting::{Counting, Seen};
 use super::requests::{Creations, INLINE_MAX};
 use super::sharing::cannot_share;
+use super::slots::Slots;
 use super::sockets::bell_token;
 use super::waits::Waits;
 use crate::directory::claims::Claim;
@@ -47,6 +48,8 @@ pub(crate) struct Channel {
     pub(super) pages: EngineChannel,
     /// The entries that wait for other nodes.
     pub(super) waits: Waits,
+    /// The client's slots, once it has asked for them.
+    pub(super) slots: OnceCell<Rc<Slots>>,
     /// The bell, in the epoll set; the client has it too, so that closing it here would not remove it from
     /// the set.
     bell: Arc<OwnedFd>,
@@ -74,6 +77,26 @@ impl Drop for Channel {
 }
 
 impl Channel {
+    /// Tells the client whether the engine looks at its ring and its slots, and whether it may spin.
+    fn set_attention(&self, looks: bool, spare: bool) {
+        self.pages.set_attention(looks, spare);
+        if let Some(slots) = self.slots.get() {
+            slots.pages.set_attention(looks, spare);
+        }
+    }
+
+    /// Whether the client has submitted anything that was not taken yet.
+    fn has_submissions(&self) -> bool {
+        let by_slot = |slots: &Rc<Slots>| slots.pages.has_submissions();
+        self.pages.has_submissions() || self.slots.get().is_some_and(by_slot)
+    }
+
+    /// Whether the client last waited on this core.
+    fn is_on_core(&self, core: usize) -> bool {
+        let by_slot = |slots: &Rc<Slots>| slots.pages.is_on_core(core);
+        self.pages.is_on_core(core) || self.slots.get().is_some_and(by_slot)
+    }
+
     /// Copies the payload of an entry, once. `None` if it reaches beyond the data area.
     fn copy<'a>(&self, at: u32, len: usize, into: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         into.resize(len, 0);
@@ -97,15 +120,16 @@ impl Rings {
         Self { active: Vec::new(), cores, shares_core: false, payload: Vec::new() }
     }
 
-    /// Serves the rings that were rung, and those looked at already; returns the number of entries.
+    /// Serves the rings and slots that were rung, and those looked at already; returns the number of entries
+    /// and calls.
     pub(crate) fn turn(&mut self, creations: &Rc<Creations>, rung: &mut Vec<ClientKey>) -> usize {
-        let before = self.active.len();
-        for key in rung.drain(..) {
-            if !self.active.contains(&key) {
-                self.active.push(key);
+        if !rung.is_empty() {
+            for key in rung.drain(..) {
+                if !self.active.contains(&key) {
+                    self.active.push(key);
+                }
             }
-        }
-        if self.active.len() > before {
+            // A client that is looked at rings all the same after it was given slots.
             self.attend(&creations.sessions);
         }
         let mut served = 0;
@@ -113,10 +137,10 @@ impl Rings {
         let core = sched_getcpu();
         self.active.retain(|key| match creations.sessions.channel(*key) {
             None => false,
-            Some(channel) => match creations.serve_ring(*key, &channel, payload) {
+            Some(channel) => match creations.serve(*key, &channel, payload) {
                 Ok(count) => {
                     if count > 0 {
-                        let shares = channel.pages.is_on_core(core);
+                        let shares = channel.is_on_core(core);
                         *shares_core = shares || served > 0 && *shares_core;
                     }
                     served += count;
@@ -135,7 +159,7 @@ impl Rings {
     fn attend(&self, sessions: &Sessions) {
         let spare = self.spares_cores();
         for channel in self.active.iter().filter_map(|key| sessions.channel(*key)) {
-            channel.pages.set_attention(true, spare);
+            channel.set_attention(true, spare);
         }
     }
 
@@ -165,8 +189,8 @@ impl Rings {
     /// ring.
     pub(crate) fn rest(&mut self, sessions: &Sessions) -> bool {
         let channels: Vec<_> = self.active.iter().filter_map(|key| sessions.channel(*key)).collect();
-        channels.iter().for_each(|channel| channel.pages.set_attention(false, false));
-        if channels.iter().any(|channel| channel.pages.has_submissions()) {
+        channels.iter().for_each(|channel| channel.set_attention(false, false));
+        if channels.iter().any(|channel| channel.has_submissions()) {
             self.attend(sessions);
             return true;
         }
@@ -195,8 +219,8 @@ impl Sessions {
             .map_err(failed)?;
         let theirs = Arc::clone(&bell);
         let seen = RefCell::new(Seen::since(self.kernel.clock.now()));
-        let (epoll, waits) = (Rc::clone(&self.epoll), Waits::default());
-        let channel = Rc::new(Channel { pages, waits, bell, epoll, seen });
+        let (slots, waits, epoll) = (OnceCell::new(), Waits::default(), Rc::clone(&self.epoll));
+        let channel = Rc::new(Channel { pages, waits, slots, bell, epoll, seen });
         self.client_mut(key, |client| client.channel = Some(channel));
         Ok((descriptor, theirs))
     }
@@ -212,6 +236,18 @@ impl Sessions {
 }
 
 impl Creations {
+    /// Serves a client's ring and slots; an error ends the client.
+    fn serve(
+        self: &Rc<Self>,
+        key: ClientKey,
+        channel: &Channel,
+        payload: &mut Vec<u8>,
+    ) -> Result<usize, String> {
+        let entries = self.serve_ring(key, channel, payload)?;
+        let calls = channel.slots.get().map_or(Ok(0), |slots| self.sessions.serve_slots(key, slots))?;
+        Ok(entries + calls)
+    }
+
     /// Serves a client's ring; an error ends the client.
     fn serve_ring(
         self: &Rc<Self>,

@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Buf;
@@ -41,7 +41,7 @@ use super::fast::Fast;
 use super::fork::Process;
 use super::mapping::Arena;
 use super::socket::Socket;
-use crate::shared::Stray;
+use crate::shared::{ClientCalls, Stray};
 use crate::wire::{Header, Receiver, Reply, Request, Table, send_with_descriptors};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -65,7 +65,9 @@ pub(super) struct Connection {
     process: Process,
     arena: Arc<Arena>,
     fast: Option<Fast>,
-    /// Whether the connection has ended. The shared tables and the channel are not used after that.
+    /// Slots by which this client makes calls, once it has asked for them.
+    slots: OnceLock<ClientCalls>,
+    /// Whether the connection has ended. Tables, channel and slots are not used after that.
     ended: AtomicBool,
     state: Mutex<State>,
     scratches: Mutex<Scratches>,
@@ -88,8 +90,8 @@ impl Connection {
         let ended = AtomicBool::new(false);
         let scratches = Mutex::default();
         let process = Process::this();
-        let looking = Looking::new();
-        Self { socket, at, owner, process, arena, fast, ended, state, scratches, looking, receiver }
+        let (slots, looking) = (OnceLock::new(), Looking::new());
+        Self { socket, at, owner, process, arena, fast, slots, ended, state, scratches, looking, receiver }
     }
 
     /// Tables and channel that this client shares with the daemon. `None` if there are none, if the
@@ -104,6 +106,13 @@ impl Connection {
     /// to take pins back.
     pub(super) fn fast_of_this_process(&self) -> Option<&Fast> {
         self.fast.as_ref().filter(|_| self.process.is_this())
+    }
+
+    /// Slots by which this client makes calls. `None` if it has not asked for them, if the connection has
+    /// ended, or in a forked child.
+    pub(super) fn slots(&self) -> Option<&ClientCalls> {
+        let of_use = !self.ended.load(Ordering::Relaxed) && self.process.is_this();
+        self.slots.get().filter(|_| of_use)
     }
 
     /// Whether the daemon still holds its end of the socket.
@@ -343,6 +352,15 @@ impl Connection {
                         unexpected(&what)
                     })?;
                 }
+            }
+            (Reply::Slots, Some(fast)) => {
+                let slots = descriptors.first().ok_or_else(|| unexpected("slots without their memory"))?;
+                let slots = fast.slots(slots).map_err(|error| {
+                    let what = format!("slots that cannot be used ({error})");
+                    unexpected(&what)
+                })?;
+                // The daemon gives a client its slots once.
+                let _ = self.slots.set(slots);
             }
             _ => {}
         }

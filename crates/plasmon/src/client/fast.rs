@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::mapping::{Arena, View};
 use crate::ObjectId;
 use crate::shared::{
-    ClientChannel, Completion, Found, Outcome, Part, Slot, State, Stray, Submission, TableId, TableReader,
+    ClientCalls, ClientChannel, Completion, Found, Outcome, Part, Slot, State, Stray, Submission, TableId,
+    TableReader,
 };
 use crate::wire::{Span, TableDomain, TablePart, TablePartKind};
 
@@ -69,6 +70,11 @@ impl Fast {
             fast.add(part, file)?;
         }
         Ok(fast)
+    }
+
+    /// Takes over slots, whose bell is that of the channel.
+    pub(super) fn slots(&self, pages: &OwnedFd) -> io::Result<ClientCalls> {
+        ClientCalls::new(pages, self.channel.bell()?)
     }
 
     /// Takes a new part of a table.

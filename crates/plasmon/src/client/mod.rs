@@ -1,11 +1,13 @@
 //! Client of a node daemon: the calls of an application on the daemon of its host.
 //!
 //! [`Client`] finds objects in shared memory, and makes and deletes them by its rings ([`fast`],
-//! [`ringing`]). It turns other calls into frames ([`connection`]), and extents of the arena into slices
-//! ([`mapping`], [`writable`], [`copying`]). Calls block only the thread that makes them; the client has no
-//! runtime, and no thread but to look up a host ([`nodes`]). A call ends by the client's own clock ([`due`]),
-//! whatever the daemon does, and when the function given to [`Client::interruptible`] says so.
+//! [`ringing`]). It makes calls by slot ([`calling`]), turns others into frames ([`connection`]), and extents
+//! of the arena into slices ([`mapping`], [`writable`], [`copying`]). Calls block only the thread that makes
+//! them; the client has no runtime, and no thread but to look up a host ([`nodes`]). A call ends by the
+//! client's own clock ([`due`]), whatever the daemon does, and when the function given to
+//! [`Client::interruptible`] says so ([`vigil`]).
 
+mod calling;
 mod connection;
 mod copies;
 mod copying;
@@ -26,6 +28,7 @@ mod ringing;
 mod scratch;
 mod socket;
 mod subscription;
+mod vigil;
 mod writable;
 mod writing;
 
@@ -38,6 +41,7 @@ use connection::{Connection, Ticket, Undo, unexpected};
 use due::{ANSWER_TIMEOUT, Due};
 use handshake::{Greeted, Until};
 
+pub use calling::Pinged;
 pub use connection::{Pending, Turn};
 pub use creation::Creation;
 pub use listing::ClusterList;

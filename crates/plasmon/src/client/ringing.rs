@@ -5,18 +5,17 @@
 //! of a deletion that takes longer is collected by the socket. Invariant: a request that the ring carried out
 //! or began is not made again.
 
-use std::time::{Duration, Instant};
-
 use bytes::Bytes;
 
-use super::connection::{Undo, disconnected, silent, unexpected};
+use super::connection::{Undo, unexpected};
 use super::due::Due;
 use super::fast::Rung;
+use super::vigil::Vigil;
 use super::writing::ttl_ms;
 use super::{Client, CreateOptions};
 use crate::shared::{Deleted, MAX_DELETED, Operation, Submission};
 use crate::wire::{DeleteOutcome, MAX_METADATA, Placement, Request, Span, replies, requests};
-use crate::{Error, ErrorKind, ObjectId, Result};
+use crate::{ObjectId, Result};
 
 /// Requests of a client that go through the rings, or by the socket where those cannot take them.
 pub(super) struct Rings<'a>(pub(super) &'a Client);
@@ -147,25 +146,8 @@ impl Rings<'_> {
             // In a forked child, the socket returns an error that says so.
             return Ok(Vec::new());
         };
-        let (mut interrupted, mut over, mut asleep) = (false, false, None);
-        let alive = || {
-            let now = Instant::now();
-            asleep.get_or_insert(now);
-            interrupted = self.0.interrupt.as_ref().is_some_and(|interrupt| interrupt());
-            over = due.is_some_and(|due| now >= due);
-            !interrupted && !over && self.0.connection.is_alive()
-        };
-        fast.ask(requests, alive).map_err(|_| {
-            let path = self.0.connection.path();
-            match (interrupted, over) {
-                (true, _) => {
-                    let text = "the wait was interrupted; the request may still be carried out";
-                    Error::new(ErrorKind::Interrupted, text)
-                }
-                (false, true) => silent(path, asleep.map_or(Duration::ZERO, |asleep| asleep.elapsed())),
-                (false, false) => self.0.connection.fail(disconnected(path, None)),
-            }
-        })
+        let mut vigil = Vigil::new(self.0, due);
+        fast.ask(requests, || vigil.goes_on()).map_err(|_| vigil.error())
     }
 
     /// Waits until an extent that the ring gave can be written. The ring may be ahead of the socket: the

@@ -18,6 +18,7 @@
 //! their frame (SCM_RIGHTS) and arrive in order.
 
 pub mod body;
+mod call;
 mod descriptors;
 mod draw;
 mod fields;
@@ -32,6 +33,7 @@ mod table;
 pub use bytes::BytesMut;
 
 pub use crate::{wire_codes as codes, wire_record as record, wire_table as table};
+pub use call::Ping;
 pub use descriptors::{Receiver, send_with_descriptors};
 pub use draw::Draw;
 pub use fields::{AtMost, Each, Types, Wire};

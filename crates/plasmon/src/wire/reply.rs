@@ -330,6 +330,8 @@ crate::wire::table! {
             /// Place at which the next page begins. None after the last page.
             next: Option<u64>,
         },
+        /// Answers `Slots`: a descriptor of the page set.
+        45 Slots,
     }
     others Other
 }
@@ -361,6 +363,7 @@ impl Reply {
             }
             Self::Channel { parts } => 2 + parts.len(),
             Self::Tables { parts } => parts.len(),
+            Self::Slots => 1,
             _ => 0,
         }
     }

@@ -311,6 +311,8 @@ crate::wire::table! {
             /// Number of the outcome, as the ring's completion told it.
             number: u64,
         } -> Deleted,
+        /// Asks for the slots of this client, by which it makes calls. Their bell is that of its channel.
+        45 Slots -> Slots,
     }
     others Other
 }

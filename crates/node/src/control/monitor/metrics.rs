@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plasmon::status::{
-    CallsStatus, ClusterStatus, FabricStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, SpillStatus,
-    Status, TransferStatus,
+    CallsStatus, ClusterStatus, FabricStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, SlotsStatus,
+    SpillStatus, Status, TransferStatus,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
@@ -109,12 +109,13 @@ struct Snapshot(Status);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Status { memory, objects, calls, spill, fabric, transfer, cluster, .. } = &self.0;
+        let Status { memory, objects, calls, slots, spill, fabric, transfer, cluster, .. } = &self.0;
         let mut out = Out(encoder);
         self.node(&mut out)?;
         memory_metrics(&mut out, memory)?;
         object_metrics(&mut out, objects)?;
         call_metrics(&mut out, calls)?;
+        slot_metrics(&mut out, slots)?;
         spill_metrics(&mut out, spill)?;
         fabric_metrics(&mut out, fabric)?;
         transfer_metrics(&mut out, transfer)?;
@@ -198,6 +199,12 @@ fn call_metrics(out: &mut Out<'_>, calls: &CallsStatus) -> fmt::Result {
         .collect();
     let help = "Time of gets that need no daemon, one in 1024 of them";
     out.histogram("plasmon_local_get_seconds", help, calls.timed_gets_ns as f64 / NS_A_SECOND, &classes)
+}
+
+fn slot_metrics(out: &mut Out<'_>, slots: &SlotsStatus) -> fmt::Result {
+    out.counter("plasmon_slot_calls", "Calls that clients have made by slot", slots.calls)?;
+    let under_way = real(slots.under_way);
+    out.gauge("plasmon_slot_calls_under_way", "Calls by slot without a result yet", under_way)
 }
 
 fn spill_metrics(out: &mut Out<'_>, spill: &SpillStatus) -> fmt::Result {

@@ -206,6 +206,14 @@ impl Host {
         }
     }
 
+    /// Has the node do something, which a turn of the node begins. A host without a node does nothing.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        if let Some(node) = &self.node {
+            node.next_turn.set(Duration::ZERO);
+            node.core.kernel.spawn(task);
+        }
+    }
+
     /// Has the node hand over what it keeps, and end.
     pub(super) fn drain(&self) {
         if let Some(node) = &self.node {

@@ -20,6 +20,7 @@ mod checks;
 mod coordinator;
 mod echo;
 mod host;
+mod pings;
 mod tests;
 mod watcher;
 mod weather;

@@ -174,6 +174,10 @@ table! {
         80 Report -> Reported,
         /// Answers a *report* with the node's summary, and a *drain* with how far that is, as JSON.
         81 Reported { json: Bytes },
+        /// Asks a node for a sign of life.
+        82 Ping -> Pong,
+        /// Gives it.
+        83 Pong,
         /// Describes a segment of the sender's arena to those who read from it by a provider.
         90 Segment {
             segment: u32,

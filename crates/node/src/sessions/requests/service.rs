@@ -68,6 +68,7 @@ impl Service for Requests {
         status.clients = self.sessions.clients.borrow().len() as u64;
         status.connections = self.sessions.connections();
         status.calls = self.sessions.calls();
+        status.slots = self.sessions.slots_status();
     }
 }
 
@@ -185,6 +186,7 @@ impl Requests {
             }
             Request::Subscribe { cluster } => self.subscribe(client, request, cluster),
             Request::Channel => Answer::Now(self.sessions.open_channel(client)),
+            Request::Slots => Answer::Now(self.sessions.open_slots(client)),
             Request::Tables => Answer::Now(self.sessions.share_tables(client)),
             Request::Calibrate { peer } => Answer::plain(WALK_WEIGHT, Rc::clone(self).calibrate_to(peer)),
             Request::Lend { len, private, room_us } => {

@@ -1,0 +1,32 @@
+//! Calls by slot, as services see them. Engine thread only.
+//!
+//! A call is what a client asks for most often: it comes through shared memory, has no descriptors, and its
+//! result fits a slot. Calls of a client end in any order.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use plasmon::shared::CallResult;
+use plasmon::{Error, ErrorKind};
+
+/// What becomes of a call.
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and a result has the size of a slot")]
+pub(crate) enum Return {
+    /// The result is there.
+    Now(Result<CallResult, Error>),
+    /// A task finds the result. It ends with its session, and when the time-out of the call is over.
+    Later(Pin<Box<dyn Future<Output = Result<CallResult, Error>>>>),
+}
+
+impl Return {
+    /// The result of a task.
+    pub(crate) fn later(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
+        Self::Later(Box::pin(task))
+    }
+
+    /// The refusal of an operation that no service has.
+    pub(crate) fn unknown(opcode: u8) -> Self {
+        let text = format!("this node knows no call {opcode}: install the same release of client and daemon");
+        Self::Now(Err(Error::new(ErrorKind::Invalid, text)))
+    }
+}

@@ -1,0 +1,120 @@
+//! Slots: calls of clients through shared memory, each answered when its service says so.
+//!
+//! Engine thread only. The engine looks at a client's slots when it looks at its ring
+//! ([`rings`](super::rings)), and one bell wakes it for both. A slot is under way from the look until its
+//! result, and nothing that the client writes there meanwhile counts. A call that waits is a task, which ends
+//! with its client and with the time-out of the call.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use futures::FutureExt;
+use futures::future::{AbortHandle, abortable};
+use plasmon::shared::{CallResult, EngineCalls};
+use plasmon::status::SlotsStatus;
+use plasmon::wire::Reply;
+use plasmon::{Error, ErrorKind};
+
+use super::Sessions;
+use super::sharing::cannot_share;
+use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
+use crate::service::{Outcome, Return};
+
+/// Number of calls of one client that are begun before the others get their turn.
+const TURN_CALLS: usize = 64;
+
+/// The engine's end of a client's slots.
+pub(crate) struct Slots {
+    pub(super) pages: EngineCalls,
+    /// The tasks that find results, by slot.
+    waiting: RefCell<HashMap<u8, AbortHandle>>,
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        self.waiting.get_mut().values().for_each(AbortHandle::abort);
+    }
+}
+
+impl Slots {
+    fn answer(&self, slot: u8, result: Result<CallResult, Error>) {
+        self.pages.answer(slot, &result.unwrap_or_else(|error| CallResult::failed(&error)));
+    }
+}
+
+impl Sessions {
+    /// Makes a client its slots.
+    pub(super) fn open_slots(&self, key: ClientKey) -> Outcome {
+        let refused = |text| Err(Error::new(ErrorKind::Invalid, text));
+        let Some(channel) = self.channel(key) else {
+            return refused("slots have the bell of a channel: ask for the channel first");
+        };
+        if channel.slots.get().is_some() {
+            return refused("this client has its slots already");
+        }
+        let failed = |error: io::Error| cannot_share(error.to_string());
+        let (pages, descriptor) = EngineCalls::new().map_err(failed)?;
+        let slots = Rc::new(Slots { pages, waiting: RefCell::default() });
+        channel.slots.get_or_init(|| slots);
+        Ok((Reply::Slots, vec![descriptor.into()]))
+    }
+
+    fn slots(&self, key: ClientKey) -> Option<Rc<Slots>> {
+        self.channel(key)?.slots.get().cloned()
+    }
+
+    /// Begins the calls that a client has submitted; returns their number. An error ends the client.
+    pub(super) fn serve_slots(self: &Rc<Self>, key: ClientKey, slots: &Slots) -> Result<usize, String> {
+        let mut begun = 0;
+        while begun < TURN_CALLS {
+            let Some(taken) = slots.pages.take() else { break };
+            let (slot, request) = taken.map_err(|error| format!("it does not keep to its slots: {error}"))?;
+            begun += 1;
+            let timeout_us = request.timeout_us;
+            match self.services.on_call(key, request) {
+                Return::Now(result) => slots.answer(slot, result),
+                Return::Later(mut task) => match task.as_mut().now_or_never() {
+                    Some(result) => slots.answer(slot, result),
+                    None => self.answer_slot_later(key, slots, (slot, timeout_us), task),
+                },
+            }
+        }
+        self.calls_by_slot.set(self.calls_by_slot.get() + begun as u64);
+        Ok(begun)
+    }
+
+    /// Answers a call when its task is done, or its time-out over.
+    fn answer_slot_later(
+        self: &Rc<Self>,
+        key: ClientKey,
+        slots: &Slots,
+        (slot, timeout_us): (u8, u64),
+        task: impl Future<Output = Result<CallResult, Error>> + 'static,
+    ) {
+        let sessions = Rc::clone(self);
+        let due = self.due(timeout_us);
+        let (task, handle) = abortable(async move {
+            let result = sessions.kernel.clock.bounded(due, task).await;
+            let over = || Err(Error::new(ErrorKind::TimedOut, "the call did not end within its time-out"));
+            if let Some(slots) = sessions.slots(key) {
+                slots.waiting.borrow_mut().remove(&slot);
+                slots.answer(slot, result.unwrap_or_else(over));
+            }
+        });
+        slots.waiting.borrow_mut().insert(slot, handle);
+        self.kernel.spawn(task.map(drop));
+    }
+
+    /// The slots of all clients, in numbers.
+    pub(super) fn slots_status(&self) -> SlotsStatus {
+        let clients = self.clients.borrow();
+        let open = || clients.values().filter_map(|client| client.channel.as_ref()?.slots.get());
+        SlotsStatus {
+            clients: open().count() as u64,
+            under_way: open().map(|slots| u64::from(slots.pages.under_way())).sum(),
+            calls: self.calls_by_slot.get(),
+        }
+    }
+}
