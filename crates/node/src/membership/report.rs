@@ -9,7 +9,7 @@ impl Cluster {
     pub(crate) fn cluster_status(&self) -> ClusterStatus {
         let view = self.view();
         let members = view.members.iter().map(|member| {
-            let (provider, why) = self.network.provider(member.node);
+            let (on, why) = self.network.reached_by(member.node);
             MemberStatus {
                 node: member.node.to_string(),
                 incarnation: member.incarnation,
@@ -17,7 +17,7 @@ impl Cluster {
                 this: member.node == self.kernel.node,
                 connected: member.node == self.kernel.node || self.network.connected(member.node),
                 cut_off: self.network.is_cut_off(member.node),
-                provider: provider.name().to_owned(),
+                provider: self.network.domain(on).provider().name().to_owned(),
                 reason: why.unwrap_or_default(),
             }
         });

@@ -142,24 +142,13 @@ impl Network {
         self.fabrics[0].domain.provider()
     }
 
-    /// The provider by which a node is reached, and why it is not a better one. For a node that is not a
-    /// peer, the best provider.
-    pub(crate) fn provider(&self, node: NodeId) -> (&Provider, Option<String>) {
-        let (on, why) = self.reached_by(node);
-        (self.fabrics[on].domain.provider(), why)
-    }
-
-    /// The fabric by which a node is reached, as [`Network::provider`] tells its provider.
+    /// The fabric by which a node is reached, and why it is not a better one. For a node that is not a peer,
+    /// the best fabric.
     pub(crate) fn reached_by(&self, node: NodeId) -> (usize, Option<String>) {
         match self.peers.borrow().get(&node) {
             Some(peer) => (peer.fabric(), peer.why_not_better(&self.fabrics)),
             None => (0, None),
         }
-    }
-
-    /// The name of a fabric's provider.
-    pub(crate) fn provider_name(&self, on: usize) -> &str {
-        self.fabrics[on].name()
     }
 
     /// The link of the RDMA device, such as ACTIVE, DOWN or GONE; empty if there is no device.

@@ -148,9 +148,10 @@ impl Transfer {
         let measuring = async { Ok((measurement.small().await?, measurement.large().await?)) };
         let (small, large) = lease.during(measuring).await?;
         let (eager_max, push_max) = limits(&small);
+        let on = self.network.fabric_to(peer);
         let best = large.iter().min_by(|a, b| a.us.total_cmp(&b.us)).copied().unwrap_or_default();
         Ok(Calibration {
-            provider: self.network.provider(peer).0.name().to_owned(),
+            provider: self.network.domain(on).provider().name().to_owned(),
             host: self.tuner.host_of(peer),
             at_ms: self.kernel.clock.unix_ms(),
             eager_max,

@@ -181,8 +181,9 @@ impl Transfer {
     /// Whether a node's objects may come to a window: whether this node's provider survives the death of a
     /// writer, or the operator vouches for it.
     fn may_push(&self, node: NodeId) -> bool {
+        let domain = || self.network.domain(self.network.fabric_to(node));
         match self.kernel.config.push {
-            PushBy::Auto => self.network.provider(node).0.survives_cut_writes(),
+            PushBy::Auto => domain().provider().survives_cut_writes(),
             PushBy::Write => true,
             PushBy::Messages => false,
         }

@@ -98,7 +98,7 @@ impl Way {
     }
 
     fn provider(&self, network: &Network) -> String {
-        self.on.map_or("socket", |on| network.provider_name(on)).to_owned()
+        self.on.map_or("socket", |on| network.domain(on).provider().name()).to_owned()
     }
 
     fn told(&self, network: &Network) -> Fetched {
