@@ -2,9 +2,10 @@
 //! and counted, it gets nothing that it may not have, and its offers are checked.
 //!
 //! The rogue is a program with a fabric of its own that was admitted like any other member. [`nonsense`] has
-//! invalid messages, [`offers`] false offers, [`leases`] uses of what is not its own, [`feeds`] too
-//! many questions for events.
+//! invalid messages, [`offers`] false offers, [`damaged`] wrong bytes, [`leases`] uses of what is not its
+//! own, [`feeds`] too many questions for events.
 
+mod damaged;
 mod feeds;
 mod frames;
 mod leases;
