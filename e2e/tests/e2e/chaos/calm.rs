@@ -29,15 +29,16 @@ impl Before {
 
 /// Waits until every node knows every other node in its present run.
 pub(super) fn complete(cluster: &Cluster) {
-    let ids: Vec<_> = (0..NODES).map(|node| cluster.status(node).node).collect();
+    let nodes = cluster.nodes();
+    let ids: Vec<_> = (0..nodes).map(|node| cluster.status(node).node).collect();
     let knows_all = |node: usize| {
         let status = cluster.status(node);
         let members: Vec<_> = status.cluster.members.into_iter().map(|member| member.node).collect();
-        let all = members.len() == NODES && ids.iter().all(|id| members.contains(id));
+        let all = members.len() == nodes && ids.iter().all(|id| members.contains(id));
         if all { Ok(()) } else { Err(format!("node {node}: epoch {}, {members:?}", status.cluster.epoch)) }
     };
     let all_know_all = patiently(PATIENCE, || {
-        let seen: Vec<_> = (0..NODES).filter_map(|node| knows_all(node).err()).collect();
+        let seen: Vec<_> = (0..nodes).filter_map(|node| knows_all(node).err()).collect();
         if seen.is_empty() { Ok(()) } else { Err(seen) }
     });
     if let Err(seen) = all_know_all {
