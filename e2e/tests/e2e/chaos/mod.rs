@@ -1,8 +1,9 @@
 //! Chaos: everything breaks, again and again, and the promises of the cluster hold all the time, or as soon
 //! as they can.
 //!
-//! [`deaths`] kills nodes and checks gets, [`pushes`] kills and stops nodes in the middle of pushes.
-//! [`breaks`] has all faults: `make test-chaos SEED=n MINUTES=m`.
+//! [`deaths`] kills nodes and checks gets, [`pushes`] kills and stops nodes in the middle of pushes,
+//! [`outage`] takes the link away in the middle of batches. [`breaks`] has all faults:
+//! `make test-chaos SEED=n MINUTES=m`.
 //!
 //! A run consists of rounds. In a round the workers do what [`schedule`] drew for them (puts, gets,
 //! deletions, waits), on all nodes at once. The main thread makes and repairs the faults that were drawn
@@ -21,6 +22,7 @@ mod faults;
 mod life;
 mod model;
 mod names;
+mod outage;
 mod pushes;
 mod schedule;
 mod watcher;
