@@ -9,7 +9,8 @@ use crate::support::{get, put};
 
 /// Lease in seconds that no test outlives: a node that is stopped stays a member.
 const LONG_LEASE: [&str; 2] = ["--lease", "120"];
-const OBJECTS: u64 = 400;
+/// Number of objects: many more than a node has moved at a time.
+const OBJECTS: u64 = 2000;
 
 fn put_twice(client: &Client, pattern: Pattern) -> ObjectId {
     let (id, options) = (ObjectId::random(), CreateOptions { copies: 2, ..CreateOptions::default() });
@@ -51,9 +52,11 @@ fn replicas_are_made_beside_a_holder_that_stands_still() {
     assert_eq!(restored(&cluster, &others), 0);
     cluster.pause(2);
     cluster.kill(4);
-    // A quarter of the objects was kept there. Half of these are the stopped node's, and it keeps the shards
-    // of a quarter, and is the first to take a third, of the other half.
-    eventually("replicas of the other holder's objects are made", || restored(&cluster, &others) >= 15);
+    // A quarter of the objects was kept there. Half of these are the stopped node's. Of the other half it
+    // keeps the shards of a quarter, and is the first to take a third.
+    eventually("replicas of the other holder's objects are made", || {
+        restored(&cluster, &others) >= OBJECTS / 25
+    });
     assert_eq!(cluster.status(0).cluster.members.len(), 4, "the stopped node is a member");
     cluster.resume(2);
     eventually("all come back to their number", || {
