@@ -47,6 +47,9 @@ fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
         let client = cluster.client(0);
         (client.buffer(MIB, false, None).expect("there is room"), client)
     });
+    let called = cluster.client(0);
+    let node = called.node();
+    called.ping(node, PATIENCE).expect("the node answers");
     let calls: Vec<(&str, Call)> = vec![
         (
             "get",
@@ -98,6 +101,11 @@ fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
         ("contains", Box::new(move |client| client.clone().within(SOON).contains(&[there]).map(drop))),
         ("delete", Box::new(move |client| client.clone().within(SOON).delete(&[there; 1]).map(drop))),
         ("status", Box::new(move |client| client.clone().within(SOON).status().map(drop))),
+        (
+            "ping, by the socket that slots are asked for",
+            Box::new(move |client| client.ping(node, SOON).map(drop)),
+        ),
+        ("ping, by slot", Box::new(move |_| called.ping(node, SOON).map(drop))),
         ("list", Box::new(move |client| client.clone().within(SOON).list().map(drop))),
         ("locations", Box::new(move |client| client.clone().within(SOON).locations(there).map(drop))),
         (

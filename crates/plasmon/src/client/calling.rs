@@ -46,7 +46,7 @@ impl Client {
 
     /// Number of calls by slot of this connection, by how their waits ended.
     pub fn wait_stats(&self) -> WaitStats {
-        self.connection.slots().map(ClientCalls::stats).unwrap_or_default()
+        self.connection.wait_stats()
     }
 
     /// Makes a call and waits for its result.

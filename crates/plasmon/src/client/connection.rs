@@ -41,7 +41,7 @@ use super::fast::Fast;
 use super::fork::Process;
 use super::mapping::Arena;
 use super::socket::Socket;
-use crate::shared::{ClientCalls, Stray};
+use crate::shared::{ClientCalls, Stray, WaitStats};
 use crate::wire::{Header, Receiver, Reply, Request, Table, send_with_descriptors};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -113,6 +113,11 @@ impl Connection {
     pub(super) fn slots(&self) -> Option<&ClientCalls> {
         let of_use = !self.ended.load(Ordering::Relaxed) && self.process.is_this();
         self.slots.get().filter(|_| of_use)
+    }
+
+    /// How the calls by slot were waited for so far.
+    pub(super) fn wait_stats(&self) -> WaitStats {
+        self.slots.get().map(ClientCalls::stats).unwrap_or_default()
     }
 
     /// Whether the daemon still holds its end of the socket.

@@ -99,6 +99,10 @@ pub(super) enum Operation {
         bytes: u64,
     },
     List,
+    /// Asks a node for a sign of life, by slot.
+    Ping {
+        to: usize,
+    },
     /// Makes more nodes keep an object.
     Replicate {
         which: Which,
@@ -148,6 +152,7 @@ const WEIGHTS: &[(usize, Draw)] = &[
     (2, |chance| Operation::Prefetch { which: several(chance), patience: patience(chance) }),
     (3, |chance| Operation::Evict { bytes: *chance.pick(&[1 << 20, 8 << 20, u64::MAX]) }),
     (1, |_| Operation::List),
+    (3, |chance| Operation::Ping { to: chance.below(NODES) }),
     (3, |chance| Operation::Replicate {
         which: which(chance),
         copies: 2 + chance.below(2) as u16,

@@ -253,6 +253,7 @@ impl Worker {
                     client.broadcast(id, &[], Some(*patience))
                 });
             }
+            Operation::Ping { to } => self.ping(*to),
             Operation::List => {
                 let listed = self.call("list", Duration::ZERO, Client::list);
                 self.explained(listed);
@@ -432,6 +433,14 @@ impl Worker {
     }
 
     /// Moves an object to another node.
+    fn ping(&mut self, to: usize) {
+        let Some((place, name)) = self.ground.model.called(to) else { return };
+        let node = name.parse().expect("a node's id");
+        let what = format!("ping of node {}", place.node);
+        let pinged = self.call(&what, DELETION, |client| client.ping(node, DELETION));
+        self.explained(pinged);
+    }
+
     fn migrate(&mut self, which: Which, to: usize, patience: Duration) {
         let ground = Arc::clone(&self.ground);
         let model = &ground.model;
