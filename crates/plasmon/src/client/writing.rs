@@ -226,7 +226,7 @@ impl Client {
 
     /// Deletes objects on every node. Returns one outcome an id, in order. Clients that hold an object can
     /// read it on. No later get returns it, and the ids are free. Objects of other users are not deleted,
-    /// except by root and if they were put with [`Rights::ReadWrite`].
+    /// except by root and if they were put with [`Rights::ReadWrite`](crate::Rights::ReadWrite).
     ///
     /// # Errors
     /// `OutcomeUnknown` if another node does not answer: some of the objects may still exist, or be deleted
