@@ -40,7 +40,7 @@ impl Client {
         // The first call asks for the slots, which is no part of what is measured.
         self.slots(due)?;
         let began = Instant::now();
-        let [network_ns, ..] = self.call(&request, due)?.values;
+        let [network_ns, ..] = self.call(&request, node != self.node, due)?.values;
         Ok(Pinged { total: began.elapsed(), network: Duration::from_nanos(network_ns) })
     }
 
@@ -49,12 +49,12 @@ impl Client {
         self.connection.wait_stats()
     }
 
-    /// Makes a call and waits for its result.
-    fn call(&self, request: &CallRequest, due: Due) -> Result<CallResult> {
+    /// Makes a call, which another node carries out if it is `far`, and waits for its result.
+    fn call(&self, request: &CallRequest, far: bool, due: Due) -> Result<CallResult> {
         let slots = self.slots(due)?;
         let mut vigil = Vigil::new(self, due);
         let mut alive = || vigil.goes_on();
-        let submitted = slots.submit(request, &mut alive);
+        let submitted = slots.submit(request, far, &mut alive);
         let result = submitted.and_then(|call| call.wait(&mut alive));
         result.map_err(|_| vigil.error())?.into_result()
     }

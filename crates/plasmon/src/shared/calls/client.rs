@@ -15,7 +15,7 @@ use rustix::thread::{futex, sched_getcpu};
 
 use super::entries::{CallRequest, CallResult};
 use super::slots::{ATTENTION, BIT_WORDS, CORE, Slot};
-use super::waiting::{Wait, WaitStats, Waits};
+use super::waiting::{CallKind, Wait, WaitStats, Waits};
 use super::{MAGIC, PAGE_SET_BYTES};
 use crate::shared::channel::Unanswered;
 use crate::shared::free::Free;
@@ -65,14 +65,15 @@ impl ClientCalls {
         })
     }
 
-    /// Submits a request in a free slot. If there is none, the thread waits for one; it asks `alive` every
-    /// 50 ms, and gives up when that returns `false`.
+    /// Submits a request in a free slot; `far` says that another node carries it out. If there is no free
+    /// slot, the thread waits for one; it asks `alive` every 50 ms, and gives up when that returns `false`.
     ///
     /// # Errors
     /// [`Unanswered`] if it gave up. Nothing was submitted.
     pub fn submit(
         &self,
         request: &CallRequest,
+        far: bool,
         alive: &mut impl FnMut() -> bool,
     ) -> Result<CallUnderWay<'_>, Unanswered> {
         let slot = match self.take() {
@@ -88,7 +89,8 @@ impl ClientCalls {
             // The write fails only if the count is full. The engine is then being woken already.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
-        Ok(CallUnderWay { calls: self, slot, seq, opcode: request.opcode, began, rang, ended: false })
+        let kind = CallKind { opcode: request.opcode, far };
+        Ok(CallUnderWay { calls: self, slot, seq, kind, began, rang, ended: false })
     }
 
     /// Number of waits so far, by how they ended.
@@ -163,7 +165,7 @@ pub struct CallUnderWay<'a> {
     calls: &'a ClientCalls,
     slot: Slot,
     seq: u32,
-    opcode: u8,
+    kind: CallKind,
     began: Instant,
     /// Whether the engine had to be woken.
     rang: bool,
@@ -189,7 +191,7 @@ impl CallUnderWay<'_> {
         let calls = self.calls;
         // The engine that was woken may be put on this core, so this thread does not spin.
         let spare = !self.rang && ATTENTION.is_spare(&calls.words);
-        let look = if spare { calls.waits.look(self.opcode) } else { Duration::ZERO };
+        let look = if spare { calls.waits.look(self.kind) } else { Duration::ZERO };
         let wait = if self.has_come() || self.look(look) {
             Wait::Looked
         } else if self.give_way() {
@@ -199,7 +201,7 @@ impl CallUnderWay<'_> {
         } else {
             return Err(Unanswered);
         };
-        calls.waits.note(self.opcode, wait, self.began.elapsed());
+        calls.waits.note(self.kind, wait, self.began.elapsed());
         let result = self.slot.result(&calls.words);
         self.ended = true;
         calls.give_back(self.slot);

@@ -23,6 +23,21 @@ pub struct WaitStats {
     pub slept: u64,
 }
 
+/// Kind of a call: calls of one kind take about the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CallKind {
+    /// Number of the operation.
+    pub(super) opcode: u8,
+    /// Whether another node carries it out.
+    pub(super) far: bool,
+}
+
+impl CallKind {
+    fn index(self) -> usize {
+        usize::from(self.far) << 8 | usize::from(self.opcode)
+    }
+}
+
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
@@ -34,20 +49,20 @@ pub(super) enum Wait {
 /// Waits of a client.
 pub(super) struct Waits {
     counts: [AtomicU64; 3],
-    /// Nanoseconds that calls of each opcode lately took; 0 before the first.
-    lately: [AtomicU32; 256],
+    /// Nanoseconds that calls of each kind lately took; 0 before the first.
+    lately: [AtomicU32; 512],
 }
 
 impl Default for Waits {
     fn default() -> Self {
-        Self { counts: [const { AtomicU64::new(0) }; 3], lately: [const { AtomicU32::new(0) }; 256] }
+        Self { counts: [const { AtomicU64::new(0) }; 3], lately: [const { AtomicU32::new(0) }; 512] }
     }
 }
 
 impl Waits {
     /// How long to look for the result of such a call. Not at all if it would come later than that.
-    pub(super) fn look(&self, opcode: u8) -> Duration {
-        let lately = Duration::from_nanos(self.lately[usize::from(opcode)].load(Relaxed).into());
+    pub(super) fn look(&self, kind: CallKind) -> Duration {
+        let lately = Duration::from_nanos(self.lately[kind.index()].load(Relaxed).into());
         match lately {
             Duration::ZERO => LONGEST_LOOK,
             lately if lately > LONGEST_LOOK => Duration::ZERO,
@@ -56,11 +71,11 @@ impl Waits {
     }
 
     /// Notes how a wait ended, and how long its call took.
-    pub(super) fn note(&self, opcode: u8, wait: Wait, took: Duration) {
+    pub(super) fn note(&self, kind: CallKind, wait: Wait, took: Duration) {
         self.counts[wait as usize].fetch_add(1, Relaxed);
         // A call that took long says no more than that looking was in vain. So a few short ones count again.
         let took = took.min(2 * LONGEST_LOOK).as_nanos() as u32;
-        let lately = &self.lately[usize::from(opcode)];
+        let lately = &self.lately[kind.index()];
         let average = match lately.load(Relaxed) {
             0 => took,
             before => before - (before >> WEIGHT_SHIFT) + (took >> WEIGHT_SHIFT),
@@ -81,19 +96,23 @@ mod tests {
     #[test]
     fn a_thread_looks_for_what_comes_soon() {
         let waits = Waits::default();
+        let near = CallKind { opcode: 255, far: false };
         let take = |micros, times| {
-            (0..times).for_each(|_| waits.note(7, Wait::Looked, Duration::from_micros(micros)));
+            (0..times).for_each(|_| waits.note(near, Wait::Looked, Duration::from_micros(micros)));
         };
-        assert_eq!(waits.look(7), LONGEST_LOOK, "nothing is known");
+        assert_eq!(waits.look(near), LONGEST_LOOK, "nothing is known");
         take(3, 1);
-        assert_eq!(waits.look(7), Duration::from_micros(6));
+        assert_eq!(waits.look(near), Duration::from_micros(6));
         take(15, 30);
-        assert_eq!(waits.look(7), LONGEST_LOOK);
+        assert_eq!(waits.look(near), LONGEST_LOOK);
         take(1_000_000, 20);
-        assert_eq!(waits.look(7), Duration::ZERO, "it would come later");
+        assert_eq!(waits.look(near), Duration::ZERO, "it would come later");
         take(3, 10);
-        assert_ne!(waits.look(7), Duration::ZERO, "it comes soon again");
-        assert_eq!(waits.look(8), LONGEST_LOOK, "another kind of call");
-        assert_eq!(waits.stats(), WaitStats { looked: 61, yielded: 0, slept: 0 });
+        assert_ne!(waits.look(near), Duration::ZERO, "it comes soon again");
+        take(1_000_000, 20);
+        for other in [CallKind { far: true, ..near }, CallKind { opcode: 0, ..near }] {
+            assert_eq!(waits.look(other), LONGEST_LOOK, "another kind of call");
+        }
+        assert_eq!(waits.stats(), WaitStats { looked: 81, yielded: 0, slept: 0 });
     }
 }
