@@ -103,11 +103,12 @@ impl Provider {
 
     /// Makes the provider of the host `host` of `network`.
     fn of_memory(network: MemoryNetwork, host: u32) -> Self {
+        let name = network.name().to_owned();
         Provider {
             origin: Origin::Memory(network, host),
             traits: Traits::of_memory(),
-            name: memory_network::NAME.to_owned(),
-            fabric: memory_network::NAME.to_owned(),
+            fabric: name.clone(),
+            name,
             domain: format!("host {host}"),
             reason: "a network in memory was asked for".to_owned(),
         }

@@ -74,7 +74,8 @@ impl Wires {
             late.extend(LateWrite::of(next, part).map(|late| LateWrite { immediate: None, ..late }));
         }
         if !late.is_empty() {
-            let at = self.now + self.delay();
+            let at =
+                self.now + self.delay() + self.random.between(Duration::ZERO, self.faults.late_write_max);
             self.schedule(at, Due::Land(name, late));
         }
     }
@@ -92,6 +93,17 @@ impl Wires {
             }
             if let Some(immediate) = immediate {
                 self.report(name.1, Report::Written { immediate, len });
+            }
+        }
+    }
+
+    /// Makes all writes that have come by connections that are broken.
+    pub(super) fn land_late_writes(&mut self) {
+        let late = self.schedule.iter().filter(|(_, due)| matches!(due, Due::Land(..)));
+        let late: Vec<_> = late.map(|(moment, _)| *moment).collect();
+        for moment in late {
+            if let Some(Due::Land(name, writes)) = self.schedule.remove(&moment) {
+                self.land(name, writes);
             }
         }
     }

@@ -18,6 +18,8 @@ pub struct Faults {
     /// Number of short messages, and of writes without an acknowledgement, in a million, that complete before
     /// they have arrived. They are lost without a sign if the connection then breaks.
     pub early_send_ppm: u32,
+    /// Longest further time after which the writes land that have come by a connection which is broken.
+    pub late_write_max: Duration,
     /// Number of reads, in a million, that bring one byte that is not the peer's.
     pub spoiled_read_ppm: u32,
     /// Time after which an operation that a partition holds back breaks its connection, as TCP gives up.
@@ -34,6 +36,7 @@ impl Default for Faults {
             split_reads: false,
             cut_ppm: 0,
             early_send_ppm: 0,
+            late_write_max: Duration::ZERO,
             spoiled_read_ppm: 0,
             patience: None,
         }

@@ -34,8 +34,8 @@ pub(crate) use port::{Port, address_fault};
 pub(crate) use registration::Registration;
 pub(crate) use wires::Report;
 
-/// Name of the provider of a memory network.
-pub(crate) const NAME: &str = "memory";
+/// Name of the provider of a memory network that was given none.
+const NAME: &str = "memory";
 /// Number and version of the wire protocol.
 pub(crate) const PROTOCOL: (u32, u32) = (0x706c_6d6e, 1);
 /// Length in bytes of the longest message or one-sided operation.

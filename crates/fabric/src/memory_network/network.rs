@@ -8,6 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::NAME;
 use super::faults::Faults;
 use super::wires::Wires;
 
@@ -24,12 +25,26 @@ use super::wires::Wires;
 /// A host serves its peers' reads and writes whether or not it polls, as a network card would. To have one
 /// that hangs, separate it.
 #[derive(Clone)]
-pub struct MemoryNetwork(Rc<RefCell<Wires>>);
+pub struct MemoryNetwork {
+    name: Rc<str>,
+    wires: Rc<RefCell<Wires>>,
+}
 
 impl MemoryNetwork {
     /// Makes a network without hosts, at the time zero.
     pub fn new(seed: u64, faults: Faults) -> Self {
-        MemoryNetwork(Rc::new(RefCell::new(Wires::new(seed, faults))))
+        Self::named(NAME, seed, faults)
+    }
+
+    /// Makes a network as [`MemoryNetwork::new`] does, whose providers have this name. A host that is on
+    /// several networks tells them apart by it.
+    pub fn named(name: &str, seed: u64, faults: Faults) -> Self {
+        MemoryNetwork { name: name.into(), wires: Rc::new(RefCell::new(Wires::new(seed, faults))) }
+    }
+
+    /// Name of the network's providers.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Changes some of the delays and faults, for operations that are posted or arrive from now on.
@@ -74,6 +89,12 @@ impl MemoryNetwork {
         self.wires().cut(a_host, b_host);
     }
 
+    /// Has the writes land now that have come by connections which are broken, however late they are
+    /// ([`Faults::late_write_max`]).
+    pub fn land_late_writes(&self) {
+        self.wires().land_late_writes();
+    }
+
     /// Kills a host, as if its process had died. Its domains never learn anything again, and may be dropped
     /// at any time. Operations of its peers fail after a delay, and later ones find nobody. A domain that is
     /// opened afterwards on a provider of the same host is the host's next life.
@@ -89,7 +110,7 @@ impl MemoryNetwork {
 
     /// State of the network.
     pub(super) fn wires(&self) -> RefMut<'_, Wires> {
-        self.0.borrow_mut()
+        self.wires.borrow_mut()
     }
 }
 

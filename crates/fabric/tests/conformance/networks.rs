@@ -31,6 +31,7 @@ fn all_faults() -> Faults {
         split_reads: true,
         cut_ppm: 20_000,
         early_send_ppm: 300_000,
+        late_write_max: Duration::from_millis(1),
         spoiled_read_ppm: 100_000,
         patience: Some(Duration::from_millis(2)),
     }
@@ -418,7 +419,8 @@ fn writes_that_are_late() {
     const LEN: usize = 64;
     let (mut late, mut torn) = (0, 0);
     for (seed, closes) in (0..60).flat_map(|seed| [(seed, false), (seed, true)]) {
-        let (network, here, there) = two(seed, Faults::default());
+        let late_write_max = Duration::from_millis(seed % 3);
+        let (network, here, there) = two(seed, Faults { late_write_max, ..Faults::default() });
         let mut driver = Driver::new(&[&here, &there]);
         let region = there.memory(COUNT * LEN, Access::REMOTE_WRITE);
         let memory = whole(&region, COUNT * LEN);
