@@ -276,13 +276,19 @@ impl Claims {
                 Verdict::Granted
             }
             Some(Verdict::Creating) => {
-                // The message that the claimer gave up may have been lost.
-                if let Some(claimer) = granted.get(id) {
-                    self.network.tell(*claimer, Message::Affirm { ids: vec![*id] });
-                }
+                drop(granted);
+                self.affirm(id);
                 Verdict::Creating
             }
             Some(other) => other,
+        }
+    }
+
+    /// Asks the node that an id was granted to whether it still creates the object. The message that it gave
+    /// up may have been lost, or have come before the claim was granted.
+    fn affirm(&self, id: &ObjectId) {
+        if let Some(claimer) = self.granted.borrow().get(id) {
+            self.network.tell(*claimer, Message::Affirm { ids: vec![*id] });
         }
     }
 
@@ -297,6 +303,9 @@ impl Claims {
             let again = self.own.borrow().get(&id).is_some_and(|own| own.state == State::AskingAgain);
             let own = asker != self.kernel.node && again;
             let verdict = self.against(&id, asker, tenant).or(own.then_some(Verdict::Creating));
+            if verdict == Some(Verdict::Creating) {
+                self.affirm(&id);
+            }
             verdict.unwrap_or(Verdict::Granted)
         } else if keepers.first != self.kernel.node || cluster.epoch() < asked.epoch {
             Verdict::NotKeeper
