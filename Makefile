@@ -17,7 +17,7 @@ demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 test: ## Everything a change must pass: formatting, lints, types, all tests
 	@scripts/test.sh
 
-test-all: ## `make test`, the end-to-end tests on loopback too, loom models, the documentation, its site, the demo
+test-all: ## `make test`, the end-to-end tests on loopback too, 10,000 seeds, loom models, the documentation, its site, the demo
 	@scripts/test.sh --all
 
 docs: ## The site of the documentation in .cache/site, with all links checked
@@ -26,8 +26,8 @@ docs: ## The site of the documentation in .cache/site, with all links checked
 test-docs: ## The code of the documentation is run; PAGES="docs/guide.md" for some pages
 	@scripts/test-docs.sh $(PAGES)
 
-simulate: ## Clusters in one process: one seed, SEED=n, or drawn ones for SECONDS=60; it prints how to replay
-	@scripts/simulate.sh $(if $(SEED),seed $(SEED),seconds $(or $(SECONDS),60))
+simulate: ## Clusters in one process: one seed, SEED=n, or drawn ones, SEEDS=n or for SECONDS=60; it prints how to replay
+	@scripts/simulate.sh $(if $(SEED),seed $(SEED),$(if $(SEEDS),seeds $(SEEDS),seconds $(or $(SECONDS),60)))
 
 test-chaos: ## Everything breaks, as SEED=n says (else drawn), for about MINUTES=5: what is promised holds; it prints how to replay
 	@scripts/test-chaos.sh $(or $(SEED),random) $(or $(MINUTES),5)

@@ -52,6 +52,8 @@ end_to_end() {
 rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh; }
 rdma_at_length() { PLASMON_E2E_LONG=1 rdma; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
+# The same seeds every time; `make simulate SEEDS=10000` draws others.
+simulation_at_length() { PLASMON_SIMULATE_FIRST=1 scripts/simulate.sh seeds 10000; }
 # Loom replaces the atomics of the whole crate, which therefore has a target folder of its own.
 models() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(target_dir)/loom \
@@ -83,6 +85,7 @@ if [ "${1:-}" = --all ]; then
     STEPS=("${STEPS[@]/#python_tests /python_tests_at_length }")
     STEPS+=(
         "end_to_end_on_loopback end-to-end tests on loopback"
+        "simulation_at_length 10,000 seeds of the simulation"
         "models loom models of shared memory"
         "documentation documentation"
         "site site of the documentation"

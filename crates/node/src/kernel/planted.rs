@@ -13,6 +13,8 @@ pub(crate) enum Bug {
     DrainedTooSoon,
     /// A node does not compare what comes with the digest of its seal.
     NotCompared,
+    /// The next window for a peer is made of the memory of a spoilt one, whose key still lives.
+    WindowUsedAgain,
     /// A holder does not tell the new keepers of a shard what it holds.
     KeeperNotTold,
 }

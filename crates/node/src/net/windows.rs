@@ -24,6 +24,7 @@ use super::class::Class;
 use super::frame::Message;
 use super::members::Incarnation;
 use super::network::{Network, Remote};
+use crate::kernel::planted::{Bug, is_planted};
 use crate::kernel::random::{HashMap, random_u64};
 use crate::memory::BlockMemory;
 
@@ -249,6 +250,13 @@ impl Windows {
         }
     }
 
+    /// Memory for another window: not that of a spoilt one, as long as its key lives.
+    fn memory(&self) -> Rc<BlockMemory> {
+        let former = self.former.borrow().back().map(|(_, window)| Rc::clone(&window.memory));
+        let used_again = former.filter(|_| is_planted(Bug::WindowUsedAgain));
+        used_again.unwrap_or_else(|| Rc::new(BlockMemory::new(WINDOW_BYTES)))
+    }
+
     /// Ends the keys of windows that have been spoilt for long.
     pub(super) fn tend(&self, now: Instant) {
         self.former.borrow_mut().retain(|(until, window)| {
@@ -291,7 +299,7 @@ impl Network {
     }
 
     fn make_window(&self, on: usize) -> Option<Rc<Window>> {
-        let memory = Rc::new(BlockMemory::new(WINDOW_BYTES));
+        let memory = self.windows.memory();
         let registered = self.domain(on).register(Rc::clone(&memory) as Rc<dyn Memory>, Access::REMOTE_WRITE);
         let region = registered.inspect_err(|error| {
             warn!("no memory can be opened to writes of other nodes, so objects are read: {error}");

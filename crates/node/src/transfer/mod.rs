@@ -234,3 +234,15 @@ impl Transfer {
         self.slots.tidy();
     }
 }
+
+/// Number of objects that a node has written to windows and that are not released.
+#[cfg(test)]
+pub(crate) fn pushes_under_way(transfer: &Transfer) -> usize {
+    transfer.pushes.under_way()
+}
+
+/// A node that an object is being pushed to, or from which one comes in several messages.
+#[cfg(test)]
+pub(crate) fn pushes_with(transfer: &Transfer) -> Option<NodeId> {
+    transfer.pushes.any_owner().or_else(|| transfer.rooms.any_holder())
+}

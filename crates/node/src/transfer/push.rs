@@ -52,6 +52,18 @@ impl Pushes {
         self.under_way.borrow().contains_key(&(asked.reply_to, asked.request))
     }
 
+    /// Number of objects that were written and are not released.
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.borrow().len()
+    }
+
+    /// A node that has not released what was written to it.
+    #[cfg(test)]
+    pub(super) fn any_owner(&self) -> Option<NodeId> {
+        self.under_way.borrow().keys().map(|(owner, _)| *owner).min()
+    }
+
     /// Takes back the slots that their owner needs no more.
     pub(super) fn release(&self, owner: NodeId, requests: &[u64]) {
         for request in requests {

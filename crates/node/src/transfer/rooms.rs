@@ -56,6 +56,12 @@ impl Rooms {
         Room { rooms: Rc::clone(self), request, bytes }
     }
 
+    /// A node that has sent pieces whose answer has not come.
+    #[cfg(test)]
+    pub(super) fn any_holder(&self) -> Option<NodeId> {
+        self.of.borrow().values().filter(|kept| kept.bytes > 0).filter_map(|kept| kept.from).min()
+    }
+
     /// Keeps a piece; `false` if there is no room for it, or it does not follow the one before.
     pub(super) fn take(&self, holder: NodeId, request: u64, at: u64, piece: &Bytes) -> bool {
         let mut rooms = self.of.borrow_mut();

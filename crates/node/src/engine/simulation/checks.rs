@@ -108,11 +108,12 @@ impl Simulation {
     /// Checks that the answers about each id fit one register.
     pub(super) fn check_histories(&mut self) -> Vec<String> {
         let mut wrong: Vec<String> = Vec::new();
+        let is_late = self.network.breaks || self.weather.breaks_connections();
         for (id, history) in self.histories.iter().enumerate() {
             // An id is also refused while another client claims it for a put that does not end well.
             let failed: Vec<_> = self.failed_puts[id]
                 .iter()
-                .map(|(begin, gone)| (*begin, refused_until(history, *gone)))
+                .map(|(begin, gone)| (*begin, refused_until(history, *gone, is_late)))
                 .collect();
             let overlaps = |call: &Call| {
                 let end = call.end.unwrap_or(u64::MAX);
@@ -165,8 +166,13 @@ impl Simulation {
 }
 
 /// End of the time in which an id is refused for a put that was `gone` without success. While the
-/// message that it was given up is still on its way, the next one who wants the id is refused once.
-fn refused_until(history: &[Call], gone: u64) -> u64 {
+/// message that it was given up is still on its way, the next one who wants the id is refused once. With
+/// `is_late` it may have gone with a connection, and all are refused until it has been sent again.
+fn refused_until(history: &[Call], gone: u64, is_late: bool) -> u64 {
+    let puts = |call: &&Call| call.begin > gone && matches!(call.action, Action::Put(_));
+    if is_late {
+        return history.iter().filter(puts).map(|call| call.begin).min().unwrap_or(u64::MAX);
+    }
     let wants = |call: &&Call| call.begin > gone && matches!(call.action, Action::Refused | Action::Put(_));
     match history.iter().filter(wants).min_by_key(|call| call.end) {
         Some(Call { action: Action::Refused, end: Some(end), .. }) => *end,

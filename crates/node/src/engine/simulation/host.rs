@@ -6,13 +6,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use plasmon::NodeId;
 use plasmon::drain::DrainStep;
-use plasmon::{NodeId, Verify};
-use plasmon_fabric::MemoryNetwork;
 use rustix::event::epoll::{self, CreateFlags};
 use tempfile::TempDir;
 
-use super::{MAX_TURNS, Time, below, percent, span};
+use super::networks::Networks;
+use super::{MAX_TURNS, Setup, Time, below, percent, span};
 use crate::config::Config;
 use crate::control::Event;
 use crate::engine::turn::Inbox;
@@ -53,8 +53,9 @@ pub(super) type Further = fn(&Rc<Network>) -> Vec<Rc<dyn Service>>;
 pub(super) struct Host {
     pub(super) number: u32,
     time: Time,
-    network: MemoryNetwork,
+    network: Networks,
     further: Further,
+    setup: Setup,
     /// The host's disk, which outlives its nodes.
     disk: Option<TempDir>,
     node: Option<Node>,
@@ -106,15 +107,16 @@ impl Host {
     pub(super) fn start(
         number: u32,
         time: &Time,
-        network: &MemoryNetwork,
-        (further, has_disk): (Further, bool),
+        network: &Networks,
+        (further, setup): (Further, Setup),
     ) -> Self {
         let mut host = Self {
             number,
             time: time.clone(),
             network: network.clone(),
             further,
-            disk: has_disk.then(|| TempDir::new().expect("a directory for objects")),
+            setup,
+            disk: setup.has_disks.then(|| TempDir::new().expect("a directory for objects")),
             node: None,
             is_expelled: false,
             stalled_until: Duration::ZERO,
@@ -272,7 +274,8 @@ impl Host {
             prefault: false,
             huge_pages: false,
             lanes: 1 + below(MAX_LANES),
-            verify: Verify::Sealed,
+            verify: self.setup.verify,
+            push: self.setup.push,
             spill_dir: disk.map(Path::to_owned),
             ..Config::new(memory, "simulated")
         };
@@ -290,7 +293,7 @@ impl Host {
         let arena = arena.expect("there is memory for a small arena");
         let objects = Table::new(keeping, arena.home());
         let stamps = objects.stamps.borrow().memory().clone();
-        let network = Network::open(&kernel, &[self.network.provider(self.number)], &arena, &stamps);
+        let network = Network::open(&kernel, &self.network.providers(self.number), &arena, &stamps);
         let network = Rc::new(network.expect("the memory network has room"));
         let host = HostParts {
             numa: Binding::default(),

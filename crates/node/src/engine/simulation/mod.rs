@@ -1,26 +1,28 @@
 //! A cluster in one process and on one thread: the daemon's own turns and services, driven by a seed.
 //!
-//! Only what a node has of its host is replaced: the network is one in memory ([`MemoryNetwork`]), the clock
-//! shows the simulated time, the coordinator is a list of
-//! members ([`coordinator`]), and clients are sessions that keep their replies ([`worker`]). In every fourth
-//! seed, hosts have disks and little memory: the files are real, and the time that a request takes, or that
-//! the disk is full, is drawn. A seed decides all: ids, delays, what breaks ([`weather`]), what clients do.
-//! The same seed gives the same run, event by event.
+//! Only what a node has of its host is replaced: the networks are in memory ([`networks`]), the clock shows
+//! the simulated time, the coordinator is a list of members ([`coordinator`]), and clients are sessions that
+//! keep their replies ([`worker`]). In every fourth seed, hosts have disks and little memory: the files are
+//! real, and the time that a request takes, or that the disk is full, is drawn. A seed decides all: ids,
+//! settings, delays, what breaks ([`weather`]), what clients do. The same seed gives the same run, event by
+//! event.
 //!
 //! A run has two parts. First clients work while things break. Then all is mended, the cluster comes to rest,
 //! and [`checks`] looks at what is left. The answers of all clients must fit one register an id
 //! ([`plasmon_linear`]); what was promised to be kept is kept; a client that watches all nodes knows what
 //! they have ([`watcher`]); nothing waits for ever, and no table keeps what nobody needs.
 //!
-//! `make simulate SEED=n` runs one seed, and `make simulate SECONDS=n` as many as fit, from a seed that is
-//! drawn.
+//! `make simulate SEED=n` runs one seed, `make simulate SECONDS=n` as many as fit, and `make simulate
+//! SEEDS=n` so many, from a seed that is drawn.
 
 mod cases;
 mod checks;
 mod coordinator;
 mod echo;
 mod host;
+mod networks;
 mod pings;
+mod pushes;
 mod tests;
 mod watcher;
 mod weather;
@@ -30,15 +32,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plasmon::ObjectId;
-use plasmon_fabric::MemoryNetwork;
+use plasmon::{ObjectId, Verify};
 use plasmon_linear::{Action, Call};
 
 use self::coordinator::Coordinator;
 use self::host::{Further, Host};
+use self::networks::Networks;
 use self::watcher::Watcher;
 use self::weather::Weather;
 use self::worker::Worker;
+use crate::config::PushBy;
 use crate::kernel::random::{random_u64, seeded};
 
 /// Ids that clients of a run use.
@@ -49,6 +52,8 @@ const FIRST_REPLICATED_ID: usize = 3;
 const WORKERS: usize = 6;
 /// One in so many seeds has disks.
 const DISK_SEEDS: u64 = 4;
+/// How many in a hundred seeds have a better network beside the common one.
+const BETTER_NETWORK_PERCENT: usize = 30;
 /// Turns that a node may take at one time before the time goes on.
 const MAX_TURNS: usize = 64;
 /// Simulated time after which a cluster without faults has come to rest.
@@ -92,6 +97,31 @@ impl Time {
     }
 }
 
+/// What the hosts of a run have, and how their nodes are set.
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    has_disks: bool,
+    has_better_network: bool,
+    verify: Verify,
+    push: PushBy,
+}
+
+impl Setup {
+    /// What a seed says: comparisons where reads bring wrong bytes, and mostly none elsewhere, since they
+    /// would hide what is wrong with other bytes.
+    fn draw(seed: u64) -> Self {
+        let verify = if percent(35) { Verify::Sealed } else { Verify::Off };
+        let push = if percent(25) { PushBy::Messages } else { PushBy::Auto };
+        Self { has_better_network: percent(BETTER_NETWORK_PERCENT), verify, push, ..Self::plain(seed) }
+    }
+
+    /// What cases have that tell it all by themselves.
+    fn plain(seed: u64) -> Self {
+        let (verify, push) = (Verify::Sealed, PushBy::Auto);
+        Self { has_disks: seed.is_multiple_of(DISK_SEEDS), has_better_network: false, verify, push }
+    }
+}
+
 /// What became of a seed.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
@@ -101,6 +131,9 @@ struct Outcome {
     calls: usize,
     /// Calls that ended well.
     successes: usize,
+    /// Objects that were written to nodes which lived to the end, and things that broke in the middle of one.
+    pushes: usize,
+    amid_pushes: usize,
     /// What was wrong; empty if nothing was.
     wrong: Vec<String>,
     /// What happened to the nodes, for people.
@@ -110,7 +143,7 @@ struct Outcome {
 /// A cluster, its clients and what happens to it.
 struct Simulation {
     time: Time,
-    network: MemoryNetwork,
+    network: Networks,
     coordinator: Coordinator,
     hosts: Vec<Host>,
     workers: Vec<Worker>,
@@ -131,12 +164,20 @@ struct Simulation {
 impl Simulation {
     /// A cluster of 3 to 5 nodes with these further services, all of them members.
     fn new(seed: u64, further: Further) -> Self {
+        Self::with(seed, further, Setup::plain)
+    }
+
+    /// A cluster as [`Simulation::new`] makes it, with a setup that the seed may decide.
+    fn with(seed: u64, further: Further, setup: fn(u64) -> Setup) -> Self {
         seeded::set(Some(seed));
         let time = Time::new();
-        let network = MemoryNetwork::new(random_u64(), weather::faults());
+        let setup = setup(seed);
+        let network = Networks::new(setup.has_better_network);
+        if setup.verify == Verify::Off {
+            network.change_faults(|faults| faults.spoiled_read_ppm = 0);
+        }
         let count = 3 + below(3);
-        let has_disks = seed.is_multiple_of(DISK_SEEDS);
-        let start = |number| Host::start(number, &time, &network, (further, has_disks));
+        let start = |number| Host::start(number, &time, &network, (further, setup));
         let mut simulation = Self {
             hosts: (0..count as u32).map(start).collect(),
             time,
@@ -166,7 +207,7 @@ impl Simulation {
 
     /// Runs a seed from beginning to end.
     fn run(seed: u64) -> Outcome {
-        let mut simulation = Self::new(seed, |_| Vec::new());
+        let mut simulation = Self::with(seed, |_| Vec::new(), Setup::draw);
         let until = simulation.time.now() + Duration::from_secs(2) + span(Duration::from_secs(8));
         while simulation.time.now() < until {
             simulation.step(until, true);
@@ -176,10 +217,14 @@ impl Simulation {
         wrong.extend(simulation.check_histories());
         wrong.extend(simulation.check_emptied());
         simulation.log_disks();
+        let pushed =
+            |host: &Host| host.core().map_or(0, |core| core.services.status().transfer.pushed_fetched);
         let outcome = Outcome {
             trace: simulation.trace ^ simulation.network.fingerprint(),
             calls: simulation.workers.iter().map(|worker| worker.calls).sum(),
             successes: simulation.workers.iter().map(|worker| worker.successes).sum(),
+            pushes: simulation.hosts.iter().map(pushed).sum::<u64>() as usize,
+            amid_pushes: simulation.weather.amid_pushes,
             wrong,
             log: std::mem::take(&mut simulation.log),
         };

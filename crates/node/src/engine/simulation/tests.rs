@@ -1,12 +1,14 @@
 //! The simulation as tests: one trace a seed, and as many seeds as fit into the time that is given.
 //!
-//! `PLASMON_SIMULATE_SEED` runs one seed. `PLASMON_SIMULATE_SECONDS` runs seeds for so long, from
-//! `PLASMON_SIMULATE_FIRST` on, or else from one that is drawn. Each core runs seeds of its own.
+//! `PLASMON_SIMULATE_SEED` runs one seed. `PLASMON_SIMULATE_SECONDS` runs seeds for so long, and
+//! `PLASMON_SIMULATE_SEEDS` so many of them, from `PLASMON_SIMULATE_FIRST` on, or else from one that is
+//! drawn. Each core runs seeds of its own. When a seed has failed, no further ones are begun.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, iter, thread};
 
+use super::pushes::late_writes;
 use super::{Outcome, Simulation};
 use crate::kernel::planted::{Bug, plant};
 use crate::kernel::random::random_u64;
@@ -43,8 +45,13 @@ fn a_seed_gives_one_run() {
 
 /// Puts a bug in, and runs seeds until one shows that something is wrong.
 fn find(bug: Bug) {
+    find_by(bug, |seed| Simulation::run(seed).wrong);
+}
+
+/// Puts a bug in, and runs seeds until `wrong` of one has something to say.
+fn find_by(bug: Bug, wrong: fn(u64) -> Vec<String>) {
     plant(Some(bug));
-    let found = (1..=SEEDS_FOR_A_BUG).find(|seed| !Simulation::run(*seed).wrong.is_empty());
+    let found = (1..=SEEDS_FOR_A_BUG).find(|seed| !wrong(*seed).is_empty());
     plant(None);
     let seed = found.unwrap_or_else(|| panic!("{SEEDS_FOR_A_BUG} seeds did not find {bug:?}"));
     eprintln!("seed {seed} finds {bug:?}");
@@ -76,35 +83,59 @@ fn a_bug_in_repair_is_found() {
 }
 
 #[test]
+fn a_bug_in_windows_is_found() {
+    find_by(Bug::WindowUsedAgain, late_writes);
+}
+
+#[test]
 fn what_is_promised_holds_for_every_seed() {
     if let Some(seed) = number("PLASMON_SIMULATE_SEED") {
         eprintln!("seed {seed}: {:?}", run(seed));
         return;
     }
-    let (first, span) = match number("PLASMON_SIMULATE_SECONDS") {
-        Some(seconds) => {
-            let first = number("PLASMON_SIMULATE_FIRST").unwrap_or_else(|| random_u64() >> 24);
-            (first, Duration::from_secs(seconds))
-        }
-        None => (1, Duration::MAX),
+    let first = || number("PLASMON_SIMULATE_FIRST").unwrap_or_else(|| random_u64() >> 24);
+    let (first, span, most) = match (number("PLASMON_SIMULATE_SECONDS"), number("PLASMON_SIMULATE_SEEDS")) {
+        (Some(seconds), _) => (first(), Duration::from_secs(seconds), u64::MAX),
+        (None, Some(seeds)) => (first(), Duration::MAX, seeds),
+        (None, None) => (1, Duration::MAX, FEW_SEEDS),
     };
-    let (begun, seeds) = (Instant::now(), AtomicU64::new(0));
+    let (begun, seeds, has_failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
     let next = || {
         let seed = seeds.fetch_add(1, Ordering::Relaxed);
-        (begun.elapsed() < span && (span < Duration::MAX || seed < FEW_SEEDS)).then(|| run(first + seed))
+        let is_over = begun.elapsed() >= span || seed >= most || has_failed.load(Ordering::Relaxed);
+        (!is_over).then(|| {
+            let _failing = Failing(&has_failed);
+            run(first + seed)
+        })
     };
-    let count = || iter::from_fn(next).map(|outcome| [1, outcome.calls, outcome.successes]).fold([0; 3], add);
+    let counts = |outcome: Outcome| {
+        let Outcome { calls, successes, pushes, amid_pushes, .. } = outcome;
+        [1, calls, successes, pushes, amid_pushes]
+    };
+    let count = || iter::from_fn(next).map(counts).fold([0; 5], add);
     let counts = thread::scope(|scope| {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
         // A thread that has failed has said why.
-        threads.into_iter().map(|thread| thread.join().expect("all seeds hold")).fold([0; 3], add)
+        threads.into_iter().map(|thread| thread.join().expect("all seeds hold")).fold([0; 5], add)
     });
-    let [seeds, calls, successes] = counts;
-    eprintln!("{seeds} seeds from {first}: {calls} calls, {successes} of them ended well");
-    assert!(successes > 0, "nothing was tried");
+    let [seeds, calls, successes, pushes, amid] = counts;
+    eprintln!(
+        "{seeds} seeds from {first}: {calls} calls, {successes} of them ended well; {pushes} pushes by \
+         writes, and {amid} times something broke amid a push"
+    );
+    assert!(successes > 0 && pushes > 0 && amid > 0, "nothing was tried");
 }
 
-fn add(one: [usize; 3], other: [usize; 3]) -> [usize; 3] {
+/// Says that a seed has failed if it is dropped by a panic.
+struct Failing<'a>(&'a AtomicBool);
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(thread::panicking(), Ordering::Relaxed);
+    }
+}
+
+fn add(one: [usize; 5], other: [usize; 5]) -> [usize; 5] {
     std::array::from_fn(|at| one[at] + other[at])
 }

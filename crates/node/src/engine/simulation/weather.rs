@@ -1,28 +1,55 @@
-//! What breaks in a simulation, and when. A seed breaks some kinds of things and not others.
+//! What breaks in a simulation, and when. A seed breaks some kinds of things and not others. Half of what
+//! breaks waits until an object is being pushed, and then hits one of its two nodes.
 
 use std::time::Duration;
 
-use plasmon_fabric::{Faults, MemoryNetwork};
+use plasmon_fabric::Faults;
 
+use super::host::Host;
+use super::networks::Networks;
 use super::{Simulation, below, percent, span};
 use crate::control::Event;
+use crate::transfer::pushes_with;
 
 /// Longest time between two things that happen.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Longest time that a partition or a stall lasts.
 const MAX_OUTAGE: Duration = Duration::from_secs(4);
+/// Longest time that the better network separates two hosts: longer than nodes take to talk over the other.
+const MAX_DETOUR: Duration = Duration::from_secs(9);
+/// How many in a hundred things that break wait for a push, and for how long.
+const AMID_PUSH_PERCENT: usize = 50;
+const PUSH_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest time until the coordinator takes a dead node for gone.
 const MAX_LEASE: Duration = Duration::from_secs(5);
 
 /// Number of reads, in a million, that bring a wrong byte where reads do so.
 const SPOILED_READ_PPM: u32 = 50_000;
+/// Number of operations, in a million, on which a connection breaks where connections do so.
+const CUT_PPM: u32 = 1_000;
+/// Number of messages and writes, in a million, that are done before they have arrived, in some seeds.
+const EARLY_SEND_PPM: u32 = 200_000;
+/// Longest time after which writes by a broken connection still land: less than keys of windows live on.
+const LATE_WRITES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_secs(5)];
 
-/// The delays of a run's network, and whether its reads bring wrong bytes.
+/// The delays of a run's network, whether its reads bring wrong bytes, and how connections break.
 pub(super) fn faults() -> Faults {
     let delay_max = Duration::from_micros([50, 500, 5000][below(3)]);
     let spoiled_read_ppm = if percent(25) { SPOILED_READ_PPM } else { 0 };
     let delay_min = Duration::from_micros(5);
-    Faults { delay_min, delay_max, split_reads: true, spoiled_read_ppm, ..Faults::default() }
+    let cut_ppm = if percent(25) { CUT_PPM } else { 0 };
+    let early_send_ppm = if percent(50) { EARLY_SEND_PPM } else { 0 };
+    let late_write_max = LATE_WRITES[below(LATE_WRITES.len())];
+    Faults {
+        delay_min,
+        delay_max,
+        split_reads: true,
+        cut_ppm,
+        early_send_ppm,
+        late_write_max,
+        spoiled_read_ppm,
+        patience: None,
+    }
 }
 
 /// Something that may happen.
@@ -32,6 +59,10 @@ enum Kind {
     Death,
     /// Two hosts cannot reach each other for a while.
     Partition,
+    /// All connections between two hosts break. They can make others at once.
+    Cut,
+    /// Two hosts cannot reach each other by the better network for a while.
+    Detour,
     /// A node gets no time for a while.
     Stall,
     /// A node is expelled, and is a member again later.
@@ -58,6 +89,10 @@ enum Plan {
 pub(super) struct Weather {
     kinds: Vec<Kind>,
     plans: Vec<(Duration, Plan)>,
+    /// What waits for a push, and for how long.
+    awaits: Option<(Duration, Kind)>,
+    /// Number of things that broke in the middle of a push.
+    pub(super) amid_pushes: usize,
     /// One death a run: what two nodes keep is not lost by it.
     deaths: usize,
 }
@@ -69,15 +104,20 @@ impl Weather {
         self.kinds.contains(&Kind::Expulsion) || have_disks && self.kinds.contains(&Kind::Death)
     }
 
-    /// When something happens next.
-    pub(super) fn due(&self) -> Option<Duration> {
-        self.plans.iter().map(|(at, _)| *at).min()
+    /// Whether connections break, so that a message comes late.
+    pub(super) fn breaks_connections(&self) -> bool {
+        self.kinds.contains(&Kind::Cut) || self.kinds.contains(&Kind::Detour)
     }
 
-    /// Ends all partitions and wrong bytes, and plans nothing more.
-    pub(super) fn mend(&mut self, network: &MemoryNetwork, hosts: usize) {
-        self.plans.clear();
-        network.change_faults(|faults| faults.spoiled_read_ppm = 0);
+    /// When something happens next.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.plans.iter().map(|(at, _)| *at).chain(self.awaits.map(|(until, _)| until)).min()
+    }
+
+    /// Ends all partitions, wrong bytes and cuts, and plans nothing more.
+    pub(super) fn mend(&mut self, network: &Networks, hosts: usize) {
+        (self.plans, self.awaits) = (Vec::new(), None);
+        network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
         for one in 0..hosts as u32 {
             (0..one).for_each(|other| network.partition(one, other, false));
         }
@@ -98,8 +138,11 @@ impl Simulation {
     pub(super) fn draw_weather(&mut self) {
         // Members change in one way only: what is promised is promised for one failure at a time.
         let change = [Kind::Death, Kind::Expulsion, Kind::Drain][below(3)];
-        let all = [change, Kind::Partition, Kind::Stall];
+        let all = [change, Kind::Partition, Kind::Stall, Kind::Cut];
         self.weather.kinds = all.into_iter().filter(|_| percent(50)).collect();
+        if self.network.has_better() {
+            self.weather.kinds.push(Kind::Detour);
+        }
         if !self.weather.kinds.is_empty() {
             self.weather.plan(self.time.now() + span(MAX_PAUSE), Plan::Anything);
         }
@@ -115,7 +158,11 @@ impl Simulation {
             match plan {
                 Plan::Anything => {
                     let kind = self.weather.kinds[below(self.weather.kinds.len())];
-                    self.happen(kind);
+                    if percent(AMID_PUSH_PERCENT) {
+                        self.weather.awaits = Some((now + PUSH_PATIENCE, kind));
+                    } else {
+                        self.happen(kind, self.any_two());
+                    }
                     self.weather.plan(now + span(MAX_PAUSE), Plan::Anything);
                 }
                 Plan::Notice => self.coordinator.forget(&mut self.hosts, now, None),
@@ -123,6 +170,28 @@ impl Simulation {
                 Plan::Heal(one, other) => self.network.partition(one, other, false),
             }
         }
+        if let Some((until, kind)) = self.weather.awaits {
+            let push = self.push_under_way();
+            if push.is_some() || until <= self.time.now() {
+                self.weather.awaits = None;
+                self.weather.amid_pushes += usize::from(push.is_some());
+                self.happen(kind, push.unwrap_or_else(|| self.any_two()));
+            }
+        }
+    }
+
+    /// Two hosts, which may be the same.
+    fn any_two(&self) -> (usize, usize) {
+        (below(self.hosts.len()), below(self.hosts.len()))
+    }
+
+    /// The hosts of an object that is being pushed, in any order.
+    fn push_under_way(&self) -> Option<(usize, usize)> {
+        let pushes = |node: &Host| pushes_with(&node.core()?.transfer);
+        let (host, other) =
+            self.hosts.iter().enumerate().find_map(|(host, node)| Some((host, pushes(node)?)))?;
+        let other = self.hosts.iter().position(|host| host.id() == Some(other))?;
+        Some(if percent(50) { (host, other) } else { (other, host) })
     }
 
     /// Has a host's node be a member, which may be a new node.
@@ -135,9 +204,9 @@ impl Simulation {
         }
     }
 
-    fn happen(&mut self, kind: Kind) {
-        let (now, host) = (self.time.now(), below(self.hosts.len()));
-        self.log(format_args!("{kind:?} of node {host}"));
+    fn happen(&mut self, kind: Kind, (host, other): (usize, usize)) {
+        let now = self.time.now();
+        self.log(format_args!("{kind:?} of node {host}, and {other}"));
         // Most nodes are there at any time.
         let is_whole = self.coordinator.len() == self.hosts.len()
             && (0..self.hosts.len()).all(|host| self.hosts[host].is_alive() && !self.hosts[host].is_expelled);
@@ -150,12 +219,16 @@ impl Simulation {
                 self.weather.plan(noticed, Plan::Notice);
                 self.weather.plan(noticed + span(MAX_OUTAGE), Plan::Return(host));
             }
-            Kind::Partition => {
-                let (one, other) = (host as u32, below(self.hosts.len()) as u32);
-                if one != other {
-                    self.network.partition(one, other, true);
-                    self.weather.plan(now + span(MAX_OUTAGE), Plan::Heal(one, other));
-                }
+            Kind::Partition if host != other => {
+                let (one, other) = (host as u32, other as u32);
+                self.network.partition(one, other, true);
+                self.weather.plan(now + span(MAX_OUTAGE), Plan::Heal(one, other));
+            }
+            Kind::Cut if host != other => self.network.cut(host as u32, other as u32),
+            Kind::Detour if host != other => {
+                let (one, other) = (host as u32, other as u32);
+                self.network.part_better(one, other);
+                self.weather.plan(now + span(MAX_DETOUR), Plan::Heal(one, other));
             }
             Kind::Stall => self.hosts[host].stall(now + span(MAX_OUTAGE)),
             Kind::Expulsion if is_whole => {
@@ -168,7 +241,7 @@ impl Simulation {
                 self.hosts[host].drain();
                 self.weather.plan(now + MAX_OUTAGE + span(MAX_OUTAGE), Plan::Return(host));
             }
-            Kind::Death | Kind::Expulsion | Kind::Drain => {}
+            _ => {}
         }
     }
 }

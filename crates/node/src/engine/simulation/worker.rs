@@ -31,9 +31,9 @@ pub(super) const USER: u32 = 1000;
 const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, MAX_INLINE_LENGTH];
 /// Length in bytes of the longest of them.
 const MAX_INLINE_LENGTH: usize = 60_000;
-/// Lengths in bytes of objects that are written in place: less than a piece of a transfer, more than a piece,
-/// more than a segment.
-const MAPPED_LENGTHS: [usize; 3] = [200_000, 1_100_000, 2_100_000];
+/// Lengths in bytes of objects that are written in place: three that are pushed, more than a piece of a
+/// transfer, more than a segment.
+const MAPPED_LENGTHS: [usize; 5] = [100_000, 200_000, 250_000, 1_100_000, 2_100_000];
 
 /// A session that keeps its replies.
 #[derive(Default)]
@@ -243,7 +243,7 @@ impl Worker {
 
     /// Puts an object, a large one more often where there is a disk for what has no room.
     fn put(&mut self, id: usize, object: ObjectId, has_disk: bool) -> (Doing, Request) {
-        let len = match percent(if has_disk { 50 } else { 15 }) {
+        let len = match percent(if has_disk { 50 } else { 25 }) {
             true => MAPPED_LENGTHS[below(MAPPED_LENGTHS.len())],
             false => INLINE_LENGTHS[below(INLINE_LENGTHS.len())],
         };
