@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, ObjectId, Presence};
 use plasmon_e2e::wait::{let_pass, let_pass_unless, patiently};
@@ -120,29 +120,33 @@ impl Side {
 
     /// Gets a batch, and those objects of it again that did not come.
     fn get(&mut self, objects: &[(ObjectId, Pattern)]) {
-        let (mut left, begun) = (objects.to_vec(), Instant::now());
-        while !left.is_empty() {
-            let ids: Vec<_> = left.iter().map(|(id, _)| *id).collect();
-            let results = self.again("a get", |client| client.get(&ids, Some(GET_PATIENCE)));
-            let mut absent = Vec::new();
-            for (object, result) in left.into_iter().zip(results) {
-                match result {
-                    Ok(got) => {
-                        assert_eq!(got.data().len(), LEN);
-                        object.1.check(got.data());
-                    }
-                    Err(error) => {
-                        // Lost, while its holder is taken for dead.
-                        let kinds = [ErrorKind::TimedOut, ErrorKind::Lost];
-                        assert!(kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
-                        assert!(begun.elapsed() < OUTAGE_PATIENCE, "node {}: {error}", self.node);
-                        absent.push(object);
-                    }
+        let mut left = objects.to_vec();
+        let got = patiently(OUTAGE_PATIENCE, || self.get_once(&mut left).map_or(Ok(()), Err));
+        got.unwrap_or_else(|error| panic!("a get on node {}: {error}", self.node));
+    }
+
+    /// Gets those objects that are left. Returns why one of them did not come.
+    fn get_once(&mut self, left: &mut Vec<(ObjectId, Pattern)>) -> Option<Error> {
+        let ids: Vec<_> = left.iter().map(|(id, _)| *id).collect();
+        let results = self.again("a get", |client| client.get(&ids, Some(GET_PATIENCE)));
+        let mut last = None;
+        for (object, result) in std::mem::take(left).into_iter().zip(results) {
+            match result {
+                Ok(got) => {
+                    assert_eq!(got.data().len(), LEN);
+                    object.1.check(got.data());
+                }
+                Err(error) => {
+                    // Lost, while its holder is taken for dead.
+                    let kinds = [ErrorKind::TimedOut, ErrorKind::Lost];
+                    assert!(kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
+                    left.push(object);
+                    last = Some(error);
                 }
             }
-            self.failures += usize::from(!absent.is_empty());
-            left = absent;
         }
+        self.failures += usize::from(last.is_some());
+        last
     }
 
     /// Deletes a batch. What is said to have been absent was deleted by a call that did not know its end.
