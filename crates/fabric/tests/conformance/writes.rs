@@ -26,6 +26,10 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Length in bytes of the memory that is written.
 const LEN: usize = 256 << 10;
+/// Largest number of times that a write by a connection that has to be made anew is tried.
+const TRIES: u32 = 1000;
+/// Time between two tries.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether an operation failed since the peer refused the access, or since the connection to it broke.
 fn is_refused(error: &FabricError) -> bool {
@@ -88,7 +92,8 @@ fn write_at_last(
         driver.outcome(&op)
     } {
         tries += 1;
-        assert!(tries < 10, "the peer cannot be written to any more: {error}");
+        assert!(tries < TRIES, "the peer cannot be written to any more: {error}");
+        driver.linger(PAUSE);
     }
 }
 
@@ -264,7 +269,8 @@ fn writer_hangs(provider: &Provider) {
             all.outcome(&op)
         } {
             tries += 1;
-            assert!(tries < 10, "the writer cannot write any more: {error}");
+            assert!(tries < TRIES, "the writer cannot write any more: {error}");
+            all.linger(PAUSE);
         }
     }
 }

@@ -260,7 +260,9 @@ impl Creations {
             let Some(submission) = channel.pages.take() else { break };
             let submission = submission.map_err(|error| format!("its ring has an invalid entry: {error}"))?;
             served += 1;
-            let (outcome, answer) = match self.submitted(key, channel, &submission, payload) {
+            let is_wanted = !channel.pages.was_given_up(channel.pages.last_taken());
+            let submitted = is_wanted.then(|| self.submitted(key, channel, &submission, payload)).flatten();
+            let (outcome, answer) = match submitted {
                 Some(Served::Done(answer)) => (Outcome::Done, answer),
                 Some(Served::Waits) => continue,
                 Some(Served::AskBySocket) | None => (Outcome::AskBySocket, 0),

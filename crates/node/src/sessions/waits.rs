@@ -70,12 +70,16 @@ impl Creations {
         let weight = weight(data.len());
         let Some(number) = self.begin_wait(key, channel, entry, weight) else { return Served::AskBySocket };
         let (creations, entry, data) = (Rc::clone(self), *entry, data.to_vec());
+        let place = channel.pages.last_taken();
         self.complete_later(key, channel, number, entry.token, async move {
             let due = Some(creations.kernel.clock.now() + RING_PATIENCE);
             let claiming = creations.claim_for(key, &object, Duration::ZERO);
             let claim = creations.kernel.clock.bounded(due, claiming).await;
             creations.sessions.arrive(key, weight);
+            let channel = creations.sessions.channel(key);
+            let is_wanted = channel.is_some_and(|channel| !channel.pages.was_given_up(place));
             let made = claim
+                .filter(|_| is_wanted)
                 .and_then(Result::ok)
                 .and_then(|claim| creations.make_claimed(key, &entry, object, &data, claim));
             made.map_or((Outcome::AskBySocket, 0), |place| (Outcome::Done, place))

@@ -23,6 +23,7 @@ mod host;
 mod networks;
 mod pings;
 mod pushes;
+mod races;
 mod tests;
 mod watcher;
 mod weather;

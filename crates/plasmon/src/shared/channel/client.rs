@@ -12,7 +12,7 @@ use rustix::thread::{futex, sched_getcpu};
 
 use super::counts;
 use super::entries::{Completion, Operation, Outcome, Submission};
-use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, MAGIC, PAGE_SET_BYTES};
+use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, GIVEN_UP_WORD, MAGIC, PAGE_SET_BYTES};
 use super::pins::{self, FreeSlots, Slot, TableId};
 use super::ring::{ASLEEP, ATTENTION, COMPLETIONS, CORE, ENTRIES, SUBMISSIONS};
 use crate::ObjectId;
@@ -364,6 +364,8 @@ impl Drop for Ring<'_> {
     fn drop(&mut self) {
         // The next thread would otherwise take completions of entries that this thread did not wait for.
         if self.ends.head != self.ends.tail {
+            // What the engine has not begun is not carried out any more.
+            self.channel.words.at(GIVEN_UP_WORD).store(self.ends.tail, Ordering::Relaxed);
             self.ends.abandoned = true;
             self.channel.abandoned.store(true, Ordering::Relaxed);
         }

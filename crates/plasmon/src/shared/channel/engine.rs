@@ -11,7 +11,7 @@ use rustix::thread::futex;
 
 use super::counts::{self, Counts};
 use super::entries::{Completion, Malformed, Submission};
-use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, MAGIC, PAGE_SET_BYTES};
+use super::layout::{CLOSED_WORD, DATA_LEN, DATA_OFFSET_BYTES, GIVEN_UP_WORD, MAGIC, PAGE_SET_BYTES};
 use super::pins::{self, TableId};
 use super::ring::{ASLEEP, ATTENTION, COMPLETIONS, CORE, ENTRIES, SUBMISSIONS};
 use crate::shared::words::{Ordering, Words, fence};
@@ -60,6 +60,19 @@ impl EngineChannel {
                 Some(Submission::decode(SUBMISSIONS.take(&self.words, head)))
             }
         }
+    }
+
+    /// Place of the submission that was taken last among all of this client.
+    pub fn last_taken(&self) -> u64 {
+        self.head.get().wrapping_sub(1)
+    }
+
+    /// Whether the client has given up waiting for the submission at this place, as it says. What would only
+    /// be done now is better left undone.
+    pub fn was_given_up(&self, place: u64) -> bool {
+        let given_up = self.words.at(GIVEN_UP_WORD).load(Ordering::Relaxed);
+        // Counts go round, and a client that gives up has at most a ring of entries under way.
+        (1..=ENTRIES).contains(&given_up.wrapping_sub(place))
     }
 
     /// Copies the payload of a submission, from the offset `at` in the data area on. The client may change

@@ -5,6 +5,8 @@
 
 /// Index of the word that says that the engine does not look at the client's pins any more.
 pub(super) const CLOSED_WORD: usize = 1;
+/// Index of the word with the number of submissions that were made when the client last gave up waiting.
+pub(super) const GIVEN_UP_WORD: usize = 400 / 8;
 /// First word of a page set: "channel" and the version of the layout.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"channel\x03");
 /// Size of a page set in bytes.

@@ -8,7 +8,7 @@
 //! | 192 | 64 | tail of the completions | engine |
 //! | 256 | 64 | head of the completions | client |
 //! | 320 | 64 | attention: what the engine looks at | engine |
-//! | 384 | 64 | whether the client sleeps, on which core it was | client |
+//! | 384 | 64 | whether the client sleeps, on which core it was, what it gave up | client |
 //! | 448 | 64 | pins: how many slots were ever used | client |
 //! | 512 | 3.2 KiB | counts of gets ([`counts`]) | client |
 //! | 4 KiB | 16 KiB | submissions, 256 of 64 bytes | client |

@@ -183,6 +183,7 @@ fn what_was_given_up_is_caught_up_with() {
     let mut served = 0;
     while let Some(submission) = ends.engine.take() {
         assert!(ends.client.ring().is_none(), "there is more to come");
+        assert!(ends.engine.was_given_up(ends.engine.last_taken()));
         let submission = submission.unwrap();
         // One of the submissions was refused.
         let outcome = if submission.token == 1 { Outcome::AskBySocket } else { Outcome::Done };
@@ -198,6 +199,7 @@ fn what_was_given_up_is_caught_up_with() {
     let mut ring = ends.client.ring().unwrap();
     assert!(ring.submit(create(4), &[]));
     ends.serve();
+    assert!(!ends.engine.was_given_up(ends.engine.last_taken()));
     ring.finish(Duration::ZERO, never_gone, |_| {}).unwrap();
     give_up(&[put(4, 0)]);
     assert!(ends.client.ring().is_none());

@@ -1,0 +1,124 @@
+//! Cases of keepers that change while objects are put and deleted: nodes follow a change of members at
+//! different moments, so that some tell a former keeper what the next one has to know.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use plasmon::ObjectId;
+use plasmon::wire::{NewObject, Request, Terms};
+
+use super::Simulation;
+
+/// Seeds of each case.
+const SEEDS: RangeInclusive<u64> = 1..=2;
+/// The node that goes and comes back.
+const GOES: usize = 1;
+/// The node whose client puts.
+const PUTS: usize = 0;
+/// The node whose client deletes and gets.
+const GETS: usize = 2;
+/// Number of objects of a lot: some of any shard that changes its keepers.
+const MANY: usize = 40;
+/// How long nodes take to follow a change of members, and to end what they had begun.
+const SETTLED: Duration = Duration::from_secs(20);
+/// Length in bytes of an object.
+const LEN: usize = 100;
+
+fn lot(name: &str) -> Vec<ObjectId> {
+    (0..MANY).map(|number| ObjectId::from_name(&format!("{name} {number}"))).collect()
+}
+
+impl Simulation {
+    /// Has the client that puts begin to put objects.
+    fn begin_puts(&mut self, ids: &[ObjectId]) {
+        for id in ids {
+            let object = NewObject {
+                id: *id,
+                rights: plasmon::Rights::default(),
+                name: String::new(),
+                metadata: Default::default(),
+                terms: Terms { fresh: false, copies: 1, ttl_ms: 0, owned: false },
+            };
+            let put = Request::Put { object, digest: 0, room_us: 1_000_000, data: vec![1; LEN].into() };
+            self.with_worker(PUTS, |worker, simulation| worker.ask_further(simulation, put));
+        }
+    }
+
+    /// Has the other client begin to delete objects.
+    fn begin_deletion(&mut self, ids: &[ObjectId]) {
+        let delete = Request::Delete { ids: ids.to_vec() };
+        self.with_worker(GETS, |worker, simulation| worker.ask_further(simulation, delete));
+    }
+
+    /// Removes the node that goes from the cluster: it dies, or is taken for dead.
+    fn let_go(&mut self, dies: bool) {
+        if dies {
+            self.hosts[GOES].kill();
+            self.coordinator.forget(&mut self.hosts, self.time.now(), None);
+        } else {
+            let now = self.time.now();
+            self.hosts[GOES].is_expelled = true;
+            self.hosts[GOES].send(crate::control::Event::Expelled, now);
+            self.coordinator.remove(&mut self.hosts, GOES, now);
+        }
+    }
+
+    /// Checks that the client which gets can have what another node has, and nothing else of these.
+    fn check_lot(&mut self, seed: u64, ids: &[ObjectId], here: usize) {
+        assert_eq!(self.here(PUTS, ids), here, "seed {seed}: objects that node {PUTS} has");
+        self.prefetch(GETS, ids);
+        self.pass(SETTLED);
+        assert_eq!(self.here(GETS, ids), here, "seed {seed}: objects that node {GETS} can get");
+        let evict = Request::Evict { bytes: u64::MAX };
+        self.with_worker(GETS, |worker, simulation| worker.ask_further(simulation, evict));
+        self.pass(SETTLED);
+    }
+}
+
+#[test]
+fn what_is_put_and_deleted_while_keepers_change_is_known_to_the_next_ones() {
+    for seed in SEEDS {
+        for dies in [true, false] {
+            let mut simulation = Simulation::new(seed, |_| Vec::new());
+            simulation.network.change_faults(|faults| {
+                (faults.spoiled_read_ppm, faults.cut_ppm, faults.early_send_ppm) = (0, 0, 0);
+            });
+            simulation.pass(SETTLED);
+            let [old, other, first, second] = ["old", "other", "first", "second"].map(lot);
+            simulation.begin_puts(&[&old[..], &other].concat());
+            simulation.pass(SETTLED);
+            assert_eq!(simulation.here(PUTS, &old), MANY, "seed {seed}: they are put");
+
+            simulation.let_go(dies);
+            simulation.begin_deletion(&old);
+            simulation.begin_puts(&first);
+            simulation.pass(SETTLED);
+            simulation.bring_back(GOES);
+            simulation.begin_deletion(&other);
+            simulation.begin_puts(&second);
+            simulation.pass(SETTLED);
+            // What a former keeper kept would count again now.
+            simulation.let_go(dies);
+            simulation.pass(SETTLED);
+            // A deletion that the change disturbed said so.
+            for ids in [&old, &other] {
+                if simulation.here(PUTS, ids) > 0 {
+                    simulation.begin_deletion(ids);
+                    simulation.pass(SETTLED);
+                }
+            }
+            for (ids, here) in [(&old, 0), (&other, 0), (&first, MANY), (&second, MANY)] {
+                simulation.check_lot(seed, ids, here);
+            }
+            simulation.bring_back(GOES);
+            simulation.pass(SETTLED);
+            for ids in [&first, &second] {
+                simulation.check_lot(seed, ids, MANY);
+                simulation.begin_deletion(ids);
+                simulation.pass(SETTLED);
+            }
+            let wrong = simulation.wrong();
+            assert!(wrong.is_empty(), "seed {seed}:\n{}\n{}", simulation.log.join("\n"), wrong.join("\n"));
+        }
+    }
+}
