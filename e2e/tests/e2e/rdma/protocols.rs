@@ -150,6 +150,7 @@ fn a_cached_place_is_read_without_the_holder() {
         drop(get(&reader, id));
         reader.evict(u64::MAX).expect("evict");
         eventually("no lease is left", || cluster.status(1).transfer.leases == 0);
+        let_pass(Duration::from_millis(200), "what the holder was told is acknowledged within 50 ms");
         let before = events();
         Pattern(seed).check(get(&reader, id).data());
         let explained = reader.explain(id).expect("explain").fetched.expect("it was fetched");
