@@ -328,7 +328,7 @@ impl Creations {
             terms: Terms { fresh: entry.fresh, copies: 0, ttl_ms: entry.ttl_ms, owned: entry.owned },
         };
         if !self.claims_at_once(&object) {
-            return Some(self.make_later(key, channel, entry, object, data));
+            return None;
         }
         let claim = self.claim_for(key, &object, Duration::ZERO).now_or_never()?.ok()?;
         self.make_claimed(key, entry, object, data, claim).map(Served::Done)
@@ -336,7 +336,7 @@ impl Creations {
 
     /// Puts an object whose id is claimed, or begins its creation and returns its place, if that can be done
     /// at once.
-    pub(super) fn make_claimed(
+    fn make_claimed(
         self: &Rc<Self>,
         key: ClientKey,
         entry: &Submission,

@@ -1,10 +1,10 @@
-//! Entries of rings that wait for other nodes: creations of ids that other nodes decide, and deletions in a
-//! cluster.
+//! Entries of rings that wait for other nodes: deletions in a cluster.
 //!
 //! Engine thread only. A task completes such an entry within [`RING_PATIENCE`], since the client's other
-//! threads wait for the ring meanwhile. A creation that takes longer changes nothing, and is asked for by the
-//! socket. A deletion cannot be taken back: it goes on, and the client collects its outcome by the socket, as
-//! it does for an outcome that no completion can hold (an error, a refusal).
+//! threads wait for the ring meanwhile. A deletion cannot be taken back: it goes on, and the client collects
+//! its outcome by the socket, as it does for an outcome that no completion can hold (an error, a refusal).
+//! Claims of ids do not wait here: one that is withdrawn after so short a time may be granted all the same,
+//! and the next claim of the id is refused then.
 //!
 //! A task ends with its client, a deletion does not.
 
@@ -16,10 +16,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{AbortHandle, LocalBoxFuture, Shared, abortable};
 use plasmon::shared::{Completion, Deleted, Outcome, Submission};
-use plasmon::wire::{NewObject, Reply};
+use plasmon::wire::Reply;
 use plasmon::{DeleteOutcome, Error, ErrorKind, ObjectId};
 
-use super::requests::{Creations, weight};
+use super::requests::Creations;
 use super::rings::{Channel, Served};
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
@@ -58,35 +58,6 @@ impl Waits {
 }
 
 impl Creations {
-    /// Has a task make an object whose id another node decides.
-    pub(super) fn make_later(
-        self: &Rc<Self>,
-        key: ClientKey,
-        channel: &Channel,
-        entry: &Submission,
-        object: NewObject,
-        data: &[u8],
-    ) -> Served {
-        let weight = weight(data.len());
-        let Some(number) = self.begin_wait(key, channel, entry, weight) else { return Served::AskBySocket };
-        let (creations, entry, data) = (Rc::clone(self), *entry, data.to_vec());
-        let place = channel.pages.last_taken();
-        self.complete_later(key, channel, number, entry.token, async move {
-            let due = Some(creations.kernel.clock.now() + RING_PATIENCE);
-            let claiming = creations.claim_for(key, &object, Duration::ZERO);
-            let claim = creations.kernel.clock.bounded(due, claiming).await;
-            creations.sessions.arrive(key, weight);
-            let channel = creations.sessions.channel(key);
-            let is_wanted = channel.is_some_and(|channel| !channel.pages.was_given_up(place));
-            let made = claim
-                .filter(|_| is_wanted)
-                .and_then(Result::ok)
-                .and_then(|claim| creations.make_claimed(key, &entry, object, &data, claim));
-            made.map_or((Outcome::AskBySocket, 0), |place| (Outcome::Done, place))
-        });
-        Served::Waits
-    }
-
     /// Deletes objects everywhere, and has a task complete the entry.
     pub(super) fn delete_later(
         self: &Rc<Self>,

@@ -177,7 +177,6 @@ fn made(
         rights: options.rights,
         fresh: options.fresh,
         owned: options.owned,
-        patient: true,
         name_len: options.name.as_ref().map_or(0, String::len) as u16,
         metadata_len: metadata.len() as u32,
         data_len,

@@ -33,7 +33,7 @@ const MEMBER_PATIENCE: Duration = Duration::from_secs(30);
 const BYTES_PER_WEIGHT: usize = 1 << 10;
 
 /// The weight of a put while it waits, in objects.
-pub(in crate::sessions) fn weight(data: usize) -> usize {
+pub(super) fn weight(data: usize) -> usize {
     1 + data / BYTES_PER_WEIGHT
 }
 
