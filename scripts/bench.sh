@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs a benchmark: bench.sh local | objects | remote | growth | mpi | heal | broadcast | python | rdma |
-# scale | report | compare REVISION, followed by options of the harness.
+# Runs a benchmark: bench.sh local | objects | remote | growth | mpi | heal | broadcast | python | tier |
+# rdma | scale | report | compare REVISION, followed by options of the harness.
 #
 # Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
 . "$(dirname "$0")/lib.sh"
 
-command=${1:?local, objects, remote, growth, mpi, heal, broadcast, python, rdma, scale, report or compare}
+command=${1:?one of the benchmarks that the first lines of scripts/bench.sh name}
 if [ "$command" = rdma ]; then
     scripts/setup.sh --rdma >&2
     build_benchmarks

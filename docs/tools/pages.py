@@ -48,6 +48,17 @@ import plasmon
 
 ::: plasmon.NamedObjects
 
+## Regions
+
+[Regions](../tier.md) are memory that changes.
+
+::: plasmon.Region
+    options: {{inherited_members: true}}
+
+::: plasmon.PendingOperation
+
+::: plasmon.RegionInfo
+
 ## Types of one's own
 
 ::: plasmon.register_type
@@ -91,6 +102,12 @@ These calls are coroutines as well, with the arguments, results and errors of th
 {links}.
 
 ::: plasmon.aio.Subscription
+
+::: plasmon.aio.Region
+    options: {{members: false}}
+
+Its operations are those of `plasmon.Region`, as coroutines. `view`, `array`, the attributes and `close` are
+what they are there.
 """
 
 PLASMA = """\
@@ -231,9 +248,10 @@ def command_page(plasmon: str, man: Path) -> str:
         "",
     ]
     for name in ["", *names]:
-        command = [plasmon, *name.split(), "--help"]
+        words = name.split("-") if name else []
+        command = [plasmon, *words, "--help"]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        parts += [f"## plasmon {name}".rstrip(), "", "```text", said.rstrip(), "```", ""]
+        parts += [f"## {' '.join(['plasmon', *words])}", "", "```text", said.rstrip(), "```", ""]
     files = [f"[{page.name}](man/{page.name})" for page in sorted(man.glob("*.1"))]
     return "\n".join([*parts, "## Man pages", "", ", ".join(files) + "."])
 

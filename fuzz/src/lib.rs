@@ -20,10 +20,15 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
     Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
     Target { name: "messages", run: plasmon_node::fuzzing::message, seeds: plasmon_node::fuzzing::messages },
+    Target {
+        name: "regions",
+        run: plasmon_node::fuzzing::region_frame,
+        seeds: plasmon_node::fuzzing::region_frames,
+    },
     Target {
         name: "control",
         run: plasmon_node::fuzzing::control_message,

@@ -35,7 +35,7 @@ pub(crate) struct Client {
     /// Client of the node. `None` once closed. Buffers and creations hold the connection themselves.
     client: Mutex<Option<plasmon::Client>>,
     /// Flag that ends the calls of other threads when the connection is closed.
-    closing: Arc<AtomicBool>,
+    pub(crate) closing: Arc<AtomicBool>,
     /// Whether an object was to be owned by this client.
     owns: AtomicBool,
     /// Open creations by their ids, for `seal` and `abort`.
@@ -562,7 +562,7 @@ impl Client {
         self.run(py, call)?.map_err(|error| raised(py, &named(error)))
     }
 
-    fn run<T: Send>(
+    pub(crate) fn run<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,

@@ -37,11 +37,24 @@ pub(crate) fn signalled() -> bool {
 /// Exception of `plasmon.errors` for an error of the client. If a signal ended the call, the exception that
 /// its handler raised.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    raised_as(py, error, class_of(error.kind()))
+}
+
+/// Exception as `raised` makes it, for a call on a region.
+pub(crate) fn raised_of_region(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error.kind() {
+        ErrorKind::Lost => "RegionLost",
+        kind => class_of(kind),
+    };
+    raised_as(py, error, class)
+}
+
+fn raised_as(py: Python<'_>, error: &Error, class: &'static str) -> PyErr {
     if let Some(signal) = SIGNAL.take() {
         return signal;
     }
     let lines: Vec<_> = error.lines().map(printable).collect();
-    let raised = exception(py, class_of(error.kind()), &lines.join("\n"));
+    let raised = exception(py, class, &lines.join("\n"));
     let value = raised.value(py);
     let set = || {
         if let Some(id) = error.id() {
@@ -100,6 +113,8 @@ fn class_of(kind: ErrorKind) -> &'static str {
         ErrorKind::TooFew => "TooFewReplicas",
         ErrorKind::OutcomeUnknown => "OutcomeUnknown",
         ErrorKind::Disconnected => "Disconnected",
+        ErrorKind::Freed => "RegionFreed",
+        ErrorKind::NotHere => "NotHere",
         _ => "Error",
     }
 }

@@ -5,6 +5,7 @@
 //! while they wait or copy.
 #![deny(unsafe_code)]
 
+mod begun;
 mod buffer;
 mod client;
 mod detached;
@@ -16,6 +17,7 @@ mod looping;
 mod memory;
 mod parts;
 mod placing;
+mod region;
 mod subscription;
 mod terms;
 
@@ -26,6 +28,8 @@ use pyo3::types::PyString;
 #[pymodule]
 mod _internal {
     #[pymodule_export]
+    use super::begun::PendingOperation;
+    #[pymodule_export]
     use super::buffer::Buffer;
     #[pymodule_export]
     use super::client::Client;
@@ -35,6 +39,8 @@ mod _internal {
     use super::looping::{Cancellation, Loop, Pending};
     #[pymodule_export]
     use super::memory::{Creation, Scratch};
+    #[pymodule_export]
+    use super::region::{RegionHandle, regions};
     #[pymodule_export]
     use super::subscription::Subscription;
     use super::*;

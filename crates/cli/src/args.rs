@@ -11,6 +11,7 @@ use plasmon::{Client, ObjectId, Rights};
 
 use crate::list_args::{Ls, Rm};
 use crate::ping::Ping;
+use crate::region_args::RegionCommand;
 use crate::serve_args::{Serve, memory, positive_size, public, seconds};
 
 const AFTER_HELP: &str = "\
@@ -19,15 +20,17 @@ Exit codes:
   1  it failed; the message says why
      (doctor: it found a problem)
   2  wrong arguments
-  3  no such object
+  3  no such object or region
   4  timed out, or a node did not answer (ls --cluster, rm of a pattern)
   5  the object exists already
   6  the store is full, or too small for the object
   7  no daemon answers, or it is being drained
   8  the object is lost: every node that held it is gone
   9  the object is damaged: its bytes are not those that were sealed
+     (drain: only what does not move is left: damaged objects, regions)
   10 fewer nodes hold the object than were asked for; the object stays where it is
-  11 there is no other node (calibrate)
+  11 there is no other node (calibrate); the outcome is unknown: what was to change the region was not
+     answered, and may have been done (region)
   12 the outcome is unknown: a node that decides it does not answer (rm)
 
 Examples:
@@ -39,6 +42,7 @@ Examples:
   plasmon wait part-0 part-1 part-2 --count 2 --timeout 60
   plasmon ls 'tmp/*' --cluster
   plasmon status --cluster
+  plasmon region create counters 4KiB
   plasmon drain node7
   plasmon doctor --memory 64GiB";
 
@@ -111,6 +115,9 @@ out of reach, and one that comes, has a line that says so.")]
     Prefetch(Prefetch),
     /// Explain how an object came to this host: source, protocol with the reason, and the time of each step
     Explain(Located),
+    /// Make, read and change regions: memory with a name that programs of all hosts read and write
+    #[command(subcommand)]
+    Region(RegionCommand),
     /// Ask a node for signs of life, and print how long they take
     Ping(Ping),
     /// Measure the best transfer parameters between this node and others
@@ -485,7 +492,7 @@ pub(crate) struct Doctor {
 }
 
 /// Parses a time-out in seconds. Infinity means no limit.
-fn timeout(text: &str) -> Result<Duration, String> {
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let timeout = plasmon::timeout(text.parse().unwrap_or(f64::NAN)).map_err(|error| error.to_string())?;
     Ok(timeout.unwrap_or(Duration::MAX))
 }

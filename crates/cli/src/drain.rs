@@ -9,7 +9,7 @@ use plasmon::{Client, Error, ErrorKind, NodeId, Socket, find_nodes};
 use crate::args::Drain;
 use crate::connecting::Within;
 use crate::failure::Failure;
-use crate::output::{Progress, json, line, size};
+use crate::output::{Progress, counted, json, line, size};
 
 /// Time between two questions for the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -74,7 +74,11 @@ fn left(status: &DrainStatus) -> String {
         0 => String::new(),
         unsealed => format!(" and {unsealed} that clients are writing"),
     };
-    format!("{} objects ({}){unsealed} left", status.objects, size(status.bytes))
+    let regions = match status.regions {
+        0 => String::new(),
+        regions => format!(" and {}", counted(regions, "region")),
+    };
+    format!("{} objects ({}){unsealed}{regions} left", status.objects, size(status.bytes))
 }
 
 fn in_vain(node: NodeId, status: &DrainStatus) -> Error {
@@ -91,15 +95,28 @@ fn in_vain(node: NodeId, status: &DrainStatus) -> Error {
 }
 
 fn stuck(node: NodeId, status: &DrainStatus) -> Error {
-    let more = match status.damaged.saturating_sub(status.damage.len() as u64) {
-        0 => String::new(),
-        more => format!("; and {more} more are damaged"),
+    let some = |named: &[String], all: u64| match all.saturating_sub(named.len() as u64) {
+        0 => named.join("; "),
+        more if named.is_empty() => format!("{more} of them"),
+        more => format!("{}; and {more} more", named.join("; ")),
     };
+    let (damaged, regions) = (status.damaged, status.regions);
+    let mut stays = Vec::new();
+    if damaged > 0 {
+        let which = some(&status.damage, damaged);
+        stays.push(format!("no node takes objects that are damaged: {which}; delete them (`plasmon rm`)"));
+    }
+    if regions > 0 {
+        let which = some(&status.region_names, regions);
+        stays.push(format!(
+            "no node takes regions that are ephemeral or have views, or that it has no room for: {which}; \
+             free them (`plasmon region free`), or end the programs that use them"
+        ));
+    }
     let text = format!(
-        "node {node} is not drained: {}, which no node takes, since they are damaged: {}{more}. Delete them \
-         (`plasmon rm`), and the node leaves; `plasmon drain --call-off` ends the drain",
+        "node {node} is not drained, {}. {}. Then the node leaves; `plasmon drain --call-off` ends the drain",
         left(status),
-        status.damage.join("; ")
+        stays.join(". ")
     );
     Error::new(ErrorKind::Damaged, text)
 }

@@ -12,6 +12,9 @@ pub(crate) enum Failure {
     /// A call of the client failed.
     #[error("{0}")]
     Store(#[from] plasmon::Error),
+    /// A call on a region failed.
+    #[error("{0}")]
+    Region(plasmon::Error),
     /// A file or a stream failed.
     #[error("cannot {action} {path}: {source}")]
     File { action: &'static str, path: PathBuf, source: io::Error },
@@ -54,7 +57,7 @@ pub(crate) enum Failure {
     /// A wait ended before enough objects came.
     #[error("{came} of {count} objects came within the time-out")]
     TooFew { came: usize, count: usize },
-    /// Some nodes did not tell which objects they hold.
+    /// Some nodes did not tell what they hold.
     #[error("the list lacks what these nodes alone hold: {0}")]
     Incomplete(String),
     /// A broadcast did not reach all nodes.
@@ -87,8 +90,9 @@ impl Failure {
             Self::Unreached(_) => 10,
             Self::Unwritten { code, .. } => *code,
             Self::Alone => 11,
-            Self::Store(error) => match error.kind() {
-                ErrorKind::NotFound => 3,
+            Self::Region(error) if error.kind() == ErrorKind::OutcomeUnknown => 11,
+            Self::Store(error) | Self::Region(error) => match error.kind() {
+                ErrorKind::NotFound | ErrorKind::Freed => 3,
                 ErrorKind::TimedOut => 4,
                 ErrorKind::Exists => 5,
                 ErrorKind::Full | ErrorKind::TooLarge => 6,

@@ -108,14 +108,14 @@ fn row_json(object: &ObjectInfo, holders: &[NodeId]) -> Value {
 }
 
 /// The first of the nodes that hold an object, and how many more there are.
-fn short(holders: &[NodeId]) -> String {
+pub(crate) fn short(holders: &[NodeId]) -> String {
     let Some((first, more)) = holders.split_first() else { return String::new() };
     let first: String = first.to_string().chars().take(SHOWN_DIGITS).collect();
     if more.is_empty() { first } else { format!("{first} +{}", more.len()) }
 }
 
 /// Fails if a list lacks what some nodes hold, and names those nodes.
-fn complete(missing: &[(NodeId, Error)]) -> Result<(), Failure> {
+pub(crate) fn complete(missing: &[(NodeId, Error)]) -> Result<(), Failure> {
     let why: Vec<_> = missing.iter().map(|(node, error)| format!("node {node}: {error}")).collect();
     if why.is_empty() { Ok(()) } else { Err(Failure::Incomplete(why.join("; "))) }
 }

@@ -20,6 +20,8 @@ mod ping;
 mod placing;
 mod python;
 mod quoting;
+mod region;
+mod region_args;
 mod report;
 mod secret;
 mod secret_file;
@@ -28,6 +30,7 @@ mod serve_args;
 mod settings;
 mod status;
 mod top;
+mod users;
 mod watch;
 
 use std::process::ExitCode;
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Drain(args) => drain::drain(&socket, json, &args),
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
         Command::Explain(located) => explain::explain(&socket, json, &located),
+        Command::Region(command) => region::region(&socket, json, &command),
         Command::Ping(args) => ping::ping(&socket, json, &args),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
         Command::Demo(args) => demo::demo(json, &args),
@@ -91,7 +95,7 @@ fn ended(done: Result<(), Failure>, well: ExitCode) -> ExitCode {
         Ok(()) => well,
         Err(failure) => {
             output::complain(&failure.to_string());
-            if let Failure::Store(error) = &failure {
+            if let Failure::Store(error) | Failure::Region(error) = &failure {
                 error.lines().skip(1).for_each(output::complain_further);
             }
             failure.exit_code()

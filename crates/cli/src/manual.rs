@@ -37,13 +37,14 @@ pub(crate) fn man(args: &ManPages, command: Command) -> Result<(), Failure> {
     fs::create_dir_all(&args.directory).map_err(Failure::file("create", &args.directory))?;
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    for command in command.get_subcommands() {
-        write(&args.directory, command)?;
-    }
     write(&args.directory, &command)
 }
 
+/// Writes the man page of a command, and those of its commands.
 fn write(directory: &Path, command: &Command) -> Result<(), Failure> {
+    for command in command.get_subcommands() {
+        write(directory, command)?;
+    }
     let man = Man::new(command.clone()).source(concat!("plasmon ", env!("CARGO_PKG_VERSION"))).manual(MANUAL);
     let path = directory.join(man.get_filename());
     let page = page(&man, command).map_err(Failure::file("make", &path))?;

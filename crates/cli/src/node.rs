@@ -167,6 +167,7 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         public: args.public,
         client_quota: args.client_quota,
         user_quota: args.user_quota,
+        region_memory: args.region_memory,
         capacity: args.capacity,
         max_clients: args.max_clients,
         ..Config::new(args.memory, std::path::absolute(socket.path())?)

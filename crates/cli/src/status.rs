@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use plasmon::Socket;
 use plasmon::status::{
-    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, NumaStatus, ObjectsStatus, SlotsStatus,
-    SpillStatus, TransferStatus,
+    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, NumaStatus, ObjectsStatus, RegionsStatus,
+    SlotsStatus, SpillStatus, TransferStatus,
 };
 
 use crate::connecting::connect;
@@ -28,6 +28,7 @@ pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     ))?;
     line(&format!("socket    {}, {}", status.socket, counted(status.clients, "client")))?;
     tell_slots(&status.slots)?;
+    tell_regions(&status.regions)?;
     tell_memory(&status.memory, &status.numa)?;
     tell_objects(&status.objects)?;
     tell_spill(&status.spill)?;
@@ -49,6 +50,23 @@ fn tell_slots(slots: &SlotsStatus) -> Result<(), Failure> {
         slots.calls,
         slots.under_way,
         counted(slots.clients, "client")
+    ))
+}
+
+/// Prints the line about regions, once there was one.
+fn tell_regions(regions: &RegionsStatus) -> Result<(), Failure> {
+    let RegionsStatus { reads, writes, atomics, fills, waits, notifies, .. } = regions;
+    let operations = reads + writes + atomics + fills + waits + notifies;
+    if regions.regions == 0 && operations == 0 && regions.handles == 0 {
+        return Ok(());
+    }
+    line(&format!(
+        "regions   {} ({} of {}), {} handles, {operations} operations so far, {} waiting",
+        regions.regions,
+        size(regions.bytes),
+        size(regions.limit),
+        regions.handles,
+        regions.waiting
     ))
 }
 

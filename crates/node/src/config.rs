@@ -73,6 +73,9 @@ pub struct Config {
     pub client_quota: Option<u64>,
     /// Number of bytes of memory that the objects of one user (uid) may take; `None` sets no limit.
     pub user_quota: Option<u64>,
+    /// Maximum number of bytes of memory that all regions may take; `None` for half of what the arena may
+    /// hold.
+    pub region_memory: Option<u64>,
     /// The rights of other users to objects created here that all users may read.
     pub public: Rights,
     /// Maximum number of clients that one user (uid) may have connected at a time.
@@ -165,6 +168,7 @@ impl Config {
             cache: false,
             client_quota: None,
             user_quota: None,
+            region_memory: None,
             public: Rights::Read,
             max_clients: DEFAULT_MAX_CLIENTS,
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{control, net, spill, transfer};
+use crate::{control, net, region, spill, transfer};
 
 /// Decodes bytes as a message of a peer.
 pub fn message(bytes: &[u8]) {
@@ -12,6 +12,16 @@ pub fn message(bytes: &[u8]) {
 /// Returns messages of one frame of each kind, and of several frames.
 pub fn messages() -> Vec<Vec<u8>> {
     net::fuzzing::messages()
+}
+
+/// Decodes bytes as a frame about regions: its number, then its body.
+pub fn region_frame(bytes: &[u8]) {
+    region::fuzzing::frame(bytes);
+}
+
+/// Returns a few frames about regions of each kind.
+pub fn region_frames() -> Vec<Vec<u8>> {
+    region::fuzzing::frames()
 }
 
 /// Decodes bytes as a message on a control connection.

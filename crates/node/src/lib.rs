@@ -5,7 +5,8 @@
 //!
 //! | floor | rooms |
 //! |---|---|
-//! | 15 | [`engine`]: the loop, and the composition of all rooms |
+//! | 16 | [`engine`]: the loop, and the composition of all rooms |
+//! | 15 | [`region`]: named memory that processes of many hosts read and write |
 //! | 14 | [`sessions`]: clients and their requests |
 //! | 13 | [`placement`]: replication, moves, drains, objects whose time is over |
 //! | 12 | [`transfer`]: an object's way from one arena to another |
@@ -38,6 +39,7 @@ mod net;
 mod numa;
 mod object;
 mod placement;
+mod region;
 mod service;
 mod sessions;
 #[cfg(feature = "simulation")]

@@ -41,11 +41,20 @@ pub struct DrainStatus {
     pub damaged: u64,
     /// Reasons for the first few of these, each of which names its object.
     pub damage: Vec<String>,
+    /// Number of regions that live on the node.
+    pub regions: u64,
+    /// Number of these that stayed when they were last offered to another node: ephemeral ones, those of
+    /// which a process has a view, those for which there is no room.
+    pub regions_refused: u64,
+    /// Names of the first few of these, for root and for the user that the node runs as.
+    pub region_names: Vec<String>,
 }
 
 impl DrainStatus {
-    /// Whether nothing is left but damaged objects, so that the drain does not end by itself.
+    /// Whether nothing is left but damaged objects and regions, so that the drain does not end by itself.
     pub fn is_stuck(&self) -> bool {
-        self.damaged > 0 && self.damaged == self.objects && self.unsealed == 0
+        let stay = self.damaged + self.regions;
+        let offered = self.damaged == self.objects && self.regions_refused >= self.regions;
+        stay > 0 && offered && self.unsealed == 0
     }
 }

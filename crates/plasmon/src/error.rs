@@ -48,6 +48,11 @@ crate::wire::codes! {
         /// The outcome is unknown because a node that decides it does not answer. The change may have
         /// happened, or may happen later.
         15 OutcomeUnknown,
+        /// The region was freed.
+        18 Freed,
+        /// The region cannot be mapped into memory: it lives on another host, or its home does not let this
+        /// user map it.
+        19 NotHere,
     }
 }
 

@@ -9,6 +9,9 @@ const NAME_CONTEXT: &str = "plasmon 2026 object name to object id";
 /// Hash context of the names of private objects.
 const PRIVATE_NAME_CONTEXT: &str = "plasmon 2026 user and name of a private object to object id";
 
+/// Hash context of the names of what is no object.
+const KIND_CONTEXT: &str = "plasmon 2026 kind and name to id";
+
 /// Id of an object: 20 bytes, the same on every node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId([u8; ObjectId::LEN]);
@@ -42,6 +45,13 @@ impl ObjectId {
     pub fn from_private_name(name: &str, user: u32) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(PRIVATE_NAME_CONTEXT);
         hasher.update(&user.to_le_bytes()).update(name.as_bytes());
+        Self::cut(hasher.finalize().into())
+    }
+
+    /// Id of what is no object but has a name of its own kind, such as a region.
+    pub(crate) fn of_kind(kind: &str, name: &str) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(KIND_CONTEXT);
+        hasher.update(kind.as_bytes()).update(&[0]).update(name.as_bytes());
         Self::cut(hasher.finalize().into())
     }
 

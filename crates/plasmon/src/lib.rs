@@ -24,6 +24,7 @@ mod error;
 mod filter;
 mod id;
 pub mod overview;
+pub mod region;
 mod rights;
 pub mod shared;
 pub mod status;
@@ -41,6 +42,9 @@ pub use client::{
 pub use error::{Error, ErrorKind, Result};
 pub use filter::{Filter, Prepared};
 pub use id::{NodeId, ObjectId, ParseIdError};
+#[cfg(not(loom))]
+pub use region::Region;
+pub use region::{Principal, RegionInfo, RegionOptions, RegionState};
 pub use rights::{Rights, not_allowed};
 #[cfg(not(loom))]
 pub use shared::WaitStats;

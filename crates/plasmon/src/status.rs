@@ -41,6 +41,8 @@ pub struct Status {
     pub calls: CallsStatus,
     /// Calls of the node's clients by slot.
     pub slots: SlotsStatus,
+    /// Regions that live on the node.
+    pub regions: RegionsStatus,
     /// Objects that the node has written to disk.
     pub spill: SpillStatus,
     /// Clients of the node, at most 1,000 of them.
@@ -208,6 +210,37 @@ pub struct SlotsStatus {
     pub under_way: u64,
     /// Number of calls so far, those of clients that have gone included.
     pub calls: u64,
+}
+
+/// Regions that live on a node, and the operations that it carried out on them. What processes do to regions
+/// that they have mapped is not counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RegionsStatus {
+    /// Number of regions.
+    pub regions: u64,
+    /// Bytes of memory that regions take, those included that were freed and are still in use.
+    pub bytes: u64,
+    /// Limit of `bytes`.
+    pub limit: u64,
+    /// Number of reads so far.
+    pub reads: u64,
+    /// Number of writes so far.
+    pub writes: u64,
+    /// Number of atomic operations so far.
+    pub atomics: u64,
+    /// Number of times that bytes were filled with a value so far.
+    pub fills: u64,
+    /// Number of waits for a change so far.
+    pub waits: u64,
+    /// Number of notices so far that a word was changed in mapped memory.
+    pub notifies: u64,
+    /// Number of calls that wait for a change now.
+    pub waiting: u64,
+    /// Number of handles that clients of the node have now, to its own regions and to others'.
+    pub handles: u64,
+    /// Number of mappings of other nodes' regions that the node has now.
+    pub mappings: u64,
 }
 
 /// Timed gets of one class of times.

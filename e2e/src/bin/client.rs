@@ -1,8 +1,9 @@
 //! A client in a process of its own, for tests that kill it.
 //!
-//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | churn SEED]...` pins and creates objects, prints
-//! `ready`, and holds the objects until its stdin ends. With `churn` it prints `ready`, and then puts, gets,
-//! checks and deletes objects for ever.
+//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | own NAME | add NAME TIMES | churn SEED]...` pins and
+//! creates objects, makes ephemeral regions, adds to the first word of regions, prints `ready`, and holds
+//! objects and regions until its stdin ends. With `churn` it prints `ready`, and then puts, gets, checks and
+//! deletes objects for ever.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -10,6 +11,7 @@ use std::error::Error;
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
+use plasmon::region::{RegionOptions, Rights};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::Pattern;
 
@@ -17,14 +19,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut words = env::args().skip(1);
     let mut next = |what: &str| words.next().ok_or(format!("{what} is missing"));
     let client = Client::connect(next("SOCKET")?)?;
-    let (mut pins, mut creations) = (Vec::new(), Vec::new());
+    let (mut pins, mut creations, mut regions) = (Vec::new(), Vec::new(), Vec::new());
     while let Ok(verb) = next("verb") {
         if verb == "churn" {
             let seed = next("SEED")?.parse()?;
             writeln!(io::stdout(), "ready")?;
             return churn(&client, seed);
         }
-        let id: ObjectId = next("ID")?.parse()?;
+        let what = next("ID or NAME")?;
+        if verb == "own" {
+            let options = RegionOptions { ephemeral: true, ..RegionOptions::default() };
+            regions.push(client.create_region(&what, 4096, &options)?);
+            continue;
+        }
+        if verb == "add" {
+            let region = client.map_region(&what, Rights::READ_WRITE, None)?;
+            for _ in 0..next("TIMES")?.parse()? {
+                region.fetch_add(0, 1)?;
+            }
+            regions.push(region);
+            continue;
+        }
+        let id: ObjectId = what.parse()?;
         match verb.as_str() {
             "pin" => {
                 let objects = client.get(&[id], Some(Duration::from_secs(60)))?;
@@ -39,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 data[..half].fill(0xa5);
                 creations.push(creation);
             }
-            other => return Err(format!("'{other}' is neither pin nor create").into()),
+            other => return Err(format!("'{other}' is no verb").into()),
         }
     }
     writeln!(io::stdout(), "ready")?;

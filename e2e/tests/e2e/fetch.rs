@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use plasmon::status::{Status, TransferStatus};
-use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
+use plasmon::{Client, CreateOptions, DeleteOutcome, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, kind, put, try_get, try_put};
@@ -267,4 +267,50 @@ fn more_objects_than_there_is_room_for_come_one_after_the_other() {
     let wanted = wanted.concat();
     cluster.client(0).prefetch(&wanted, PATIENCE).expect("prefetch");
     eventually("all have come", || cluster.status(0).transfer.rendezvous_fetched == wanted.len() as u64);
+}
+
+#[test]
+fn short_objects_that_are_coming_ahead_come_once() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (writer, reader) = (cluster.client(0), cluster.client(1));
+    for round in 0..20 {
+        let ids: Vec<_> = (0..32).map(|seed| put(&writer, Pattern(round * 32 + seed), 1000)).collect();
+        reader.prefetch(&ids, PATIENCE).expect("prefetch");
+        // Those behind the prefetch get one object, or several.
+        let (one, several) = ids.split_at(4);
+        let got = one.iter().map(|id| get(&reader, *id)).collect::<Vec<_>>();
+        let rest = reader.get(several, Some(PATIENCE)).expect("get");
+        for (seed, object) in (0..).zip(got.into_iter().map(Ok).chain(rest)) {
+            Pattern(round * 32 + seed).check(object.expect("it exists").data());
+        }
+    }
+    eventually("nothing is on its way", || cluster.status(1).transfer.fetching == 0);
+    // A batch that waits for 50 ms in vain is given up, and its objects are asked for one by one.
+    let came = cluster.status(1).transfer.eager_fetched;
+    assert!((20 * 32..20 * 33).contains(&came), "{came} objects came");
+}
+
+#[test]
+fn objects_that_come_together_stay_as_long_as_they_are_held() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (writer, reader) = (cluster.client(0), cluster.client(1));
+    let ids: Vec<_> = (0..100).map(|seed| put(&writer, Pattern(seed), 1000)).collect();
+    let held: Vec<_> = reader.get(&ids, Some(PATIENCE)).expect("get");
+    let held: Vec<_> = held.into_iter().map(|object| object.expect("it exists")).collect();
+    let pinned = || cluster.status(1).objects.pinned;
+    assert_eq!(pinned(), 100);
+    let outcomes = writer.delete(&ids).expect("delete");
+    assert!(!outcomes.contains(&DeleteOutcome::Absent), "{outcomes:?}");
+    for (seed, id) in (0..).zip(&ids) {
+        let options = CreateOptions::default();
+        writer.put(*id, &Pattern(1000 + seed).bytes(1000), b"", &options).expect("the id is free");
+    }
+    for (seed, object) in (0..).zip(&held) {
+        Pattern(seed).check(object.data());
+    }
+    for (seed, object) in (0..).zip(reader.get(&ids, Some(PATIENCE)).expect("get")) {
+        Pattern(1000 + seed).check(object.expect("it exists").data());
+    }
+    drop(held);
+    eventually("nothing holds them", || (cluster.status(1).objects.doomed, pinned()) == (0, 0));
 }

@@ -38,6 +38,8 @@ mod protocols;
 mod quota;
 mod raw;
 mod rdma;
+mod region_moves;
+mod regions;
 mod registers;
 mod rights;
 mod rings;

@@ -2,18 +2,16 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
-use plasmon::wire::{Header, Receiver, Reply, Request, TablePartKind};
+use plasmon::wire::{Receiver, Reply, Request, TablePartKind};
 use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, ObjectId, Presence};
 use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
-use crate::support::{ClientProcess, MIB, get, kind, put};
+use crate::support::{ClientProcess, MIB, ask, get, kind, put};
 
 /// Client that has its page set and the descriptors of the tables in its own hands.
 struct Intruder {
@@ -43,20 +41,6 @@ impl Intruder {
     /// Makes a request by the socket.
     fn ask(&mut self, request: &Request) -> Reply {
         ask(&mut self.stream, &mut self.receiver, request).0
-    }
-}
-
-fn ask(stream: &mut UnixStream, receiver: &mut Receiver, request: &Request) -> (Reply, Vec<OwnedFd>) {
-    let mut out = BytesMut::new();
-    request.encode(1, &mut out);
-    stream.write_all(&out).expect("the daemon reads");
-    loop {
-        let frame = Header::take_frame(&mut receiver.buffer).expect("the daemon's frames are whole");
-        if let Some((header, body)) = frame {
-            let descriptors = receiver.take_descriptors(header.descriptors.into());
-            return (Reply::decode(&header, body).expect("they make sense"), descriptors);
-        }
-        assert_ne!(receiver.receive(&*stream).expect("the daemon answers"), 0, "it hung up");
     }
 }
 
@@ -106,7 +90,40 @@ impl Intruder {
     }
 }
 
+impl Intruder {
+    /// Outcome of an entry that waits for other nodes: done, or what is collected by the socket.
+    fn submit_patiently(&mut self, operation: u64, id: ObjectId, data_len: u64) -> Result<(), ErrorKind> {
+        match self.submit(operation | PATIENT, id, 0, data_len) {
+            (DONE, _) => Ok(()),
+            (COLLECT, number) => match self.ask(&Request::Collect { number }) {
+                Reply::Done if operation == PUT => Ok(()),
+                Reply::Created { .. } if operation == CREATE => Ok(()),
+                Reply::Failed { error } => Err(error.kind()),
+                other => panic!("{other:?}"),
+            },
+            (outcome, _) => panic!("outcome {outcome}"),
+        }
+    }
+
+    /// Ids about which the ring says that another node decides.
+    fn decided_elsewhere(&mut self, count: usize) -> Vec<ObjectId> {
+        let mut ids = Vec::new();
+        for number in 0.. {
+            let id = ObjectId::from_name(&format!("elsewhere {number}"));
+            match self.submit(CREATE, id, 0, 100).0 {
+                DONE => assert_eq!(self.submit(ABORT, id, 0, 0).0, DONE),
+                _ => ids.push(id),
+            }
+            if ids.len() == count {
+                break;
+            }
+        }
+        ids
+    }
+}
+
 /// Operations of entries, and the bit of those that wait for other nodes.
+const PUT: u64 = 1;
 const CREATE: u64 = 2;
 const SEAL: u64 = 3;
 const ABORT: u64 = 4;
@@ -231,16 +248,23 @@ fn the_ring_answers_what_other_nodes_decide() {
     let cluster = Cluster::builder().nodes(2).start();
     let clients = [cluster.client(0), cluster.client(1)];
     let mut intruder = Intruder::connect(&cluster);
-    // The other node decides about some of many ids, or has to be asked since it has just joined.
-    let ids: Vec<_> = (0..60).map(|number| ObjectId::from_name(&format!("name {number}"))).collect();
-    let (at_once, patient) = ids.split_at(30);
-    let refused = at_once.iter().filter(|id| intruder.submit(CREATE, **id, 0, 100).0 == ASK_BY_SOCKET);
-    assert!(refused.count() > 0, "the other node was not asked");
-    for id in patient {
+    let ids = intruder.decided_elsewhere(30);
+    for (id, len) in ids.iter().zip([100, 100, MIB as u64].into_iter().cycle()) {
+        intruder.submit_patiently(CREATE, *id, len).expect("nobody else has it");
+        assert_eq!(
+            intruder.submit_patiently(CREATE, *id, len),
+            Err(ErrorKind::Exists),
+            "it is being created"
+        );
+        assert_eq!(kind(put_named(&clients[1], *id)), ErrorKind::Exists);
+        assert_eq!(intruder.submit(ABORT, *id, 0, 0).0, DONE);
+        eventually("its claim is withdrawn", || intruder.submit_patiently(PUT, *id, 100).is_ok());
+        assert_eq!(intruder.submit_patiently(PUT, *id, 100), Err(ErrorKind::Exists));
+        assert_eq!(clients[1].delete(&[*id]).expect("delete"), [DeleteOutcome::Deleted]);
         put_named(&clients[1], *id).expect("nobody else has it");
-        assert_eq!(intruder.submit(CREATE | PATIENT, *id, 0, 100).0, ASK_BY_SOCKET, "it exists");
+        assert_eq!(intruder.submit_patiently(CREATE, *id, len), Err(ErrorKind::Exists), "it exists");
     }
-    for (round, there) in (0..).zip(patient.chunks(3)) {
+    for (round, there) in (0..).zip(ids.chunks(3)) {
         let here = put(&clients[0], Pattern(round), 100);
         let gone = [there[0], here, ObjectId::random(), there[1]];
         let outcomes = [DeleteOutcome::Deleted, DeleteOutcome::Deleted, DeleteOutcome::Absent];
@@ -266,6 +290,96 @@ fn the_ring_answers_what_other_nodes_decide() {
 
 fn put_named(client: &Client, id: ObjectId) -> Result<(), Error> {
     client.put(id, &[3; 100], b"", &CreateOptions::default())
+}
+
+/// Number of objects that the clients of the first node have made, and of those that they are creating.
+fn made(cluster: &Cluster) -> (u64, u64) {
+    let objects = cluster.status(0).objects;
+    (objects.primary, objects.unsealed)
+}
+
+#[test]
+fn puts_and_creations_that_wait_for_a_node_are_made_once_and_hold_up_nobody() {
+    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let client = cluster.client(0);
+    let ids = Intruder::connect(&cluster).decided_elsewhere(12);
+    cluster.pause(1);
+    let options = CreateOptions::default();
+    let (together, alone) = ids.split_at(4);
+    thread::scope(|threads| {
+        let client = &client;
+        let lot: Vec<_> = together.iter().map(|id| (*id, &b"some"[..], &b""[..])).collect();
+        let many = threads.spawn(move || client.put_many(&lot, &CreateOptions::default()));
+        let making: Vec<_> = alone
+            .iter()
+            .zip([100, 3 * MIB].into_iter().cycle())
+            .enumerate()
+            .map(|(at, (id, len))| {
+                let (options, bytes) = (&options, Pattern(at as u64).bytes(len));
+                threads.spawn(move || {
+                    if at % 4 < 2 {
+                        return client.put(*id, &bytes, b"", options);
+                    }
+                    let mut creation = client.create(*id, len as u64, b"", options)?;
+                    creation.as_mut_slice().copy_from_slice(&bytes);
+                    creation.seal()
+                })
+            })
+            .collect();
+        for seed in 0..200 {
+            let id = put(client, Pattern(seed), 1000);
+            Pattern(seed).check(get(client, id).data());
+        }
+        assert!(
+            !making.iter().any(|thread| thread.is_finished()),
+            "nobody has said whether the ids are taken"
+        );
+        assert!(!many.is_finished());
+        cluster.resume(1);
+        for making in making {
+            making.join().expect("it ends").expect("nobody else has the id");
+        }
+        for put in many.join().expect("it ends").expect("put") {
+            put.expect("nobody else has the id");
+        }
+    });
+    for (at, id) in (0..).zip(alone) {
+        Pattern(at).check(get(&cluster.client(1), *id).data());
+    }
+    assert_eq!(made(&cluster), (200 + ids.len() as u64, 0));
+}
+
+#[test]
+fn puts_and_creations_that_were_given_up_leave_nothing() {
+    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let (client, other) = (cluster.client(0), cluster.client(1));
+    let ids = Intruder::connect(&cluster).decided_elsewhere(10);
+    // One has descriptors to write large objects, the other not yet.
+    put(&client, Pattern(1), 3 * MIB);
+    let hasty = [client.clone(), cluster.client(0)].map(|one| one.within(Duration::from_millis(50)));
+    let mut dying = Intruder::connect(&cluster);
+    cluster.pause(1);
+    let options = CreateOptions::default();
+    for (hasty, ids) in hasty.iter().zip(ids.chunks(4)) {
+        assert_eq!(kind(put_named(hasty, ids[0])), ErrorKind::TimedOut);
+        for (id, len) in ids[1..].iter().zip([100, 3 * MIB as u64, 5 * MIB as u64]) {
+            assert_eq!(kind(hasty.create(*id, len, b"", &options)), ErrorKind::TimedOut);
+        }
+        // The ring is of use meanwhile.
+        let id = put(hasty, Pattern(2), 1000);
+        Pattern(2).check(get(&client, id).data());
+    }
+    for (id, operation) in ids[8..].iter().zip([PUT, CREATE]) {
+        assert_eq!(dying.submit(operation | PATIENT, *id, 0, 100).0, COLLECT);
+    }
+    let clients = cluster.status(0).clients;
+    drop(dying);
+    eventually("its connection ends", || cluster.status(0).clients < clients);
+    cluster.resume(1);
+    for id in &ids {
+        eventually("the id is free", || put_named(&other, *id).is_ok());
+    }
+    assert_eq!(made(&cluster), (3, 0));
 }
 
 #[test]

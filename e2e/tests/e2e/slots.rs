@@ -3,18 +3,17 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
-use plasmon::wire::{Header, Receiver, Reply, Request};
+use plasmon::wire::{Receiver, Reply, Request};
 use plasmon::{Client, ErrorKind, NodeId};
 use plasmon_e2e::{Chance, Cluster, PATIENCE, eventually, wait};
 
 use crate::commands::{failure, json};
+use crate::support::ask;
 
 /// Client that has its slots and their bell in its own hands.
 struct Intruder {
@@ -28,19 +27,7 @@ impl Intruder {
         let mut stream = UnixStream::connect(cluster.socket(0)).expect("the daemon listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
         let mut receiver = Receiver::default();
-        let mut ask = |request: Request| -> (Reply, Vec<OwnedFd>) {
-            let mut out = BytesMut::new();
-            request.encode(1, &mut out);
-            stream.write_all(&out).expect("the daemon reads");
-            loop {
-                let frame = Header::take_frame(&mut receiver.buffer).expect("the daemon's frames are whole");
-                if let Some((header, body)) = frame {
-                    let descriptors = receiver.take_descriptors(header.descriptors.into());
-                    return (Reply::decode(&header, body).expect("they make sense"), descriptors);
-                }
-                assert_ne!(receiver.receive(&stream).expect("the daemon answers"), 0, "it hung up");
-            }
-        };
+        let mut ask = |request: Request| ask(&mut stream, &mut receiver, &request);
         ask(Request::Hello { name: "intruder".to_owned() });
         let (early, _) = ask(Request::Slots);
         assert!(matches!(&early, Reply::Failed { error } if error.kind() == ErrorKind::Invalid), "{early:?}");

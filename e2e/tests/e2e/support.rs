@@ -1,13 +1,17 @@
 //! Helpers of several test modules.
 
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
+use bytes::BytesMut;
 use plasmon::status::ProtocolStatus;
+use plasmon::wire::{Header, Receiver, Reply, Request};
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
@@ -16,6 +20,25 @@ use tempfile::TempDir;
 
 /// Bytes in a mebibyte.
 pub(crate) const MIB: usize = 1 << 20;
+
+/// Makes a request by a socket, and returns the reply with its descriptors.
+pub(crate) fn ask(
+    stream: &mut UnixStream,
+    receiver: &mut Receiver,
+    request: &Request,
+) -> (Reply, Vec<OwnedFd>) {
+    let mut out = BytesMut::new();
+    request.encode(1, &mut out);
+    stream.write_all(&out).expect("the daemon reads");
+    loop {
+        let frame = Header::take_frame(&mut receiver.buffer).expect("the daemon's frames are whole");
+        if let Some((header, body)) = frame {
+            let descriptors = receiver.take_descriptors(header.descriptors.into());
+            return (Reply::decode(&header, body).expect("they make sense"), descriptors);
+        }
+        assert_ne!(receiver.receive(&*stream).expect("the daemon answers"), 0, "it hung up");
+    }
+}
 
 /// Puts an object of a pattern and returns its id.
 pub(crate) fn put(client: &Client, pattern: Pattern, len: usize) -> ObjectId {
@@ -60,6 +83,7 @@ pub(crate) fn try_get(client: &Client, id: ObjectId) -> Result<Object, Error> {
 }
 
 /// Kind of the error of a result that must be an error.
+#[track_caller]
 pub(crate) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     match result {
         Ok(_) => panic!("it should have failed"),

@@ -20,6 +20,7 @@ FUNCTIONS AND CLASSES
     Creation                             object that is written in place: seal() or abort() ends it
     Scratch                              writable memory of `Client.buffer` or `Client.register`
     NamedObjects                         mapping over names, of `Client.mapping`
+    Region, RegionInfo, PendingOperation memory with a name that programs of all hosts read and write
     Subscription, Event                  what comes to a node and leaves it
     ObjectInfo, Spread                   what `Client.list`, and `Client.replicate` and the like, return
     IdLike                               type of arguments that name an object
@@ -35,10 +36,10 @@ CALLS OF A CLIENT
     delete, evict, refresh               free the id, the memory; keep in memory for longer
     pin, unpin, prefetch                 bring objects to this host
     replicate, migrate, broadcast        bring objects to other hosts
+    create_region, map_region, regions   named memory that changes: `Region`
     hash, verify, explain                the digest of an object, and how it came here
     subscribe, status, usage, capacity   what happens on the node, and what it has
-    set_options, close                   the client itself: name, quota, namespace, user, node, socket, owner,
-                                         closed
+    set_options, close, closed           the client itself: name, quota, namespace, user, node, socket, owner
 
 ERRORS
     Every exception is an `Error`. Those in brackets are Python's own that it also is.
@@ -48,6 +49,7 @@ ERRORS
     ObjectLost        every node that held the object is gone
     ObjectDamaged     the bytes are not those that were sealed
     ObjectTooLarge    the object is larger than the store
+    RegionFreed, RegionLost, NotHere  the region was freed; its node is gone; it is not mapped here
     StoreFull         there is no room; the message says who holds it
     TimedOut          the call did not end within its time-out [TimeoutError]
     IncompleteList    a TimedOut: nodes did not tell what they hold; it has the rest of the list
@@ -82,6 +84,7 @@ from plasmon._ids import IdLike as IdLike
 from plasmon._internal import Buffer as Buffer
 from plasmon._internal import Creation as Creation
 from plasmon._internal import ObjectId as ObjectId
+from plasmon._internal import PendingOperation as PendingOperation
 from plasmon._internal import Scratch as Scratch
 from plasmon._internal import __version__ as __version__
 from plasmon._internal import default_socket as default_socket
@@ -90,6 +93,8 @@ from plasmon._records import Event as Event
 from plasmon._records import ObjectInfo as ObjectInfo
 from plasmon._records import Spread as Spread
 from plasmon._reduction import register_type as register_type
+from plasmon._regions import Region as Region
+from plasmon._regions import RegionInfo as RegionInfo
 from plasmon._subscription import Subscription as Subscription
 from plasmon.errors import Busy as Busy
 from plasmon.errors import Disconnected as Disconnected
@@ -98,6 +103,7 @@ from plasmon.errors import IncompleteList as IncompleteList
 from plasmon.errors import InvalidArgument as InvalidArgument
 from plasmon.errors import MalformedValue as MalformedValue
 from plasmon.errors import NotAllowed as NotAllowed
+from plasmon.errors import NotHere as NotHere
 from plasmon.errors import ObjectDamaged as ObjectDamaged
 from plasmon.errors import ObjectExists as ObjectExists
 from plasmon.errors import ObjectLost as ObjectLost
@@ -105,6 +111,8 @@ from plasmon.errors import ObjectNotFound as ObjectNotFound
 from plasmon.errors import ObjectTooLarge as ObjectTooLarge
 from plasmon.errors import OutcomeUnknown as OutcomeUnknown
 from plasmon.errors import ReadOnlyMemory as ReadOnlyMemory
+from plasmon.errors import RegionFreed as RegionFreed
+from plasmon.errors import RegionLost as RegionLost
 from plasmon.errors import StoreFull as StoreFull
 from plasmon.errors import TimedOut as TimedOut
 from plasmon.errors import TooFewReplicas as TooFewReplicas

@@ -1,7 +1,7 @@
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import Any, ClassVar, Generic, Literal, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer as Readable
 
@@ -13,6 +13,7 @@ Id: TypeAlias = IdLike | Named
 State: TypeAlias = Literal["unsealed", "primary", "kept", "cached", "doomed", "spilled"]
 Public: TypeAlias = Literal["r", "rw"]
 _T = TypeVar("_T")
+_R = TypeVar("_R", covariant=True)
 
 Row: TypeAlias = tuple[ObjectId, str | None, State, bool, Public | None, int, int, int, float, int]
 
@@ -272,6 +273,231 @@ class Client:
         self, pattern: str, cluster: bool
     ) -> tuple[builtins.list[tuple[Row, str | None, builtins.list[str]]], builtins.list[tuple[str, str]]]: ...
     def status(self) -> str: ...
+
+RegionRow: TypeAlias = tuple[str, int, str, int, str, str, bool, bool, int, int, float]
+
+def regions(
+    client: Client,
+) -> tuple[builtins.list[RegionRow], builtins.list[tuple[str, str]]]:
+    """Rows of the regions that this user may see, and the nodes that did not tell theirs."""
+
+class RegionHandle:
+    """Native base of `plasmon.Region`: a handle to a region."""
+
+    def __new__(
+        cls,
+        client: Client,
+        name: str,
+        rights: str,
+        owner: int | None,
+        timeout: float | None,
+        making: tuple[int, str | None, str, bool, bool, bool] | None,
+    ) -> Self: ...
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+    @property
+    def mode(self) -> str:
+        """Rights of the handle: "r" to read, "w" to change, "rw" for both."""
+    @property
+    def owner(self) -> int:
+        """User id of the region's owner."""
+    @property
+    def home(self) -> str:
+        """Id of the node on which the region lives, as this handle last heard."""
+    @property
+    def local(self) -> bool:
+        """Whether the region's bytes are mapped in this process."""
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+    def close(self) -> None:
+        """Gives the handle up. The region stays. Views stay valid."""
+    def read(self, offset: int = 0, size: int | None = None, *, timeout: float = 30) -> bytes:
+        """Reads bytes.
+
+        An aligned word of 8 bytes is read as a whole; more bytes may have parts of several writes.
+
+        Args:
+            offset: Offset of the first byte.
+            size: Number of bytes; by default all up to the end.
+            timeout: Time in seconds that the call may take.
+
+        Raises:
+            InvalidArgument: The bytes are out of bounds.
+            RegionFreed, RegionLost: The region is no more.
+        """
+    def read_into(self, buffer: Readable, offset: int = 0, *, timeout: float = 30) -> int:
+        """Reads bytes into a buffer, as many as it has. Returns their number.
+
+        The bytes are received without a copy if the buffer lies in memory of `Client.buffer`.
+
+        Args:
+            buffer: Writable buffer.
+            offset: Offset of the first byte.
+            timeout: Time in seconds that the call may take.
+        """
+    def write(self, data: Readable, offset: int = 0, *, timeout: float = 30) -> None:
+        """Writes bytes. When the call returns, they are in the region's memory.
+
+        An aligned word of 8 bytes is written as a whole. Other writers may come between the parts of more
+        bytes.
+
+        Args:
+            data: Bytes to write.
+            offset: Offset of the first byte.
+            timeout: Time in seconds that the call may take.
+
+        Raises:
+            OutcomeUnknown: The bytes may have been written, or in part, or may be later.
+        """
+    def fill(self, value: int = 0, offset: int = 0, size: int | None = None, *, timeout: float = 30) -> None:
+        """Sets bytes to a value.
+
+        Args:
+            value: Value of each byte.
+            offset: Offset of the first byte.
+            size: Number of bytes; by default all up to the end.
+            timeout: Time in seconds that the call may take.
+        """
+    def copy_from(
+        self,
+        source: RegionHandle,
+        *,
+        source_offset: int = 0,
+        offset: int = 0,
+        size: int | None = None,
+        timeout: float = 30,
+    ) -> None:
+        """Copies bytes of another region, or of this one, as `memmove` does.
+
+        The bytes do not pass through this host, unless one of the regions lives here.
+
+        Args:
+            source: Region to copy from, of the same client.
+            source_offset: Offset of the first byte there.
+            offset: Offset of the first byte here.
+            size: Number of bytes; by default all up to the end of the source.
+            timeout: Time in seconds that the call may take.
+        """
+    def fetch_add(self, offset: int, value: int = 1, *, timeout: float = 30) -> int:
+        """Adds to a word of 64 bits, and returns what it was before. The sum wraps.
+
+        Args:
+            offset: Offset of the word, a multiple of 8.
+            value: Number to add; a negative one is subtracted.
+            timeout: Time in seconds that the call may take.
+
+        Raises:
+            OutcomeUnknown: The word may have been changed, or may be later.
+        """
+    def swap(self, offset: int, value: int, *, timeout: float = 30) -> int:
+        """Replaces a word of 64 bits, and returns what it was before.
+
+        Args:
+            offset: Offset of the word, a multiple of 8.
+            value: Value that the word gets.
+            timeout: Time in seconds that the call may take.
+        """
+    def compare_swap(self, offset: int, expected: int, value: int, *, timeout: float = 30) -> int:
+        """Replaces a word of 64 bits if it is what is expected, and returns what it was before.
+
+        Args:
+            offset: Offset of the word, a multiple of 8.
+            expected: Value that is expected. The word was replaced if this is returned.
+            value: Value that the word gets.
+            timeout: Time in seconds that the call may take.
+        """
+    def test_and_set(self, offset: int, *, timeout: float = 30) -> bool:
+        """Sets a word of 64 bits to 1, and returns whether it was set already.
+
+        Args:
+            offset: Offset of the word, a multiple of 8.
+            timeout: Time in seconds that the call may take.
+        """
+    def view(self) -> memoryview:
+        """Bytes of the region in the memory of this process, writable unless the mode is "r".
+
+        Other threads, processes and hosts read and write them as well. A change does not wake those who
+        `wait` for it: `notify` does that.
+
+        Raises:
+            NotHere: The region lives on another host, or cannot be mapped by this user.
+        """
+    def wait(self, offset: int, expected: int, *, timeout: float = 30) -> int:
+        """Waits until a word is another than was expected, and returns it.
+
+        Args:
+            offset: Offset of the word, a multiple of 8.
+            expected: Value that is expected.
+            timeout: Time in seconds to wait.
+
+        Raises:
+            TimedOut: The word was not changed in time.
+        """
+    def notify(self, offset: int, *, timeout: float = 30) -> None:
+        """Wakes those who wait for a change of a word, after it was changed through a view or an array.
+
+        Args:
+            offset: Offset of the word, a multiple of 8.
+            timeout: Time in seconds that the call may take.
+        """
+    def begin_read(self, offset: int, size: int, *, timeout: float = 30) -> PendingOperation[bytes]:
+        """Begins to read at most 256 KiB. The result is `bytes`.
+
+        Args:
+            offset: Offset of the first byte.
+            size: Number of bytes.
+            timeout: Time in seconds that the operation may take.
+        """
+    def begin_write(self, data: Readable, offset: int = 0, *, timeout: float = 30) -> PendingOperation[None]:
+        """Begins to write a copy of at most 256 KiB. The result is `None`.
+
+        Args:
+            data: Bytes to write.
+            offset: Offset of the first byte.
+            timeout: Time in seconds that the operation may take.
+        """
+    def begin_fetch_add(self, offset: int, value: int = 1, *, timeout: float = 30) -> PendingOperation[int]:
+        """Begins to add to a word of 64 bits. The result is what the word was before.
+
+        Args:
+            offset: Offset of the word, a multiple of 8.
+            value: Number to add; a negative one is subtracted.
+            timeout: Time in seconds that the operation may take.
+        """
+    def fence(self) -> None:
+        """Waits until all operations that were begun on this handle are over.
+
+        What begins afterwards, anywhere, finds what they wrote. Their errors are raised by their results.
+        """
+    def give(self, user: int | None, rights: str, timeout: float) -> None: ...
+    def withdraw(self, user: int | None, timeout: float) -> None: ...
+    def move_to(self, client: Client, node: str, timeout: float) -> None: ...
+    def copy_to(self, id: ObjectId, terms: Terms, timeout: float) -> ObjectId: ...
+    def describe(self, timeout: float) -> RegionRow: ...
+    def free(self, *, timeout: float = 30) -> None:
+        """Frees the region: its name, and its memory when nobody has it mapped any more.
+
+        Args:
+            timeout: Time in seconds that the call may take.
+
+        Raises:
+            NotAllowed: This user has not the rights of a master.
+        """
+
+@final
+class PendingOperation(Generic[_R]):
+    """Operation on a region that was begun. `result` waits for it.
+
+    Up to 256 operations of a client are under way at a time. Dropping this gives the result up; the operation
+    goes on.
+    """
+
+    def result(self) -> _R:
+        """Waits for the result, and returns it. It can be taken once."""
+    def done(self) -> bool:
+        """Whether the result has come, so that `result` returns at once."""
 
 @final
 class Loop:

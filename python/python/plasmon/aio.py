@@ -22,26 +22,27 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 import plasmon
 from plasmon import _internal, _values
 from plasmon._ids import ONE, IdLike, several
 from plasmon._internal import Buffer, ObjectId
 from plasmon._reads import NO_DEFAULT
-from plasmon._records import Event
+from plasmon._regions import Mode
+from plasmon._regions_aio import Region
+from plasmon._subscription_aio import Opening, Subscription
 from plasmon._terms import left
 from plasmon.errors import Disconnected, InvalidArgument, TimedOut
 
-__all__ = ["Client", "Subscription", "connect"]
+__all__ = ["Client", "Region", "Subscription", "connect"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_O = TypeVar("_O", bound="Client | Subscription")
 
 _REQUEST_OBJECTS = 1024
 """Number of objects in one request."""
@@ -150,6 +151,23 @@ class Client:
     usage = _soon(plasmon.Client.usage)
     list = _patiently(plasmon.Client.list)
     status = _soon(plasmon.Client.status)
+    regions = _soon(plasmon.Client.regions)
+
+    async def create_region(self, name: str, size: int, **options: Any) -> Region:
+        """Makes a region, as `plasmon.Client.create_region` does, with the same options."""
+        make = partial(self._client.create_region, name, size, **options)
+        return Region(await self._run(self._patient, make, options.get("timeout")), self._operate)
+
+    async def map_region(
+        self, name: str, mode: Mode = "r", *, owner: int | str | None = None, timeout: float = 0
+    ) -> Region:
+        """A handle to a region, as `plasmon.Client.map_region` returns it."""
+        find = partial(self._client.map_region, name, mode, owner=owner, timeout=timeout)
+        return Region(await self._run(self._patient, find, timeout), self._operate)
+
+    async def _operate(self, call: Callable[[], _T], timeout: float | None) -> _T:
+        """Makes an operation on a region in a thread: in another one if it may wait for others."""
+        return await self._run(self._prompt if timeout is None else self._patient, call, timeout)
 
     @overload  # A str is an iterable of str, too: here it is one name.
     async def get(  # type: ignore[overload-overlap]
@@ -341,7 +359,7 @@ class Client:
         """Deletes objects from every node, as `plasmon.Client.delete` does."""
         return await self._run(self._prompt, lambda: self._client.delete(id_or_ids, private=private))
 
-    def subscribe(self, *, cluster: bool = False) -> _Opening[Subscription]:
+    def subscribe(self, *, cluster: bool = False) -> Opening[Subscription]:
         """Subscribes to the objects of this node, or of all nodes, as `plasmon.Client.subscribe` does.
 
         The result is awaited, or entered by `async with`.
@@ -351,7 +369,7 @@ class Client:
             opened = await self._run(self._prompt, partial(self._client.subscribe, cluster=cluster))
             return Subscription(opened)
 
-        return _Opening(subscribe)
+        return Opening(subscribe)
 
     @property
     def capacity(self) -> int:
@@ -502,102 +520,12 @@ class Client:
         self._asyncio.remove_writer(socket)
 
 
-class Subscription:
-    """Subscription to the objects of a node: an asynchronous iterator over events, and a context manager.
-
-    `Client.subscribe` makes subscriptions. The events are those of `plasmon.Subscription`. It takes no
-    thread.
-    """
-
-    def __init__(self, events: plasmon.Subscription) -> None:
-        self._events = events
-        self._stop_waiting: Callable[[], None] = lambda: None
-
-    async def next(self) -> Event:
-        """Waits for the next event. Only one task at a time may wait.
-
-        Raises:
-            Disconnected: The node is gone, or the subscription was closed.
-        """
-        loop = asyncio.get_running_loop()
-        while (event := self._events.next(0)) is None:
-            readable = asyncio.Event()
-            descriptor = self._events.fileno()
-            loop.add_reader(descriptor, readable.set)
-
-            def stop(descriptor: int = descriptor, readable: asyncio.Event = readable) -> None:
-                self._stop_waiting = lambda: None
-                loop.remove_reader(descriptor)
-                readable.set()
-
-            self._stop_waiting = stop
-            try:
-                await readable.wait()
-            finally:
-                # After `close` the descriptor may belong to another file.
-                self._stop_waiting()
-        return event
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._events.closed
-
-    def close(self) -> None:
-        """Ends the subscription, and with it the wait of another task."""
-        self._stop_waiting()
-        self._events.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        if self.closed:
-            raise StopAsyncIteration
-        return await self.next()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class _Opening(Generic[_O]):
-    """Client or subscription that is being opened: awaited, or entered as a context."""
-
-    def __init__(self, opening: Callable[[], Coroutine[Any, Any, _O]]) -> None:
-        self._opening = opening
-        self._opened: _O | None = None
-
-    def __await__(self) -> Generator[Any, None, _O]:
-        return self._opening().__await__()
-
-    async def __aenter__(self) -> _O:
-        self._opened = await self._opening()
-        return self._opened
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._opened is not None:
-            await self._opened.__aexit__(kind, value, traceback)
-
-
 def connect(
     socket: str | os.PathLike[str] | None = None,
     timeout: float | None = None,
     *,
     namespace: str | None = None,
-) -> _Opening[Client]:
+) -> Opening[Client]:
     """Connects to the node of this host. The result is awaited, or entered by `async with`.
 
     Args:
@@ -615,4 +543,4 @@ def connect(
     async def connect() -> Client:
         return Client(await asyncio.to_thread(plasmon.connect, socket, timeout, namespace=namespace))
 
-    return _Opening(connect)
+    return Opening(connect)

@@ -46,6 +46,21 @@ class ObjectLost(Error):  # noqa: N818
     """The object existed, and every node that held it is gone."""
 
 
+class RegionFreed(ObjectNotFound):
+    """The region was freed."""
+
+
+class RegionLost(ObjectLost):
+    """The node on which the region lived is gone, and the region with it."""
+
+
+class NotHere(Error):  # noqa: N818
+    """The region is not in the memory of this process, because it lives on another host or is not mappable.
+
+    `read`, `write` and all other operations work all the same.
+    """
+
+
 class TooFewReplicas(Error):  # noqa: N818
     """Fewer nodes hold the object than were asked for. The object stays where the message says."""
 
@@ -53,7 +68,7 @@ class TooFewReplicas(Error):  # noqa: N818
 class OutcomeUnknown(Error):  # noqa: N818
     """The outcome is unknown, because the node that the message names does not answer.
 
-    The change may have happened, or may happen later.
+    The change of an object or a region may have happened, or may happen later.
     """
 
 

@@ -111,7 +111,8 @@ impl Directory {
         let is_first = self.cluster.keepers(&holding.id).first == self.kernel.node;
         let (published, displaced) = {
             let mut table = self.table.borrow_mut();
-            let displaced = table.displace_returned(holder, &holding, returned, now);
+            let mut displaced = table.displace_objects(&holding);
+            displaced.extend(table.displace_returned(holder, &holding, returned, now));
             match returned && table.is_replaced(holder, &holding, is_first) {
                 true => (Published::Stale, displaced),
                 false => (table.publish(holder, holding, now), displaced),
@@ -120,7 +121,7 @@ impl Directory {
         if returned {
             self.table.borrow_mut().note_returned(holder, &holding.id);
         }
-        if let Some((node, life)) = displaced {
+        for (node, life) in displaced {
             self.network.tell(node, Message::Drop { lives: vec![(holding.id, life)] });
         }
         if holding.role == Role::Primary {
@@ -161,19 +162,21 @@ impl Directory {
         tenant: u32,
     ) -> Result<Vec<(NodeId, Role)>, Error> {
         self.cluster.ensure_member()?;
-        let mut holders = Vec::new();
+        let (mut holders, mut lost) = (Vec::new(), None);
         for attempt in 0..2 {
             let keeper = self.cluster.keeper(&id, attempt);
             match self.network.ask(keeper, tenant, ask::Locate { id }, ASK_PATIENCE).await {
                 Ok(located) => holders = located.holders,
+                // The other keeper may know of a later life, or of nothing.
+                Err(error) if error.kind() == ErrorKind::Lost => lost = Some(error),
                 Err(error) if attempt == 1 || error.kind() == ErrorKind::Internal => return Err(error),
                 Err(_) => {}
             }
             if !holders.is_empty() {
-                break;
+                return Ok(holders);
             }
         }
-        Ok(holders)
+        lost.map_or(Ok(holders), Err)
     }
 }
 

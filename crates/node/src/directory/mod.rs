@@ -105,6 +105,11 @@ impl Directory {
         (tells && !table.doubts(id, tenant)).then(|| table.knows(id, tenant))
     }
 
+    /// Whether this node, as a keeper, knows that all holders of an object have gone.
+    pub(crate) fn has_lost(&self, id: &ObjectId) -> bool {
+        self.table.borrow_mut().last_holders(id).next().is_some()
+    }
+
     /// Whether this node remembers that the object was deleted.
     pub(crate) fn deleted(&self, id: &ObjectId) -> bool {
         self.table.borrow().deleted(id)

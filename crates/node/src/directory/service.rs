@@ -8,8 +8,10 @@ use plasmon::status::Status;
 use plasmon::wire::{Table, WireError};
 
 use super::Directory;
+use super::finding::lost;
 use crate::membership::views::Change;
 use crate::net::frame::{DIRECTORY_FRAMES, Envelope, MAX_ENTRIES, Message};
+use crate::object::DEEDS;
 use crate::service::Service;
 
 impl Service for Directory {
@@ -45,7 +47,11 @@ impl Service for Directory {
             Message::Locate { id } => {
                 let mut holders = self.table.borrow_mut().holders(id, frame.tenant);
                 holders.truncate(MAX_ENTRIES);
-                self.network.answer(&frame, Message::Located { holders });
+                let message = match frame.tenant == DEEDS && self.has_lost(id) {
+                    true => Message::Refused { error: lost(*id) },
+                    false => Message::Located { holders },
+                };
+                self.network.answer(&frame, message);
             }
             Message::Claim { id, probe } => self.claims.on_claim(&frame, *id, *probe),
             Message::Unclaim { ids } => self.claims.on_unclaim(from, ids),

@@ -18,6 +18,7 @@ use crate::net::frame::Envelope;
 use crate::net::network::Network;
 use crate::numa::Binding;
 use crate::placement::Placement;
+use crate::region::Regions;
 use crate::service::{Overlap, Service, Services};
 use crate::sessions::places::Places;
 use crate::sessions::{Clients, Requests, Sessions};
@@ -37,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) sessions: Rc<Sessions>,
     pub(crate) requests: Rc<Requests>,
     pub(crate) services: Rc<Services>,
+    #[cfg(test)]
+    pub(crate) regions: Rc<Regions>,
 }
 
 /// What a node has of its host beside memory and network.
@@ -79,6 +82,8 @@ impl Core {
             vec![overview, directory.clone(), transfer.clone(), placement.clone()];
         all.extend(more);
         all.push(requests.clone());
+        let regions = Regions::new(&placement, &sessions, &requests);
+        all.push(regions.clone());
         services.register(all)?;
         Ok(Self {
             kernel: Rc::clone(kernel),
@@ -91,6 +96,8 @@ impl Core {
             sessions,
             requests,
             services,
+            #[cfg(test)]
+            regions,
         })
     }
 

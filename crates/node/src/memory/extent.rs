@@ -10,6 +10,7 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::PAGE_BYTES;
 use super::error::OutOfBounds;
@@ -141,6 +142,19 @@ impl Run {
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let place = self.place(at, into.len())?;
         self.home.range.copy_out(place, into).map_err(|_| self.out_of_bounds(at, into.len()))
+    }
+
+    /// Sets `len` bytes, `at` bytes from the extent's start, to a value. Changes nothing if they do not lie
+    /// within.
+    pub(crate) fn fill(&self, at: u64, len: usize, byte: u8) -> Result<(), OutOfBounds> {
+        let place = self.place(at, len)?;
+        self.home.range.fill(place, len, byte).map_err(|_| self.out_of_bounds(at, len))
+    }
+
+    /// The word of 64 bits that lies `at` bytes from the extent's start. `None` if it does not lie within, or
+    /// not at a multiple of 8. Processes that may write there can change it at any time.
+    pub(crate) fn word(&self, at: u64) -> Option<&AtomicU64> {
+        self.home.range.word(self.place(at, size_of::<u64>()).ok()?)
     }
 
     /// A handle on the extent's bytes for another thread. It does not keep the extent: the caller keeps the

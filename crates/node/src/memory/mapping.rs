@@ -5,9 +5,9 @@
 //! never belongs to anything else. A segment that goes is replaced in place. The pre-fault thread shares
 //! the range, and only asks the kernel to populate pages.
 //!
-//! Clients may write the same bytes at any moment. So nothing here forms a reference into the range; bytes
-//! are copied by raw pointer. A copy that races with a client is as good as the client's bytes, never
-//! better.
+//! Clients may write the same bytes at any moment. So nothing here forms a reference into the range, except
+//! to an atomic word; bytes are copied by raw pointer. A copy that races with a client is as good as the
+//! client's bytes, never better.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -149,6 +149,24 @@ impl Reservation {
         // meanwhile, and any byte is a valid u8.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
         Ok(())
+    }
+
+    /// Sets `len` bytes at `at` to a value.
+    pub(super) fn fill(&self, at: usize, len: usize, byte: u8) -> io::Result<()> {
+        let to = self.address(at, len)?;
+        // SAFETY: as in `copy_in`.
+        unsafe { ptr::write_bytes(to.as_ptr(), byte, len) };
+        Ok(())
+    }
+
+    /// The word of 64 bits at `at`, if it lies in the range at a multiple of 8.
+    pub(super) fn word(&self, at: usize) -> Option<&AtomicU64> {
+        let word = self.address(at, size_of::<AtomicU64>()).ok()?.cast::<u64>();
+        // SAFETY: the eight bytes lie in the reservation, which this borrow keeps, and are aligned as just
+        // checked. Where a segment is replaced, other bytes are there, but never none. An atomic may be
+        // changed by anybody; a process that writes the same bytes otherwise only spoils the word's value,
+        // and any value is valid.
+        word.is_aligned().then(|| unsafe { AtomicU64::from_ptr(word.as_ptr()) })
     }
 
     /// Writes `len` bytes at `at` to a descriptor, by one write(2); returns the number of bytes written.

@@ -24,7 +24,7 @@ pub(crate) mod pool;
 pub(crate) mod registrations;
 pub(crate) mod rekey;
 mod report;
-mod sending;
+pub(crate) mod sending;
 mod stream;
 pub(crate) mod windows;
 

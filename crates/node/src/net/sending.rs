@@ -12,9 +12,10 @@ use plasmon::NodeId;
 use plasmon_fabric::{FabricError, Op, Slice};
 use tracing::warn;
 
-use super::frame::{Envelope, MESSAGE_HEADER_LEN, MESSAGE_MAX, Message, MessageHeader, VERSION};
+use super::fabric::Fabric;
+use super::frame::{Envelope, Location, MESSAGE_HEADER_LEN, MESSAGE_MAX, Message, MessageHeader, VERSION};
 use super::network::Network;
-use super::peer::Peer;
+use super::peer::{Lane, Peer};
 use super::stream::WINDOW;
 
 /// Number of frames below which a queue is short.
@@ -33,6 +34,29 @@ const STILL_AFTER: Duration = Duration::from_secs(1);
 pub(crate) fn stands_still(network: &Network, node: NodeId) -> bool {
     let now = network.kernel.clock.now();
     network.peers.borrow().get(&node).is_some_and(|peer| peer.outgoing.is_unheard(STILL_AFTER, now))
+}
+
+/// Describes the segments of these pieces that the peer of a lane does not know.
+fn unknown_segments(fabric: &Fabric, lane: &mut Lane, pieces: &[Location]) -> impl Iterator<Item = Message> {
+    let keys = pieces.iter().map(|piece| (piece.segment, piece.version));
+    let unknown: Vec<_> = keys.filter(|key| lane.announced.insert(*key)).collect();
+    unknown.into_iter().filter_map(|key| fabric.describe(key))
+}
+
+/// Describes to a peer the segments of this node's memory in which these pieces lie, unless it knows them.
+/// What is sent to it next may name them.
+pub(crate) fn describe_segments(network: &Network, to: NodeId, pieces: &[Location]) {
+    let mut peers = network.peers.borrow_mut();
+    let Some(peer) = peers.get_mut(&to).filter(|peer| !peer.cut_off) else { return };
+    peer.used_bulk = true;
+    let fabric = &network.fabrics[peer.fabric()];
+    let news: Vec<_> = unknown_segments(fabric, peer.lane(), pieces).collect();
+    news.into_iter().for_each(|news| peer.enqueue(&network.envelope(0, network.kernel.node, 0, news)));
+}
+
+/// Whether a peer has described the segments of its memory in which these pieces lie.
+pub(crate) fn knows_segments(network: &Network, node: NodeId, pieces: &[Location]) -> bool {
+    pieces.iter().all(|piece| network.remote(node, piece).is_some())
 }
 
 impl Network {
@@ -55,9 +79,7 @@ impl Network {
             if stamp.is_some() && !std::mem::replace(&mut lane.knows_stamps, true) {
                 news.push(fabric.describe_stamps());
             }
-            let pieces = pieces.iter().map(|piece| (piece.segment, piece.version));
-            let unknown: Vec<_> = pieces.filter(|key| lane.announced.insert(*key)).collect();
-            news.extend(unknown.into_iter().filter_map(|key| fabric.describe(key)));
+            news.extend(unknown_segments(fabric, lane, pieces));
             for message in news {
                 peer.enqueue(&Envelope { message, request: 0, ..envelope.clone() });
             }

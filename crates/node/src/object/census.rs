@@ -31,7 +31,7 @@ impl Table {
     /// Counts all objects. Walks the whole table.
     pub(crate) fn census(&self, fast: &FastPins) -> Census {
         let mut census = Census::default();
-        for replica in self.sealed() {
+        for replica in self.sealed().filter(|replica| !replica.is_deed()) {
             let len = replica.len();
             let (count, bytes) = match replica.role() {
                 Role::Primary => (&mut census.primary, &mut census.primary_bytes),

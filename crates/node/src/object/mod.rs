@@ -16,7 +16,7 @@ mod stamps;
 mod table;
 
 pub(crate) use census::Wanted;
-pub(crate) use ownership::{Ownership, not_visible};
+pub(crate) use ownership::{DEEDS, Ownership, ROOT, not_visible};
 pub(crate) use replica::{Head, Held, Pin, Replica, Role, Sealing};
 pub(crate) use shared::TABLE_LIFE;
 pub(crate) use stamps::Stamp;

@@ -4,7 +4,9 @@ use plasmon::wire::record;
 use plasmon::{DeleteOutcome, Error, ObjectId, Rights, not_allowed};
 
 /// The user that may change every object that it sees.
-const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
+/// The user to whom the deeds of regions belong. The kernel gives this number to no process.
+pub(crate) const DEEDS: u32 = u32::MAX;
 
 record! {
     /// The owner of an object and the rights of others.

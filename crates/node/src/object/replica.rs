@@ -9,8 +9,8 @@ use plasmon::shared::Snapshot;
 use plasmon::wire::{AtMost, MAX_NAME, SHOWN_METADATA, Span, codes, record};
 use plasmon::{ObjectId, Rights, wire};
 
-use super::Ownership;
 use super::shared::DomainTable;
+use super::{DEEDS, Ownership};
 use crate::kernel::ClientKey;
 use crate::kernel::index::Indexed;
 use crate::memory::{Domain, Extent, Run};
@@ -117,6 +117,8 @@ pub(crate) enum Held {
     Memory(Extent),
     /// On disk, where a former daemon left them.
     Disk(Place),
+    /// Nowhere: the object is a deed, which has no bytes.
+    Nowhere,
 }
 
 /// A sealed object of this node: in memory, on disk, or both.
@@ -199,6 +201,7 @@ impl Replica {
         match bytes {
             Held::Memory(extent) => replica.keep(extent),
             Held::Disk(place) => replica.set_on_disk(Some(place)),
+            Held::Nowhere => {}
         }
         Rc::new(replica)
     }
@@ -287,6 +290,11 @@ impl Replica {
             Domain::Shared => None,
             Domain::Private(uid) => Some(uid),
         }
+    }
+
+    /// Whether the object is the deed of a region: it has no bytes, and no user sees it.
+    pub(crate) fn is_deed(&self) -> bool {
+        self.domain() == Domain::Private(DEEDS)
     }
 
     /// The rights of users other than the creator.

@@ -125,9 +125,11 @@ pub(crate) struct Table {
     /// The stamps that peers read to see whether an object is where it was.
     pub(crate) stamps: Rc<RefCell<Stamps>>,
     in_memory: InMemory,
-    /// Number and bytes of sealed objects that stay, in memory or not.
+    /// Number and bytes of sealed objects that stay, in memory or not, without deeds.
     staying: (u64, u64),
     evicted: u64,
+    /// Deeds that were removed since the last call of [`Table::take_ended_deeds`].
+    ended_deeds: Vec<ObjectId>,
     /// Events that were not told yet; `None` while nobody watches.
     pub(crate) happenings: Option<Vec<Happening>>,
 }
@@ -160,6 +162,7 @@ impl Table {
             in_memory: InMemory::default(),
             staying: (0, 0),
             evicted: 0,
+            ended_deeds: Vec::new(),
             happenings: None,
         }
     }
@@ -219,7 +222,7 @@ impl Table {
     pub(crate) fn seal(&mut self, new: Sealing) -> Result<Rc<Replica>, Error> {
         let offset = match &new.bytes {
             Held::Memory(extent) => Some(extent.offset()),
-            Held::Disk(_) => None,
+            Held::Disk(_) | Held::Nowhere => None,
         };
         let (table, entry) = self.shared.enter(&new.head, offset)?;
         Ok(self.admit(new, table, entry))
@@ -278,7 +281,9 @@ impl Table {
 
     /// Notes an event for those who watch, if anybody does.
     fn happened(&mut self, replica: &Replica, tell: fn(&Replica) -> Event) {
-        if let Some(happenings) = &mut self.happenings {
+        if let Some(happenings) = &mut self.happenings
+            && !replica.is_deed()
+        {
             let share = self.sealed.shard_of(&replica.id());
             happenings.push(Happening { event: Rc::new(tell(replica)), share, owner: replica.owner() });
         }
@@ -314,7 +319,7 @@ impl Table {
     }
 
     fn count_staying(&mut self, replica: &Replica, role: Role, change: i64) {
-        if role.stays() {
+        if role.stays() && !replica.is_deed() {
             self.staying.0 = self.staying.0.wrapping_add_signed(change);
             self.staying.1 = self.staying.1.wrapping_add_signed(change * replica.len() as i64);
         }
@@ -370,6 +375,7 @@ impl Table {
             *self.bytes_of(replica.role()) -= replica.len();
         }
         self.count_staying(replica, replica.role(), -1);
+        self.ended_deeds.extend(replica.is_deed().then(|| replica.id()));
         self.happened(replica, Happening::deleted);
     }
 
@@ -543,6 +549,11 @@ impl Table {
     pub(crate) fn in_entry(&self, domain: Domain, entry: u32) -> Option<&Rc<Replica>> {
         let replica = self.sealed.get(&self.shared.id_in(domain, entry)?)?;
         (replica.entry() == entry && replica.domain() == domain).then_some(replica)
+    }
+
+    /// Takes the deeds that were removed since the last call. A deed of the same id may be there by now.
+    pub(crate) fn take_ended_deeds(&mut self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.ended_deeds)
     }
 
     /// Number of objects taken out of memory to make room so far.

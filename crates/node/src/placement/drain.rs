@@ -11,12 +11,13 @@
 //! A node that stands still holds up the objects that it leads or was asked to take, and no others. An object
 //! whose bytes are not those that were sealed is taken by nobody who compares them. It stays, is not tried
 //! again, and keeps the node from leaving until somebody deletes it; whoever waits for the drain is told
-//! which it is.
+//! which it is. Regions stay as well, until somebody frees them.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
+use futures::future::LocalBoxFuture;
 use futures::stream::{self, StreamExt};
 use plasmon::drain::{DrainStatus, DrainStep};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
@@ -56,13 +57,25 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// How long after a change of members, or after a replica was left to another node that kept it before, all
 /// nodes have acted on it. The directory gives orphans 3 s, and looks once a second.
 const SETTLING_TIME: Duration = Duration::from_secs(6);
-/// Maximum number of damaged objects that a report names.
-const MAX_DAMAGED_NAMED: usize = 8;
+/// Maximum number of damaged objects that a report names, and of regions.
+const MAX_NAMED: usize = 8;
 /// Maximum number of characters of the reason why objects stay, so that a report fits a frame.
 const MAX_TROUBLE_CHARS: usize = 600;
 
+/// The regions that live on this node.
+pub(crate) trait Residents {
+    /// Number of regions.
+    fn count(&self) -> u64;
+    /// Names of at most so many regions, for people.
+    fn names(&self, most: usize) -> Vec<String>;
+    /// Moves all regions to a node, one after the other; gives the last error of those that stay.
+    fn move_away(self: Rc<Self>, to: NodeId) -> LocalBoxFuture<'static, Option<Error>>;
+}
+
 /// The drain of this node, if there is one.
 pub(crate) struct Drain {
+    /// The regions of this node. Set once, by the room above that has them.
+    pub(crate) residents: OnceCell<Weak<dyn Residents>>,
     /// Turns at the keepers of the objects and at the nodes that take them.
     turns: Turns,
     /// Number of drains begun so far.
@@ -76,6 +89,8 @@ pub(crate) struct Drain {
 struct UnderWay {
     /// The number of the drain. Tasks of a drain that was called off have no part in a later one.
     number: u64,
+    /// Number of regions that stayed when they were last offered to another node.
+    refused_regions: u64,
     /// When a replica was last left to another node that kept it before.
     left: Option<Instant>,
     moved_objects: u64,
@@ -94,6 +109,7 @@ struct UnderWay {
 impl Drain {
     pub(super) fn new(transfer: &Transfer) -> Self {
         Self {
+            residents: OnceCell::new(),
             turns: Turns::of(transfer, MOVES_A_NODE),
             begun: Cell::default(),
             under_way: RefCell::default(),
@@ -104,6 +120,10 @@ impl Drain {
     /// Whether a drain is under way, so that nothing new comes to this node.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.borrow().is_some()
+    }
+
+    fn residents(&self) -> Option<Rc<dyn Residents>> {
+        self.residents.get().and_then(Weak::upgrade)
     }
 
     fn is(&self, number: u64) -> bool {
@@ -181,7 +201,8 @@ impl Placement {
 
     pub(crate) fn drain_here(self: &Rc<Self>, step: DrainStep, tenant: u32) -> Result<DrainStatus, Error> {
         let drain = &self.drain;
-        if step != DrainStep::Look && tenant != 0 && tenant != rustix::process::getuid().as_raw() {
+        let may_begin = tenant == 0 || tenant == rustix::process::getuid().as_raw();
+        if step != DrainStep::Look && !may_begin {
             let text = format!("node {} is drained by root or by the user it runs as only", self.kernel.node);
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
@@ -194,7 +215,7 @@ impl Placement {
                 }
             }
         }
-        let status = self.drain_status();
+        let status = self.drain_status(may_begin);
         if let Some(drain) = drain.under_way.borrow_mut().as_mut() {
             drain.told = drain.finished;
         }
@@ -239,8 +260,11 @@ impl Placement {
         Ok(())
     }
 
-    fn drain_status(&self) -> DrainStatus {
+    /// The progress of the drain. It names regions only if `names` says so, since a user need not know those
+    /// of others.
+    fn drain_status(&self, names: bool) -> DrainStatus {
         let left = self.left_to_drain();
+        let residents = self.drain.residents().filter(|_| names);
         let under_way = self.drain.under_way.borrow();
         under_way.as_ref().map_or_else(DrainStatus::default, |drain| {
             let objects = self.store.objects.borrow();
@@ -258,7 +282,10 @@ impl Placement {
                 finished: drain.finished,
                 trouble: drain.trouble.clone(),
                 damaged: damaged.len() as u64,
-                damage: damaged.into_iter().take(MAX_DAMAGED_NAMED).collect(),
+                damage: damaged.into_iter().take(MAX_NAMED).collect(),
+                regions: left.regions,
+                regions_refused: drain.refused_regions,
+                region_names: residents.map_or_else(Vec::new, |residents| residents.names(MAX_NAMED)),
             }
         })
     }
@@ -275,6 +302,7 @@ impl Placement {
             let ids = stream::iter(0..Table::SHARDS).flat_map(|shard| stream::iter(self.staying_in(shard)));
             let moves = ids.map(|id| self.drain_one(id, number, round));
             moves.buffer_unordered(MAX_MOVES_AT_ONCE).collect::<()>().await;
+            self.move_residents(number, round).await;
             if !drain.is(number) {
                 return;
             }
@@ -286,10 +314,29 @@ impl Placement {
         }
     }
 
+    /// Has another node take the regions of this one; every round it is another.
+    async fn move_residents(&self, number: u64, round: usize) {
+        let Some(residents) = self.drain.residents().filter(|residents| residents.count() > 0) else {
+            return;
+        };
+        let mut others = self.cluster.others(&[self.kernel.node]);
+        others.retain(|node| !stands_still(&self.network, *node));
+        let Some(to) = others.get(round % others.len().max(1)).filter(|_| self.drain.is(number)) else {
+            return;
+        };
+        let error = Rc::clone(&residents).move_away(*to).await;
+        self.drain.note(number, |drain| drain.refused_regions = residents.count());
+        if let Some(error) = error {
+            debug!("a region was not drained: {error}");
+            let trouble = error.message().chars().take(MAX_TROUBLE_CHARS).collect();
+            self.drain.note(number, |drain| drain.trouble = trouble);
+        }
+    }
+
     /// The objects in a share of the table that have to leave.
     fn staying_in(&self, shard: usize) -> Vec<ObjectId> {
         let objects = self.store.objects.borrow();
-        let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays());
+        let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays() && !replica.is_deed());
         staying.map(|replica| replica.id()).collect()
     }
 
@@ -463,7 +510,8 @@ impl Placement {
 
     fn left_to_drain(&self) -> Left {
         let (objects, bytes, unsealed) = self.store.objects.borrow().staying();
-        Left { objects, bytes, unsealed: unsealed as u64 }
+        let regions = self.drain.residents().map_or(0, |residents| residents.count());
+        Left { objects, bytes, unsealed: unsealed as u64, regions }
     }
 }
 
@@ -473,10 +521,12 @@ struct Left {
     bytes: u64,
     /// Number of objects that clients are writing.
     unsealed: u64,
+    /// Number of regions that live here.
+    regions: u64,
 }
 
 impl Left {
     fn nothing(&self) -> bool {
-        self.objects == 0 && self.unsealed == 0
+        self.objects == 0 && self.unsealed == 0 && self.regions == 0
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Placement {
     pub(crate) directory: Rc<Directory>,
     pub(crate) transfer: Rc<Transfer>,
     replication: Replication,
-    drain: Drain,
+    pub(crate) drain: Drain,
     expiry: Expiry,
     owned: Owned,
 }

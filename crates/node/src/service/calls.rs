@@ -15,13 +15,23 @@ pub(crate) enum Return {
     /// The result is there.
     Now(Result<CallResult, Error>),
     /// A task finds the result. It ends with its session, and when the time-out of the call is over.
-    Later(Pin<Box<dyn Future<Output = Result<CallResult, Error>>>>),
+    Later {
+        /// The task.
+        task: Pin<Box<dyn Future<Output = Result<CallResult, Error>>>>,
+        /// What it means if the time-out is over.
+        over: ErrorKind,
+    },
 }
 
 impl Return {
     /// The result of a task.
     pub(crate) fn later(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
-        Self::Later(Box::pin(task))
+        Self::Later { task: Box::pin(task), over: ErrorKind::TimedOut }
+    }
+
+    /// The result of a task that may have changed something, or will, when the time-out is over.
+    pub(crate) fn uncertain(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
+        Self::Later { task: Box::pin(task), over: ErrorKind::OutcomeUnknown }
     }
 
     /// The refusal of an operation that no service has.

@@ -127,7 +127,7 @@ impl Sessions {
     }
 
     /// The deadline of a request; `None` for one that waits for ever.
-    pub(super) fn due(&self, timeout_us: u64) -> Option<Instant> {
+    pub(crate) fn due(&self, timeout_us: u64) -> Option<Instant> {
         let due = self.kernel.clock.now().checked_add(Duration::from_micros(timeout_us));
         due.filter(|_| timeout_us != u64::MAX)
     }

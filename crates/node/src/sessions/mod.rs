@@ -18,7 +18,7 @@ pub(crate) mod places;
 pub(crate) mod requests;
 pub(crate) mod rings;
 mod sharing;
-mod slots;
+pub(crate) mod slots;
 pub(crate) mod sockets;
 mod subscriptions;
 mod waits;

@@ -21,7 +21,7 @@ use futures::FutureExt;
 use plasmon::shared::{
     Completion, Deleted, EngineChannel, MAX_DELETED, Operation, Outcome, Submission, TableId,
 };
-use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Placement, Terms};
+use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Terms};
 use plasmon::{Error, ErrorKind, ObjectId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -34,7 +34,6 @@ use super::sharing::cannot_share;
 use super::slots::Slots;
 use super::sockets::bell_token;
 use super::waits::Waits;
-use crate::directory::claims::Claim;
 use crate::kernel::ClientKey;
 use crate::memory::Domain;
 use crate::object::{FastPins, Replica};
@@ -58,12 +57,10 @@ pub(crate) struct Channel {
     seen: RefCell<Seen>,
 }
 
-/// What becomes of an entry.
+/// What becomes of an entry that is carried out.
 pub(super) enum Served {
     /// It was carried out, with this answer.
     Done(u64),
-    /// It changed nothing: the client is to ask by the socket.
-    AskBySocket,
     /// A task completes it.
     Waits,
 }
@@ -265,7 +262,7 @@ impl Creations {
             let (outcome, answer) = match submitted {
                 Some(Served::Done(answer)) => (Outcome::Done, answer),
                 Some(Served::Waits) => continue,
-                Some(Served::AskBySocket) | None => (Outcome::AskBySocket, 0),
+                None => (Outcome::AskBySocket, 0),
             };
             let completion = Completion { token: submission.token, outcome, answer };
             if !channel.pages.complete(&completion) {
@@ -278,7 +275,7 @@ impl Creations {
         Ok(served)
     }
 
-    /// Carries out an entry; `None` says the same as [`Served::AskBySocket`].
+    /// Carries out an entry. `None`: it changed nothing, and the client is to ask by the socket.
     fn submitted(
         self: &Rc<Self>,
         key: ClientKey,
@@ -328,51 +325,20 @@ impl Creations {
             terms: Terms { fresh: entry.fresh, copies: 0, ttl_ms: entry.ttl_ms, owned: entry.owned },
         };
         if !self.claims_at_once(&object) {
-            return None;
+            return self.make_later(key, channel, entry, object, data);
+        }
+        if entry.operation == Operation::Create {
+            let begun = Rc::clone(self).begin_claimed(key, object, (entry.data_len, 0), Duration::ZERO);
+            return begun.now_or_never()?.ok()?.tell_by_ring().ok().map(Served::Done);
         }
         let claim = self.claim_for(key, &object, Duration::ZERO).now_or_never()?.ok()?;
-        self.make_claimed(key, entry, object, data, claim).map(Served::Done)
-    }
-
-    /// Puts an object whose id is claimed, or begins its creation and returns its place, if that can be done
-    /// at once.
-    fn make_claimed(
-        self: &Rc<Self>,
-        key: ClientKey,
-        entry: &Submission,
-        object: NewObject,
-        data: &[u8],
-        claim: Claim,
-    ) -> Option<u64> {
-        let metadata = object.metadata.clone();
-        if entry.operation == Operation::Create {
-            let offset = self.create_by_ring(key, object, entry.data_len)?;
-            claim.keep();
-            return Some(offset);
-        }
         let write = |extent: &crate::memory::Extent| {
-            extent.write(0, data).and_then(|()| extent.write(data.len() as u64, &metadata))
+            extent.write(0, data).and_then(|()| extent.write(data.len() as u64, metadata))
         };
         let made = self.make(key, object, data.len() as u64, entry.digest, Duration::ZERO, write);
         made.now_or_never()?.ok()?;
         claim.fulfil();
-        Some(0)
-    }
-
-    /// Begins a creation, if the client has all descriptors to write there; returns the offset of a large
-    /// object, and 0 for a small one, which the engine writes at its seal.
-    fn create_by_ring(self: &Rc<Self>, key: ClientKey, object: NewObject, data_len: u64) -> Option<u64> {
-        let id: ObjectId = object.id;
-        let (placement, segments) =
-            self.begin(key, object, (data_len, 0), Duration::ZERO).now_or_never()?.ok()?;
-        match placement {
-            Placement::Inline => Some(0),
-            Placement::Mapped(span) if self.sessions.may_write(key, &segments) => Some(span.offset),
-            Placement::Mapped(_) => {
-                self.give_up(&id);
-                None
-            }
-        }
+        Some(Served::Done(0))
     }
 
     /// Deletes objects, here or everywhere. The socket is to be asked for an object with a counted pin: the
@@ -395,7 +361,7 @@ impl Creations {
         };
         if !self.cluster.solo() {
             let all = at_once.iter().all(|now| *now);
-            return all.then(|| self.delete_later(key, channel, entry, ids));
+            return if all { self.delete_later(key, channel, entry, ids) } else { None };
         }
         let chosen: Vec<_> = ids.iter().zip(&at_once).filter(|(_, now)| **now).map(|(id, _)| *id).collect();
         let tenant = self.sessions.client(key, |client| client.uid);

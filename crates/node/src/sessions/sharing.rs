@@ -14,7 +14,7 @@ use crate::sessions::Sessions;
 
 impl Sessions {
     /// Returns the descriptors of those segments that the client does not have yet.
-    pub(super) fn grant(
+    pub(crate) fn grant(
         &self,
         client: ClientKey,
         segments: &[u32],

@@ -27,7 +27,7 @@ const TURN_CALLS: usize = 64;
 
 /// The engine's end of a client's slots.
 pub(crate) struct Slots {
-    pub(super) pages: EngineCalls,
+    pub(crate) pages: EngineCalls,
     /// The tasks that find results, by slot.
     waiting: RefCell<HashMap<u8, AbortHandle>>,
 }
@@ -61,7 +61,8 @@ impl Sessions {
         Ok((Reply::Slots, vec![descriptor.into()]))
     }
 
-    fn slots(&self, key: ClientKey) -> Option<Rc<Slots>> {
+    /// The slots of a client, if it has asked for them.
+    pub(crate) fn slots(&self, key: ClientKey) -> Option<Rc<Slots>> {
         self.channel(key)?.slots.get().cloned()
     }
 
@@ -75,9 +76,9 @@ impl Sessions {
             let timeout_us = request.timeout_us;
             match self.services.on_call(key, request) {
                 Return::Now(result) => slots.answer(slot, result),
-                Return::Later(mut task) => match task.as_mut().now_or_never() {
+                Return::Later { mut task, over } => match task.as_mut().now_or_never() {
                     Some(result) => slots.answer(slot, result),
-                    None => self.answer_slot_later(key, slots, (slot, timeout_us), task),
+                    None => self.answer_slot_later(key, slots, slot, (timeout_us, over), task),
                 },
             }
         }
@@ -90,14 +91,15 @@ impl Sessions {
         self: &Rc<Self>,
         key: ClientKey,
         slots: &Slots,
-        (slot, timeout_us): (u8, u64),
+        slot: u8,
+        (timeout_us, over): (u64, ErrorKind),
         task: impl Future<Output = Result<CallResult, Error>> + 'static,
     ) {
         let sessions = Rc::clone(self);
         let due = self.due(timeout_us);
         let (task, handle) = abortable(async move {
             let result = sessions.kernel.clock.bounded(due, task).await;
-            let over = || Err(Error::new(ErrorKind::TimedOut, "the call did not end within its time-out"));
+            let over = || Err(Error::new(over, "the call did not end within its time-out"));
             if let Some(slots) = sessions.slots(key) {
                 slots.waiting.borrow_mut().remove(&slot);
                 slots.answer(slot, result.unwrap_or_else(over));

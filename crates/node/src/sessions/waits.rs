@@ -1,29 +1,34 @@
-//! Entries of rings that wait for other nodes: deletions in a cluster.
+//! Entries of rings that wait for other nodes: puts and creations of ids that other nodes decide, and
+//! deletions in a cluster.
 //!
-//! Engine thread only. A task completes such an entry within [`RING_PATIENCE`], since the client's other
-//! threads wait for the ring meanwhile. A deletion cannot be taken back: it goes on, and the client collects
-//! its outcome by the socket, as it does for an outcome that no completion can hold (an error, a refusal).
-//! Claims of ids do not wait here: one that is withdrawn after so short a time may be granted all the same,
-//! and the next claim of the id is refused then.
+//! Engine thread only. Such an entry is carried out by a task, as the same request of the socket is. Another
+//! task completes the entry within [`RING_PATIENCE`], since the client's other threads wait for the ring
+//! meanwhile. What takes longer goes on, and the client collects its outcome by the socket, as it does for an
+//! outcome that no completion can hold (an error, a refusal, descriptors). So no request is made twice, and
+//! no claim of an id is withdrawn because it took long: it may be granted all the same, and the next one of
+//! the id would be refused.
 //!
-//! A task ends with its client, a deletion does not.
+//! A put or a creation ends with its client, and when the client does not want its outcome any more. A
+//! deletion goes on.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, ready};
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{AbortHandle, LocalBoxFuture, Shared, abortable};
-use plasmon::shared::{Completion, Deleted, Outcome, Submission};
-use plasmon::wire::Reply;
+use futures::channel::oneshot;
+use futures::future::{AbortHandle, LocalBoxFuture, abortable};
+use plasmon::shared::{Completion, Deleted, Operation, Outcome, Submission};
+use plasmon::wire::{NewObject, Reply};
 use plasmon::{DeleteOutcome, Error, ErrorKind, ObjectId};
 
-use super::requests::Creations;
+use super::requests::{Begun, Creations, weight};
 use super::rings::{Channel, Served};
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
-use crate::service::Answer;
+use crate::service::{self, Answer};
 
 /// How long an entry may wait for other nodes before the socket takes over. It is some hundred round trips,
 /// and less than a thread notices that waits for the ring.
@@ -31,15 +36,12 @@ const RING_PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum number of entries of one client that wait, or whose outcomes were not collected.
 const MAX_WAITS: usize = 256;
 
-/// The outcome of a deletion, which goes on whether or not somebody waits for it.
-type Deletion = Shared<LocalBoxFuture<'static, Result<Vec<DeleteOutcome>, Error>>>;
-
 /// A client's entries that wait, and the outcomes that it is to collect.
 #[derive(Default)]
 pub(super) struct Waits {
     drawn: Cell<u64>,
     tasks: RefCell<HashMap<u64, AbortHandle>>,
-    outcomes: RefCell<HashMap<u64, Deletion>>,
+    outcomes: RefCell<HashMap<u64, LocalBoxFuture<'static, Result<Brought, Error>>>>,
 }
 
 impl Drop for Waits {
@@ -55,9 +57,109 @@ impl Waits {
         let number = self.drawn.get() + 1;
         (waiting < MAX_WAITS).then(|| self.drawn.replace(number)).map(|_| number)
     }
+
+    /// Keeps an outcome until it is collected; returns what the completion is to say.
+    fn keep(
+        &self,
+        number: u64,
+        outcome: impl Future<Output = Result<Brought, Error>> + 'static,
+    ) -> (Outcome, u64) {
+        self.outcomes.borrow_mut().insert(number, outcome.boxed_local());
+        (Outcome::Collect, number)
+    }
+}
+
+/// What an entry has brought that was carried out.
+enum Brought {
+    Put,
+    Created(Begun),
+    Deleted(Vec<DeleteOutcome>),
+}
+
+impl Brought {
+    /// The answer of a completion; what only the socket can tell comes back.
+    fn tell_by_ring(self) -> Result<u64, Self> {
+        match self {
+            Self::Put => Ok(0),
+            Self::Created(begun) => begun.tell_by_ring().map_err(Self::Created),
+            Self::Deleted(outcomes) => {
+                Deleted::of_all(&outcomes).map(|deleted| deleted.0).ok_or(Self::Deleted(outcomes))
+            }
+        }
+    }
+
+    /// The answer of the socket.
+    fn tell(self) -> service::Outcome {
+        match self {
+            Self::Put => Ok((Reply::Done, Vec::new())),
+            Self::Created(begun) => begun.tell(),
+            Self::Deleted(outcomes) => Ok((Reply::Deleted(outcomes), Vec::new())),
+        }
+    }
+}
+
+/// The answer of a completion; an outcome that no completion can hold comes back.
+fn tell_by_ring(outcome: Result<Brought, Error>) -> Result<u64, Result<Brought, Error>> {
+    outcome.map_err(Err)?.tell_by_ring().map_err(Ok)
+}
+
+/// An entry that is being carried out. Dropping this ends it, unless it is a deletion.
+struct UnderWay {
+    task: Option<AbortHandle>,
+    outcome: oneshot::Receiver<Result<Brought, Error>>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl UnderWay {
+    async fn outcome(&mut self) -> Result<Brought, Error> {
+        let outcome = (&mut self.outcome).await;
+        outcome.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
+    }
 }
 
 impl Creations {
+    /// Makes an object whose id another node decides, and has a task complete the entry.
+    pub(super) fn make_later(
+        self: &Rc<Self>,
+        key: ClientKey,
+        channel: &Channel,
+        entry: &Submission,
+        object: NewObject,
+        data: &[u8],
+    ) -> Option<Served> {
+        let weight = weight(data.len());
+        let number = self.begin_wait(key, channel, entry, weight)?;
+        let (creations, digest) = (Rc::clone(self), entry.digest);
+        let making = if entry.operation == Operation::Create {
+            let sizes = (entry.data_len, 0);
+            let begun = creations.begin_claimed(key, object, sizes, Duration::ZERO);
+            async move { begun.await.map(Brought::Created) }.boxed_local()
+        } else {
+            let put = creations.put(key, object, digest, Duration::ZERO, Bytes::copy_from_slice(data));
+            async move { put.await.map(|_| Brought::Put) }.boxed_local()
+        };
+        let (making, ending) = abortable(making);
+        let sessions = Rc::clone(&self.sessions);
+        let (sender, outcome) = oneshot::channel();
+        self.kernel.spawn(async move {
+            let made = making.await;
+            sessions.arrive(key, weight);
+            if let Ok(made) = made {
+                // A creation that nobody is told of is aborted.
+                let _ = sender.send(made);
+            }
+        });
+        self.complete_later(key, channel, number, entry.token, UnderWay { task: Some(ending), outcome });
+        Some(Served::Waits)
+    }
+
     /// Deletes objects everywhere, and has a task complete the entry.
     pub(super) fn delete_later(
         self: &Rc<Self>,
@@ -65,41 +167,28 @@ impl Creations {
         channel: &Channel,
         entry: &Submission,
         ids: Vec<ObjectId>,
-    ) -> Served {
+    ) -> Option<Served> {
         let weight = ids.len();
-        let Some(number) = self.begin_wait(key, channel, entry, weight) else { return Served::AskBySocket };
+        let number = self.begin_wait(key, channel, entry, weight)?;
         let tenant = self.sessions.client(key, |client| client.uid);
-        let directory = Rc::clone(&self.directory);
-        let deletion = async move { directory.deletion.delete_all(&ids, &[], tenant).await };
-        let deletion = deletion.boxed_local().shared();
-        let (creations, outcome) = (Rc::clone(self), deletion.clone());
+        let (directory, sessions) = (Rc::clone(&self.directory), Rc::clone(&self.sessions));
+        let (sender, outcome) = oneshot::channel();
         self.kernel.spawn(async move {
-            // Whoever waits for the outcome has it.
-            let _ = outcome.await;
-            creations.sessions.arrive(key, weight);
+            let deleted = directory.deletion.delete_all(&ids, &[], tenant).await;
+            sessions.arrive(key, weight);
+            // The client may have gone.
+            let _ = sender.send(deleted.map(Brought::Deleted));
         });
-        let creations = Rc::clone(self);
-        self.complete_later(key, channel, number, entry.token, async move {
-            let due = Some(creations.kernel.clock.now() + RING_PATIENCE);
-            let outcome = creations.kernel.clock.bounded(due, deletion.clone()).await;
-            let deleted = outcome.and_then(Result::ok).and_then(|outcomes| Deleted::of_all(&outcomes));
-            if let Some(deleted) = deleted {
-                return (Outcome::Done, deleted.0);
-            }
-            if let Some(channel) = creations.sessions.channel(key) {
-                channel.waits.outcomes.borrow_mut().insert(number, deletion);
-            }
-            (Outcome::Collect, number)
-        });
-        Served::Waits
+        self.complete_later(key, channel, number, entry.token, UnderWay { task: None, outcome });
+        Some(Served::Waits)
     }
 
-    /// Answers with the outcome of a deletion that began in the client's ring.
+    /// Answers with the outcome of an entry that the ring did not tell.
     pub(super) fn collect(&self, key: ClientKey, number: u64) -> Answer {
         let channel = self.sessions.channel(key);
         match channel.and_then(|channel| channel.waits.outcomes.borrow_mut().remove(&number)) {
-            // The deletion has its own weight.
-            Some(outcome) => Answer::plain(0, async move { outcome.await.map(Reply::Deleted) }),
+            // What is under way has its own weight.
+            Some(outcome) => Answer::later(0, async move { outcome.await?.tell() }),
             None => {
                 let text =
                     format!("there is no outcome {number} to collect: it was told already, or never was");
@@ -121,27 +210,41 @@ impl Creations {
         self.sessions.set_out(key, weight).then_some(number)
     }
 
-    /// Has a task find out what the completion of an entry is to say.
+    /// Has a task complete the entry that was taken last.
     fn complete_later(
         self: &Rc<Self>,
         key: ClientKey,
         channel: &Channel,
         number: u64,
         token: u64,
-        task: impl Future<Output = (Outcome, u64)> + 'static,
+        mut under_way: UnderWay,
     ) {
-        let (task, handle) = abortable(task);
-        channel.waits.tasks.borrow_mut().insert(number, handle);
-        let sessions = Rc::clone(&self.sessions);
-        self.kernel.spawn(async move {
-            let Ok((outcome, answer)) = task.await else { return };
+        let (place, sessions) = (channel.pages.last_taken(), Rc::clone(&self.sessions));
+        let (task, handle) = abortable(async move {
+            let clock = &sessions.kernel.clock;
+            let outcome = clock.bounded(Some(clock.now() + RING_PATIENCE), under_way.outcome()).await;
             let Some(channel) = sessions.channel(key) else { return };
             channel.waits.tasks.borrow_mut().remove(&number);
+            let (outcome, answer) = if channel.pages.was_given_up(place) {
+                // Nobody asks for it.
+                (Outcome::AskBySocket, 0)
+            } else {
+                match outcome.map(tell_by_ring) {
+                    Some(Ok(answer)) => (Outcome::Done, answer),
+                    Some(Err(left)) => channel.waits.keep(number, ready(left)),
+                    None => channel.waits.keep(number, async move { under_way.outcome().await }),
+                }
+            };
             if channel.pages.complete(&Completion { token, outcome, answer }) {
                 channel.pages.wake();
             } else {
                 sessions.let_go(key, "it does not read the completions in its ring");
             }
+        });
+        channel.waits.tasks.borrow_mut().insert(number, handle);
+        self.kernel.spawn(async move {
+            // It was aborted if the client has gone.
+            let _ = task.await;
         });
     }
 }

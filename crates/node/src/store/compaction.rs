@@ -3,7 +3,7 @@
 //! Engine thread only. A *clearing* is a window of segments that would make room if its objects went
 //! elsewhere. Objects are copied a bit at a time, so that the engine serves others meanwhile. Within one
 //! turn, each object is hidden from clients, looked for among their pins, and shown again at its new place.
-//! Pinned objects and creations stay. A window that has any is not begun with, and a window in which
+//! Pinned objects, creations and regions stay. A window that has any is not begun with, and a window in which
 //! something is pinned meanwhile is given up for another.
 
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ impl Store {
     async fn held_segments(&self) -> BTreeSet<u32> {
         self.reap();
         let fast = self.scan_pins();
-        let mut held = BTreeSet::new();
+        let mut held = BTreeSet::from_iter(self.regions.segments());
         {
             let objects = self.objects.borrow();
             held.extend(objects.creations().flat_map(|creation| creation.extent.segments()));
@@ -77,7 +77,8 @@ impl Store {
             let segments = run.segments();
             segments.start < clearing.segments.end && clearing.segments.start < segments.end
         };
-        if self.objects.borrow().creations().any(|creation| touches(&creation.extent)) {
+        let creations = || self.objects.borrow().creations().any(|creation| touches(&creation.extent));
+        if self.regions.lie_in(clearing.segments.clone()) || creations() {
             return false;
         }
         let mut copied = 0;

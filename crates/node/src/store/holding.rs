@@ -70,13 +70,15 @@ impl Store {
         let objects = self.objects.borrow();
         let InMemory { primary, kept, cached, unsealed } = objects.in_memory();
         let doomed = objects.doomed().map(|replica| replica.len()).sum();
-        let others = usage.used.saturating_sub(primary + kept + cached + unsealed + doomed);
+        let regions = self.regions.bytes().min(usage.used);
+        let others = usage.used.saturating_sub(primary + kept + cached + unsealed + doomed + regions);
         let parts = [
             (primary, "primary"),
             (kept, "kept for others"),
             (cached, "cached"),
             (unsealed, "unsealed"),
             (doomed, "deleted but pinned"),
+            (regions, "regions"),
             (others, "buffers of clients, objects on their way and rounding"),
         ];
         let mut lines = vec![format!(

@@ -1,13 +1,14 @@
 //! The objects of this node and the memory for them: how much each user has, and how room is made.
 //!
-//! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and
-//! reads them back, [`compaction`] moves objects together, [`quotas`] counts what each user and client holds,
-//! and [`holding`] tells what a full store holds, and who has it pinned. Changes are noted in the *outbox*,
-//! from which the directory takes them at the end of the turn.
+//! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and reads
+//! them back, [`compaction`] moves objects together, [`quotas`] counts what each user and client holds,
+//! [`regions`] finds memory for regions, and [`holding`] tells what a full store holds, and who has it
+//! pinned. Changes are noted in the *outbox*, from which the directory takes them at the end of the turn.
 
 pub(crate) mod compaction;
 mod holding;
 pub(crate) mod quotas;
+pub(crate) mod regions;
 mod report;
 pub(crate) mod room;
 pub(crate) mod spilling;
@@ -19,6 +20,7 @@ use std::rc::{Rc, Weak};
 use plasmon::{Error, NodeId, ObjectId};
 
 use self::quotas::Quotas;
+use self::regions::Regions;
 use self::room::Room;
 use self::spilling::{Failing, Restoring};
 use crate::kernel::{ClientKey, Kernel};
@@ -72,6 +74,7 @@ pub(crate) struct Store {
     pub(crate) objects: RefCell<Table>,
     pub(crate) quotas: RefCell<Quotas>,
     pub(crate) room: Room,
+    pub(crate) regions: Regions,
     /// The files to which primaries go when memory is short.
     spill: Option<SpillStore>,
     spill_failure: RefCell<Option<Failing>>,
@@ -101,6 +104,7 @@ impl Store {
             objects: RefCell::new(objects),
             quotas: RefCell::new(quotas),
             room: Room::default(),
+            regions: Regions::default(),
             spill,
             spill_failure: RefCell::default(),
             restoring: RefCell::default(),

@@ -1,7 +1,8 @@
 //! Quotas: the bytes that users and clients may fill, and have filled. Engine thread only.
 //!
 //! Every object that was created on this node counts from its creation until its deletion, in memory or on
-//! disk. It counts against its user, and against its client while that is connected.
+//! disk. It counts against its user, and against its client while that is connected. A region counts against
+//! its user.
 
 use std::cmp::Reverse;
 
@@ -12,7 +13,8 @@ use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
 use crate::object::{Head, Replica};
 
-/// The stand-in for the creator of objects that a former daemon left on disk.
+/// The stand-in for the client of what counts against a user alone: a region, or an object that a former
+/// daemon left on disk.
 pub(crate) const NOBODY: ClientKey = ClientKey::MAX;
 /// Maximum number of users, of clients and of holders of pins that an error names.
 const MAX_NAMED: usize = 3;
@@ -48,12 +50,14 @@ impl Quotas {
         client: ClientKey,
         len: u64,
     ) -> Result<(), Error> {
-        let account = self.clients.entry(client).or_default();
+        let account = (client != NOBODY).then(|| self.clients.entry(client).or_default());
         let user = self.users.entry(tenant).or_default();
+        let (bytes, own) = account.as_ref().map_or((0, None), |account| (account.bytes, account.limit));
+        let client_limit = self.client_limit.filter(|_| client != NOBODY);
         let limits = [
             (user.bytes, self.user_limit, Some(tenant), "--user-quota"),
-            (account.bytes, self.client_limit, None, "--client-quota"),
-            (account.bytes, account.limit, None, "the quota it has set itself"),
+            (bytes, client_limit, None, "--client-quota"),
+            (bytes, own, None, "the quota it has set itself"),
         ];
         for (used, limit, of_user, which) in limits {
             if let Some(limit) = limit
@@ -63,7 +67,7 @@ impl Quotas {
                 return Err(over(&what(), len, used, limit, &who, which));
             }
         }
-        for account in [user, account] {
+        for account in account.into_iter().chain([user]) {
             account.bytes += len;
             account.pending += len;
         }

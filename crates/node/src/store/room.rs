@@ -277,6 +277,7 @@ impl Store {
         let objects = self.objects.borrow();
         let InMemory { primary, kept, unsealed, .. } = objects.in_memory();
         let stays = if objects.keeping() == Keeping::Memory { primary + kept + unsealed } else { unsealed };
+        let stays = stays + self.regions.bytes();
         len <= self.arena.borrow().capacity().saturating_sub(stays)
     }
 

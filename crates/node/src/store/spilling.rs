@@ -19,7 +19,7 @@ use super::Store;
 use super::quotas::NOBODY;
 use crate::kernel::random::HashMap;
 use crate::memory::{Writer, Zone};
-use crate::object::{Head, Held, Pin, Replica, Role, Sealing};
+use crate::object::{DEEDS, Head, Held, Pin, Replica, Role, Sealing};
 use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
 
 /// How long an object on disk waits for others to make room for its return.
@@ -145,6 +145,10 @@ impl Store {
             return Ok(());
         }
         let id = replica.id();
+        if replica.is_deed() {
+            let text = format!("object {id} is the deed of a region, which has no bytes");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
         let under_way = self.restoring.borrow().get(&id).cloned();
         let restored = under_way.unwrap_or_else(|| {
             let (sender, receiver) = oneshot::channel();
@@ -204,8 +208,8 @@ impl Store {
     pub(crate) fn recover(&self, recovered: Vec<Recovered>) -> Vec<Rc<Replica>> {
         let mut taken = Vec::new();
         for Recovered { header, place } in recovered {
-            if header.owned {
-                // Its client was one of the former daemon's, and is gone.
+            if header.owned || header.tenant == DEEDS {
+                // Its client was one of the former daemon's, and is gone. So is a deed's region.
                 self.spill_store().inspect(|disk| disk.forget(place));
                 continue;
             }

@@ -48,7 +48,13 @@ impl Transfer {
     pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32, verify: bool) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
         self.share_fetch(id, tenant, verify, move |wanted| {
-            Box::pin(fetch(transfer, id, tenant, (Target::Replica, wanted)))
+            Box::pin(async move {
+                let is_here = || transfer.store.objects.borrow().get(&id).is_some();
+                if transfer.batches.await_others(&id, tenant, &wanted).await && is_here() {
+                    return Ok(());
+                }
+                fetch(transfer, id, tenant, (Target::Replica, wanted)).await
+            })
         })
     }
 

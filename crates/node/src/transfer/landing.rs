@@ -80,6 +80,8 @@ pub(crate) enum GivenMemory {
     Lent { extent: Rc<Extent>, at: u64 },
     /// A piece of the client's own memory.
     Adopted { adopted: Rc<Adopted>, at: u64 },
+    /// A part of a region of this node, which the landing keeps.
+    Region(Run),
 }
 
 /// The memory of one attempt.
@@ -90,6 +92,8 @@ pub(super) struct Landing {
     /// The metadata of an object whose data comes to a client's memory, if it has to be compared.
     tail: Option<Extent>,
     comparison: Option<Comparison>,
+    /// What has to stay at the sender's side until no operation reads there.
+    _keeps: Option<Rc<dyn Any>>,
 }
 
 enum Place {
@@ -136,23 +140,70 @@ impl Given {
             );
             Failure::Here(Error::new(ErrorKind::Invalid, text))
         };
-        if head.data_len > self.room {
-            return Err(too_small());
-        }
-        let place = match &self.memory {
-            GivenMemory::Lent { extent, at } => Place::Lent {
-                run: extent.part(*at, head.data_len).ok_or_else(too_small)?,
-                given: Rc::clone(self),
-            },
-            GivenMemory::Adopted { adopted, at } => {
-                let (given, adopted) = (Rc::clone(self), Rc::clone(adopted));
-                Place::Adopted { given, adopted, at: *at, region: RefCell::default() }
-            }
-        };
+        let place = self.place(head.data_len).ok_or_else(too_small)?;
         let len = head.data_len + tail.as_ref().map_or(0, |tail| tail.len());
-        let landing = Rc::new(Landing { place, len, tail, comparison });
+        Ok(self.begin(Landing { place, len, tail, comparison, _keeps: None }))
+    }
+
+    /// Takes the memory for so many bytes that are no object's. What `keeps` is kept until no operation has
+    /// the memory.
+    pub(super) fn take_plain(
+        self: &Rc<Self>,
+        len: u64,
+        keeps: Option<Rc<dyn Any>>,
+    ) -> Result<Rc<Landing>, OutOfBounds> {
+        let place = self.place(len).ok_or(OutOfBounds { at: 0, len, extent: self.room })?;
+        Ok(self.begin(Landing { place, len, tail: None, comparison: None, _keeps: keeps }))
+    }
+
+    fn begin(&self, landing: Landing) -> Rc<Landing> {
+        let landing = Rc::new(landing);
         self.attempts.begin(&landing);
-        Ok(landing)
+        landing
+    }
+
+    /// The first bytes of the memory; `None` if it has fewer.
+    fn place(self: &Rc<Self>, len: u64) -> Option<Place> {
+        let given = Rc::clone(self);
+        let len = Some(len).filter(|len| *len <= self.room)?;
+        Some(match &self.memory {
+            GivenMemory::Lent { extent, at } => Place::Lent { run: extent.part(*at, len)?, given },
+            GivenMemory::Region(run) => Place::Lent { run: run.part(0, len)?, given },
+            GivenMemory::Adopted { adopted, at } => {
+                Place::Adopted { given, adopted: Rc::clone(adopted), at: *at, region: RefCell::default() }
+            }
+        })
+    }
+
+    /// The memory as a part of the arena; `None` if it is the client's own.
+    pub(crate) fn run(&self) -> Option<Run> {
+        match &self.memory {
+            GivenMemory::Lent { extent, at } => extent.part(*at, self.room),
+            GivenMemory::Region(run) => Some(run.clone()),
+            GivenMemory::Adopted { .. } => None,
+        }
+    }
+
+    /// Copies `bytes` into the memory, `at` bytes from its start.
+    ///
+    /// # Errors
+    /// When they are not within it.
+    pub(crate) fn write(self: &Rc<Self>, at: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
+        self.all()?.write(at, bytes).map(drop)
+    }
+
+    /// Copies the bytes out that lie `at` bytes from the start of the memory.
+    ///
+    /// # Errors
+    /// When they are not within it.
+    pub(crate) fn read(self: &Rc<Self>, at: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
+        self.all()?.read(at, into)
+    }
+
+    /// All of the memory, for the engine itself.
+    fn all(self: &Rc<Self>) -> Result<Landing, OutOfBounds> {
+        let place = self.place(self.room).ok_or(OutOfBounds { at: 0, len: self.room, extent: self.room })?;
+        Ok(Landing { place, len: self.room, tail: None, comparison: None, _keeps: None })
     }
 }
 
@@ -385,7 +436,7 @@ impl Transfer {
                 let extent = self.room(head, head.len()).await.map_err(Failure::Here)?;
                 let len = extent.len();
                 let place = Place::Replica { extent, _counted: Counted::new(Rc::clone(&self.landings)) };
-                Ok(Rc::new(Landing { place, len, tail, comparison }))
+                Ok(Rc::new(Landing { place, len, tail, comparison, _keeps: None }))
             }
         }
     }

@@ -19,6 +19,7 @@
 //! | 5 | [`short`]: batches of short objects |
 //! | 4 | protocols: [`eager`], [`push`], [`striped_read`], [`read`], [`read_first`], [`relay`] |
 //! | 4 | further protocols: [`relayed_read`], [`send`], [`read_register`], [`socket`] |
+//! | 4 | [`plain`]: bytes that are no object's |
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
@@ -37,6 +38,7 @@ pub(crate) mod fuzzing;
 mod landing;
 mod lease;
 mod pieces;
+mod plain;
 mod push;
 mod read;
 mod read_first;
@@ -70,6 +72,8 @@ pub(crate) use self::landing::{Given, GivenMemory};
 #[cfg(test)]
 pub(crate) use self::lease::LEASE;
 use self::lease::Leases;
+pub(crate) use self::pieces::{locate, whole};
+pub(crate) use self::plain::{read_given, read_run};
 use self::push::Pushes;
 use self::record::Records;
 use self::relay::Relays;

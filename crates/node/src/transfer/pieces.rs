@@ -114,7 +114,7 @@ pub(super) fn cut(memory: impl IntoIterator<Item = Piece>) -> impl Iterator<Item
 }
 
 /// The sum of the pieces' lengths; `None` if no memory can be so long.
-pub(super) fn whole(pieces: &[Location]) -> Option<u64> {
+pub(crate) fn whole(pieces: &[Location]) -> Option<u64> {
     pieces.iter().try_fold(0u64, |sum, piece| {
         piece.offset.checked_add(piece.len)?;
         sum.checked_add(piece.len)
@@ -142,7 +142,7 @@ pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
 }
 
 /// The locations of bytes of this node's arena, for peers.
-pub(super) fn locate(store: &Store, run: &Run) -> Vec<Location> {
+pub(crate) fn locate(store: &Store, run: &Run) -> Vec<Location> {
     let arena = store.arena.borrow();
     let locate = |piece: Piece| Location {
         segment: piece.segment,

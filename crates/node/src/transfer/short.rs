@@ -4,7 +4,7 @@
 //! A get of many objects first brings the short ones in this way: one frame to each keeper, one from there to
 //! each holder, and answers that are filled to the length of a message. What is not brought so (it is longer,
 //! nobody holds it, a frame was lost, it is damaged) is fetched afterwards like any other object, so nothing
-//! depends on this.
+//! depends on this. Other gets of the objects wait for the batch before they ask for themselves.
 //!
 //! Invariant: an answer brings objects that were asked for, each once. So what is kept of answers that nobody
 //! has looked at is bounded.
@@ -14,8 +14,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::channel::oneshot;
+use futures::future::Shared;
+use futures::{FutureExt, StreamExt};
 use plasmon::{NodeId, ObjectId, Protocol};
 
 use super::comparing::Wanted;
@@ -24,7 +26,7 @@ use super::fetch::WeakFetch;
 use super::landing::Target;
 use super::record::Trace;
 use crate::directory::arrivals::{Noted, Place};
-use crate::kernel::random::{HashMap, HashSet};
+use crate::kernel::random::HashMap;
 use crate::net::frame::{Envelope, FRAME_MAX, HEADER_LEN, MAX_ENTRIES, Message, Whole};
 use crate::object::{Head, Pin};
 use crate::transfer::Transfer;
@@ -44,6 +46,8 @@ const WHOLE_BYTES: usize = 96;
 #[derive(Default)]
 pub(super) struct Batches {
     open: RefCell<HashMap<u64, Open>>,
+    /// The batch by which an object comes for a user.
+    coming: RefCell<HashMap<(ObjectId, u32), u64>>,
     next: Cell<u64>,
 }
 
@@ -51,6 +55,8 @@ struct Open {
     /// Number of objects that no answer has named yet.
     left: usize,
     answers: UnboundedSender<Answer>,
+    compare: Wanted,
+    ended: Shared<oneshot::Receiver<()>>,
 }
 
 /// What a node says of objects of a batch.
@@ -64,26 +70,72 @@ struct Answer {
 struct Batch {
     batches: Rc<Batches>,
     request: u64,
+    ids: Vec<ObjectId>,
+    tenant: u32,
+    /// Number of objects that are not here yet and may still come.
+    left: Cell<usize>,
     answers: UnboundedReceiver<Answer>,
+    /// Dropped with the batch.
+    _end: oneshot::Sender<()>,
 }
 
 impl Batch {
-    fn open(batches: &Rc<Batches>, left: usize) -> Self {
+    /// Opens a batch of objects that come by no other batch.
+    fn open(batches: &Rc<Batches>, mut ids: Vec<ObjectId>, tenant: u32, compare: &Wanted) -> Self {
         let request = batches.next.get();
         batches.next.set(request + 1);
+        // An id may have been given twice.
+        ids.retain(|id| batches.coming.borrow_mut().insert((*id, tenant), request).is_none());
         let (sender, answers) = unbounded();
-        batches.open.borrow_mut().insert(request, Open { left, answers: sender });
-        Self { batches: Rc::clone(batches), request, answers }
+        let (end, ended) = oneshot::channel();
+        let (left, compare, ended) = (ids.len(), Rc::clone(compare), ended.shared());
+        batches.open.borrow_mut().insert(request, Open { left, answers: sender, compare, ended });
+        let (batches, left) = (Rc::clone(batches), Cell::new(left));
+        Self { batches, request, ids, tenant, left, answers, _end: end }
+    }
+
+    /// Whether an object is not here yet and may still come.
+    fn wants(&self, id: &ObjectId) -> bool {
+        self.batches.coming.borrow().get(&(*id, self.tenant)) == Some(&self.request)
+    }
+
+    /// Takes note that an object has come, or does not come by this batch.
+    fn end(&self, id: &ObjectId) {
+        if self.wants(id) {
+            self.batches.coming.borrow_mut().remove(&(*id, self.tenant));
+            self.left.set(self.left.get() - 1);
+        }
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
+        if self.left.get() > 0 {
+            self.ids.iter().for_each(|id| self.end(id));
+        }
         self.batches.open.borrow_mut().remove(&self.request);
     }
 }
 
 impl Batches {
+    /// The batch that is bringing an object for a user: its end, and whether it compares objects.
+    fn coming(&self, id: &ObjectId, tenant: u32) -> Option<(Shared<oneshot::Receiver<()>>, Wanted)> {
+        let coming = self.coming.borrow();
+        let open = self.open.borrow();
+        let one = open.get(coming.get(&(*id, tenant))?)?;
+        Some((one.ended.clone(), Rc::clone(&one.compare)))
+    }
+
+    /// Waits for the end of the batch that is bringing an object; returns whether there was one. The batch
+    /// compares objects from now on if this get wants it.
+    pub(super) async fn await_others(&self, id: &ObjectId, tenant: u32, wanted: &Wanted) -> bool {
+        let Some((ended, compare)) = self.coming(id, tenant) else { return false };
+        compare.set(compare.get() || wanted.get());
+        // The end comes as an error, since nothing is sent.
+        let _ = ended.await;
+        true
+    }
+
     /// Whether there was a batch of this number, and nobody waits for its answers any more.
     fn has_ended(&self, request: u64) -> bool {
         request < self.next.get() && !self.open.borrow().contains_key(&request)
@@ -114,27 +166,28 @@ impl Transfer {
         {
             return;
         }
-        let mut wanted: HashSet<ObjectId> =
-            ids.iter().filter(|id| may_be_short(self, id, tenant)).copied().collect();
+        let wanted: Vec<_> = ids.iter().filter(|id| may_be_short(self, id, tenant)).copied().collect();
         if wanted.len() < LEAST {
             return;
         }
-        let _noted: Vec<_> = wanted.iter().map(|id| Noted::begin(&self.directory.arrivals, *id)).collect();
-        let mut batch = Batch::open(&self.batches, wanted.len());
-        // In the order of the ids, so that the same ids make the same frames.
-        ask_for_short(self, ids.iter().filter(|id| wanted.contains(*id)), batch.request, tenant);
         let compare = Wanted::new(Cell::new(verify));
-        while !wanted.is_empty() {
+        let mut batch = Batch::open(&self.batches, wanted, tenant, &compare);
+        let note = |id: &ObjectId| Noted::begin(&self.directory.arrivals, *id);
+        let _noted: Vec<_> = batch.ids.iter().map(note).collect();
+        ask_for_short(self, &batch.ids, batch.request, tenant);
+        while batch.left.get() > 0 {
             let due = Some(self.kernel.clock.now() + PATIENCE);
             let Some(Some(answer)) = self.kernel.clock.bounded(due, batch.answers.next()).await else {
                 return;
             };
             for Whole { head, bytes } in answer.objects {
-                if wanted.remove(&head.id) {
+                let id = head.id;
+                if batch.wants(&id) {
                     take_short(self, answer.from, (head, bytes), tenant, &compare).await;
+                    batch.end(&id);
                 }
             }
-            answer.missing.iter().for_each(|id| _ = wanted.remove(id));
+            answer.missing.iter().for_each(|id| batch.end(id));
         }
     }
 
@@ -180,16 +233,12 @@ fn may_be_short(transfer: &Transfer, id: &ObjectId, tenant: u32) -> bool {
         |(fetch, _): &(WeakFetch, Wanted)| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
     transfer.store.objects.borrow().conflict(id).is_none()
         && !transfer.fetches.borrow().get(&(*id, tenant)).is_some_and(is_coming)
+        && transfer.batches.coming(id, tenant).is_none()
         && !transfer.directory.arrivals.known.borrow().peek(id).is_some_and(is_known_as_long)
 }
 
 /// Asks the holders that are known, and the keepers of the other objects.
-fn ask_for_short<'a>(
-    transfer: &Transfer,
-    ids: impl Iterator<Item = &'a ObjectId>,
-    request: u64,
-    tenant: u32,
-) {
+fn ask_for_short(transfer: &Transfer, ids: &[ObjectId], request: u64, tenant: u32) {
     let now = transfer.kernel.clock.now();
     let mut asked: Vec<((NodeId, bool), Vec<ObjectId>)> = Vec::new();
     for id in ids {
@@ -266,10 +315,38 @@ mod tests {
         Answer { from: HOLDER, objects: Vec::new(), missing: vec![ObjectId::from_name("a"); count] }
     }
 
+    fn ids(count: u8) -> Vec<ObjectId> {
+        (0..count).map(|number| ObjectId::from_bytes([number; 20])).collect()
+    }
+
+    #[test]
+    fn an_object_is_coming_until_its_batch_has_brought_it_or_ended() {
+        let (batches, compare) = (Rc::new(Batches::default()), Wanted::default());
+        let all = ids(6);
+        let batch = Batch::open(&batches, [ids(5), ids(2)].concat(), 7, &compare);
+        assert_eq!(batch.left.get(), 5, "two were given twice");
+        assert!(batches.coming(&all[5], 7).is_none(), "nobody wants it");
+        assert!(batches.coming(&all[4], 8).is_none(), "it comes for another user");
+        let (ended, compares) = batches.coming(&all[4], 7).expect("it is coming");
+        assert!(Rc::ptr_eq(&compare, &compares));
+        assert!(ended.clone().now_or_never().is_none());
+        batch.end(&all[1]);
+        batch.end(&all[1]);
+        assert_eq!(batch.left.get(), 4);
+        assert!(batches.coming(&all[1], 7).is_none(), "it is here");
+        let later = Batch::open(&batches, vec![all[1]], 7, &compare);
+        drop(batch);
+        assert!(ended.now_or_never().is_some());
+        assert!(batches.coming(&all[4], 7).is_none());
+        assert!(batches.coming(&all[1], 7).is_some());
+        drop(later);
+        assert!(batches.coming.borrow().is_empty() && batches.open.borrow().is_empty());
+    }
+
     #[test]
     fn answers_name_no_more_objects_than_were_asked_for() {
         let batches = Rc::new(Batches::default());
-        let batch = Batch::open(&batches, 5);
+        let batch = Batch::open(&batches, ids(5), 7, &Wanted::default());
         assert!(!batches.take(batch.request + 1, missing(1)), "nobody waits for it");
         assert!(!batches.take(batch.request, missing(0)), "it says nothing");
         assert!(batches.take(batch.request, missing(3)));

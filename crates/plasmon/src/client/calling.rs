@@ -3,13 +3,14 @@
 //! Owns no state; the connection has the slots, which are asked for by the first call. Any thread. A call
 //! that is given up keeps its slot until the daemon has answered.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Client;
 use super::connection::{Undo, unexpected};
 use super::due::{Due, due};
 use super::vigil::Vigil;
-use crate::shared::{CallPayload, CallRequest, CallResult, ClientCalls, WaitStats};
+use crate::shared::{CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, WaitStats};
 use crate::wire::{Ping, requests};
 use crate::{NodeId, Result};
 
@@ -22,6 +23,9 @@ pub struct Pinged {
     /// client pinged its own node.
     pub network: Duration,
 }
+
+/// Call by slot that is under way.
+pub(super) type Call = CallUnderWay<Arc<ClientCalls>>;
 
 impl Client {
     /// Asks a node of the cluster for a sign of life, and measures how long that takes. The call goes by slot
@@ -38,9 +42,9 @@ impl Client {
         };
         let due = due(Some(timeout));
         // The first call asks for the slots, which is no part of what is measured.
-        self.slots(due)?;
+        Calls(self).slots(due)?;
         let began = Instant::now();
-        let [network_ns, ..] = self.call(&request, node != self.node, due)?.values;
+        let [network_ns, ..] = Calls(self).make(&request, node != self.node, due)?.values;
         Ok(Pinged { total: began.elapsed(), network: Duration::from_nanos(network_ns) })
     }
 
@@ -48,25 +52,42 @@ impl Client {
     pub fn wait_stats(&self) -> WaitStats {
         self.connection.wait_stats()
     }
+}
 
+/// Calls by slot of a client.
+pub(super) struct Calls<'a>(pub(super) &'a Client);
+
+impl Calls<'_> {
     /// Makes a call, which another node carries out if it is `far`, and waits for its result.
-    fn call(&self, request: &CallRequest, far: bool, due: Due) -> Result<CallResult> {
-        let slots = self.slots(due)?;
-        let mut vigil = Vigil::new(self, due);
-        let mut alive = || vigil.goes_on();
-        let submitted = slots.submit(request, far, &mut alive);
-        let result = submitted.and_then(|call| call.wait(&mut alive));
-        result.map_err(|_| vigil.error())?.into_result()
+    fn make(&self, request: &CallRequest, far: bool, due: Due) -> Result<CallResult> {
+        let call = self.begin(request, far, due)?;
+        self.finish(call, due)?.into_result()
+    }
+
+    /// Begins a call. After an error nothing was submitted.
+    pub(super) fn begin(&self, request: &CallRequest, far: bool, due: Due) -> Result<Call> {
+        let slots = Arc::clone(self.slots(due)?);
+        let mut vigil = Vigil::new(self.0, due);
+        ClientCalls::submit(slots, request, far, &mut || vigil.goes_on()).map_err(|_| vigil.error())
+    }
+
+    /// Waits for the result of a call. It is an error here if there is none: the call may still be carried
+    /// out.
+    pub(super) fn finish(&self, call: Call, due: Due) -> Result<CallResult> {
+        // A forked child does not have the slots.
+        self.0.connection.check_process()?;
+        let mut vigil = Vigil::new(self.0, due);
+        call.wait(&mut || vigil.goes_on()).map_err(|_| vigil.error())
     }
 
     /// Slots of the connection, which the daemon makes when they are first asked for.
-    fn slots(&self, due: Due) -> Result<&ClientCalls> {
-        if let Some(slots) = self.connection.slots() {
+    pub(super) fn slots(&self, due: Due) -> Result<&Arc<ClientCalls>> {
+        if let Some(slots) = self.0.connection.slots() {
             return Ok(slots);
         }
-        let asked = self.ask_until(requests::Slots, Undo::Nothing, due);
+        let asked = self.0.ask_until(requests::Slots, Undo::Nothing, due);
         // Of two threads that ask, the daemon refuses one, after it has answered the other.
-        match self.connection.slots() {
+        match self.0.connection.slots() {
             Some(slots) => Ok(slots),
             None => Err(asked.map_or_else(|error| error, |_| unexpected("slots that cannot be used"))),
         }

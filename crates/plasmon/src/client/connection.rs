@@ -17,6 +17,7 @@
 mod looking;
 mod pending;
 mod state;
+mod ticket;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,11 +36,13 @@ use self::looking::Looking;
 pub use self::pending::{Pending, Turn};
 use self::state::State;
 pub(super) use self::state::Undo;
+pub(super) use self::ticket::Ticket;
 use super::Question;
 use super::due::{Due, IMMEDIATE_TIMEOUT};
 use super::fast::Fast;
 use super::fork::Process;
 use super::mapping::Arena;
+use super::pieces::Pieces;
 use super::socket::Socket;
 use crate::shared::{ClientCalls, Stray, WaitStats};
 use crate::wire::{Header, Receiver, Reply, Request, Table, send_with_descriptors};
@@ -66,11 +69,13 @@ pub(super) struct Connection {
     arena: Arc<Arena>,
     fast: Option<Fast>,
     /// Slots by which this client makes calls, once it has asked for them.
-    slots: OnceLock<ClientCalls>,
+    slots: OnceLock<Arc<ClientCalls>>,
     /// Whether the connection has ended. Tables, channel and slots are not used after that.
     ended: AtomicBool,
     state: Mutex<State>,
     scratches: Mutex<Scratches>,
+    /// Memory lent by the daemon, through which bytes of regions travel.
+    pub(super) pieces: Pieces,
     looking: Looking,
     /// Receiver of frames and descriptors. Only the leader locks it.
     receiver: Mutex<Receiver>,
@@ -90,8 +95,22 @@ impl Connection {
         let ended = AtomicBool::new(false);
         let scratches = Mutex::default();
         let process = Process::this();
-        let (slots, looking) = (OnceLock::new(), Looking::new());
-        Self { socket, at, owner, process, arena, fast, slots, ended, state, scratches, looking, receiver }
+        let (slots, looking, pieces) = (OnceLock::new(), Looking::new(), Pieces::default());
+        Self {
+            socket,
+            at,
+            owner,
+            process,
+            arena,
+            fast,
+            slots,
+            ended,
+            state,
+            scratches,
+            pieces,
+            looking,
+            receiver,
+        }
     }
 
     /// Tables and channel that this client shares with the daemon. `None` if there are none, if the
@@ -110,14 +129,21 @@ impl Connection {
 
     /// Slots by which this client makes calls. `None` if it has not asked for them, if the connection has
     /// ended, or in a forked child.
-    pub(super) fn slots(&self) -> Option<&ClientCalls> {
+    pub(super) fn slots(&self) -> Option<&Arc<ClientCalls>> {
         let of_use = !self.ended.load(Ordering::Relaxed) && self.process.is_this();
         self.slots.get().filter(|_| of_use)
     }
 
+    /// Whether mapped memory of the daemon may be used without asking it: the connection has not ended, this
+    /// process made it, and the daemon has lately said that it lives.
+    #[inline]
+    pub(super) fn is_lively(&self) -> bool {
+        self.fast().is_some_and(Fast::lives)
+    }
+
     /// How the calls by slot were waited for so far.
     pub(super) fn wait_stats(&self) -> WaitStats {
-        self.slots.get().map(ClientCalls::stats).unwrap_or_default()
+        self.slots.get().map(|slots| slots.stats()).unwrap_or_default()
     }
 
     /// Whether the daemon still holds its end of the socket.
@@ -159,11 +185,13 @@ impl Connection {
     /// forgotten.
     fn undo_strays(&self, state: &mut State) {
         for stray in self.fast().map(Fast::strays).unwrap_or_default() {
-            let request = match stray {
-                Stray::Creation(id) => Request::Abort { id },
-                Stray::Outcome(number) => Request::Collect { number },
+            let (request, undo) = match stray {
+                Stray::Creation(id) => (Request::Abort { id }, Undo::Nothing),
+                Stray::Outcome(number, created) => {
+                    (Request::Collect { number }, created.map_or(Undo::Nothing, Undo::Abort))
+                }
             };
-            state.enqueue(&request, Undo::Nothing, true);
+            state.enqueue(&request, undo, true);
         }
     }
 
@@ -343,7 +371,10 @@ impl Connection {
     fn take_descriptors(&self, reply: &Reply, descriptors: Vec<OwnedFd>) -> Result<()> {
         match (reply, &self.fast) {
             (
-                Reply::Created { granted, .. } | Reply::Got { granted, .. } | Reply::Lent { granted, .. },
+                Reply::Created { granted, .. }
+                | Reply::Got { granted, .. }
+                | Reply::Lent { granted, .. }
+                | Reply::RegionMapped { granted, .. },
                 _,
             ) => {
                 for (granted, descriptor) in granted.iter().zip(descriptors) {
@@ -365,7 +396,7 @@ impl Connection {
                     unexpected(&what)
                 })?;
                 // The daemon gives a client its slots once.
-                let _ = self.slots.set(slots);
+                let _ = self.slots.set(Arc::new(slots));
             }
             _ => {}
         }
@@ -433,105 +464,6 @@ impl Drop for Connection {
             // A forked child may hold the socket open. An error means that the socket is closed already.
             let _ = self.socket.shutdown(Shutdown::Both);
         }
-    }
-}
-
-/// Request whose reply has not been taken yet. A ticket that is dropped gives up its request: a request that
-/// may wait for objects or room is cancelled, and a reply that still comes is undone.
-pub(super) struct Ticket<'a> {
-    connection: &'a Connection,
-    number: u64,
-    /// End of the wait as long as the daemon lives, if that is later than the deadline.
-    longest: Due,
-}
-
-impl Ticket<'_> {
-    /// Has the wait go on beyond its deadline until `longest`, as long as the daemon lives.
-    pub(super) fn while_alive(mut self, longest: Due) -> Self {
-        self.longest = longest;
-        self
-    }
-
-    /// Waits for the reply of a request that has only one, at most until `deadline`.
-    pub(super) fn wait(self, deadline: Option<Instant>, interrupt: Option<Interrupt<'_>>) -> Result<Reply> {
-        let replies = self.wait_all(deadline, interrupt)?;
-        replies.into_iter().next_back().ok_or_else(|| unexpected("no reply"))
-    }
-
-    /// Waits for all frames of the reply, at most until `deadline`.
-    ///
-    /// A reply that refuses the request is an error here.
-    pub(super) fn wait_all(
-        self,
-        mut deadline: Option<Instant>,
-        mut interrupt: Option<Interrupt<'_>>,
-    ) -> Result<Vec<Reply>> {
-        let started = Instant::now();
-        let mut looked = started;
-        let connection = self.connection;
-        let mut state = connection.lock();
-        loop {
-            let Some(open) = state.open.get(&self.number) else { return Err(unexpected("no reply")) };
-            if open.complete {
-                let replies = state.take(self.number);
-                return match replies.last() {
-                    Some(Reply::Failed { error, .. }) => Err(error.clone()),
-                    _ => Ok(replies),
-                };
-            }
-            let wake = Arc::clone(&open.wake);
-            if let Some(error) = &state.broken {
-                return Err(error.clone());
-            }
-            let now = Instant::now();
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
-            if left.is_some_and(|left| left.is_zero()) {
-                deadline = connection.later(self.longest, now);
-                if deadline.is_some() {
-                    continue;
-                }
-                return Err(silent(connection.path(), now - started));
-            }
-            let tick = interrupt.is_some().then_some(CHECK_INTERVAL);
-            let nap = left.into_iter().chain(tick).min();
-
-            state = if !state.leading {
-                connection.lead(state, nap)
-            } else if !state.outbox.is_empty() {
-                // The leader may not know that there are bytes to send.
-                drop(state);
-                connection.poll(PollFlags::OUT, Some(nap.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL)));
-                let mut state = connection.lock();
-                connection.flush(&mut state);
-                state
-            } else {
-                state.set_asleep(self.number, true);
-                let mut state = match nap {
-                    Some(nap) => wake.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0,
-                    None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                };
-                state.set_asleep(self.number, false);
-                state
-            };
-
-            if let Some(interrupt) = &mut interrupt
-                && looked.elapsed() >= CHECK_INTERVAL
-            {
-                state.hand_over();
-                drop(state);
-                looked = Instant::now();
-                if interrupt() {
-                    return Err(Error::new(ErrorKind::Interrupted, "the wait was interrupted"));
-                }
-                state = connection.lock();
-            }
-        }
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        self.connection.give_up(self.number);
     }
 }
 

@@ -25,7 +25,7 @@ impl Client {
     /// another user, except for root and objects put with [`Rights::ReadWrite`](crate::Rights). `Invalid` for
     /// 0 copies.
     pub fn replicate(&self, id: ObjectId, copies: u16, timeout: Option<Duration>) -> Result<Spread> {
-        self.spread(requests::Replicate { timeout_us: microseconds(timeout), id, copies }, due(timeout))
+        spread(self, requests::Replicate { timeout_us: microseconds(timeout), id, copies }, due(timeout))
     }
 
     /// Moves an object to another node: `node` becomes the primary, and the previous primary drops its
@@ -37,7 +37,7 @@ impl Client {
     /// already, or if its primary was ordered meanwhile to keep it. Otherwise as [`Client::replicate`]. After
     /// an error the object stays where it is.
     pub fn migrate(&self, id: ObjectId, node: NodeId, timeout: Option<Duration>) -> Result<Spread> {
-        self.spread(requests::Migrate { timeout_us: microseconds(timeout), id, node }, due(timeout))
+        spread(self, requests::Migrate { timeout_us: microseconds(timeout), id, node }, due(timeout))
     }
 
     /// Brings an object to all `nodes` at the same time; to every node of the cluster if `nodes` is empty.
@@ -56,7 +56,7 @@ impl Client {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let nodes = nodes.to_vec();
-        self.spread(requests::Broadcast { timeout_us: microseconds(timeout), id, nodes }, due(timeout))
+        spread(self, requests::Broadcast { timeout_us: microseconds(timeout), id, nodes }, due(timeout))
     }
 
     /// Brings an object to this node and keeps it in memory here: it is neither evicted nor spilled to disk.
@@ -92,10 +92,6 @@ impl Client {
         report(&self.ask(requests::Drain { node, step }, Undo::Nothing)?.json)
     }
 
-    fn spread(&self, question: impl Question<Answer = replies::Report>, due: Due) -> Result<Spread> {
-        report(&self.ask_until(question, Undo::Cancel, due)?.json)
-    }
-
     /// Waits until as many nodes keep a new object as `options` ask for, at most until `due`.
     pub(super) fn await_copies(&self, id: ObjectId, options: &CreateOptions, due: Due) -> Result<()> {
         if options.copies <= 1 {
@@ -103,6 +99,10 @@ impl Client {
         }
         let due = due.filter(|_| options.timeout().is_some());
         let request = requests::Replicate { timeout_us: microseconds(rest(due)), id, copies: options.copies };
-        self.spread(request, due).map(drop)
+        spread(self, request, due).map(drop)
     }
+}
+
+fn spread(client: &Client, question: impl Question<Answer = replies::Report>, due: Due) -> Result<Spread> {
+    report(&client.ask_until(question, Undo::Cancel, due)?.json)
 }

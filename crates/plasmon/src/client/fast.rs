@@ -32,6 +32,14 @@ pub(super) struct Fast {
 /// Pin that the client made without the daemon.
 pub(super) struct FastPin(Slot);
 
+impl FastPin {
+    /// Whether the pin leaves the second half of the slots to gets that need no daemon. The lowest free slot
+    /// is always taken.
+    pub(super) fn leaves_enough(&self) -> bool {
+        self.0.is_in_first_half()
+    }
+}
+
 /// Result of looking for an object in the tables.
 pub(super) enum Looked {
     /// The object is in memory, and is pinned now.
@@ -95,13 +103,23 @@ impl Fast {
         [(TableId::Shared, &self.shared), (TableId::Private, &self.private)]
     }
 
-    /// Finds an object and pins it.
+    /// Finds an object, pins it, and counts the get.
     #[inline]
     pub(super) fn get(&self, arena: &Arc<Arena>, id: &ObjectId) -> Looked {
+        let began = self.channel.begin_get();
+        let looked = self.pin(arena, id);
+        if let Looked::Here(_, pin) = &looked {
+            self.channel.end_get(&pin.0, began);
+        }
+        looked
+    }
+
+    /// Finds an object and pins it.
+    #[inline]
+    pub(super) fn pin(&self, arena: &Arc<Arena>, id: &ObjectId) -> Looked {
         if !self.shared.lives() {
             return Looked::Ask;
         }
-        let began = self.channel.begin_get();
         let mut nowhere = true;
         for (which, table) in self.tables() {
             for _ in 0..MAX_READ_ATTEMPTS {
@@ -133,7 +151,6 @@ impl Fast {
                     return Looked::Ask;
                 };
                 self.channel.touch(which, number);
-                self.channel.end_get(&slot, began);
                 return Looked::Here(view, FastPin(slot));
             }
         }

@@ -15,7 +15,7 @@
 
 use std::os::fd::OwnedFd;
 use std::slice;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
@@ -25,8 +25,9 @@ use rustix::param::page_size;
 use super::copying::Writing;
 use super::fork::Process;
 use super::range::{Range, alignment, local};
+use super::region::RegionMemory;
 use super::writable::Writable;
-use crate::wire::{Access, Granted, MAX_DESCRIPTORS, Span};
+use crate::wire::{Access, Granted, MAX_DESCRIPTORS, RegionPlace, Span};
 use crate::{Error, ErrorKind, Result};
 
 /// Size in bytes of the largest arena that fits the address space beside the rest of a process.
@@ -208,7 +209,36 @@ impl Arena {
         Ok(Writable::over(range, offset - start, len))
     }
 
-    /// Grant to write to a segment, which a creation or a scratch is to lie in.
+    /// Maps a region, which stays in its place as long as this client has a handle to it. The memory holds
+    /// the arena.
+    pub(super) fn region(self: &Arc<Self>, place: RegionPlace, len: u64) -> Result<RegionMemory> {
+        let (offset, bytes) = self.inside(place.offset, Some(len))?;
+        if !offset.is_multiple_of(align_of::<AtomicU64>()) {
+            return Err(nonsense(format!("a region at {offset}, where words are not aligned")));
+        }
+        let segments = self.lock();
+        if !place.writable {
+            if let Some(number) = self.numbers(offset, bytes).find(|number| !segments[*number].readable) {
+                return Err(nonsense(format!("a region in segment {number}, which it did not grant")));
+            }
+            return Ok(RegionMemory::new(self.clone(), self.range.at(offset), bytes, place));
+        }
+        for number in self.numbers(offset, bytes) {
+            self.writing.map(number, &Self::granted(&segments, number)?.descriptor)?;
+        }
+        drop(segments);
+        if self.writing.is_frozen(offset..offset + bytes) {
+            // An application still reads what it wrote there.
+            let span = Span { offset: place.offset, data_len: len, metadata_len: 0, digest: 0 };
+            let memory = Arc::clone(self.writable(span)?.memory());
+            let start = memory.as_ptr();
+            return Ok(RegionMemory::new(memory, start, bytes, place));
+        }
+        let start = self.writing.at(offset);
+        Ok(RegionMemory::new(self.clone(), start, bytes, place))
+    }
+
+    /// Grant to write to a segment, which a creation, a scratch or a region is to lie in.
     fn granted(segments: &[Segment], number: usize) -> Result<&WriteGrant> {
         let write = segments.get(number).and_then(|segment| segment.write.as_ref());
         write.ok_or_else(|| {

@@ -22,8 +22,11 @@ mod looping;
 mod mapping;
 mod nodes;
 mod object;
+mod pieces;
 mod range;
 mod reading;
+mod region;
+mod regions;
 mod ringing;
 mod scratch;
 mod socket;
@@ -47,6 +50,8 @@ pub use creation::Creation;
 pub use listing::ClusterList;
 pub use nodes::{find_among, find_nodes};
 pub use object::Object;
+pub use region::{Pending as PendingRegion, Region, View};
+pub use regions::RegionList;
 pub use scratch::Scratch;
 pub use socket::Socket;
 pub use subscription::Subscription;
@@ -164,20 +169,6 @@ impl Client {
     #[must_use]
     pub fn verifying(self) -> Self {
         Self { verifies: true, ..self }
-    }
-
-    fn by_chunks<Q: Question, T>(
-        &self,
-        ids: &[ObjectId],
-        question: impl Fn(Vec<ObjectId>) -> Q,
-        told: impl Fn(Q::Answer) -> Vec<T>,
-    ) -> Result<Vec<T>> {
-        let mut answers = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(MAX_IDS) {
-            let some = told(self.ask(question(ids.to_vec()), Undo::Nothing)?);
-            answers.extend(self.connection.one_each(ids, some)?);
-        }
-        Ok(answers)
     }
 
     /// Id of the node that this client is connected to.
@@ -311,6 +302,21 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("socket", &self.socket()).field("node", &self.node).finish()
     }
+}
+
+/// Asks about ids in chunks that frames have room for, and joins the answers.
+fn by_chunks<Q: Question, T>(
+    client: &Client,
+    ids: &[ObjectId],
+    question: impl Fn(Vec<ObjectId>) -> Q,
+    told: impl Fn(Q::Answer) -> Vec<T>,
+) -> Result<Vec<T>> {
+    let mut answers = Vec::with_capacity(ids.len());
+    for ids in ids.chunks(MAX_IDS) {
+        let some = told(client.ask(question(ids.to_vec()), Undo::Nothing)?);
+        answers.extend(client.connection.one_each(ids, some)?);
+    }
+    Ok(answers)
 }
 
 /// Request that has one kind of reply.

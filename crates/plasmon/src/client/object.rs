@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::connection::Connection;
 use super::digest::digest;
-use super::fast::FastPin;
+use super::fast::{FastPin, Looked};
 use super::mapping::View;
-use crate::wire::Request;
+use crate::wire::{Request, Span};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 /// Sealed object in the memory of this host. Its bytes stay there, unchanged, as long as any clone of this
@@ -29,8 +29,50 @@ struct Pin {
 }
 
 impl Object {
+    /// Takes over pins that the daemon counts, as a reply told them: one result an id, in order. Pins of
+    /// several objects become pins in this client's own pages, so that one request releases the counted ones
+    /// and none is made when an object is dropped.
+    ///
+    /// # Errors
+    /// If the reply told places outside of the memory that this client has. The connection ends then.
+    pub(super) fn take_over<'a>(
+        connection: &Arc<Connection>,
+        ids: impl Iterator<Item = &'a ObjectId>,
+        told: Vec<Result<Span>>,
+    ) -> Result<Vec<Result<Self>>> {
+        let several = told.iter().flatten().nth(1).is_some();
+        let fast = connection.fast().filter(|_| several);
+        let (mut offsets, mut outdated) = (Vec::new(), false);
+        let object = |(id, span): (&ObjectId, Result<Span>)| {
+            let view = match span {
+                Ok(span) => connection.arena().view(span).map_err(|error| connection.fail(error))?,
+                Err(error) => return Ok(Err(error.about(*id))),
+            };
+            // The id may have been deleted and created anew: the place that is pinned here is the object's.
+            match fast.map(|fast| (fast, fast.pin(connection.arena(), id))) {
+                Some((_, Looked::Here(pinned, pin))) if pin.leaves_enough() => {
+                    offsets.push(view.offset());
+                    return Ok(Ok(Self::fast(Arc::clone(connection), *id, pinned, pin)));
+                }
+                Some((fast, Looked::Here(_, pin))) => fast.release(pin),
+                Some((_, Looked::Outdated)) => outdated = true,
+                _ => {}
+            }
+            Ok(Ok(Self::counted(Arc::clone(connection), *id, view)))
+        };
+        let objects = ids.zip(told).map(object).collect();
+        if outdated {
+            // The parts that are missing come with the next reply, for the next objects.
+            connection.send_and_forget(&Request::Tables);
+        }
+        if !offsets.is_empty() {
+            connection.send_and_forget(&Request::Release { offsets });
+        }
+        objects
+    }
+
     /// Takes over a pin that the daemon counts.
-    pub(super) fn counted(connection: Arc<Connection>, id: ObjectId, view: View) -> Self {
+    fn counted(connection: Arc<Connection>, id: ObjectId, view: View) -> Self {
         Self(Arc::new(Pin { connection, id, view, fast: None }))
     }
 

@@ -11,7 +11,7 @@ use super::connection::{Interrupt, Ticket, Undo, unexpected};
 use super::due::{Due, due, rest};
 use super::fast::Looked;
 use super::object::Object;
-use super::{Client, longest_of_get};
+use super::{Client, by_chunks, longest_of_get};
 use crate::overview::Overview;
 use crate::status::Status;
 use crate::transfer::{Calibration, Explanation, Location};
@@ -154,16 +154,9 @@ impl Client {
                 }
                 Err(error) => return Err(error),
             };
-            for (at, object) in places.iter().zip(self.connection.one_each(places, objects)?) {
-                results[*at] = Some(match object {
-                    Ok(span) => {
-                        let view = self.connection.arena().view(span);
-                        let view = view.map_err(|error| self.connection.fail(error))?;
-                        Ok(Object::counted(Arc::clone(&self.connection), ids[*at], view))
-                    }
-                    Err(error) => Err(error.about(ids[*at])),
-                });
-            }
+            let told = self.connection.one_each(places, objects)?;
+            let objects = Object::take_over(&self.connection, places.iter().map(|at| &ids[*at]), told)?;
+            places.iter().zip(objects).for_each(|(at, object)| results[*at] = Some(object));
         }
         let missing = || Err(unexpected("fewer results than requested"));
         let results = results.into_iter().map(|result| result.unwrap_or_else(missing));
@@ -225,7 +218,7 @@ impl Client {
             self.bring_tables_up_to_date(&ids[*first], self.due_of_answer())?;
             let unknown: Vec<_> = asked.iter().map(|at| ids[*at]).collect();
             let told =
-                self.by_chunks(&unknown, |ids| requests::Contains { ids }, |replies::Contains(told)| told)?;
+                by_chunks(self, &unknown, |ids| requests::Contains { ids }, |replies::Contains(told)| told)?;
             asked.iter().zip(told).for_each(|(at, presence)| answers[*at] = Some(presence));
         }
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Presence::Absent)).collect())

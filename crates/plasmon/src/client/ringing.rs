@@ -2,8 +2,8 @@
 //!
 //! Owns no state. Any thread. The ring carries out a request soon or not at all; the socket makes the
 //! requests that the ring did not carry out, where they may wait and where errors are explained. The outcome
-//! of a deletion that takes longer is collected by the socket. Invariant: a request that the ring carried out
-//! or began is not made again.
+//! of what other nodes decide and that takes longer is collected by the socket. Invariant: a request that the
+//! ring carried out or began is not made again.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use super::due::Due;
 use super::fast::Rung;
 use super::vigil::Vigil;
 use super::writing::ttl_ms;
-use super::{Client, CreateOptions};
+use super::{Client, CreateOptions, Question};
 use crate::shared::{Deleted, MAX_DELETED, Operation, Submission};
 use crate::wire::{DeleteOutcome, MAX_METADATA, Placement, Request, Span, replies, requests};
 use crate::{ObjectId, Result};
@@ -21,15 +21,15 @@ use crate::{ObjectId, Result};
 pub(super) struct Rings<'a>(pub(super) &'a Client);
 
 impl Rings<'_> {
-    /// Puts objects (id, data, metadata, digest) through the ring. Returns for each whether it was put.
+    /// Puts objects (id, data, metadata, digest) through the ring. Returns what became of each.
     pub(super) fn put(
         &self,
         puts: &[(ObjectId, &[u8], &[u8], u64)],
         options: &CreateOptions,
         due: Due,
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Vec<Rung>> {
         if !rings_have(options) {
-            return Ok(vec![false; puts.len()]);
+            return Ok(vec![Rung::AskBySocket; puts.len()]);
         }
         let name = options.name.as_deref().unwrap_or_default();
         let mut done = Vec::with_capacity(puts.len());
@@ -43,9 +43,9 @@ impl Rings<'_> {
             });
             let outcomes = self.ask(requests, due)?;
             if outcomes.is_empty() {
-                done.resize(puts.len(), false);
+                done.resize(puts.len(), Rung::AskBySocket);
             }
-            done.extend(outcomes.iter().map(|outcome| matches!(outcome, Rung::Done(_))));
+            done.extend(outcomes);
         }
         Ok(done)
     }
@@ -64,7 +64,14 @@ impl Rings<'_> {
         }
         let create = made(Operation::Create, id, data_len, metadata, options);
         let parts = [options.name.as_deref().unwrap_or_default().as_bytes(), metadata, &[]];
-        let Some(offset) = self.ask_for(create, parts, due)? else { return Ok(None) };
+        let offset = match self.ask_one(create, parts, due)? {
+            Rung::Done(offset) => offset,
+            Rung::AskBySocket => return Ok(None),
+            Rung::Collect(number) => {
+                let created = self.collect::<requests::Create>(number, Undo::Abort(id), due)?;
+                return Ok(Some(created.placement));
+            }
+        };
         if data_len.saturating_add(metadata.len() as u64) <= self.0.inline_max as u64 {
             return Ok(Some(Placement::Inline));
         }
@@ -111,11 +118,16 @@ impl Rings<'_> {
             Rung::AskBySocket => Ok(vec![None; ids.len()]),
             Rung::Collect(number) => {
                 let replies::Deleted(outcomes) =
-                    self.0.ask_until(requests::Collect { number }, Undo::Nothing, due)?;
+                    self.collect::<requests::Delete>(number, Undo::Nothing, due)?;
                 let outcomes = self.0.connection.one_each(ids, outcomes)?;
                 Ok(outcomes.into_iter().map(Some).collect())
             }
         }
+    }
+
+    /// Collects the outcome of a request `Q` that the ring began.
+    fn collect<Q: Question>(&self, number: u64, undo: Undo, due: Due) -> Result<Q::Answer> {
+        self.0.answer_to::<Q>(self.0.connection.send(&Request::Collect { number }, undo)?, due)
     }
 
     /// Makes one request in the ring. Returns what became of it.
@@ -177,6 +189,8 @@ fn made(
         rights: options.rights,
         fresh: options.fresh,
         owned: options.owned,
+        // An entry does not say how long others may take to make room.
+        patient: options.timeout().is_none(),
         name_len: options.name.as_ref().map_or(0, String::len) as u16,
         metadata_len: metadata.len() as u32,
         data_len,

@@ -85,6 +85,12 @@ impl Drop for Scratch {
 }
 
 impl Scratch {
+    fn new(client: &Client, number: u64, memory: Writable, capacity: u64, private: bool) -> Self {
+        let scratch = Self { client: client.clone(), number, memory, capacity, private };
+        client.connection.scratches().insert(scratch.start(), (scratch.len(), number));
+        scratch
+    }
+
     fn start(&self) -> usize {
         self.memory.memory().as_ptr() as usize
     }
@@ -98,15 +104,8 @@ impl Client {
     /// `Full` or `TooLarge` if there is no room; `room` is the longest wait for room. `Busy` for more than
     /// 4,096 scratches. `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn buffer(&self, len: usize, private: bool, room: Option<Duration>) -> Result<Scratch> {
-        let options = CreateOptions { room, ..CreateOptions::default() };
-        let lend = requests::Lend { len: len as u64, private, room_us: room_us(&options) };
-        let due = options.due(self);
-        let replies::Lent { buffer, offset, capacity, .. } = self.ask_until(lend, Undo::Lend, due)?;
-        let span = Span { offset, data_len: len as u64, metadata_len: 0, digest: 0 };
-        let memory = if len == 0 { Writable::anonymous(0) } else { self.connection.arena().writable(span) };
-        let memory =
-            memory.inspect_err(|_| self.connection.send_and_forget(&Request::GiveBack { buffer }))?;
-        Ok(self.keep(buffer, memory, capacity, private))
+        let (buffer, memory, capacity) = lend(self, len, private, room)?;
+        Ok(Scratch::new(self, buffer, memory, capacity, private))
     }
 
     /// Registers memory of the program with the node, so that objects can be received into it without a copy.
@@ -131,13 +130,7 @@ impl Client {
         let buffer = self.answer_to::<requests::Adopt>(ticket, self.due_of_answer())?.buffer;
         let memory = Writable::own(&file, len)
             .inspect_err(|_| self.connection.send_and_forget(&Request::GiveBack { buffer }))?;
-        Ok(self.keep(buffer, memory, 0, false))
-    }
-
-    fn keep(&self, number: u64, memory: Writable, capacity: u64, private: bool) -> Scratch {
-        let scratch = Scratch { client: self.clone(), number, memory, capacity, private };
-        self.connection.scratches().insert(scratch.start(), (scratch.len(), number));
-        scratch
+        Ok(Scratch::new(self, buffer, memory, 0, false))
     }
 
     /// Copies an object's data, without its metadata, into memory of the caller. Returns the size of the data
@@ -229,6 +222,24 @@ impl Client {
         }
         Ok(moves)
     }
+}
+
+/// Asks the node for memory of its store. Returns its number, the memory, and the size in bytes of the
+/// largest object that it can become.
+pub(super) fn lend(
+    client: &Client,
+    len: usize,
+    private: bool,
+    room: Option<Duration>,
+) -> Result<(u64, Writable, u64)> {
+    let options = CreateOptions { room, ..CreateOptions::default() };
+    let lend = requests::Lend { len: len as u64, private, room_us: room_us(&options) };
+    let due = options.due(client);
+    let replies::Lent { buffer, offset, capacity, .. } = client.ask_until(lend, Undo::Lend, due)?;
+    let span = Span { offset, data_len: len as u64, metadata_len: 0, digest: 0 };
+    let memory = if len == 0 { Writable::anonymous(0) } else { client.connection.arena().writable(span) };
+    let memory = memory.inspect_err(|_| client.connection.send_and_forget(&Request::GiveBack { buffer }))?;
+    Ok((buffer, memory, capacity))
 }
 
 /// Copies an object's data to the start of `into`. Returns the size of the data in bytes.

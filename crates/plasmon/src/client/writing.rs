@@ -13,11 +13,12 @@ use super::connection::{Ticket, Undo, unexpected};
 use super::creation::Creation;
 use super::digest::digest;
 use super::due::{Due, put_off};
+use super::fast::Rung;
 use super::ringing::Rings;
 use super::writable::Writable;
-use super::{Client, CreateOptions};
+use super::{Client, CreateOptions, by_chunks};
 use crate::wire::{
-    DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Span, Terms, replies, requests,
+    DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Request, Span, Terms, replies, requests,
 };
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -73,11 +74,10 @@ impl Client {
             }
         };
         let digest = if options.digest { digest(&[(0, data)], len, metadata) } else { 0 };
-        if Rings(self).put(&[(id, data, metadata, digest)], options, due)?.first() == Some(&true) {
-            return Ok(());
-        }
-        let put = put_request(id, data, metadata, digest, options);
-        self.ask_until(put, Undo::Cancel, due)?;
+        let put = (id, data, metadata, digest);
+        let rung = Rings(self).put(&[put], options, due)?.pop().unwrap_or(Rung::AskBySocket);
+        let Some(rest) = rest_of_put(rung, put, options) else { return Ok(()) };
+        self.answer_to::<requests::Put>(self.connection.send(&rest, Undo::Cancel)?, due)?;
         self.await_copies(id, options, due)
     }
 
@@ -113,12 +113,10 @@ impl Client {
         let by_ring = Rings(self).put(&puts, options, due)?;
         // All requests are sent before the first reply is awaited.
         let mut tickets: Vec<(usize, Ticket<'_>)> = Vec::new();
-        for ((at, (id, data, metadata, digest)), by_ring) in small.into_iter().zip(by_ring) {
-            if by_ring {
-                results[at] = Some(Ok(()));
-            } else {
-                let put = put_request(id, data, metadata, digest, options);
-                tickets.push((at, self.connection.send(&put.into(), Undo::Cancel)?));
+        for ((at, put), rung) in small.into_iter().zip(by_ring) {
+            match rest_of_put(rung, put, options) {
+                None => results[at] = Some(Ok(())),
+                Some(rest) => tickets.push((at, self.connection.send(&rest, Undo::Cancel)?)),
             }
         }
         for (at, ticket) in tickets {
@@ -170,16 +168,18 @@ impl Client {
         options: &CreateOptions,
         due: Due,
     ) -> Result<Placement> {
-        if let Some(placement) = Rings(self).create(id, data_len, metadata, options, due)? {
-            return Ok(placement);
-        }
         let (sent, written) =
             if metadata.len() > MAX_METADATA { (&[][..], metadata) } else { (metadata, &[][..]) };
-        let object = new_object(id, sent, options);
-        // `check` has made sure that the length fits.
-        let metadata_len = written.len() as u32;
-        let create = requests::Create { object, data_len, metadata_len, room_us: room_us(options) };
-        let placement = self.ask_until(create, Undo::Abort(id), due)?.placement;
+        let placement = match Rings(self).create(id, data_len, metadata, options, due)? {
+            Some(placement) => placement,
+            None => {
+                let object = new_object(id, sent, options);
+                // `check` has made sure that the length fits.
+                let metadata_len = written.len() as u32;
+                let create = requests::Create { object, data_len, metadata_len, room_us: room_us(options) };
+                self.ask_until(create, Undo::Abort(id), due)?.placement
+            }
+        };
         let placed = match placement {
             Placement::Mapped(span)
                 if (span.data_len, span.metadata_len) != (data_len, metadata.len() as u32) =>
@@ -236,7 +236,7 @@ impl Client {
         let left = ids.iter().zip(&by_ring).filter(|(_, outcome)| outcome.is_none()).map(|(id, _)| *id);
         let left: Vec<_> = left.collect();
         let by_socket =
-            self.by_chunks(&left, |ids| requests::Delete { ids }, |replies::Deleted(outcomes)| outcomes)?;
+            by_chunks(self, &left, |ids| requests::Delete { ids }, |replies::Deleted(outcomes)| outcomes)?;
         let mut by_socket = by_socket.into_iter();
         let outcomes = by_ring.into_iter().map(|outcome| outcome.or_else(|| by_socket.next()));
         outcomes.map(|outcome| outcome.ok_or_else(|| unexpected("fewer outcomes than requested"))).collect()
@@ -311,15 +311,22 @@ fn join(len: usize, parts: &[(usize, &[u8])]) -> Vec<u8> {
     data
 }
 
-fn put_request(
-    id: ObjectId,
-    data: &[u8],
-    metadata: &[u8],
-    digest: u64,
+/// Request by the socket that is left of a put (id, data, metadata, digest). `None` if the ring has carried
+/// it out.
+fn rest_of_put(
+    rung: Rung,
+    (id, data, metadata, digest): (ObjectId, &[u8], &[u8], u64),
     options: &CreateOptions,
-) -> requests::Put {
-    let object = new_object(id, metadata, options);
-    requests::Put { object, digest, room_us: room_us(options), data: Bytes::copy_from_slice(data) }
+) -> Option<Request> {
+    match rung {
+        Rung::Done(_) => None,
+        Rung::Collect(number) => Some(Request::Collect { number }),
+        Rung::AskBySocket => {
+            let object = new_object(id, metadata, options);
+            let data = Bytes::copy_from_slice(data);
+            Some(Request::Put { object, digest, room_us: room_us(options), data })
+        }
+    }
 }
 
 pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {

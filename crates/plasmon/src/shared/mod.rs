@@ -59,8 +59,8 @@ mod words;
 
 #[cfg(not(loom))]
 pub use calls::{
-    ARGUMENTS, CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, EngineCalls, Misused,
-    PAYLOAD_LEN, SLOTS, VALUES, WaitStats,
+    ARGUMENTS, CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, EngineCalls, MAPPED_MAX,
+    Misused, PAYLOAD_LEN, SLOTS, VALUES, WaitStats,
 };
 #[cfg(not(loom))]
 pub use channel::{

@@ -25,6 +25,7 @@ mod fields;
 #[doc(hidden)]
 pub mod page;
 mod peer;
+mod region;
 mod reply;
 mod request;
 mod table;
@@ -40,9 +41,10 @@ pub use fields::{AtMost, Each, Types, Wire};
 #[doc(hidden)]
 pub use fields::{listed, numbered};
 pub use peer::{Peer, peer_of};
+pub use region::{LentRange, Operation, RegionCall};
 pub use reply::{
-    Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, Reply, Span,
-    TableDomain, TablePart, TablePartKind, replies,
+    Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, RegionPlace, Reply,
+    Span, TableDomain, TablePart, TablePartKind, replies,
 };
 pub use request::{Gathering, NewObject, Request, Terms, requests};
 pub use table::{Ask, FIRST_OTHER, Field, Other, Row, Table, answers};

@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::{AtMost, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame};
+use crate::region::{RegionInfo, Rights as RegionRights};
 use crate::{Error, NodeId, ObjectId, Rights};
 
 crate::wire::codes! {
@@ -47,6 +48,19 @@ crate::wire::record! {
         pub metadata_len: u32,
         /// XXH3 of data and metadata. 0 if no digest was made at the seal.
         pub digest: u64,
+    }
+}
+
+crate::wire::record! {
+    /// Place of a region in the arena, for a client that may map it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct RegionPlace {
+        /// Offset of the first byte from the start of the arena, in bytes.
+        pub offset: u64,
+        /// Word in the client's slots that says whether the region may still be touched.
+        pub word: u32,
+        /// Whether the client may write there: the descriptors are writable.
+        pub writable: bool,
     }
 }
 
@@ -332,6 +346,32 @@ crate::wire::table! {
         },
         /// Answers `Slots`: a descriptor of the page set.
         45 Slots,
+        /// Answers `CreateRegion` and `MapRegion`.
+        100 RegionMapped {
+            /// Number of the handle on this connection.
+            handle: u32,
+            /// Size in bytes.
+            len: u64,
+            /// Node on which the region lives.
+            home: NodeId,
+            /// User to whom the region belongs.
+            owner: u32,
+            /// Rights of the handle.
+            rights: RegionRights,
+            /// Where the client may map the region. None if it may not, or if the region lives elsewhere.
+            place: Option<RegionPlace>,
+            /// Grants for the descriptors with the frame.
+            granted: Vec<Granted>,
+        },
+        /// Answers `ListRegions`.
+        101 Regions {
+            /// Rows of the page.
+            regions: Vec<RegionInfo>,
+            /// Place at which the next page begins. None after the last page.
+            next: Option<u64>,
+        },
+        /// Answers `DescribeRegion`.
+        102 Region(info: RegionInfo),
     }
     others Other
 }
@@ -358,9 +398,10 @@ impl Reply {
     /// Number of descriptors that travel with the frame.
     pub fn descriptors(&self) -> usize {
         match self {
-            Self::Created { granted, .. } | Self::Got { granted, .. } | Self::Lent { granted, .. } => {
-                granted.len()
-            }
+            Self::Created { granted, .. }
+            | Self::Got { granted, .. }
+            | Self::Lent { granted, .. }
+            | Self::RegionMapped { granted, .. } => granted.len(),
             Self::Channel { parts } => 2 + parts.len(),
             Self::Tables { parts } => parts.len(),
             Self::Slots => 1,

@@ -7,6 +7,7 @@ use super::{
     AtMost, Each, FLAG_MORE, Header, MAX_IDS, MAX_METADATA, MAX_NAME, MAX_WAIT, Table, WireError, put_frame,
 };
 use crate::drain::DrainStep;
+use crate::region::Rights as RegionRights;
 use crate::{Filter, NodeId, ObjectId, Rights};
 
 crate::wire::record! {
@@ -305,14 +306,103 @@ crate::wire::table! {
         } -> Page,
         /// Ends the objects that this connection owns.
         43 EndOwned -> Done,
-        /// Asks for the outcome of a deletion that began in the ring and was not answered there. It is
-        /// answered once.
+        /// Asks for the outcome of a put, a creation or a deletion that began in the ring and was not
+        /// answered there. It is answered once, as the same request of the socket is.
         44 Collect {
             /// Number of the outcome, as the ring's completion told it.
             number: u64,
-        } -> Deleted,
+        } -> Done | Created | Deleted,
         /// Asks for the slots of this client, by which it makes calls. Their bell is that of its channel.
         45 Slots -> Slots,
+        /// Makes a region, of zeros, and a handle to it with all rights.
+        100 CreateRegion {
+            /// Name of the region.
+            name: String as AtMost<MAX_NAME>,
+            /// Size in bytes.
+            len: u64,
+            /// Node on which the region is to live. None for this one.
+            node: Option<NodeId>,
+            /// Rights of every user.
+            public: RegionRights,
+            /// Whether processes of the home may map the region.
+            mappable: bool,
+            /// Whether the region ends with this connection.
+            ephemeral: bool,
+            /// Whether a region of this name, user and size is mapped instead, if it is there already.
+            exist_ok: bool,
+            /// Longest wait in microseconds for others to make room.
+            room_us: u64,
+        } -> RegionMapped,
+        /// Makes a handle to a region with these rights, or fails if the user lacks one of them.
+        101 MapRegion {
+            /// Name of the region.
+            name: String as AtMost<MAX_NAME>,
+            /// User to whom the region belongs. None for the client's own user or root.
+            owner: Option<u32>,
+            /// Rights that are wanted.
+            rights: RegionRights,
+            /// Longest wait in microseconds for the region to be made.
+            timeout_us: u64,
+        } -> RegionMapped,
+        /// Ends a handle.
+        102 UnmapRegion {
+            /// Number of the handle on this connection.
+            handle: u32,
+        },
+        /// Frees a region: its name and, once nobody has it mapped, its memory.
+        103 FreeRegion {
+            /// Number of a handle to it.
+            handle: u32,
+            /// Time-out in microseconds.
+            timeout_us: u64,
+        } -> Done,
+        /// Gives a user rights to a region beside those that the user has.
+        104 GrantRegion {
+            /// Number of a handle to it.
+            handle: u32,
+            /// User id. None for every user.
+            user: Option<u32>,
+            /// Rights that the user gets.
+            rights: RegionRights,
+        } -> Done,
+        /// Takes all rights to a region from a user.
+        105 RevokeRegion {
+            /// Number of a handle to it.
+            handle: u32,
+            /// User id. None for what every user has.
+            user: Option<u32>,
+        } -> Done,
+        /// Asks for a page of the list of the regions that live on a node and that the user may see.
+        106 ListRegions {
+            /// Id of the node.
+            node: NodeId,
+            /// Place at which the page begins: 0, or what the page before said.
+            from: u64,
+        } -> Regions,
+        /// Asks what a region is like now.
+        107 DescribeRegion {
+            /// Number of a handle to it.
+            handle: u32,
+        } -> Region,
+        /// Makes an object of the bytes of a region, which nobody changes meanwhile. The object lies on the
+        /// region's home.
+        108 SnapshotRegion {
+            /// Number of a handle to it.
+            handle: u32,
+            /// Description of the object.
+            object: NewObject,
+            /// Longest wait in microseconds for others to make room.
+            room_us: u64,
+        } -> Done,
+        /// Moves a region to another node.
+        109 MoveRegion {
+            /// Number of a handle to it.
+            handle: u32,
+            /// Id of the node.
+            node: NodeId,
+            /// Time-out in microseconds.
+            timeout_us: u64,
+        } -> Done,
     }
     others Other
 }

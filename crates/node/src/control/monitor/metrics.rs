@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plasmon::status::{
-    CallsStatus, ClusterStatus, FabricStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, SlotsStatus,
-    SpillStatus, Status, TransferStatus,
+    CallsStatus, ClusterStatus, FabricStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, RegionsStatus,
+    SlotsStatus, SpillStatus, Status, TransferStatus,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
@@ -109,13 +109,15 @@ struct Snapshot(Status);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Status { memory, objects, calls, slots, spill, fabric, transfer, cluster, .. } = &self.0;
+        let Status { memory, objects, calls, slots, regions, spill, .. } = &self.0;
+        let Status { fabric, transfer, cluster, .. } = &self.0;
         let mut out = Out(encoder);
         self.node(&mut out)?;
         memory_metrics(&mut out, memory)?;
         object_metrics(&mut out, objects)?;
         call_metrics(&mut out, calls)?;
         slot_metrics(&mut out, slots)?;
+        region_metrics(&mut out, regions)?;
         spill_metrics(&mut out, spill)?;
         fabric_metrics(&mut out, fabric)?;
         transfer_metrics(&mut out, transfer)?;
@@ -205,6 +207,24 @@ fn slot_metrics(out: &mut Out<'_>, slots: &SlotsStatus) -> fmt::Result {
     out.counter("plasmon_slot_calls", "Calls that clients have made by slot", slots.calls)?;
     let under_way = real(slots.under_way);
     out.gauge("plasmon_slot_calls_under_way", "Calls by slot without a result yet", under_way)
+}
+
+fn region_metrics(out: &mut Out<'_>, regions: &RegionsStatus) -> fmt::Result {
+    out.gauge("plasmon_regions", "Regions that live on the node", real(regions.regions))?;
+    out.gauge("plasmon_regions_bytes", "Memory that regions take", real(regions.bytes))?;
+    out.gauge("plasmon_regions_limit_bytes", "Memory that regions may take", real(regions.limit))?;
+    out.gauge("plasmon_region_handles", "Handles of clients to regions", real(regions.handles))?;
+    out.gauge("plasmon_region_mappings", "Mappings of other nodes' regions", real(regions.mappings))?;
+    let kinds = [
+        ("read", regions.reads),
+        ("write", regions.writes),
+        ("atomic", regions.atomics),
+        ("fill", regions.fills),
+        ("wait", regions.waits),
+        ("notify", regions.notifies),
+    ];
+    out.counters("plasmon_region_operations", "Operations on regions by the node", "kind", &kinds)?;
+    out.gauge("plasmon_region_waiting", "Calls that wait for a change of a region", real(regions.waiting))
 }
 
 fn spill_metrics(out: &mut Out<'_>, spill: &SpillStatus) -> fmt::Result {

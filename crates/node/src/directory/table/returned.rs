@@ -60,7 +60,7 @@ impl Table {
             let is_replaced = !primary.returned || is_later(primary.life, holding.life) || in_any_order;
             primary.node != node && primary.life != holding.life && is_replaced
         };
-        entry.primary().is_some_and(replaces)
+        entry.kind == holding.kind && entry.primary().is_some_and(replaces)
     }
 
     /// Notes that a replica has come back with its node.
@@ -85,7 +85,8 @@ impl Table {
             return None;
         }
         self.settle(&holding.id);
-        let former = self.entries.get(&holding.id)?.primary()?;
+        let entry = self.entries.get(&holding.id).filter(|entry| entry.kind == holding.kind)?;
+        let former = entry.primary()?;
         let (other, life) = (former.node, former.life);
         if other == node
             || life == holding.life

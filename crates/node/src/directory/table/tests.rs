@@ -7,6 +7,7 @@ use plasmon::{Protocol, Rights};
 use super::ends::TOMBSTONE_LIFETIME;
 use super::*;
 use crate::net::frame::Withdrawal;
+use crate::object::DEEDS;
 
 const A: NodeId = NodeId::from_bytes([1; 16]);
 const B: NodeId = NodeId::from_bytes([2; 16]);
@@ -492,4 +493,35 @@ fn of_many_lost_objects_the_oldest_are_forgotten() {
     directory.expire(now);
     assert_eq!(directory.len(), MAX_LOSSES);
     assert_eq!(directory.fetch(id, waiter(C), &[], now), Lookup::Waiting);
+}
+
+#[test]
+fn no_object_takes_the_place_of_a_region() {
+    let (mut directory, id, now) = new();
+    let ownership = Ownership { user: DEEDS, rights: Rights::Private };
+    let deed = Holding { kind: Kind::Region, ownership, ..primary(id, 1) };
+    let later = Holding { ownership: of_seven(Rights::Private), ..primary(id, 2 << 48) };
+    directory.publish(A, deed, now);
+    assert!(!directory.knows(&id, 7) && directory.holders(&id, 7).is_empty());
+    assert_eq!(directory.holders(&id, DEEDS), [(A, Role::Primary)]);
+    assert_eq!(directory.displace_objects(&later), []);
+    assert_eq!(directory.publish(B, later, now), Published::Stale);
+    // Nor does one take the place of a region that comes back.
+    directory.note_returned(A, &id);
+    assert_eq!(directory.displace_returned(B, &later, false, now), None);
+    assert_eq!(directory.displace_objects(&deed), []);
+    // Who makes a region is not refused for an object, which goes.
+    let (mut directory, _, now) = new();
+    directory.publish(B, later, now);
+    directory.publish(C, Holding { role: Role::Cached, ..later }, now);
+    assert!(!directory.knows(&id, DEEDS) && !directory.is_replaced(A, &deed, true));
+    assert!(directory.is_replaced(A, &primary(id, 1), true));
+    assert_eq!(directory.displace_objects(&deed), [(B, 2 << 48), (C, 2 << 48)]);
+    assert_eq!(directory.publish(A, deed, now), Published::Welcome(Vec::new()));
+    // Also for one that was lost.
+    let (mut directory, _, now) = new();
+    directory.publish(B, later, now);
+    follow(&mut directory, true, &[A], now);
+    assert_eq!(directory.displace_objects(&deed), []);
+    assert_eq!(directory.publish(A, deed, now), Published::Welcome(Vec::new()));
 }

@@ -40,11 +40,15 @@ const MANY: usize = 24;
 impl Simulation {
     /// Has the coordinator take a node for gone, which fences itself first.
     fn expel(&mut self, host: usize) {
-        let now = self.time.now();
-        self.hosts[host].is_expelled = true;
-        self.hosts[host].send(Event::Expelled, now);
+        self.begin_expelling(host);
         self.note_cut_off(host);
         self.pass(VIEW);
+    }
+
+    /// Tells a node that the coordinator is about to take it for gone.
+    pub(super) fn begin_expelling(&mut self, host: usize) {
+        self.hosts[host].is_expelled = true;
+        self.hosts[host].send(Event::Expelled, self.time.now());
     }
 
     /// Has a client of a host put an object; the put ends well.
@@ -74,20 +78,25 @@ impl Simulation {
     pub(super) fn put_lot(&mut self, host: usize, len: usize, lot: usize) -> Vec<ObjectId> {
         let name = |number| format!("{number} of node {host} and lot {lot}");
         let ids: Vec<_> = (0..MANY).map(|number| ObjectId::from_name(&name(number))).collect();
-        for id in &ids {
+        self.begin_puts(host, &ids, len, true);
+        self.pass(VIEW);
+        assert_eq!(self.here(host, &ids), MANY, "node {host} has put them");
+        ids
+    }
+
+    /// Has a client of a host begin to put objects. Of `fresh` ids no keeper is asked.
+    pub(super) fn begin_puts(&mut self, host: usize, ids: &[ObjectId], len: usize, fresh: bool) {
+        for id in ids {
             let object = NewObject {
                 id: *id,
                 rights: Rights::default(),
                 name: String::new(),
                 metadata: Default::default(),
-                terms: Terms { fresh: true, copies: 1, ttl_ms: 0, owned: false },
+                terms: Terms { fresh, copies: 1, ttl_ms: 0, owned: false },
             };
             let put = Request::Put { object, digest: 0, room_us: 1_000_000, data: vec![1; len].into() };
             self.with_worker(host, |worker, simulation| worker.ask_further(simulation, put));
         }
-        self.pass(VIEW);
-        assert_eq!(self.here(host, &ids), MANY, "node {host} has put them");
-        ids
     }
 
     /// Has a node bring objects.

@@ -18,12 +18,14 @@
 mod cases;
 mod checks;
 mod coordinator;
+mod counters;
 mod echo;
 mod host;
 mod networks;
 mod pings;
 mod pushes;
 mod races;
+mod regions;
 mod tests;
 mod watcher;
 mod weather;

@@ -26,7 +26,7 @@ fn call(simulation: &Simulation, host: usize, opcode: u8, arguments: [u64; 6]) -
     let end = Rc::clone(&ended);
     match core.services.on_call(core.sessions.next_key(), request) {
         Return::Now(result) => end.set(result).expect("it ends once"),
-        Return::Later(task) => {
+        Return::Later { task, .. } => {
             simulation.hosts[host].spawn(async move { end.set(task.await).expect("it ends once") });
         }
     }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use plasmon::ObjectId;
-use plasmon::wire::{NewObject, Request, Terms};
+use plasmon::wire::Request;
 
 use super::Simulation;
 
@@ -29,21 +29,6 @@ fn lot(name: &str) -> Vec<ObjectId> {
 }
 
 impl Simulation {
-    /// Has the client that puts begin to put objects.
-    fn begin_puts(&mut self, ids: &[ObjectId]) {
-        for id in ids {
-            let object = NewObject {
-                id: *id,
-                rights: plasmon::Rights::default(),
-                name: String::new(),
-                metadata: Default::default(),
-                terms: Terms { fresh: false, copies: 1, ttl_ms: 0, owned: false },
-            };
-            let put = Request::Put { object, digest: 0, room_us: 1_000_000, data: vec![1; LEN].into() };
-            self.with_worker(PUTS, |worker, simulation| worker.ask_further(simulation, put));
-        }
-    }
-
     /// Has the other client begin to delete objects.
     fn begin_deletion(&mut self, ids: &[ObjectId]) {
         let delete = Request::Delete { ids: ids.to_vec() };
@@ -56,10 +41,8 @@ impl Simulation {
             self.hosts[GOES].kill();
             self.coordinator.forget(&mut self.hosts, self.time.now(), None);
         } else {
-            let now = self.time.now();
-            self.hosts[GOES].is_expelled = true;
-            self.hosts[GOES].send(crate::control::Event::Expelled, now);
-            self.coordinator.remove(&mut self.hosts, GOES, now);
+            self.begin_expelling(GOES);
+            self.coordinator.remove(&mut self.hosts, GOES, self.time.now());
         }
     }
 
@@ -85,17 +68,17 @@ fn what_is_put_and_deleted_while_keepers_change_is_known_to_the_next_ones() {
             });
             simulation.pass(SETTLED);
             let [old, other, first, second] = ["old", "other", "first", "second"].map(lot);
-            simulation.begin_puts(&[&old[..], &other].concat());
+            simulation.begin_puts(PUTS, &[&old[..], &other].concat(), LEN, false);
             simulation.pass(SETTLED);
             assert_eq!(simulation.here(PUTS, &old), MANY, "seed {seed}: they are put");
 
             simulation.let_go(dies);
             simulation.begin_deletion(&old);
-            simulation.begin_puts(&first);
+            simulation.begin_puts(PUTS, &first, LEN, false);
             simulation.pass(SETTLED);
             simulation.bring_back(GOES);
             simulation.begin_deletion(&other);
-            simulation.begin_puts(&second);
+            simulation.begin_puts(PUTS, &second, LEN, false);
             simulation.pass(SETTLED);
             // What a former keeper kept would count again now.
             simulation.let_go(dies);

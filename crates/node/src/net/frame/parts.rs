@@ -129,6 +129,8 @@ codes! {
     pub(crate) enum Kind: u8 {
         /// An object.
         0 Object,
+        /// A region: what is held is its deed.
+        1 Region,
     }
 }
 
@@ -158,7 +160,7 @@ impl Holding {
             copies: replica.copies(),
             life: replica.life,
             ownership: replica.ownership(),
-            kind: Kind::Object,
+            kind: if replica.is_deed() { Kind::Region } else { Kind::Object },
         }
     }
 }

@@ -31,7 +31,7 @@ use plasmon::{Error, ErrorKind, ObjectId};
 use self::lending::Lending;
 pub(super) use self::lending::Lent;
 pub(crate) use self::writing::Creations;
-pub(super) use self::writing::INLINE_MAX;
+pub(super) use self::writing::{Begun, INLINE_MAX, weight};
 use super::Sessions;
 use super::subscriptions::Subscriptions;
 use crate::directory::Directory;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use plasmon::transfer::Location;
-use plasmon::wire::Reply;
+use plasmon::wire::{LentRange, Reply};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use super::Requests;
 use crate::kernel::ClientKey;
 use crate::kernel::counted::Counted;
 use crate::object::Role;
+use crate::transfer::Given;
 
 /// Maximum number of objects being prefetched at a time.
 const MAX_PREFETCHES: usize = 1 << 16;
@@ -92,6 +93,14 @@ impl Requests {
             }
             drop(counted);
         });
+    }
+
+    /// A piece of the memory that a client was lent, or has registered.
+    ///
+    /// # Errors
+    /// `Invalid` when the client has no such memory.
+    pub(crate) fn give(&self, client: ClientKey, memory: LentRange, len: u64) -> Result<Rc<Given>, Error> {
+        self.lending.give(client, memory.buffer, memory.at, len)
     }
 
     pub(super) async fn calibrate_to(self: Rc<Self>, peer: NodeId) -> Result<Reply, Error> {

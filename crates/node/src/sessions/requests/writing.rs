@@ -19,6 +19,7 @@ use crate::placement::Placement;
 use crate::service::Outcome;
 use crate::sessions::Sessions;
 use crate::store::Store;
+use crate::store::quotas::NOBODY;
 use crate::transfer::Transfer;
 
 /// Maximum number of bytes of an object that travels through the socket or the ring, and that the engine
@@ -33,7 +34,7 @@ const MEMBER_PATIENCE: Duration = Duration::from_secs(30);
 const BYTES_PER_WEIGHT: usize = 1 << 10;
 
 /// The weight of a put while it waits, in objects.
-pub(super) fn weight(data: usize) -> usize {
+pub(in crate::sessions) fn weight(data: usize) -> usize {
     1 + data / BYTES_PER_WEIGHT
 }
 
@@ -64,7 +65,7 @@ impl Creations {
     }
 
     /// Makes an object of bytes that came in a frame.
-    pub(super) async fn put(
+    pub(in crate::sessions) async fn put(
         self: Rc<Self>,
         client: ClientKey,
         object: NewObject,
@@ -115,6 +116,40 @@ impl Creations {
         Ok(())
     }
 
+    /// Makes an object for a user who need not have a client on this node. `fill` writes its `data_len` bytes
+    /// of data, in as many turns as it needs.
+    pub(crate) async fn make_for(
+        self: &Rc<Self>,
+        user: u32,
+        object: NewObject,
+        data_len: u64,
+        room: Duration,
+        fill: impl AsyncFnOnce(&Extent) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if object.terms.owned {
+            let text = format!("object {}: only what a client puts by itself ends with it", object.id);
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let claim = self.claim_by(user, NOBODY, &object, room).await?;
+        let metadata = object.metadata.clone();
+        let head = self.head_by(user, object, data_len, 0)?;
+        let (extent, charge) = self.reserve(NOBODY, &head, Writer::Engine, room).await?;
+        fill(&extent).await?;
+        let written = extent.write(data_len, &metadata);
+        written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        self.claims.settle(&head.id).await?;
+        self.may_create(NOBODY, head.id)?;
+        self.transfer.records.count_copy(head.len());
+        let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
+        let sealing = Sealing { head, role: Role::Primary, creator: Some(NOBODY), bytes, created };
+        let replica = self.store.seal(sealing)?;
+        charge.keep();
+        claim.fulfil();
+        self.sessions.counting.count_put(replica.len());
+        self.placement.note_expiry(&replica);
+        Ok(())
+    }
+
     /// Claims the id of an object, unless it was drawn at random for it: such an id is looked up only once.
     /// The caller asks [`Creations::may_create`] after its last wait. `patience` is that of
     /// [`Claims::claim`].
@@ -124,7 +159,18 @@ impl Creations {
         object: &NewObject,
         patience: Duration,
     ) -> Result<Claim, Error> {
-        let (id, tenant) = (object.id, self.sessions.client(client, |client| client.uid));
+        let user = self.sessions.client(client, |client| client.uid);
+        self.claim_by(user, client, object, patience).await
+    }
+
+    async fn claim_by(
+        self: &Rc<Self>,
+        tenant: u32,
+        client: ClientKey,
+        object: &NewObject,
+        patience: Duration,
+    ) -> Result<Claim, Error> {
+        let id = object.id;
         let drawn = is_drawn(object);
         self.await_certainty(id).await?;
         if drawn { self.placement.ensure_stays() } else { self.may_create(client, id) }?;
@@ -165,24 +211,27 @@ impl Creations {
         sizes: (u64, u32),
         room: Duration,
     ) -> Outcome {
+        self.begin_claimed(client, object, sizes, room).await?.tell()
+    }
+
+    /// Claims an id and begins a creation. The sizes are those of [`Creations::create`].
+    pub(in crate::sessions) async fn begin_claimed(
+        self: Rc<Self>,
+        client: ClientKey,
+        object: NewObject,
+        sizes: (u64, u32),
+        room: Duration,
+    ) -> Result<Begun, Error> {
         let id = object.id;
         let claim = self.claim_for(client, &object, room).await?;
         let (placement, segments) = self.begin(client, object, sizes, room).await?;
-        match self.sessions.grant(client, &segments, Access::Write) {
-            Ok((granted, descriptors)) => {
-                claim.keep();
-                Ok((Reply::Created { placement, granted }, descriptors))
-            }
-            Err(error) => {
-                self.give_up(&id);
-                Err(error)
-            }
-        }
+        claim.keep();
+        Ok(Begun { creations: self, client, id, placement, segments, told: false })
     }
 
     /// Begins a creation; returns the place of its data and its segments. The sizes are those of
     /// [`Creations::create`].
-    pub(crate) async fn begin(
+    async fn begin(
         self: &Rc<Self>,
         client: ClientKey,
         object: NewObject,
@@ -218,6 +267,11 @@ impl Creations {
         data_len: u64,
         written: u32,
     ) -> Result<Head, Error> {
+        let user = self.sessions.client(client, |client| client.uid);
+        self.head_by(user, object, data_len, written)
+    }
+
+    fn head_by(&self, tenant: u32, object: NewObject, data_len: u64, written: u32) -> Result<Head, Error> {
         let NewObject { id, rights, name, metadata, terms } = object;
         let large = written as usize > MAX_METADATA && metadata.is_empty();
         if written > 0 && !large {
@@ -232,7 +286,6 @@ impl Creations {
             ));
         }
         let rights = if rights == Rights::Read { self.kernel.config.public } else { rights };
-        let tenant = self.sessions.client(client, |client| client.uid);
         let life = self.kernel.lives.draw();
         let expires =
             if terms.ttl_ms == 0 { 0 } else { self.kernel.clock.unix_ms().saturating_add(terms.ttl_ms) };
@@ -370,6 +423,52 @@ impl Creations {
                 ErrorKind::NotFound,
                 format!("cannot {verb} object {id}: it is not being created; create it first"),
             )),
+        }
+    }
+}
+
+/// A creation that its client does not know of yet. It is aborted when this is dropped before the client was
+/// told.
+pub(in crate::sessions) struct Begun {
+    creations: Rc<Creations>,
+    client: ClientKey,
+    id: ObjectId,
+    placement: wire::Placement,
+    segments: Vec<u32>,
+    told: bool,
+}
+
+impl Begun {
+    /// Answers the client with the place, and with the descriptors that it needs.
+    pub(in crate::sessions) fn tell(mut self) -> Outcome {
+        let (granted, descriptors) =
+            self.creations.sessions.grant(self.client, &self.segments, Access::Write)?;
+        self.told = true;
+        Ok((Reply::Created { placement: self.placement, granted }, descriptors))
+    }
+
+    /// The offset of a large object and 0 of a small one, which the engine writes at its seal. The creation
+    /// comes back if the client needs descriptors, which only the socket carries.
+    pub(in crate::sessions) fn tell_by_ring(mut self) -> Result<u64, Self> {
+        let offset = match self.placement {
+            wire::Placement::Inline => 0,
+            wire::Placement::Mapped(span)
+                if self.creations.sessions.may_write(self.client, &self.segments) =>
+            {
+                span.offset
+            }
+            wire::Placement::Mapped(_) => return Err(self),
+        };
+        self.told = true;
+        Ok(offset)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.told {
+            // It has ended already if the client has gone.
+            let _ = self.creations.abort(self.client, self.id);
         }
     }
 }

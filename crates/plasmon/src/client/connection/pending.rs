@@ -174,14 +174,7 @@ impl Pending {
         let connection = &self.connection;
         let replies::Got { objects, .. } = connection.only::<requests::Get>(self.reply()?)?;
         let objects = connection.one_each(&self.ids, objects)?;
-        let object = |(id, span): (&ObjectId, Result<_>)| match span {
-            Ok(span) => {
-                let view = connection.arena().view(span).map_err(|error| connection.fail(error))?;
-                Ok(Ok(Object::counted(Arc::clone(connection), *id, view)))
-            }
-            Err(error) => Ok(Err(error.about(*id))),
-        };
-        self.ids.iter().zip(objects).map(object).collect()
+        Object::take_over(connection, self.ids.iter(), objects)
     }
 
     /// Presence of the objects of a call begun with [`Client::begin_wait`](crate::Client::begin_wait): for

@@ -56,6 +56,8 @@ pub(in crate::client) enum Undo {
     Lend,
     /// Abort the creation. The request is cancelled.
     Abort(ObjectId),
+    /// End the handle. The request is cancelled.
+    Unmap,
 }
 
 impl State {
@@ -127,6 +129,10 @@ impl State {
             (Undo::Lend, Some(Reply::Lent { buffer, .. })) => {
                 let buffer = *buffer;
                 self.enqueue(&Request::GiveBack { buffer }, Undo::Nothing, true);
+            }
+            (Undo::Unmap, Some(Reply::RegionMapped { handle, .. })) => {
+                let handle = *handle;
+                self.enqueue(&Request::UnmapRegion { handle }, Undo::Nothing, true);
             }
             (Undo::Abort(id), Some(Reply::Created { .. })) => {
                 self.enqueue(&Request::Abort { id }, Undo::Nothing, true);

@@ -4,6 +4,7 @@
 //! Invariant: a slot is on the list, or one thread has it, or it is abandoned until its result has come.
 
 use std::io;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 use std::thread;
@@ -14,6 +15,7 @@ use rustix::event::Timespec;
 use rustix::thread::{futex, sched_getcpu};
 
 use super::entries::{CallRequest, CallResult};
+use super::mapped::{self, PINS};
 use super::slots::{ATTENTION, BIT_WORDS, CORE, Slot};
 use super::waiting::{CallKind, Wait, WaitStats, Waits};
 use super::{MAGIC, PAGE_SET_BYTES};
@@ -34,6 +36,8 @@ pub struct ClientCalls {
     words: Words,
     bell: OwnedFd,
     free: Free<BIT_WORDS>,
+    /// Pins that no thread has.
+    pins: Free<{ PINS / 64 }>,
     /// Slots whose threads gave up waiting. They are free when their results have come.
     abandoned: [AtomicU64; BIT_WORDS],
     /// Number of threads that wait for a free slot. They sleep on `freed`.
@@ -57,6 +61,7 @@ impl ClientCalls {
             words,
             bell,
             free: Free::default(),
+            pins: Free::default(),
             abandoned: Default::default(),
             short: AtomicU32::new(0),
             lock: Mutex::default(),
@@ -67,30 +72,58 @@ impl ClientCalls {
 
     /// Submits a request in a free slot; `far` says that another node carries it out. If there is no free
     /// slot, the thread waits for one; it asks `alive` every 50 ms, and gives up when that returns `false`.
+    /// The call under way holds `calls`, a reference or a pointer that owns.
     ///
     /// # Errors
     /// [`Unanswered`] if it gave up. Nothing was submitted.
-    pub fn submit(
-        &self,
+    pub fn submit<C: Deref<Target = Self>>(
+        calls: C,
         request: &CallRequest,
         far: bool,
         alive: &mut impl FnMut() -> bool,
-    ) -> Result<CallUnderWay<'_>, Unanswered> {
-        let slot = match self.take() {
+    ) -> Result<CallUnderWay<C>, Unanswered> {
+        let slot = match calls.take() {
             Some(slot) => slot,
-            None => self.wait_for_slot(alive)?,
+            None => calls.wait_for_slot(alive)?,
         };
         let began = Instant::now();
-        CORE.set(&self.words, sched_getcpu());
-        let seq = slot.seq(&self.words).wrapping_add(1);
-        slot.submit(&self.words, seq, request);
-        let rang = ATTENTION.must_ring(&self.words);
+        CORE.set(&calls.words, sched_getcpu());
+        let seq = slot.seq(&calls.words).wrapping_add(1);
+        slot.submit(&calls.words, seq, request);
+        let rang = ATTENTION.must_ring(&calls.words);
         if rang {
             // The write fails only if the count is full. The engine is then being woken already.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&calls.bell, &1u64.to_ne_bytes());
         }
         let kind = CallKind { opcode: request.opcode, far };
-        Ok(CallUnderWay { calls: self, slot, seq, kind, began, rang, ended: false })
+        Ok(CallUnderWay { calls, slot, seq, kind, began, rang, ended: false })
+    }
+
+    /// Lets `act` touch the region of a word, if the engine says that it may be touched. `None` if not, or if
+    /// too many threads of this client touch regions.
+    #[inline]
+    pub fn touch<T>(&self, region: u32, act: impl FnOnce() -> T) -> Option<T> {
+        let pin = self.pins.take()?;
+        let touched = mapped::touch(&self.words, pin, region, act);
+        self.pins.give_back(pin);
+        touched
+    }
+
+    /// Begins a view of the region of a word, if the engine says that it may be touched; returns its number.
+    /// `None` if not, or if this client has too many views.
+    pub fn begin_view(&self, region: u32) -> Option<u32> {
+        let pin = self.pins.take()?;
+        if mapped::begin_view(&self.words, pin, region) {
+            return Some(pin);
+        }
+        self.pins.give_back(pin);
+        None
+    }
+
+    /// Ends a view.
+    pub fn end_view(&self, view: u32) {
+        mapped::end_view(&self.words, view);
+        self.pins.give_back(view);
     }
 
     /// Number of waits so far, by how they ended.
@@ -161,8 +194,8 @@ impl ClientCalls {
 
 /// Request whose result has not been read yet. If it is dropped, the operation goes on, and its slot is free
 /// again when the result has come.
-pub struct CallUnderWay<'a> {
-    calls: &'a ClientCalls,
+pub struct CallUnderWay<C: Deref<Target = ClientCalls>> {
+    calls: C,
     slot: Slot,
     seq: u32,
     kind: CallKind,
@@ -172,7 +205,7 @@ pub struct CallUnderWay<'a> {
     ended: bool,
 }
 
-impl CallUnderWay<'_> {
+impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
     /// Waits for the result. The thread looks for it as long as such calls lately took, if the engine is
     /// awake and a core is idle; then it yields its core a few times, and then it sleeps. Every 50 ms and
     /// after signals it asks `alive`, and it gives up when that returns `false`.
@@ -188,7 +221,7 @@ impl CallUnderWay<'_> {
         nap: Duration,
         alive: &mut impl FnMut() -> bool,
     ) -> Result<CallResult, Unanswered> {
-        let calls = self.calls;
+        let calls = &*self.calls;
         // The engine that was woken may be put on this core, so this thread does not spin.
         let spare = !self.rang && ATTENTION.is_spare(&calls.words);
         let look = if spare { calls.waits.look(self.kind) } else { Duration::ZERO };
@@ -208,7 +241,8 @@ impl CallUnderWay<'_> {
         Ok(result)
     }
 
-    fn has_come(&self) -> bool {
+    /// Whether the result has come, so that [`CallUnderWay::wait`] returns at once.
+    pub fn has_come(&self) -> bool {
         self.slot.is_answered(&self.calls.words, self.seq)
     }
 
@@ -262,7 +296,7 @@ impl CallUnderWay<'_> {
     }
 }
 
-impl Drop for CallUnderWay<'_> {
+impl<C: Deref<Target = ClientCalls>> Drop for CallUnderWay<C> {
     fn drop(&mut self) {
         if !self.ended {
             let bit = 1 << (self.slot.0 % 64);

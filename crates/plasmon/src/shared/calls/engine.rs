@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use rustix::thread::futex;
 
 use super::entries::{CallRequest, CallResult};
+use super::mapped::{self, PINS};
 use super::slots::{self, ATTENTION, BIT_WORDS, CORE, SLOTS, Slot};
 use super::{MAGIC, PAGE_SET_BYTES};
 use crate::shared::words::{Ordering, Words};
@@ -51,6 +52,22 @@ impl EngineCalls {
     /// Whether the client has submitted requests that were not taken yet.
     pub fn has_submissions(&self) -> bool {
         self.taken.iter().any(|taken| taken.get() != 0) || slots::any_submitted(&self.words)
+    }
+
+    /// Says whether the client may touch the region of a word below [`MAPPED_MAX`](super::MAPPED_MAX).
+    pub fn let_touch(&self, region: u32, live: bool) {
+        mapped::set(&self.words, region, live);
+    }
+
+    /// Whether a thread of the client touches the region of a word. Once this is not so for a region that may
+    /// not be touched any more, the client changes its memory no more.
+    pub fn is_touched(&self, region: u32) -> bool {
+        mapped::is_touched(&self.words, PINS, region)
+    }
+
+    /// Whether the client has a view of the region of a word.
+    pub fn is_viewed(&self, region: u32) -> bool {
+        mapped::is_viewed(&self.words, PINS, region)
     }
 
     /// Takes the next request, if there is one, with the number of its slot. What was submitted at the same

@@ -146,6 +146,11 @@ impl CallResult {
         Self { error: None, values: all, payload: CallPayload::EMPTY }
     }
 
+    /// The same with bytes. `None` if they are more than [`PAYLOAD_LEN`].
+    pub fn with(values: &[u64], bytes: &[u8]) -> Option<Self> {
+        Some(Self { payload: CallPayload::new(bytes)?, ..Self::of(values) })
+    }
+
     /// Result of an operation that failed. The text of the error is cut to [`PAYLOAD_LEN`] bytes.
     pub fn failed(error: &Error) -> Self {
         let payload = CallPayload::of_text(error.message());

@@ -7,6 +7,8 @@
 //! | 192 | 64 | attention: whether the engine looks ([`wakes`](super::wakes)) | engine |
 //! | 4 KiB | 32 | submitted bits, one a slot | client sets, engine takes |
 //! | 128 KiB | 128 KiB | 256 slots of 512 bytes ([`slots`]) | |
+//! | 384 KiB | 32 KiB | 4,096 pins, each the region that a thread touches ([`mapped`]) | client |
+//! | 512 KiB | 512 KiB | 65,536 words, each whether a region that is mapped may be touched | engine |
 //!
 //! | at in a slot | bytes | what | written by |
 //! |---|---|---|---|
@@ -16,7 +18,7 @@
 //! | 192 | 320 | payload | client until the request is submitted, then engine until the result |
 //!
 //! A cache line has one writer at a time, except for the submitted bits. What lies between these places is
-//! for the inbox of a server and for pins; nothing uses it yet.
+//! for the inbox of a server; nothing uses it yet.
 //!
 //! A thread owns a slot from the list of free slots ([`ClientCalls`]) until it has read the result. Results
 //! come in any order, so no call waits for another, and no thread takes the results of others.
@@ -29,6 +31,7 @@ mod client;
 #[cfg(not(loom))]
 mod engine;
 mod entries;
+mod mapped;
 mod slots;
 #[cfg(not(loom))]
 mod waiting;
@@ -40,16 +43,18 @@ pub use engine::{EngineCalls, Misused};
 #[cfg(not(loom))]
 pub use entries::{ARGUMENTS, CallPayload, CallRequest, CallResult, PAYLOAD_LEN, VALUES};
 #[cfg(not(loom))]
+pub use mapped::MAPPED_MAX;
+#[cfg(not(loom))]
 pub use slots::SLOTS;
 #[cfg(not(loom))]
 pub use waiting::WaitStats;
 
 /// First word of a page set: "calls" and the version of the layout.
 #[cfg(not(loom))]
-const MAGIC: u64 = u64::from_le_bytes(*b"calls\0\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"calls\0\0\x02");
 /// Size of a page set in bytes.
 #[cfg(not(loom))]
-const PAGE_SET_BYTES: usize = 512 << 10;
+const PAGE_SET_BYTES: usize = 1 << 20;
 
 #[cfg(all(test, loom))]
 mod models;

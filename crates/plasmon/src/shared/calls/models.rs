@@ -6,6 +6,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 use super::entries::{CallPayload, CallRequest, CallResult};
+use super::mapped;
 use super::slots::{self, ATTENTION, Slot};
 use crate::ErrorKind;
 use crate::shared::models::{Futex, check};
@@ -147,5 +148,29 @@ fn a_slot_is_used_again() {
         serve();
         serve();
         client.join().unwrap();
+    });
+}
+
+/// A thread touches a region while the engine takes it away: the engine waits for the thread, or keeps it
+/// out.
+#[test]
+fn a_region_that_was_taken_away_is_touched_by_nobody() {
+    check(4, || {
+        let words = Arc::new(Words::in_memory(mapped::words_of(1)));
+        let memory = Arc::new(AtomicBool::new(false));
+        mapped::set(&words, 0, true);
+        let toucher = {
+            let (words, memory) = (words.clone(), memory.clone());
+            thread::spawn(move || {
+                mapped::touch(&words, 0, 0, || {
+                    assert!(!memory.load(Ordering::Relaxed), "it was taken away");
+                });
+            })
+        };
+        mapped::set(&words, 0, false);
+        if !mapped::is_touched(&words, 1, 0) {
+            memory.store(true, Ordering::Relaxed);
+        }
+        toucher.join().unwrap();
     });
 }

@@ -52,8 +52,9 @@ pub struct ClientChannel {
 pub enum Stray {
     /// A creation, which is to be aborted.
     Creation(ObjectId),
-    /// The number of an outcome, which is to be collected, so that the daemon can forget it.
-    Outcome(u64),
+    /// The number of an outcome, which is to be collected, so that the daemon can forget it. With the id of a
+    /// creation, which is to be aborted if it was made.
+    Outcome(u64, Option<ObjectId>),
 }
 
 /// Client's counts of its ends of the rings, and the used part of the data area.
@@ -201,10 +202,10 @@ impl Ends {
         while self.head != self.tail {
             let late = Completion::decode(COMPLETIONS.take(words, self.head));
             self.head = self.head.wrapping_add(1);
-            let made = self.creating.iter().find(|(token, _)| *token == late.token);
+            let made = self.creating.iter().find(|(token, _)| *token == late.token).map(|(_, id)| *id);
             self.strays.extend(match late.outcome {
-                Outcome::Done => made.map(|(_, id)| Stray::Creation(*id)),
-                Outcome::Collect => Some(Stray::Outcome(late.answer)),
+                Outcome::Done => made.map(Stray::Creation),
+                Outcome::Collect => Some(Stray::Outcome(late.answer, made)),
                 Outcome::AskBySocket => None,
             });
         }

@@ -68,8 +68,8 @@ crate::wire::codes! {
         1 Done,
         /// The operation was not carried out: make the same request by the socket.
         2 AskBySocket,
-        /// The operation is under way, or has an outcome that no entry can hold: collect the outcome by the
-        /// socket.
+        /// The operation is under way, or has an outcome that no entry can hold (an error, descriptors):
+        /// collect the outcome by the socket.
         3 Collect,
     }
 }

@@ -39,6 +39,11 @@ impl Slot {
     pub(super) fn number(&self) -> u32 {
         self.0
     }
+
+    /// Whether the slot is in the first half of all.
+    pub fn is_in_first_half(&self) -> bool {
+        (self.0 as usize) < SLOTS / 2
+    }
 }
 
 #[cfg(all(test, loom))]

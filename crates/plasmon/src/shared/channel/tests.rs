@@ -218,15 +218,18 @@ fn what_was_given_up_is_caught_up_with() {
 #[test]
 fn an_outcome_that_nobody_collected_is_a_stray() {
     let ends = ends();
-    let mut ring = ends.client.ring().unwrap();
-    assert!(ring.submit(Submission { operation: Operation::Delete, ..put(1, 0) }, &[]));
-    ring.finish_napping(Duration::from_millis(1), Duration::ZERO, || false, |_| {}).unwrap_err();
-    let submission = ends.engine.take().unwrap().unwrap();
-    let collect = Completion { outcome: Outcome::Collect, answer: 9, ..done(&submission) };
-    assert!(ends.engine.complete(&collect));
-    assert!(ends.client.ring().is_none());
-    assert_eq!(ends.client.strays(), [Stray::Outcome(9)]);
-    assert!(ends.client.ring().is_some());
+    let strays = [(Operation::Delete, None), (Operation::Put, None), (Operation::Create, Some(put(1, 0).id))];
+    for (operation, created) in strays {
+        let mut ring = ends.client.ring().unwrap();
+        assert!(ring.submit(Submission { operation, ..put(1, 0) }, &[]));
+        ring.finish_napping(Duration::from_millis(1), Duration::ZERO, || false, |_| {}).unwrap_err();
+        let submission = ends.engine.take().unwrap().unwrap();
+        let collect = Completion { outcome: Outcome::Collect, answer: 9, ..done(&submission) };
+        assert!(ends.engine.complete(&collect));
+        assert!(ends.client.ring().is_none());
+        assert_eq!(ends.client.strays(), [Stray::Outcome(9, created)]);
+        assert!(ends.client.ring().is_some());
+    }
 }
 
 #[test]

@@ -1,0 +1,286 @@
+//! Operations on regions, for clients: carried out here if the region lives on this node, else by its home.
+//! Engine thread only.
+//!
+//! Invariant: an operation that changes something is sent to a home once. The network counts messages, so the
+//! home acts on it once. If no answer comes, the outcome is unknown, and the error says so.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plasmon::region::Rights;
+use plasmon::shared::{CallRequest, CallResult, PAYLOAD_LEN};
+use plasmon::wire::{Operation, RegionCall};
+use plasmon::{Error, ErrorKind};
+
+use super::Regions;
+use super::frames::{CARRIED_MAX, ask};
+use super::handles::At;
+use super::home::Done;
+use super::mapping::Mapping;
+use super::moving::{MOST_MOVES, has_moved};
+use crate::kernel::ClientKey;
+use crate::net::frame::Ask;
+use crate::service::Return;
+
+/// The longest that a home may take for an operation, whatever the client says.
+pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// Whether an operation changes a region.
+pub(super) fn changes(operation: &Operation) -> bool {
+    !matches!(operation, Operation::Read { .. } | Operation::Wait { .. } | Operation::Notify { .. })
+}
+
+/// The right that an operation takes.
+fn right(operation: &Operation) -> Rights {
+    if changes(operation) { Rights { write: true, ..Rights::NONE } } else { Rights::READ }
+}
+
+/// Refuses what a handle was not opened for.
+///
+/// # Errors
+/// `NotAllowed`.
+pub(super) fn ensure(has: Rights, wanted: Rights) -> Result<(), Error> {
+    if has.contain(wanted) {
+        return Ok(());
+    }
+    let text =
+        format!("the handle has the rights '{has}', and this takes '{wanted}': map the region with more");
+    Err(Error::new(ErrorKind::NotAllowed, text))
+}
+
+impl Regions {
+    /// Carries out a call by slot, wherever its region moves.
+    pub(super) fn call(self: &Rc<Self>, client: ClientKey, request: CallRequest) -> Return {
+        let Some((number, call)) = RegionCall::decode(request.opcode, request.arguments) else {
+            return Return::unknown(request.opcode);
+        };
+        let call = (number, call);
+        let again = (Rc::clone(self), client, call, request);
+        match self.attempt(client, call, &request) {
+            Return::Now(Err(error)) if has_moved(&error) => Return::uncertain(call_again(again, error)),
+            Return::Now(result) => Return::Now(result),
+            Return::Later { task, over } => {
+                let task = async move {
+                    match task.await {
+                        Err(error) if has_moved(&error) => call_again(again, error).await,
+                        result => result,
+                    }
+                };
+                Return::Later { task: Box::pin(task), over }
+            }
+        }
+    }
+
+    /// Carries out a call where its region is now, as far as this node knows.
+    fn attempt(
+        self: &Rc<Self>,
+        client: ClientKey,
+        (number, call): (u32, RegionCall),
+        request: &CallRequest,
+    ) -> Return {
+        let (at, rights) = match self.handles.get(client, number) {
+            Ok(handle) => handle,
+            Err(error) => return Return::Now(Err(error)),
+        };
+        let user = self.sessions.client(client, |client| client.uid);
+        let patience = Duration::from_micros(request.timeout_us).min(LONGEST);
+        match call {
+            RegionCall::On(operation) => {
+                if let Err(error) = ensure(rights, right(&operation)).and_then(|()| fits(&operation)) {
+                    return Return::Now(Err(error));
+                }
+                self.operate(at, user, operation, &request.payload, patience)
+            }
+            RegionCall::ReadTo { offset, len, memory } => {
+                let reading = Rc::clone(self).read_to(client, (at, rights), (offset, len), memory, patience);
+                Return::later(reading)
+            }
+            RegionCall::WriteFrom { offset, len, memory } => {
+                let writing =
+                    Rc::clone(self).write_from(client, (at, rights), (offset, len), memory, patience);
+                Return::uncertain(writing)
+            }
+            RegionCall::Copy { offset, len, source, source_offset } => {
+                let source = match self.handles.get(client, source) {
+                    Ok(source) => source,
+                    Err(error) => return Return::Now(Err(error)),
+                };
+                let copying =
+                    Rc::clone(self).copy((at, rights), user, offset, source, (source_offset, len), patience);
+                Return::uncertain(copying)
+            }
+        }
+    }
+
+    /// Carries out an operation, or has the home carry it out.
+    fn operate(
+        self: &Rc<Self>,
+        at: At,
+        user: u32,
+        operation: Operation,
+        data: &[u8],
+        patience: Duration,
+    ) -> Return {
+        match (at, operation) {
+            (At::Here(region), Operation::Wait { offset, expected }) => {
+                match region.wait(user, offset, expected) {
+                    Ok(waiting) => Return::later(async move { Ok(CallResult::of(&[waiting.await?])) }),
+                    Err(error) => Return::Now(Err(error)),
+                }
+            }
+            (At::Here(region), Operation::Fill { offset, len, byte }) => Return::uncertain(async move {
+                let _changing = region.begin_change().await;
+                region.fill(user, offset, len, byte).await?;
+                Ok(CallResult::of(&[0]))
+            }),
+            (At::Here(region), operation) if changes(&operation) && region.is_frozen() => {
+                let data = data.to_vec();
+                Return::later(async move {
+                    region.thawed().await;
+                    result(&region.carry_out(user, operation, &data)?)
+                })
+            }
+            (At::Here(region), operation) => {
+                Return::Now(region.carry_out(user, operation, data).and_then(|done| result(&done)))
+            }
+            (At::There(mapping), operation) => {
+                let (regions, data) = (Rc::clone(self), Bytes::copy_from_slice(data));
+                let changing = changes(&operation);
+                let asking = async move {
+                    let done = regions.access(&mapping, user, operation, data, patience).await?;
+                    result(&done)
+                };
+                if changing { Return::uncertain(asking) } else { Return::later(asking) }
+            }
+        }
+    }
+
+    /// Has a home carry out an operation.
+    ///
+    /// # Errors
+    /// The home's own. `Freed` or `Lost`; `OutcomeUnknown` for a change whose answer did not come.
+    pub(super) async fn access(
+        self: &Rc<Self>,
+        mapping: &Rc<Mapping>,
+        user: u32,
+        operation: Operation,
+        data: Bytes,
+        patience: Duration,
+    ) -> Result<Done, Error> {
+        let question = ask::Access { desk: mapping.desk, operation, data };
+        let ask::Accessed { value, data } = match operation {
+            Operation::Wait { .. } => self.await_home(mapping, user, question, patience).await?,
+            _ => self.ask_home(mapping, user, question, patience, changes(&operation)).await?,
+        };
+        Ok(Done { value, data: data.into() })
+    }
+
+    /// Waits for a word at a home, which keeps each question for a while only: so it does not gather waiters
+    /// whose clients have gone.
+    async fn await_home(
+        self: &Rc<Self>,
+        mapping: &Rc<Mapping>,
+        user: u32,
+        question: ask::Access,
+        patience: Duration,
+    ) -> Result<ask::Accessed, Error> {
+        let due = self.kernel.clock.now() + patience;
+        loop {
+            mapping.ensure()?;
+            let left = due.saturating_duration_since(self.kernel.clock.now());
+            let answer = self.network.ask_held(mapping.home, user, question.clone(), left).await;
+            match answer {
+                Err(error) if error.kind() == ErrorKind::TimedOut && self.kernel.clock.now() < due => {}
+                answer => return answer.map_err(|error| self.failed(mapping, error, false)),
+            }
+        }
+    }
+
+    /// Asks the home of a region, and says what a missing answer means.
+    ///
+    /// # Errors
+    /// As [`Regions::access`].
+    pub(super) async fn ask_home<Q: Ask>(
+        self: &Rc<Self>,
+        mapping: &Rc<Mapping>,
+        user: u32,
+        question: Q,
+        patience: Duration,
+        changing: bool,
+    ) -> Result<Q::Answer, Error> {
+        mapping.ensure()?;
+        self.cluster.ensure_member()?;
+        let answer = self.network.ask(mapping.home, user, question, patience).await;
+        answer.map_err(|error| self.failed(mapping, error, changing))
+    }
+
+    /// The error for an operation that a home did not carry out, or did not answer.
+    fn failed(&self, mapping: &Mapping, error: Error, changing: bool) -> Error {
+        match error.kind() {
+            ErrorKind::Freed => {
+                self.mappings.end(mapping.home, mapping.desk);
+                error
+            }
+            ErrorKind::Disconnected | ErrorKind::TimedOut if changing => {
+                let text = format!(
+                    "it is unknown whether region '{}' was changed: its home, node {}, did not answer ({})",
+                    mapping.name,
+                    mapping.home,
+                    error.message()
+                );
+                Error::new(ErrorKind::OutcomeUnknown, text)
+            }
+            ErrorKind::Disconnected => mapping.lost(),
+            _ => error,
+        }
+    }
+}
+
+/// Refuses to read more than a slot has room for.
+///
+/// # Errors
+/// `Invalid`.
+fn fits(operation: &Operation) -> Result<(), Error> {
+    match operation {
+        Operation::Read { len, .. } if *len > PAYLOAD_LEN as u64 => {
+            let text = format!("{len} bytes do not fit a slot: read them into lent memory");
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Carries out a call whose region has moved: nothing was done so far, as `error` says.
+async fn call_again(
+    (regions, client, call, request): (Rc<Regions>, ClientKey, (u32, RegionCall), CallRequest),
+    mut error: Error,
+) -> Result<CallResult, Error> {
+    for _ in 0..MOST_MOVES {
+        let found = regions.follow(client, call.0).await;
+        if error.kind() == ErrorKind::Lost && found.is_err() {
+            break;
+        }
+        found?;
+        let result = match regions.attempt(client, call, &request) {
+            Return::Now(result) => result,
+            Return::Later { task, .. } => task.await,
+        };
+        match result {
+            Err(again) if has_moved(&again) => error = again,
+            result => return result,
+        }
+    }
+    Err(error)
+}
+
+/// The result of a call whose operation was carried out.
+fn result(done: &Done) -> Result<CallResult, Error> {
+    let wrong = || Error::new(ErrorKind::Internal, "a home has sent more bytes than were asked for");
+    CallResult::with(&[done.value], &done.data).ok_or_else(wrong)
+}
+
+/// Whether so many bytes travel with an operation.
+pub(super) fn are_carried(len: u64) -> bool {
+    len <= CARRIED_MAX
+}

@@ -1,0 +1,364 @@
+//! The home's side of what other nodes ask about its regions. Engine thread only.
+//!
+//! Invariants: the home counts the mappings that it gives a node, and holds the memory of their regions until
+//! the node has left all of them or has gone. A node that has gone gives its clients nothing any more that it
+//! reads ([`membership`](crate::membership)), so that memory may be used again.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::region::Rights;
+use plasmon::wire::{Operation, Table, WireError};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::Regions;
+use super::access::{are_carried, changes};
+use super::finding::ensure_owner;
+use super::frames::{Desk, RegionFrame};
+use super::home::{Done, Held, Region, Wanted};
+use crate::kernel::random::HashMap;
+use crate::net::frame::{Envelope, Frames, Message, Withdrawal};
+use crate::net::sending::describe_segments;
+use crate::transfer::locate;
+
+/// The longest that a wait of another node's client is kept. The node asks again while its client waits.
+pub(super) const WAIT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A node that maps a region of this one.
+struct Mapper {
+    count: u32,
+    region: Rc<Region>,
+    /// Whether the region ends with the node's client, and so with the node.
+    ends: bool,
+    _held: Held,
+}
+
+/// The mappings that this node gave others.
+#[derive(Default)]
+pub(super) struct Given(RefCell<HashMap<(Desk, NodeId), Mapper>>);
+
+impl Given {
+    fn give(&self, region: &Rc<Region>, to: NodeId, ends: bool) -> Desk {
+        let desk = Desk::of(region);
+        let mut given = self.0.borrow_mut();
+        let mapper = given.entry((desk, to)).or_insert_with(|| Mapper {
+            count: 0,
+            region: Rc::clone(region),
+            ends: false,
+            _held: region.hold(),
+        });
+        mapper.count += 1;
+        mapper.ends |= ends;
+        desk
+    }
+
+    fn leave(&self, desk: Desk, node: NodeId, count: u32) {
+        let mut given = self.0.borrow_mut();
+        if let Some(mapper) = given.get_mut(&(desk, node)) {
+            mapper.count = mapper.count.saturating_sub(count);
+            if mapper.count == 0 {
+                given.remove(&(desk, node));
+            }
+        }
+    }
+
+    /// Number of nodes that map a region.
+    pub(super) fn count_of(&self, desk: Desk) -> usize {
+        self.0.borrow().keys().filter(|(one, _)| *one == desk).count()
+    }
+
+    /// Forgets the mappings of a region that has another home now.
+    pub(super) fn forget_region(&self, desk: Desk) {
+        self.0.borrow_mut().retain(|(one, _), _| *one != desk);
+    }
+
+    pub(super) fn mappers(&self, desk: Desk) -> Vec<NodeId> {
+        self.0.borrow().keys().filter(|(one, _)| *one == desk).map(|(_, node)| *node).collect()
+    }
+
+    /// Forgets the mappings of nodes that have gone; returns the regions that end with them.
+    pub(super) fn forget(&self, gone: &[NodeId]) -> Vec<Rc<Region>> {
+        let mut ended = Vec::new();
+        self.0.borrow_mut().retain(|(_, node), mapper| {
+            let is_gone = gone.contains(node);
+            if is_gone && mapper.ends {
+                ended.push(Rc::clone(&mapper.region));
+            }
+            !is_gone
+        });
+        ended
+    }
+}
+
+impl Regions {
+    /// Acts on a member's frame, whose envelope is without it.
+    ///
+    /// # Errors
+    /// When no member sends such a frame.
+    pub(super) fn act(self: &Rc<Self>, asked: Envelope, frame: RegionFrame) -> Result<(), WireError> {
+        let (from, user) = (asked.from, asked.tenant);
+        let answer = match frame {
+            RegionFrame::Map { id, owner, rights } => self.on_map(from, user, id, (owner, rights)),
+            RegionFrame::Access { desk, operation, data } => {
+                return self.on_access(asked, desk, operation, &data);
+            }
+            RegionFrame::Locate { desk } => match self.home.at(desk.number, desk.life) {
+                // It may be about to move.
+                Ok(region) if region.is_frozen() => {
+                    let regions = Rc::clone(self);
+                    return self.answer_later(asked, async move {
+                        region.thawed().await;
+                        regions.on_locate(from, user, desk)
+                    });
+                }
+                _ => self.on_locate(from, user, desk),
+            },
+            RegionFrame::Govern { desk, user: to, rights } => {
+                let region = self.home.at(desk.number, desk.life);
+                region
+                    .and_then(|region| self.govern_here(&region, user, to, rights))
+                    .map(|()| RegionFrame::Changed)
+            }
+            RegionFrame::Describe { desk } => {
+                let region = self.home.at(desk.number, desk.life);
+                region.map(|region| RegionFrame::Described { info: self.info(&region, user) })
+            }
+            RegionFrame::List { from } => {
+                let (regions, next) = self.page(user, from);
+                Ok(RegionFrame::Listed { regions, next })
+            }
+            RegionFrame::Leave { desk, count } => {
+                self.given.leave(desk, from, count);
+                return Ok(());
+            }
+            RegionFrame::Governed { desk } => {
+                self.mappings.relocate(from, desk);
+                return Ok(());
+            }
+            RegionFrame::Gone { desk } => {
+                self.mappings.end(from, desk);
+                return Ok(());
+            }
+            // An answer that nobody waits for any more: the mapping that it brings is left.
+            RegionFrame::Mapped { desk, .. } | RegionFrame::Made { desk, .. } if asked.answers => {
+                self.decline(from, desk);
+                return Ok(());
+            }
+            _ if asked.answers => return Ok(()),
+            other => return self.begin(asked, other),
+        };
+        self.reply(&asked, answer);
+        Ok(())
+    }
+
+    /// Begins what takes longer.
+    ///
+    /// # Errors
+    /// When no member sends such a frame.
+    fn begin(self: &Rc<Self>, asked: Envelope, frame: RegionFrame) -> Result<(), WireError> {
+        let (regions, from, user) = (Rc::clone(self), asked.from, asked.tenant);
+        match frame {
+            RegionFrame::Make { name, len, public, mappable, ephemeral, exist_ok, room_us } => {
+                let room = Duration::from_micros(room_us);
+                let wanted = Wanted { name, len, public, mappable, ephemeral, exist_ok, room };
+                self.answer_later(asked, async move {
+                    let (region, is_new) = regions.home.make(wanted, user).await?;
+                    let desk = regions.given.give(&region, from, is_new && ephemeral);
+                    Ok(RegionFrame::Made { desk, len: region.len(), owner: region.owner(), is_new })
+                })
+            }
+            RegionFrame::Pull { desk, offset, from: pieces } => self.answer_later(asked, async move {
+                let region = regions.home.at(desk.number, desk.life)?;
+                regions.pull(&region, user, offset, (from, &pieces)).await?;
+                Ok(RegionFrame::Changed)
+            }),
+            RegionFrame::Copy { desk, offset, len, source, life, owner, source_offset } => {
+                self.answer_later(asked, async move {
+                    let region = regions.home.at(desk.number, desk.life)?;
+                    let source = (source, life, owner);
+                    regions.copy_here(&region, user, offset, source, (source_offset, len)).await?;
+                    Ok(RegionFrame::Changed)
+                })
+            }
+            RegionFrame::Move { desk, to, timeout_us } => {
+                let due = self.sessions.due(timeout_us);
+                self.answer_later(asked, async move {
+                    let region = regions.home.at(desk.number, desk.life)?;
+                    regions.move_here(&region, user, to, due).await?;
+                    Ok(RegionFrame::Changed)
+                })
+            }
+            RegionFrame::Halt { desk } => self.answer_later(asked, async move {
+                regions.halt(from, desk).await;
+                Ok(RegionFrame::Changed)
+            }),
+            RegionFrame::Take { id, life, region, pieces } => self.answer_later(asked, async move {
+                regions.take_in(from, (id, life), region, pieces).await?;
+                Ok(RegionFrame::Changed)
+            }),
+            RegionFrame::Adopt { id, life } => self.answer_later(asked, async move {
+                regions.adopt(from, id, life).await?;
+                Ok(RegionFrame::Changed)
+            }),
+            RegionFrame::Snapshot { desk, object, room_us } => self.answer_later(asked, async move {
+                let region = regions.home.at(desk.number, desk.life)?;
+                regions.snapshot_here(&region, user, object, Duration::from_micros(room_us)).await?;
+                Ok(RegionFrame::Changed)
+            }),
+            RegionFrame::Free { desk } => self.answer_later(asked, async move {
+                let region = regions.home.at(desk.number, desk.life)?;
+                regions.free_here(&region, user).await?;
+                Ok(RegionFrame::Changed)
+            }),
+            other => Err(WireError::Opcode(other.opcode())),
+        }
+    }
+
+    /// Gives a node a mapping.
+    fn on_map(
+        &self,
+        from: NodeId,
+        user: u32,
+        id: ObjectId,
+        (owner, rights): (Option<u32>, Rights),
+    ) -> Result<RegionFrame, Error> {
+        let region = self.home.find(&id).ok_or_else(|| {
+            if self.transfer.store.objects.borrow().get(&id).is_none() {
+                // A keeper thinks that it is here, and is told that it is not.
+                self.transfer.store.unpublish(id, Withdrawal::Evicted);
+            }
+            let text = format!("node {} has this region no more: map it again", self.kernel.node);
+            Error::new(ErrorKind::NotFound, text)
+        })?;
+        ensure_owner(region.name(), region.owner(), owner, user)?;
+        region.ensure(user, rights)?;
+        let desk = self.given.give(&region, from, false);
+        Ok(RegionFrame::Mapped { desk, len: region.len(), owner: region.owner() })
+    }
+
+    /// Says where the bytes of a region lie.
+    fn on_locate(&self, from: NodeId, user: u32, desk: Desk) -> Result<RegionFrame, Error> {
+        let region = self.home.at(desk.number, desk.life)?;
+        region.ensure(user, Rights::READ)?;
+        let pieces = locate(&self.transfer.store, &region.run(0, region.len())?);
+        describe_segments(&self.network, from, &pieces);
+        Ok(RegionFrame::Located { pieces })
+    }
+
+    /// Carries out an operation of another node's client.
+    fn on_access(
+        self: &Rc<Self>,
+        asked: Envelope,
+        desk: Desk,
+        operation: Operation,
+        data: &[u8],
+    ) -> Result<(), WireError> {
+        let user = asked.tenant;
+        let region = match self.home.at(desk.number, desk.life) {
+            Ok(region) => region,
+            Err(error) => {
+                self.reply(&asked, Err(error));
+                return Ok(());
+            }
+        };
+        let accessed = |done: Done| RegionFrame::Accessed { value: done.value, data: done.data.into() };
+        match operation {
+            Operation::Wait { offset, expected } => match region.wait(user, offset, expected) {
+                Ok(waiting) => {
+                    let clock = Rc::clone(&self.kernel);
+                    self.answer_later(asked, async move {
+                        let due = Some(clock.clock.now() + WAIT_PATIENCE);
+                        let word = clock.clock.bounded(due, waiting).await;
+                        let over = || Err(Error::new(ErrorKind::TimedOut, "the word did not change"));
+                        Ok(accessed(Done { value: word.unwrap_or_else(over)?, data: Vec::new() }))
+                    })
+                }
+                Err(error) => {
+                    self.reply(&asked, Err(error));
+                    Ok(())
+                }
+            },
+            Operation::Fill { offset, len, byte } => self.answer_later(asked, async move {
+                let _changing = region.begin_change().await;
+                region.fill(user, offset, len, byte).await?;
+                Ok(accessed(Done { value: 0, data: Vec::new() }))
+            }),
+            Operation::Read { len, .. } if !are_carried(len) => {
+                let text = format!("{len} bytes do not fit a message");
+                self.reply(&asked, Err(Error::new(ErrorKind::Invalid, text)));
+                Ok(())
+            }
+            operation if changes(&operation) && region.is_frozen() => {
+                let data = data.to_vec();
+                self.answer_later(asked, async move {
+                    region.thawed().await;
+                    region.carry_out(user, operation, &data).map(accessed)
+                })
+            }
+            operation => {
+                let done = region.carry_out(user, operation, data);
+                self.reply(&asked, done.map(accessed));
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers a frame when a task has found the answer.
+    fn answer_later(
+        self: &Rc<Self>,
+        asked: Envelope,
+        task: impl Future<Output = Result<RegionFrame, Error>> + 'static,
+    ) -> Result<(), WireError> {
+        let regions = Rc::clone(self);
+        self.kernel.spawn(async move {
+            let answer = task.await;
+            regions.reply(&asked, answer);
+        });
+        Ok(())
+    }
+
+    fn reply(&self, asked: &Envelope, answer: Result<RegionFrame, Error>) {
+        match answer {
+            Ok(answer) => self.network.answer(asked, answer),
+            Err(error) => self.network.answer(asked, Message::Refused { error }),
+        }
+    }
+
+    /// Tells the nodes that map a region that it has gone.
+    pub(super) fn tell_gone(&self, desk: Desk) {
+        for node in self.given.mappers(desk) {
+            self.network.tell(node, RegionFrame::Gone { desk }.into_message());
+        }
+    }
+
+    /// Grants rights to a region of this node, or revokes them if there are none.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub(super) fn govern_here(
+        &self,
+        region: &Rc<Region>,
+        by: u32,
+        user: Option<u32>,
+        rights: Rights,
+    ) -> Result<(), Error> {
+        if rights != Rights::NONE {
+            return region.grant(by, user, rights);
+        }
+        region.revoke(by, user)?;
+        let desk = Desk::of(region);
+        for node in self.given.mappers(desk) {
+            self.network.tell(node, RegionFrame::Governed { desk }.into_message());
+        }
+        Ok(())
+    }
+
+    /// Frees the regions that end with the clients of nodes that have gone.
+    pub(super) fn end_with(self: &Rc<Self>, gone: &[NodeId]) {
+        for region in self.given.forget(gone) {
+            let regions = Rc::clone(self);
+            self.kernel.spawn(async move { drop(regions.free_here(&region, region.owner()).await) });
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Many bytes at a time: regions and the memory that clients were lent, without a copy on the way between
+//! hosts. Engine thread only.
+//!
+//! Who needs the bytes reads them where they are: a client's node in the home's memory, the home of a region
+//! in the memory of a client's node, or of another home. No node writes into another's memory. What the home
+//! reads for itself it has checked against rights and bounds; what another node reads in the home's memory
+//! that node has checked, and the home has checked its right when it said where the bytes lie.
+//!
+//! Invariant: the memory that is read stays what it is until the reader has said that it is done, even if the
+//! call that wanted the bytes is over.
+
+use std::any::Any;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::channel::oneshot;
+use plasmon::region::Rights;
+use plasmon::shared::CallResult;
+use plasmon::wire::{LentRange, Operation};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::Regions;
+use super::access::{are_carried, ensure};
+use super::frames::{CARRIED_MAX, ask};
+use super::handles::At;
+use super::home::Region;
+use super::mapping::Mapping;
+use crate::kernel::ClientKey;
+use crate::memory::Run;
+use crate::net::frame::{Ask, Location};
+use crate::net::sending::{describe_segments, knows_segments};
+use crate::transfer::{Given, locate, read_given, read_run, whole};
+
+/// Number of bytes that the engine copies before others get their turn.
+const TURN_BYTES: u64 = 256 << 10;
+/// How long a home may take to read what it was asked to.
+const PULL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const WRITE: Rights = Rights { write: true, ..Rights::NONE };
+
+/// A range of a region: offset and length in bytes.
+type Range = (u64, u64);
+
+impl Regions {
+    /// Reads bytes of a region into memory that a client was lent.
+    pub(super) async fn read_to(
+        self: Rc<Self>,
+        client: ClientKey,
+        (at, rights): (At, Rights),
+        (offset, len): Range,
+        memory: LentRange,
+        patience: Duration,
+    ) -> Result<CallResult, Error> {
+        ensure(rights, Rights::READ)?;
+        let user = self.sessions.client(client, |client| client.uid);
+        let given = self.requests.give(client, memory, len)?;
+        match at {
+            At::Here(region) => {
+                region.ensure(user, Rights::READ)?;
+                let (run, _held) = (region.run(offset, len)?, region.hold());
+                self.in_turns(len, |at, chunk| {
+                    run.read(at, chunk)?;
+                    given.write(at, chunk)
+                })
+                .await?;
+                region.ensure_there()?;
+            }
+            At::There(mapping) if are_carried(len) => {
+                let operation = Operation::Read { offset, len };
+                let done = self.access(&mapping, user, operation, Bytes::new(), patience).await?;
+                if done.data.len() as u64 != len {
+                    return Err(wrong_answer(mapping.home));
+                }
+                given.write(0, &done.data).map_err(inside)?;
+            }
+            At::There(mapping) => {
+                self.read_from_home(&mapping, user, (offset, len), &given, patience).await?
+            }
+        }
+        Ok(CallResult::of(&[len]))
+    }
+
+    /// Reads bytes of a region in its home's memory.
+    async fn read_from_home(
+        self: &Rc<Self>,
+        mapping: &Rc<Mapping>,
+        user: u32,
+        range: Range,
+        given: &Rc<Given>,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        let read = async {
+            // The home's memory may be known no more, since the connection broke; then it is asked again.
+            for is_last in [false, true] {
+                let pieces = self.pieces(mapping, user, patience).await?;
+                let pieces = cut(&pieces, range).ok_or_else(|| outside(&mapping.name, range, mapping.len))?;
+                if is_last || knows_segments(&self.network, mapping.home, &pieces) {
+                    let keeps = mapping.keep()?;
+                    read_given(&self.transfer, mapping.home, &pieces, given, keeps).await?;
+                    break;
+                }
+                mapping.pieces.take();
+            }
+            Ok(())
+        };
+        let due = self.kernel.clock.now() + patience;
+        let read = self.kernel.clock.bounded(Some(due), read).await;
+        read.unwrap_or_else(|| Err(late(&mapping.name)))?;
+        // A node that was no member meanwhile may have read what was not the region's any more.
+        mapping.ensure()?;
+        self.cluster.ensure_member()
+    }
+
+    /// Where the bytes of a region lie at its home.
+    async fn pieces(
+        self: &Rc<Self>,
+        mapping: &Rc<Mapping>,
+        user: u32,
+        patience: Duration,
+    ) -> Result<Rc<[Location]>, Error> {
+        if let Some(pieces) = &*mapping.pieces.borrow() {
+            mapping.ensure()?;
+            return Ok(Rc::clone(pieces));
+        }
+        loop {
+            let before = mapping.relocations.get();
+            let question = ask::Locate { desk: mapping.desk };
+            let ask::Located { pieces } = self.ask_home(mapping, user, question, patience, false).await?;
+            // What overtook the answer on the way to this task makes it void: the home asked to read no more.
+            if mapping.relocations.get() == before {
+                let pieces: Rc<[Location]> = pieces.into();
+                mapping.pieces.replace(Some(Rc::clone(&pieces)));
+                return Ok(pieces);
+            }
+        }
+    }
+
+    /// Writes bytes of memory that a client was lent to a region.
+    pub(super) async fn write_from(
+        self: Rc<Self>,
+        client: ClientKey,
+        (at, rights): (At, Rights),
+        (offset, len): Range,
+        memory: LentRange,
+        patience: Duration,
+    ) -> Result<CallResult, Error> {
+        ensure(rights, WRITE)?;
+        let user = self.sessions.client(client, |client| client.uid);
+        let given = self.requests.give(client, memory, len)?;
+        match at {
+            At::Here(region) => {
+                let _changing = region.begin_change().await;
+                region.ensure(user, WRITE)?;
+                let (run, _held) = (region.run(offset, len)?, region.hold());
+                self.in_turns(len, |at, chunk| {
+                    given.read(at, chunk)?;
+                    run.write(at, chunk)
+                })
+                .await?;
+                region.ensure_there()?;
+                region.changed(offset, len);
+            }
+            At::There(mapping) => match given.run().filter(|_| !are_carried(len)) {
+                Some(run) => {
+                    let from = locate(&self.transfer.store, &run);
+                    describe_segments(&self.network, mapping.home, &from);
+                    let question = ask::Pull { desk: mapping.desk, offset, from };
+                    self.ask_holding(&mapping, user, question, given).await?;
+                }
+                None => self.carry(&mapping, user, (offset, len), &given, patience).await?,
+            },
+        }
+        Ok(CallResult::of(&[len]))
+    }
+
+    /// Writes bytes of a client's memory to a region of another node by messages.
+    async fn carry(
+        self: &Rc<Self>,
+        mapping: &Rc<Mapping>,
+        user: u32,
+        (offset, len): Range,
+        given: &Rc<Given>,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        let mut at = 0;
+        while at < len || len == 0 {
+            let mut data = vec![0; CARRIED_MAX.min(len - at) as usize];
+            given.read(at, &mut data).map_err(inside)?;
+            let operation = Operation::Write { offset: offset.saturating_add(at) };
+            at += data.len() as u64;
+            self.access(mapping, user, operation, data.into(), patience).await?;
+            if len == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks a home for what it reads in this node's memory, and keeps that until the home has answered, even
+    /// if nobody waits for the answer any more.
+    async fn ask_holding<Q: Ask<Answer = ask::Changed> + 'static>(
+        self: &Rc<Self>,
+        mapping: &Rc<Mapping>,
+        user: u32,
+        question: Q,
+        held: Rc<Given>,
+    ) -> Result<(), Error> {
+        let (sender, answer) = oneshot::channel();
+        let (regions, mapping) = (Rc::clone(self), Rc::clone(mapping));
+        self.kernel.spawn(async move {
+            let answer = regions.ask_home(&mapping, user, question, PULL_PATIENCE, true).await;
+            drop(held);
+            // The call may be over.
+            _ = sender.send(answer);
+        });
+        let ended = || Error::new(ErrorKind::Internal, "this node is ending");
+        answer.await.map_err(|_| ended())?.map(|ask::Changed| ())
+    }
+
+    /// Copies bytes from one region to another, at the home of the second.
+    pub(super) async fn copy(
+        self: Rc<Self>,
+        (at, rights): (At, Rights),
+        user: u32,
+        offset: u64,
+        (source, source_rights): (At, Rights),
+        (source_offset, len): Range,
+        patience: Duration,
+    ) -> Result<CallResult, Error> {
+        ensure(rights, WRITE)?;
+        ensure(source_rights, Rights::READ)?;
+        let (source, life, owner) = match &source {
+            At::Here(region) => (region.id(), region.life(), region.owner()),
+            At::There(mapping) => (mapping.id, mapping.desk.life, mapping.owner),
+        };
+        match at {
+            At::Here(region) => {
+                self.copy_here(&region, user, offset, (source, life, owner), (source_offset, len)).await?;
+            }
+            At::There(mapping) => {
+                let desk = mapping.desk;
+                let question = ask::Copy { desk, offset, len, source, life, owner, source_offset };
+                let ask::Changed = self.ask_home(&mapping, user, question, patience, true).await?;
+            }
+        }
+        Ok(CallResult::of(&[len]))
+    }
+
+    /// Copies bytes of any region to one of this node.
+    pub(super) async fn copy_here(
+        self: &Rc<Self>,
+        region: &Rc<Region>,
+        user: u32,
+        offset: u64,
+        (source, life, owner): (ObjectId, u64, u32),
+        (source_offset, len): Range,
+    ) -> Result<(), Error> {
+        let _changing = region.begin_change().await;
+        region.ensure(user, WRITE)?;
+        // The region may end while the source is looked for, and its memory be another's then.
+        let held = region.hold();
+        let into = region.run(offset, len)?;
+        match self.find_by_id(source, "the source", Some(owner), Rights::READ, user).await? {
+            At::Here(from) if from.life() == life => {
+                let _held = (held, from.hold());
+                self.copy_between(&from.run(source_offset, len)?, &into).await?;
+                region.ensure_there()?;
+                region.changed(offset, len);
+                Ok(())
+            }
+            At::There(mapping) if mapping.desk.life == life => {
+                let pieces = self.pieces(&mapping, user, PULL_PATIENCE).await?;
+                let pieces = cut(&pieces, (source_offset, len))
+                    .ok_or_else(|| outside(&mapping.name, (source_offset, len), mapping.len))?;
+                let home = mapping.home;
+                self.pull_now(region, user, offset, (home, &pieces), Some(mapping.keep()?)).await
+            }
+            _ => Err(Error::new(ErrorKind::Freed, "the region that is copied from was freed: map it again")),
+        }
+    }
+
+    /// Copies bytes of this node as memmove does.
+    async fn copy_between(self: &Rc<Self>, from: &Run, into: &Run) -> Result<(), Error> {
+        // Where the two overlap, the end is copied first if it would be overwritten.
+        let backwards = from.offset() < into.offset();
+        let len = from.len();
+        self.in_turns(len, |at, chunk| {
+            let at = if backwards { len - at - chunk.len() as u64 } else { at };
+            from.read(at, chunk)?;
+            into.write(at, chunk)
+        })
+        .await
+    }
+
+    /// Reads bytes in another node's memory into a region of this one, when it may be changed.
+    pub(super) async fn pull(
+        self: &Rc<Self>,
+        region: &Rc<Region>,
+        user: u32,
+        offset: u64,
+        from: (NodeId, &[Location]),
+    ) -> Result<(), Error> {
+        let _changing = region.begin_change().await;
+        self.pull_now(region, user, offset, from, None).await
+    }
+
+    async fn pull_now(
+        self: &Rc<Self>,
+        region: &Rc<Region>,
+        user: u32,
+        offset: u64,
+        (from, pieces): (NodeId, &[Location]),
+        mapping: Option<Rc<dyn Any>>,
+    ) -> Result<(), Error> {
+        region.ensure(user, WRITE)?;
+        let too_many = || Error::new(ErrorKind::Invalid, "no memory has so many bytes");
+        let len = whole(pieces).ok_or_else(too_many)?;
+        let into = region.run(offset, len)?;
+        let keeps: Rc<dyn Any> = Rc::new((region.hold(), mapping));
+        read_run(&self.transfer, from, pieces, into, keeps).await?;
+        region.ensure_there()?;
+        region.changed(offset, len);
+        Ok(())
+    }
+
+    /// Has `copy` copy bytes, some at a time, by way of a buffer.
+    pub(super) async fn in_turns<E: std::fmt::Display>(
+        &self,
+        len: u64,
+        mut copy: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), Error> {
+        let mut buffer = vec![0; TURN_BYTES.min(len) as usize];
+        let mut at = 0;
+        while at < len {
+            let chunk = &mut buffer[..TURN_BYTES.min(len - at) as usize];
+            copy(at, chunk).map_err(inside)?;
+            at += chunk.len() as u64;
+            if at < len {
+                self.kernel.clock.sleep(Duration::ZERO).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The part of a region's pieces that a range has; `None` if it is not within them.
+fn cut(pieces: &[Location], (offset, len): Range) -> Option<Vec<Location>> {
+    let (mut skip, mut left) = (offset, len);
+    let mut part = Vec::new();
+    for piece in pieces {
+        let begin = skip.min(piece.len);
+        let taken = left.min(piece.len - begin);
+        if taken > 0 {
+            part.push(Location { offset: piece.offset.checked_add(begin)?, len: taken, ..*piece });
+        }
+        skip -= begin;
+        left -= taken;
+    }
+    (skip == 0 && left == 0).then_some(part)
+}
+
+fn outside(name: &str, (offset, len): Range, size: u64) -> Error {
+    let text = format!("{len} bytes at {offset} are not within region '{name}' of {size} bytes");
+    Error::new(ErrorKind::Invalid, text)
+}
+
+/// The error of bounds that were checked before.
+fn inside(error: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Internal, error.to_string())
+}
+
+fn late(name: &str) -> Error {
+    Error::new(ErrorKind::TimedOut, format!("the bytes of region '{name}' did not come within the time-out"))
+}
+
+fn wrong_answer(home: NodeId) -> Error {
+    Error::new(ErrorKind::Internal, format!("node {home} sent an answer of the wrong kind: see its release"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(segment: u32, offset: u64, len: u64) -> Location {
+        Location { segment, version: 1, offset, len }
+    }
+
+    #[test]
+    fn a_range_is_cut_out_of_pieces() {
+        let pieces = [location(1, 100, 10), location(2, 0, 5)];
+        assert_eq!(cut(&pieces, (0, 15)), Some(pieces.to_vec()));
+        assert_eq!(cut(&pieces, (8, 4)), Some(vec![location(1, 108, 2), location(2, 0, 2)]));
+        assert_eq!(cut(&pieces, (10, 5)), Some(vec![location(2, 0, 5)]));
+        assert_eq!(cut(&pieces, (15, 0)), Some(vec![]));
+        assert_eq!(
+            [cut(&pieces, (15, 1)), cut(&pieces, (16, 0)), cut(&pieces, (u64::MAX, 2))],
+            [None, None, None]
+        );
+    }
+}

@@ -1,0 +1,406 @@
+//! Requests about regions as a whole: made, mapped, freed, governed, listed. Engine thread only.
+//!
+//! A region is found by its name: the keepers of the name know which node has its deed
+//! ([`home`](super::home)), and that node is its home.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::region::{RegionInfo, Rights, region_id};
+use plasmon::wire::{Access, NewObject, RegionPlace, Reply};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::Regions;
+use super::access::{LONGEST, ensure};
+use super::frames::{Desk, ask};
+use super::handles::At;
+use super::home::{Region, Wanted};
+use super::mapping::leave;
+use crate::kernel::ClientKey;
+use crate::object::DEEDS;
+use crate::service::Outcome;
+
+/// How long another node may take to answer what is not bounded by the client.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The shortest and the longest pause before a region that is waited for is looked for again.
+const LOOK_AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
+
+/// Root may map everybody's regions, and everybody root's.
+const ROOT: u32 = 0;
+
+/// Refuses a region that belongs to somebody else than the asker expects.
+///
+/// # Errors
+/// `NotAllowed`, with what to say instead.
+pub(super) fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: u32) -> Result<(), Error> {
+    let is_expected = expected.map_or(owner == user || owner == ROOT, |expected| owner == expected);
+    if is_expected {
+        return Ok(());
+    }
+    let text = format!("region '{name}' belongs to user {owner}: say owner={owner} to map it all the same");
+    Err(Error::new(ErrorKind::NotAllowed, text))
+}
+
+impl Regions {
+    fn user(&self, client: ClientKey) -> u32 {
+        self.sessions.client(client, |client| client.uid)
+    }
+
+    /// Makes a region, and a handle to it.
+    pub(super) async fn create(
+        self: Rc<Self>,
+        client: ClientKey,
+        wanted: Wanted,
+        node: Option<NodeId>,
+    ) -> Outcome {
+        let user = self.user(client);
+        match node.filter(|node| *node != self.kernel.node) {
+            None => {
+                let ephemeral = wanted.ephemeral;
+                let (region, is_new) = self.home.make(wanted, user).await?;
+                self.keep(client, At::Here(region), is_new && ephemeral)
+            }
+            Some(node) if !self.cluster.is_member(node) => {
+                let text = format!(
+                    "cannot make region '{}' on node {node}: no member of this cluster has that id; \
+                     `plasmon nodes` lists the members",
+                    wanted.name
+                );
+                Err(Error::new(ErrorKind::NotFound, text))
+            }
+            Some(node) => {
+                let (id, name, patience) =
+                    (region_id(&wanted.name), wanted.name.clone(), wanted.room + PATIENCE);
+                let question = ask::Make {
+                    name: wanted.name,
+                    len: wanted.len,
+                    public: wanted.public,
+                    mappable: wanted.mappable,
+                    ephemeral: wanted.ephemeral,
+                    exist_ok: wanted.exist_ok,
+                    room_us: wanted.room.as_micros() as u64,
+                };
+                let ask::Made { desk, len, owner, is_new } =
+                    self.network.ask(node, user, question, patience).await?;
+                let mapping = self.mappings.enter(&self.network, node, (id, &name), (desk, len, owner));
+                self.keep(client, At::There(mapping), is_new && wanted.ephemeral)
+            }
+        }
+    }
+
+    /// Makes the handle to a region that a client has made; with `ends`, the region ends with the client.
+    fn keep(self: &Rc<Self>, client: ClientKey, at: At, ends: bool) -> Outcome {
+        if ends {
+            self.handles.end_with(client, at.clone());
+        }
+        self.hand_out(client, at, Rights::ALL)
+    }
+
+    /// Makes a handle to a region that is there, or will be soon.
+    pub(super) async fn map(
+        self: Rc<Self>,
+        client: ClientKey,
+        name: String,
+        owner: Option<u32>,
+        rights: Rights,
+        timeout_us: u64,
+    ) -> Outcome {
+        let (user, due) = (self.user(client), self.sessions.due(timeout_us));
+        let [mut pause, longest] = LOOK_AGAIN_AFTER;
+        loop {
+            match self.find(&name, owner, rights, user).await {
+                Ok(at) => return self.hand_out(client, at, rights),
+                Err(error) => {
+                    let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
+                    if error.kind() != ErrorKind::NotFound || is_over {
+                        return Err(error);
+                    }
+                }
+            }
+            self.kernel.clock.sleep(pause).await;
+            pause = longest.min(pause * 2);
+        }
+    }
+
+    /// Finds a region by its name, with rights for a user.
+    pub(crate) async fn find(
+        self: &Rc<Self>,
+        name: &str,
+        owner: Option<u32>,
+        rights: Rights,
+        user: u32,
+    ) -> Result<At, Error> {
+        self.find_by_id(region_id(name), name, owner, rights, user).await
+    }
+
+    /// Finds a region by the id of its name, with rights for a user.
+    pub(super) async fn find_by_id(
+        self: &Rc<Self>,
+        id: ObjectId,
+        name: &str,
+        owner: Option<u32>,
+        rights: Rights,
+        user: u32,
+    ) -> Result<At, Error> {
+        let due = self.kernel.clock.now() + PATIENCE;
+        loop {
+            if let Some(region) = self.home.find(&id) {
+                ensure_owner(name, region.owner(), owner, user)?;
+                region.ensure(user, rights)?;
+                return Ok(At::Here(region));
+            }
+            match self.homes_of(&id, name).await {
+                Ok(homes) => return self.map_at(&homes, (id, name), (owner, rights), user).await,
+                // A region that was made a moment ago may not be published yet: who makes it knows of it.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Lost) => {
+                    let is_over = self.cluster.solo() || self.kernel.clock.now() >= due;
+                    if is_over || !self.directory.known(&[id], DEEDS).await?.contains(&true) {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            self.kernel.clock.sleep(LOOK_AGAIN_AFTER[0]).await;
+        }
+    }
+
+    /// Makes a mapping of a region at the one of these nodes that is its home. A keeper that was away may
+    /// know of a former home, which says so and has it forgotten.
+    async fn map_at(
+        self: &Rc<Self>,
+        homes: &[NodeId],
+        (id, name): (ObjectId, &str),
+        (owner, rights): (Option<u32>, Rights),
+        user: u32,
+    ) -> Result<At, Error> {
+        let mut missed = Error::new(ErrorKind::NotFound, format!("there is no region '{name}'"));
+        for home in homes {
+            match self.network.ask(*home, user, ask::Map { id, owner, rights }, PATIENCE).await {
+                Ok(ask::Mapped { desk, len, owner }) => {
+                    let mapping = self.mappings.enter(&self.network, *home, (id, name), (desk, len, owner));
+                    return Ok(At::There(mapping));
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => missed = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(missed)
+    }
+
+    /// The nodes other than this one that may be the home of a region, as far as the keepers of its name
+    /// know.
+    async fn homes_of(self: &Rc<Self>, id: &ObjectId, name: &str) -> Result<Vec<NodeId>, Error> {
+        let nobody = || Error::new(ErrorKind::NotFound, format!("there is no region '{name}'"));
+        let lost = || {
+            let text = format!("region '{name}' is lost: its home has left the cluster; make it anew");
+            Error::new(ErrorKind::Lost, text)
+        };
+        if self.cluster.solo() {
+            return Err(if self.directory.has_lost(id) { lost() } else { nobody() });
+        }
+        let holders = self.directory.holders(*id, DEEDS).await;
+        let holders =
+            holders.map_err(|error| if error.kind() == ErrorKind::Lost { lost() } else { error })?;
+        let nodes: Vec<_> =
+            holders.iter().map(|(node, _)| *node).filter(|node| *node != self.kernel.node).collect();
+        if nodes.is_empty() { Err(nobody()) } else { Ok(nodes) }
+    }
+
+    /// Makes the handle, and grants the client the memory that it may map.
+    fn hand_out(&self, client: ClientKey, at: At, rights: Rights) -> Outcome {
+        let (len, home, owner) = match &at {
+            At::Here(region) => (region.len(), self.kernel.node, region.owner()),
+            At::There(mapping) => (mapping.len, mapping.home, mapping.owner),
+        };
+        let mapped = match &at {
+            At::Here(region) => region.place(self.user(client)),
+            At::There(_) => None,
+        };
+        let slots = mapped.as_ref().filter(|_| rights.read).and_then(|_| self.sessions.slots(client));
+        let access = if rights.write { Access::Write } else { Access::Read };
+        let (granted, descriptors) = match (&mapped, &slots) {
+            (Some(there), Some(_)) => self.sessions.grant(client, &there.segments, access)?,
+            _ => Default::default(),
+        };
+        let (handle, word) = self.handles.open(client, (at, rights), slots.as_deref())?;
+        let place = mapped.zip(word);
+        let place =
+            place.map(|(there, word)| RegionPlace { offset: there.offset, word, writable: rights.write });
+        Ok((Reply::RegionMapped { handle, len, home, owner, rights, place, granted }, descriptors))
+    }
+
+    /// Frees a region.
+    pub(super) async fn free(
+        self: Rc<Self>,
+        client: ClientKey,
+        handle: u32,
+        timeout_us: u64,
+    ) -> Result<Reply, Error> {
+        let (user, due) = (self.user(client), self.sessions.due(timeout_us));
+        let freeing = self.with_region(client, handle, async |at, _| self.free_at(&at, user).await);
+        self.kernel.clock.bounded(due, freeing).await.unwrap_or_else(|| {
+            let text = "the region was not freed everywhere within the time-out: it may be yet";
+            Err(Error::new(ErrorKind::OutcomeUnknown, text))
+        })?;
+        Ok(Reply::Done)
+    }
+
+    /// Moves a region.
+    pub(super) async fn move_region(
+        self: Rc<Self>,
+        client: ClientKey,
+        handle: u32,
+        to: NodeId,
+        timeout_us: u64,
+    ) -> Result<Reply, Error> {
+        let (user, due) = (self.user(client), self.sessions.due(timeout_us));
+        self.with_region(client, handle, async |at, _| match at {
+            At::Here(region) => self.move_here(&region, user, to, due).await,
+            At::There(mapping) => {
+                let question = ask::Move { desk: mapping.desk, to, timeout_us };
+                let patience = Duration::from_micros(timeout_us).min(LONGEST).saturating_add(PATIENCE);
+                self.ask_home(&mapping, user, question, patience, true).await.map(|ask::Changed| ())
+            }
+        })
+        .await?;
+        Ok(Reply::Done)
+    }
+
+    /// Frees a region, here or at its home.
+    async fn free_at(self: &Rc<Self>, at: &At, user: u32) -> Result<(), Error> {
+        match at {
+            At::Here(region) => self.free_here(region, user).await,
+            At::There(mapping) => {
+                let question = ask::Free { desk: mapping.desk };
+                let ask::Changed = self.ask_home(mapping, user, question, PATIENCE, true).await?;
+                self.mappings.end(mapping.home, mapping.desk);
+                Ok(())
+            }
+        }
+    }
+
+    /// Frees a region of this node, and tells the nodes that map it.
+    pub(super) async fn free_here(self: &Rc<Self>, region: &Rc<Region>, user: u32) -> Result<(), Error> {
+        let freed = self.home.free(region, user).await;
+        self.end_all();
+        freed
+    }
+
+    /// Tells those who have regions of this node that have ended.
+    pub(super) fn end_all(&self) {
+        for region in self.home.take_ended() {
+            self.let_touch(Some(&region), false);
+            self.tell_gone(Desk::of(&region));
+        }
+    }
+
+    /// Grants rights to a region, or revokes them.
+    pub(super) async fn govern(
+        self: Rc<Self>,
+        client: ClientKey,
+        handle: u32,
+        to: Option<u32>,
+        rights: Rights,
+    ) -> Result<Reply, Error> {
+        let user = self.user(client);
+        self.with_region(client, handle, async |at, _| match at {
+            At::Here(region) => {
+                let region = self.home.at(region.desk(), region.life())?;
+                self.govern_here(&region, user, to, rights)
+            }
+            At::There(mapping) => {
+                let question = ask::Govern { desk: mapping.desk, user: to, rights };
+                self.ask_home(&mapping, user, question, PATIENCE, true).await.map(|ask::Changed| ())
+            }
+        })
+        .await?;
+        Ok(Reply::Done)
+    }
+
+    /// Makes an object of the bytes of a region, at its home.
+    pub(super) async fn snapshot(
+        self: Rc<Self>,
+        client: ClientKey,
+        handle: u32,
+        object: NewObject,
+        room: Duration,
+    ) -> Result<Reply, Error> {
+        let user = self.user(client);
+        self.with_region(client, handle, async |at, rights| {
+            ensure(rights, Rights::READ)?;
+            match at {
+                At::Here(region) => self.snapshot_here(&region, user, object.clone(), room).await,
+                At::There(mapping) => {
+                    let (object, room_us) = (object.clone(), room.as_micros() as u64);
+                    let question = ask::Snapshot { desk: mapping.desk, object, room_us };
+                    self.ask_home(&mapping, user, question, room + PATIENCE, true)
+                        .await
+                        .map(|ask::Changed| ())
+                }
+            }
+        })
+        .await?;
+        Ok(Reply::Done)
+    }
+
+    /// Says what a region is like now.
+    pub(super) async fn describe(self: Rc<Self>, client: ClientKey, handle: u32) -> Result<Reply, Error> {
+        let user = self.user(client);
+        let describe = async |at, _| match at {
+            At::Here(region) => Ok(self.info(&self.home.at(region.desk(), region.life())?, user)),
+            At::There(mapping) => {
+                let question = ask::Describe { desk: mapping.desk };
+                self.ask_home(&mapping, user, question, PATIENCE, false).await.map(|told| told.info)
+            }
+        };
+        let info = self.with_region(client, handle, describe).await?;
+        Ok(Reply::Region(info))
+    }
+
+    /// What a region of this node is like.
+    pub(super) fn info(&self, region: &Rc<Region>, user: u32) -> RegionInfo {
+        let handles = self.handles.count_of(region) as u32;
+        let nodes = self.given.count_of(Desk::of(region)) as u32;
+        RegionInfo { handles, nodes, ..region.info(user) }
+    }
+
+    /// Lists the regions of a node.
+    pub(super) async fn list(
+        self: Rc<Self>,
+        client: ClientKey,
+        node: NodeId,
+        from: u64,
+    ) -> Result<Reply, Error> {
+        let user = self.user(client);
+        let (regions, next) = if node == self.kernel.node {
+            self.page(user, from)
+        } else {
+            let ask::Listed { regions, next } =
+                self.network.ask(node, user, ask::List { from }, PATIENCE).await?;
+            (regions, next)
+        };
+        Ok(Reply::Regions { regions, next })
+    }
+
+    /// A page of the regions of this node.
+    pub(super) fn page(&self, user: u32, from: u64) -> (Vec<RegionInfo>, Option<u64>) {
+        /// A row has 330 bytes at most, and a frame of 16 KiB takes a page.
+        const PAGE_ROWS: usize = 40;
+        let (regions, next) = self.home.list(user, from, PAGE_ROWS);
+        (regions.iter().map(|region| self.info(region, user)).collect(), next)
+    }
+
+    /// Ends the regions that end with a client.
+    pub(super) fn end_client(self: &Rc<Self>, client: ClientKey) {
+        for at in self.handles.close_all(client) {
+            let regions = Rc::clone(self);
+            // A home that does not answer has gone with the region, or frees it when this node has gone.
+            self.kernel.spawn(async move { drop(regions.free_at(&at, ROOT).await) });
+        }
+    }
+
+    /// Gives up a mapping that came too late.
+    pub(super) fn decline(&self, home: NodeId, desk: Desk) {
+        leave(&self.network, home, desk, 1);
+    }
+}

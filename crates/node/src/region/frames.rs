@@ -1,0 +1,152 @@
+//! The one list of frames about regions, which nodes send on behalf of their clients. The tenant of a frame
+//! is the user who asks.
+//!
+//! A *desk* is the place of a region in the list of its home, and its *life* tells the region from others
+//! that had the place before. A node that has both and shows them with a wrong tenant is refused, as is one
+//! that shows a desk of a region that has gone.
+
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+use plasmon::region::{RegionInfo, Rights};
+use plasmon::wire::{AtMost, MAX_NAME, NewObject, Operation, record, table};
+use plasmon::{NodeId, ObjectId};
+
+use super::home::Region;
+use crate::net::frame::{Location, carried};
+
+/// Numbers of the frames about regions.
+pub(super) const REGION_FRAMES: RangeInclusive<u8> = 100..=129;
+/// Number of bytes that travel with an operation or its outcome. More go by reads of the fabric.
+pub(super) const CARRIED_MAX: u64 = 8 << 10;
+
+record! {
+    /// A region at its home.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub(crate) struct Desk {
+        pub(crate) number: u32,
+        pub(crate) life: u64,
+    }
+}
+
+record! {
+    /// A region that goes to another home, without its bytes.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Moved {
+        pub(crate) name: String as AtMost<MAX_NAME>,
+        pub(crate) len: u64,
+        pub(crate) owner: u32,
+        pub(crate) public: Rights,
+        pub(crate) mappable: bool,
+        /// Rights of single users.
+        pub(crate) granted: Vec<(u32, Rights)>,
+    }
+}
+
+impl Desk {
+    /// The desk of a region of this node.
+    pub(super) fn of(region: &Region) -> Self {
+        Self { number: region.desk(), life: region.life() }
+    }
+}
+
+table! {
+    /// A frame about regions.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) enum RegionFrame in ask -> RegionFrame in self {
+        /// Asks the home of a region for a mapping with these rights. The region has to belong to `owner`, or
+        /// else to the user or to root.
+        100 Map { id: ObjectId, owner: Option<u32>, rights: Rights } -> Mapped,
+        /// Gives a mapping, which the home counts until the receiver *leaves* it.
+        101 Mapped { desk: Desk, len: u64, owner: u32 },
+        /// Makes a region on the receiver, and maps it with all rights.
+        102 Make {
+            name: String as AtMost<MAX_NAME>,
+            len: u64,
+            public: Rights,
+            mappable: bool,
+            ephemeral: bool,
+            exist_ok: bool,
+            room_us: u64,
+        } -> Made,
+        /// Gives up mappings of a region: the sender does not reach its memory any more.
+        103 Leave { desk: Desk, count: u32 },
+        /// Has an operation carried out, with the bytes that it writes.
+        104 Access { desk: Desk, operation: Operation, data: Bytes } -> Accessed,
+        /// Says what an operation returned, with the bytes that it read.
+        105 Accessed { value: u64, data: Bytes },
+        /// Asks where the bytes of a region lie, to read them there.
+        106 Locate { desk: Desk } -> Located,
+        /// Says where they lie until the receiver leaves the mapping.
+        107 Located { pieces: Vec<Location> },
+        /// Has bytes of a region written that the receiver reads in the sender's memory.
+        108 Pull { desk: Desk, offset: u64, from: Vec<Location> } -> Changed,
+        /// Has bytes of a region written that the receiver copies from another region.
+        109 Copy {
+            desk: Desk,
+            offset: u64,
+            len: u64,
+            source: ObjectId,
+            life: u64,
+            owner: u32,
+            source_offset: u64,
+        } -> Changed,
+        /// Frees a region.
+        110 Free { desk: Desk } -> Changed,
+        /// Gives a user rights to a region, or takes all of them if there are none.
+        111 Govern { desk: Desk, user: Option<u32>, rights: Rights } -> Changed,
+        /// Says that a change was made.
+        112 Changed,
+        /// Asks what a region is like.
+        113 Describe { desk: Desk } -> Described,
+        /// Says it.
+        114 Described { info: RegionInfo },
+        /// Asks for the page of the receiver's regions that begins at a place: 0, or what the page before
+        /// said.
+        115 List { from: u64 } -> Listed,
+        /// Answers a *list*, with the place at which the next page begins, if there is one.
+        116 Listed { regions: Vec<RegionInfo>, next: Option<u64> },
+        /// Answers a *make* as a *mapped* does. A region that was there already is not new.
+        118 Made { desk: Desk, len: u64, owner: u32, is_new: bool },
+        /// Has an object made of a region's bytes, which nobody changes meanwhile.
+        120 Snapshot { desk: Desk, object: NewObject, room_us: u64 } -> Changed,
+        /// Has a region moved to another node, within so many microseconds.
+        121 Move { desk: Desk, to: NodeId, timeout_us: u64 } -> Changed,
+        /// Has the receiver read the memory of a region no more. It answers when no read is under way.
+        122 Halt { desk: Desk } -> Changed,
+        /// Has the receiver read a region into memory of its own. It serves nobody until it *adopts* it.
+        123 Take { id: ObjectId, life: u64, region: Moved, pieces: Vec<Location> } -> Changed,
+        /// Makes the receiver the home of a region that it has taken.
+        124 Adopt { id: ObjectId, life: u64 } -> Changed,
+        /// Tells those who map a region that its rights have changed: where its bytes lie is to be asked
+        /// again.
+        119 Governed { desk: Desk },
+        /// Tells those who map a region that it has gone. The receiver *leaves* its mappings.
+        117 Gone { desk: Desk },
+    }
+}
+carried!(RegionFrame);
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use plasmon::wire::{Table, page};
+
+    use super::*;
+    use crate::net::frame::Frames;
+
+    #[test]
+    fn every_frame_survives_the_wire_and_has_a_number_of_regions() {
+        for frame in RegionFrame::draw_all(50, 1) {
+            assert!(REGION_FRAMES.contains(&frame.opcode()));
+            assert_eq!(RegionFrame::from_message(frame.clone().into_message()), Ok(frame));
+        }
+    }
+
+    #[test]
+    fn the_page_lists_the_frames() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/region.md");
+        page::check(&path, "region frames", &page::rows(RegionFrame::ROWS, RegionFrame::ROWS));
+    }
+}

@@ -1,0 +1,99 @@
+//! Regions that come from another home, and regions that go to one. Engine thread only.
+//!
+//! Invariant: a region that arrives serves nobody and has no deed until it is adopted, and a region that was
+//! given away serves nobody any more.
+
+use std::any::Any;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use plasmon::{Error, ObjectId};
+
+use super::region::{Parts, Region};
+use super::{Home, Wanted, exists};
+use crate::memory::{Domain, Run, Writer, Zone};
+use crate::net::frame::Withdrawal;
+use crate::object::DEEDS;
+use crate::region::frames::Moved;
+use crate::store::regions::RegionMemory;
+
+/// How long a desk is known to be that of a region that has moved away.
+const MOVED_MEMORY: Duration = Duration::from_secs(3600);
+/// Maximum number of such desks.
+const MAX_MOVED: usize = 1 << 16;
+
+/// A region whose bytes come to this node.
+pub(crate) struct Arrived {
+    moved: Moved,
+    memory: Rc<RegionMemory>,
+}
+
+impl Arrived {
+    /// The memory that the bytes come to.
+    pub(crate) fn run(&self) -> Run {
+        Run::clone(&self.memory)
+    }
+
+    /// Keeps the memory.
+    pub(crate) fn keep(&self) -> Rc<dyn Any> {
+        Rc::clone(&self.memory) as Rc<dyn Any>
+    }
+}
+
+impl Home {
+    /// Finds memory for a region that is to come here.
+    ///
+    /// # Errors
+    /// `Full` and `TooLarge` if there is no room, `Disconnected` if this node takes nothing new.
+    pub(crate) async fn begin_arrival(&self, moved: Moved) -> Result<Arrived, Error> {
+        self.ensure_takes(&moved.name)?;
+        let zone = match moved.mappable {
+            true => Zone { domain: Domain::Private(moved.owner), writer: Writer::Uid(moved.owner) },
+            false => Zone { domain: Domain::Private(DEEDS), writer: Writer::Engine },
+        };
+        let (name, len, owner) = (&moved.name, moved.len, moved.owner);
+        let memory = self.ground.store.region_room(name, zone, len, owner, Duration::ZERO).await?;
+        Ok(Arrived { memory: Rc::new(memory), moved })
+    }
+
+    /// Makes a region that has arrived this node's.
+    ///
+    /// # Errors
+    /// `Exists` if something of its id is here, which has no right to be.
+    pub(crate) fn adopt(&self, id: ObjectId, life: u64, arrived: Arrived) -> Result<(), Error> {
+        let Arrived { moved, memory } = arrived;
+        let Moved { name, len, owner, public, mappable, granted } = moved;
+        let wanted =
+            Wanted { name, len, public, mappable, ephemeral: false, exist_ok: false, room: Duration::ZERO };
+        if self.ground.store.objects.borrow().conflict(&id).is_some() {
+            return Err(exists(&wanted));
+        }
+        let deed = self.seal(id, life)?;
+        let parts = Parts { ground: Rc::clone(&self.ground), memory, deed, owner };
+        let region = self.enter(wanted, id, parts, false);
+        region.set_granted(granted);
+        Ok(())
+    }
+
+    /// Lets go of a region that another node is the home of now.
+    pub(crate) fn give_away(self: &Rc<Self>, region: &Rc<Region>) {
+        region.moved.set(true);
+        let now = self.ground.kernel.clock.now();
+        let mut moved = self.moved.borrow_mut();
+        moved.push_back((region.desk(), region.life(), now));
+        forget(&mut moved, now);
+        drop(moved);
+        if self.ground.store.remove(&region.id()).is_some() {
+            self.ground.store.unpublish(region.id(), Withdrawal::Evicted);
+        }
+        self.on_tick();
+    }
+}
+
+fn forget(moved: &mut std::collections::VecDeque<(u32, u64, Instant)>, now: Instant) {
+    while moved.len() > MAX_MOVED
+        || moved.front().is_some_and(|(.., at)| now.duration_since(*at) > MOVED_MEMORY)
+    {
+        moved.pop_front();
+    }
+}

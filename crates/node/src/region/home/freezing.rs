@@ -1,0 +1,95 @@
+//! Freezing: for a while nobody changes a region. Engine thread only.
+//!
+//! Changes by operations wait until the region is thawed. A change that takes several turns of the engine is
+//! counted, and freezing waits for it. Processes that have the region mapped are kept out by whoever freezes
+//! it ([`still`](crate::region::still)). Reads go on.
+//!
+//! Invariant: a region is frozen as long as a [`Frozen`] of it lives, and nobody else freezes it meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use futures::channel::oneshot;
+
+use super::region::Region;
+
+/// Who changes a region, and who waits for what.
+#[derive(Default)]
+pub(super) struct Freezing {
+    frozen: Cell<bool>,
+    /// Number of changes under way that take several turns.
+    changes: Cell<u32>,
+    /// Those who wait until one of the two is over.
+    waiting: RefCell<Vec<oneshot::Sender<()>>>,
+}
+
+impl Freezing {
+    fn wake(&self) {
+        // Who waited may have gone.
+        self.waiting.take().into_iter().for_each(|waiting| _ = waiting.send(()));
+    }
+
+    async fn wait(&self) {
+        let (sender, told) = oneshot::channel();
+        self.waiting.borrow_mut().push(sender);
+        _ = told.await;
+    }
+}
+
+/// A change of a region that takes several turns, until it is over.
+pub(crate) struct Changing(Rc<Region>);
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        let freezing = self.0.freezing();
+        freezing.changes.set(freezing.changes.get() - 1);
+        freezing.wake();
+    }
+}
+
+/// A region that nobody changes by operations until this is dropped.
+pub(crate) struct Frozen(Rc<Region>);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.0.freezing().frozen.set(false);
+        self.0.freezing().wake();
+    }
+}
+
+impl Region {
+    fn freezing(&self) -> &Freezing {
+        self.freezing.get_or_init(Box::default)
+    }
+
+    /// Whether changes have to wait.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.freezing.get().is_some_and(|freezing| freezing.frozen.get())
+    }
+
+    /// Waits until the region may be changed, if it is frozen.
+    pub(crate) async fn thawed(&self) {
+        while self.is_frozen() {
+            self.freezing().wait().await;
+        }
+    }
+
+    /// Begins a change that takes several turns, when the region may be changed.
+    pub(crate) async fn begin_change(self: &Rc<Self>) -> Changing {
+        self.thawed().await;
+        let freezing = self.freezing();
+        freezing.changes.set(freezing.changes.get() + 1);
+        Changing(Rc::clone(self))
+    }
+
+    /// Freezes the region, when nobody else does, and waits for the changes under way.
+    pub(crate) async fn freeze(self: &Rc<Self>) -> Frozen {
+        self.thawed().await;
+        self.freezing().frozen.set(true);
+        let frozen = Frozen(Rc::clone(self));
+        while self.freezing().changes.get() > 0 {
+            self.freezing().wait().await;
+        }
+        frozen
+    }
+}

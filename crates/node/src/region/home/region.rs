@@ -1,0 +1,254 @@
+//! A region at its home: what it is, where it lies, and how it ends. Engine thread only.
+//!
+//! Invariant: nothing touches the memory of a region that has ended, or of one that this node withholds.
+//! Every way to the bytes goes through [`Region::open`] or, for transfers, [`Region::run`].
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+
+use plasmon::region::{RegionInfo, Rights};
+use plasmon::text::printable;
+use plasmon::{Error, ErrorKind, ObjectId};
+
+use super::freezing::Freezing;
+use super::rights::Acl;
+use super::waiting::Waiters;
+use super::{Ground, Wanted};
+use crate::memory::Run;
+use crate::object::Replica;
+use crate::region::frames::Moved;
+use crate::store::regions::RegionMemory;
+
+/// A region that lives on this node, or has ended.
+pub(crate) struct Region {
+    pub(super) ground: Rc<Ground>,
+    name: Box<str>,
+    id: ObjectId,
+    desk: u32,
+    owner: u32,
+    len: u64,
+    /// When the region was made, in milliseconds since 1970.
+    created: u64,
+    deed: Rc<Replica>,
+    /// Memory of the region; none when it has ended.
+    memory: RefCell<Option<Rc<RegionMemory>>>,
+    pub(super) public: Cell<Rights>,
+    /// Rights of single users, if any were granted.
+    pub(super) acl: RefCell<Option<Box<Acl>>>,
+    /// Those who wait for a change, if there were any.
+    pub(super) waiters: RefCell<Option<Box<Waiters>>>,
+    /// Set by the first who freezes the region, or changes it in several turns.
+    pub(super) freezing: OnceCell<Box<Freezing>>,
+    mappable: bool,
+    ephemeral: bool,
+    /// Whether the region has another home now.
+    pub(super) moved: Cell<bool>,
+}
+
+/// A node may have a million regions. With its memory, and the counts of two `Rc`, each takes this much
+/// beside its name, its deed and its place in the tables of its home.
+const _: () = assert!(size_of::<Region>() + size_of::<RegionMemory>() + 32 <= 240);
+
+/// What a region is made of, beside what was wanted.
+pub(super) struct Parts {
+    pub(super) ground: Rc<Ground>,
+    pub(super) memory: Rc<RegionMemory>,
+    pub(super) deed: Rc<Replica>,
+    pub(super) owner: u32,
+}
+
+/// Memory of a region that is used for nothing else until this is dropped.
+pub(crate) struct Held {
+    /// None if the region had ended before.
+    _memory: Option<Rc<RegionMemory>>,
+}
+
+/// Where a process may map a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Offset of the first byte from the start of the arena, in bytes.
+    pub(crate) offset: u64,
+    /// Segments in which the region lies.
+    pub(crate) segments: Vec<u32>,
+    /// Whether the process may write there.
+    pub(crate) writable: bool,
+}
+
+impl Region {
+    pub(super) fn new(wanted: Wanted, id: ObjectId, desk: u32, parts: Parts) -> Self {
+        let Wanted { name, len, public, mappable, ephemeral, .. } = wanted;
+        let Parts { ground, memory, deed, owner } = parts;
+        Self {
+            created: ground.kernel.clock.unix_ms(),
+            ground,
+            name: name.into(),
+            id,
+            desk,
+            owner,
+            len,
+            deed,
+            memory: RefCell::new(Some(memory)),
+            public: Cell::new(public),
+            acl: RefCell::default(),
+            waiters: RefCell::default(),
+            freezing: OnceCell::new(),
+            mappable,
+            ephemeral,
+            moved: Cell::new(false),
+        }
+    }
+
+    /// The name of the region.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The id of the region's name.
+    pub(crate) fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// The place of the region at its home. With the life it names the region for good.
+    pub(crate) fn desk(&self) -> u32 {
+        self.desk
+    }
+
+    /// The life of the region's deed.
+    pub(crate) fn life(&self) -> u64 {
+        self.deed.life
+    }
+
+    /// The user who made the region.
+    pub(crate) fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Number of bytes of the region.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the region ends with the connection that made it.
+    pub(crate) fn is_ephemeral(&self) -> bool {
+        self.ephemeral
+    }
+
+    /// What another home has to know of the region, beside its bytes.
+    pub(crate) fn parted(&self) -> Moved {
+        Moved {
+            name: self.name.clone().into(),
+            len: self.len,
+            owner: self.owner,
+            public: self.public.get(),
+            mappable: self.mappable,
+            granted: self.granted(),
+        }
+    }
+
+    /// The error for a region that is not here any more: it was freed, or has moved.
+    pub(super) fn gone(&self) -> Error {
+        if self.moved.get() { moved(&self.name) } else { freed(&self.name) }
+    }
+
+    /// Whether the region has ended: its deed is not here any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        !self.ground.store.objects.borrow().has(&self.deed)
+    }
+
+    /// Refuses what concerns a region that has ended, or that this node withholds. What takes several turns
+    /// looks again at its end: the region of the name may be another by then.
+    ///
+    /// # Errors
+    /// `Freed`, `Disconnected`.
+    pub(crate) fn ensure_there(&self) -> Result<(), Error> {
+        if self.is_gone() {
+            return Err(self.gone());
+        }
+        self.ground.ensure_serves(&self.name)
+    }
+
+    /// The memory of the region for a user who needs these rights.
+    ///
+    /// # Errors
+    /// `Freed` if the region has ended, `Disconnected` if this node withholds it, `NotAllowed` if the user
+    /// lacks a right.
+    pub(super) fn open(&self, user: u32, rights: Rights) -> Result<Rc<RegionMemory>, Error> {
+        self.ensure_there()?;
+        self.ensure(user, rights)?;
+        self.memory.borrow().clone().ok_or_else(|| self.gone())
+    }
+
+    /// Refuses bytes that the region does not have.
+    pub(super) fn ensure_bounds(&self, offset: u64, len: u64) -> Result<(), Error> {
+        if offset.checked_add(len).is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        let text = format!(
+            "{len} bytes at offset {offset} are out of bounds: region '{}' has {} bytes",
+            printable(&self.name),
+            self.len
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+
+    /// The bytes of a part of the region, for a transfer. Who keeps them beyond this turn holds the region,
+    /// and tells of changes by [`Region::changed`].
+    ///
+    /// # Errors
+    /// `Freed` if the region has ended, `Disconnected` if this node withholds it, `Invalid` if it has no such
+    /// bytes.
+    pub(crate) fn run(&self, offset: u64, len: u64) -> Result<Run, Error> {
+        self.ensure_there()?;
+        self.ensure_bounds(offset, len)?;
+        let memory = self.memory.borrow();
+        memory.as_ref().and_then(|memory| memory.part(offset, len)).ok_or_else(|| self.gone())
+    }
+
+    /// Where processes of a user may map the region. Only the owner's may: nobody else has descriptors of the
+    /// segments in which it lies.
+    pub(crate) fn place(&self, user: u32) -> Option<Place> {
+        let memory = self.memory.borrow();
+        let memory = memory.as_ref().filter(|_| self.mappable && user == self.owner && !self.is_gone())?;
+        Some(Place { offset: memory.offset(), segments: memory.segments().collect(), writable: true })
+    }
+
+    /// Keeps the memory of the region from being used for anything else.
+    pub(crate) fn hold(self: &Rc<Self>) -> Held {
+        Held { _memory: self.memory.borrow().clone() }
+    }
+
+    /// A row of a list of regions for a user. Its numbers of handles and nodes are 0.
+    pub(crate) fn info(&self, user: u32) -> RegionInfo {
+        let kernel = &self.ground.kernel;
+        RegionInfo {
+            name: self.name.clone().into(),
+            len: self.len,
+            home: kernel.node,
+            owner: self.owner,
+            rights: self.rights(user),
+            public: self.public.get(),
+            mappable: self.mappable,
+            ephemeral: self.ephemeral,
+            handles: 0,
+            nodes: 0,
+            age_ms: kernel.clock.unix_ms().saturating_sub(self.created),
+        }
+    }
+
+    /// Lets go of the memory, and tells those who wait.
+    pub(super) fn end(&self) {
+        drop(self.memory.take());
+        self.end_waits(|_| true, || self.gone());
+    }
+}
+
+/// The error for a region that has another home now. Nothing was done.
+pub(super) fn moved(name: &str) -> Error {
+    Error::new(ErrorKind::NotHere, format!("region '{}' has moved to another node", printable(name)))
+}
+
+/// The error for a region that has ended.
+pub(super) fn freed(name: &str) -> Error {
+    let text = format!("region '{}' was freed; make it again", printable(name));
+    Error::new(ErrorKind::Freed, text)
+}

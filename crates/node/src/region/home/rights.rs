@@ -1,0 +1,143 @@
+//! Rights to a region: who has which, and who grants and revokes them. Engine thread only.
+//!
+//! Invariant: the owner and root have all rights, whatever was granted or revoked.
+
+use plasmon::region::Rights;
+use plasmon::text::printable;
+use plasmon::{Error, ErrorKind};
+
+use super::region::Region;
+use crate::object::ROOT;
+
+/// Maximum number of users to whom rights to a region are granted.
+const MAX_GRANTS: usize = 64;
+/// The right to grant and to revoke rights.
+const MASTER: Rights = Rights { master: true, ..Rights::NONE };
+
+/// Rights of single users.
+#[derive(Default)]
+pub(super) struct Acl(Vec<(u32, Rights)>);
+
+impl Region {
+    /// The rights of a user.
+    pub(crate) fn rights(&self, user: u32) -> Rights {
+        if self.has_all(user) {
+            return Rights::ALL;
+        }
+        let acl = self.acl.borrow();
+        let granted = acl.iter().flat_map(|acl| &acl.0).find(|(to, _)| *to == user);
+        granted.map_or(Rights::NONE, |(_, rights)| *rights).with(self.public.get())
+    }
+
+    /// The rights that were granted to single users.
+    pub(super) fn granted(&self) -> Vec<(u32, Rights)> {
+        self.acl.borrow().as_ref().map_or_else(Vec::new, |acl| acl.0.clone())
+    }
+
+    /// Sets the rights of single users, as its former home had them.
+    pub(super) fn set_granted(&self, granted: Vec<(u32, Rights)>) {
+        let acl = (!granted.is_empty()).then(|| Box::new(Acl(granted)));
+        self.acl.replace(acl);
+    }
+
+    fn has_all(&self, user: u32) -> bool {
+        user == self.owner() || user == ROOT
+    }
+
+    /// Refuses a user who lacks one of these rights.
+    ///
+    /// # Errors
+    /// `NotAllowed`.
+    pub(crate) fn ensure(&self, user: u32, wanted: Rights) -> Result<(), Error> {
+        let has = self.rights(user);
+        if has.contain(wanted) {
+            return Ok(());
+        }
+        let has = if has == Rights::NONE { "none".to_owned() } else { has.to_string() };
+        let text = format!(
+            "user {user} may not do that to region '{}': it takes the rights {wanted}, and the user has \
+             {has}; user {} or another master of it can grant them",
+            printable(self.name()),
+            self.owner()
+        );
+        Err(Error::new(ErrorKind::NotAllowed, text))
+    }
+
+    /// Gives a user, or every user, rights beside those that they have.
+    ///
+    /// # Errors
+    /// `NotAllowed` if `by` is no master; `Full` with too many grants; `Invalid` for no right, and for the
+    /// right of a master to everybody; `Freed` if the region has ended.
+    pub(crate) fn grant(&self, by: u32, to: Option<u32>, rights: Rights) -> Result<(), Error> {
+        self.ensure_there()?;
+        self.ensure(by, MASTER)?;
+        let invalid = |why: &str| {
+            let text = format!("cannot grant rights to region '{}': {why}", printable(self.name()));
+            Err(Error::new(ErrorKind::Invalid, text))
+        };
+        match to {
+            _ if rights == Rights::NONE => invalid("no right is named"),
+            None if rights.master => invalid("everybody cannot be its master; name the user"),
+            None => {
+                self.public.set(self.public.get().with(rights));
+                Ok(())
+            }
+            Some(user) if self.has_all(user) => Ok(()),
+            Some(user) => self.grant_to(user, rights),
+        }
+    }
+
+    fn grant_to(&self, user: u32, rights: Rights) -> Result<(), Error> {
+        let mut acl = self.acl.borrow_mut();
+        let granted = &mut acl.get_or_insert_default().0;
+        if let Some((_, has)) = granted.iter_mut().find(|(to, _)| *to == user) {
+            *has = has.with(rights);
+            return Ok(());
+        }
+        if granted.len() >= MAX_GRANTS {
+            let text = format!(
+                "region '{}' has grants to {MAX_GRANTS} users and takes no more: revoke some, or grant the \
+                 rights to everybody",
+                printable(self.name())
+            );
+            return Err(Error::new(ErrorKind::Full, text));
+        }
+        granted.push((user, rights));
+        Ok(())
+    }
+
+    /// Takes all granted rights from a user, or from everybody what every user has. A user keeps what
+    /// everybody has. Waits of those who may not read any more end.
+    ///
+    /// # Errors
+    /// `NotAllowed` if `by` is no master, `Invalid` for the owner and root, `Freed` if the region has ended.
+    pub(crate) fn revoke(&self, by: u32, from: Option<u32>) -> Result<(), Error> {
+        self.ensure_there()?;
+        self.ensure(by, MASTER)?;
+        match from {
+            None => self.public.set(Rights::NONE),
+            Some(user) if self.has_all(user) => {
+                let text = format!(
+                    "user {user} keeps all rights to region '{}': those of its owner and of root cannot be \
+                     revoked",
+                    printable(self.name())
+                );
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            Some(user) => {
+                let mut acl = self.acl.borrow_mut();
+                acl.iter_mut().for_each(|acl| acl.0.retain(|(to, _)| *to != user));
+                if acl.as_ref().is_some_and(|acl| acl.0.is_empty()) {
+                    *acl = None;
+                }
+            }
+        }
+        let name = printable(self.name());
+        let revoked = || {
+            let text = format!("the right to read region '{name}' was revoked while the call waited");
+            Error::new(ErrorKind::NotAllowed, text)
+        };
+        self.end_waits(|user| !self.rights(user).read, revoked);
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! Regions: memory with a name that clients of all nodes read and write.
+//!
+//! Engine thread only. A region lives on one node, its *home* ([`home`]). A client has it by a *handle*, a
+//! number of its own connection ([`handles`]). A handle stands for the region itself if that lives here, or
+//! for a *mapping* that its home gave this node ([`mapping`]). [`finding`] makes regions and handles.
+//! [`moving`] brings regions to other homes. [`still`] keeps everybody from changing a region for a while.
+//! [`access`] carries operations out, here or by asking the home, and [`bulk`] moves many bytes without a
+//! copy. [`answering`] is the home's side of all this for other nodes: it acts for the user whom the asker
+//! names, and the home checks rights and bounds again.
+
+mod access;
+mod answering;
+mod bulk;
+mod finding;
+mod frames;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+mod handles;
+pub(crate) mod home;
+mod mapping;
+mod moving;
+mod service;
+mod still;
+
+use std::rc::{Rc, Weak};
+
+use self::handles::Handles;
+use self::home::Home;
+use self::mapping::Mappings;
+use self::moving::Arrivals;
+use crate::directory::Directory;
+use crate::kernel::Kernel;
+use crate::membership::Cluster;
+use crate::net::network::Network;
+use crate::placement::Placement;
+use crate::placement::drain::Residents;
+use crate::sessions::{Requests, Sessions};
+use crate::transfer::Transfer;
+
+/// The regions that this node has or knows.
+pub(crate) struct Regions {
+    /// For events that bring no owner with them.
+    own: Weak<Self>,
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    cluster: Rc<Cluster>,
+    directory: Rc<Directory>,
+    transfer: Rc<Transfer>,
+    sessions: Rc<Sessions>,
+    requests: Rc<Requests>,
+    pub(crate) home: Rc<Home>,
+    mappings: Mappings,
+    handles: Handles,
+    /// The mappings that this node gave others of its own regions.
+    given: answering::Given,
+    /// The regions that are about to move here.
+    arrivals: Arrivals,
+}
+
+impl Regions {
+    pub(crate) fn new(
+        placement: &Rc<Placement>,
+        sessions: &Rc<Sessions>,
+        requests: &Rc<Requests>,
+    ) -> Rc<Self> {
+        let regions = Rc::new_cyclic(|own| Self {
+            own: Weak::clone(own),
+            kernel: Rc::clone(&placement.kernel),
+            network: Rc::clone(&placement.network),
+            cluster: Rc::clone(&placement.cluster),
+            directory: Rc::clone(&placement.directory),
+            transfer: Rc::clone(&placement.transfer),
+            sessions: Rc::clone(sessions),
+            requests: Rc::clone(requests),
+            home: Home::new(placement),
+            mappings: Mappings::default(),
+            handles: Handles::default(),
+            given: answering::Given::default(),
+            arrivals: Arrivals::default(),
+        });
+        let residents = Rc::downgrade(&(Rc::clone(&regions) as Rc<dyn Residents>));
+        // A node has its regions once.
+        _ = placement.drain.residents.set(residents);
+        regions
+    }
+}

@@ -1,0 +1,322 @@
+//! Moves: a region goes to another home, and operations go on there. Engine thread only.
+//!
+//! ```text
+//! home                        nodes that map it            target
+//!  │ stands still              │                            │
+//!  ├── halt ──────────────────▶│ reads its memory no more   │
+//!  │◀── changed ───────────────┤                            │
+//!  ├── take ───────────────────────────────────────────────▶│ finds room, reads the bytes, serves nobody
+//!  │◀── changed ────────────────────────────────────────────┤
+//!  ├── adopt ──────────────────────────────────────────────▶│ makes the deed, of the same life: it is the
+//!  home │◀── changed ────────────────────────────────────────────┤
+//!  │ removes its deed: the region has moved
+//! ```
+//!
+//! The home alone decides. Until it sends *adopt* it may give up, and the region goes on here. Afterwards it
+//! never does: it waits for the answer as long as the target is a member, and if the target goes, the region
+//! is lost. All changes are carried out by the home, so nobody else has to stand still; the other nodes only
+//! stop reading its memory. Whoever comes to the former home is refused with `NotHere`, which says that
+//! nothing was done, and finds the region by its name ([`Regions::follow`]). It is the same region if it has
+//! the same life.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::channel::oneshot;
+use futures::future::{LocalBoxFuture, join_all};
+use plasmon::region::Rights;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::Regions;
+use super::frames::{Desk, Moved, ask};
+use super::handles::At;
+use super::home::{Arrived, Region};
+use crate::kernel::ClientKey;
+use crate::net::frame::Location;
+use crate::net::sending::describe_segments;
+use crate::object::{DEEDS, ROOT};
+use crate::placement::drain::Residents;
+use crate::transfer::{locate, read_run};
+
+/// How long a node may take to read a region of the most bytes, or to answer otherwise.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+/// How long a node may take to stop reading.
+const HALT_PATIENCE: Duration = Duration::from_secs(12);
+/// How long a region that was taken waits to be adopted.
+const ADOPT_PATIENCE: Duration = Duration::from_secs(60);
+/// The pause before it is looked again whether reads are over.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(1);
+/// How long a region may take to leave a node that is drained.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(300);
+/// Number of times that an operation follows a region that moves on and on.
+pub(super) const MOST_MOVES: usize = 64;
+/// How often, and after which pause, a region that has moved is looked for again.
+const MOST_TRIES: usize = 20;
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
+const MASTER: Rights = Rights { master: true, ..Rights::NONE };
+
+/// Whether an error says that nothing was done, since the region may have another home now.
+pub(super) fn has_moved(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotHere | ErrorKind::Lost)
+}
+
+/// Whether an error says that a region is on no node, as far as is known.
+fn is_nowhere(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotHere)
+}
+
+/// The regions that came to this node and were not adopted yet.
+#[derive(Default)]
+pub(super) struct Arrivals(RefCell<Vec<Arrival>>);
+
+struct Arrival {
+    from: NodeId,
+    id: ObjectId,
+    life: u64,
+    region: Arrived,
+    due: Instant,
+}
+
+impl Arrivals {
+    /// Forgets what was not adopted in time, or came from nodes that have gone.
+    pub(super) fn forget(&self, gone: &[NodeId], now: Instant) {
+        self.0.borrow_mut().retain(|one| one.due > now && !gone.contains(&one.from));
+    }
+
+    fn take(&self, from: NodeId, id: ObjectId, life: u64) -> Option<Arrived> {
+        let mut arrivals = self.0.borrow_mut();
+        let at = arrivals.iter().position(|one| (one.from, one.id, one.life) == (from, id, life))?;
+        Some(arrivals.swap_remove(at).region)
+    }
+}
+
+impl Residents for Regions {
+    fn count(&self) -> u64 {
+        self.home.count()
+    }
+
+    fn names(&self, most: usize) -> Vec<String> {
+        self.home.names(most)
+    }
+
+    fn move_away(self: Rc<Self>, to: NodeId) -> LocalBoxFuture<'static, Option<Error>> {
+        Box::pin(async move {
+            let mut trouble = None;
+            for region in self.home.all() {
+                let due = Some(self.kernel.clock.now() + DRAIN_PATIENCE);
+                let moved = self.move_here(&region, ROOT, to, due).await;
+                if let Err(error) = moved.map_err(Some).map_err(|error| error.filter(|_| !region.is_gone())) {
+                    trouble = error.or(trouble);
+                }
+            }
+            trouble
+        })
+    }
+}
+
+impl Regions {
+    /// Moves a region of this node to another, whether or not the caller waits for the end.
+    pub(super) async fn move_here(
+        self: &Rc<Self>,
+        region: &Rc<Region>,
+        user: u32,
+        to: NodeId,
+        due: Option<Instant>,
+    ) -> Result<(), Error> {
+        region.ensure(user, MASTER)?;
+        if to == self.kernel.node {
+            return Ok(());
+        }
+        let cannot = |kind, why: &str| {
+            Error::new(kind, format!("cannot move region '{}' to node {to}: {why}", region.name()))
+        };
+        if !self.cluster.is_member(to) {
+            return Err(cannot(ErrorKind::NotFound, "no member of this cluster has that id"));
+        }
+        if region.is_ephemeral() {
+            return Err(cannot(
+                ErrorKind::Invalid,
+                "it is ephemeral, and stays with the connection that made it",
+            ));
+        }
+        let (sender, told) = oneshot::channel();
+        let (regions, moved) = (Rc::clone(self), Rc::clone(region));
+        self.kernel.spawn(async move {
+            // Whoever asked may have gone.
+            _ = sender.send(regions.carry_over(&moved, to, due).await);
+        });
+        let ended = || Error::new(ErrorKind::Internal, "this node is ending");
+        let over =
+            || Err(cannot(ErrorKind::OutcomeUnknown, "it did not end within the time-out, and may yet"));
+        match self.kernel.clock.bounded(due, told).await {
+            Some(told) => told.map_err(|_| ended())?,
+            None => over(),
+        }
+    }
+
+    async fn carry_over(
+        self: Rc<Self>,
+        region: &Rc<Region>,
+        to: NodeId,
+        due: Option<Instant>,
+    ) -> Result<(), Error> {
+        if let Some(who) = self.handles.viewer(region, |client| self.sessions.slots(client)) {
+            let text = format!(
+                "cannot move region '{}': {} has a view of it, or an array in it; drop that first",
+                region.name(),
+                self.transfer.store.readers.describe(who)
+            );
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        let busy = |why: &str| {
+            Error::new(
+                ErrorKind::Busy,
+                format!("cannot move region '{}' now: {why}; it stays here", region.name()),
+            )
+        };
+        let still = self.still(region).await?;
+        let desk = Desk::of(region);
+        let (regions, refused) = (&self, &busy);
+        let halted = self.given.mappers(desk).into_iter().map(|node| async move {
+            let halted = regions.network.ask(node, 0, ask::Halt { desk }, HALT_PATIENCE).await;
+            match halted {
+                // It reads nothing any more.
+                Err(error) if error.kind() == ErrorKind::Disconnected => Ok(()),
+                Err(error) => Err(refused(&format!("node {node} reads it, and does not stop ({error})"))),
+                Ok(ask::Changed) => Ok(()),
+            }
+        });
+        join_all(halted).await.into_iter().collect::<Result<(), _>>()?;
+        let run = region.run(0, region.len())?;
+        let pieces = locate(&self.transfer.store, &run);
+        describe_segments(&self.network, to, &pieces);
+        let (id, life) = (region.id(), region.life());
+        let take = ask::Take { id, life, region: region.parted(), pieces };
+        let taken = self.network.ask(to, region.owner(), take, PATIENCE).await;
+        let ask::Changed =
+            taken.map_err(|error| error.while_doing(&format!("cannot move region '{}'", region.name())))?;
+        if due.is_some_and(|due| self.kernel.clock.now() > due) {
+            return Err(busy("the time-out is over"));
+        }
+        let adopted = self.network.ask(to, 0, ask::Adopt { id, life }, PATIENCE).await;
+        if let Err(error) = &adopted
+            && !matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut | ErrorKind::Internal)
+        {
+            // The target says that it is not the home.
+            return Err(busy(&format!("node {to} did not adopt it ({error})")));
+        }
+        // From here on the region is not this node's, whatever has become of the target.
+        self.home.give_away(region);
+        self.given.forget_region(desk);
+        self.end_all();
+        drop(still);
+        adopted.map(|ask::Changed| ()).map_err(|error| {
+            let text =
+                format!("region '{}' is lost: node {to} took it over and has gone ({error})", region.name());
+            Error::new(ErrorKind::Lost, text)
+        })
+    }
+
+    /// Stops reading the memory of a region; ends when no read is under way.
+    pub(super) async fn halt(self: &Rc<Self>, home: NodeId, desk: Desk) {
+        self.mappings.relocate(home, desk);
+        while self.mappings.are_read(home, desk) {
+            self.kernel.clock.sleep(LOOK_AGAIN_AFTER).await;
+        }
+    }
+
+    /// Takes in a region that another node is about to give away.
+    pub(super) async fn take_in(
+        self: &Rc<Self>,
+        from: NodeId,
+        (id, life): (ObjectId, u64),
+        moved: Moved,
+        pieces: Vec<Location>,
+    ) -> Result<(), Error> {
+        let arrived = self.home.begin_arrival(moved).await?;
+        read_run(&self.transfer, from, &pieces, arrived.run(), arrived.keep()).await?;
+        let due = self.kernel.clock.now() + ADOPT_PATIENCE;
+        // An earlier try of the same move may have left something.
+        drop(self.arrivals.take(from, id, life));
+        self.arrivals.0.borrow_mut().push(Arrival { from, id, life, region: arrived, due });
+        Ok(())
+    }
+
+    /// Makes a region that was taken in this node's. Returns when the keepers of its name know.
+    pub(super) async fn adopt(self: &Rc<Self>, from: NodeId, id: ObjectId, life: u64) -> Result<(), Error> {
+        let arrived = self.arrivals.take(from, id, life).ok_or_else(|| {
+            Error::new(ErrorKind::Lost, "the region that is to be adopted was waited for in vain, and let go")
+        })?;
+        self.home.adopt(id, life, arrived)?;
+        // The deed is published at the end of the turn, and a keeper hears what is asked then after that. A
+        // keeper that does not answer is told again when it is replaced.
+        self.kernel.clock.sleep(Duration::ZERO).await;
+        _ = self.directory.holders(id, DEEDS).await;
+        Ok(())
+    }
+
+    /// Finds the region of a handle that has moved, and enters where it is now.
+    ///
+    /// # Errors
+    /// `Freed` when the name is nobody's, or another region's.
+    pub(super) async fn follow(self: &Rc<Self>, client: ClientKey, handle: u32) -> Result<(), Error> {
+        let (at, rights) = self.handles.get(client, handle)?;
+        let user = self.sessions.client(client, |client| client.uid);
+        let (id, life, owner, name) = match &at {
+            At::Here(region) => (region.id(), region.life(), region.owner(), region.name().to_owned()),
+            At::There(mapping) => (mapping.id, mapping.desk.life, mapping.owner, mapping.name.to_string()),
+        };
+        let freed = || {
+            let text = format!("region '{name}' was freed after it had moved, or went with its home");
+            Error::new(ErrorKind::Freed, text)
+        };
+        let mut tries = 0..MOST_TRIES;
+        let found = loop {
+            match self.find_by_id(id, &name, Some(owner), rights, user).await {
+                // The keepers may be about to learn where it is.
+                Err(error) if is_nowhere(&error) && tries.next().is_some() => {
+                    self.kernel.clock.sleep(TRY_AGAIN_AFTER).await;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => return Err(freed()),
+                found => break found?,
+            }
+        };
+        let has = match &found {
+            At::Here(region) => region.life(),
+            At::There(mapping) => mapping.desk.life,
+        };
+        if has != life {
+            return Err(freed());
+        }
+        self.handles.replace(client, handle, found);
+        Ok(())
+    }
+
+    /// Does something with the region of a handle, wherever that moves.
+    ///
+    /// # Errors
+    /// Those of `act`, but for `NotHere`, which says that the region has moved and that nothing was done.
+    pub(super) async fn with_region<T>(
+        self: &Rc<Self>,
+        client: ClientKey,
+        handle: u32,
+        act: impl AsyncFn(At, Rights) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut moves = 0;
+        loop {
+            let (at, rights) = self.handles.get(client, handle)?;
+            match act(at, rights).await {
+                Err(error) if has_moved(&error) && moves < MOST_MOVES => {
+                    moves += 1;
+                    let found = self.follow(client, handle).await;
+                    if error.kind() == ErrorKind::Lost && found.is_err() {
+                        return Err(error);
+                    }
+                    found?;
+                }
+                done => return done,
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Pieces of memory lent by the daemon, through which bytes travel between regions and memory of the caller.
+//!
+//! Owns the memory: each [`Lent`] is cut into pieces of one size. Any thread. Whoever takes a piece has its
+//! bytes alone. A piece that the daemon may still read or write, because its call was given up, is not used
+//! again: its memory is given back as a whole, as soon as the last of its other pieces is free. The rest of
+//! the memory is kept for later calls, and goes with the connection.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Client;
+use super::connection::Connection;
+use super::scratch::lend;
+use super::writable::Writable;
+use crate::wire::{LentRange, Request};
+use crate::{Error, ErrorKind, Result};
+
+/// Size in bytes of the memory that is lent at a time.
+const LENT_BYTES: usize = 1 << 20;
+/// Sizes in bytes of the pieces. Two of the largest are under way for each transfer, so that the next bytes
+/// travel while the last are copied.
+const PIECE_BYTES: [usize; 2] = [16 << 10, 256 << 10];
+/// Size in bytes of the largest piece.
+pub(super) const MAX_PIECE_BYTES: usize = PIECE_BYTES[1];
+
+/// Free pieces of a connection, by their sizes.
+#[derive(Default)]
+pub(super) struct Pieces([Mutex<Vec<Place>>; PIECE_BYTES.len()]);
+
+/// Memory that the daemon lent, for several pieces.
+struct Lent {
+    number: u64,
+    memory: Writable,
+    /// Whether a call on one of the pieces was given up.
+    spoiled: AtomicBool,
+}
+
+/// Place of a piece.
+struct Place {
+    lent: Arc<Lent>,
+    at: usize,
+}
+
+/// Piece of lent memory that one call has.
+pub(super) struct Piece {
+    connection: Arc<Connection>,
+    shelf: usize,
+    /// Where the piece lies. `None` only while it is dropped.
+    place: Option<Place>,
+    /// Whether the daemon may read or write the piece.
+    pub(super) busy: bool,
+}
+
+impl Piece {
+    /// Takes a piece of `len` bytes or more, at most [`MAX_PIECE_BYTES`].
+    pub(super) fn of(client: &Client, len: usize) -> Result<Self> {
+        let Some(shelf) = PIECE_BYTES.iter().position(|size| len <= *size) else {
+            return Err(Error::new(ErrorKind::Internal, format!("no piece has {len} bytes")));
+        };
+        let free = &client.connection.pieces.0[shelf];
+        let found = {
+            let mut free = free.lock();
+            std::iter::from_fn(|| free.pop()).find(|place| !place.lent.spoiled.load(Ordering::Relaxed))
+        };
+        let place = match found {
+            Some(place) => place,
+            None => {
+                let (number, memory, _) = lend(client, LENT_BYTES, true, None)?;
+                let lent = Arc::new(Lent { number, memory, spoiled: AtomicBool::new(false) });
+                let others = (PIECE_BYTES[shelf]..LENT_BYTES).step_by(PIECE_BYTES[shelf]);
+                free.lock().extend(others.map(|at| Place { lent: Arc::clone(&lent), at }));
+                Place { lent, at: 0 }
+            }
+        };
+        Ok(Self { connection: Arc::clone(&client.connection), shelf, place: Some(place), busy: false })
+    }
+
+    /// Where the piece lies, as calls name it.
+    pub(super) fn range(&self) -> LentRange {
+        match &self.place {
+            Some(place) => LentRange { buffer: place.lent.number, at: place.at as u64 },
+            None => LentRange { buffer: 0, at: 0 },
+        }
+    }
+
+    /// Copies bytes into the piece, as many as it has room for.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(PIECE_BYTES[self.shelf]);
+        // SAFETY: the bytes of a piece lie in its memory, which the place keeps mapped. This piece alone has
+        // them, and no slice of the memory is made.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start(), len) };
+    }
+
+    /// Copies the first bytes of the piece, as many as `into` and the piece have.
+    pub(super) fn take(&self, into: &mut [u8]) {
+        let len = into.len().min(PIECE_BYTES[self.shelf]);
+        // SAFETY: as in `put`. The daemon has answered the call, so it writes there no more; if it does, any
+        // bytes are valid here.
+        unsafe { ptr::copy_nonoverlapping(self.start(), into.as_mut_ptr(), len) };
+    }
+
+    fn start(&self) -> *mut u8 {
+        let start = |place: &Place| place.lent.memory.memory().as_ptr().wrapping_add(place.at);
+        self.place.as_ref().map_or(ptr::null_mut(), start)
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        // In a forked child the memory belongs to the parent, and nothing may be locked.
+        if self.connection.check_process().is_err() {
+            return;
+        }
+        let mut free = self.connection.pieces.0[self.shelf].lock();
+        if !self.busy && !place.lent.spoiled.load(Ordering::Relaxed) {
+            return free.push(place);
+        }
+        place.lent.spoiled.store(true, Ordering::Relaxed);
+        free.retain(|other| !Arc::ptr_eq(&other.lent, &place.lent));
+        drop(free);
+        if let Some(lent) = Arc::into_inner(place.lent) {
+            self.connection.send_and_forget(&Request::GiveBack { buffer: lent.number });
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Operations on the bytes of a region: loads and stores if it is mapped here, else calls by slot.
+//!
+//! Owns no state. Any thread. Bytes that a slot has room for travel in it, more through lent memory
+//! ([`transfer`](super::transfer)). What a caller gives as an argument is checked here, so that no call is
+//! made in vain; the region's home checks it as well.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::Region;
+use crate::client::calling::{Call, Calls};
+use crate::client::due::{Due, due};
+use crate::client::reading::microseconds;
+use crate::client::{Scratch, unexpected};
+use crate::region::Rights;
+use crate::shared::{CallPayload, CallRequest, CallResult, PAYLOAD_LEN};
+use crate::wire::{Operation, RegionCall};
+use crate::{Error, ErrorKind, Result};
+
+/// Right to change bytes, without that to read them.
+pub(super) const WRITE: Rights = Rights { write: true, ..Rights::NONE };
+
+impl Region {
+    /// Copies bytes at `offset` to `into`. An aligned word, of 8 bytes, is read as a whole. More bytes may
+    /// have parts of several writes.
+    ///
+    /// If `into` lies within a [`Scratch`] of this client, the bytes are received there without a copy. After
+    /// an error their content is undefined, and after `Interrupted` and `TimedOut` they may still change
+    /// until the next use of the scratch.
+    ///
+    /// # Errors
+    /// `Invalid` if the bytes are out of bounds. `NotAllowed` if the handle lacks the right to read. `Freed`
+    /// or `Lost` if the region is no more. `TimedOut` if it does not answer in time. `Disconnected`.
+    #[inline]
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.check(offset, into.len() as u64, Rights::READ)?;
+        match self.handle.touch(false, |memory| memory.read(offset, into)) {
+            Some(()) => Ok(()),
+            None => self.read_by_call(offset, into),
+        }
+    }
+
+    fn read_by_call(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        match into.len() {
+            0 => Ok(()),
+            len if len <= PAYLOAD_LEN => {
+                let result = self.perform(Operation::Read { offset, len: len as u64 }, &[])?;
+                into.copy_from_slice(self.bytes_of(&result, len)?);
+                Ok(())
+            }
+            _ => self.receive(offset, into),
+        }
+    }
+
+    /// Copies bytes to `offset`. When the call returns, they are in the region's memory. An aligned word, of
+    /// 8 bytes, is written as a whole. Other writers may come between the parts of more bytes.
+    ///
+    /// If `data` lies within a [`Scratch`] of this client, the bytes are sent from there without a copy.
+    ///
+    /// # Errors
+    /// As [`Region::read`], for the right to write. `OutcomeUnknown` if the bytes may have been written, or
+    /// in part.
+    #[inline]
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check(offset, data.len() as u64, WRITE)?;
+        match self.handle.touch(true, |memory| memory.write(offset, data)) {
+            Some(()) => Ok(()),
+            None => self.write_by_call(offset, data),
+        }
+    }
+
+    fn write_by_call(&self, offset: u64, data: &[u8]) -> Result<()> {
+        match data.len() {
+            0 => Ok(()),
+            len if len <= PAYLOAD_LEN => self.perform(Operation::Write { offset }, data).map(drop),
+            _ => self.send(offset, data),
+        }
+    }
+
+    /// Reads bytes into a part of scratch memory of this client, without a copy.
+    ///
+    /// # Errors
+    /// As [`Region::read`]. `Invalid` if the scratch is another client's, was given up, or is too small.
+    pub fn read_to(&self, offset: u64, buffer: &mut Scratch, range: Range<usize>) -> Result<()> {
+        let len = buffer.len();
+        let into = buffer.as_mut_slice().get_mut(range.clone()).ok_or_else(|| outside(len, &range))?;
+        self.ensure_own(into)?;
+        self.read(offset, into)
+    }
+
+    /// Writes bytes from a part of scratch memory of this client, without a copy.
+    ///
+    /// # Errors
+    /// As [`Region::write`]. `Invalid` if the scratch is another client's, or is too small.
+    pub fn write_from(&self, offset: u64, buffer: &Scratch, range: Range<usize>) -> Result<()> {
+        let data = buffer.as_slice().get(range.clone()).ok_or_else(|| outside(buffer.len(), &range))?;
+        self.ensure_own(data)?;
+        self.write(offset, data)
+    }
+
+    fn ensure_own(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() || self.client.connection.scratch_of(bytes).is_some() {
+            return Ok(());
+        }
+        let text = format!(
+            "this scratch memory was given up, or is another client's than region '{}': map the region with \
+             that client",
+            self.name()
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+
+    /// Sets all bytes of a range to a value.
+    ///
+    /// # Errors
+    /// As [`Region::write`].
+    pub fn fill(&self, range: Range<u64>, byte: u8) -> Result<()> {
+        let (offset, len) = (range.start, length(&range)?);
+        self.check(offset, len, WRITE)?;
+        let filled = self.handle.touch(true, |memory| memory.fill(offset, len, byte));
+        if filled.is_some() || len == 0 {
+            return Ok(());
+        }
+        self.perform(Operation::Fill { offset, len, byte }, &[]).map(drop)
+    }
+
+    /// Copies a range of a region to `offset` of this one, which may be the same, as memmove does. The bytes
+    /// do not pass through this host, unless one of the regions lives here.
+    ///
+    /// # Errors
+    /// As [`Region::write`], and as [`Region::read`] for the source. `Invalid` if the source was mapped by
+    /// another connection.
+    pub fn copy_from(&self, offset: u64, source: &Self, range: Range<u64>) -> Result<()> {
+        let (from, len) = (range.start, length(&range)?);
+        self.check(offset, len, WRITE)?;
+        source.check(from, len, Rights::READ)?;
+        let copied = self
+            .handle
+            .touch(true, |to| source.handle.touch(false, |memory| to.copy(offset, memory, from, len)));
+        if copied.flatten().is_some() {
+            return Ok(());
+        }
+        if !Arc::ptr_eq(&self.client.connection, &source.client.connection) {
+            let text = format!(
+                "regions '{}' and '{}' were mapped by two clients: map both with one",
+                self.name(),
+                source.name()
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let (handle, source_offset) = (source.handle.number, from);
+        self.carry_out(RegionCall::Copy { offset, len, source: handle, source_offset }, &[], self.timeout)
+            .map(drop)
+    }
+
+    /// Adds to the word at `offset`, and returns what it was before. The sum wraps.
+    ///
+    /// Atomic operations are of one order for all that use them on a word, in mapped memory as well.
+    ///
+    /// # Errors
+    /// As [`Region::write`]. `Invalid` if `offset` is no multiple of 8. `OutcomeUnknown` if the word may have
+    /// been changed.
+    #[inline]
+    pub fn fetch_add(&self, offset: u64, n: u64) -> Result<u64> {
+        self.check_word(offset, WRITE)?;
+        match self.change_word(offset, |word| word.fetch_add(n, Ordering::SeqCst)) {
+            Some(before) => Ok(before),
+            None => self.value(Operation::FetchAdd { offset, value: n }),
+        }
+    }
+
+    /// Replaces the word at `offset`, and returns what it was before.
+    ///
+    /// # Errors
+    /// As [`Region::fetch_add`].
+    #[inline]
+    pub fn swap(&self, offset: u64, value: u64) -> Result<u64> {
+        self.check_word(offset, WRITE)?;
+        match self.change_word(offset, |word| word.swap(value, Ordering::SeqCst)) {
+            Some(before) => Ok(before),
+            None => self.value(Operation::Swap { offset, value }),
+        }
+    }
+
+    /// Replaces the word at `offset` if it is `expected`. Returns what it was before: if that is `expected`,
+    /// the word is `new` now.
+    ///
+    /// # Errors
+    /// As [`Region::fetch_add`].
+    #[inline]
+    pub fn compare_swap(&self, offset: u64, expected: u64, new: u64) -> Result<u64> {
+        self.check_word(offset, WRITE)?;
+        let order = Ordering::SeqCst;
+        match self.change_word(offset, |word| word.compare_exchange(expected, new, order, order)) {
+            Some(Ok(before) | Err(before)) => Ok(before),
+            None => self.value(Operation::CompareSwap { offset, expected, value: new }),
+        }
+    }
+
+    /// Sets the word at `offset` to 1. Returns whether it was set already, that is another than 0.
+    ///
+    /// # Errors
+    /// As [`Region::fetch_add`].
+    #[inline]
+    pub fn test_and_set(&self, offset: u64) -> Result<bool> {
+        self.check_word(offset, WRITE)?;
+        match self.change_word(offset, |word| word.swap(1, Ordering::SeqCst)) {
+            Some(before) => Ok(before != 0),
+            None => self.value(Operation::TestAndSet { offset }).map(|before| before != 0),
+        }
+    }
+
+    /// Waits until the word at `offset` is another than `expected`, and returns it. The call learns of writes
+    /// and atomic operations of others by calls. Whoever changes the word in mapped memory has to call
+    /// [`Region::notify`].
+    ///
+    /// # Errors
+    /// As [`Region::read`]. `TimedOut` if the word was not changed in time. `Busy` if too many wait.
+    pub fn wait(&self, offset: u64, expected: u64, timeout: Duration) -> Result<u64> {
+        self.check_word(offset, Rights::READ)?;
+        let found = self.handle.touch(false, |memory| memory.word(offset).load(Ordering::SeqCst));
+        if let Some(found) = found.filter(|found| *found != expected) {
+            return Ok(found);
+        }
+        let call = RegionCall::On(Operation::Wait { offset, expected });
+        Ok(self.carry_out(call, &[], timeout)?.values[0])
+    }
+
+    /// Wakes those who wait for a change of the word at `offset`, after it was changed in mapped memory.
+    ///
+    /// # Errors
+    /// As [`Region::read`], for the right to write.
+    pub fn notify(&self, offset: u64) -> Result<()> {
+        self.check_word(offset, WRITE)?;
+        self.perform(Operation::Notify { offset }, &[]).map(drop)
+    }
+
+    /// Waits until all operations that were begun with this handle are over, whoever waits for their results.
+    /// What begins afterwards, anywhere, finds what they wrote. An operation whose result is not wanted any
+    /// more, because its [`Pending`](super::Pending) was dropped, does not count.
+    ///
+    /// # Errors
+    /// `Interrupted`. Errors of the operations are told with their results.
+    pub fn fence(&self) -> Result<()> {
+        let begun: Vec<_> = self.handle.begun.lock().iter().filter_map(Weak::upgrade).collect();
+        begun.iter().try_for_each(|begun| begun.end())
+    }
+
+    /// Changes a word in mapped memory; `None` if the region is not mapped.
+    #[inline]
+    fn change_word<T>(&self, offset: u64, change: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+        self.handle.touch(true, |memory| change(memory.word(offset)))
+    }
+
+    fn value(&self, operation: Operation) -> Result<u64> {
+        Ok(self.perform(operation, &[])?.values[0])
+    }
+
+    /// Has an operation carried out by the region's home.
+    pub(super) fn perform(&self, operation: Operation, payload: &[u8]) -> Result<CallResult> {
+        self.carry_out(RegionCall::On(operation), payload, self.timeout)
+    }
+
+    fn carry_out(&self, call: RegionCall, payload: &[u8], timeout: Duration) -> Result<CallResult> {
+        let due = due(Some(timeout));
+        let begun = self.begin(call, payload, timeout, due)?;
+        self.settle(call, Calls(&self.client).finish(begun, due))
+    }
+
+    /// Begins a call. After an error nothing was submitted.
+    pub(super) fn begin(
+        &self,
+        call: RegionCall,
+        payload: &[u8],
+        timeout: Duration,
+        due: Due,
+    ) -> Result<Call> {
+        self.client.connection.check_process()?;
+        if !self.calls {
+            return Err(self.not_here());
+        }
+        let (opcode, arguments) = call.encode(self.handle.number);
+        let Some(payload) = CallPayload::new(payload) else {
+            return Err(Error::new(ErrorKind::Internal, "no slot has room for these bytes"));
+        };
+        let request = CallRequest { opcode, timeout_us: microseconds(Some(timeout)), arguments, payload };
+        Calls(&self.client).begin(&request, self.is_far(), due)
+    }
+
+    /// Result of a call that was submitted. If it was not answered, the outcome of a change is not known.
+    pub(super) fn settle(&self, call: RegionCall, answered: Result<CallResult>) -> Result<CallResult> {
+        let result = answered.map_err(|error| match error.kind() {
+            ErrorKind::Interrupted => error,
+            _ if is_change(call) => Error::new(
+                ErrorKind::OutcomeUnknown,
+                format!(
+                    "region '{}' may or may not have been changed, or may be later: {}",
+                    self.name(),
+                    error.message()
+                ),
+            ),
+            _ => error,
+        })?;
+        result.into_result().inspect_err(|error| self.handle.note(error))
+    }
+
+    /// Bytes of a result that is to have `len`.
+    pub(super) fn bytes_of<'a>(&self, result: &'a CallResult, len: usize) -> Result<&'a [u8]> {
+        if result.payload.len() == len {
+            return Ok(&result.payload);
+        }
+        let text = format!("{} bytes of region '{}' instead of {len}", result.payload.len(), self.name());
+        Err(self.client.connection.fail(unexpected(&text)))
+    }
+}
+
+/// Whether a call changes bytes, so that carrying it out twice or late matters.
+fn is_change(call: RegionCall) -> bool {
+    match call {
+        RegionCall::On(Operation::Read { .. } | Operation::Wait { .. } | Operation::Notify { .. })
+        | RegionCall::ReadTo { .. } => false,
+        RegionCall::On(_) | RegionCall::WriteFrom { .. } | RegionCall::Copy { .. } => true,
+    }
+}
+
+fn length(range: &Range<u64>) -> Result<u64> {
+    range.end.checked_sub(range.start).ok_or_else(|| {
+        let text = format!("a range from {} to {} ends before it begins", range.start, range.end);
+        Error::new(ErrorKind::Invalid, text)
+    })
+}
+
+fn outside(len: usize, range: &Range<usize>) -> Error {
+    let text = format!(
+        "bytes {} to {} are not in this scratch memory, which has {len} bytes or was given up",
+        range.start, range.end
+    );
+    Error::new(ErrorKind::Invalid, text)
+}

@@ -1,0 +1,187 @@
+//! Tests of regions that move: nothing that was written or added is lost, and who dies in between takes no
+//! more with it than it has to.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use plasmon::region::{Region, RegionOptions, Rights};
+use plasmon::{Client, ErrorKind, NodeId};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
+
+use crate::commands::json;
+use crate::support::{MIB, kind};
+
+/// Size in bytes of the regions.
+const LEN: usize = 3 * MIB + 5;
+/// Offset of the word that everybody adds to, and of one that a client waits for. The pattern begins behind
+/// them.
+const COUNTER: u64 = 0;
+const WAITED_FOR: u64 = 8;
+const PATTERN: u64 = 16;
+/// How long a move may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Makes a region with a pattern on the node of a client.
+fn make(client: &Client, name: &str) -> Region {
+    let region = client.create_region(name, LEN as u64, &RegionOptions::default()).expect("there is room");
+    region.write(PATTERN, &Pattern(1).bytes(LEN - PATTERN as usize)).expect("write");
+    region
+}
+
+fn check(region: &Region) {
+    let mut found = vec![0; LEN - PATTERN as usize];
+    region.read(PATTERN, &mut found).expect("read");
+    assert!(found == Pattern(1).bytes(found.len()), "the bytes of {}", region.name());
+}
+
+fn ids(clients: &[Client]) -> Vec<NodeId> {
+    clients.iter().map(Client::node).collect()
+}
+
+#[test]
+fn a_region_moves_while_everybody_uses_it() {
+    let cluster = Cluster::builder().nodes(3).start();
+    let clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
+    let nodes = ids(&clients);
+    let region = make(&clients[0], "r");
+    assert!(region.is_mapped());
+    let regions: Vec<_> = clients
+        .iter()
+        .map(|client| client.map_region("r", Rights::ALL, None).expect("it is there"))
+        .collect();
+    let over = AtomicBool::new(false);
+    let added: u64 = thread::scope(|scope| {
+        let adders: Vec<_> = regions
+            .iter()
+            .map(|region| {
+                let over = &over;
+                scope.spawn(move || {
+                    let mut added = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        region.fetch_add(COUNTER, 1).expect("nobody dies");
+                        added += 1;
+                    }
+                    added
+                })
+            })
+            .collect();
+        let waiter = scope.spawn(|| regions[2].wait(WAITED_FOR, 0, PATIENCE));
+        for to in [1, 2, 0, 2, 1, 0] {
+            regions[to].move_to(nodes[to], TIMEOUT).expect("there is room");
+            assert_eq!(regions[1].info().expect("it is there").home, nodes[to]);
+            regions.iter().for_each(check);
+        }
+        regions[1].write(WAITED_FOR, &7_u64.to_le_bytes()).expect("write");
+        assert_eq!(waiter.join().expect("it returns").expect("the word has changed"), 7);
+        over.store(true, Ordering::Relaxed);
+        adders.into_iter().map(|adder| adder.join().expect("all adds end well")).sum()
+    });
+    assert!(added > 0);
+    for region in regions.iter().chain([&region]) {
+        assert_eq!(region.fetch_add(COUNTER, 0).expect("it is there"), added);
+    }
+    clients[2].map_region("r", Rights::ALL, None).expect("it is there").free().expect("free");
+    assert_eq!(kind(region.fetch_add(COUNTER, 1)), ErrorKind::Freed);
+    drop((region, regions));
+    eventually("no memory is left", || (0..3).all(|node| cluster.status(node).regions.bytes == 0));
+}
+
+#[test]
+fn a_view_keeps_a_region_where_it_is() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let client = cluster.client(0);
+    let to = cluster.client(1).node();
+    let region = make(&client, "r");
+    let view = region.view().expect("it is mapped");
+    assert_eq!(kind(region.move_to(to, TIMEOUT)), ErrorKind::Busy);
+    assert_eq!((view.len(), region.fetch_add(COUNTER, 1)), (LEN, Ok(0)));
+    drop(view);
+    region.move_to(to, TIMEOUT).expect("nobody looks at it any more");
+    assert_eq!((region.home(), region.is_mapped()), (to, false));
+    assert_eq!(region.fetch_add(COUNTER, 1), Ok(1));
+    assert_eq!(kind(region.view()), ErrorKind::NotHere);
+    check(&region);
+}
+
+#[test]
+fn what_cannot_be_moved_stays() {
+    let cluster = Cluster::builder().nodes(2).memory("64MiB").start();
+    let (client, other) = (cluster.client(0), cluster.client(1));
+    let region = make(&client, "r");
+    assert_eq!(kind(region.move_to(NodeId::random(), TIMEOUT)), ErrorKind::NotFound);
+    region.move_to(client.node(), TIMEOUT).expect("it is there");
+    let all = RegionOptions::default();
+    let _full = other.create_region("full", 31 << 20, &all).expect("there is room");
+    assert_eq!(kind(region.move_to(other.node(), TIMEOUT)), ErrorKind::Full);
+    let ephemeral = RegionOptions { ephemeral: true, ..all };
+    let ephemeral = client.create_region("e", 8, &ephemeral).expect("there is room");
+    assert_eq!(kind(ephemeral.move_to(other.node(), TIMEOUT)), ErrorKind::Invalid);
+    assert_eq!(region.fetch_add(COUNTER, 1), Ok(0));
+    check(&region);
+    assert_eq!(region.home(), client.node());
+}
+
+#[test]
+fn a_node_that_stands_still_keeps_no_region_frozen() {
+    let cluster = Cluster::builder().nodes(3).start();
+    let client = cluster.client(0);
+    let region = make(&client, "r");
+    let far = cluster.client(2).map_region("r", Rights::READ, None).expect("it is there");
+    check(&far);
+    cluster.pause(2);
+    // It stays until the node has gone, or the move is refused.
+    let moved = region.move_to(cluster.client(1).node(), TIMEOUT);
+    assert!(
+        moved.as_ref().is_ok_and(|()| cluster.status(0).cluster.members.len() == 2)
+            || moved.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy)
+    );
+    assert_eq!(region.fetch_add(COUNTER, 1), Ok(0));
+    cluster.resume(2);
+    eventually("it can be moved", || region.move_to(cluster.client(1).node(), TIMEOUT).is_ok());
+    eventually("it can be read", || far.read(PATTERN, &mut [0; 8]).is_ok());
+    check(&far);
+}
+
+#[test]
+fn who_dies_amid_a_move_takes_the_region_or_leaves_it() {
+    let mut cluster = Cluster::builder().nodes(3).memory("256MiB").start();
+    let clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
+    let nodes = ids(&clients);
+    let region = clients[0].create_region("r", 100 << 20, &RegionOptions::default()).expect("there is room");
+    let far = clients[2].map_region("r", Rights::ALL, None).expect("it is there");
+    far.fetch_add(COUNTER, 5).expect("add");
+    let moved = thread::scope(|scope| {
+        let mover = scope.spawn(|| region.move_to(nodes[1], TIMEOUT));
+        eventually("the target takes it", || cluster.status(1).regions.bytes > 0 || mover.is_finished());
+        cluster.kill(1);
+        mover.join().expect("it returns")
+    });
+    eventually("it is there, or lost", || match far.fetch_add(COUNTER, 0) {
+        Ok(value) => {
+            assert_eq!((value, moved.is_err()), (5, true));
+            true
+        }
+        Err(error) => {
+            let is_gone = matches!(error.kind(), ErrorKind::Lost | ErrorKind::Freed);
+            assert!(is_gone || error.kind() == ErrorKind::OutcomeUnknown, "{error:?}");
+            is_gone
+        }
+    });
+}
+
+#[test]
+fn a_drain_moves_regions() {
+    let mut cluster = Cluster::builder().nodes(3).start();
+    let (client, drained) = (cluster.client(0), cluster.client(1).node());
+    let far = RegionOptions { node: Some(drained), ..RegionOptions::default() };
+    let region = client.create_region("r", LEN as u64, &far).expect("there is room");
+    region.write(PATTERN, &Pattern(1).bytes(LEN - PATTERN as usize)).expect("write");
+    region.fetch_add(COUNTER, 3).expect("add");
+    let report = json(&cluster, 0, &["drain", &drained.to_string()]);
+    assert_eq!(report["finished"], true);
+    assert!(cluster.wait(1).success());
+    assert_eq!(region.fetch_add(COUNTER, 1), Ok(3));
+    check(&region);
+    assert_ne!(region.info().expect("it is there").home, drained);
+}

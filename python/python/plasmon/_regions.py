@@ -1,0 +1,299 @@
+"""Regions: memory with a name, which lives on one node and which programs of all hosts read and write."""
+
+from __future__ import annotations
+
+import pwd
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from plasmon import _internal
+from plasmon._handle import Handle
+from plasmon._internal import ObjectId
+from plasmon._terms import Terms
+from plasmon.errors import InvalidArgument, TimedOut
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike
+
+Mode = Literal["r", "w", "rw"]
+"""Rights of a handle: to read the region, to change it, or both."""
+Access = Literal["", "r", "rw"]
+"""Rights of every user."""
+
+EVERYONE = "everyone"
+"""Stands for every user where a user is named."""
+_LETTERS = {"r": "r", "rw": "rw", "master": "rwm"}
+
+
+@dataclass(frozen=True, slots=True)
+class RegionInfo:
+    """Region as it is now: a row of `Client.regions`."""
+
+    name: str
+    """Name of the region."""
+    size: int
+    """Size in bytes."""
+    home: str
+    """Id of the node on which the region lives."""
+    owner: int
+    """User id of the region's owner."""
+    rights: str
+    """Rights of the user who asks: letters of "rwm", for read, write and master."""
+    public: str
+    """Rights of every user."""
+    mappable: bool
+    """Whether processes of the home may map the region."""
+    ephemeral: bool
+    """Whether the region ends with the client that made it."""
+    handles: int
+    """Number of handles of clients of the home."""
+    nodes: int
+    """Number of other nodes on which clients have handles."""
+    age: float
+    """Time in seconds since the region was made on this home."""
+
+
+class Region(_internal.RegionHandle):
+    """Named memory that lives on one node, its home, and that programs of all hosts read and write.
+
+    `Client.create_region` and `Client.map_region` give regions out. A region used as a context manager gives
+    its handle up at the end of the block; the region itself stays until `free`. Any number of threads may use
+    a handle. Offsets and sizes are in bytes.
+
+    On the host where it lives, and for its owner, a region is mapped (`local`): operations are loads and
+    stores, without any call, and `view` and `array` give its memory out. Otherwise each operation is a call.
+
+    Every operation has a `timeout` in seconds. `OutcomeUnknown` says that a change may have been made, or may
+    be made later. After any other error nothing was changed, except for a part of more than 320 bytes.
+    """
+
+    _client: Handle
+    _name: str
+
+    @property
+    def name(self) -> str:
+        """Name of the region, as the client names it."""
+        return self._name
+
+    def array(
+        self, dtype: DTypeLike = "u1", shape: int | tuple[int, ...] = -1, offset: int = 0
+    ) -> np.ndarray[Any, Any]:
+        """NumPy array over the region's memory, writable unless the mode is "r".
+
+        Others read and write the same memory. A change does not wake those who `wait` for it: `notify` does.
+
+        Args:
+            dtype: Type of the elements.
+            shape: Shape of the array; -1 stands for as many elements as there are up to the end.
+            offset: Offset of the first byte.
+
+        Raises:
+            NotHere: The region lives on another host, or cannot be mapped by this user.
+            InvalidArgument: The array does not fit the region, or has elements that are Python objects.
+        """
+        import numpy as np
+
+        kind = np.dtype(dtype)
+        if kind.hasobject:
+            raise InvalidArgument(f"a region holds bytes, and {kind} has elements that are Python objects")
+        memory = self.view()
+        try:
+            flat = np.frombuffer(memory[offset:], dtype=np.uint8)
+            if shape == -1:
+                flat = flat[: len(flat) - len(flat) % kind.itemsize]
+                return flat.view(kind)
+            return np.ndarray(shape, kind, flat)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"no array of {kind} and shape {shape} is at offset {offset} of region {self.name!r}: {error}"
+            ) from None
+
+    def grant(self, user: int | str, mode: Literal["r", "rw", "master"], *, timeout: float = 30) -> None:
+        """Gives a user rights beside those that the user has. At most 64 users have rights.
+
+        Args:
+            user: User id, name of a user of this host, or `"everyone"`.
+            mode: To read ("r"), to read and write ("rw"), or also to grant, revoke, move and free ("master").
+            timeout: Time in seconds that the call may take.
+
+        Raises:
+            NotAllowed: This user has not the rights of a master.
+        """
+        if mode not in _LETTERS:
+            raise InvalidArgument(f"a user gets 'r', 'rw' or 'master', not {mode!r}")
+        self.give(_user_id(user), _LETTERS[mode], timeout)
+
+    def revoke(self, user: int | str, *, timeout: float = 30) -> None:
+        """Takes all rights from a user. The owner and root keep theirs.
+
+        Args:
+            user: User id, name of a user of this host, or `"everyone"` for what every user has.
+            timeout: Time in seconds that the call may take.
+
+        Raises:
+            NotAllowed: This user has not the rights of a master.
+        """
+        self.withdraw(_user_id(user), timeout)
+
+    def move(self, node: str, *, timeout: float = 60) -> None:
+        """Moves the region to another node. Operations wait meanwhile, and go on there.
+
+        Args:
+            node: Node: its id or the id's first characters, at least 6; the "HOST:PORT" where it listens; or
+                the name or address of its host.
+            timeout: Time in seconds that the move may take.
+
+        Raises:
+            NotAllowed: This user has not the rights of a master.
+            StoreFull: The node has no room. The region stays where it is.
+        """
+        self.move_to(self._client._native, node, timeout)
+
+    def snapshot(self, *, name: str | None = None, replicas: int = 1, timeout: float = 30) -> ObjectId:
+        """Makes an object of the region's bytes, and returns its id.
+
+        Calls that change the region wait while it is copied; programs that write its memory do not.
+
+        Args:
+            name: Name of the object; by default it has none.
+            replicas: Number of nodes that keep the object.
+            timeout: Time in seconds that the call may take.
+        """
+        id, known = self._client._identify(None, name, False)
+        terms = Terms(known, "r", timeout, False, name is None, replicas, None)
+        return self.copy_to(id, terms, timeout)
+
+    def info(self, *, timeout: float = 30) -> RegionInfo:
+        """What the region is like now.
+
+        Args:
+            timeout: Time in seconds that the call may take.
+        """
+        return RegionInfo(*self.describe(timeout))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else self.mode or "no rights"
+        return f"<plasmon.Region {self.name!r} of {self.size} bytes, {state}>"
+
+
+class Regions(Handle):
+    """Calls of a client about regions."""
+
+    def create_region(
+        self,
+        name: str,
+        size: int,
+        *,
+        node: str | None = None,
+        public: Access = "",
+        mappable: bool = True,
+        ephemeral: bool = False,
+        exist_ok: bool = False,
+        timeout: float | None = None,
+    ) -> Region:
+        """Makes a named region of `size` bytes, zeroed, on this node or another.
+
+        It lives until `Region.free`, or as long as this client if it is ephemeral, or until its node ends.
+
+        Args:
+            name: Name of the region, which is unique in the cluster.
+            size: Size in bytes, at least 1.
+            node: Node on which it is to live, as in `migrate`; by default the one of this host.
+            public: Rights of every user: none, "r" or "rw".
+            mappable: Whether processes of its host may map it.
+            ephemeral: Whether it ends with this client.
+            exist_ok: Whether a region of this name and size, of this user, is mapped instead.
+            timeout: Time in seconds that the call may take, including the wait for room.
+
+        Raises:
+            ObjectExists: There is a region of this name.
+            StoreFull: The node has no room.
+        """
+        if public not in ("", "r", "rw"):
+            raise InvalidArgument(f"every user gets no right (''), 'r' or 'rw', not {public!r}")
+        if not 0 < size < 1 << 64:
+            raise InvalidArgument(f"a region cannot have {size} bytes")
+        making = (size, node, public, mappable, ephemeral, exist_ok)
+        return self._map(name, "rw", None, timeout, making)
+
+    def map_region(
+        self, name: str, mode: Mode = "r", *, owner: int | str | None = None, timeout: float = 0
+    ) -> Region:
+        """A handle to a region, with the rights that `mode` says.
+
+        Args:
+            name: Name of the region.
+            mode: Rights of the handle: "r" to read, "w" to change, "rw" for both.
+            owner: User to whom the region has to belong, by id or name; by default this user or root.
+            timeout: Time in seconds to wait for the region to be made.
+
+        Raises:
+            ObjectNotFound: There is no such region.
+            NotAllowed: This user lacks one of the rights.
+            RegionLost: The node on which the region lived is gone.
+        """
+        if mode not in ("r", "w", "rw"):
+            raise InvalidArgument(f"a region is mapped with mode 'r', 'w' or 'rw', not {mode!r}")
+        return self._map(name, mode, None if owner is None else _user_id(owner), timeout, None)
+
+    def regions(self) -> list[RegionInfo]:
+        """Lists the regions of the cluster that this user may see, by their names.
+
+        A client with a namespace lists those that have a name in it, by their names there.
+
+        Raises:
+            TimedOut: A node did not answer.
+        """
+        rows, missing = _internal.regions(self._connected())
+        if missing:
+            why = "; ".join(f"node {node}: {reason}" for node, reason in missing)
+            raise TimedOut(f"the list lacks what lives on these nodes: {why}")
+        here = len(self._prefix)
+        return [RegionInfo(row[0][here:], *row[1:]) for row in rows if row[0].startswith(self._prefix)]
+
+    def _map(
+        self,
+        name: str,
+        rights: str,
+        owner: int | None,
+        timeout: float | None,
+        making: tuple[int, str | None, str, bool, bool, bool] | None,
+    ) -> Region:
+        region = Region(self._connected(), self._prefix + name, rights, owner, timeout, making)
+        region._client, region._name = self, name
+        return region
+
+    def _connected(self) -> _internal.Client:
+        """Connection of this client, to be given to native code."""
+        _ = self._native.node  # A forked child connects here.
+        return self._native
+
+
+def _user_id(user: int | str) -> int | None:
+    """User id of a user. `None` for every user."""
+    if user == EVERYONE:
+        return None
+    if isinstance(user, str):
+        try:
+            return pwd.getpwnam(user).pw_uid
+        except KeyError:
+            raise InvalidArgument(f"this host has no user {user!r}: give the user's id") from None
+    if not 0 <= user < 1 << 32:
+        raise InvalidArgument(f"a user has no id {user}")
+    return user
