@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all simulate test-chaos test-rdma test-door wheel test-python build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-python bench-rdma
-.PHONY: bench-scale bench-report bench-compare docs test-docs image test-slurm test-kubernetes
+.PHONY: bench-tier bench-scale bench-report bench-compare docs test-docs image test-slurm test-kubernetes
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -95,6 +95,9 @@ bench-broadcast: ## 256 MiB to 2 to 7 nodes of this host, by a broadcast and by 
 
 bench-python: ## Values of PyTorch, Polars, pandas, joblib and Dask, with Plasmon and without; QUICK=1 as above
 	@scripts/bench.sh python $(if $(QUICK),--quick)
+
+bench-tier: ## Regions, mapped and from another host, beside the machine, libfabric, TCP and Redis; QUICK=1 as above
+	@scripts/bench.sh tier $(if $(QUICK),--quick)
 
 bench-rdma: ## What registering memory costs an RDMA device, as ratios, in a virtual machine with Soft-RoCE
 	@scripts/bench.sh rdma

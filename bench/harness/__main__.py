@@ -28,6 +28,7 @@ from harness import (
 from harness.choosing import choose
 from harness.remote import command as remote
 from harness.remote import growth
+from harness.tier import command as tier
 
 FILLED = ("plasmon-python", "plasmon-rust", "redis")
 """Peers that take millions of objects in an acceptable time."""
@@ -48,20 +49,21 @@ def main() -> int:
         ("heal", "what the death of a node costs the others"),
         ("broadcast", "one object to many nodes, by a broadcast and by gets"),
         ("python", "values of Python's libraries, with Plasmon and without"),
+        ("tier", "regions, beside the machine, the network and Redis"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
             "--quick", action="store_true", help="see that it works; the figures are no good"
         )
         if name == "remote":
-            command.add_argument("--minutes", type=float, help="for the rounds, instead of five")
+            command.add_argument("--minutes", type=float, help="for the rounds, instead of ten")
         if name == "growth":
             command.add_argument("--million", action="store_true", help="up to a million objects")
         elif name == "mpi":
             command.add_argument("--ranks", type=int, default=4, help="2 or more (default: 4)")
             command.add_argument("--sizes", nargs="+", type=int, default=[], metavar="BYTES")
             command.add_argument("--batch", type=int, default=mpi.BATCH, help="objects of a rank and round")
-        elif name not in ("heal", "broadcast", "python"):
+        elif name not in ("heal", "broadcast", "python", "tier"):
             command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
         command.add_argument(
             "--results",
@@ -104,6 +106,8 @@ def main() -> int:
         return growth.run(arguments.quick, arguments.million, arguments.results)
     if arguments.command == "broadcast":
         return broadcast.run(arguments.quick, arguments.results)
+    if arguments.command == "tier":
+        return tier.run(arguments.quick, arguments.results)
     if arguments.command == "python":
         return python.run(arguments.quick, arguments.results)
     if arguments.command == "mpi":

@@ -19,6 +19,9 @@ from harness.remote import report as remote
 from harness.remote.figures import REMOTE
 from harness.remote.growth import GROWTH
 from harness.scale import SCALE
+from harness.tier import plots as tier_plots
+from harness.tier import report as tier
+from harness.tier.command import TIER
 
 _SHOWN = [4**power << 10 for power in (0, 2, 4, 6, 8)]
 _PEERS = {kind.name: kind.label for kind in peers.ALL}
@@ -51,6 +54,7 @@ def make() -> None:
     BROADCAST.report(broadcast.text)
     HEAL.report(heal.text)
     PYTHON.report(python.text)
+    TIER.report(_tier)
     RDMA.report(rdma.text, "registration", paths.RDMA_PAGE)
     SCALE.report(scale_report.text, "figures", paths.SCALE_PAGE)
 
@@ -72,6 +76,12 @@ def _local(rows: list[Row], run: dict[str, Any]) -> list[str]:
     if stages:
         sections += [_many(stages, objects_run), "![Many objects](img/objects.png)"]
     return sections
+
+
+def _tier(rows: list[Row], run: dict[str, Any]) -> list[str]:
+    """Regions, with their plot."""
+    tier_plots.draw(rows)
+    return tier.text(rows, run)
 
 
 def _machine(run: dict[str, Any]) -> str:

@@ -5,8 +5,11 @@
 //! - `memcpy_prefaulted`: copies into shared memory that is mapped, but was not written lately;
 //! - `memcpy_fresh`: copies into shared memory that was never touched, with its page faults;
 //! - `socket_round_trip`, `eventfd_round_trip`, `futex_round_trip`: round trips between two processes;
+//! - `memset`: fills shared memory that was written lately;
+//! - `locked_add`: adds of the processor to a word of shared memory, as many as a batch has;
 //! - `clock`: one reading of the clock, which is in every figure once.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use plasmon_bench::Result;
@@ -26,6 +29,8 @@ const OPERATIONS: &[&str] = &[
     "socket_round_trip",
     "eventfd_round_trip",
     "futex_round_trip",
+    "memset",
+    "locked_add",
     "clock",
 ];
 
@@ -51,7 +56,7 @@ impl Peer for Raw {
         size: usize,
         _owner: u64,
         numbers: Numbers,
-        _batch: usize,
+        batch: usize,
     ) -> Result<Box<dyn Call + '_>> {
         Ok(match operation {
             "memcpy" if size > 0 => {
@@ -68,6 +73,8 @@ impl Peer for Raw {
                 Box::new(Walk { source: value(size), target, position: &mut self.position })
             }
             "memcpy_fresh" => Box::new(Fresh { source: value(size), target: Mapping::new(size, false)? }),
+            "memset" => Box::new(Fill(Mapping::new(size, true)?)),
+            "locked_add" => Box::new(Adds { memory: Mapping::new(size_of::<u64>(), true)?, batch }),
             "clock" => Box::new(Clock),
             other => match other.strip_suffix("_round_trip") {
                 Some(kind) => Box::new(RoundTrip(Echo::start(kind)?)),
@@ -118,6 +125,30 @@ impl Limit for Fresh {
 
     fn call(&mut self) -> Result<()> {
         self.target.bytes().copy_from_slice(&self.source);
+        Ok(())
+    }
+}
+
+struct Fill(Mapping);
+
+impl Limit for Fill {
+    fn call(&mut self) -> Result<()> {
+        self.0.bytes().fill(0xA5);
+        Ok(())
+    }
+}
+
+struct Adds {
+    memory: Mapping,
+    batch: usize,
+}
+
+impl Limit for Adds {
+    fn call(&mut self) -> Result<()> {
+        let word = self.memory.word();
+        for _ in 0..self.batch {
+            std::hint::black_box(word.fetch_add(1, Ordering::SeqCst));
+        }
         Ok(())
     }
 }

@@ -59,7 +59,7 @@ class Plan:
     """Time in seconds for all rounds of the other contenders."""
 
 
-FULL = Plan(1024 * MIB, SIZES, (1, 8), turn=0.2, rounds=40, seconds=300.0, restless_seconds=45.0)
+FULL = Plan(1024 * MIB, SIZES, (1, 8), turn=0.2, rounds=40, seconds=600.0, restless_seconds=45.0)
 QUICK = Plan(512 * MIB, (KIB, MIB), (1, 2), turn=0.05, rounds=1, seconds=60.0, restless_seconds=30.0)
 
 Keep = Callable[[list[Fetches]], None]

@@ -1,8 +1,8 @@
-//! Measurements of the fabric without any store: one-sided reads by one process of memory that another has
-//! registered.
+//! Measurements of the fabric without any store: one-sided reads and writes by one process of memory that
+//! another has registered, and messages between the two.
 //!
 //! `plasmon-bench-fabric serve PROVIDER ADDRESS` registers memory, prints in a line how to reach it, and
-//! polls the provider to serve reads until it is killed. `plasmon-bench-fabric read PROVIDER ADDRESS
+//! polls the provider to serve them until it is killed. `plasmon-bench-fabric read PROVIDER ADDRESS
 //! GREETING` is a worker, which exchanges the lines of JSON that `bench/workers/worker.py` describes. The
 //! address is that of the interface. `plasmon-bench-fabric registration PROVIDER ADDRESS` measures the cost
 //! of registering memory. Each has one thread, which either polls or sleeps in the kernel: polling is as fast

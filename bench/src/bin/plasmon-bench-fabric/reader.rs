@@ -1,8 +1,11 @@
-//! Reading side, a worker.
+//! Reading and writing side, a worker.
 //!
 //! - `read`: one read of the whole, both sides polling;
 //! - `read_chunks`: reads of 512 KiB each, four at a time, both sides polling;
-//! - `read_asleep`, `read_chunks_asleep`: as above, with both sides asleep in the kernel while they wait.
+//! - `read_asleep`, `read_chunks_asleep`: as above, with both sides asleep in the kernel while they wait;
+//! - `write_asleep`: one write of the same bytes as are there, until the other side has acknowledged it;
+//! - `read_begun_asleep`: a batch of reads in flight;
+//! - `message_asleep`: a small message there and back.
 //!
 //! Each reads one place again and again, which is then in the processor's caches. With `_places` after its
 //! name it reads as many places as a store has objects, in memory like that of a store.
@@ -11,12 +14,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use plasmon_bench::Result;
-use plasmon_bench::content::is_at;
+use plasmon_bench::content::{is_at, value};
 use plasmon_bench::memory::{Mapping, Places};
-use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
+use plasmon_bench::protocol::{Call, Greeting, Limit, Numbers, Peer};
 use plasmon_fabric::{Access, Region, RemoteRegion, Slice};
 
-use crate::node::{Node, POLL, SLEEP};
+use crate::node::{MESSAGE, Node, POLL, SLEEP};
 use crate::server::LARGEST;
 
 const CHUNK: usize = 512 << 10;
@@ -84,6 +87,9 @@ impl Peer for Reader {
                 "read_chunks_places",
                 "read_asleep_places",
                 "read_chunks_asleep_places",
+                "write_asleep_places",
+                "read_begun_asleep_places",
+                "message_asleep",
             ],
         }
     }
@@ -94,8 +100,14 @@ impl Peer for Reader {
         size: usize,
         _owner: u64,
         numbers: Numbers,
-        _batch: usize,
+        batch: usize,
     ) -> Result<Box<dyn Call + '_>> {
+        if operation == "message_asleep" {
+            if size > MESSAGE {
+                return Err(format!("{size} bytes are more than a message carries").into());
+            }
+            return Ok(Box::new(Message(self)));
+        }
         let (way, as_a_store) = match operation.strip_suffix("_places") {
             Some(way) => (way, true),
             None => (operation, false),
@@ -103,7 +115,7 @@ impl Peer for Reader {
         let (chunk, polling) = match way {
             "read" => (size, true),
             "read_chunks" => (CHUNK, true),
-            "read_asleep" => (size, false),
+            "read_asleep" | "write_asleep" | "read_begun_asleep" => (size, false),
             "read_chunks_asleep" => (CHUNK, false),
             other => return Err(format!("there is no operation {other:?}").into()),
         };
@@ -117,7 +129,14 @@ impl Peer for Reader {
         if polling {
             tell(&self.node, self.server, POLL)?;
         }
-        Ok(Box::new(Read { reader: self, remote, target, places, chunk: chunk.max(1), polling }))
+        if way == "write_asleep" {
+            target.copy_from_slice(&value(target.len()))?;
+            return Ok(Box::new(Write { reader: self, remote, source: target, places }));
+        }
+        let (together, batch) = if way == "read_begun_asleep" { (batch, batch) } else { (READS, 1) };
+        let read =
+            Read { reader: self, remote, target, places, chunk: chunk.max(1), together, batch, polling };
+        Ok(Box::new(read))
     }
 
     fn discard(&mut self, _owner: u64, _numbers: Numbers) -> Result<()> {
@@ -140,12 +159,16 @@ struct Read<'a> {
     target: Slice,
     places: Places,
     chunk: usize,
+    /// Number of reads in flight.
+    together: usize,
+    /// Number of places in a call.
+    batch: usize,
     polling: bool,
 }
 
 impl Call for Read<'_> {
     fn units(&self) -> usize {
-        self.places.count()
+        self.places.count().div_ceil(self.batch)
     }
 
     fn once(&self) -> bool {
@@ -154,22 +177,23 @@ impl Call for Read<'_> {
 
     fn call(&mut self, index: usize) -> Result<()> {
         let Reader { node, server, .. } = self.reader;
-        let place = self.places.range(index);
-        let mut under_way = VecDeque::with_capacity(READS);
-        for start in place.clone().step_by(self.chunk) {
-            if under_way.len() == READS
-                && let Some(oldest) = under_way.pop_front()
-            {
-                node.finish(&oldest, self.polling)?;
+        let mut under_way = VecDeque::with_capacity(self.together);
+        for place in (0..self.batch).map(|one| self.places.range(index * self.batch + one)) {
+            for start in place.clone().step_by(self.chunk) {
+                if under_way.len() == self.together
+                    && let Some(oldest) = under_way.pop_front()
+                {
+                    node.finish(&oldest, self.polling)?;
+                }
+                let into = self.target.slice(start, self.chunk.min(place.end - start))?;
+                under_way.push_back(node.endpoint.read(*server, into, self.remote, start as u64));
             }
-            let into = self.target.slice(start, self.chunk.min(place.end - start))?;
-            under_way.push_back(node.endpoint.read(*server, into, self.remote, start as u64));
         }
         under_way.iter().try_for_each(|read| node.finish(read, self.polling))
     }
 
     fn check(&mut self, index: usize) -> Result<()> {
-        let place = self.places.range(index);
+        let place = self.places.range((index + 1) * self.batch - 1);
         if !is_at(place.start, &self.target.slice(place.start, place.len())?.to_vec()) {
             return Err("other bytes were read than are there".into());
         }
@@ -183,6 +207,48 @@ impl Drop for Read<'_> {
         if self.polling && tell(&self.reader.node, self.reader.server, SLEEP).is_err() {
             eprintln!("plasmon-bench-fabric: the server does not answer");
         }
+    }
+}
+
+/// Write of bytes that are there already, so that reads find what they expect.
+struct Write<'a> {
+    reader: &'a Reader,
+    remote: RemoteRegion,
+    source: Slice,
+    places: Places,
+}
+
+impl Call for Write<'_> {
+    fn units(&self) -> usize {
+        self.places.count()
+    }
+
+    fn once(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, index: usize) -> Result<()> {
+        let Reader { node, server, .. } = self.reader;
+        let place = self.places.range(index);
+        let from = self.source.slice(place.start, place.len())?;
+        node.finish(&node.endpoint.write(*server, from, self.remote, place.start as u64, None), false)
+    }
+
+    fn check(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Small message, and the answer to it, between two that sleep while they wait.
+struct Message<'a>(&'a Reader);
+
+impl Limit for Message<'_> {
+    fn call(&mut self) -> Result<()> {
+        let Reader { node, server, .. } = self.0;
+        let sent = node.endpoint.send(*server, node.message(SLEEP)?);
+        let (answer, _) = node.next_message(false)?;
+        node.finish(&sent, false)?;
+        if answer == SLEEP { Ok(()) } else { Err(format!("the server answered {answer}").into()) }
     }
 }
 

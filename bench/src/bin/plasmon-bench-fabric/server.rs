@@ -1,5 +1,5 @@
-//! Side that is read. It only polls the provider, and lends memory of two kinds: huge pages for readers of
-//! one place, and memory like that of a store for readers of many places.
+//! Side that is read and written. It only polls the provider, and lends memory of two kinds: huge pages for
+//! readers of one place, and memory like that of a store for those of many places.
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
@@ -42,5 +42,5 @@ pub(crate) fn run(provider: &str, address: &str) -> Result<()> {
 
 fn filled(node: &Node, mut memory: Mapping) -> Result<Rc<Region>> {
     memory.bytes().copy_from_slice(&value(LARGEST));
-    node.register(memory, Access::REMOTE_READ)
+    node.register(memory, Access::REMOTE_READ_WRITE)
 }

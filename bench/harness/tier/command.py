@@ -1,0 +1,122 @@
+"""`make bench-tier`: measures regions, and what they are held against."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import figures, machine, paths
+from harness.figures import Row
+from harness.network import Network
+from harness.peers import absent
+from harness.processes import PeerError
+from harness.progress import Progress
+from harness.series import Series
+from harness.tier import many, mpi
+from harness.tier import run as running
+from harness.tier.many import MANY, Many
+from harness.tier.workers import MACHINE, Workers
+
+TIER = Series("tier", Row)
+
+
+def run(quick: bool, results: Path) -> int:
+    """Measures, and writes the figures and the description of the run, even if it is interrupted."""
+    needed = (paths.plasmon(), paths.plasmon_python(), paths.rust_worker())
+    if reason := next(filter(None, (absent(path, "make bench-tier") for path in needed)), None):
+        raise SystemExit(f"nothing can be measured: {reason}")
+    described: dict[str, Any] = machine.describe() | {"quick": quick, "whole": False}
+    plan, growing = (running.QUICK, many.QUICK) if quick else (running.FULL, many.FULL)
+    begin, say, failures = time.monotonic(), Progress(), dict[str, list[str]]()
+    rows: list[Row] = []
+    stages: list[Many] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-") as name, Network(2) as network:
+            described["network"] = network.description
+            folder = Path(name)
+            stages, maps = _many(growing, network, folder / "many", say, failures)
+            _operations(plan, network, folder, say, failures, described, rows)
+            rows += maps
+            rows += _mpi(plan, network, folder, say, failures, described)
+        described["whole"] = True
+    except (PeerError, OSError) as failure:
+        failures.setdefault("plasmon", []).append(str(failure))
+    except KeyboardInterrupt:
+        print("\nEnded before its time; what was measured until now is kept.", file=sys.stderr)
+    finally:
+        say.end()
+    described |= {"seconds": round(time.monotonic() - begin), "failures": failures}
+    for peer, reasons in failures.items():
+        print(f"{peer} failed {len(reasons)} times, first: {reasons[0]}", file=sys.stderr)
+    if not rows:
+        print("Nothing was measured.", file=sys.stderr)
+        return 1
+    TIER.keep(results, figures.ordered(rows), described)
+    MANY.keep(results, stages, described)
+    print(f"Measured in {described['seconds']} s: {results}/tier.csv", file=sys.stderr)
+    own = [peer for peer in failures if peer in ("plasmon", "rust", "python", MACHINE)]
+    return 0 if described["whole"] and not own else 1
+
+
+def _many(
+    plan: many.Plan, network: Network, folder: Path, say: Progress, failures: dict[str, list[str]]
+) -> tuple[list[Many], list[Row]]:
+    try:
+        return many.measure(plan, network.hosts, folder, say)
+    except (PeerError, OSError) as failure:
+        failures.setdefault("plasmon", []).append(f"many regions: {failure}")
+        return [], []
+
+
+def _mpi(
+    plan: running.Plan,
+    network: Network,
+    folder: Path,
+    say: Progress,
+    failures: dict[str, list[str]],
+    described: dict[str, Any],
+) -> list[Row]:
+    say("MPI")
+    if reason := mpi.missing():
+        described["missing"][mpi.NAME] = reason
+        return []
+    try:
+        return mpi.measure(plan, network.hosts, folder)
+    except (PeerError, OSError) as failure:
+        failures.setdefault(mpi.NAME, []).append(str(failure))
+        return []
+
+
+def _operations(
+    plan: running.Plan,
+    network: Network,
+    folder: Path,
+    say: Progress,
+    failures: dict[str, list[str]],
+    described: dict[str, Any],
+    rows: list[Row],
+) -> None:
+    say("starting two nodes and those beside them")
+    workers = Workers(network.hosts, folder, plan.memory)
+    try:
+        measured = running.Run(workers, plan, say)
+
+        def keep(new: list[Row]) -> None:
+            rows[:] = new
+
+        try:
+            described["rounds"] = measured.measure(keep)
+        finally:
+            for name, reasons in (*workers.failures.items(), *measured.failures.items()):
+                failures.setdefault(name, []).extend(reasons)
+            described |= {
+                "missing": workers.missing,
+                "versions": workers.versions,
+                "facts": workers.facts,
+                "store_bytes": plan.memory,
+            }
+    finally:
+        workers.close()

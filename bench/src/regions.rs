@@ -1,0 +1,180 @@
+//! Regions of Plasmon as a peer, from Rust.
+//!
+//! Owns a client of the node of this host, through which regions are used, and one of the node on which they
+//! live, which makes them. The two may be clients of one node. Runs on the worker's only thread, except for
+//! the thread of `wake` that changes a word. Every operation of a size has a region of its own, which stays.
+
+use std::collections::HashMap;
+use std::process;
+use std::time::Duration;
+
+use plasmon::region::{RegionOptions, Rights};
+use plasmon::{Client, Region, Scratch};
+use plasmon_bench::Result;
+use plasmon_bench::content::value;
+use plasmon_bench::memory::Places;
+use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
+
+use crate::region_calls::{Access, Begun, Bulk, Held, Kind, Move, Named, Wake};
+
+/// Size in bytes of the memory in which the places of an operation lie.
+const ROOM: usize = 32 << 20;
+/// Number of bytes after which the content of a region repeats.
+pub(crate) const BLOCK: usize = 1 << 20;
+/// Size in bytes from which an operation uses memory that the node lends.
+const LENT_FROM: usize = 64 << 10;
+/// Longest time for an operation on a region.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const OPERATIONS: &[&str] = &[
+    "read",
+    "write",
+    "fetch_add",
+    "read_begun",
+    "add_begun",
+    "wake",
+    "fill",
+    "copy",
+    "copy_between",
+    "move",
+    "make",
+    "map",
+    "hold",
+    "read_held",
+];
+
+/// Client of a node, with a client of the node on which its regions live.
+pub(crate) struct Regions {
+    client: Client,
+    home: Client,
+    /// Whether processes of the home may map the regions.
+    mappable: bool,
+    /// Regions by name: the handle of the home's client, and that of this host's.
+    made: HashMap<String, (Region, Region)>,
+    /// Handles that `hold` has made.
+    held: Vec<Region>,
+}
+
+impl Regions {
+    /// Connects to the node of this host and to the home of the regions, which are "mapped" or "called".
+    pub(crate) fn connect(socket: &str, home: &str, kind: &str) -> Result<Self> {
+        let mappable = match kind {
+            "mapped" => true,
+            "called" => false,
+            other => return Err(format!("regions are mapped or called, and not {other:?}").into()),
+        };
+        let (client, home) = (Client::connect(socket)?, Client::connect(home)?);
+        Ok(Self { client, home, mappable, made: HashMap::new(), held: Vec::new() })
+    }
+
+    /// Region of an operation, which is made and filled when it is first needed: the handle of the home's
+    /// client, and that of this host's.
+    fn region(&mut self, operation: &str, len: usize) -> Result<(Region, Region)> {
+        let name = format!("{}-{operation}-{len}", process::id());
+        if let Some((there, here)) = self.made.get(&name) {
+            return Ok((there.clone(), here.clone()));
+        }
+        let options = RegionOptions { mappable: self.mappable, ..Default::default() };
+        let there = self.home.create_region(&name, len as u64, &options)?.with_timeout(PATIENCE);
+        let content = value(BLOCK);
+        for offset in (0..len).step_by(BLOCK) {
+            there.write(offset as u64, &content[..BLOCK.min(len - offset)])?;
+        }
+        let here = self.client.map_region(&name, Rights::ALL, None)?.with_timeout(PATIENCE);
+        let wanted = self.mappable && self.client.node() == self.home.node();
+        if here.is_mapped() != wanted {
+            return Err(
+                format!("region '{name}' is mapped in this process, or is not: {wanted} is right").into()
+            );
+        }
+        self.made.insert(name, (there.clone(), here.clone()));
+        Ok((there, here))
+    }
+
+    /// Memory for the bytes of an operation: lent by the node if they are many.
+    fn bytes(&self, size: usize) -> Result<Bytes> {
+        if size < LENT_FROM {
+            return Ok(Bytes::Own(value(size)));
+        }
+        let mut lent = self.client.buffer(size, false, None)?;
+        lent.as_mut_slice().copy_from_slice(&value(size));
+        Ok(Bytes::Lent(lent))
+    }
+}
+
+/// Memory of this process, or lent by its node.
+pub(crate) enum Bytes {
+    Own(Vec<u8>),
+    Lent(Scratch),
+}
+
+impl Bytes {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Lent(bytes) => bytes.as_mut_slice(),
+        }
+    }
+}
+
+impl Peer for Regions {
+    fn greeting(&self) -> Greeting {
+        Greeting { version: env!("CARGO_PKG_VERSION"), in_place: false, shared: true, operations: OPERATIONS }
+    }
+
+    fn operation(
+        &mut self,
+        operation: &str,
+        size: usize,
+        owner: u64,
+        numbers: Numbers,
+        batch: usize,
+    ) -> Result<Box<dyn Call + '_>> {
+        let places = Places::many(size, numbers.count(), ROOM);
+        let kind = match operation {
+            "read" | "read_begun" => Kind::Read,
+            "write" => Kind::Write,
+            _ => Kind::Add,
+        };
+        Ok(match operation {
+            "read" | "write" | "fetch_add" => {
+                let region = self.region(operation, places.len())?.1;
+                Box::new(Access::new(region, kind, self.bytes(size)?, places, batch)?)
+            }
+            "read_begun" | "add_begun" => {
+                let region = self.region(operation, places.len())?.1;
+                Box::new(Begun::new(region, kind, places, batch))
+            }
+            "wake" => {
+                let (there, here) = self.region(operation, size)?;
+                Box::new(Wake::new(there, here)?)
+            }
+            "fill" => Box::new(Bulk::new(self.region(operation, size)?.1, None)),
+            "copy" => {
+                let source = self.region("read", size)?.1;
+                Box::new(Bulk::new(self.region(operation, size)?.1, Some(source)))
+            }
+            "copy_between" => {
+                let source = self.region("read", size)?.1;
+                let name = format!("{}-{operation}-{size}", process::id());
+                let options = RegionOptions { mappable: self.mappable, exist_ok: true, ..Default::default() };
+                let target = self.client.create_region(&name, size as u64, &options)?;
+                Box::new(Bulk::new(target.with_timeout(PATIENCE), Some(source)))
+            }
+            "move" => {
+                let nodes = [self.home.node(), self.client.node()];
+                Box::new(Move::new(self.region(operation, size)?.1, nodes))
+            }
+            "make" => Box::new(Named::make(&self.home, owner, numbers, size)),
+            "map" => Box::new(Named::map(&self.client, owner, numbers, None)),
+            "hold" => Box::new(Named::map(&self.client, owner, numbers, Some(&mut self.held))),
+            "read_held" => Box::new(Held::new(&self.held, size)?),
+            other => return Err(format!("there is no operation {other:?}").into()),
+        })
+    }
+
+    fn discard(&mut self, _owner: u64, _numbers: Numbers) -> Result<()> {
+        self.held.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+"""Tests of the figures of regions, with real nodes, and of the goals that are judged by them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import machine, paths
+from harness.figures import Case, Row, Samples
+from harness.page import Goal
+from harness.tier import command, goals, report
+from harness.tier import run as running
+from harness.tier.many import MANY, Many
+from harness.tier.run import IN_FLIGHT, LITTLE, MANY_RUST, WORD
+from harness.tier.workers import FABRIC, MACHINE, MAPPED, PYTHON, REDIS_RUST, REMOTE, RUST
+
+MIB = 1 << 20
+
+
+def row(mode: str, peer: str, operation: str, size: int, ns: int, batch: int = 1) -> Row:
+    samples = Samples()
+    samples.add(Case(mode, peer, operation, "", size, batch, 1), [ns * batch], moves=True)
+    return samples.rows()[0]
+
+
+def judged(rows: list[Row], many: list[Many] | None = None) -> dict[str, Goal]:
+    return {goal.what: goal for goal in goals.check(rows, many or [])}
+
+
+def stage(regions: int, us: float, own_bytes: float) -> Many:
+    return Many(regions, us, us, us, us, us, us, us, own_bytes, 100, 64, 100)
+
+
+def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
+    assert command.run(True, tmp_path) == 0
+    described = json.loads((tmp_path / "tier.json").read_text())
+    assert (described["failures"], described["whole"]) == ({}, True)
+    missing = tuple(described["missing"])
+    assert {*missing} <= {"redis", "mpi"}, "only these may not be installed"
+    cases = [
+        (one.mode, one.peer, one.operation, one.size, one.batch, one.memory)
+        for one in command.TIER.read(tmp_path)
+        if one.peer != "mpi" and one.operation != "map"
+    ]
+    turns = {turn for _, turns in running.steps(running.QUICK) for turn in turns}
+    wanted = {turn.case for turn in turns if not turn.peer.startswith(missing or ("nobody",))}
+    assert sorted(cases) == sorted(
+        (case.mode, case.peer, case.operation, case.size, case.batch, case.memory) for case in wanted
+    )
+    assert [one.regions for one in MANY.read(tmp_path)] == [100, 1000]
+
+
+def test_a_mapped_region_is_held_against_times_and_redis() -> None:
+    rows = [
+        row(MAPPED, RUST, "read", LITTLE, 150, MANY_RUST),
+        row(MAPPED, RUST, "write", LITTLE, 151, MANY_RUST),
+        row(MAPPED, RUST, "fetch_add", WORD, 100, MANY_RUST),
+        row(MAPPED, REDIS_RUST, "fetch_add", WORD, 4_900),
+    ]
+    assert [goal.reached for goal in judged(rows).values()] == [True, False, True, False]
+
+
+def test_a_remote_call_is_held_against_the_fabric_and_a_round_trip_on_a_host() -> None:
+    bare = [
+        row(MAPPED, MACHINE, "futex_round_trip", 0, 5_000),
+        row(REMOTE, FABRIC, "read", 64, 15_000),
+        row(REMOTE, FABRIC, "message", WORD, 20_000),
+    ]
+    near = [row(REMOTE, RUST, "read", 64, 27_000), row(REMOTE, RUST, "fetch_add", WORD, 33_800)]
+    found = judged([*bare, *near])
+    assert [(goal.measured, goal.reached) for goal in found.values()] == [
+        ("1.35 (27 µs / (15 + 5) µs)", True),
+        ("1.35 (33.8 µs / (20 + 5) µs)", False),
+    ]
+    assert judged([*near, bare[1]]) == {}, "without what it is held against nothing can be said"
+
+
+def test_rates_are_held_against_the_fastest_reads_of_the_fabric() -> None:
+    rows = [
+        row(REMOTE, RUST, "read", MIB, 1_000),
+        row(REMOTE, RUST, "move", 4 * MIB, 4_000),
+        row(REMOTE, RUST, "read_begun", LITTLE, 1_000, IN_FLIGHT),
+        row(REMOTE, FABRIC, "read", MIB, 1_500),
+        row(REMOTE, FABRIC, "read_chunks", MIB, 850),
+        row(REMOTE, FABRIC, "read_begun", LITTLE, 700, IN_FLIGHT),
+    ]
+    assert [goal.reached for goal in judged(rows).values()] == [False, True, True]
+
+
+@pytest.mark.parametrize(("us", "own_bytes", "reached"), [(11.0, 256, True), (11.2, 257, False)])
+def test_many_regions_cost_no_more_time_and_little_memory(us: float, own_bytes: float, reached: bool) -> None:
+    found = judged([], [stage(1_000, 10.0, 1), stage(100_000, us, own_bytes)])
+    assert [goal.reached for goal in found.values()] == [reached] * 4 + [True]
+
+
+def test_the_page_says_what_was_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "RESULTS", tmp_path)
+    rows = [
+        row(MAPPED, PYTHON, "read", LITTLE, 900, running.MANY_PYTHON),
+        *(row(REMOTE, RUST, operation, 64, 30_000) for operation in ("read", "write")),
+    ]
+    described = machine.describe() | {
+        "quick": False,
+        "whole": True,
+        "seconds": 1,
+        "network": "hosts",
+        "facts": {"provider": "tcp"},
+        "store_bytes": MIB,
+        "failures": {"redis": ["it did not start\nand more"]},
+    }
+    command.TIER.keep(tmp_path, rows, described)
+    MANY.keep(tmp_path, [stage(1_000, 10.0, 1), stage(100_000, 20.0, 300)], described)
+    text = "\n".join(report.text(rows, described))
+    assert "| mapped, Python: `read` of 64 B | ≤ 0.7 µs | 0.9 µs | **no** |" in text
+    assert "| 2.00 (10 → 20 µs) | **no** |" in text
+    assert "**redis failed 1 times**, first: it did not start" in text
+
+
+def test_a_worker_refuses_what_it_does_not_know() -> None:
+    command = [str(paths.rust_worker()), "regions", "/nowhere", "/nowhere", "else"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "regions are mapped or called" in done.stderr
