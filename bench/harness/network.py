@@ -24,8 +24,20 @@ _PATIENCE = 30.0
 """Longest time in seconds for a command of the network, which takes milliseconds."""
 _GRACE = 5.0
 """Longest time in seconds for processes in a namespace that is removed."""
-_BUCKET = ["burst", "256kb", "latency", "50ms"]
-"""Parameters of a link: the burst that it sends after a rest, and the longest time that a packet waits."""
+_BURST = ["burst", "256kb"]
+"""Parameter of a limit: what is sent at once after a rest."""
+_BUCKET = [*_BURST, "latency", "50ms"]
+"""Parameters of a link: its burst, and the longest time that a packet waits."""
+_FLOW_CLASSES = 256
+"""Number of classes into which connections fall. Two of a few connections seldom fall into one."""
+_CLASSIFY = (
+    "10,"  # Number of instructions. A packet begins with its Ethernet header.
+    "48 0 0 23,21 0 7 6,"  # A packet of another protocol than TCP is not limited.
+    "40 0 0 36,7 0 0 0,40 0 0 34,12 0 0 0,"  # The sum of both ports,
+    "84 0 0 255,68 0 0 65792,22 0 0 0,"  # modulo 256, is the class, from 1:100 on.
+    "6 0 0 0"
+)
+"""Program of the packet filter that finds the class of a packet's connection."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +66,18 @@ HERE = Host()
 class Network:
     """Hosts that reach each other, until the network is closed."""
 
-    def __init__(self, hosts: int, link_gbit: float = 0) -> None:
+    def __init__(self, hosts: int, link_gbit: float = 0, flow_gbit: float = 0) -> None:
         """Makes the hosts: namespaces if they are available and `PLASMON_BENCH_NETNS` is not 0.
 
         Args:
-                hosts: Number of hosts.
-                link_gbit: Rate in Gbit/s at which each host may send, and receive at the same time; 0 for no
-            limit.
+            hosts: Number of hosts.
+            link_gbit: Rate in Gbit/s at which each host may send, and receive at the same time; 0 for no
+                limit.
+            flow_gbit: Rate in Gbit/s of each TCP connection in each direction; 0 for no limit.
         """
         remove_stale()
         self._link_gbit = link_gbit
+        self._flow_gbit = flow_gbit
         self._prefix = f"{PREFIX}{os.getpid()}-{time.monotonic_ns()}"
         wanted = os.environ.get("PLASMON_BENCH_NETNS") != "0"
         self.why_not: str | None = None if wanted else "PLASMON_BENCH_NETNS is 0"
@@ -100,6 +114,8 @@ class Network:
         kind = "network namespaces" if self.why_not is None else f"loopback, not namespaces: {self.why_not}"
         if self.why_not is None and self._link_gbit:
             kind += f", links of {self._link_gbit:g} Gbit/s"
+        if self.why_not is None and self._flow_gbit:
+            kind += f", {self._flow_gbit:g} Gbit/s a connection"
         return f"{len(self.hosts)} hosts on one machine ({kind})"
 
     @property
@@ -126,10 +142,21 @@ class Network:
                 # Packets that a port of the switch sends are those that its host receives.
                 self._limit(host.namespace, "eth0")
                 self._limit(switch, port)
+            if self._flow_gbit:
+                self._limit_flows(host.namespace, "eth0")
 
     def _limit(self, namespace: str, device: str) -> None:
         rate = ["rate", f"{self._link_gbit:g}gbit", *_BUCKET]
         _run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", *rate)
+
+    def _limit_flows(self, namespace: str, device: str) -> None:
+        of_device, rate = ["dev", device, "parent", "1:"], f"{self._flow_gbit:g}gbit"
+        _run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb")
+        for number in range(_FLOW_CLASSES):
+            flow = ["classid", f"1:{256 + number:x}", "htb", "rate", rate, "quantum", "60000", *_BURST]
+            _run("tc", "-n", namespace, "class", "add", *of_device, *flow)
+        filtered = ["protocol", "ip", "prio", "1", "bpf", "bytecode", _CLASSIFY]
+        _run("tc", "-n", namespace, "filter", "add", *of_device, *filtered)
 
 
 def remove_stale() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from harness import figures, machine
 from harness.choosing import choose
 from harness.network import Network
-from harness.remote import conditions, making
+from harness.remote import conditions, lanes, making
 from harness.remote import run as running
 from harness.remote.contenders import Contender, Plasmon, digests, plasmon
 from harness.remote.figures import REMOTE, Fetches
@@ -90,8 +90,9 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
                     Path(folder),
                     making.QUICK if quick else making.FULL,
                 )
-                special += made
-                if failed := failed + unmade:
+                laned, unlaned = lanes.measure(Path(folder), lanes.QUICK if quick else lanes.FULL)
+                special += made + laned
+                if failed := failed + unmade + unlaned:
                     failures.setdefault("plasmon-auto", []).extend(failed)
             whole = True
         except KeyboardInterrupt:

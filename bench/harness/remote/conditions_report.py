@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from harness.figures import Row
 from harness.page import short, size_of, table
-from harness.remote import conditions, making
+from harness.remote import conditions, lanes, making
 from harness.remote.figures import Fetches
 
 
 def sections(rows: Sequence[Fetches]) -> list[str]:
     """Sections for which there are figures."""
-    return [section for section in (connections(rows), beside(rows), made(rows)) if section]
+    return [section for section in (connections(rows), beside(rows), laned(rows), made(rows)) if section]
 
 
 def connections(rows: Sequence[Fetches]) -> str:
@@ -52,6 +52,23 @@ def beside(rows: Sequence[Fetches]) -> str:
     )
     heads = ["", "alone", "meanwhile", "meanwhile / alone", "large, alone", "large, meanwhile"]
     return f"### Beside a large object\n\n{text}\n\n" + table(heads, lines)
+
+
+def laned(rows: Sequence[Fetches]) -> str:
+    """Table of large gets over several connections, where each has a limit."""
+    found = sorted((row for row in rows if row.mode == lanes.LANES), key=lambda row: int(row.operation))
+    if not found:
+        return ""
+    one = found[0]
+    lines = [
+        [row.operation, latency(row), throughput(row), f"{one.median_us / row.median_us:.2f}"] for row in found
+    ]
+    text = (
+        f"Gets of {size_of(one.size)} by `auto`, cold, over a network that gives each connection "
+        f"{lanes.FULL.flow_gbit:g} Gbit/s; microseconds: median (p99)."
+    )
+    heads = ["`--lanes`", "get", "GB/s", f"times as fast as with {one.operation}"]
+    return f"### Where a connection has a limit\n\n{text}\n\n" + table(heads, lines)
 
 
 def made(rows: Sequence[Fetches]) -> str:
