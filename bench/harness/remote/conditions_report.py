@@ -61,7 +61,8 @@ def laned(rows: Sequence[Fetches]) -> str:
         return ""
     one = found[0]
     lines = [
-        [row.operation, latency(row), throughput(row), f"{one.median_us / row.median_us:.2f}"] for row in found
+        [row.operation, latency(row), throughput(row), f"{one.median_us / row.median_us:.2f}"]
+        for row in found
     ]
     text = (
         f"Gets of {size_of(one.size)} by `auto`, cold, over a network that gives each connection "
