@@ -143,6 +143,34 @@ fn regions_are_filled_and_copied() {
 }
 
 #[test]
+fn a_copy_from_a_region_that_is_no_more_leaves_the_other_as_it_was() {
+    let mut cluster = Cluster::builder().nodes(3).start();
+    let client = cluster.client(0);
+    let targets = all_kinds(&cluster, &client);
+    let make = |name: &str, node: usize| {
+        let there = RegionOptions { node: Some(cluster.client(node).node()), ..RegionOptions::default() };
+        client.create_region(name, 100, &there).expect("there is room")
+    };
+    let [freed, anew, lost] = [("freed", 1), ("anew", 0), ("lost", 2)].map(|(name, node)| make(name, node));
+    for name in ["freed", "anew"] {
+        cluster.client(2).map_region(name, Rights::ALL, None).expect("it is there").free().expect("free");
+    }
+    let _next = make("anew", 1);
+    cluster.kill(2);
+    eventually("its home is gone", || cluster.status(0).cluster.members.len() == 2);
+    for target in &targets {
+        for (source, expected) in
+            [(&freed, ErrorKind::Freed), (&anew, ErrorKind::Freed), (&lost, ErrorKind::Lost)]
+        {
+            assert_eq!(kind(target.copy_from(0, source, 0..100)), expected, "{}", source.name());
+            assert_eq!(target.state(), RegionState::Live, "{} to {}", source.name(), target.name());
+            assert_eq!(word(target, 0), 0);
+        }
+    }
+    assert!(targets[0].is_mapped());
+}
+
+#[test]
 fn many_operations_are_under_way_at_a_time() {
     let cluster = Cluster::builder().nodes(2).start();
     let client = cluster.client(0);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use plasmon::region::Rights;
 use plasmon::shared::{CallRequest, CallResult, PAYLOAD_LEN};
 use plasmon::wire::{Operation, RegionCall};
-use plasmon::{Error, ErrorKind};
+use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Regions;
 use super::frames::{CARRIED_MAX, ask};
@@ -159,7 +159,8 @@ impl Regions {
     /// Has a home carry out an operation.
     ///
     /// # Errors
-    /// The home's own. `Freed` or `Lost`; `OutcomeUnknown` for a change whose answer did not come.
+    /// The home's own. `Freed` or `Lost`; `OutcomeUnknown` for a change whose answer did not come; `Internal`
+    /// if the answer does not fit.
     pub(super) async fn access(
         self: &Rc<Self>,
         mapping: &Rc<Mapping>,
@@ -173,6 +174,11 @@ impl Regions {
             Operation::Wait { .. } => self.await_home(mapping, user, question, patience).await?,
             _ => self.ask_home(mapping, user, question, patience, changes(&operation)).await?,
         };
+        // A client takes nothing else for an answer.
+        let expected = if let Operation::Read { len, .. } = operation { len } else { 0 };
+        if data.len() as u64 != expected {
+            return Err(wrong_answer(mapping.home));
+        }
         Ok(Done { value, data: data.into() })
     }
 
@@ -272,6 +278,10 @@ async fn call_again(
         }
     }
     Err(error)
+}
+
+pub(super) fn wrong_answer(home: NodeId) -> Error {
+    Error::new(ErrorKind::Internal, format!("node {home} sent an answer of the wrong kind: see its release"))
 }
 
 /// The result of a call whose operation was carried out.

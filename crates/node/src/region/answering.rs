@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::region::Rights;
+use plasmon::text::printable;
 use plasmon::wire::{Operation, Table, WireError};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
@@ -61,6 +62,11 @@ impl Given {
                 given.remove(&(desk, node));
             }
         }
+    }
+
+    /// Whether a node maps a region.
+    fn has(&self, desk: Desk, node: NodeId) -> bool {
+        self.0.borrow().contains_key(&(desk, node))
     }
 
     /// Number of nodes that map a region.
@@ -122,7 +128,8 @@ impl Regions {
             }
             RegionFrame::Describe { desk } => {
                 let region = self.home.at(desk.number, desk.life);
-                region.map(|region| RegionFrame::Described { info: self.info(&region, user) })
+                let seen = region.and_then(|region| region.ensure_seen(user).map(|()| region));
+                seen.map(|region| RegionFrame::Described { info: self.info(&region, user) })
             }
             RegionFrame::List { from } => {
                 let (regions, next) = self.page(user, from);
@@ -237,10 +244,15 @@ impl Regions {
         Ok(RegionFrame::Mapped { desk, len: region.len(), owner: region.owner() })
     }
 
-    /// Says where the bytes of a region lie.
+    /// Says where the bytes of a region lie, to a node for which their memory is kept.
     fn on_locate(&self, from: NodeId, user: u32, desk: Desk) -> Result<RegionFrame, Error> {
         let region = self.home.at(desk.number, desk.life)?;
         region.ensure(user, Rights::READ)?;
+        if !self.given.has(desk, from) {
+            let text =
+                format!("node {from} does not map region '{}': map it again", printable(region.name()));
+            return Err(Error::new(ErrorKind::NotHere, text));
+        }
         let pieces = locate(&self.transfer.store, &region.run(0, region.len())?);
         describe_segments(&self.network, from, &pieces);
         Ok(RegionFrame::Located { pieces })

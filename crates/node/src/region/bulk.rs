@@ -68,9 +68,6 @@ impl Regions {
             At::There(mapping) if are_carried(len) => {
                 let operation = Operation::Read { offset, len };
                 let done = self.access(&mapping, user, operation, Bytes::new(), patience).await?;
-                if done.data.len() as u64 != len {
-                    return Err(wrong_answer(mapping.home));
-                }
                 given.write(0, &done.data).map_err(inside)?;
             }
             At::There(mapping) => {
@@ -247,6 +244,9 @@ impl Regions {
     }
 
     /// Copies bytes of any region to one of this node.
+    ///
+    /// # Errors
+    /// `NotFound` if the source is no more: `Freed` and `Lost` would be taken for the region of the call.
     pub(super) async fn copy_here(
         self: &Rc<Self>,
         region: &Rc<Region>,
@@ -260,22 +260,24 @@ impl Regions {
         // The region may end while the source is looked for, and its memory be another's then.
         let held = region.hold();
         let into = region.run(offset, len)?;
-        match self.find_by_id(source, "the source", Some(owner), Rights::READ, user).await? {
+        let found = self.find_by_id(source, "the source", Some(owner), Rights::READ, user).await;
+        match found.map_err(no_source)? {
             At::Here(from) if from.life() == life => {
                 let _held = (held, from.hold());
-                self.copy_between(&from.run(source_offset, len)?, &into).await?;
+                let bytes = from.run(source_offset, len).map_err(no_source)?;
+                self.copy_between(&bytes, &into).await?;
                 region.ensure_there()?;
                 region.changed(offset, len);
                 Ok(())
             }
             At::There(mapping) if mapping.desk.life == life => {
-                let pieces = self.pieces(&mapping, user, PULL_PATIENCE).await?;
+                let pieces = self.pieces(&mapping, user, PULL_PATIENCE).await.map_err(no_source)?;
                 let pieces = cut(&pieces, (source_offset, len))
                     .ok_or_else(|| outside(&mapping.name, (source_offset, len), mapping.len))?;
-                let home = mapping.home;
-                self.pull_now(region, user, offset, (home, &pieces), Some(mapping.keep()?)).await
+                let (home, keeps) = (mapping.home, mapping.keep().map_err(no_source)?);
+                self.pull_now(region, user, offset, (home, &pieces), Some(keeps)).await
             }
-            _ => Err(Error::new(ErrorKind::Freed, "the region that is copied from was freed: map it again")),
+            _ => Err(no_source(Error::new(ErrorKind::Freed, "it was freed: map it again"))),
         }
     }
 
@@ -369,12 +371,17 @@ fn inside(error: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Internal, error.to_string())
 }
 
-fn late(name: &str) -> Error {
-    Error::new(ErrorKind::TimedOut, format!("the bytes of region '{name}' did not come within the time-out"))
+/// The error for a region that cannot be copied from, from its own.
+fn no_source(error: Error) -> Error {
+    if matches!(error.kind(), ErrorKind::Freed | ErrorKind::Lost | ErrorKind::NotFound) {
+        let text = format!("the region that is copied from is no more ({error})");
+        return Error::new(ErrorKind::NotFound, text);
+    }
+    error
 }
 
-fn wrong_answer(home: NodeId) -> Error {
-    Error::new(ErrorKind::Internal, format!("node {home} sent an answer of the wrong kind: see its release"))
+fn late(name: &str) -> Error {
+    Error::new(ErrorKind::TimedOut, format!("the bytes of region '{name}' did not come within the time-out"))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use plasmon::wire::{Access, NewObject, RegionPlace, Reply};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Regions;
-use super::access::{LONGEST, ensure};
+use super::access::{LONGEST, ensure, wrong_answer};
 use super::frames::{Desk, ask};
 use super::handles::At;
 use super::home::{Region, Wanted};
@@ -347,7 +347,11 @@ impl Regions {
     pub(super) async fn describe(self: Rc<Self>, client: ClientKey, handle: u32) -> Result<Reply, Error> {
         let user = self.user(client);
         let describe = async |at, _| match at {
-            At::Here(region) => Ok(self.info(&self.home.at(region.desk(), region.life())?, user)),
+            At::Here(region) => {
+                let region = self.home.at(region.desk(), region.life())?;
+                region.ensure_seen(user)?;
+                Ok(self.info(&region, user))
+            }
             At::There(mapping) => {
                 let question = ask::Describe { desk: mapping.desk };
                 self.ask_home(&mapping, user, question, PATIENCE, false).await.map(|told| told.info)
@@ -377,6 +381,10 @@ impl Regions {
         } else {
             let ask::Listed { regions, next } =
                 self.network.ask(node, user, ask::List { from }, PATIENCE).await?;
+            // Else the list would have no end.
+            if next.is_some_and(|next| next <= from || next > u32::MAX.into()) {
+                return Err(wrong_answer(node));
+            }
             (regions, next)
         };
         Ok(Reply::Regions { regions, next })

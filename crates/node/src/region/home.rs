@@ -347,13 +347,12 @@ impl Home {
     pub(crate) fn list(&self, user: u32, from: u64, most: usize) -> (Vec<Rc<Region>>, Option<u64>) {
         let desks = self.desks.borrow();
         let first = usize::try_from(from).unwrap_or(usize::MAX).min(desks.len());
-        let sees = |region: &Region| user == own_user() || region.rights(user) != Rights::NONE;
         let mut page = Vec::new();
         for (at, desk) in desks.iter().enumerate().skip(first) {
             if page.len() >= most || at - first >= PAGE_VISITS {
                 return (page, Some(at as u64));
             }
-            page.extend(desk.iter().filter(|region| sees(region) && !region.is_gone()).cloned());
+            page.extend(desk.iter().filter(|region| region.is_seen_by(user) && !region.is_gone()).cloned());
         }
         (page, None)
     }

@@ -19,13 +19,14 @@
 //! nothing was done, and finds the region by its name ([`Regions::follow`]). It is the same region if it has
 //! the same life.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use futures::future::{LocalBoxFuture, join_all};
-use plasmon::region::Rights;
+use plasmon::region::{Rights, region_id};
+use plasmon::text::printable;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Regions;
@@ -37,7 +38,7 @@ use crate::net::frame::Location;
 use crate::net::sending::describe_segments;
 use crate::object::{DEEDS, ROOT};
 use crate::placement::drain::Residents;
-use crate::transfer::{locate, read_run};
+use crate::transfer::{locate, read_run, whole};
 
 /// How long a node may take to read a region of the most bytes, or to answer otherwise.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
@@ -66,29 +67,68 @@ fn is_nowhere(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotHere)
 }
 
-/// The regions that came to this node and were not adopted yet.
+/// The regions that come to this node and were not adopted yet, of each at most one.
 #[derive(Default)]
-pub(super) struct Arrivals(RefCell<Vec<Arrival>>);
+pub(super) struct Arrivals {
+    list: RefCell<Vec<Arrival>>,
+    /// Number of regions that ever came.
+    begun: Cell<u64>,
+}
 
 struct Arrival {
     from: NodeId,
     id: ObjectId,
     life: u64,
-    region: Arrived,
-    due: Instant,
+    /// The region, once all of its bytes are here, and when it is let go.
+    region: Option<(Arrived, Instant)>,
+    number: u64,
 }
 
 impl Arrivals {
-    /// Forgets what was not adopted in time, or came from nodes that have gone.
+    /// Forgets what was not adopted in time, or comes from nodes that have gone.
     pub(super) fn forget(&self, gone: &[NodeId], now: Instant) {
-        self.0.borrow_mut().retain(|one| one.due > now && !gone.contains(&one.from));
+        let is_late = |one: &Arrival| one.region.as_ref().is_some_and(|(_, due)| *due <= now);
+        self.list.borrow_mut().retain(|one| !is_late(one) && !gone.contains(&one.from));
+    }
+
+    /// Notes that a region comes. An earlier try of the same move counts no more: its home has given it up,
+    /// and the bytes may have changed.
+    fn begin(&self, from: NodeId, id: ObjectId, life: u64) -> u64 {
+        let number = self.begun.replace(self.begun.get() + 1);
+        let mut list = self.list.borrow_mut();
+        list.retain(|one| (one.from, one.id, one.life) != (from, id, life));
+        list.push(Arrival { from, id, life, region: None, number });
+        number
+    }
+
+    /// Notes that a region has come, or cannot come.
+    ///
+    /// # Errors
+    /// That of the region; `Lost` if nobody wants it any more.
+    fn end(&self, number: u64, region: Result<(Arrived, Instant), Error>) -> Result<(), Error> {
+        let mut list = self.list.borrow_mut();
+        let at = list.iter().position(|one| one.number == number).ok_or_else(let_go)?;
+        match region {
+            Ok(region) => list[at].region = Some(region),
+            Err(error) => {
+                list.swap_remove(at);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn take(&self, from: NodeId, id: ObjectId, life: u64) -> Option<Arrived> {
-        let mut arrivals = self.0.borrow_mut();
-        let at = arrivals.iter().position(|one| (one.from, one.id, one.life) == (from, id, life))?;
-        Some(arrivals.swap_remove(at).region)
+        let is_it = |one: &Arrival| (one.from, one.id, one.life) == (from, id, life) && one.region.is_some();
+        let mut list = self.list.borrow_mut();
+        let at = list.iter().position(is_it)?;
+        list.swap_remove(at).region.map(|(region, _)| region)
     }
+}
+
+/// The error for a region that waited for its adoption in vain.
+fn let_go() -> Error {
+    Error::new(ErrorKind::Lost, "the region that is to be adopted was waited for in vain, and let go")
 }
 
 impl Residents for Regions {
@@ -177,9 +217,13 @@ impl Regions {
         };
         let still = self.still(region).await?;
         let desk = Desk::of(region);
-        let (regions, refused) = (&self, &busy);
+        // Until the target is told to adopt the region, nobody is waited for longer than the caller waits.
+        let left = |most: Duration| {
+            due.map_or(most, |due| due.saturating_duration_since(self.kernel.clock.now()).min(most))
+        };
+        let (regions, refused, halt_patience) = (&self, &busy, left(HALT_PATIENCE));
         let halted = self.given.mappers(desk).into_iter().map(|node| async move {
-            let halted = regions.network.ask(node, 0, ask::Halt { desk }, HALT_PATIENCE).await;
+            let halted = regions.network.ask(node, 0, ask::Halt { desk }, halt_patience).await;
             match halted {
                 // It reads nothing any more.
                 Err(error) if error.kind() == ErrorKind::Disconnected => Ok(()),
@@ -193,9 +237,16 @@ impl Regions {
         describe_segments(&self.network, to, &pieces);
         let (id, life) = (region.id(), region.life());
         let take = ask::Take { id, life, region: region.parted(), pieces };
-        let taken = self.network.ask(to, region.owner(), take, PATIENCE).await;
-        let ask::Changed =
-            taken.map_err(|error| error.while_doing(&format!("cannot move region '{}'", region.name())))?;
+        let taken = self.network.ask(to, region.owner(), take, left(PATIENCE)).await;
+        let ask::Changed = taken.map_err(|error| match error.kind() {
+            // That of another region, or of another try.
+            kind if has_moved(&error) || kind == ErrorKind::Freed => {
+                busy(&format!("node {to} did not take it ({error})"))
+            }
+            _ => error.while_doing(&format!("cannot move region '{}'", region.name())),
+        })?;
+        // It may have been freed meanwhile, or this node be no member any more.
+        region.ensure_there()?;
         if due.is_some_and(|due| self.kernel.clock.now() > due) {
             return Err(busy("the time-out is over"));
         }
@@ -227,6 +278,10 @@ impl Regions {
     }
 
     /// Takes in a region that another node is about to give away.
+    ///
+    /// # Errors
+    /// `Invalid` for what no home gives away: each byte of the region has to come. Those of its memory, and
+    /// of the read.
     pub(super) async fn take_in(
         self: &Rc<Self>,
         from: NodeId,
@@ -234,20 +289,25 @@ impl Regions {
         moved: Moved,
         pieces: Vec<Location>,
     ) -> Result<(), Error> {
-        let arrived = self.home.begin_arrival(moved).await?;
-        read_run(&self.transfer, from, &pieces, arrived.run(), arrived.keep()).await?;
+        if id != region_id(&moved.name) || life == 0 || whole(&pieces) != Some(moved.len) {
+            let text = format!("node {from} gives away a region '{}' that cannot be", printable(&moved.name));
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let number = self.arrivals.begin(from, id, life);
+        let arrived = self.bring(from, moved, &pieces).await;
         let due = self.kernel.clock.now() + ADOPT_PATIENCE;
-        // An earlier try of the same move may have left something.
-        drop(self.arrivals.take(from, id, life));
-        self.arrivals.0.borrow_mut().push(Arrival { from, id, life, region: arrived, due });
-        Ok(())
+        self.arrivals.end(number, arrived.map(|arrived| (arrived, due)))
+    }
+
+    async fn bring(&self, from: NodeId, moved: Moved, pieces: &[Location]) -> Result<Arrived, Error> {
+        let arrived = self.home.begin_arrival(moved).await?;
+        read_run(&self.transfer, from, pieces, arrived.run(), arrived.keep()).await?;
+        Ok(arrived)
     }
 
     /// Makes a region that was taken in this node's. Returns when the keepers of its name know.
     pub(super) async fn adopt(self: &Rc<Self>, from: NodeId, id: ObjectId, life: u64) -> Result<(), Error> {
-        let arrived = self.arrivals.take(from, id, life).ok_or_else(|| {
-            Error::new(ErrorKind::Lost, "the region that is to be adopted was waited for in vain, and let go")
-        })?;
+        let arrived = self.arrivals.take(from, id, life).ok_or_else(let_go)?;
         self.home.adopt(id, life, arrived)?;
         // The deed is published at the end of the turn, and a keeper hears what is asked then after that. A
         // keeper that does not answer is told again when it is replaced.

@@ -71,6 +71,8 @@ pub(crate) struct Frame {
     pub(crate) reply_to: [u8; 16],
     pub(crate) incarnation: u64,
     pub(crate) epoch: u64,
+    /// User on whose behalf the frame is.
+    pub(crate) tenant: u32,
     /// Number of the message in its stream; 0 for a message that is not counted.
     pub(crate) number: u64,
     pub(crate) stream: u32,
@@ -89,7 +91,8 @@ impl Frame {
         out.put_slice(&self.reply_to);
         out.put_u64_le(self.epoch);
         out.put_u64_le(u64::MAX);
-        out.put_u64_le(0);
+        out.put_u32_le(self.tenant);
+        out.put_u32_le(0);
         assert_eq!(out.len(), HEADER_LEN);
         out.put_slice(&self.body);
         out
@@ -132,14 +135,16 @@ impl Message {
             let (opcode, _, flags) = (rest.get_u8(), rest.get_u8(), rest.get_u16_le());
             let (body_len, request, reply_to) = (rest.get_u32_le(), rest.get_u64_le(), node(&mut rest));
             let epoch = rest.get_u64_le();
-            rest.advance(8 + 8);
+            rest.advance(8);
+            let tenant = rest.get_u32_le();
+            rest.advance(4);
             let (body, behind) = rest.split_at(body_len as usize);
             let (body_len, body) = (Some(body_len), body.to_vec());
             rest = behind;
             #[rustfmt::skip]
             frames.push(Frame {
-                version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, number,
-                stream, received, body,
+                version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, tenant,
+                number, stream, received, body,
             });
         }
         Self { from, stream, number, frames }

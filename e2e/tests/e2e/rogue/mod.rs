@@ -3,7 +3,8 @@
 //!
 //! The rogue is a program with a fabric of its own that was admitted like any other member. [`nonsense`] has
 //! invalid messages, [`offers`] false offers, [`damaged`] wrong bytes, [`leases`] uses of what is not its
-//! own, [`feeds`] too many questions for events.
+//! own, [`feeds`] too many questions for events, [`regions`] and [`region_moves`] regions that are not as
+//! their homes say.
 
 mod damaged;
 mod feeds;
@@ -11,6 +12,9 @@ mod frames;
 mod leases;
 mod nonsense;
 mod offers;
+mod region_frames;
+mod region_moves;
+mod regions;
 mod windows;
 
 use std::collections::{HashMap, VecDeque};
@@ -172,6 +176,7 @@ impl Rogue {
             reply_to: self.node,
             incarnation: self.incarnation,
             epoch: self.epoch(),
+            tenant: 0,
             number: 0,
             stream: 1,
             received: self.received_from(to),

@@ -7,10 +7,12 @@ use std::any::Any;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plasmon::{Error, ObjectId};
+use plasmon::text::printable;
+use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::region::{Parts, Region};
-use super::{Home, Wanted, exists};
+use super::rights::MAX_GRANTS;
+use super::{Home, Wanted, check, exists};
 use crate::memory::{Domain, Run, Writer, Zone};
 use crate::net::frame::Withdrawal;
 use crate::object::DEEDS;
@@ -44,8 +46,14 @@ impl Home {
     /// Finds memory for a region that is to come here.
     ///
     /// # Errors
-    /// `Full` and `TooLarge` if there is no room, `Disconnected` if this node takes nothing new.
+    /// `Invalid` for a region that nobody can have made, `Full` and `TooLarge` if there is no room,
+    /// `Disconnected` if this node takes nothing new.
     pub(crate) async fn begin_arrival(&self, moved: Moved) -> Result<Arrived, Error> {
+        check(&wanted(&moved))?;
+        if moved.granted.len() > MAX_GRANTS {
+            let text = format!("region '{}' has more grants than a region can have", printable(&moved.name));
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
         self.ensure_takes(&moved.name)?;
         let zone = match moved.mappable {
             true => Zone { domain: Domain::Private(moved.owner), writer: Writer::Uid(moved.owner) },
@@ -62,16 +70,14 @@ impl Home {
     /// `Exists` if something of its id is here, which has no right to be.
     pub(crate) fn adopt(&self, id: ObjectId, life: u64, arrived: Arrived) -> Result<(), Error> {
         let Arrived { moved, memory } = arrived;
-        let Moved { name, len, owner, public, mappable, granted } = moved;
-        let wanted =
-            Wanted { name, len, public, mappable, ephemeral: false, exist_ok: false, room: Duration::ZERO };
+        let wanted = wanted(&moved);
         if self.ground.store.objects.borrow().conflict(&id).is_some() {
             return Err(exists(&wanted));
         }
         let deed = self.seal(id, life)?;
-        let parts = Parts { ground: Rc::clone(&self.ground), memory, deed, owner };
+        let parts = Parts { ground: Rc::clone(&self.ground), memory, deed, owner: moved.owner };
         let region = self.enter(wanted, id, parts, false);
-        region.set_granted(granted);
+        region.set_granted(moved.granted);
         Ok(())
     }
 
@@ -87,6 +93,18 @@ impl Home {
             self.ground.store.unpublish(region.id(), Withdrawal::Evicted);
         }
         self.on_tick();
+    }
+}
+
+fn wanted(moved: &Moved) -> Wanted {
+    Wanted {
+        name: moved.name.clone(),
+        len: moved.len,
+        public: moved.public,
+        mappable: moved.mappable,
+        ephemeral: false,
+        exist_ok: false,
+        room: Duration::ZERO,
     }
 }
 

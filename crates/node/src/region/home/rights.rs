@@ -6,11 +6,12 @@ use plasmon::region::Rights;
 use plasmon::text::printable;
 use plasmon::{Error, ErrorKind};
 
+use super::own_user;
 use super::region::Region;
 use crate::object::ROOT;
 
 /// Maximum number of users to whom rights to a region are granted.
-const MAX_GRANTS: usize = 64;
+pub(super) const MAX_GRANTS: usize = 64;
 /// The right to grant and to revoke rights.
 const MASTER: Rights = Rights { master: true, ..Rights::NONE };
 
@@ -42,6 +43,19 @@ impl Region {
 
     fn has_all(&self, user: u32) -> bool {
         user == self.owner() || user == ROOT
+    }
+
+    /// Whether a user may know of the region, because it has some right or the node runs as it.
+    pub(super) fn is_seen_by(&self, user: u32) -> bool {
+        user == own_user() || self.rights(user) != Rights::NONE
+    }
+
+    /// Refuses a user who may not know of the region.
+    ///
+    /// # Errors
+    /// `NotAllowed`.
+    pub(crate) fn ensure_seen(&self, user: u32) -> Result<(), Error> {
+        if self.is_seen_by(user) { Ok(()) } else { self.ensure(user, Rights::READ) }
     }
 
     /// Refuses a user who lacks one of these rights.

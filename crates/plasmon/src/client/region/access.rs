@@ -154,8 +154,16 @@ impl Region {
             return Ok(());
         }
         let (handle, source_offset) = (source.handle.number, from);
-        self.carry_out(RegionCall::Copy { offset, len, source: handle, source_offset }, &[], self.timeout)
-            .map(drop)
+        let copied = self.carry_out(
+            RegionCall::Copy { offset, len, source: handle, source_offset },
+            &[],
+            self.timeout,
+        );
+        copied.map(drop).map_err(|error| match error.kind() {
+            // The source is no more, and says why itself.
+            ErrorKind::NotFound => source.info().err().unwrap_or(error),
+            _ => error,
+        })
     }
 
     /// Adds to the word at `offset`, and returns what it was before. The sum wraps.
