@@ -20,6 +20,7 @@ mod checks;
 mod coordinator;
 mod counters;
 mod echo;
+mod foreign_bytes;
 mod host;
 mod networks;
 mod pings;

@@ -89,15 +89,33 @@ fn a_bug_in_windows_is_found() {
 
 #[test]
 fn what_is_promised_holds_for_every_seed() {
+    let counts = |seed| {
+        let Outcome { calls, successes, pushes, amid_pushes, .. } = run(seed);
+        [calls, successes, pushes, amid_pushes]
+    };
+    let (seeds, [calls, successes, pushes, amid]) = each_seed(FEW_SEEDS, counts);
+    eprintln!(
+        "{seeds}: {calls} calls, {successes} of them ended well; {pushes} pushes by writes, and {amid} times \
+         something broke amid a push"
+    );
+    let is_one = number("PLASMON_SIMULATE_SEED").is_some();
+    assert!(is_one || successes > 0 && pushes > 0 && amid > 0, "nothing was tried");
+}
+
+/// Runs the seeds that the environment names, or the first few. Returns which they were, for people, and the
+/// sums of what `run` has counted.
+pub(super) fn each_seed<const N: usize>(
+    few: u64,
+    run: impl Fn(u64) -> [usize; N] + Sync,
+) -> (String, [usize; N]) {
     if let Some(seed) = number("PLASMON_SIMULATE_SEED") {
-        eprintln!("seed {seed}: {:?}", run(seed));
-        return;
+        return (format!("seed {seed}"), run(seed));
     }
     let first = || number("PLASMON_SIMULATE_FIRST").unwrap_or_else(|| random_u64() >> 24);
     let (first, span, most) = match (number("PLASMON_SIMULATE_SECONDS"), number("PLASMON_SIMULATE_SEEDS")) {
         (Some(seconds), _) => (first(), Duration::from_secs(seconds), u64::MAX),
         (None, Some(seeds)) => (first(), Duration::MAX, seeds),
-        (None, None) => (1, Duration::MAX, FEW_SEEDS),
+        (None, None) => (1, Duration::MAX, few),
     };
     let (begun, seeds, has_failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
     let next = || {
@@ -105,26 +123,18 @@ fn what_is_promised_holds_for_every_seed() {
         let is_over = begun.elapsed() >= span || seed >= most || has_failed.load(Ordering::Relaxed);
         (!is_over).then(|| {
             let _failing = Failing(&has_failed);
-            run(first + seed)
+            (1, run(first + seed))
         })
     };
-    let counts = |outcome: Outcome| {
-        let Outcome { calls, successes, pushes, amid_pushes, .. } = outcome;
-        [1, calls, successes, pushes, amid_pushes]
-    };
-    let count = || iter::from_fn(next).map(counts).fold([0; 5], add);
-    let counts = thread::scope(|scope| {
+    let none = (0, [0; N]);
+    let count = || iter::from_fn(next).fold(none, add);
+    let (count, counts) = thread::scope(|scope| {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
         // A thread that has failed has said why.
-        threads.into_iter().map(|thread| thread.join().expect("all seeds hold")).fold([0; 5], add)
+        threads.into_iter().map(|thread| thread.join().expect("all seeds hold")).fold(none, add)
     });
-    let [seeds, calls, successes, pushes, amid] = counts;
-    eprintln!(
-        "{seeds} seeds from {first}: {calls} calls, {successes} of them ended well; {pushes} pushes by \
-         writes, and {amid} times something broke amid a push"
-    );
-    assert!(successes > 0 && pushes > 0 && amid > 0, "nothing was tried");
+    (format!("{count} seeds from {first}"), counts)
 }
 
 /// Says that a seed has failed if it is dropped by a panic.
@@ -136,6 +146,6 @@ impl Drop for Failing<'_> {
     }
 }
 
-fn add(one: [usize; 5], other: [usize; 5]) -> [usize; 5] {
-    std::array::from_fn(|at| one[at] + other[at])
+fn add<const N: usize>(one: (usize, [usize; N]), other: (usize, [usize; N])) -> (usize, [usize; N]) {
+    (one.0 + other.0, std::array::from_fn(|at| one.1[at] + other.1[at]))
 }
