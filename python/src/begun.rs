@@ -16,8 +16,8 @@ use crate::lock::{lock, taken};
 
 /// Operation on a region that was begun. `result` waits for it.
 ///
-/// Up to 256 operations of a client are under way at a time. Dropping this gives the result up; the operation
-/// goes on.
+/// Up to 256 operations of a client are under way at a time. Dropping this gives the result up; a change goes
+/// on.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct PendingOperation {
     /// Operation. `None` once its result was taken.

@@ -5,6 +5,7 @@
 //! while they wait or copy.
 #![deny(unsafe_code)]
 
+mod awaited;
 mod begun;
 mod buffer;
 mod client;
@@ -27,6 +28,8 @@ use pyo3::types::PyString;
 /// Native module of plasmon. Use the package `plasmon`.
 #[pymodule]
 mod _internal {
+    #[pymodule_export]
+    use super::awaited::{AwaitedOperation, RegionCalls};
     #[pymodule_export]
     use super::begun::PendingOperation;
     #[pymodule_export]

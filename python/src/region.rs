@@ -95,7 +95,7 @@ impl RegionHandle {
 
     /// Size in bytes.
     #[getter]
-    fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
@@ -453,7 +453,7 @@ impl RegionHandle {
 }
 
 impl RegionHandle {
-    fn region(&self, py: Python<'_>) -> PyResult<Region> {
+    pub(crate) fn region(&self, py: Python<'_>) -> PyResult<Region> {
         if self.closing.load(Ordering::Relaxed) {
             return Err(raised_of_region(py, &closed()));
         }
@@ -511,7 +511,7 @@ impl RegionHandle {
         }
     }
 
-    fn range(&self, offset: u64, size: Option<u64>) -> std::ops::Range<u64> {
+    pub(crate) fn range(&self, offset: u64, size: Option<u64>) -> std::ops::Range<u64> {
         offset..size.map_or(self.size.max(offset), |size| offset.saturating_add(size))
     }
 
@@ -562,7 +562,7 @@ fn row(info: RegionInfo) -> Row {
 }
 
 /// Buffer of bytes over the memory of an object, whose elements may be of any type.
-fn flat<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn flat<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let view = PyMemoryView::from(object)?;
     if view.getattr("nbytes")?.eq(0)? {
         return Ok(PyBytes::new(object.py(), &[]).into_any());

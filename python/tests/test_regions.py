@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import plasmon
 import plasmon.aio
 import pytest
-from conftest import until
+from conftest import ANTI_HANG, until
 
 SIZES = [0, 1, 7, 8, 319, 320, 321, 4095, 2**20 + 1]
 SIZE = 2 * 2**20 + 5
@@ -285,3 +286,131 @@ def test_tasks_use_regions(
             await made.free()
 
     asyncio.run(use())
+
+
+async def eventually(what: str, condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(ANTI_HANG):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_tasks_that_wait_take_no_thread_and_end_when_cancelled(
+    region: Callable[..., plasmon.Region],
+    cluster: plasmon.LocalCluster,
+    near: plasmon.Client,
+    where: int,
+) -> None:
+    made = region("many", 64, mappable=False)
+
+    def waiting() -> int:
+        count: int = near.status()["regions"]["waiting"]
+        return count
+
+    async def use() -> None:
+        async with (
+            plasmon.aio.connect(cluster.sockets[where]) as client,
+            await client.map_region("many", "rw") as shared,
+        ):
+            threads = threading.active_count()
+            for _ in range(1 + (where == 0)):
+                tasks = [asyncio.create_task(shared.wait(8, 0)) for _ in range(500)]
+                await eventually("all to wait", lambda: waiting() == 500)
+                assert await shared.fetch_add(0) == made.fetch_add(0) - 1
+                for task in tasks:
+                    task.cancel()
+                done = await asyncio.gather(*tasks, return_exceptions=True)
+                assert all(isinstance(one, asyncio.CancelledError) for one in done)
+                await eventually("the waits to end on the node", lambda: waiting() == 0)
+            tasks = [asyncio.create_task(shared.wait(8, 0)) for _ in range(500)]
+            await eventually("all to wait", lambda: waiting() == 500)
+            assert threading.active_count() == threads
+            assert await shared.swap(8, 7) == 0
+            assert await asyncio.gather(*tasks) == [7] * 500
+            with pytest.raises(plasmon.TimedOut):
+                await shared.wait(8, 7, timeout=0.2)
+            unheard = asyncio.create_task(shared.wait(8, 7))
+            await eventually("it to wait", lambda: waiting() == 1)
+        with pytest.raises(plasmon.Disconnected, match="closed"):
+            await unheard
+        with pytest.raises(plasmon.Disconnected, match="closed"):
+            await shared.fetch_add(0)
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.parametrize("mappable", [True, False])
+def test_tasks_make_all_operations(
+    region: Callable[..., plasmon.Region], cluster: plasmon.LocalCluster, where: int, mappable: bool
+) -> None:
+    region("whole", 2**19, mappable=mappable)
+    data = np.random.default_rng(2).bytes(2**19)
+
+    async def use() -> None:
+        async with (
+            plasmon.aio.connect(cluster.sockets[where]) as client,
+            await client.map_region("whole", "rw") as shared,
+        ):
+            lent = await client.buffer(2**18 + 1)
+            for size in (0, 1, 320, 321, 2**14, 2**18, 2**18 + 1):
+                await shared.fill(1)
+                assert await shared.read(size=16) == bytes([1] * 16)
+                await asyncio.gather(*(shared.write(data[at:][:size], at) for at in (0, 8, 16)))
+                assert (await shared.read(16, size)) == data[16:][:size]
+                into = bytearray(size)
+                assert await shared.read_into(into, 16) == size
+                assert into == data[16:][:size]
+                place = memoryview(lent)[:size]
+                place[:] = data[:size]
+                await shared.write(place, 3)
+                assert await shared.read_into(place[: size // 2], 3) == size // 2
+                assert await shared.read(3, size) == data[:size]
+            await shared.fill(0, 0, 64)
+            assert await shared.fetch_add(0, -1) == 0
+            assert await shared.compare_swap(0, 2**64 - 1, 5) == 2**64 - 1
+            assert await shared.swap(0, -2) == 5
+            assert [await shared.test_and_set(8) for _ in range(2)] == [False, True]
+            await shared.copy_from(shared, source_offset=0, offset=16, size=8)
+            assert await shared.wait(16, 0) == 2**64 - 2
+            await shared.notify(16)
+            for wrong in (shared.read(2**19, 1), shared.fetch_add(4), shared.write(b"ab", 2**19 - 1)):
+                with pytest.raises(plasmon.InvalidArgument):
+                    await wrong
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_a_wait_that_is_interrupted_gives_its_slot_back(
+    region: Callable[..., plasmon.Region],
+    cluster: plasmon.LocalCluster,
+    near: plasmon.Client,
+    where: int,
+) -> None:
+    region("interrupted", 8, mappable=False)
+
+    def interrupt() -> None:
+        until("the call to wait", lambda: near.status()["regions"]["waiting"] == 1)
+        signal.raise_signal(signal.SIGUSR1)
+
+    def handle(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with (
+            plasmon.connect(cluster.sockets[where]) as client,
+            client.map_region("interrupted") as shared,
+        ):
+            for _ in range(1 + (where == 0)):
+                thread = threading.Thread(target=interrupt)
+                thread.start()
+                with pytest.raises(KeyboardInterrupt):
+                    shared.wait(0, 0)
+                thread.join()
+                until("the call to end", lambda: client.status()["slots"]["under_way"] == 0)
+                assert shared.read() == bytes(8)
+                until("the home to forget the wait", lambda: near.status()["regions"]["waiting"] == 0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -19,7 +19,7 @@ use std::fmt;
 use std::time::Duration;
 
 #[cfg(not(loom))]
-pub use crate::client::{PendingRegion as Pending, Region, RegionList, View};
+pub use crate::client::{Awaited, PendingRegion as Pending, Region, RegionList, View};
 use crate::wire::AtMost;
 use crate::wire::MAX_NAME;
 use crate::{NodeId, ObjectId};

@@ -1,4 +1,4 @@
-"""Closing at the end of a `with` block, for everything of this package that is closed."""
+"""Closing at the end of a block, for everything of this package that is closed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,25 @@ class Closing:
         return self
 
     def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ClosingAsync:
+    """An asynchronous context manager that closes itself at the end of the block, whatever ended that."""
+
+    def close(self) -> None:
+        """Frees what this object holds; a second call does nothing."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
         self,
         kind: type[BaseException] | None,
         value: BaseException | None,

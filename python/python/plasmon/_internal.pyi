@@ -490,14 +490,61 @@ class RegionHandle:
 class PendingOperation(Generic[_R]):
     """Operation on a region that was begun. `result` waits for it.
 
-    Up to 256 operations of a client are under way at a time. Dropping this gives the result up; the operation
-    goes on.
+    Up to 256 operations of a client are under way at a time. Dropping this gives the result up; a change goes
+    on.
     """
 
     def result(self) -> _R:
         """Waits for the result, and returns it. It can be taken once."""
     def done(self) -> bool:
         """Whether the result has come, so that `result` returns at once."""
+
+@final
+class RegionCalls:
+    """Operations of a region, begun for an event loop. Each returns `None` if it is to be made in a thread.
+
+    The arguments are those of the operations of `RegionHandle`.
+    """
+
+    def __new__(cls, region: RegionHandle) -> Self: ...
+    def read(
+        self, offset: int = 0, size: int | None = None, *, timeout: float = 30
+    ) -> AwaitedOperation | None: ...
+    def read_into(
+        self, buffer: Readable, offset: int = 0, *, timeout: float = 30
+    ) -> AwaitedOperation | None: ...
+    def write(self, data: Readable, offset: int = 0, *, timeout: float = 30) -> AwaitedOperation | None: ...
+    def fill(
+        self, value: int = 0, offset: int = 0, size: int | None = None, *, timeout: float = 30
+    ) -> AwaitedOperation | None: ...
+    def copy_from(
+        self,
+        source: RegionHandle,
+        *,
+        source_offset: int = 0,
+        offset: int = 0,
+        size: int | None = None,
+        timeout: float = 30,
+    ) -> AwaitedOperation | None: ...
+    def fetch_add(self, offset: int, value: int = 1, *, timeout: float = 30) -> AwaitedOperation | None: ...
+    def swap(self, offset: int, value: int, *, timeout: float = 30) -> AwaitedOperation | None: ...
+    def compare_swap(
+        self, offset: int, expected: int, value: int, *, timeout: float = 30
+    ) -> AwaitedOperation | None: ...
+    def test_and_set(self, offset: int, *, timeout: float = 30) -> AwaitedOperation | None: ...
+    def wait(self, offset: int, expected: int, *, timeout: float = 30) -> AwaitedOperation | None: ...
+    def notify(self, offset: int, *, timeout: float = 30) -> AwaitedOperation | None: ...
+
+@final
+class AwaitedOperation:
+    """Operation on a region that was begun for an event loop."""
+
+    @property
+    def number(self) -> int: ...
+    def patience(self) -> float | None: ...
+    def result(self) -> Any: ...
+    def late(self) -> BaseException: ...
+    def cancel(self) -> None: ...
 
 @final
 class Loop:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pwd
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from plasmon import _internal
+from plasmon._closing import Closing
 from plasmon._handle import Handle
 from plasmon._internal import ObjectId
 from plasmon._terms import Terms
@@ -55,7 +55,7 @@ class RegionInfo:
     """Time in seconds since the region was made on this home."""
 
 
-class Region(_internal.RegionHandle):
+class Region(_internal.RegionHandle, Closing):
     """Named memory that lives on one node, its home, and that programs of all hosts read and write.
 
     `Client.create_region` and `Client.map_region` give regions out. A region used as a context manager gives
@@ -175,17 +175,6 @@ class Region(_internal.RegionHandle):
 
     def __len__(self) -> int:
         return self.size
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else self.mode or "no rights"

@@ -1,85 +1,131 @@
 """Regions for asyncio: the operations of `plasmon.Region` as coroutines.
 
-Operations on a region that is mapped in this process are made at once. All others run in threads of the
-client, so that the event loop goes on.
+Operations on a region that is mapped in this process are made at once. Others take no thread, however many
+tasks wait: the event loop watches the connection. Only what copies many bytes runs in threads of the client,
+and what is rare: rights, moves, snapshots, and the end of a region.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from plasmon import _internal
+from plasmon._closing import ClosingAsync
+from plasmon._internal import RegionCalls
 from plasmon._regions import Region as Blocking
+from plasmon.errors import TimedOut
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import DTypeLike
 
+    from plasmon.aio import Client
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-Run = Callable[[Callable[[], Any], float | None], Coroutine[Any, Any, Any]]
-"""Runs a call in a thread of the client. The time-out is that of a call that waits for others."""
+_MAX_WAITS = 2048
+"""Number of waits for words under way. Others queue, so that the node takes the client's other requests."""
+_MAX_OPERATIONS = 1024
+"""Number of other operations under way."""
 
 
-def _quick(
+class Turns:
+    """Turns of the operations of one client that the event loop waits for."""
+
+    def __init__(self) -> None:
+        self._waits = asyncio.Semaphore(_MAX_WAITS)
+        self._operations = asyncio.Semaphore(_MAX_OPERATIONS)
+
+    async def take(self, waits: bool, timeout: float) -> asyncio.Semaphore:
+        """Waits until another operation may begin. It releases what is returned when it has ended."""
+        turns = self._waits if waits else self._operations
+        try:
+            # A turn that is free is taken without a timer.
+            await (asyncio.wait_for(turns.acquire(), timeout) if turns.locked() else turns.acquire())
+        except TimeoutError:
+            most = _MAX_WAITS if waits else _MAX_OPERATIONS
+            raise TimedOut(
+                f"{most} operations of this client wait for nodes, so that this one could not begin"
+            ) from None
+        return turns
+
+
+def _begun(
     method: Callable[Concatenate[Blocking, _P], _T],
+    begin: Callable[..., _internal.AwaitedOperation | None],
+    at_once: bool = True,
 ) -> Callable[Concatenate[Region, _P], Coroutine[Any, Any, _T]]:
-    """Coroutine of an operation that is some loads and stores if the region is mapped."""
+    """Coroutine of an operation that the event loop waits for.
+
+    With `at_once` it is some loads and stores if the region is mapped.
+    """
 
     @wraps(method)
     async def call(self: Region, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        if self._region.local:
+        if at_once and self._region.local:
             return method(self._region, *args, **kwargs)
-        done: _T = await self._run(lambda: method(self._region, *args, **kwargs), None)
-        return done
+        timeout: Any = kwargs.get("timeout", 30)
+        self._client._check()
+        turns = await self._client._turns.take(begin is RegionCalls.wait, timeout)
+        try:
+            begun = begin(self._calls, *args, **kwargs)
+            if begun is not None:
+                done: _T = await self._client._finish(begun)
+                return done
+        finally:
+            turns.release()
+        return await self._client._operate(lambda: method(self._region, *args, **kwargs), None)
 
     return call
 
 
-def _slow(
+def _threaded(
     method: Callable[Concatenate[Blocking, _P], _T], timeout: float | None = None
 ) -> Callable[Concatenate[Region, _P], Coroutine[Any, Any, _T]]:
-    """Coroutine of an operation that is a call. With a time-out by default it waits for others."""
+    """Coroutine of a rare call, which runs in a thread. With a time-out by default it waits for others."""
 
     @wraps(method)
     async def call(self: Region, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         limit: Any = kwargs.get("timeout", timeout) if timeout is not None else None
-        done: _T = await self._run(lambda: method(self._region, *args, **kwargs), limit)
-        return done
+        return await self._client._operate(lambda: method(self._region, *args, **kwargs), limit)
 
     return call
 
 
-class Region:
+class Region(ClosingAsync):
     """Region for the tasks of one event loop: `plasmon.Region` with coroutines.
 
     `plasmon.aio.Client.create_region` and `map_region` give regions out. A region used as an asynchronous
     context manager gives its handle up at the end of the block.
+
+    A cancelled task stops waiting. What reads or waits ends on the node as well; a change goes on.
     """
 
-    def __init__(self, region: Blocking, run: Run) -> None:
+    def __init__(self, region: Blocking, client: Client) -> None:
         self._region = region
-        self._run = run
+        self._calls = RegionCalls(region)
+        self._client = client
 
-    read = _quick(Blocking.read)
-    read_into = _quick(Blocking.read_into)
-    write = _quick(Blocking.write)
-    fetch_add = _quick(Blocking.fetch_add)
-    swap = _quick(Blocking.swap)
-    compare_swap = _quick(Blocking.compare_swap)
-    test_and_set = _quick(Blocking.test_and_set)
-    fill = _slow(Blocking.fill)
-    wait = _slow(Blocking.wait, 30)
-    notify = _slow(Blocking.notify)
-    grant = _slow(Blocking.grant)
-    revoke = _slow(Blocking.revoke)
-    move = _slow(Blocking.move, 60)
-    snapshot = _slow(Blocking.snapshot, 30)
-    info = _slow(Blocking.info)
-    free = _slow(Blocking.free)
+    read = _begun(Blocking.read, RegionCalls.read)
+    read_into = _begun(Blocking.read_into, RegionCalls.read_into)
+    write = _begun(Blocking.write, RegionCalls.write)
+    fetch_add = _begun(Blocking.fetch_add, RegionCalls.fetch_add)
+    swap = _begun(Blocking.swap, RegionCalls.swap)
+    compare_swap = _begun(Blocking.compare_swap, RegionCalls.compare_swap)
+    test_and_set = _begun(Blocking.test_and_set, RegionCalls.test_and_set)
+    fill = _begun(Blocking.fill, RegionCalls.fill, at_once=False)
+    wait = _begun(Blocking.wait, RegionCalls.wait, at_once=False)
+    notify = _begun(Blocking.notify, RegionCalls.notify, at_once=False)
+    grant = _threaded(Blocking.grant)
+    revoke = _threaded(Blocking.revoke)
+    move = _threaded(Blocking.move, 60)
+    snapshot = _threaded(Blocking.snapshot, 30)
+    info = _threaded(Blocking.info)
+    free = _threaded(Blocking.free)
 
     async def copy_from(
         self,
@@ -91,13 +137,11 @@ class Region:
         timeout: float = 30,
     ) -> None:
         """Copies bytes of another region, as `plasmon.Region.copy_from` does."""
+        await self._copy(
+            source._region, source_offset=source_offset, offset=offset, size=size, timeout=timeout
+        )
 
-        def copy() -> None:
-            self._region.copy_from(
-                source._region, source_offset=source_offset, offset=offset, size=size, timeout=timeout
-            )
-
-        await self._run(copy, None)
+    _copy = _begun(Blocking.copy_from, RegionCalls.copy_from, at_once=False)
 
     def view(self) -> memoryview:
         """Bytes of the region in the memory of this process, as `plasmon.Region.view` returns them."""
@@ -145,17 +189,6 @@ class Region:
 
     def __len__(self) -> int:
         return self.size
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self._region).replace("plasmon.Region", "plasmon.aio.Region", 1)

@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import plasmon
+from plasmon._closing import ClosingAsync
 from plasmon._records import Event
 
 _O = TypeVar("_O", bound=AbstractAsyncContextManager[Any])
 
 
-class Subscription:
+class Subscription(ClosingAsync):
     """Subscription to the objects of a node: an asynchronous iterator over events, and a context manager.
 
     `Client.subscribe` makes subscriptions. The events are those of `plasmon.Subscription`. It takes no
@@ -67,17 +68,6 @@ class Subscription:
         if self.closed:
             raise StopAsyncIteration
         return await self.next()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Opening(Generic[_O]):

@@ -8,7 +8,7 @@
 
 Objects in the memory of this host are got at once. Waiting for objects (`get`, `get_buffers`, `wait`,
 `metadata`, `hash`, `verify`) takes no thread, however many tasks wait, because the event loop watches the
-connection. All other calls run in a few threads of the client's own.
+connection. Operations on regions take none either. All other calls run in a few threads of the client's own.
 
 A cancelled task stops waiting, and the node cancels the request; objects that come too late are released.
 Other requests may still be carried out.
@@ -34,7 +34,7 @@ from plasmon._ids import ONE, IdLike, several
 from plasmon._internal import Buffer, ObjectId
 from plasmon._reads import NO_DEFAULT
 from plasmon._regions import Mode
-from plasmon._regions_aio import Region
+from plasmon._regions_aio import Region, Turns
 from plasmon._subscription_aio import Opening, Subscription
 from plasmon._terms import left
 from plasmon.errors import Disconnected, InvalidArgument, TimedOut
@@ -120,6 +120,7 @@ class Client:
         self._asyncio = asyncio.get_running_loop()
         self._loop = _internal.Loop(client._native)
         self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._turns = Turns()
         self._prompt = ThreadPoolExecutor(_MAX_THREADS, "plasmon-aio")
         self._patient = ThreadPoolExecutor(_MAX_THREADS, "plasmon-aio-patient")
         self._listening = True
@@ -156,18 +157,15 @@ class Client:
     async def create_region(self, name: str, size: int, **options: Any) -> Region:
         """Makes a region, as `plasmon.Client.create_region` does, with the same options."""
         make = partial(self._client.create_region, name, size, **options)
-        return Region(await self._run(self._patient, make, options.get("timeout")), self._operate)
+        made = await self._run(self._patient, make, options.get("timeout"))
+        return Region(made, self)
 
     async def map_region(
         self, name: str, mode: Mode = "r", *, owner: int | str | None = None, timeout: float = 0
     ) -> Region:
         """A handle to a region, as `plasmon.Client.map_region` returns it."""
         find = partial(self._client.map_region, name, mode, owner=owner, timeout=timeout)
-        return Region(await self._run(self._patient, find, timeout), self._operate)
-
-    async def _operate(self, call: Callable[[], _T], timeout: float | None) -> _T:
-        """Makes an operation on a region in a thread: in another one if it may wait for others."""
-        return await self._run(self._prompt if timeout is None else self._patient, call, timeout)
+        return Region(await self._run(self._patient, find, timeout), self)
 
     @overload  # A str is an iterable of str, too: here it is one name.
     async def get(  # type: ignore[overload-overlap]
@@ -467,7 +465,24 @@ class Client:
             running.cancel()
             raise
 
-    def _completion(self, call: _internal.Pending) -> asyncio.Future[None]:
+    async def _operate(self, call: Callable[[], _T], timeout: float | None) -> _T:
+        """Makes a call on a region in a thread: in another one if it may wait for others."""
+        return await self._run(self._prompt if timeout is None else self._patient, call, timeout)
+
+    async def _finish(self, begun: _internal.AwaitedOperation) -> Any:
+        """Waits for the result of an operation on a region. It is given up with the task."""
+        complete = self._completion(begun)
+        try:
+            while not complete.done():
+                await asyncio.wait([complete], timeout=begun.patience())
+                if not complete.done() and begun.patience() == 0:
+                    raise begun.late()
+            complete.result()
+            return begun.result()
+        finally:
+            self._give_up([begun])
+
+    def _completion(self, call: _internal.Pending | _internal.AwaitedOperation) -> asyncio.Future[None]:
         """Future that is done when the call is complete."""
         complete = self._asyncio.create_future()
         self._waiting[call.number] = complete
@@ -487,7 +502,7 @@ class Client:
         for one in complete:
             one.result()
 
-    def _give_up(self, calls: Iterable[_internal.Pending]) -> None:
+    def _give_up(self, calls: Iterable[_internal.Pending | _internal.AwaitedOperation]) -> None:
         """Gives calls up, and releases objects that have not been taken from them."""
         for call in calls:
             self._waiting.pop(call.number, None)

@@ -325,18 +325,21 @@ impl Regions {
         Ok(())
     }
 
-    /// Has `copy` copy bytes, some at a time, by way of a buffer.
+    /// Has `copy` copy bytes, some at a time, by way of a buffer that all copies share.
     pub(super) async fn in_turns<E: std::fmt::Display>(
         &self,
         len: u64,
         mut copy: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), Error> {
-        let mut buffer = vec![0; TURN_BYTES.min(len) as usize];
         let mut at = 0;
         while at < len {
-            let chunk = &mut buffer[..TURN_BYTES.min(len - at) as usize];
-            copy(at, chunk).map_err(inside)?;
-            at += chunk.len() as u64;
+            let bytes = TURN_BYTES.min(len - at);
+            let mut buffer = self.copied.take();
+            buffer.resize(TURN_BYTES as usize, 0);
+            let copied = copy(at, &mut buffer[..bytes as usize]).map_err(inside);
+            self.copied.set(buffer);
+            copied?;
+            at += bytes;
             if at < len {
                 self.kernel.clock.sleep(Duration::ZERO).await;
             }

@@ -22,6 +22,7 @@ mod moving;
 mod service;
 mod still;
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use self::handles::Handles;
@@ -55,6 +56,8 @@ pub(crate) struct Regions {
     given: answering::Given,
     /// The regions that are about to move here.
     arrivals: Arrivals,
+    /// The buffer through which bytes are copied.
+    copied: Cell<Vec<u8>>,
 }
 
 impl Regions {
@@ -77,6 +80,7 @@ impl Regions {
             handles: Handles::default(),
             given: answering::Given::default(),
             arrivals: Arrivals::default(),
+            copied: Cell::default(),
         });
         let residents = Rc::downgrade(&(Rc::clone(&regions) as Rc<dyn Residents>));
         // A node has its regions once.

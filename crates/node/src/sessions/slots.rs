@@ -3,15 +3,17 @@
 //! Engine thread only. The engine looks at a client's slots when it looks at its ring
 //! ([`rings`](super::rings)), and one bell wakes it for both. A slot is under way from the look until its
 //! result, and nothing that the client writes there meanwhile counts. A call that waits is a task, which ends
-//! with its client and with the time-out of the call.
+//! with its client, with the time-out of the call, and when the client gives it up. An event loop makes the
+//! same calls by its socket.
 
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{AbortHandle, abortable};
-use plasmon::shared::{CallResult, EngineCalls};
+use plasmon::shared::{CallRequest, CallResult, EngineCalls};
 use plasmon::status::SlotsStatus;
 use plasmon::wire::Reply;
 use plasmon::{Error, ErrorKind};
@@ -20,10 +22,13 @@ use super::Sessions;
 use super::sharing::cannot_share;
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
-use crate::service::{Outcome, Return};
+use crate::service::{Answer, Outcome, Return};
 
 /// Number of calls of one client that are begun before the others get their turn.
 const TURN_CALLS: usize = 64;
+
+/// The weight of a call by socket that waits, in objects.
+const CALL_WEIGHT: usize = 16;
 
 /// The engine's end of a client's slots.
 pub(crate) struct Slots {
@@ -41,6 +46,14 @@ impl Drop for Slots {
 impl Slots {
     fn answer(&self, slot: u8, result: Result<CallResult, Error>) {
         self.pages.answer(slot, &result.unwrap_or_else(|error| CallResult::failed(&error)));
+    }
+
+    /// Ends a call under way that nobody waits for any more.
+    fn end(&self, slot: u8) {
+        if let Some(task) = self.waiting.borrow_mut().remove(&slot) {
+            task.abort();
+            self.answer(slot, Err(given_up()));
+        }
     }
 }
 
@@ -68,17 +81,24 @@ impl Sessions {
 
     /// Begins the calls that a client has submitted; returns their number. An error ends the client.
     pub(super) fn serve_slots(self: &Rc<Self>, key: ClientKey, slots: &Slots) -> Result<usize, String> {
+        for slot in slots.pages.take_given_up() {
+            slots.end(slot);
+        }
         let mut begun = 0;
         while begun < TURN_CALLS {
             let Some(taken) = slots.pages.take() else { break };
             let (slot, request) = taken.map_err(|error| format!("it does not keep to its slots: {error}"))?;
             begun += 1;
+            if slots.pages.is_given_up(slot) {
+                slots.answer(slot, Err(given_up()));
+                continue;
+            }
             let timeout_us = request.timeout_us;
             match self.services.on_call(key, request) {
                 Return::Now(result) => slots.answer(slot, result),
                 Return::Later { mut task, over } => match task.as_mut().now_or_never() {
                     Some(result) => slots.answer(slot, result),
-                    None => self.answer_slot_later(key, slots, slot, (timeout_us, over), task),
+                    None => self.answer_slot_later(key, slots, slot, self.in_time(timeout_us, over, task)),
                 },
             }
         }
@@ -86,23 +106,50 @@ impl Sessions {
         Ok(begun)
     }
 
-    /// Answers a call when its task is done, or its time-out over.
+    /// Begins a call that came by the socket.
+    pub(super) fn call(self: &Rc<Self>, key: ClientKey, request: CallRequest) -> Answer {
+        let called = |result: CallResult| Reply::Called {
+            values: result.values.to_vec(),
+            payload: Bytes::copy_from_slice(&result.payload),
+        };
+        let timeout_us = request.timeout_us;
+        match self.services.on_call(key, request) {
+            Return::Now(result) => Answer::now(result.map(called)),
+            Return::Later { task, over } => {
+                let task = self.in_time(timeout_us, over, task);
+                Answer::plain(CALL_WEIGHT, async move { task.await.map(called) })
+            }
+        }
+    }
+
+    /// The result of a call's task, or what it means that its time-out is over.
+    fn in_time<T: Future<Output = Result<CallResult, Error>>>(
+        &self,
+        timeout_us: u64,
+        over: ErrorKind,
+        task: T,
+    ) -> impl Future<Output = Result<CallResult, Error>> + use<T> {
+        let (kernel, due) = (Rc::clone(&self.kernel), self.due(timeout_us));
+        async move {
+            let over = || Err(Error::new(over, "the call did not end within its time-out"));
+            kernel.clock.bounded(due, task).await.unwrap_or_else(over)
+        }
+    }
+
+    /// Answers a call when its task is done.
     fn answer_slot_later(
         self: &Rc<Self>,
         key: ClientKey,
         slots: &Slots,
         slot: u8,
-        (timeout_us, over): (u64, ErrorKind),
         task: impl Future<Output = Result<CallResult, Error>> + 'static,
     ) {
         let sessions = Rc::clone(self);
-        let due = self.due(timeout_us);
         let (task, handle) = abortable(async move {
-            let result = sessions.kernel.clock.bounded(due, task).await;
-            let over = || Err(Error::new(over, "the call did not end within its time-out"));
+            let result = task.await;
             if let Some(slots) = sessions.slots(key) {
                 slots.waiting.borrow_mut().remove(&slot);
-                slots.answer(slot, result.unwrap_or_else(over));
+                slots.answer(slot, result);
             }
         });
         slots.waiting.borrow_mut().insert(slot, handle);
@@ -119,4 +166,8 @@ impl Sessions {
             calls: self.calls_by_slot.get(),
         }
     }
+}
+
+fn given_up() -> Error {
+    Error::new(ErrorKind::Interrupted, "the client no longer waits")
 }

@@ -1,7 +1,8 @@
 //! Calls by slot: what a client asks of the daemon without the socket, from any number of threads.
 //!
 //! Owns no state; the connection has the slots, which are asked for by the first call. Any thread. A call
-//! that is given up keeps its slot until the daemon has answered.
+//! that is given up keeps its slot until the daemon has answered: soon if it changes nothing, since the daemon
+//! ends it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use super::Client;
 use super::connection::{Undo, unexpected};
 use super::due::{Due, due};
 use super::vigil::Vigil;
-use crate::shared::{CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, WaitStats};
+use crate::shared::{CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, Manner, WaitStats};
 use crate::wire::{Ping, requests};
 use crate::{NodeId, Result};
 
@@ -44,7 +45,8 @@ impl Client {
         // The first call asks for the slots, which is no part of what is measured.
         Calls(self).slots(due)?;
         let began = Instant::now();
-        let [network_ns, ..] = Calls(self).make(&request, node != self.node, due)?.values;
+        let manner = Manner { far: node != self.node, goes_on: false };
+        let [network_ns, ..] = Calls(self).make(&request, manner, due)?.values;
         Ok(Pinged { total: began.elapsed(), network: Duration::from_nanos(network_ns) })
     }
 
@@ -58,17 +60,17 @@ impl Client {
 pub(super) struct Calls<'a>(pub(super) &'a Client);
 
 impl Calls<'_> {
-    /// Makes a call, which another node carries out if it is `far`, and waits for its result.
-    fn make(&self, request: &CallRequest, far: bool, due: Due) -> Result<CallResult> {
-        let call = self.begin(request, far, due)?;
+    /// Makes a call, and waits for its result.
+    fn make(&self, request: &CallRequest, manner: Manner, due: Due) -> Result<CallResult> {
+        let call = self.begin(request, manner, due)?;
         self.finish(call, due)?.into_result()
     }
 
     /// Begins a call. After an error nothing was submitted.
-    pub(super) fn begin(&self, request: &CallRequest, far: bool, due: Due) -> Result<Call> {
+    pub(super) fn begin(&self, request: &CallRequest, manner: Manner, due: Due) -> Result<Call> {
         let slots = Arc::clone(self.slots(due)?);
         let mut vigil = Vigil::new(self.0, due);
-        ClientCalls::submit(slots, request, far, &mut || vigil.goes_on()).map_err(|_| vigil.error())
+        ClientCalls::submit(slots, request, manner, &mut || vigil.goes_on()).map_err(|_| vigil.error())
     }
 
     /// Waits for the result of a call. It is an error here if there is none: the call may still be carried

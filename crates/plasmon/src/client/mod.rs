@@ -50,7 +50,7 @@ pub use creation::Creation;
 pub use listing::ClusterList;
 pub use nodes::{find_among, find_nodes};
 pub use object::Object;
-pub use region::{Pending as PendingRegion, Region, View};
+pub use region::{Awaited, Pending as PendingRegion, Region, View};
 pub use regions::RegionList;
 pub use scratch::Scratch;
 pub use socket::Socket;

@@ -55,28 +55,42 @@ pub(super) struct Piece {
     pub(super) busy: bool,
 }
 
+/// The shelf of pieces that have `len` bytes or more.
+fn shelf(len: usize) -> Result<usize> {
+    let error = || Error::new(ErrorKind::Internal, format!("no piece has {len} bytes"));
+    PIECE_BYTES.iter().position(|size| len <= *size).ok_or_else(error)
+}
+
 impl Piece {
     /// Takes a piece of `len` bytes or more, at most [`MAX_PIECE_BYTES`].
     pub(super) fn of(client: &Client, len: usize) -> Result<Self> {
-        let Some(shelf) = PIECE_BYTES.iter().position(|size| len <= *size) else {
-            return Err(Error::new(ErrorKind::Internal, format!("no piece has {len} bytes")));
-        };
-        let free = &client.connection.pieces.0[shelf];
-        let found = {
-            let mut free = free.lock();
-            std::iter::from_fn(|| free.pop()).find(|place| !place.lent.spoiled.load(Ordering::Relaxed))
-        };
-        let place = match found {
-            Some(place) => place,
-            None => {
-                let (number, memory, _) = lend(client, LENT_BYTES, true, None)?;
-                let lent = Arc::new(Lent { number, memory, spoiled: AtomicBool::new(false) });
-                let others = (PIECE_BYTES[shelf]..LENT_BYTES).step_by(PIECE_BYTES[shelf]);
-                free.lock().extend(others.map(|at| Place { lent: Arc::clone(&lent), at }));
-                Place { lent, at: 0 }
-            }
-        };
-        Ok(Self { connection: Arc::clone(&client.connection), shelf, place: Some(place), busy: false })
+        let shelf = shelf(len)?;
+        if let Some(piece) = Self::on(shelf, client) {
+            return Ok(piece);
+        }
+        let (number, memory, _) = lend(client, LENT_BYTES, true, None)?;
+        let lent = Arc::new(Lent { number, memory, spoiled: AtomicBool::new(false) });
+        let others = (PIECE_BYTES[shelf]..LENT_BYTES).step_by(PIECE_BYTES[shelf]);
+        let others = others.map(|at| Place { lent: Arc::clone(&lent), at });
+        client.connection.pieces.0[shelf].lock().extend(others);
+        Ok(Self::new(client, shelf, Place { lent, at: 0 }))
+    }
+
+    /// Takes a piece as [`Piece::of`] does, of the memory that there is: the daemon is not asked. `None` if
+    /// none is free.
+    pub(super) fn free(client: &Client, len: usize) -> Result<Option<Self>> {
+        Ok(Self::on(shelf(len)?, client))
+    }
+
+    fn on(shelf: usize, client: &Client) -> Option<Self> {
+        let mut free = client.connection.pieces.0[shelf].lock();
+        let mut places = std::iter::from_fn(|| free.pop());
+        let place = places.find(|place| !place.lent.spoiled.load(Ordering::Relaxed))?;
+        Some(Self::new(client, shelf, place))
+    }
+
+    fn new(client: &Client, shelf: usize, place: Place) -> Self {
+        Self { connection: Arc::clone(&client.connection), shelf, place: Some(place), busy: false }
     }
 
     /// Where the piece lies, as calls name it.

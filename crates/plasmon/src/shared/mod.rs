@@ -57,10 +57,11 @@ mod table;
 mod wakes;
 mod words;
 
+pub use calls::{ARGUMENTS, PAYLOAD_LEN, VALUES};
 #[cfg(not(loom))]
 pub use calls::{
-    ARGUMENTS, CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, EngineCalls, MAPPED_MAX,
-    Misused, PAYLOAD_LEN, SLOTS, VALUES, WaitStats,
+    CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, EngineCalls, MAPPED_MAX, Manner,
+    Misused, SLOTS, WaitStats,
 };
 #[cfg(not(loom))]
 pub use channel::{

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{AtMost, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame};
 use crate::region::{RegionInfo, Rights as RegionRights};
+use crate::shared::{PAYLOAD_LEN, VALUES};
 use crate::{Error, NodeId, ObjectId, Rights};
 
 crate::wire::codes! {
@@ -346,6 +347,13 @@ crate::wire::table! {
         },
         /// Answers `Slots`: a descriptor of the page set.
         45 Slots,
+        /// Answers `Call`.
+        46 Called {
+            /// Values that the operation returns.
+            values: Vec<u64> as AtMost<VALUES>,
+            /// Bytes that the operation returns.
+            payload: Bytes as AtMost<PAYLOAD_LEN>,
+        },
         /// Answers `CreateRegion` and `MapRegion`.
         100 RegionMapped {
             /// Number of the handle on this connection.

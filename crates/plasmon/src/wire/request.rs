@@ -8,6 +8,7 @@ use super::{
 };
 use crate::drain::DrainStep;
 use crate::region::Rights as RegionRights;
+use crate::shared::{ARGUMENTS, PAYLOAD_LEN};
 use crate::{Filter, NodeId, ObjectId, Rights};
 
 crate::wire::record! {
@@ -314,6 +315,17 @@ crate::wire::table! {
         } -> Done | Created | Deleted,
         /// Asks for the slots of this client, by which it makes calls. Their bell is that of its channel.
         45 Slots -> Slots,
+        /// Makes a call as a slot does, for an event loop that watches the socket.
+        46 Call {
+            /// Number of the operation.
+            operation: u8,
+            /// Longest time in microseconds until the answer. `u64::MAX` for no limit.
+            timeout_us: u64,
+            /// Arguments of the operation. Those at the end that are left out are 0.
+            arguments: Vec<u64> as AtMost<ARGUMENTS>,
+            /// Bytes that the operation needs.
+            payload: Bytes as AtMost<PAYLOAD_LEN>,
+        } -> Called,
         /// Makes a region, of zeros, and a handle to it with all rights.
         100 CreateRegion {
             /// Name of the region.

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use plasmon::shared::{ARGUMENTS, CallPayload, CallRequest};
 use plasmon::status::Status;
 use plasmon::wire::{FIRST_OTHER, Reply, Request, Table, WireError};
 use plasmon::{Error, ErrorKind, NodeId};
@@ -187,6 +188,11 @@ impl Requests {
             Request::Subscribe { cluster } => self.subscribe(client, request, cluster),
             Request::Channel => Answer::Now(self.sessions.open_channel(client)),
             Request::Slots => Answer::Now(self.sessions.open_slots(client)),
+            Request::Call { operation, timeout_us, arguments, payload } => {
+                let call = call(operation, timeout_us, &arguments, &payload);
+                let call = call.ok_or(WireError::Malformed("call: it fits no slot"))?;
+                self.sessions.call(client, call)
+            }
             Request::Tables => Answer::Now(self.sessions.share_tables(client)),
             Request::Calibrate { peer } => Answer::plain(WALK_WEIGHT, Rc::clone(self).calibrate_to(peer)),
             Request::Lend { len, private, room_us } => {
@@ -212,4 +218,11 @@ impl Requests {
             other => return Err(WireError::Opcode(other.opcode())),
         })
     }
+}
+
+/// A call with these arguments and bytes; `None` if they are more than a slot has room for.
+fn call(opcode: u8, timeout_us: u64, given: &[u64], payload: &[u8]) -> Option<CallRequest> {
+    let mut arguments = [0; ARGUMENTS];
+    arguments.get_mut(..given.len())?.copy_from_slice(given);
+    Some(CallRequest { opcode, timeout_us, arguments, payload: CallPayload::new(payload)? })
 }

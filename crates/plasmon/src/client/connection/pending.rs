@@ -187,16 +187,31 @@ impl Pending {
         self.connection.one_each(&self.ids, here)
     }
 
-    /// Takes the reply. It is an error if the reply has not come yet.
+    /// Result of a call that a slot could have made, or the daemon's refusal.
+    ///
+    /// # Errors
+    /// If there is no answer: it is unknown what the daemon did. `Invalid` if the reply has not come yet.
+    pub(in crate::client) fn called(self) -> Result<Result<replies::Called>> {
+        match self.answer()? {
+            Reply::Failed { error } => Ok(Err(error)),
+            reply => self.connection.only::<requests::Call>(reply).map(Ok),
+        }
+    }
+
+    /// Takes the reply. It is an error if the request failed.
     fn reply(&self) -> Result<Reply> {
+        match self.answer()? {
+            Reply::Failed { error } => Err(error),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Takes what the daemon answered. It is an error if the reply has not come yet.
+    fn answer(&self) -> Result<Reply> {
         self.connection.check_process()?;
         let mut state = self.connection.lock();
         if state.open.get(&self.number).is_some_and(|open| open.complete) {
-            return match state.take(self.number).into_iter().next_back() {
-                Some(Reply::Failed { error, .. }) => Err(error),
-                Some(reply) => Ok(reply),
-                None => Err(unexpected("no reply")),
-            };
+            return state.take(self.number).into_iter().next_back().ok_or_else(|| unexpected("no reply"));
         }
         let early = || Error::new(ErrorKind::Invalid, "the reply to this call has not come yet");
         Err(state.broken.clone().unwrap_or_else(early))

@@ -15,7 +15,7 @@ use crate::client::due::{Due, due};
 use crate::client::reading::microseconds;
 use crate::client::{Scratch, unexpected};
 use crate::region::Rights;
-use crate::shared::{CallPayload, CallRequest, CallResult, PAYLOAD_LEN};
+use crate::shared::{CallPayload, CallRequest, CallResult, Manner, PAYLOAD_LEN};
 use crate::wire::{Operation, RegionCall};
 use crate::{Error, ErrorKind, Result};
 
@@ -142,28 +142,35 @@ impl Region {
         if copied.flatten().is_some() {
             return Ok(());
         }
-        if !Arc::ptr_eq(&self.client.connection, &source.client.connection) {
-            let text = format!(
-                "regions '{}' and '{}' were mapped by two clients: map both with one",
-                self.name(),
-                source.name()
-            );
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
         if len == 0 {
             return Ok(());
         }
-        let (handle, source_offset) = (source.handle.number, from);
-        let copied = self.carry_out(
-            RegionCall::Copy { offset, len, source: handle, source_offset },
-            &[],
-            self.timeout,
-        );
+        let copied = self.carry_out(self.copying(offset, source, (from, len))?, &[], self.timeout);
         copied.map(drop).map_err(|error| match error.kind() {
             // The source is no more, and says why itself.
             ErrorKind::NotFound => source.info().err().unwrap_or(error),
             _ => error,
         })
+    }
+
+    /// Call that copies a range of a region, which is offset and length.
+    pub(super) fn copying(
+        &self,
+        offset: u64,
+        source: &Self,
+        (source_offset, len): (u64, u64),
+    ) -> Result<RegionCall> {
+        self.check(offset, len, WRITE)?;
+        source.check(source_offset, len, Rights::READ)?;
+        if Arc::ptr_eq(&self.client.connection, &source.client.connection) {
+            return Ok(RegionCall::Copy { offset, len, source: source.handle.number, source_offset });
+        }
+        let text = format!(
+            "regions '{}' and '{}' were mapped by two clients: map both with one",
+            self.name(),
+            source.name()
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
     }
 
     /// Adds to the word at `offset`, and returns what it was before. The sum wraps.
@@ -297,24 +304,27 @@ impl Region {
             return Err(Error::new(ErrorKind::Internal, "no slot has room for these bytes"));
         };
         let request = CallRequest { opcode, timeout_us: microseconds(Some(timeout)), arguments, payload };
-        Calls(&self.client).begin(&request, self.is_far(), due)
+        let manner = Manner { far: self.is_far(), goes_on: is_change(call) };
+        Calls(&self.client).begin(&request, manner, due)
     }
 
     /// Result of a call that was submitted. If it was not answered, the outcome of a change is not known.
     pub(super) fn settle(&self, call: RegionCall, answered: Result<CallResult>) -> Result<CallResult> {
-        let result = answered.map_err(|error| match error.kind() {
-            ErrorKind::Interrupted => error,
-            _ if is_change(call) => Error::new(
-                ErrorKind::OutcomeUnknown,
-                format!(
-                    "region '{}' may or may not have been changed, or may be later: {}",
-                    self.name(),
-                    error.message()
-                ),
-            ),
-            _ => error,
-        })?;
+        let result = answered.map_err(|error| self.unanswered(call, error))?;
         result.into_result().inspect_err(|error| self.handle.note(error))
+    }
+
+    /// What it means that a call was submitted and has no answer.
+    pub(super) fn unanswered(&self, call: RegionCall, error: Error) -> Error {
+        if error.kind() == ErrorKind::Interrupted || !is_change(call) {
+            return error;
+        }
+        let text = format!(
+            "region '{}' may or may not have been changed, or may be later: {}",
+            self.name(),
+            error.message()
+        );
+        Error::new(ErrorKind::OutcomeUnknown, text)
     }
 
     /// Bytes of a result that is to have `len`.
@@ -328,7 +338,7 @@ impl Region {
 }
 
 /// Whether a call changes bytes, so that carrying it out twice or late matters.
-fn is_change(call: RegionCall) -> bool {
+pub(super) fn is_change(call: RegionCall) -> bool {
     match call {
         RegionCall::On(Operation::Read { .. } | Operation::Wait { .. } | Operation::Notify { .. })
         | RegionCall::ReadTo { .. } => false,
@@ -336,7 +346,7 @@ fn is_change(call: RegionCall) -> bool {
     }
 }
 
-fn length(range: &Range<u64>) -> Result<u64> {
+pub(super) fn length(range: &Range<u64>) -> Result<u64> {
     range.end.checked_sub(range.start).ok_or_else(|| {
         let text = format!("a range from {} to {} ends before it begins", range.start, range.end);
         Error::new(ErrorKind::Invalid, text)

@@ -11,6 +11,7 @@
 //! answered is an outcome that is not known.
 
 mod access;
+mod looping;
 mod memory;
 mod pending;
 mod transfer;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub use self::looping::Awaited;
 pub(super) use self::memory::RegionMemory;
 pub use self::memory::View;
 pub use self::pending::Pending;

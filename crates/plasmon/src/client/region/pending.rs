@@ -22,8 +22,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// Operation on a region that was begun. [`Pending::wait`] returns its result.
 ///
-/// Dropping it gives the result up; the operation goes on. Up to 256 operations of a client are under way at
-/// a time, with those of its other threads; whoever begins another waits for one of them to be taken.
+/// Dropping it gives the result up; a change goes on. Up to 256 operations of a client are under way at a
+/// time, with those of its other threads; whoever begins another waits for one of them to be taken.
 #[must_use = "an operation that is not waited for may not be over, and its error is not seen"]
 pub struct Pending<T> {
     begun: Arc<Begun>,

@@ -70,16 +70,16 @@ impl ClientCalls {
         })
     }
 
-    /// Submits a request in a free slot; `far` says that another node carries it out. If there is no free
-    /// slot, the thread waits for one; it asks `alive` every 50 ms, and gives up when that returns `false`.
-    /// The call under way holds `calls`, a reference or a pointer that owns.
+    /// Submits a request in a free slot. If there is no free slot, the thread waits for one; it asks `alive`
+    /// every 50 ms, and gives up when that returns `false`. The call under way holds `calls`, a reference or
+    /// a pointer that owns.
     ///
     /// # Errors
     /// [`Unanswered`] if it gave up. Nothing was submitted.
     pub fn submit<C: Deref<Target = Self>>(
         calls: C,
         request: &CallRequest,
-        far: bool,
+        Manner { far, goes_on }: Manner,
         alive: &mut impl FnMut() -> bool,
     ) -> Result<CallUnderWay<C>, Unanswered> {
         let slot = match calls.take() {
@@ -90,13 +90,19 @@ impl ClientCalls {
         CORE.set(&calls.words, sched_getcpu());
         let seq = slot.seq(&calls.words).wrapping_add(1);
         slot.submit(&calls.words, seq, request);
-        let rang = ATTENTION.must_ring(&calls.words);
-        if rang {
-            // The write fails only if the count is full. The engine is then being woken already.
-            let _ = rustix::io::write(&calls.bell, &1u64.to_ne_bytes());
-        }
+        let rang = calls.ring();
         let kind = CallKind { opcode: request.opcode, far };
-        Ok(CallUnderWay { calls, slot, seq, kind, began, rang, ended: false })
+        Ok(CallUnderWay { calls, slot, seq, kind, goes_on, began, rang, ended: false })
+    }
+
+    /// Rings the bell if the engine does not look. Returns whether that was so.
+    fn ring(&self) -> bool {
+        let must_ring = ATTENTION.must_ring(&self.words);
+        if must_ring {
+            // The write fails only if the count is full. The engine is then being woken already.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+        must_ring
     }
 
     /// Lets `act` touch the region of a word, if the engine says that it may be touched. `None` if not, or if
@@ -192,13 +198,24 @@ impl ClientCalls {
     }
 }
 
-/// Request whose result has not been read yet. If it is dropped, the operation goes on, and its slot is free
-/// again when the result has come.
+/// What is known of a call beside its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manner {
+    /// Whether another node carries it out.
+    pub far: bool,
+    /// Whether the operation goes on when nobody waits for its result any more. Otherwise the engine ends it
+    /// then.
+    pub goes_on: bool,
+}
+
+/// Request whose result has not been read yet. If it is dropped, it is given up: the operation goes on or is
+/// ended, as its [`Manner`] says, and its slot is free again when the result has come.
 pub struct CallUnderWay<C: Deref<Target = ClientCalls>> {
     calls: C,
     slot: Slot,
     seq: u32,
     kind: CallKind,
+    goes_on: bool,
     began: Instant,
     /// Whether the engine had to be woken.
     rang: bool,
@@ -298,9 +315,15 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
 
 impl<C: Deref<Target = ClientCalls>> Drop for CallUnderWay<C> {
     fn drop(&mut self) {
-        if !self.ended {
-            let bit = 1 << (self.slot.0 % 64);
-            self.calls.abandoned[usize::from(self.slot.0) / 64].fetch_or(bit, Ordering::Release);
+        if self.ended {
+            return;
         }
+        if !self.goes_on && !self.has_come() {
+            self.slot.give_up(&self.calls.words, self.seq);
+            self.calls.ring();
+        }
+        // From here on others may take the slot.
+        let bit = 1 << (self.slot.0 % 64);
+        self.calls.abandoned[usize::from(self.slot.0) / 64].fetch_or(bit, Ordering::Release);
     }
 }

@@ -49,9 +49,32 @@ impl EngineCalls {
         Ok((Self { words, taken: Default::default(), under_way: Default::default(), seqs }, file))
     }
 
-    /// Whether the client has submitted requests that were not taken yet.
+    /// Whether the client has submitted requests, or given some up, that were not taken yet.
     pub fn has_submissions(&self) -> bool {
-        self.taken.iter().any(|taken| taken.get() != 0) || slots::any_submitted(&self.words)
+        self.taken.iter().any(|taken| taken.get() != 0) || slots::any_bit(&self.words)
+    }
+
+    /// Takes the slots under way that the client has given up: their results are wanted soon. Call this
+    /// before [`EngineCalls::take`], which looks after those that are not under way yet.
+    pub fn take_given_up(&self) -> impl Iterator<Item = u8> {
+        (0..BIT_WORDS).flat_map(|at| {
+            let mut bits = slots::take_given_up(&self.words, at);
+            std::iter::from_fn(move || {
+                let slot = (bits != 0).then(|| (at * 64) as u8 + bits.trailing_zeros() as u8);
+                bits &= bits.wrapping_sub(1);
+                slot
+            })
+            .filter(|slot| {
+                let (word, bit) = place(*slot);
+                let seq = self.seqs[usize::from(*slot)].get();
+                self.under_way[word].get() & bit != 0 && Slot(*slot).is_given_up(&self.words, seq)
+            })
+        })
+    }
+
+    /// Whether the client has given up the request in a slot under way.
+    pub fn is_given_up(&self, slot: u8) -> bool {
+        Slot(slot).is_given_up(&self.words, self.seqs[usize::from(slot)].get())
     }
 
     /// Says whether the client may touch the region of a word below [`MAPPED_MAX`](super::MAPPED_MAX).

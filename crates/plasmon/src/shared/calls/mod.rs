@@ -6,6 +6,7 @@
 //! | 64 | 64 | core on which a thread last waited | client |
 //! | 192 | 64 | attention: whether the engine looks ([`wakes`](super::wakes)) | engine |
 //! | 4 KiB | 32 | submitted bits, one a slot | client sets, engine takes |
+//! | 4 KiB + 64 | 32 | given-up bits, one a slot | client sets, engine takes |
 //! | 128 KiB | 128 KiB | 256 slots of 512 bytes ([`slots`]) | |
 //! | 384 KiB | 32 KiB | 4,096 pins, each the region that a thread touches ([`mapped`]) | client |
 //! | 512 KiB | 512 KiB | 65,536 words, each whether a region that is mapped may be touched | engine |
@@ -14,10 +15,10 @@
 //! |---|---|---|---|
 //! | 0 | 64 | request | client |
 //! | 64 | 64 | result | engine |
-//! | 128 | 64 | whether a thread sleeps until the result | client |
+//! | 128 | 64 | whether a thread sleeps until the result, and which request was given up | client |
 //! | 192 | 320 | payload | client until the request is submitted, then engine until the result |
 //!
-//! A cache line has one writer at a time, except for the submitted bits. What lies between these places is
+//! A cache line has one writer at a time, except for the bits. What lies between these places is
 //! for the inbox of a server; nothing uses it yet.
 //!
 //! A thread owns a slot from the list of free slots ([`ClientCalls`]) until it has read the result. Results
@@ -37,11 +38,12 @@ mod slots;
 mod waiting;
 
 #[cfg(not(loom))]
-pub use client::{CallUnderWay, ClientCalls};
+pub use client::{CallUnderWay, ClientCalls, Manner};
 #[cfg(not(loom))]
 pub use engine::{EngineCalls, Misused};
+pub use entries::{ARGUMENTS, PAYLOAD_LEN, VALUES};
 #[cfg(not(loom))]
-pub use entries::{ARGUMENTS, CallPayload, CallRequest, CallResult, PAYLOAD_LEN, VALUES};
+pub use entries::{CallPayload, CallRequest, CallResult};
 #[cfg(not(loom))]
 pub use mapped::MAPPED_MAX;
 #[cfg(not(loom))]
@@ -51,7 +53,7 @@ pub use waiting::WaitStats;
 
 /// First word of a page set: "calls" and the version of the layout.
 #[cfg(not(loom))]
-const MAGIC: u64 = u64::from_le_bytes(*b"calls\0\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"calls\0\0\x03");
 /// Size of a page set in bytes.
 #[cfg(not(loom))]
 const PAGE_SET_BYTES: usize = 1 << 20;

@@ -85,11 +85,82 @@ fn the_engine_does_not_oversleep() {
             .collect();
         ATTENTION.set(&words, false, false);
         // What it sees here it does not sleep on.
-        let seen = slots::any_submitted(&words);
+        let seen = slots::any_bit(&words);
         let taken = if seen { slots::take_submitted(&words, 0) } else { 0 };
         clients.into_iter().for_each(|client| client.join().unwrap());
         let rung = bell.load(Ordering::Acquire);
         assert!(rung || taken == 3, "asleep with the slots {taken:#b} seen and no bell");
+    });
+}
+
+/// What the engine sees of a call that is given up, and of the next one in its slot.
+#[derive(Default)]
+struct Seen {
+    under_way: Option<u32>,
+    ended: bool,
+}
+
+impl Seen {
+    /// Looks as the engine does: for calls that were given up, and then for new ones.
+    fn look(&mut self, words: &Words, slot: Slot) {
+        if slots::take_given_up(words, 0) != 0
+            && let Some(seq) = self.under_way
+            && slot.is_given_up(words, seq)
+        {
+            self.end(words, slot, seq);
+        }
+        if slots::take_submitted(words, 0) != 0 {
+            let (seq, _) = slot.request(words).unwrap();
+            self.under_way = Some(seq);
+            if slot.is_given_up(words, seq) {
+                self.end(words, slot, seq);
+            }
+        }
+    }
+
+    fn end(&mut self, words: &Words, slot: Slot, seq: u32) {
+        assert_eq!(seq, 1, "the next call was ended");
+        self.ended = true;
+        self.under_way = None;
+        slot.answer(words, seq, &result(1));
+    }
+}
+
+/// A call is given up while the engine looks and goes to sleep: the engine ends it, or its bell is rung. The
+/// next call in the slot is not ended.
+#[test]
+fn a_call_that_is_given_up_is_ended() {
+    check(3, || {
+        let (words, slot) = (words(1), Slot(0));
+        let bell = Arc::new(AtomicBool::new(false));
+        ATTENTION.set(&words, true, false);
+        let client = {
+            let (words, bell) = (words.clone(), bell.clone());
+            let ring = move |words: &Words| {
+                if ATTENTION.must_ring(words) {
+                    bell.store(true, Ordering::Release);
+                }
+            };
+            thread::spawn(move || {
+                slot.submit(&words, 1, &request(1));
+                slot.give_up(&words, 1);
+                ring(&words);
+                if slot.is_answered(&words, 1) {
+                    slot.submit(&words, 2, &request(2));
+                    ring(&words);
+                }
+            })
+        };
+        let mut seen = Seen::default();
+        seen.look(&words, slot);
+        ATTENTION.set(&words, false, false);
+        if slots::any_bit(&words) {
+            seen.look(&words, slot);
+        }
+        client.join().unwrap();
+        assert!(seen.ended || bell.load(Ordering::Acquire), "asleep with a call that was given up");
+        seen.look(&words, slot);
+        assert!(seen.ended);
     });
 }
 

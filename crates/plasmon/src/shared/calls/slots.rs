@@ -9,6 +9,11 @@
 //! The thread waits until it finds the number of its request there (Acquire). It reads the rest, and then
 //! the slot is free. The number tells this result from that of the call before in the slot.
 //!
+//! A thread that gives a call up writes the number of its request to a word of the slot, and then sets the
+//! given-up bit of the slot (Release). The engine takes these bits before it takes submitted ones (Acquire).
+//! So it has the request of each, or finds the number when it comes to the request. The number tells the call
+//! from the next one in the slot, which a late bit does not end.
+//!
 //! Bits and results announce something to the other side, by the rules of [`wakes`](crate::shared::wakes).
 //! The thread sleeps on the low half of the result's first word, the sequence number.
 
@@ -18,7 +23,7 @@ use crate::shared::words::{Ordering, Words};
 
 /// Number of slots of a client.
 pub const SLOTS: usize = 256;
-/// Number of words of submitted bits.
+/// Number of words of bits, submitted or given up.
 pub(super) const BIT_WORDS: usize = SLOTS / 64;
 
 /// What the engine looks at.
@@ -28,6 +33,8 @@ pub(super) const CORE: Core = Core(64 / 8);
 
 /// Index of the first word of submitted bits.
 const FIRST_BIT_WORD: usize = (4 << 10) / 8;
+/// Index of the first word of given-up bits.
+const FIRST_GIVEN_UP_WORD: usize = ((4 << 10) + 64) / 8;
 /// Index of the first word of the first slot.
 const FIRST_SLOT_WORD: usize = (128 << 10) / 8;
 /// Number of words of a slot.
@@ -35,6 +42,9 @@ const SLOT_WORDS: usize = 512 / 8;
 /// Places in a slot, in words.
 const RESULT: usize = 64 / 8;
 const ASLEEP: usize = 128 / 8;
+const GIVEN_UP: usize = ASLEEP + 1;
+/// Bit of the word [`GIVEN_UP`] beside the number of a request: a slot that was never given up has none.
+const WAS_GIVEN_UP: u64 = 1 << 32;
 const PAYLOAD: usize = 192 / 8;
 
 /// Number of a slot.
@@ -65,8 +75,23 @@ impl Slot {
     pub(super) fn submit(self, words: &Words, seq: u32, request: &CallRequest) {
         put(words, self.first() + PAYLOAD, request.payload.words());
         put(words, self.first(), request.encode(seq));
+        self.set_bit(words, FIRST_BIT_WORD);
+    }
+
+    /// Gives up the request with this number, which was submitted.
+    pub(super) fn give_up(self, words: &Words, seq: u32) {
+        words.at(self.first() + GIVEN_UP).store(WAS_GIVEN_UP | u64::from(seq), Ordering::Relaxed);
+        self.set_bit(words, FIRST_GIVEN_UP_WORD);
+    }
+
+    /// Whether the request with this number was given up.
+    pub(super) fn is_given_up(self, words: &Words, seq: u32) -> bool {
+        words.at(self.first() + GIVEN_UP).load(Ordering::Relaxed) == WAS_GIVEN_UP | u64::from(seq)
+    }
+
+    fn set_bit(self, words: &Words, first: usize) {
         let (at, bit) = (usize::from(self.0) / 64, 1 << (self.0 % 64));
-        words.at(FIRST_BIT_WORD + at).fetch_or(bit, Ordering::Release);
+        words.at(first + at).fetch_or(bit, Ordering::Release);
     }
 
     /// Copies the request, whose bit was taken. `None` if it is malformed.
@@ -103,14 +128,24 @@ fn put(words: &Words, first: usize, values: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Whether a slot is submitted.
-pub(super) fn any_submitted(words: &Words) -> bool {
-    (0..BIT_WORDS).any(|at| words.at(FIRST_BIT_WORD + at).load(Ordering::Relaxed) != 0)
+/// Whether a slot is submitted, or given up.
+pub(super) fn any_bit(words: &Words) -> bool {
+    let is_set = |at| words.at(at).load(Ordering::Relaxed) != 0;
+    (0..BIT_WORDS).any(|at| is_set(FIRST_BIT_WORD + at) || is_set(FIRST_GIVEN_UP_WORD + at))
 }
 
 /// Takes one word of submitted bits.
 pub(super) fn take_submitted(words: &Words, at: usize) -> u64 {
-    let word = words.at(FIRST_BIT_WORD + at);
+    take(words, FIRST_BIT_WORD + at)
+}
+
+/// Takes one word of given-up bits.
+pub(super) fn take_given_up(words: &Words, at: usize) -> u64 {
+    take(words, FIRST_GIVEN_UP_WORD + at)
+}
+
+fn take(words: &Words, at: usize) -> u64 {
+    let word = words.at(at);
     // A look costs nothing while no client writes; a swap takes the line from all others.
     if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) }
 }
@@ -120,9 +155,9 @@ pub(super) fn take_submitted(words: &Words, at: usize) -> u64 {
 pub(super) fn words_of(slots: usize, payload: usize) -> impl Iterator<Item = usize> {
     let of_slot = move |slot: usize| {
         let first = FIRST_SLOT_WORD + slot * SLOT_WORDS;
-        let lines = [0..WORDS, RESULT..RESULT + WORDS, ASLEEP..ASLEEP + 1, PAYLOAD..PAYLOAD + payload];
+        let lines = [0..WORDS, RESULT..RESULT + WORDS, ASLEEP..GIVEN_UP + 1, PAYLOAD..PAYLOAD + payload];
         lines.into_iter().flatten().map(move |at| first + at)
     };
-    let bits = FIRST_BIT_WORD..FIRST_BIT_WORD + BIT_WORDS;
+    let bits = [FIRST_BIT_WORD, FIRST_GIVEN_UP_WORD].into_iter().flat_map(|first| first..first + BIT_WORDS);
     [ATTENTION.0].into_iter().chain(bits).chain((0..slots).flat_map(of_slot))
 }

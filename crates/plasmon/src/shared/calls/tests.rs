@@ -17,6 +17,8 @@ use crate::shared::channel::Unanswered;
 use crate::shared::words::Words;
 use crate::{Error, ErrorKind};
 
+const MANNER: Manner = Manner { far: false, goes_on: true };
+
 struct Ends {
     engine: EngineCalls,
     client: ClientCalls,
@@ -65,7 +67,7 @@ impl Ends {
     }
 
     fn submit(&self, n: u64) -> CallUnderWay<&ClientCalls> {
-        ClientCalls::submit(&self.client, &request(n), false, &mut || true).unwrap()
+        ClientCalls::submit(&self.client, &request(n), MANNER, &mut || true).unwrap()
     }
 
     fn rang(&self) -> bool {
@@ -122,7 +124,7 @@ fn whoever_finds_no_slot_waits_for_one() {
     let ends = ends();
     let mut calls: Vec<_> = (0..SLOTS as u64).map(|n| ends.submit(n)).collect();
     assert!(
-        ClientCalls::submit(&ends.client, &request(0), false, &mut || false).is_err(),
+        ClientCalls::submit(&ends.client, &request(0), MANNER, &mut || false).is_err(),
         "there is no slot"
     );
     let more = AtomicU64::new(0);
@@ -130,7 +132,7 @@ fn whoever_finds_no_slot_waits_for_one() {
         for n in 0..3 {
             let (ends, more) = (&ends.client, &more);
             threads.spawn(move || {
-                let call = ClientCalls::submit(ends, &request(n), false, &mut || true).unwrap();
+                let call = ClientCalls::submit(ends, &request(n), MANNER, &mut || true).unwrap();
                 assert_eq!(call.wait(&mut || true).unwrap(), result_of(&request(n)));
                 more.fetch_add(1, Ordering::Relaxed);
             });
@@ -153,7 +155,7 @@ fn a_slot_that_was_given_up_comes_back_with_its_result() {
         assert_eq!(given_up.unwrap_err(), Unanswered);
     }
     assert!(
-        ClientCalls::submit(&ends.client, &request(0), false, &mut || false).is_err(),
+        ClientCalls::submit(&ends.client, &request(0), MANNER, &mut || false).is_err(),
         "the engine still has all"
     );
     assert_eq!(ends.serve(), SLOTS);
@@ -163,6 +165,47 @@ fn a_slot_that_was_given_up_comes_back_with_its_result() {
         assert_eq!(call.wait(&mut || true).unwrap(), result_of(&request(n)));
     }
     assert_eq!(ends.client.stats().looked, SLOTS as u64);
+}
+
+#[test]
+fn what_nobody_waits_for_is_given_up_unless_it_goes_on() {
+    let ends = ends();
+    ends.engine.set_attention(true, false);
+    let submit = |n, goes_on| {
+        let manner = Manner { far: false, goes_on };
+        ClientCalls::submit(&ends.client, &request(n), manner, &mut || true).unwrap()
+    };
+    let take = || ends.engine.take().unwrap().unwrap().0;
+    // Given up before the engine takes it.
+    drop(submit(1, false));
+    assert_eq!(ends.engine.take_given_up().count(), 0, "it is not under way");
+    let early = take();
+    assert!(ends.engine.is_given_up(early));
+    ends.engine.answer(early, &CallResult::of(&[]));
+    // Given up while it is under way.
+    let call = submit(2, false);
+    let slot = take();
+    assert!(!ends.engine.is_given_up(slot));
+    ends.engine.set_attention(false, false);
+    assert!(!ends.engine.has_submissions());
+    ends.rang();
+    drop(call);
+    assert!(ends.rang() && ends.engine.has_submissions());
+    assert_eq!(ends.engine.take_given_up().collect::<Vec<_>>(), [slot]);
+    assert!(!ends.engine.has_submissions());
+    ends.engine.answer(slot, &CallResult::of(&[]));
+    // One that goes on.
+    let call = submit(3, true);
+    let slot = take();
+    drop(call);
+    assert_eq!(ends.engine.take_given_up().count(), 0);
+    assert!(!ends.engine.is_given_up(slot));
+    ends.engine.answer(slot, &CallResult::of(&[]));
+    // All slots are free again.
+    let calls: Vec<_> = (0..SLOTS as u64).map(|n| submit(n, false)).collect();
+    assert_eq!(ends.serve(), SLOTS);
+    drop(calls);
+    assert_eq!(ends.engine.take_given_up().count(), 0, "their results had come");
 }
 
 #[test]
@@ -211,7 +254,7 @@ fn many_threads_call_an_engine_that_sleeps() {
             threads.spawn(move || {
                 start.wait();
                 for n in (0..CALLS).map(|n| n * THREADS + thread) {
-                    let call = ClientCalls::submit(client, &request(n), false, &mut || true).unwrap();
+                    let call = ClientCalls::submit(client, &request(n), MANNER, &mut || true).unwrap();
                     assert_eq!(call.wait(&mut || true).unwrap(), result_of(&request(n)));
                 }
                 if answered.fetch_add(1, Ordering::Relaxed) + 1 == THREADS {

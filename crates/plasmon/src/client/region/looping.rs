@@ -1,0 +1,227 @@
+//! Operations on a region for an event loop: each is begun by the socket that the loop watches, and its
+//! result is taken when the reply has come.
+//!
+//! Owns the calls under way. Any thread, none of which waits here. What would have to wait, or to copy many
+//! bytes, is not begun: the program makes that operation in a thread. A call that is given up is cancelled if
+//! it changes nothing; a change goes on.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::Region;
+use super::access::{WRITE, is_change, length};
+use crate::client::connection::{Undo, silent};
+use crate::client::due::due;
+use crate::client::pieces::{MAX_PIECE_BYTES, Piece};
+use crate::client::reading::microseconds;
+use crate::client::{Pending, unexpected};
+use crate::region::Rights;
+use crate::shared::PAYLOAD_LEN;
+use crate::wire::{LentRange, Operation, RegionCall, Request};
+use crate::{Error, ErrorKind, Result};
+
+/// Operation on a region that was begun for an event loop. Dropping it gives the operation up.
+pub struct Awaited {
+    region: Region,
+    what: RegionCall,
+    call: Pending,
+    began: Instant,
+    brings: Brings,
+}
+
+/// Where the bytes are that an operation brings.
+enum Brings {
+    /// There are none, or they are where the caller wanted them.
+    Nothing,
+    /// So many are in the answer.
+    Answer(usize),
+    /// So many are in the piece. An operation that writes has a piece and brings none.
+    Piece(Piece, usize),
+}
+
+impl Region {
+    /// Begins an operation for the event loop that watches this client
+    /// ([`Client::watch`](crate::Client::watch)). `data` are the bytes of a write, at most 320. The loop gives
+    /// the operation up when [`Awaited::patience`] is over.
+    ///
+    /// # Errors
+    /// What is wrong with the operation; the errors of its result come with that. `Disconnected`.
+    pub fn await_operation(&self, operation: Operation, data: &[u8]) -> Result<Awaited> {
+        let brings = match operation {
+            Operation::Read { offset, len } => {
+                self.check(offset, len, Rights::READ)?;
+                Brings::Answer(len as usize)
+            }
+            Operation::Write { offset } => {
+                self.check(offset, data.len() as u64, WRITE)?;
+                Brings::Nothing
+            }
+            Operation::Fill { offset, len, .. } => {
+                self.check(offset, len, WRITE)?;
+                Brings::Nothing
+            }
+            Operation::Wait { offset, .. } => {
+                self.check_word(offset, Rights::READ)?;
+                Brings::Nothing
+            }
+            Operation::FetchAdd { offset, .. }
+            | Operation::Swap { offset, .. }
+            | Operation::CompareSwap { offset, .. }
+            | Operation::TestAndSet { offset }
+            | Operation::Notify { offset } => {
+                self.check_word(offset, WRITE)?;
+                Brings::Nothing
+            }
+        };
+        self.await_call(RegionCall::On(operation), data, brings)
+    }
+
+    /// Begins to read `len` bytes. `None` if they are more than 256 KiB, or if this client has no lent memory
+    /// for them that is free.
+    ///
+    /// # Errors
+    /// As [`Region::await_operation`].
+    pub fn await_read(&self, offset: u64, len: usize) -> Result<Option<Awaited>> {
+        if len <= PAYLOAD_LEN {
+            return self.await_operation(Operation::Read { offset, len: len as u64 }, &[]).map(Some);
+        }
+        self.check(offset, len as u64, Rights::READ)?;
+        let Some(piece) = self.piece(len)? else { return Ok(None) };
+        let what = RegionCall::ReadTo { offset, len: len as u64, memory: piece.range() };
+        self.await_call(what, &[], Brings::Piece(piece, len)).map(Some)
+    }
+
+    /// Begins to read bytes into memory that the daemon lent this client. `None` if `into` does not lie in
+    /// such memory.
+    ///
+    /// # Errors
+    /// As [`Region::await_operation`].
+    pub fn await_read_into(&self, offset: u64, into: &mut [u8]) -> Result<Option<Awaited>> {
+        let Some((buffer, at)) = self.client.connection.scratch_of(into) else { return Ok(None) };
+        let len = into.len() as u64;
+        self.check(offset, len, Rights::READ)?;
+        let what = RegionCall::ReadTo { offset, len, memory: LentRange { buffer, at } };
+        self.await_call(what, &[], Brings::Nothing).map(Some)
+    }
+
+    /// Begins to write bytes: a copy of them, unless they lie in memory that the daemon lent this client.
+    /// `None` as [`Region::await_read`] says.
+    ///
+    /// # Errors
+    /// As [`Region::await_operation`].
+    pub fn await_write(&self, offset: u64, data: &[u8]) -> Result<Option<Awaited>> {
+        if data.len() <= PAYLOAD_LEN {
+            return self.await_operation(Operation::Write { offset }, data).map(Some);
+        }
+        let len = data.len() as u64;
+        self.check(offset, len, WRITE)?;
+        if let Some((buffer, at)) = self.client.connection.scratch_of(data) {
+            let what = RegionCall::WriteFrom { offset, len, memory: LentRange { buffer, at } };
+            return self.await_call(what, &[], Brings::Nothing).map(Some);
+        }
+        let Some(mut piece) = self.piece(data.len())? else { return Ok(None) };
+        piece.put(data);
+        let what = RegionCall::WriteFrom { offset, len, memory: piece.range() };
+        self.await_call(what, &[], Brings::Piece(piece, 0)).map(Some)
+    }
+
+    /// Begins to copy a range of a region to `offset` of this one.
+    ///
+    /// # Errors
+    /// As [`Region::await_operation`], and as [`Region::copy_from`].
+    pub fn await_copy(&self, offset: u64, source: &Self, range: Range<u64>) -> Result<Awaited> {
+        let copy = self.copying(offset, source, (range.start, length(&range)?))?;
+        self.await_call(copy, &[], Brings::Nothing)
+    }
+
+    /// Piece of lent memory of so many bytes, if one is free.
+    fn piece(&self, len: usize) -> Result<Option<Piece>> {
+        if len > MAX_PIECE_BYTES { Ok(None) } else { Piece::free(&self.client, len) }
+    }
+
+    fn await_call(&self, what: RegionCall, data: &[u8], mut brings: Brings) -> Result<Awaited> {
+        if !self.calls {
+            return Err(self.not_here());
+        }
+        if data.len() > PAYLOAD_LEN {
+            let text = format!("{} bytes are no call: at most {PAYLOAD_LEN} are", data.len());
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let (operation, arguments) = what.encode(self.handle.number);
+        let timeout_us = microseconds(Some(self.timeout));
+        let payload = Bytes::copy_from_slice(data);
+        let request = Request::Call { operation, timeout_us, arguments: arguments.to_vec(), payload };
+        let undo = if is_change(what) { Undo::Nothing } else { Undo::Cancel };
+        let due = due(Some(self.timeout));
+        let call = self.client.connection.begin(&request, undo, Vec::new(), false, (due, None))?;
+        if let Brings::Piece(piece, _) = &mut brings {
+            piece.busy = true;
+        }
+        Ok(Awaited { region: self.clone(), what, call, began: Instant::now(), brings })
+    }
+}
+
+impl Awaited {
+    /// Number of the call, as [`Turn::finished`](crate::Turn::finished) lists it.
+    pub fn number(&self) -> u64 {
+        self.call.number()
+    }
+
+    /// Time from now on after which the loop asks again, and gives the operation up if the answer is zero:
+    /// [`Awaited::late`] is its error. `None` if it has no end.
+    pub fn patience(&mut self) -> Option<Duration> {
+        self.call.patience()
+    }
+
+    /// Word that the operation returns, when its reply has come.
+    ///
+    /// # Errors
+    /// Those of the operation. `Invalid` if the reply has not come yet.
+    pub fn value(self) -> Result<u64> {
+        self.result().map(|(value, _)| value)
+    }
+
+    /// Bytes that the operation read, when its reply has come.
+    ///
+    /// # Errors
+    /// As [`Awaited::value`].
+    pub fn bytes(self) -> Result<Vec<u8>> {
+        self.result().map(|(_, bytes)| bytes)
+    }
+
+    /// Gives the operation up, whose reply has not come in time. Returns what this means.
+    pub fn late(self) -> Error {
+        let path = self.region.client.connection.path();
+        self.region.unanswered(self.what, silent(path, self.began.elapsed()))
+    }
+
+    fn result(self) -> Result<(u64, Vec<u8>)> {
+        let region = &self.region;
+        let called = self.call.called().map_err(|error| region.unanswered(self.what, error))?;
+        let brings = match self.brings {
+            Brings::Piece(mut piece, len) => {
+                piece.busy = false;
+                Brings::Piece(piece, len)
+            }
+            brings => brings,
+        };
+        let called = called.inspect_err(|error| region.handle.note(error))?;
+        let bytes = match brings {
+            Brings::Nothing => Vec::new(),
+            Brings::Answer(len) if called.payload.len() == len => called.payload.into(),
+            Brings::Answer(len) => {
+                let text =
+                    format!("{} bytes of region '{}' instead of {len}", called.payload.len(), region.name());
+                return Err(region.client.connection.fail(unexpected(&text)));
+            }
+            Brings::Piece(piece, len) => {
+                let mut bytes = vec![0; len];
+                piece.take(&mut bytes);
+                bytes
+            }
+        };
+        Ok((called.values.first().copied().unwrap_or(0), bytes))
+    }
+}
