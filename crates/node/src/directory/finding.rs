@@ -113,7 +113,13 @@ impl Directory {
             let mut table = self.table.borrow_mut();
             let mut displaced = table.displace_objects(&holding);
             displaced.extend(table.displace_returned(holder, &holding, returned, now));
-            match returned && table.is_replaced(holder, &holding, is_first) {
+            let is_replaced = returned && table.is_replaced(holder, &holding, is_first);
+            let (is_earlier, rival) = match is_replaced {
+                true => (true, None),
+                false => table.judge_rival(holder, &holding, is_first, now),
+            };
+            displaced.extend(rival);
+            match is_earlier {
                 true => (Published::Stale, displaced),
                 false => (table.publish(holder, holding, now), displaced),
             }

@@ -12,7 +12,7 @@ use plasmon::{NodeId, ObjectId};
 
 use super::Table;
 use crate::kernel::lives::is_later;
-use crate::net::frame::{Holding, Withdrawal};
+use crate::net::frame::{Holding, Kind, Withdrawal};
 use crate::object::Role;
 
 impl Table {
@@ -61,6 +61,33 @@ impl Table {
             primary.node != node && primary.life != holding.life && is_replaced
         };
         entry.kind == holding.kind && entry.primary().is_some_and(replaces)
+    }
+
+    /// Whether another node has a region of this name, and neither came back: one of them was made by a
+    /// coordinator's node that was started anew, before the others were members of its cluster. The later
+    /// stays. Takes out the earlier, if that is known here, and gives its node and its life.
+    pub(crate) fn judge_rival(
+        &mut self,
+        node: NodeId,
+        holding: &Holding,
+        is_first: bool,
+        now: Instant,
+    ) -> (bool, Option<(NodeId, u64)>) {
+        if (holding.kind, holding.role) != (Kind::Region, Role::Primary) {
+            return (false, None);
+        }
+        self.settle(&holding.id);
+        let entry = self.entries.get(&holding.id).filter(|entry| entry.kind == Kind::Region && !entry.lost);
+        let rival = entry.and_then(|entry| entry.primary()).map(|primary| (primary.node, primary.life));
+        let Some((other, life)) = rival.filter(|(other, life)| *other != node && *life != holding.life)
+        else {
+            return (false, None);
+        };
+        if is_later(holding.life, life) && !self.has_ended(&holding.id, holding.life) {
+            self.withdrawn(other, holding.id, Withdrawal::Evicted, now);
+            return (false, Some((other, life)));
+        }
+        (is_first || is_later(life, holding.life), None)
     }
 
     /// Notes that a replica has come back with its node.

@@ -464,6 +464,27 @@ fn of_two_lives_that_come_back_both_keepers_keep_that_of_the_later_epoch() {
 }
 
 #[test]
+fn of_two_regions_of_a_name_the_later_stays() {
+    let ownership = Ownership { user: DEEDS, rights: Rights::Private };
+    let deed = |id, life| Holding { kind: Kind::Region, ownership, ..primary(id, life) };
+    let [former, later] = [7 << 48 | 9, 8 << 48 | 3];
+    for is_first in [true, false] {
+        let (mut directory, id, now) = new();
+        directory.publish(A, deed(id, former), now);
+        assert_eq!(directory.judge_rival(A, &deed(id, former), is_first, now), (false, None));
+        assert_eq!(directory.judge_rival(B, &deed(id, former), is_first, now), (false, None), "it has moved");
+        let rival = Some((A, former));
+        assert_eq!(directory.judge_rival(B, &deed(id, later), is_first, now), (false, rival));
+        directory.publish(B, deed(id, later), now);
+        assert_eq!(directory.judge_rival(A, &deed(id, former), is_first, now), (true, None));
+        // Without an order the first keeper decides, so that not both go.
+        assert_eq!(directory.judge_rival(A, &deed(id, later + 1), is_first, now), (is_first, None));
+        let object = primary(id, former);
+        assert_eq!(directory.judge_rival(A, &object, is_first, now), (false, None));
+    }
+}
+
+#[test]
 fn what_is_lost_is_remembered_for_its_time_and_not_for_ever() {
     let (mut directory, id, now) = new();
     let found = ObjectId::random();

@@ -29,10 +29,18 @@ impl Coordinator {
         let incarnation = self.last_incarnation;
         self.members.retain(|other| other.node != member.node);
         self.members.push(Member { incarnation, ..member });
-        self.epoch += 1;
+        // A coordinator that began anew goes on from the members' epoch.
+        let known = hosts[host].core().map_or(0, |core| core.cluster.epoch());
+        self.epoch = self.epoch.max(known) + 1;
         let joined = Event::Joined { incarnation, view: self.view(), coordinator: None };
         hosts[host].send(joined, now + span(MAX_NEWS_DELAY));
         self.tell(hosts, now, Some(host));
+    }
+
+    /// Begins anew, without members and without knowledge of those that there were.
+    pub(super) fn begin_anew(&mut self) {
+        self.members.clear();
+        self.epoch = 0;
     }
 
     /// Takes a host's node for gone.

@@ -346,3 +346,42 @@ fn a_region_is_found_as_soon_as_it_is_made_and_not_after_it_was_freed() {
         assert_eq!(bench.try_find(other, "a"), Ok(()), "seed {seed}");
     }
 }
+
+#[test]
+fn a_name_has_one_region_after_a_cluster_began_anew_with_another_of_it() {
+    for seed in seeds(2 * SEEDS) {
+        for fences in [false, true] {
+            let mut bench = Bench::new(seed, false);
+            let region = bench.make(1, "a");
+            assert_eq!(add(&region), Ok(0));
+            drop(region);
+            // The members go on for a while without the node of the coordinator, or end.
+            let (now, others) = (bench.simulation.time.now(), 1..bench.homes.len());
+            for host in others.clone().filter(|_| fences) {
+                bench.simulation.hosts[host].is_expelled = true;
+                bench.simulation.hosts[host].send(Event::Expelled, now);
+            }
+            bench.simulation.hosts[0].kill();
+            bench.simulation.coordinator.begin_anew();
+            bench.simulation.pass(VIEW);
+            bench.simulation.hosts[0].start_again();
+            bench.homes[0] = Rc::clone(&bench.simulation.hosts[0].core().expect("it runs").regions.home);
+            bench.simulation.join(0);
+            bench.simulation.pass(VIEW);
+            let instead = bench.make(0, "a");
+            assert_eq!(add(&instead), Ok(0), "seed {seed}");
+            drop(instead);
+            for host in others {
+                bench.simulation.join(host);
+                bench.simulation.pass(VIEW);
+            }
+            bench.rest();
+            let found = bench.found("a");
+            assert_eq!(found.len(), 1, "seed {seed}, fences: {fences}");
+            assert_eq!(add(&found[0].1), Ok(1), "seed {seed}");
+            for host in 0..HOMES {
+                assert_eq!(bench.try_find(host, "a"), Ok(()), "seed {seed}, node {host}");
+            }
+        }
+    }
+}
