@@ -60,14 +60,19 @@ fn regions_of(cluster: &Cluster, node: usize) -> (u64, u64) {
     (regions.regions, regions.bytes)
 }
 
+/// Region of a rogue's that is given away rightly, and its life.
+fn given_away(name: &str) -> (Moved<'_>, u64) {
+    (Moved { name, len: LEN, owner: 0, public: [0; 3], granted: 0 }, 5)
+}
+
 #[test]
-fn what_a_home_gives_away_is_taken_whole_or_not_at_all() {
+fn what_cannot_be_a_region_is_not_taken() {
     let (cluster, mut rogue) = cluster();
-    let (to, client): (String, Client) = (cluster.status(0).node, cluster.client(0));
+    let to = cluster.status(0).node;
     rogue.tell_segment(&to);
-    let (name, life) = (rogue.foreign_name(), 5);
+    let name = rogue.foreign_name();
+    let (moved, life) = given_away(&name);
     let (id, whole) = (region_id(&name), [(0, 1, 0, LEN)]);
-    let moved = Moved { name: &name, len: LEN, owner: 0, public: [0; 3], granted: 0 };
     let long = "n".repeat(255);
     let lies: Vec<(&str, Vec<u8>, ErrorKind)> = vec![
         ("another id", body::take(ObjectId::random(), life, &moved, &whole), ErrorKind::Invalid),
@@ -121,7 +126,17 @@ fn what_a_home_gives_away_is_taken_whole_or_not_at_all() {
         assert_eq!(refusal(&adopted), Some(ErrorKind::Lost), "{what}");
         eventually("nothing is left", || regions_of(&cluster, 0) == (0, 0));
     }
-    // A region of another home, with its own bytes, and one whose name is taken.
+    the_others_go_on(&cluster, &mut rogue);
+}
+
+#[test]
+fn what_a_home_gives_away_is_adopted_once_unless_its_name_is_taken() {
+    let (cluster, mut rogue) = cluster();
+    let (to, client): (String, Client) = (cluster.status(0).node, cluster.client(0));
+    rogue.tell_segment(&to);
+    let name = rogue.foreign_name();
+    let (moved, life) = given_away(&name);
+    let whole = [(0, 1, 0, LEN)];
     let occupied = rogue.foreign_name();
     let taken = client.create_region(&occupied, LEN, &RegionOptions::default()).expect("there is room");
     for (name, adopts) in [(&name, true), (&occupied, false)] {

@@ -221,7 +221,7 @@ fn a_home_refuses_wrong_desks_lives_users_and_places() {
         let answer = rogue.ask_as(0, &home, opcode, body);
         assert_eq!(refusal(&answer), Some(ErrorKind::Disconnected), "{piece:?}");
     }
-    for (source, life) in [(ObjectId::random(), desk.life), (id, desk.life ^ 1)] {
+    for (source, life) in [(rogue.foreign_id(), desk.life), (id, desk.life ^ 1)] {
         let (opcode, body) = copy([0, 8], source, life);
         let answer = rogue.ask_as(0, &home, opcode, body);
         assert_eq!(refusal(&answer), Some(ErrorKind::NotFound));
