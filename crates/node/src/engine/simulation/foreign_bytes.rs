@@ -13,6 +13,7 @@ use plasmon::shared::{CallPayload, CallRequest};
 use plasmon::wire::{LentRange, Operation, RegionCall, Reply, Request};
 use plasmon::{ErrorKind, Verify};
 
+use super::host::Host;
 use super::tests::each_seed;
 use super::worker::Replies;
 use super::{Setup, Simulation, below, percent, seeded, span};
@@ -41,6 +42,8 @@ const SETTLED: Duration = Duration::from_secs(60);
 struct Met {
     reads: Cell<usize>,
     writes: Cell<usize>,
+    /// Releases that ended well.
+    freed: Cell<usize>,
     wrong: RefCell<Vec<String>>,
 }
 
@@ -211,6 +214,8 @@ struct Bench {
     seed: u64,
     simulation: Simulation,
     users: Vec<User>,
+    /// Name of the region of this life.
+    name: String,
     met: Rc<Met>,
 }
 
@@ -224,7 +229,7 @@ impl Bench {
         let cut_ppm = if percent(50) { 2_000 } else { 0 };
         simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, cut_ppm));
         let users = (0..simulation.hosts.len()).map(|host| User::connect(&simulation, host)).collect();
-        Self { seed, simulation, users, met: Rc::default() }
+        Self { seed, simulation, users, name: String::new(), met: Rc::default() }
     }
 
     /// Makes the region of a life, which all clients map and whose bytes have its value.
@@ -247,6 +252,7 @@ impl Bench {
         for other in (0..users.len()).filter(|other| *other != maker) {
             assert_eq!(users[other].map(simulation, &name), Ok(()), "seed {seed}, life {value}");
         }
+        self.name = name;
     }
 
     /// Has all clients begin something, while things break and the region moves.
@@ -276,12 +282,13 @@ impl Bench {
     }
 
     /// Has the region freed, and another made in its memory. Then all is mended: no call outlives its
-    /// time-out.
+    /// time-out, and a region that was freed is nowhere.
     fn end_life(&mut self, value: u8) {
-        let Self { seed, simulation, users, .. } = self;
+        let Self { seed, simulation, users, name, .. } = self;
         let (by, maker) = (below(users.len()), below(users.len()));
         let handle = users[by].handle.expect("it has one");
         users[by].begin_ask(simulation, Request::FreeRegion { handle, timeout_us: 5_000_000 });
+        let asked = users[by].requests;
         simulation.pass(span(Duration::from_millis(4)));
         let next = Request::CreateRegion {
             name: next_of(value),
@@ -298,6 +305,15 @@ impl Bench {
         simulation.mend();
         let left: usize = users.iter().map(|user| user.under_way.get()).sum();
         assert_eq!(left, 0, "seed {seed}, life {value}: calls that do not end");
+        let replies = users[by].session.0.borrow();
+        if replies.contains(&(asked, Reply::Done)) {
+            let has = |host: &Host| {
+                host.core().is_some_and(|core| core.regions.home.find(&region_id(name)).is_some())
+            };
+            let there: Vec<_> = (0..users.len()).filter(|host| has(&simulation.hosts[*host])).collect();
+            assert_eq!(there, [0; 0], "seed {seed}, life {value}: nodes that have what was freed");
+            self.met.freed.set(self.met.freed.get() + 1);
+        }
     }
 
     /// Checks what was read, and that nothing was written where nobody writes.
@@ -322,7 +338,7 @@ impl Bench {
 
 #[test]
 fn no_byte_of_another_region_is_read_or_written() {
-    let (seeds, [reads, writes]) = each_seed(FEW_SEEDS, |seed| {
+    let (seeds, [reads, writes, freed]) = each_seed(FEW_SEEDS, |seed| {
         let mut bench = Bench::new(seed);
         for value in 1..=LIVES {
             bench.begin_life(value);
@@ -333,11 +349,11 @@ fn no_byte_of_another_region_is_read_or_written() {
             bench.end_life(value);
         }
         bench.check();
-        let counts = [bench.met.reads.get(), bench.met.writes.get()];
+        let counts = [bench.met.reads.get(), bench.met.writes.get(), bench.met.freed.get()];
         drop(bench);
         seeded::set(None);
         counts
     });
-    eprintln!("{seeds}: {reads} reads and {writes} writes of regions ended well");
-    assert!(reads > 0 && writes > 0, "nothing was tried");
+    eprintln!("{seeds}: {reads} reads, {writes} writes and {freed} releases of regions ended well");
+    assert!(reads > 0 && writes > 0 && freed > 0, "nothing was tried");
 }
