@@ -49,7 +49,7 @@ PLASMON_TEST_PROVIDERS='verbs;ofi_rxm' PLASMON_TEST_SOURCE=10.77.0.1 \
     --test-threads=1 || failed=1
 say "Nodes that share one device"
 in_guests 600 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
-    rdma::alone rdma::doctor rdma::limits rdma::protocols || failed=1
+    rdma::alone rdma::doctor rdma::limits rdma::protocols rdma::regions || failed=1
 say "Two hosts on one cable"
 in_guests 300 --guests 2 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
     rdma::pair rdma::link || failed=1

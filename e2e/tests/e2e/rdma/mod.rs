@@ -12,6 +12,7 @@ mod link;
 mod mixed;
 mod pair;
 mod protocols;
+mod regions;
 
 use std::env;
 use std::fs;
