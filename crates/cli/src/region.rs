@@ -28,8 +28,6 @@ const STEP_BYTES: usize = 4 << 20;
 const WATCH: Duration = Duration::from_secs(3600);
 
 const READ: Rights = Rights::READ;
-const WRITE: Rights = Rights { write: true, ..Rights::NONE };
-const MASTER: Rights = Rights { master: true, ..Rights::NONE };
 
 pub(crate) fn region(socket: &Socket, as_json: bool, command: &RegionCommand) -> Result<(), Failure> {
     let done = match command {
@@ -204,7 +202,7 @@ fn copy_out(
 }
 
 fn write(socket: &Socket, as_json: bool, args: &Write) -> Result<(), Failure> {
-    let (_client, region) = map(socket, &args.region, WRITE)?;
+    let (_client, region) = map(socket, &args.region, Rights::WRITE)?;
     let mut from: Box<dyn io::Read> = if args.file == Path::new("-") {
         Box::new(io::stdin())
     } else {
@@ -243,7 +241,7 @@ fn too_long(region: &Region, args: &Write, len: u64) -> Error {
 }
 
 fn fill(socket: &Socket, as_json: bool, args: &Fill) -> Result<(), Failure> {
-    let (_client, region) = map(socket, &args.region, WRITE)?;
+    let (_client, region) = map(socket, &args.region, Rights::WRITE)?;
     let wanted = extent(&region, &args.span);
     let bytes = wanted.end - wanted.start;
     region.fill(wanted, args.byte)?;
@@ -251,7 +249,7 @@ fn fill(socket: &Socket, as_json: bool, args: &Fill) -> Result<(), Failure> {
 }
 
 fn copy(socket: &Socket, as_json: bool, args: &Copy) -> Result<(), Failure> {
-    let (client, region) = map(socket, &args.region, WRITE)?;
+    let (client, region) = map(socket, &args.region, Rights::WRITE)?;
     let source = client.map_region_of(args.region.owner, &args.source, READ, None)?;
     let wanted = extent(&source, &Span { offset: args.source_offset, size: args.size });
     let bytes = wanted.end - wanted.start;
@@ -260,14 +258,14 @@ fn copy(socket: &Socket, as_json: bool, args: &Copy) -> Result<(), Failure> {
 }
 
 fn add(socket: &Socket, as_json: bool, args: &Add) -> Result<(), Failure> {
-    let (_client, region) = map(socket, &args.region, WRITE)?;
+    let (_client, region) = map(socket, &args.region, Rights::WRITE)?;
     let before = region.fetch_add(args.offset, args.value)?;
     notify(&region, args.offset)?;
     if as_json { done(true, &json!({ "before": before })) } else { line(&before.to_string()) }
 }
 
 fn cas(socket: &Socket, as_json: bool, args: &Cas) -> Result<(), Failure> {
-    let (_client, region) = map(socket, &args.region, WRITE)?;
+    let (_client, region) = map(socket, &args.region, Rights::WRITE)?;
     let before = region.compare_swap(args.offset, args.expected, args.value)?;
     let swapped = before == args.expected;
     if swapped {
@@ -285,12 +283,12 @@ fn notify(region: &Region, offset: u64) -> Result<(), Failure> {
 }
 
 fn grant(socket: &Socket, as_json: bool, args: &Grant) -> Result<(), Failure> {
-    map(socket, &args.region, MASTER)?.1.grant(args.user, args.rights)?;
+    map(socket, &args.region, Rights::MASTER)?.1.grant(args.user, args.rights)?;
     done(as_json, &json!({ "user": user_json(args.user), "rights": letters(args.rights) }))
 }
 
 fn revoke(socket: &Socket, as_json: bool, args: &Revoke) -> Result<(), Failure> {
-    map(socket, &args.region, MASTER)?.1.revoke(args.user)?;
+    map(socket, &args.region, Rights::MASTER)?.1.revoke(args.user)?;
     done(as_json, &json!({ "user": user_json(args.user) }))
 }
 
@@ -304,14 +302,14 @@ fn user_json(user: Principal) -> Value {
 
 fn move_to(socket: &Socket, as_json: bool, args: &Move) -> Result<(), Failure> {
     let within = Within::new(Some(args.region.timeout));
-    let (client, region) = map(socket, &args.region, MASTER)?;
+    let (client, region) = map(socket, &args.region, Rights::MASTER)?;
     let node = find_nodes(&client, &[&args.node], within.left())?[0];
     region.move_to(node, within.left().unwrap_or(args.region.timeout))?;
     done(as_json, &json!({ "home": node.to_string() }))
 }
 
 fn free(socket: &Socket, as_json: bool, which: &Which) -> Result<(), Failure> {
-    map(socket, which, MASTER)?.1.free()?;
+    map(socket, which, Rights::MASTER)?.1.free()?;
     done(as_json, &json!({ "name": which.name }))
 }
 

@@ -62,7 +62,7 @@ has to notify; others do not.")]
 /// Region, as the user named it.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Which {
-    /// Region
+    /// Name of the region
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) name: String,
     /// Only a region that belongs to this user, by name or number [default: this user's or root's]
@@ -165,7 +165,7 @@ pub(crate) struct Fill {
 pub(crate) struct Copy {
     #[command(flatten)]
     pub(crate) region: Which,
-    /// Region to copy from
+    /// Name of the region to copy from
     #[arg(value_name = "SOURCE", value_parser = name)]
     pub(crate) source: String,
     /// Offset of the first byte in the source

@@ -42,6 +42,10 @@ impl Rights {
     pub const NONE: Self = Self { read: false, write: false, master: false };
     /// Right to read.
     pub const READ: Self = Self { read: true, ..Self::NONE };
+    /// Right to write, without that to read.
+    pub const WRITE: Self = Self { write: true, ..Self::NONE };
+    /// Right to grant, revoke, move and free, without those to read and to write.
+    pub const MASTER: Self = Self { master: true, ..Self::NONE };
     /// Right to read and to write.
     pub const READ_WRITE: Self = Self { write: true, ..Self::READ };
     /// All rights.
@@ -194,7 +198,7 @@ mod tests {
     fn rights_contain_others() {
         assert!(Rights::ALL.contain(Rights::READ_WRITE) && Rights::READ_WRITE.contain(Rights::READ));
         assert!(!Rights::READ.contain(Rights::READ_WRITE) && Rights::NONE.contain(Rights::NONE));
-        assert_eq!(Rights::READ.with(Rights { write: true, ..Rights::NONE }), Rights::READ_WRITE);
+        assert_eq!(Rights::READ.with(Rights::WRITE), Rights::READ_WRITE);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::frames::{CARRIED_MAX, ask};
 use super::handles::At;
 use super::home::Done;
 use super::mapping::Mapping;
-use super::moving::{MOST_MOVES, has_moved};
+use super::moving::has_moved;
 use crate::kernel::ClientKey;
 use crate::net::frame::Ask;
 use crate::service::Return;
@@ -33,7 +33,7 @@ pub(super) fn changes(operation: &Operation) -> bool {
 
 /// The right that an operation takes.
 fn right(operation: &Operation) -> Rights {
-    if changes(operation) { Rights { write: true, ..Rights::NONE } } else { Rights::READ }
+    if changes(operation) { Rights::WRITE } else { Rights::READ }
 }
 
 /// Refuses what a handle was not opened for.
@@ -55,20 +55,27 @@ impl Regions {
         let Some((number, call)) = RegionCall::decode(request.opcode, request.arguments) else {
             return Return::unknown(request.opcode);
         };
-        let call = (number, call);
-        let again = (Rc::clone(self), client, call, request);
-        match self.attempt(client, call, &request) {
-            Return::Now(Err(error)) if has_moved(&error) => Return::uncertain(call_again(again, error)),
+        let attempt = match self.handles.get(client, number) {
+            Ok(handle) => self.attempt(client, handle, call, &request),
+            Err(error) => Return::Now(Err(error)),
+        };
+        let regions = Rc::clone(self);
+        let again = move |error: Error| async move {
+            let attempt = async |at, rights| match regions.attempt(client, (at, rights), call, &request) {
+                Return::Now(result) => result,
+                Return::Later { task, .. } => task.await,
+            };
+            regions.with_moved(client, number, error, attempt).await
+        };
+        match attempt {
+            Return::Now(Err(error)) if has_moved(&error) => returned(&call, again(error)),
             Return::Now(result) => Return::Now(result),
-            Return::Later { task, over } => {
-                let task = async move {
-                    match task.await {
-                        Err(error) if has_moved(&error) => call_again(again, error).await,
-                        result => result,
-                    }
-                };
-                Return::Later { task: Box::pin(task), over }
-            }
+            Return::Later { task, .. } => returned(&call, async move {
+                match task.await {
+                    Err(error) if has_moved(&error) => again(error).await,
+                    result => result,
+                }
+            }),
         }
     }
 
@@ -76,13 +83,10 @@ impl Regions {
     fn attempt(
         self: &Rc<Self>,
         client: ClientKey,
-        (number, call): (u32, RegionCall),
+        (at, rights): (At, Rights),
+        call: RegionCall,
         request: &CallRequest,
     ) -> Return {
-        let (at, rights) = match self.handles.get(client, number) {
-            Ok(handle) => handle,
-            Err(error) => return Return::Now(Err(error)),
-        };
         let user = self.sessions.client(client, |client| client.uid);
         let patience = Duration::from_micros(request.timeout_us).min(LONGEST);
         match call {
@@ -94,12 +98,12 @@ impl Regions {
             }
             RegionCall::ReadTo { offset, len, memory } => {
                 let reading = Rc::clone(self).read_to(client, (at, rights), (offset, len), memory, patience);
-                Return::later(reading)
+                returned(&call, reading)
             }
             RegionCall::WriteFrom { offset, len, memory } => {
                 let writing =
                     Rc::clone(self).write_from(client, (at, rights), (offset, len), memory, patience);
-                Return::uncertain(writing)
+                returned(&call, writing)
             }
             RegionCall::Copy { offset, len, source, source_offset } => {
                 let source = match self.handles.get(client, source) {
@@ -108,7 +112,7 @@ impl Regions {
                 };
                 let copying =
                     Rc::clone(self).copy((at, rights), user, offset, source, (source_offset, len), patience);
-                Return::uncertain(copying)
+                returned(&call, copying)
             }
         }
     }
@@ -257,27 +261,14 @@ fn fits(operation: &Operation) -> Result<(), Error> {
     }
 }
 
-/// Carries out a call whose region has moved: nothing was done so far, as `error` says.
-async fn call_again(
-    (regions, client, call, request): (Rc<Regions>, ClientKey, (u32, RegionCall), CallRequest),
-    mut error: Error,
-) -> Result<CallResult, Error> {
-    for _ in 0..MOST_MOVES {
-        let found = regions.follow(client, call.0).await;
-        if error.kind() == ErrorKind::Lost && found.is_err() {
-            break;
-        }
-        found?;
-        let result = match regions.attempt(client, call, &request) {
-            Return::Now(result) => result,
-            Return::Later { task, .. } => task.await,
-        };
-        match result {
-            Err(again) if has_moved(&again) => error = again,
-            result => return result,
-        }
+/// What becomes of a call whose result a task finds. If it is not over in time, the outcome of a change is
+/// unknown.
+fn returned(call: &RegionCall, task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Return {
+    match call {
+        RegionCall::On(operation) if !changes(operation) => Return::later(task),
+        RegionCall::ReadTo { .. } => Return::later(task),
+        _ => Return::uncertain(task),
     }
-    Err(error)
 }
 
 pub(super) fn wrong_answer(home: NodeId) -> Error {

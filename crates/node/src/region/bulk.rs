@@ -36,7 +36,6 @@ use crate::transfer::{Given, locate, read_given, read_run, whole};
 const TURN_BYTES: u64 = 256 << 10;
 /// How long a home may take to read what it was asked to.
 const PULL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
-const WRITE: Rights = Rights { write: true, ..Rights::NONE };
 
 /// A range of a region: offset and length in bytes.
 type Range = (u64, u64);
@@ -141,13 +140,13 @@ impl Regions {
         memory: LentRange,
         patience: Duration,
     ) -> Result<CallResult, Error> {
-        ensure(rights, WRITE)?;
+        ensure(rights, Rights::WRITE)?;
         let user = self.sessions.client(client, |client| client.uid);
         let given = self.requests.give(client, memory, len)?;
         match at {
             At::Here(region) => {
                 let _changing = region.begin_change().await;
-                region.ensure(user, WRITE)?;
+                region.ensure(user, Rights::WRITE)?;
                 let (run, _held) = (region.run(offset, len)?, region.hold());
                 self.in_turns(len, |at, chunk| {
                     given.read(at, chunk)?;
@@ -180,15 +179,12 @@ impl Regions {
         patience: Duration,
     ) -> Result<(), Error> {
         let mut at = 0;
-        while at < len || len == 0 {
+        while at < len {
             let mut data = vec![0; CARRIED_MAX.min(len - at) as usize];
             given.read(at, &mut data).map_err(inside)?;
             let operation = Operation::Write { offset: offset.saturating_add(at) };
             at += data.len() as u64;
             self.access(mapping, user, operation, data.into(), patience).await?;
-            if len == 0 {
-                break;
-            }
         }
         Ok(())
     }
@@ -224,7 +220,7 @@ impl Regions {
         (source_offset, len): Range,
         patience: Duration,
     ) -> Result<CallResult, Error> {
-        ensure(rights, WRITE)?;
+        ensure(rights, Rights::WRITE)?;
         ensure(source_rights, Rights::READ)?;
         let (source, life, owner) = match &source {
             At::Here(region) => (region.id(), region.life(), region.owner()),
@@ -256,7 +252,7 @@ impl Regions {
         (source_offset, len): Range,
     ) -> Result<(), Error> {
         let _changing = region.begin_change().await;
-        region.ensure(user, WRITE)?;
+        region.ensure(user, Rights::WRITE)?;
         // The region may end while the source is looked for, and its memory be another's then.
         let held = region.hold();
         let into = region.run(offset, len)?;
@@ -314,7 +310,7 @@ impl Regions {
         (from, pieces): (NodeId, &[Location]),
         mapping: Option<Rc<dyn Any>>,
     ) -> Result<(), Error> {
-        region.ensure(user, WRITE)?;
+        region.ensure(user, Rights::WRITE)?;
         let too_many = || Error::new(ErrorKind::Invalid, "no memory has so many bytes");
         let len = whole(pieces).ok_or_else(too_many)?;
         let into = region.run(offset, len)?;

@@ -327,7 +327,7 @@ impl Home {
     pub(crate) async fn free(self: &Rc<Self>, region: &Rc<Region>, user: u32) -> Result<(), Error> {
         region.ensure_there()?;
         if user != own_user() {
-            region.ensure(user, Rights { master: true, ..Rights::NONE })?;
+            region.ensure(user, Rights::MASTER)?;
         }
         let (id, life) = (region.id(), region.life());
         let outcomes = self.directory.deletion.delete_all(&[id], &[life], DEEDS).await;

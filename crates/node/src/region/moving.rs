@@ -51,11 +51,10 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(1);
 /// How long a region may take to leave a node that is drained.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(300);
 /// Number of times that an operation follows a region that moves on and on.
-pub(super) const MOST_MOVES: usize = 64;
+const MOST_MOVES: usize = 64;
 /// How often, and after which pause, a region that has moved is looked for again.
 const MOST_TRIES: usize = 20;
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
-const MASTER: Rights = Rights { master: true, ..Rights::NONE };
 
 /// Whether an error says that nothing was done, since the region may have another home now.
 pub(super) fn has_moved(error: &Error) -> bool {
@@ -164,7 +163,7 @@ impl Regions {
         to: NodeId,
         due: Option<Instant>,
     ) -> Result<(), Error> {
-        region.ensure(user, MASTER)?;
+        region.ensure(user, Rights::MASTER)?;
         if to == self.kernel.node {
             return Ok(());
         }
@@ -363,20 +362,37 @@ impl Regions {
         handle: u32,
         act: impl AsyncFn(At, Rights) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut moves = 0;
-        loop {
+        let (at, rights) = self.handles.get(client, handle)?;
+        match act(at, rights).await {
+            Err(error) if has_moved(&error) => self.with_moved(client, handle, error, act).await,
+            done => done,
+        }
+    }
+
+    /// Does something with the region of a handle, wherever that has moved. An attempt has failed with this
+    /// error, which says that nothing was done.
+    ///
+    /// # Errors
+    /// As [`Regions::with_region`].
+    pub(super) async fn with_moved<T>(
+        self: &Rc<Self>,
+        client: ClientKey,
+        handle: u32,
+        mut error: Error,
+        act: impl AsyncFn(At, Rights) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        for _ in 0..MOST_MOVES {
+            let found = self.follow(client, handle).await;
+            if error.kind() == ErrorKind::Lost && found.is_err() {
+                break;
+            }
+            found?;
             let (at, rights) = self.handles.get(client, handle)?;
             match act(at, rights).await {
-                Err(error) if has_moved(&error) && moves < MOST_MOVES => {
-                    moves += 1;
-                    let found = self.follow(client, handle).await;
-                    if error.kind() == ErrorKind::Lost && found.is_err() {
-                        return Err(error);
-                    }
-                    found?;
-                }
+                Err(again) if has_moved(&again) => error = again,
                 done => return done,
             }
         }
+        Err(error)
     }
 }

@@ -1,8 +1,8 @@
 //! Calls by slot: what a client asks of the daemon without the socket, from any number of threads.
 //!
 //! Owns no state; the connection has the slots, which are asked for by the first call. Any thread. A call
-//! that is given up keeps its slot until the daemon has answered: soon if it changes nothing, since the daemon
-//! ends it.
+//! that is given up keeps its slot until the daemon has answered: soon if it changes nothing, since the
+//! daemon ends it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -12,9 +12,6 @@ use crate::object::ROOT;
 
 /// Maximum number of users to whom rights to a region are granted.
 pub(super) const MAX_GRANTS: usize = 64;
-/// The right to grant and to revoke rights.
-const MASTER: Rights = Rights { master: true, ..Rights::NONE };
-
 /// Rights of single users.
 #[derive(Default)]
 pub(super) struct Acl(Vec<(u32, Rights)>);
@@ -84,7 +81,7 @@ impl Region {
     /// right of a master to everybody; `Freed` if the region has ended.
     pub(crate) fn grant(&self, by: u32, to: Option<u32>, rights: Rights) -> Result<(), Error> {
         self.ensure_there()?;
-        self.ensure(by, MASTER)?;
+        self.ensure(by, Rights::MASTER)?;
         let invalid = |why: &str| {
             let text = format!("cannot grant rights to region '{}': {why}", printable(self.name()));
             Err(Error::new(ErrorKind::Invalid, text))
@@ -127,7 +124,7 @@ impl Region {
     /// `NotAllowed` if `by` is no master, `Invalid` for the owner and root, `Freed` if the region has ended.
     pub(crate) fn revoke(&self, by: u32, from: Option<u32>) -> Result<(), Error> {
         self.ensure_there()?;
-        self.ensure(by, MASTER)?;
+        self.ensure(by, Rights::MASTER)?;
         match from {
             None => self.public.set(Rights::NONE),
             Some(user) if self.has_all(user) => {

@@ -21,9 +21,6 @@ use crate::memory::{OutOfBounds, Run};
 pub(super) const WORD_BYTES: u64 = 8;
 /// Maximum number of bytes on which the engine works before others have their turn.
 pub(super) const STEP_BYTES: u64 = 256 << 10;
-/// The right that every change of bytes takes.
-const WRITE: Rights = Rights { write: true, ..Rights::NONE };
-
 /// What an operation has returned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Done {
@@ -66,7 +63,7 @@ impl Region {
     pub(crate) fn carry_out(&self, user: u32, operation: Operation, data: &[u8]) -> Result<Done, Error> {
         let needed = match operation {
             Operation::Read { .. } | Operation::Wait { .. } => Rights::READ,
-            _ => WRITE,
+            _ => Rights::WRITE,
         };
         let memory = self.open(user, needed)?;
         let change = |offset, change: &dyn Fn(&AtomicU64) -> u64| {
@@ -109,12 +106,12 @@ impl Region {
         len: u64,
         byte: u8,
     ) -> Result<Done, Error> {
-        self.open(user, WRITE)?;
+        self.open(user, Rights::WRITE)?;
         self.ensure_bounds(offset, len)?;
         let mut at = 0;
         loop {
             let step = STEP_BYTES.min(len - at);
-            self.fill_step(&*self.open(user, WRITE)?, offset + at, step, byte)?;
+            self.fill_step(&*self.open(user, Rights::WRITE)?, offset + at, step, byte)?;
             at += step;
             if at == len {
                 break;

@@ -19,9 +19,6 @@ use crate::shared::{CallPayload, CallRequest, CallResult, Manner, PAYLOAD_LEN};
 use crate::wire::{Operation, RegionCall};
 use crate::{Error, ErrorKind, Result};
 
-/// Right to change bytes, without that to read them.
-pub(super) const WRITE: Rights = Rights { write: true, ..Rights::NONE };
-
 impl Region {
     /// Copies bytes at `offset` to `into`. An aligned word, of 8 bytes, is read as a whole. More bytes may
     /// have parts of several writes.
@@ -64,7 +61,7 @@ impl Region {
     /// in part.
     #[inline]
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.check(offset, data.len() as u64, WRITE)?;
+        self.check(offset, data.len() as u64, Rights::WRITE)?;
         match self.handle.touch(true, |memory| memory.write(offset, data)) {
             Some(()) => Ok(()),
             None => self.write_by_call(offset, data),
@@ -118,7 +115,7 @@ impl Region {
     /// As [`Region::write`].
     pub fn fill(&self, range: Range<u64>, byte: u8) -> Result<()> {
         let (offset, len) = (range.start, length(&range)?);
-        self.check(offset, len, WRITE)?;
+        self.check(offset, len, Rights::WRITE)?;
         let filled = self.handle.touch(true, |memory| memory.fill(offset, len, byte));
         if filled.is_some() || len == 0 {
             return Ok(());
@@ -134,7 +131,7 @@ impl Region {
     /// another connection.
     pub fn copy_from(&self, offset: u64, source: &Self, range: Range<u64>) -> Result<()> {
         let (from, len) = (range.start, length(&range)?);
-        self.check(offset, len, WRITE)?;
+        self.check(offset, len, Rights::WRITE)?;
         source.check(from, len, Rights::READ)?;
         let copied = self
             .handle
@@ -160,7 +157,7 @@ impl Region {
         source: &Self,
         (source_offset, len): (u64, u64),
     ) -> Result<RegionCall> {
-        self.check(offset, len, WRITE)?;
+        self.check(offset, len, Rights::WRITE)?;
         source.check(source_offset, len, Rights::READ)?;
         if Arc::ptr_eq(&self.client.connection, &source.client.connection) {
             return Ok(RegionCall::Copy { offset, len, source: source.handle.number, source_offset });
@@ -182,7 +179,7 @@ impl Region {
     /// been changed.
     #[inline]
     pub fn fetch_add(&self, offset: u64, n: u64) -> Result<u64> {
-        self.check_word(offset, WRITE)?;
+        self.check_word(offset, Rights::WRITE)?;
         match self.change_word(offset, |word| word.fetch_add(n, Ordering::SeqCst)) {
             Some(before) => Ok(before),
             None => self.value(Operation::FetchAdd { offset, value: n }),
@@ -195,7 +192,7 @@ impl Region {
     /// As [`Region::fetch_add`].
     #[inline]
     pub fn swap(&self, offset: u64, value: u64) -> Result<u64> {
-        self.check_word(offset, WRITE)?;
+        self.check_word(offset, Rights::WRITE)?;
         match self.change_word(offset, |word| word.swap(value, Ordering::SeqCst)) {
             Some(before) => Ok(before),
             None => self.value(Operation::Swap { offset, value }),
@@ -209,7 +206,7 @@ impl Region {
     /// As [`Region::fetch_add`].
     #[inline]
     pub fn compare_swap(&self, offset: u64, expected: u64, new: u64) -> Result<u64> {
-        self.check_word(offset, WRITE)?;
+        self.check_word(offset, Rights::WRITE)?;
         let order = Ordering::SeqCst;
         match self.change_word(offset, |word| word.compare_exchange(expected, new, order, order)) {
             Some(Ok(before) | Err(before)) => Ok(before),
@@ -223,7 +220,7 @@ impl Region {
     /// As [`Region::fetch_add`].
     #[inline]
     pub fn test_and_set(&self, offset: u64) -> Result<bool> {
-        self.check_word(offset, WRITE)?;
+        self.check_word(offset, Rights::WRITE)?;
         match self.change_word(offset, |word| word.swap(1, Ordering::SeqCst)) {
             Some(before) => Ok(before != 0),
             None => self.value(Operation::TestAndSet { offset }).map(|before| before != 0),
@@ -251,7 +248,7 @@ impl Region {
     /// # Errors
     /// As [`Region::read`], for the right to write.
     pub fn notify(&self, offset: u64) -> Result<()> {
-        self.check_word(offset, WRITE)?;
+        self.check_word(offset, Rights::WRITE)?;
         self.perform(Operation::Notify { offset }, &[]).map(drop)
     }
 

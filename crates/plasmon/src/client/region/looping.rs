@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Region;
-use super::access::{WRITE, is_change, length};
+use super::access::{is_change, length};
 use crate::client::connection::{Undo, silent};
 use crate::client::due::due;
 use crate::client::pieces::{MAX_PIECE_BYTES, Piece};
@@ -43,8 +43,8 @@ enum Brings {
 
 impl Region {
     /// Begins an operation for the event loop that watches this client
-    /// ([`Client::watch`](crate::Client::watch)). `data` are the bytes of a write, at most 320. The loop gives
-    /// the operation up when [`Awaited::patience`] is over.
+    /// ([`Client::watch`](crate::Client::watch)). `data` are the bytes of a write, at most 320. The loop
+    /// gives the operation up when [`Awaited::patience`] is over.
     ///
     /// # Errors
     /// What is wrong with the operation; the errors of its result come with that. `Disconnected`.
@@ -55,11 +55,11 @@ impl Region {
                 Brings::Answer(len as usize)
             }
             Operation::Write { offset } => {
-                self.check(offset, data.len() as u64, WRITE)?;
+                self.check(offset, data.len() as u64, Rights::WRITE)?;
                 Brings::Nothing
             }
             Operation::Fill { offset, len, .. } => {
-                self.check(offset, len, WRITE)?;
+                self.check(offset, len, Rights::WRITE)?;
                 Brings::Nothing
             }
             Operation::Wait { offset, .. } => {
@@ -71,7 +71,7 @@ impl Region {
             | Operation::CompareSwap { offset, .. }
             | Operation::TestAndSet { offset }
             | Operation::Notify { offset } => {
-                self.check_word(offset, WRITE)?;
+                self.check_word(offset, Rights::WRITE)?;
                 Brings::Nothing
             }
         };
@@ -116,7 +116,7 @@ impl Region {
             return self.await_operation(Operation::Write { offset }, data).map(Some);
         }
         let len = data.len() as u64;
-        self.check(offset, len, WRITE)?;
+        self.check(offset, len, Rights::WRITE)?;
         if let Some((buffer, at)) = self.client.connection.scratch_of(data) {
             let what = RegionCall::WriteFrom { offset, len, memory: LentRange { buffer, at } };
             return self.await_call(what, &[], Brings::Nothing).map(Some);

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Region;
-use super::access::WRITE;
 use super::transfer::Chunk;
 use crate::client::calling::{Call, Calls};
 use crate::client::due::{Due, due};
@@ -80,7 +79,7 @@ impl Region {
     /// # Errors
     /// As [`Region::write`]. `Invalid` for more bytes.
     pub fn begin_write(&self, offset: u64, data: &[u8]) -> Result<Pending<()>> {
-        self.check(offset, data.len() as u64, WRITE)?;
+        self.check(offset, data.len() as u64, Rights::WRITE)?;
         self.check_size(data.len())?;
         let due = due(Some(self.timeout));
         let stage = if self.handle.is_touchable(true) || data.is_empty() {
@@ -101,7 +100,7 @@ impl Region {
     /// # Errors
     /// As [`Region::fetch_add`].
     pub fn begin_fetch_add(&self, offset: u64, n: u64) -> Result<Pending<u64>> {
-        self.check_word(offset, WRITE)?;
+        self.check_word(offset, Rights::WRITE)?;
         let due = due(Some(self.timeout));
         let stage = if self.handle.is_touchable(true) {
             Stage::Over(Ok(Outcome { value: self.fetch_add(offset, n)?, bytes: Vec::new() }))

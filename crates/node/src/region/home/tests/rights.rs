@@ -5,9 +5,6 @@ use plasmon::wire::Operation;
 
 use super::*;
 
-const WRITE: Rights = Rights { write: true, ..Rights::NONE };
-const MASTER: Rights = Rights { master: true, ..Rights::NONE };
-
 fn may(region: &Region, user: u32) -> [bool; 2] {
     let operations = [Operation::Read { offset: 0, len: 8 }, Operation::FetchAdd { offset: 0, value: 1 }];
     operations.map(|operation| match region.carry_out(user, operation, &[]) {
@@ -30,12 +27,12 @@ fn users_do_what_they_have_the_right_to() {
     region.grant(OWNER, Some(OTHER), Rights::READ).expect("the owner may");
     assert_eq!([may(&region, OTHER), may(&region, THIRD)], [[true, false], [false; 2]]);
     // Granting adds rights.
-    region.grant(0, Some(OTHER), WRITE).expect("root may");
+    region.grant(0, Some(OTHER), Rights::WRITE).expect("root may");
     assert_eq!((may(&region, OTHER), region.rights(OTHER)), ([true; 2], Rights::READ_WRITE));
-    region.grant(OWNER, None, WRITE).expect("the owner may");
+    region.grant(OWNER, None, Rights::WRITE).expect("the owner may");
     assert_eq!(may(&region, THIRD), [false, true]);
     region.revoke(OWNER, Some(OTHER)).expect("the owner may");
-    assert_eq!(region.rights(OTHER), WRITE);
+    assert_eq!(region.rights(OTHER), Rights::WRITE);
     region.revoke(OWNER, None).expect("the owner may");
     assert_eq!(
         [may(&region, OTHER), may(&region, THIRD), may(&region, OWNER)],
@@ -54,7 +51,7 @@ fn masters_grant_and_revoke() {
     region.grant(OWNER, Some(OTHER), Rights::READ_WRITE).expect("the owner may");
     assert_eq!(failed(region.grant(OTHER, Some(THIRD), Rights::READ)), ErrorKind::NotAllowed);
     assert_eq!(failed(region.revoke(OTHER, Some(OTHER))), ErrorKind::NotAllowed);
-    region.grant(OWNER, Some(OTHER), MASTER).expect("the owner may");
+    region.grant(OWNER, Some(OTHER), Rights::MASTER).expect("the owner may");
     region.grant(OTHER, Some(THIRD), Rights::READ).expect("a master may");
     region.revoke(OTHER, Some(OTHER)).expect("a master may");
     assert_eq!([region.rights(OTHER), region.rights(THIRD)], [Rights::NONE, Rights::READ]);
@@ -66,7 +63,7 @@ fn masters_grant_and_revoke() {
     }
     assert_eq!(failed(region.grant(OWNER, None, Rights::ALL)), ErrorKind::Invalid);
     assert_eq!(failed(region.grant(OWNER, Some(THIRD), Rights::NONE)), ErrorKind::Invalid);
-    region.grant(OWNER, Some(OTHER), MASTER).expect("the owner may");
+    region.grant(OWNER, Some(OTHER), Rights::MASTER).expect("the owner may");
     bench.free(&region, OTHER).expect("a master may");
 }
 
