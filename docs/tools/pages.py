@@ -59,6 +59,11 @@ import plasmon
 
 ::: plasmon.RegionInfo
 
+::: plasmon.RegionEvents
+    options: {{inherited_members: true}}
+
+::: plasmon.RegionEvent
+
 ## Types of one's own
 
 ::: plasmon.register_type
@@ -102,6 +107,10 @@ These calls are coroutines as well, with the arguments, results and errors of th
 {links}.
 
 ::: plasmon.aio.Subscription
+    options: {{inherited_members: true}}
+
+::: plasmon.aio.RegionEvents
+    options: {{inherited_members: true}}
 
 ::: plasmon.aio.Region
     options: {{members: false}}

@@ -11,6 +11,7 @@ mod buffer;
 mod client;
 mod detached;
 mod error;
+mod feed;
 mod id;
 mod listing;
 mod lock;
@@ -19,6 +20,7 @@ mod memory;
 mod parts;
 mod placing;
 mod region;
+mod region_events;
 mod subscription;
 mod terms;
 
@@ -44,6 +46,8 @@ mod _internal {
     use super::memory::{Creation, Scratch};
     #[pymodule_export]
     use super::region::{RegionHandle, regions};
+    #[pymodule_export]
+    use super::region_events::RegionEvents;
     #[pymodule_export]
     use super::subscription::Subscription;
     use super::*;

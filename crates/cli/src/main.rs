@@ -22,6 +22,7 @@ mod python;
 mod quoting;
 mod region;
 mod region_args;
+mod region_events;
 mod report;
 mod secret;
 mod secret_file;

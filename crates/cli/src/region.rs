@@ -19,6 +19,7 @@ use crate::region_args::{
     Add, Cas, Copy, Create, Fill, Grant, Move, Read, RegionCommand, Revoke, Snapshot, Span, Which, Word,
     Write,
 };
+use crate::region_events::events;
 
 /// Name of the command in the node's list of clients.
 const NAME: &str = "plasmon region";
@@ -45,6 +46,7 @@ pub(crate) fn region(socket: &Socket, as_json: bool, command: &RegionCommand) ->
         RegionCommand::Move(args) => move_to(socket, as_json, args),
         RegionCommand::Free(which) => free(socket, as_json, which),
         RegionCommand::Watch(args) => watch(socket, as_json, args),
+        RegionCommand::Events(args) => events(socket, as_json, args),
         RegionCommand::Snapshot(args) => snapshot(socket, as_json, args),
     };
     // What may have happened has an exit code of its own.
@@ -127,7 +129,7 @@ fn row_json(info: &RegionInfo) -> Value {
 }
 
 /// Letters of rights for programs; none for no right.
-fn letters(rights: Rights) -> String {
+pub(crate) fn letters(rights: Rights) -> String {
     rights.to_string().replace('-', "")
 }
 
@@ -284,19 +286,24 @@ fn notify(region: &Region, offset: u64) -> Result<(), Failure> {
 
 fn grant(socket: &Socket, as_json: bool, args: &Grant) -> Result<(), Failure> {
     map(socket, &args.region, Rights::MASTER)?.1.grant(args.user, args.rights)?;
-    done(as_json, &json!({ "user": user_json(args.user), "rights": letters(args.rights) }))
+    done(as_json, &json!({ "user": user_json(number(args.user)), "rights": letters(args.rights) }))
 }
 
 fn revoke(socket: &Socket, as_json: bool, args: &Revoke) -> Result<(), Failure> {
     map(socket, &args.region, Rights::MASTER)?.1.revoke(args.user)?;
-    done(as_json, &json!({ "user": user_json(args.user) }))
+    done(as_json, &json!({ "user": user_json(number(args.user)) }))
 }
 
 /// User for programs: a number, or null for every user.
-fn user_json(user: Principal) -> Value {
+pub(crate) fn user_json(user: Option<u32>) -> Value {
+    user.into()
+}
+
+/// Number of a user; none for every user.
+fn number(user: Principal) -> Option<u32> {
     match user {
-        Principal::User(user) => user.into(),
-        Principal::Everyone => Value::Null,
+        Principal::User(user) => Some(user),
+        Principal::Everyone => None,
     }
 }
 

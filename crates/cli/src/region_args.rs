@@ -55,6 +55,8 @@ Operations on the region wait meanwhile, and go on at the other node.")]
 Values that the word had for a short time may be missing. A program that changes the word in mapped memory \
 has to notify; others do not.")]
     Watch(Word),
+    /// Print what happens to regions, until Ctrl-C
+    Events(Events),
     /// Make an object of a region's bytes
     Snapshot(Snapshot),
 }
@@ -216,6 +218,23 @@ pub(crate) struct Word {
     /// Offset of the word, a multiple of 8
     #[arg(default_value = "0", value_parser = bytes)]
     pub(crate) offset: u64,
+}
+
+/// Arguments of `plasmon region events`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+A line says that a region has moved, was freed, or is lost with its home, or that a user was granted \
+rights or lost them. Rights of other users are told to masters of the region. With --json each event is a \
+line of its own. Regions that are made later are not among those that are watched by default. If events come \
+faster than they are read, some are left out, and a line says how many.")]
+pub(crate) struct Events {
+    /// Regions [default: all those that this user may see]
+    #[arg(value_name = "NAME", value_parser = name)]
+    pub(crate) names: Vec<String>,
+    /// Only regions that belong to this user, by name or number [default: this user's or root's, or those of
+    /// every user if none is named]
+    #[arg(long, value_name = "USER", value_parser = user_id)]
+    pub(crate) owner: Option<u32>,
 }
 
 /// Arguments of `plasmon region grant`.

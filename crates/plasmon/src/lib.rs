@@ -42,9 +42,9 @@ pub use client::{
 pub use error::{Error, ErrorKind, Result};
 pub use filter::{Filter, Prepared};
 pub use id::{NodeId, ObjectId, ParseIdError};
+pub use region::{Principal, RegionEvent, RegionInfo, RegionOptions, RegionState};
 #[cfg(not(loom))]
-pub use region::Region;
-pub use region::{Principal, RegionInfo, RegionOptions, RegionState};
+pub use region::{Region, RegionEvents};
 pub use rights::{Rights, not_allowed};
 #[cfg(not(loom))]
 pub use shared::WaitStats;

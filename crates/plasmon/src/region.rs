@@ -19,7 +19,7 @@ use std::fmt;
 use std::time::Duration;
 
 #[cfg(not(loom))]
-pub use crate::client::{Awaited, PendingRegion as Pending, Region, RegionList, View};
+pub use crate::client::{Awaited, PendingRegion as Pending, Region, RegionEvents, RegionList, View};
 use crate::wire::AtMost;
 use crate::wire::MAX_NAME;
 use crate::{NodeId, ObjectId};
@@ -171,6 +171,66 @@ crate::wire::record! {
         pub nodes: u32,
         /// Time since the region was made on this home, in milliseconds.
         pub age_ms: u64,
+    }
+}
+
+crate::wire::table! {
+    /// What has happened to a region to which a client has a handle. `region` is its name, `owner` the user
+    /// who made it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum RegionEvent {
+        /// The region lives on another node.
+        1 Moved {
+            /// Name of the region.
+            region: Box<str> as AtMost<MAX_NAME>,
+            /// User to whom the region belongs.
+            owner: u32,
+            /// Node on which the region lives now.
+            home: NodeId,
+        },
+        /// The region was freed.
+        2 Freed {
+            /// Name of the region.
+            region: Box<str> as AtMost<MAX_NAME>,
+            /// User to whom the region belonged.
+            owner: u32,
+        },
+        /// A user has got rights. This is told to that user, and to masters of the region.
+        3 Granted {
+            /// Name of the region.
+            region: Box<str> as AtMost<MAX_NAME>,
+            /// User to whom the region belongs.
+            owner: u32,
+            /// User who has got rights. None for every user.
+            user: Option<u32>,
+            /// Rights that this user has now, or every user.
+            rights: Rights,
+        },
+        /// The rights that were granted to a user were revoked. This is told to that user, and to masters of
+        /// the region.
+        4 Revoked {
+            /// Name of the region.
+            region: Box<str> as AtMost<MAX_NAME>,
+            /// User to whom the region belongs.
+            owner: u32,
+            /// User whose rights were revoked. None for every user.
+            user: Option<u32>,
+            /// Rights that this user has still, since every user has them.
+            rights: Rights,
+        },
+        /// The region's home has left the cluster, and the region with it.
+        5 Lost {
+            /// Name of the region.
+            region: Box<str> as AtMost<MAX_NAME>,
+            /// User to whom the region belonged.
+            owner: u32,
+        },
+        /// Events are missing here: the subscriber was too slow, or the node could not hear of changes of
+        /// rights while a region moved or its home was out of reach.
+        6 Gap {
+            /// Number of missing events. 0 if nobody knows.
+            missed: u64,
+        },
     }
 }
 

@@ -38,6 +38,7 @@ mod protocols;
 mod quota;
 mod raw;
 mod rdma;
+mod region_events;
 mod region_isolation;
 mod region_moves;
 mod region_slots;

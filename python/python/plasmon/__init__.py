@@ -21,7 +21,7 @@ FUNCTIONS AND CLASSES
     Scratch                              writable memory of `Client.buffer` or `Client.register`
     NamedObjects                         mapping over names, of `Client.mapping`
     Region, RegionInfo, PendingOperation memory with a name that programs of all hosts read and write
-    Subscription, Event                  what comes to a node and leaves it
+    Subscription, Event, RegionEvents, RegionEvent  what comes and leaves; what happens to regions
     ObjectInfo, Spread                   what `Client.list`, and `Client.replicate` and the like, return
     IdLike                               type of arguments that name an object
     register_type(of, reduce)            has values of a type stored without a copy of their memory
@@ -36,7 +36,7 @@ CALLS OF A CLIENT
     delete, evict, refresh               free the id, the memory; keep in memory for longer
     pin, unpin, prefetch                 bring objects to this host
     replicate, migrate, broadcast        bring objects to other hosts
-    create_region, map_region, regions   named memory that changes: `Region`
+    create_region, map_region, regions, region_events  named memory that changes: `Region`
     hash, verify, explain                the digest of an object, and how it came here
     subscribe, status, usage, capacity   what happens on the node, and what it has
     set_options, close, closed           the client itself: name, quota, namespace, user, node, socket, owner
@@ -91,10 +91,12 @@ from plasmon._internal import default_socket as default_socket
 from plasmon._named import NamedObjects as NamedObjects
 from plasmon._records import Event as Event
 from plasmon._records import ObjectInfo as ObjectInfo
+from plasmon._records import RegionEvent as RegionEvent
 from plasmon._records import Spread as Spread
 from plasmon._reduction import register_type as register_type
 from plasmon._regions import Region as Region
 from plasmon._regions import RegionInfo as RegionInfo
+from plasmon._subscription import RegionEvents as RegionEvents
 from plasmon._subscription import Subscription as Subscription
 from plasmon.errors import Busy as Busy
 from plasmon.errors import Disconnected as Disconnected

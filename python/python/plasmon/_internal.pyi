@@ -142,6 +142,30 @@ class Subscription:
     def close(self) -> None: ...
 
 @final
+class RegionEvents:
+    """Native part of `plasmon.RegionEvents`."""
+
+    def __new__(cls, client: Client) -> Self: ...
+    def next(
+        self, timeout: float | None
+    ) -> (
+        tuple[
+            Literal["moved", "freed", "granted", "revoked", "lost", "gap"],
+            str | None,
+            int | None,
+            str | None,
+            int | None,
+            str | None,
+            int,
+        ]
+        | None
+    ): ...
+    def fileno(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+
+@final
 class Creation:
     """Object being written. Its data is writable through the buffer protocol until `seal()`.
 

@@ -58,6 +58,30 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionEvent:
+    """What has happened to a region to which a client has a handle."""
+
+    kind: Literal["moved", "freed", "granted", "revoked", "lost", "gap"]
+    """Kind: the region lives on another node ("moved"), was freed ("freed"), or is gone with its home
+    ("lost"); a user has got rights ("granted"), or those granted were revoked ("revoked"). These two are told
+    to that user, and to masters of the region. Or events are missing ("gap"), because they were not read for
+    too long, or because changes of rights could not be heard while a region moved or its home was out of
+    reach."""
+    name: str | None
+    """Name of the region. `None` for a gap."""
+    owner: int | None
+    """User id of the region's owner. `None` for a gap."""
+    home: str | None = None
+    """Id of the node on which the region lives now, if it has moved."""
+    user: int | Literal["everyone"] | None = None
+    """User whose rights have changed, for "granted" and "revoked"."""
+    rights: str | None = None
+    """Rights that this user has now, or everyone: letters of "rwm", for read, write and master."""
+    missed: int = 0
+    """Number of missing events, for a gap. 0 if nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """Event of an object on a node."""
 

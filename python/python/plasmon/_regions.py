@@ -10,6 +10,7 @@ from plasmon import _internal
 from plasmon._closing import Closing
 from plasmon._handle import Handle
 from plasmon._internal import ObjectId
+from plasmon._subscription import RegionEvents
 from plasmon._terms import Terms
 from plasmon.errors import InvalidArgument, TimedOut
 
@@ -255,6 +256,18 @@ class Regions(Handle):
             raise TimedOut(f"the list lacks what lives on these nodes: {why}")
         here = len(self._prefix)
         return [RegionInfo(row[0][here:], *row[1:]) for row in rows if row[0].startswith(self._prefix)]
+
+    def region_events(self) -> RegionEvents:
+        """Tells what happens to the regions to which this client has handles, or will have.
+
+        A region that was freed or lost, or has moved, before the call is told too, if this client has a
+        handle to it. Other events are those from then on; several handles to a region give one event. No
+        event is lost silently: where some are missing, there is a gap.
+
+        Raises:
+            Busy: This client has 16 such iterators already.
+        """
+        return RegionEvents(_internal.RegionEvents(self._connected()), self._prefix)
 
     def _map(
         self,

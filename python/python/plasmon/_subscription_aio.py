@@ -8,25 +8,23 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-import plasmon
 from plasmon._closing import ClosingAsync
-from plasmon._records import Event
+from plasmon._records import Event, RegionEvent
+from plasmon._subscription import Events
+from plasmon.errors import Disconnected
 
+_E = TypeVar("_E")
 _O = TypeVar("_O", bound=AbstractAsyncContextManager[Any])
 
 
-class Subscription(ClosingAsync):
-    """Subscription to the objects of a node: an asynchronous iterator over events, and a context manager.
+class _Events(ClosingAsync, Generic[_E]):
+    """Events of one kind, which take no thread."""
 
-    `Client.subscribe` makes subscriptions. The events are those of `plasmon.Subscription`. It takes no
-    thread.
-    """
-
-    def __init__(self, events: plasmon.Subscription) -> None:
+    def __init__(self, events: Events[_E]) -> None:
         self._events = events
         self._stop_waiting: Callable[[], None] = lambda: None
 
-    async def next(self) -> Event:
+    async def next(self) -> _E:
         """Waits for the next event. Only one task at a time may wait.
 
         Raises:
@@ -64,10 +62,31 @@ class Subscription(ClosingAsync):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
-        if self.closed:
-            raise StopAsyncIteration
-        return await self.next()
+    async def __anext__(self) -> _E:
+        try:
+            if not self.closed:
+                return await self.next()
+        except Disconnected:
+            # Another task may have closed it while this one waited.
+            if not self.closed:
+                raise
+        raise StopAsyncIteration
+
+
+class Subscription(_Events[Event]):
+    """Subscription to the objects of a node: an asynchronous iterator over events, and a context manager.
+
+    `Client.subscribe` makes subscriptions. The events are those of `plasmon.Subscription`. It takes no
+    thread.
+    """
+
+
+class RegionEvents(_Events[RegionEvent]):
+    """Events of the regions of a client: an asynchronous iterator over them, and a context manager.
+
+    `Client.region_events` makes them. The events are those of `plasmon.RegionEvents`. They take no thread,
+    and end when the client is closed.
+    """
 
 
 class Opening(Generic[_O]):

@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from weakref import WeakSet
 
 import plasmon
 from plasmon import _internal, _values
@@ -35,11 +36,11 @@ from plasmon._internal import Buffer, ObjectId
 from plasmon._reads import NO_DEFAULT
 from plasmon._regions import Mode
 from plasmon._regions_aio import Region, Turns
-from plasmon._subscription_aio import Opening, Subscription
+from plasmon._subscription_aio import Opening, RegionEvents, Subscription
 from plasmon._terms import left
 from plasmon.errors import Disconnected, InvalidArgument, TimedOut
 
-__all__ = ["Client", "Region", "Subscription", "connect"]
+__all__ = ["Client", "Region", "RegionEvents", "Subscription", "connect"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -125,6 +126,7 @@ class Client:
         self._patient = ThreadPoolExecutor(_MAX_THREADS, "plasmon-aio-patient")
         self._listening = True
         self._writing = False
+        self._told: WeakSet[RegionEvents] = WeakSet()
         for descriptor in self._loop.descriptors():
             self._asyncio.add_reader(descriptor, self._turn)
 
@@ -166,6 +168,19 @@ class Client:
         """A handle to a region, as `plasmon.Client.map_region` returns it."""
         find = partial(self._client.map_region, name, mode, owner=owner, timeout=timeout)
         return Region(await self._run(self._patient, find, timeout), self)
+
+    def region_events(self) -> Opening[RegionEvents]:
+        """Tells what happens to the regions of this client, as `plasmon.Client.region_events` does.
+
+        The result is awaited, or entered by `async with`.
+        """
+
+        async def tell() -> RegionEvents:
+            events = RegionEvents(await self._run(self._prompt, self._client.region_events))
+            self._told.add(events)
+            return events
+
+        return Opening(tell)
 
     @overload  # A str is an iterable of str, too: here it is one name.
     async def get(  # type: ignore[overload-overlap]
@@ -409,6 +424,8 @@ class Client:
         self._stop_listening()
         self._loop.close()
         self._client.close()
+        for events in self._told:
+            events.close()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(Disconnected("this client is closed: connect again"))

@@ -18,7 +18,7 @@ use crate::net::frame::Envelope;
 use crate::net::network::Network;
 use crate::numa::Binding;
 use crate::placement::Placement;
-use crate::region::Regions;
+use crate::region::{Regions, Watching};
 use crate::service::{Overlap, Service, Services};
 use crate::sessions::places::Places;
 use crate::sessions::{Clients, Requests, Sessions};
@@ -84,6 +84,7 @@ impl Core {
         all.push(requests.clone());
         let regions = Regions::new(&placement, &sessions, &requests);
         all.push(regions.clone());
+        all.push(Rc::new(Watching(Rc::clone(&regions))));
         services.register(all)?;
         Ok(Self {
             kernel: Rc::clone(kernel),

@@ -17,6 +17,7 @@ use super::Regions;
 use super::access::{are_carried, changes};
 use super::finding::ensure_owner;
 use super::frames::{Desk, RegionFrame};
+use super::handles::At;
 use super::home::{Done, Held, Region, Wanted};
 use crate::kernel::random::HashMap;
 use crate::net::frame::{Envelope, Frames, Message, Withdrawal};
@@ -139,12 +140,10 @@ impl Regions {
                 self.given.leave(desk, from, count);
                 return Ok(());
             }
-            RegionFrame::Governed { desk } => {
-                self.mappings.relocate(from, desk);
-                return Ok(());
-            }
-            RegionFrame::Gone { desk } => {
-                self.mappings.end(from, desk);
+            news @ (RegionFrame::Governed { .. }
+            | RegionFrame::Departed { .. }
+            | RegionFrame::Gone { .. }) => {
+                self.on_news(from, news);
                 return Ok(());
             }
             // An answer that nobody waits for any more: the mapping that it brings is left.
@@ -172,7 +171,8 @@ impl Regions {
                 self.answer_later(asked, async move {
                     let (region, is_new) = regions.home.make(wanted, user).await?;
                     let desk = regions.given.give(&region, from, is_new && ephemeral);
-                    Ok(RegionFrame::Made { desk, len: region.len(), owner: region.owner(), is_new })
+                    let (len, owner, changes) = (region.len(), region.owner(), region.changes());
+                    Ok(RegionFrame::Made { desk, len, owner, changes, is_new })
                 })
             }
             RegionFrame::Pull { desk, offset, from: pieces } => self.answer_later(asked, async move {
@@ -241,7 +241,8 @@ impl Regions {
         ensure_owner(region.name(), region.owner(), owner, user)?;
         region.ensure(user, rights)?;
         let desk = self.given.give(&region, from, false);
-        Ok(RegionFrame::Mapped { desk, len: region.len(), owner: region.owner() })
+        let (len, owner, changes) = (region.len(), region.owner(), region.changes());
+        Ok(RegionFrame::Mapped { desk, len, owner, changes })
     }
 
     /// Says where the bytes of a region lie, to a node for which their memory is kept.
@@ -344,6 +345,13 @@ impl Regions {
         }
     }
 
+    /// Tells the nodes that map a region that it lives on another node now.
+    pub(super) fn tell_departed(&self, desk: Desk, to: NodeId) {
+        for node in self.given.mappers(desk) {
+            self.network.tell(node, RegionFrame::Departed { desk, to }.into_message());
+        }
+    }
+
     /// Grants rights to a region of this node, or revokes them if there are none.
     ///
     /// # Errors
@@ -355,14 +363,13 @@ impl Regions {
         user: Option<u32>,
         rights: Rights,
     ) -> Result<(), Error> {
-        if rights != Rights::NONE {
-            return region.grant(by, user, rights);
-        }
-        region.revoke(by, user)?;
+        let Some(change) = region.govern(by, user, rights)? else { return Ok(()) };
         let desk = Desk::of(region);
         for node in self.given.mappers(desk) {
-            self.network.tell(node, RegionFrame::Governed { desk }.into_message());
+            let change = change.clone();
+            self.network.tell(node, RegionFrame::Governed { desk, change }.into_message());
         }
+        self.watches.tell_change(&At::Here(Rc::clone(region)), self.kernel.node, &change);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use plasmon::region::{RegionInfo, Rights, region_id};
+use plasmon::region::{RegionInfo, RegionState, Rights, region_id};
 use plasmon::wire::{Access, NewObject, RegionPlace, Reply};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
@@ -42,7 +42,8 @@ pub(super) fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: 
 }
 
 impl Regions {
-    fn user(&self, client: ClientKey) -> u32 {
+    /// The user of a client.
+    pub(super) fn user(&self, client: ClientKey) -> u32 {
         self.sessions.client(client, |client| client.uid)
     }
 
@@ -80,9 +81,10 @@ impl Regions {
                     exist_ok: wanted.exist_ok,
                     room_us: wanted.room.as_micros() as u64,
                 };
-                let ask::Made { desk, len, owner, is_new } =
+                let ask::Made { desk, len, owner, changes, is_new } =
                     self.network.ask(node, user, question, patience).await?;
-                let mapping = self.mappings.enter(&self.network, node, (id, &name), (desk, len, owner));
+                let mapping =
+                    self.mappings.enter(&self.network, node, (id, &name), (desk, len, owner, changes));
                 self.keep(client, At::There(mapping), is_new && wanted.ephemeral)
             }
         }
@@ -176,8 +178,9 @@ impl Regions {
         let mut missed = Error::new(ErrorKind::NotFound, format!("there is no region '{name}'"));
         for home in homes {
             match self.network.ask(*home, user, ask::Map { id, owner, rights }, PATIENCE).await {
-                Ok(ask::Mapped { desk, len, owner }) => {
-                    let mapping = self.mappings.enter(&self.network, *home, (id, name), (desk, len, owner));
+                Ok(ask::Mapped { desk, len, owner, changes }) => {
+                    let told = (desk, len, owner, changes);
+                    let mapping = self.mappings.enter(&self.network, *home, (id, name), told);
                     return Ok(At::There(mapping));
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => missed = error,
@@ -222,7 +225,8 @@ impl Regions {
             (Some(there), Some(_)) => self.sessions.grant(client, &there.segments, access)?,
             _ => Default::default(),
         };
-        let (handle, word) = self.handles.open(client, (at, rights), slots.as_deref())?;
+        let (handle, word) = self.handles.open(client, (at.clone(), rights), slots.as_deref())?;
+        self.watches.note_opened(client, handle, &at);
         let place = mapped.zip(word);
         let place =
             place.map(|(there, word)| RegionPlace { offset: there.offset, word, writable: rights.write });
@@ -273,7 +277,7 @@ impl Regions {
             At::There(mapping) => {
                 let question = ask::Free { desk: mapping.desk };
                 let ask::Changed = self.ask_home(mapping, user, question, PATIENCE, true).await?;
-                self.mappings.end(mapping.home, mapping.desk);
+                self.end_mappings(mapping.home, mapping.desk);
                 Ok(())
             }
         }
@@ -291,6 +295,9 @@ impl Regions {
         for region in self.home.take_ended() {
             self.let_touch(Some(&region), false);
             self.tell_gone(Desk::of(&region));
+            if !region.has_moved() {
+                self.watches.tell_end(&At::Here(region), Some(self.kernel.node), RegionState::Freed);
+            }
         }
     }
 

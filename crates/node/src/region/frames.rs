@@ -40,6 +40,25 @@ record! {
         pub(crate) mappable: bool,
         /// Rights of single users.
         pub(crate) granted: Vec<(u32, Rights)>,
+        /// Number of changes of its rights.
+        pub(crate) changes: u16,
+    }
+}
+
+record! {
+    /// A change of the rights to a region.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct RightsChange {
+        /// Number of the changes with this one. It wraps.
+        pub(crate) number: u16,
+        /// The user whose rights have changed; none for those of everybody.
+        pub(crate) user: Option<u32>,
+        /// Whether rights were granted, and not revoked.
+        pub(crate) is_grant: bool,
+        /// The rights that the user has now.
+        pub(crate) rights: Rights,
+        /// The masters beside the owner and root, who are told as well.
+        pub(crate) masters: Vec<u32>,
     }
 }
 
@@ -58,7 +77,7 @@ table! {
         /// else to the user or to root.
         100 Map { id: ObjectId, owner: Option<u32>, rights: Rights } -> Mapped,
         /// Gives a mapping, which the home counts until the receiver *leaves* it.
-        101 Mapped { desk: Desk, len: u64, owner: u32 },
+        101 Mapped { desk: Desk, len: u64, owner: u32, changes: u16 },
         /// Makes a region on the receiver, and maps it with all rights.
         102 Make {
             name: String as AtMost<MAX_NAME>,
@@ -107,7 +126,7 @@ table! {
         /// Answers a *list*, with the place at which the next page begins, if there is one.
         116 Listed { regions: Vec<RegionInfo>, next: Option<u64> },
         /// Answers a *make* as a *mapped* does. A region that was there already is not new.
-        118 Made { desk: Desk, len: u64, owner: u32, is_new: bool },
+        118 Made { desk: Desk, len: u64, owner: u32, changes: u16, is_new: bool },
         /// Has an object made of a region's bytes, which nobody changes meanwhile.
         120 Snapshot { desk: Desk, object: NewObject, room_us: u64 } -> Changed,
         /// Has a region moved to another node, within so many microseconds.
@@ -118,9 +137,11 @@ table! {
         123 Take { id: ObjectId, life: u64, region: Moved, pieces: Vec<Location> } -> Changed,
         /// Makes the receiver the home of a region that it has taken.
         124 Adopt { id: ObjectId, life: u64 } -> Changed,
-        /// Tells those who map a region that its rights have changed: where its bytes lie is to be asked
-        /// again.
-        119 Governed { desk: Desk },
+        /// Tells those who map a region that its rights have changed. If some were revoked, where its bytes
+        /// lie is to be asked again.
+        119 Governed { desk: Desk, change: RightsChange },
+        /// Tells those who map a region that it lives on another node now.
+        125 Departed { desk: Desk, to: NodeId },
         /// Tells those who map a region that it has gone. The receiver *leaves* its mappings.
         117 Gone { desk: Desk },
     }

@@ -7,9 +7,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plasmon::region::Rights;
+use plasmon::region::{RegionState, Rights};
 use plasmon::shared::MAPPED_MAX;
-use plasmon::{Error, ErrorKind};
+use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::home::{Held, Region};
 use super::mapping::Mapping;
@@ -20,6 +20,9 @@ use crate::sessions::slots::Slots;
 /// Maximum number of handles of a client.
 const MAX_HANDLES: usize = 1 << 20;
 
+/// A region, wherever it lives: the id of its name, and its life.
+pub(super) type Life = (ObjectId, u64);
+
 /// A region as a handle has it.
 #[derive(Clone)]
 pub(crate) enum At {
@@ -27,6 +30,56 @@ pub(crate) enum At {
     Here(Rc<Region>),
     /// The region lives on another node.
     There(Rc<Mapping>),
+}
+
+impl At {
+    /// The region, wherever it lives.
+    pub(super) fn life(&self) -> Life {
+        match self {
+            Self::Here(region) => (region.id(), region.life()),
+            Self::There(mapping) => (mapping.id, mapping.desk.life),
+        }
+    }
+
+    /// The name of the region.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Here(region) => region.name(),
+            Self::There(mapping) => &mapping.name,
+        }
+    }
+
+    /// The user to whom the region belongs.
+    pub(super) fn owner(&self) -> u32 {
+        match self {
+            Self::Here(region) => region.owner(),
+            Self::There(mapping) => mapping.owner,
+        }
+    }
+
+    /// Number of changes of the region's rights, as far as this node has heard.
+    pub(super) fn changes(&self) -> u16 {
+        match self {
+            Self::Here(region) => region.changes(),
+            Self::There(mapping) => mapping.changes.get(),
+        }
+    }
+
+    /// Whether the region has to be looked for: it is not here any more, or not at the home of the mapping.
+    pub(super) fn is_stale(&self) -> bool {
+        match self {
+            Self::Here(region) => region.is_gone(),
+            Self::There(mapping) => mapping.is_stale(),
+        }
+    }
+
+    /// Whether the region was freed, as far as this node has heard.
+    pub(super) fn is_freed(&self) -> bool {
+        match self {
+            Self::Here(region) => region.is_gone() && !region.has_moved(),
+            Self::There(mapping) => mapping.state.get() == RegionState::Freed,
+        }
+    }
 }
 
 /// A client's handle.
@@ -117,15 +170,23 @@ impl Handles {
         })
     }
 
-    /// Ends a handle.
-    pub(super) fn close(&self, client: ClientKey, number: u32, slots: Option<&Slots>) {
+    /// All handles of a client, with their regions.
+    pub(super) fn of(&self, client: ClientKey) -> Vec<(u32, At)> {
+        let clients = self.0.borrow();
+        let handles = clients.get(&client).into_iter().flat_map(|own| &own.handles);
+        handles.map(|(number, handle)| (*number, handle.at.clone())).collect()
+    }
+
+    /// Ends a handle; returns its region.
+    pub(super) fn close(&self, client: ClientKey, number: u32, slots: Option<&Slots>) -> Option<At> {
         let mut clients = self.0.borrow_mut();
-        let Some(own) = clients.get_mut(&client) else { return };
+        let own = clients.get_mut(&client)?;
         let closed = own.handles.remove(&number);
         if let (Some(word), Some(slots)) = (closed.as_ref().and_then(|handle| handle.word), slots) {
             slots.pages.let_touch(word, false);
             own.free_words.push(word);
         }
+        closed.map(|handle| handle.at)
     }
 
     /// Has clients touch a region no more, or any region if none is named: they make calls from then on. Or
@@ -188,14 +249,15 @@ impl Handles {
         clients.iter().find(views).map(|(client, _)| *client)
     }
 
-    /// Enters where the region of a handle is now. The client makes calls from then on.
-    pub(super) fn replace(&self, client: ClientKey, number: u32, at: At) {
+    /// Enters where the region of a handle is now; returns whether there is the handle. The client makes
+    /// calls from then on.
+    pub(super) fn replace(&self, client: ClientKey, number: u32, at: At) -> bool {
         let mut clients = self.0.borrow_mut();
         let handle = clients.get_mut(&client).and_then(|own| own.handles.get_mut(&number));
         let former = handle.map(|handle| std::mem::replace(&mut handle.at, at));
         drop(clients);
         // A mapping that is dropped tells its home.
-        drop(former);
+        former.is_some()
     }
 
     /// Ends all handles of a client; returns the regions that end with it.

@@ -12,7 +12,7 @@ use std::rc::{Rc, Weak};
 use plasmon::region::RegionState;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
-use super::frames::{Desk, RegionFrame};
+use super::frames::{Desk, RegionFrame, RightsChange};
 use crate::kernel::random::HashMap;
 use crate::net::frame::{Frames, Location};
 use crate::net::network::Network;
@@ -46,6 +46,10 @@ pub(crate) struct Mapping {
     pub(super) pieces: RefCell<Option<Rc<[Location]>>>,
     /// How often the home has said that they may lie elsewhere.
     pub(super) relocations: Cell<u64>,
+    /// Number of changes of the rights that the home has told, which wraps.
+    pub(super) changes: Cell<u16>,
+    /// Whether the home has said that the region lives elsewhere.
+    departed: Cell<bool>,
 }
 
 impl Mapping {
@@ -69,6 +73,11 @@ impl Mapping {
         self.ensure()?;
         let counted = self.counted.borrow().clone();
         counted.map(|counted| counted as Rc<dyn Any>).ok_or_else(|| freed(&self.name))
+    }
+
+    /// Whether the region has to be looked for: it lives elsewhere, if it lives.
+    pub(super) fn is_stale(&self) -> bool {
+        self.departed.get() || self.state.get() != RegionState::Live
     }
 
     /// Notes that the region has gone. The mapping is left when no operation of the fabric needs it.
@@ -115,7 +124,7 @@ impl Mappings {
         network: &Rc<Network>,
         home: NodeId,
         (id, name): (ObjectId, &str),
-        (desk, len, owner): (Desk, u64, u32),
+        (desk, len, owner, changes): (Desk, u64, u32, u16),
     ) -> Rc<Mapping> {
         let mapping = Rc::new(Mapping {
             counted: RefCell::new(Some(Rc::new(Counted { network: Rc::clone(network), home, desk }))),
@@ -128,6 +137,8 @@ impl Mappings {
             state: Cell::new(RegionState::Live),
             pieces: RefCell::default(),
             relocations: Cell::default(),
+            changes: Cell::new(changes),
+            departed: Cell::default(),
         });
         let mut mappings = self.0.borrow_mut();
         let those = mappings.entry((home, desk)).or_default();
@@ -136,10 +147,32 @@ impl Mappings {
         mapping
     }
 
-    /// Notes that a region has gone; its home is another's already, or has said so.
-    pub(super) fn end(&self, home: NodeId, desk: Desk) {
+    /// Notes that a region has gone; its home is another's already, or has said so. Returns one of the
+    /// mappings.
+    pub(super) fn end(&self, home: NodeId, desk: Desk) -> Option<Rc<Mapping>> {
         let ended = self.0.borrow_mut().remove(&(home, desk)).unwrap_or_default();
-        ended.iter().filter_map(Weak::upgrade).for_each(|one| one.end(RegionState::Freed));
+        let mut ended = ended.iter().filter_map(Weak::upgrade);
+        ended.clone().for_each(|one| one.end(RegionState::Freed));
+        ended.next()
+    }
+
+    /// Notes that a region lives elsewhere, as its home has said. Returns one of the mappings.
+    pub(super) fn depart(&self, home: NodeId, desk: Desk) -> Option<Rc<Mapping>> {
+        let mappings = self.0.borrow();
+        let mut those = mappings.get(&(home, desk))?.iter().filter_map(Weak::upgrade);
+        those.clone().for_each(|one| one.departed.set(true));
+        those.next()
+    }
+
+    /// Notes a change of rights that the home has told. Returns one of the mappings.
+    pub(super) fn govern(&self, home: NodeId, desk: Desk, change: &RightsChange) -> Option<Rc<Mapping>> {
+        if !change.is_grant {
+            self.relocate(home, desk);
+        }
+        let mappings = self.0.borrow();
+        let mut those = mappings.get(&(home, desk))?.iter().filter_map(Weak::upgrade);
+        those.clone().for_each(|one| one.changes.set(change.number));
+        those.next()
     }
 
     /// Notes that the home of a region is to be asked again where its bytes lie.
@@ -162,16 +195,20 @@ impl Mappings {
             .is_some_and(|those| those.iter().filter_map(Weak::upgrade).any(is_read))
     }
 
-    /// Notes that nodes have gone, and their regions with them.
-    pub(super) fn lose(&self, gone: &[NodeId]) {
+    /// Notes that nodes have gone, and their regions with them. Returns one mapping of each.
+    pub(super) fn lose(&self, gone: &[NodeId]) -> Vec<Rc<Mapping>> {
+        let mut first = Vec::new();
         let lost = |(home, _): &(NodeId, Desk), those: &mut Those| {
             let is_lost = gone.contains(home);
             if is_lost {
-                those.iter().filter_map(Weak::upgrade).for_each(|one| one.end(RegionState::Lost));
+                let mut those = those.iter().filter_map(Weak::upgrade);
+                those.clone().for_each(|one| one.end(RegionState::Lost));
+                first.extend(those.next());
             }
             !is_lost
         };
         self.0.borrow_mut().retain(lost);
+        first
     }
 
     /// Forgets the mappings that were left.

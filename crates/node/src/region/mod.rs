@@ -5,12 +5,14 @@
 //! for a *mapping* that its home gave this node ([`mapping`]). [`finding`] makes regions and handles.
 //! [`moving`] brings regions to other homes. [`still`] keeps everybody from changing a region for a while.
 //! [`access`] carries operations out, here or by asking the home, and [`bulk`] moves many bytes without a
-//! copy. [`answering`] is the home's side of all this for other nodes: it acts for the user whom the asker
-//! names, and the home checks rights and bounds again.
+//! copy. [`watching`] has clients told what happens to their regions ([`events`]). [`answering`] is the
+//! home's side of all this for other nodes: it acts for the user whom the asker names, and the home checks
+//! rights and bounds again.
 
 mod access;
 mod answering;
 mod bulk;
+mod events;
 mod finding;
 mod frames;
 #[cfg(feature = "fuzzing")]
@@ -21,14 +23,17 @@ mod mapping;
 mod moving;
 mod service;
 mod still;
+mod watching;
 
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
+use self::events::Watches;
 use self::handles::Handles;
 use self::home::Home;
 use self::mapping::Mappings;
 use self::moving::Arrivals;
+pub(crate) use self::watching::Watching;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
 use crate::membership::Cluster;
@@ -52,6 +57,8 @@ pub(crate) struct Regions {
     pub(crate) home: Rc<Home>,
     mappings: Mappings,
     handles: Handles,
+    /// The clients that are told what happens to their regions.
+    watches: Watches,
     /// The mappings that this node gave others of its own regions.
     given: answering::Given,
     /// The regions that are about to move here.
@@ -78,6 +85,7 @@ impl Regions {
             home: Home::new(placement),
             mappings: Mappings::default(),
             handles: Handles::default(),
+            watches: Watches::new(placement.kernel.node),
             given: answering::Given::default(),
             arrivals: Arrivals::default(),
             copied: Cell::default(),

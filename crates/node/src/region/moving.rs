@@ -257,9 +257,12 @@ impl Regions {
             return Err(busy(&format!("node {to} did not adopt it ({error})")));
         }
         // From here on the region is not this node's, whatever has become of the target.
+        self.tell_departed(desk, to);
         self.home.give_away(region);
         self.given.forget_region(desk);
         self.end_all();
+        self.watches.tell_moved(&At::Here(Rc::clone(region)), self.kernel.node, to);
+        self.settle((id, life));
         drop(still);
         adopted.map(|ask::Changed| ()).map_err(|error| {
             let text =
@@ -320,35 +323,33 @@ impl Regions {
     /// # Errors
     /// `Freed` when the name is nobody's, or another region's.
     pub(super) async fn follow(self: &Rc<Self>, client: ClientKey, handle: u32) -> Result<(), Error> {
-        let (at, rights) = self.handles.get(client, handle)?;
+        let (at, _) = self.handles.get(client, handle)?;
         let user = self.sessions.client(client, |client| client.uid);
-        let (id, life, owner, name) = match &at {
-            At::Here(region) => (region.id(), region.life(), region.owner(), region.name().to_owned()),
-            At::There(mapping) => (mapping.id, mapping.desk.life, mapping.owner, mapping.name.to_string()),
-        };
+        let ((id, life), owner, name) = (at.life(), at.owner(), at.name());
         let freed = || {
             let text = format!("region '{name}' was freed after it had moved, or went with its home");
             Error::new(ErrorKind::Freed, text)
         };
         let mut tries = 0..MOST_TRIES;
         let found = loop {
-            match self.find_by_id(id, &name, Some(owner), rights, user).await {
+            // The home looks at the rights with each operation.
+            match self.find_by_id(id, name, Some(owner), Rights::NONE, user).await {
                 // The keepers may be about to learn where it is.
                 Err(error) if is_nowhere(&error) && tries.next().is_some() => {
                     self.kernel.clock.sleep(TRY_AGAIN_AFTER).await;
                 }
+                // A region of another user has the name now.
+                Err(error) if error.kind() == ErrorKind::NotAllowed => return Err(freed()),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(freed()),
                 found => break found?,
             }
         };
-        let has = match &found {
-            At::Here(region) => region.life(),
-            At::There(mapping) => mapping.desk.life,
-        };
-        if has != life {
+        if found.life() != (id, life) {
             return Err(freed());
         }
-        self.handles.replace(client, handle, found);
+        if self.handles.replace(client, handle, found.clone()) {
+            self.watches.note_found(client, &found);
+        }
         Ok(())
     }
 

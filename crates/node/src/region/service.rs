@@ -12,6 +12,7 @@ use plasmon::wire::{RegionCall, Request, Table, WireError};
 
 use super::Regions;
 use super::frames::{REGION_FRAMES, RegionFrame};
+use super::handles::At;
 use super::home::Wanted;
 use crate::kernel::ClientKey;
 use crate::membership::views::Change;
@@ -56,7 +57,8 @@ impl Service for Regions {
                 Answer::later(1, self.map(client, name, owner, rights, timeout_us))
             }
             Request::UnmapRegion { handle } => {
-                self.handles.close(client, handle, self.sessions.slots(client).as_deref());
+                let closed = self.handles.close(client, handle, self.sessions.slots(client).as_deref());
+                closed.iter().for_each(|at| self.watches.note_closed(client, handle, at));
                 Answer::Silent
             }
             Request::FreeRegion { handle, timeout_us } => {
@@ -93,9 +95,10 @@ impl Service for Regions {
     }
 
     fn on_gone(&self, gone: &[NodeId]) {
-        self.mappings.lose(gone);
+        let lost = self.mappings.lose(gone);
         self.arrivals.forget(gone, self.kernel.clock.now());
         if let Some(regions) = self.own.upgrade() {
+            lost.into_iter().for_each(|mapping| regions.settle(At::There(mapping).life()));
             regions.end_with(gone);
         }
     }
@@ -104,6 +107,11 @@ impl Service for Regions {
         if let Some(regions) = self.own.upgrade() {
             regions.end_client(client);
         }
+        self.end_watches(client);
+    }
+
+    fn on_turn_end(self: Rc<Self>) -> bool {
+        self.watches.tell(&self.sessions)
     }
 
     fn on_tick(self: Rc<Self>, _: Instant) {

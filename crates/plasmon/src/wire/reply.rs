@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::{AtMost, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame};
-use crate::region::{RegionInfo, Rights as RegionRights};
+use crate::region::{RegionEvent, RegionInfo, Rights as RegionRights};
 use crate::shared::{PAYLOAD_LEN, VALUES};
 use crate::{Error, NodeId, ObjectId, Rights};
 
@@ -380,6 +380,13 @@ crate::wire::table! {
         },
         /// Answers `DescribeRegion`.
         102 Region(info: RegionInfo),
+        /// Answers `WatchRegions`.
+        120 RegionsWatched {
+            /// Number that `FollowRegions` names on another connection.
+            key: u64,
+        },
+        /// Answers `FollowRegions`, again and again.
+        121 RegionEvents(events: Vec<RegionEvent>),
     }
     others Other
 }

@@ -415,6 +415,14 @@ crate::wire::table! {
             /// Time-out in microseconds.
             timeout_us: u64,
         } -> Done,
+        /// Begins to gather the events of all regions to which this connection has handles, or will have.
+        120 WatchRegions -> RegionsWatched,
+        /// Has the events told that another connection of the same user has begun to gather, until one of
+        /// the two connections ends.
+        121 FollowRegions {
+            /// Number that the other connection was given.
+            key: u64,
+        } -> RegionEvents,
     }
     others Other
 }

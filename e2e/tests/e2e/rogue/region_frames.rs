@@ -30,6 +30,7 @@ pub(crate) mod opcode {
     pub(crate) const HALT: u8 = 122;
     pub(crate) const TAKE: u8 = 123;
     pub(crate) const ADOPT: u8 = 124;
+    pub(crate) const DEPARTED: u8 = 125;
 }
 
 /// Place of a region at its home, and the region's life.
@@ -114,7 +115,8 @@ pub(crate) mod body {
     }
 
     pub(crate) fn mapped(desk: Desk, len: u64, owner: u32) -> Vec<u8> {
-        about(desk, &[&len.to_le_bytes(), &owner.to_le_bytes()])
+        let changes = 0u16;
+        about(desk, &[&len.to_le_bytes(), &owner.to_le_bytes(), &changes.to_le_bytes()])
     }
 
     pub(crate) fn made(desk: Desk, len: u64, owner: u32) -> Vec<u8> {
@@ -162,6 +164,17 @@ pub(crate) mod body {
         about(desk, &[&[1], &user.to_le_bytes(), &rights])
     }
 
+    /// Says that rights of everybody were revoked.
+    pub(crate) fn governed(desk: Desk) -> Vec<u8> {
+        let (number, masters) = (1u16, 0u32);
+        about(desk, &[&number.to_le_bytes(), &[0], &[0], &[0; 3], &masters.to_le_bytes()])
+    }
+
+    /// Says that a region lives on another node.
+    pub(crate) fn departed(desk: Desk, to: &[u8; 16]) -> Vec<u8> {
+        about(desk, &[to])
+    }
+
     pub(crate) fn relocate(desk: Desk, to: &[u8; 16]) -> Vec<u8> {
         about(desk, &[to, &1_000_000u64.to_le_bytes()])
     }
@@ -178,6 +191,8 @@ pub(crate) mod body {
             out.put_u32_le(100_000 + user);
             out.put_slice(&[1, 0, 0]);
         }
+        // Number of changes of the rights.
+        out.put_u16_le(0);
         out.put_slice(&pieces(from));
         out
     }

@@ -245,11 +245,20 @@ fn who_is_not_the_home_ends_no_mapping_and_who_has_left_learns_nothing() {
     let located = rogue.ask_as(0, &home, opcode::LOCATE, body::desk(desk));
     assert_eq!(located.opcode, opcode::LOCATED);
     // The other node's mapping is the home's business.
-    for opcode in [opcode::GONE, opcode::GOVERNED] {
-        rogue.send(&mapper, &rogue.frame(&mapper, opcode, body::desk(desk)));
+    let client = cluster.client(1);
+    let watched = client.map_region(&honest.name, Rights::READ, None).expect("it is there");
+    let mut events = client.region_events().expect("there is room");
+    for (opcode, body) in [
+        (opcode::GONE, body::desk(desk)),
+        (opcode::GOVERNED, body::governed(desk)),
+        (opcode::DEPARTED, body::departed(desk, &[7; 16])),
+    ] {
+        rogue.send(&mapper, &rogue.frame(&mapper, opcode, body));
     }
     assert_eq!(rogue.ask_as(0, &mapper, opcode::HALT, body::desk(desk)).opcode, opcode::CHANGED);
     honest.check();
+    assert_eq!(events.next_within(Some(Duration::ZERO), None), Ok(None), "nobody was told of it");
+    drop(watched);
     // More is left than was given; it is the rogue's own.
     for count in [u32::MAX, 0, 1] {
         rogue.send(&home, &rogue.frame(&home, opcode::LEAVE, body::leave(desk, count)));

@@ -19,13 +19,13 @@ use crate::sessions::client::Client;
 /// Seeds of each case.
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// The node on which the region is made.
-const HOME: usize = 0;
+pub(super) const HOME: usize = 0;
 /// The name of the region.
-const NAME: &str = "counter";
+pub(super) const NAME: &str = "counter";
 /// Number of bytes of the region.
 const LEN: u64 = 100_000;
 /// How long nodes take to follow a change of members, and to end what they had begun.
-const SETTLED: Duration = Duration::from_secs(30);
+pub(super) const SETTLED: Duration = Duration::from_secs(30);
 /// How long a call may take.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Number of rounds in which all clients add.
@@ -35,16 +35,16 @@ const ROUNDS: usize = 40;
 type Ended = Rc<OnceCell<Result<CallResult, Error>>>;
 
 /// A client of a host's node, with a handle once it has one.
-struct User {
-    host: usize,
+pub(super) struct User {
+    pub(super) host: usize,
     key: ClientKey,
-    session: Rc<Replies>,
+    pub(super) session: Rc<Replies>,
     requests: u64,
-    handle: u32,
+    pub(super) handle: u32,
 }
 
 impl User {
-    fn connect(simulation: &Simulation, host: usize) -> Self {
+    pub(super) fn connect(simulation: &Simulation, host: usize) -> Self {
         let core = simulation.hosts[host].core().expect("it runs");
         let (key, session) = (core.sessions.next_key(), Rc::<Replies>::default());
         let client = Client::new(Rc::clone(&session) as Rc<dyn Session>, 0, simulation.time.instant());
@@ -55,14 +55,14 @@ impl User {
         Self { host, key, session, requests: 0, handle: 0 }
     }
 
-    fn begin_ask(&mut self, simulation: &Simulation, request: Request) {
+    pub(super) fn begin_ask(&mut self, simulation: &Simulation, request: Request) {
         self.requests += 1;
         let asked = Asked { session: self.key, number: self.requests, request, file: None };
         simulation.hosts[self.host].ask(asked);
     }
 
     /// Makes a request, and lets time pass until it is answered.
-    fn ask(&mut self, simulation: &mut Simulation, request: Request) -> Result<Reply, Error> {
+    pub(super) fn ask(&mut self, simulation: &mut Simulation, request: Request) -> Result<Reply, Error> {
         self.begin_ask(simulation, request);
         for _ in 0..100 {
             simulation.pass(SETTLED / 30);
@@ -99,7 +99,7 @@ impl User {
         Ok(())
     }
 
-    fn map(&mut self, simulation: &mut Simulation) -> Result<(), Error> {
+    pub(super) fn map(&mut self, simulation: &mut Simulation) -> Result<(), Error> {
         let (name, rights) = (NAME.to_owned(), Rights::ALL);
         let map = Request::MapRegion { name, owner: None, rights, timeout_us: 5_000_000 };
         let reply = self.ask(simulation, map)?;
@@ -146,7 +146,7 @@ fn counted(ended: &[Ended]) -> (u64, u64) {
 }
 
 /// A cluster of whose nodes each has a client with a handle to the region.
-fn mapped(seed: u64) -> (Simulation, Vec<User>) {
+pub(super) fn mapped(seed: u64) -> (Simulation, Vec<User>) {
     let mut simulation = Simulation::new(seed, |_| Vec::new());
     simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
     simulation.pass(SETTLED);
@@ -165,7 +165,7 @@ fn left(simulation: &Simulation, host: usize) -> (u64, u64) {
     (regions.regions, regions.bytes)
 }
 
-fn end(simulation: Simulation) {
+pub(super) fn end(simulation: Simulation) {
     drop(simulation);
     seeded::set(None);
 }

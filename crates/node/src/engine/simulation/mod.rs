@@ -28,6 +28,7 @@ mod pushes;
 mod races;
 mod regions;
 mod tests;
+mod told;
 mod watcher;
 mod weather;
 mod worker;

@@ -77,6 +77,7 @@ impl Home {
         let deed = self.seal(id, life)?;
         let parts = Parts { ground: Rc::clone(&self.ground), memory, deed, owner: moved.owner };
         let region = self.enter(wanted, id, parts, false);
+        region.changes.set(moved.changes);
         region.set_granted(moved.granted);
         Ok(())
     }

@@ -43,6 +43,8 @@ pub(crate) struct Region {
     ephemeral: bool,
     /// Whether the region has another home now.
     pub(super) moved: Cell<bool>,
+    /// Number of changes of the rights, which wraps. It tells those who have missed some.
+    pub(super) changes: Cell<u16>,
 }
 
 /// A node may have a million regions. With its memory, and the counts of two `Rc`, each takes this much
@@ -95,6 +97,7 @@ impl Region {
             mappable,
             ephemeral,
             moved: Cell::new(false),
+            changes: Cell::new(0),
         }
     }
 
@@ -142,7 +145,13 @@ impl Region {
             public: self.public.get(),
             mappable: self.mappable,
             granted: self.granted(),
+            changes: self.changes(),
         }
+    }
+
+    /// Whether the region has another home now.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.moved.get()
     }
 
     /// The error for a region that is not here any more: it was freed, or has moved.

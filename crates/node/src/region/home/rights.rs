@@ -9,9 +9,11 @@ use plasmon::{Error, ErrorKind};
 use super::own_user;
 use super::region::Region;
 use crate::object::ROOT;
+use crate::region::frames::RightsChange;
 
 /// Maximum number of users to whom rights to a region are granted.
 pub(super) const MAX_GRANTS: usize = 64;
+
 /// Rights of single users.
 #[derive(Default)]
 pub(super) struct Acl(Vec<(u32, Rights)>);
@@ -22,9 +24,7 @@ impl Region {
         if self.has_all(user) {
             return Rights::ALL;
         }
-        let acl = self.acl.borrow();
-        let granted = acl.iter().flat_map(|acl| &acl.0).find(|(to, _)| *to == user);
-        granted.map_or(Rights::NONE, |(_, rights)| *rights).with(self.public.get())
+        self.granted_to(Some(user)).with(self.public.get())
     }
 
     /// The rights that were granted to single users.
@@ -36,6 +36,50 @@ impl Region {
     pub(super) fn set_granted(&self, granted: Vec<(u32, Rights)>) {
         let acl = (!granted.is_empty()).then(|| Box::new(Acl(granted)));
         self.acl.replace(acl);
+    }
+
+    /// Number of changes of the rights so far, which wraps.
+    pub(crate) fn changes(&self) -> u16 {
+        self.changes.get()
+    }
+
+    /// What was granted to a user, or to everybody.
+    fn granted_to(&self, user: Option<u32>) -> Rights {
+        let Some(user) = user else { return self.public.get() };
+        let acl = self.acl.borrow();
+        let granted = acl.iter().flat_map(|acl| &acl.0).find(|(to, _)| *to == user);
+        granted.map_or(Rights::NONE, |(_, rights)| *rights)
+    }
+
+    /// Grants rights to a user or to everybody, or revokes them if there are none. Returns what has changed,
+    /// if anything has.
+    ///
+    /// # Errors
+    /// Those of [`Region::grant`] and [`Region::revoke`].
+    pub(crate) fn govern(
+        &self,
+        by: u32,
+        user: Option<u32>,
+        rights: Rights,
+    ) -> Result<Option<RightsChange>, Error> {
+        let (before, is_grant) = (self.granted_to(user), rights != Rights::NONE);
+        if is_grant {
+            self.grant(by, user, rights)?
+        } else {
+            self.revoke(by, user)?
+        }
+        if self.granted_to(user) == before {
+            return Ok(None);
+        }
+        self.changes.set(self.changes.get().wrapping_add(1));
+        let masters = self.granted().into_iter().filter(|(_, rights)| rights.master);
+        Ok(Some(RightsChange {
+            number: self.changes(),
+            user,
+            is_grant,
+            rights: user.map_or_else(|| self.public.get(), |user| self.rights(user)),
+            masters: masters.map(|(user, _)| user).collect(),
+        }))
     }
 
     fn has_all(&self, user: u32) -> bool {

@@ -1,0 +1,152 @@
+//! Clients that watch their regions, and the news of other homes that they are told. Engine thread only.
+//!
+//! A region that has left its home is looked for at once for the clients that watch it, so that they hear
+//! what its next home says. Others look for it when they use it.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::region::RegionState;
+use plasmon::wire::{Reply, Request, Table, WireError};
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::Regions;
+use super::frames::{Desk, RegionFrame};
+use super::handles::{At, Life};
+use crate::kernel::ClientKey;
+use crate::service::{Answer, Asked, Service};
+
+/// The pause before a region is looked for again, if it is not known whether it is there.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The requests of clients that watch their regions, as a service.
+pub(crate) struct Watching(pub(crate) Rc<Regions>);
+
+impl Service for Watching {
+    fn name(&self) -> &'static str {
+        "events of regions"
+    }
+
+    fn requests(&self) -> RangeInclusive<u8> {
+        120..=129
+    }
+
+    fn on_request(self: Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
+        let Self(regions) = &*self;
+        match asked.request {
+            Request::WatchRegions => {
+                let watched = regions.watch(asked.session);
+                Ok(Answer::now(watched.map(|key| Reply::RegionsWatched { key })))
+            }
+            Request::FollowRegions { key } => {
+                let user = regions.user(asked.session);
+                match regions.watches.follow(key, user, (asked.session, asked.number)) {
+                    Ok(()) => Ok(Answer::Silent),
+                    Err(error) => Ok(Answer::now(Err(error))),
+                }
+            }
+            other => Err(WireError::Opcode(other.opcode())),
+        }
+    }
+}
+
+impl Regions {
+    /// Begins a watch over the regions of a client, who is told what has become of them; returns its key.
+    fn watch(self: &Rc<Self>, client: ClientKey) -> Result<u64, Error> {
+        let handles = self.handles.of(client);
+        let key = self.watches.begin(client, self.user(client), &handles)?;
+        for (_, at) in handles.iter().filter(|(_, at)| at.is_stale()) {
+            match at.is_freed() {
+                true => self.watches.tell_end(at, None, RegionState::Freed),
+                false => self.settle(at.life()),
+            }
+        }
+        Ok(key)
+    }
+
+    /// Ends the watches of a client that has gone. Other connections that were told of its regions are told
+    /// that.
+    pub(super) fn end_watches(&self, client: ClientKey) {
+        for (follower, request) in self.watches.end(client) {
+            let text = "the client whose regions these are has gone: connect again, and map them";
+            let error = Error::new(ErrorKind::Disconnected, text);
+            self.sessions.reply(follower, request, &Reply::Failed { error });
+        }
+    }
+
+    /// Takes what the home of a region tells those who map it.
+    pub(super) fn on_news(self: &Rc<Self>, from: NodeId, news: RegionFrame) {
+        self.take_news(from, &news);
+        // The task that asked for a mapping which came in the same turn enters it before this one.
+        let regions = Rc::clone(self);
+        self.kernel.spawn(async move {
+            regions.kernel.clock.sleep(Duration::ZERO).await;
+            regions.take_news(from, &news);
+        });
+    }
+
+    fn take_news(self: &Rc<Self>, from: NodeId, news: &RegionFrame) {
+        match news {
+            RegionFrame::Governed { desk, change } => {
+                if let Some(mapping) = self.mappings.govern(from, *desk, change) {
+                    self.watches.tell_change(&At::There(mapping), from, change);
+                }
+            }
+            RegionFrame::Departed { desk, to } => {
+                if let Some(mapping) = self.mappings.depart(from, *desk) {
+                    let at = At::There(mapping);
+                    self.watches.tell_moved(&at, from, *to);
+                    self.settle(at.life());
+                }
+            }
+            RegionFrame::Gone { desk } => self.end_mappings(from, *desk),
+            _ => {}
+        }
+    }
+
+    /// Ends the mappings of a region that was freed.
+    pub(super) fn end_mappings(&self, home: NodeId, desk: Desk) {
+        if let Some(mapping) = self.mappings.end(home, desk) {
+            self.watches.tell_end(&At::There(mapping), Some(home), RegionState::Freed);
+        }
+    }
+
+    /// Looks for a region that is not where it was, for the clients that watch it.
+    pub(super) fn settle(self: &Rc<Self>, life: Life) {
+        for client in self.watches.watchers(life) {
+            if self.watches.begin_settling(client, life) {
+                let regions = Rc::clone(self);
+                self.kernel.spawn(async move {
+                    while let Some(life) = regions.watches.next_settling(client) {
+                        regions.settle_for(client, life).await;
+                        regions.watches.end_settling(client, life);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Looks for the region of a client's handles until it is found, or is known to have ended.
+    async fn settle_for(self: &Rc<Self>, client: ClientKey, life: Life) {
+        // The client may have gone, or been told the end by others.
+        while let Some(home) = self.watches.home_of(client, life) {
+            let handles = self.watches.handles(client, life).into_iter();
+            let mut handles =
+                handles.filter_map(|handle| Some((handle, self.handles.get(client, handle).ok()?.0)));
+            let Some((handle, at)) = handles.find(|(_, at)| at.is_stale()) else { return };
+            let found = self.follow(client, handle).await;
+            // A node that is no member does not know what its cluster has.
+            let knows = !self.cluster.withholds() && !self.cluster.fenced();
+            match found {
+                Ok(()) => {}
+                Err(error) if knows && matches!(error.kind(), ErrorKind::Freed | ErrorKind::Lost) => {
+                    let is_lost = error.kind() == ErrorKind::Lost || !self.cluster.is_member(home);
+                    let state = if is_lost { RegionState::Lost } else { RegionState::Freed };
+                    return self.watches.tell_end(&at, None, state);
+                }
+                Err(_) => self.kernel.clock.sleep(LOOK_AGAIN_AFTER).await,
+            }
+        }
+    }
+}
