@@ -9,7 +9,7 @@ use std::process;
 use std::time::Duration;
 
 use plasmon::region::{RegionOptions, Rights};
-use plasmon::{Client, Region, Scratch};
+use plasmon::{Client, CreateOptions, Creation, ObjectId, Region, Scratch};
 use plasmon_bench::Result;
 use plasmon_bench::content::value;
 use plasmon_bench::memory::Places;
@@ -23,12 +23,22 @@ const ROOM: usize = 32 << 20;
 pub(crate) const BLOCK: usize = 1 << 20;
 /// Size in bytes from which an operation uses memory that the node lends.
 const LENT_FROM: usize = 64 << 10;
+/// Number of pieces of a region that lies in several.
+const PIECES: usize = 32;
+/// Size in bytes of a page, of which pieces are made.
+const PAGE: usize = 4096;
+/// Size in bytes of the largest object whose memory is the node's own, and leaves no gap for regions.
+const INLINE_MAX: usize = 64 << 10;
 /// Longest time for an operation on a region.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const OPERATIONS: &[&str] = &[
     "read",
     "write",
+    "read_whole",
+    "write_whole",
+    "read_pieces",
+    "write_pieces",
     "fetch_add",
     "read_begun",
     "add_begun",
@@ -75,7 +85,11 @@ impl Regions {
             return Ok((there.clone(), here.clone()));
         }
         let options = RegionOptions { mappable: self.mappable, ..Default::default() };
-        let there = self.home.create_region(&name, len as u64, &options)?.with_timeout(PATIENCE);
+        let there = match operation {
+            "pieces" => in_pieces(&self.home, &name, len, &options)?,
+            _ => self.home.create_region(&name, len as u64, &options)?,
+        };
+        let there = there.with_timeout(PATIENCE);
         let content = value(BLOCK);
         for offset in (0..len).step_by(BLOCK) {
             there.write(offset as u64, &content[..BLOCK.min(len - offset)])?;
@@ -100,6 +114,34 @@ impl Regions {
         lent.as_mut_slice().copy_from_slice(&value(size));
         Ok(Bytes::Lent(lent))
     }
+}
+
+/// Makes a region in [`PIECES`] pieces: while memory is full but for gaps of the size of a piece.
+fn in_pieces(home: &Client, name: &str, len: usize, options: &RegionOptions) -> Result<Region> {
+    let piece = len / PIECES;
+    if !piece.is_multiple_of(PAGE) || piece <= INLINE_MAX {
+        return Err(format!("a region of {len} bytes has no {PIECES} pieces of whole pages").into());
+    }
+    let private = CreateOptions { rights: plasmon::Rights::Private, ..Default::default() };
+    let fill = |size| {
+        let creation = || home.create(ObjectId::random(), size as u64, b"", &private);
+        std::iter::repeat_with(creation).map_while(std::result::Result::ok).collect::<Vec<Creation>>()
+    };
+    let mut blocks = fill(2 * len);
+    let rest = fill(piece);
+    // Room for one region of gaps, and as much between them.
+    blocks.pop();
+    let comb = fill(piece);
+    let between: Vec<_> =
+        comb.into_iter().enumerate().filter(|(nth, _)| nth % 2 == 0).map(|(_, creation)| creation).collect();
+    let region = home.create_region(name, len as u64, options)?;
+    let pieces = region.info()?.pieces as usize;
+    drop((blocks, rest, between));
+    // Gaps that were left before may be longer.
+    if pieces.abs_diff(PIECES) > 1 {
+        return Err(format!("region '{name}' lies in {pieces} pieces, and {PIECES} are wanted").into());
+    }
+    Ok(region)
 }
 
 /// Memory of this process, or lent by its node.
@@ -132,14 +174,22 @@ impl Peer for Regions {
     ) -> Result<Box<dyn Call + '_>> {
         let places = Places::many(size, numbers.count(), ROOM);
         let kind = match operation {
-            "read" | "read_begun" => Kind::Read,
-            "write" => Kind::Write,
+            "read" | "read_begun" | "read_whole" | "read_pieces" => Kind::Read,
+            "write" | "write_whole" | "write_pieces" => Kind::Write,
             _ => Kind::Add,
         };
         Ok(match operation {
             "read" | "write" | "fetch_add" => {
                 let region = self.region(operation, places.len())?.1;
                 Box::new(Access::new(region, kind, self.bytes(size)?, places, batch)?)
+            }
+            "read_whole" | "write_whole" | "read_pieces" | "write_pieces" => {
+                // Memory is lent before it is filled.
+                let bytes = self.bytes(size)?;
+                let kind_of_region = if operation.ends_with("pieces") { "pieces" } else { "whole" };
+                let len = places.len().next_multiple_of(PIECES * PAGE);
+                let region = self.region(kind_of_region, len)?.1;
+                Box::new(Access::new(region, kind, bytes, places, batch)?)
             }
             "read_begun" | "add_begun" => {
                 let region = self.region(operation, places.len())?.1;

@@ -11,7 +11,7 @@ import pytest
 from harness import machine, paths
 from harness.figures import Case, Row, Samples
 from harness.page import Goal
-from harness.tier import command, goals, report
+from harness.tier import command, goals, pieces, report
 from harness.tier import run as running
 from harness.tier.many import MANY, Many
 from harness.tier.run import IN_FLIGHT, LITTLE, MANY_RUST, WORD
@@ -47,10 +47,23 @@ def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     ]
     turns = {turn for _, turns in running.steps(running.QUICK) for turn in turns}
     wanted = {turn.case for turn in turns if not turn.peer.startswith(missing or ("nobody",))}
+    wanted |= {pieces.case(pair, kind) for pair in pieces.PAIRS for kind in (pieces.WHOLE, pieces.PIECES)}
     assert sorted(cases) == sorted(
         (case.mode, case.peer, case.operation, case.size, case.batch, case.memory) for case in wanted
     )
     assert [one.regions for one in MANY.read(tmp_path)] == [100, 1000]
+
+
+def test_a_region_in_pieces_is_held_against_one_in_one_piece() -> None:
+    rows = [
+        row(MAPPED, RUST, "read_whole", LITTLE, 100, MANY_RUST),
+        row(MAPPED, RUST, "read_pieces", LITTLE, 102, MANY_RUST),
+        row(REMOTE, RUST, "write_whole", MIB, 1_000_000),
+        row(REMOTE, RUST, "write_pieces", MIB, 1_030_000),
+    ]
+    found = judged(rows)
+    assert found["mapped `read` of 64 B: a region in 32 pieces, against one"].reached
+    assert not found["remote `write` of 1 MiB: a region in 32 pieces, against one"].reached
 
 
 def test_a_mapped_region_is_held_against_times_and_redis() -> None:

@@ -33,8 +33,9 @@ const MAX_HELD_BYTES: usize = 16 << 10;
 /// the client, and whether it may exist.
 type Making = (u64, Option<String>, String, bool, bool, bool);
 /// Row of a list of regions: name, size, home, owner, the user's rights, those of every user, whether it may
-/// be mapped, whether it ends with its client, handles at home, other nodes with handles, age in seconds.
-type Row = (String, u64, String, u32, String, String, bool, bool, u32, u32, f64);
+/// be mapped, was to be mapped and cannot, and its number of pieces, whether it ends with its client, handles
+/// at home, other nodes with handles, age in seconds.
+type Row = (String, u64, String, u32, String, String, (bool, bool, u32), bool, u32, u32, f64);
 
 /// Rows of a list, and the nodes that did not tell theirs, each with the reason.
 type Listed = (Vec<Row>, Vec<(String, String)>);
@@ -553,7 +554,7 @@ fn row(info: RegionInfo) -> Row {
         info.owner,
         letters(info.rights),
         letters(info.public),
-        info.mappable,
+        (info.mappable, info.crowded_out, info.pieces),
         info.ephemeral,
         info.handles,
         info.nodes,

@@ -15,7 +15,7 @@ from harness.peers import absent
 from harness.processes import PeerError
 from harness.progress import Progress
 from harness.series import Series
-from harness.tier import many, mpi
+from harness.tier import many, mpi, pieces
 from harness.tier import run as running
 from harness.tier.many import MANY, Many
 from harness.tier.workers import MACHINE, Workers
@@ -30,6 +30,7 @@ def run(quick: bool, results: Path) -> int:
         raise SystemExit(f"nothing can be measured: {reason}")
     described: dict[str, Any] = machine.describe() | {"quick": quick, "whole": False}
     plan, growing = (running.QUICK, many.QUICK) if quick else (running.FULL, many.FULL)
+    in_pieces = pieces.QUICK if quick else pieces.FULL
     begin, say, failures = time.monotonic(), Progress(), dict[str, list[str]]()
     rows: list[Row] = []
     stages: list[Many] = []
@@ -40,6 +41,7 @@ def run(quick: bool, results: Path) -> int:
             stages, maps = _many(growing, network, folder / "many", say, failures)
             _operations(plan, network, folder, say, failures, described, rows)
             rows += maps
+            rows += _pieces(in_pieces, network, folder / "pieces", say, failures)
             rows += _mpi(plan, network, folder, say, failures, described)
         described["whole"] = True
     except (PeerError, OSError) as failure:
@@ -69,6 +71,16 @@ def _many(
     except (PeerError, OSError) as failure:
         failures.setdefault("plasmon", []).append(f"many regions: {failure}")
         return [], []
+
+
+def _pieces(
+    plan: pieces.Plan, network: Network, folder: Path, say: Progress, failures: dict[str, list[str]]
+) -> list[Row]:
+    try:
+        return pieces.measure(plan, network.hosts, folder, say)
+    except (PeerError, OSError) as failure:
+        failures.setdefault("plasmon", []).append(f"regions in pieces: {failure}")
+        return []
 
 
 def _mpi(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness import page
-from harness.figures import Row
+from harness.figures import Case, Row
 from harness.page import Goal
 from harness.tier.many import LARGE, SIZE, Many
+from harness.tier.pieces import PAIRS, PIECES, WHOLE, Pair, case
 from harness.tier.run import BUSY, IN_FLIGHT, KIB, LITTLE, MANY_PYTHON, MANY_RUST, MIB, WORD
 from harness.tier.workers import FABRIC, MACHINE, MAPPED, PYTHON, REDIS_RUST, REMOTE, RUST
 
@@ -15,6 +16,7 @@ _SMALL = 4 * KIB
 """Largest size in bytes that is held against round trips; from 1 MiB on, rates are."""
 _OVER = 1.35
 _UNCHANGED = 1.1
+_SAME = 1.02
 _OWN_BYTES, _MAPPING_BYTES = 256, 128
 
 
@@ -32,6 +34,10 @@ class Found:
     ) -> Row | None:
         """Row of a measurement, if there is one."""
         return self._by.get((mode, peer, operation, size, batch, busy))
+
+    def of(self, case: Case) -> Row | None:
+        """Row of a case, if there is one."""
+        return self.find(case.mode, case.peer, case.operation, case.size, case.batch)
 
     def sizes(self, operation: str, mode: str = REMOTE, peer: str = RUST) -> list[int]:
         """Sizes at which a peer's operation was measured."""
@@ -71,6 +77,7 @@ def check(rows: Iterable[Row], many: Sequence[Many]) -> list[Goal]:
         *(_copy_between(found, size) for size in found.sizes("copy_between")),
         *(_move(found, size) for size in found.sizes("move")),
         _maps(found),
+        *(_in_pieces(found, pair) for pair in PAIRS),
         *_many(many),
     ]
     return [goal for goal in goals if goal is not None]
@@ -193,6 +200,12 @@ def _maps(found: Found) -> Goal | None:
     small, large = (found.find(REMOTE, RUST, "map", size) for size in (SIZE, LARGE))
     what = f"map of {page.size_of(LARGE)} from another host, against that of {page.size_of(SIZE)}"
     return _at_most(what, _UNCHANGED, large, [small])
+
+
+def _in_pieces(found: Found, pair: Pair) -> Goal | None:
+    whole, pieces = (found.of(case(pair, kind)) for kind in (WHOLE, PIECES))
+    what = f"{pair.mode} `{pair.operation}` of {page.size_of(pair.size)}: a region in 32 pieces, against one"
+    return _at_most(what, _SAME, pieces, [whole])
 
 
 def _many(many: Sequence[Many]) -> list[Goal]:

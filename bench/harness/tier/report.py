@@ -8,7 +8,7 @@ from typing import Any
 from harness import page
 from harness.figures import Row
 from harness.page import short, size_of, table
-from harness.tier import goals, mpi
+from harness.tier import goals, mpi, pieces
 from harness.tier.goals import Found
 from harness.tier.many import MANY, SIZE, Many
 from harness.tier.run import BUSY, IN_FLIGHT, LITTLE, MANY_PYTHON, MANY_RUST, MIB, WORD
@@ -61,6 +61,7 @@ def text(rows: list[Row], run: dict[str, Any]) -> list[str]:
         _parts(found),
         _in_flight(found),
         _bulk(found),
+        _in_pieces(found),
         _many(many),
     ]
 
@@ -219,6 +220,21 @@ def _bulk(found: Found) -> str:
         if row
     ]
     return "### Fills, copies and moves\n\n" + table(["", "bytes", "ms, median", "GB/s"], lines)
+
+
+def _in_pieces(found: Found) -> str:
+    lines = []
+    for pair in pieces.PAIRS:
+        rows = [found.of(pieces.case(pair, kind)) for kind in (pieces.WHOLE, pieces.PIECES)]
+        if all(rows):
+            what = f"{pair.mode} `{pair.operation}` of {size_of(pair.size)}"
+            lines.append([what, *(_time(row) for row in rows)])
+    text = (
+        "Microseconds: median (p99), of the same calls on two regions of 4 MiB. One lies in one piece of its "
+        "home's memory, the other in 32."
+    )
+    heads = ["", "one piece", "32 pieces"]
+    return f"### Regions in pieces\n\n{text}\n\n" + table(heads, lines) if lines else ""
 
 
 def _many(many: Sequence[Many]) -> str:

@@ -24,6 +24,8 @@ HOME, OTHER = HOLDER, GETTER
 """The host on which regions live, and the other one."""
 _WORKER = paths.ROOT / "bench" / "workers" / "regions.py"
 _ANY = Way("")
+_MOST_REGIONS = 2_000_000
+"""More regions than any measurement makes."""
 
 
 class _Redis(others.Redis):
@@ -39,7 +41,7 @@ class Nodes(Plasmon):
     """Two nodes. Regions live on the first."""
 
     def __init__(self) -> None:
-        super().__init__("auto", [])
+        super().__init__("auto", ["--user-regions", str(_MOST_REGIONS)])
 
     def regions(self, language: str, at: int, kind: str, name: str) -> Worker:
         """Client of the node on a host. Its regions are "mapped" at their home, or "called"."""

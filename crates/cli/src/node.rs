@@ -168,6 +168,7 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         client_quota: args.client_quota,
         user_quota: args.user_quota,
         region_memory: args.region_memory,
+        user_regions: args.user_regions,
         capacity: args.capacity,
         max_clients: args.max_clients,
         ..Config::new(args.memory, std::path::absolute(socket.path())?)

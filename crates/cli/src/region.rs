@@ -121,6 +121,8 @@ fn row_json(info: &RegionInfo) -> Value {
         "rights": letters(info.rights),
         "public": letters(info.public),
         "mappable": info.mappable,
+        "crowded_out": info.crowded_out,
+        "pieces": info.pieces,
         "ephemeral": info.ephemeral,
         "handles": info.handles,
         "nodes": info.nodes,
@@ -144,7 +146,14 @@ fn info(socket: &Socket, as_json: bool, which: &Which) -> Result<(), Failure> {
     line(&format!("home       node {}", info.home))?;
     line(&format!("owner      user {}", info.owner))?;
     line(&format!("rights     {} (of every user: {})", info.rights, info.public))?;
-    line(&format!("mappable   {}", yes(info.mappable)))?;
+    let why_not = match info.crowded_out {
+        true => ", for want of memory that its owner's processes may map",
+        false => "",
+    };
+    line(&format!("mappable   {}{why_not}", yes(info.mappable)))?;
+    if info.pieces > 1 {
+        line(&format!("memory     {} pieces", info.pieces))?;
+    }
     line(&format!("ephemeral  {}", yes(info.ephemeral)))?;
     line(&format!("handles    {} at home, and those of {} other nodes", info.handles, info.nodes))?;
     line(&format!("age        {}", age(Duration::from_millis(info.age_ms))))

@@ -60,11 +60,14 @@ fn tell_regions(regions: &RegionsStatus) -> Result<(), Failure> {
     if regions.regions == 0 && operations == 0 && regions.handles == 0 {
         return Ok(());
     }
+    let some = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
     line(&format!(
-        "regions   {} ({} of {}), {} handles, {operations} operations so far, {} waiting",
+        "regions   {} ({} of {}{}{}), {} handles, {operations} operations so far, {} waiting",
         regions.regions,
         size(regions.bytes),
         size(regions.limit),
+        some(regions.in_pieces, "in pieces"),
+        some(regions.crowded_out, "not mappable for want of memory"),
         regions.handles,
         regions.waiting
     ))

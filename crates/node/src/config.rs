@@ -76,6 +76,8 @@ pub struct Config {
     /// Maximum number of bytes of memory that all regions may take; `None` for half of what the arena may
     /// hold.
     pub region_memory: Option<u64>,
+    /// Maximum number of regions of one user (uid).
+    pub user_regions: u32,
     /// The rights of other users to objects created here that all users may read.
     pub public: Rights,
     /// Maximum number of clients that one user (uid) may have connected at a time.
@@ -133,6 +135,9 @@ pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:0";
 /// The default time of silence after which a node is taken for dead.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(5);
 
+/// The default maximum number of regions of one user.
+const DEFAULT_USER_REGIONS: u32 = 1 << 16;
+
 /// The default maximum number of clients of one user.
 const DEFAULT_MAX_CLIENTS: u32 = 4096;
 
@@ -169,6 +174,7 @@ impl Config {
             client_quota: None,
             user_quota: None,
             region_memory: None,
+            user_regions: DEFAULT_USER_REGIONS,
             public: Rights::Read,
             max_clients: DEFAULT_MAX_CLIENTS,
         }

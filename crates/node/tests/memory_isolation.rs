@@ -90,7 +90,7 @@ fn another_user_can_only_read_what_it_was_given_to_read() {
     for writer in [Writer::Engine, Writer::Uid(1)] {
         let mut arena = arena();
         let extent = extent(&mut arena, writer);
-        let descriptor = arena.descriptor(extent.segments().start, Access::Read).unwrap();
+        let descriptor = arena.descriptor(extent.segments().next().unwrap(), Access::Read).unwrap();
         let Some(results) = attempts_by(Some(NOBODY), descriptor) else { return };
         expect(
             &results,
@@ -114,7 +114,7 @@ fn another_user_can_only_read_what_it_was_given_to_read() {
 fn not_even_our_own_user_can_write_an_engine_written_segment() {
     let mut arena = arena();
     let extent = extent(&mut arena, Writer::Engine);
-    let segment = extent.segments().start;
+    let segment = extent.segments().next().unwrap();
     assert!(matches!(arena.descriptor(segment, Access::Write), Err(ArenaError::NotWritable { .. })));
     let descriptor = arena.descriptor(segment, Access::Read).unwrap();
     let results = attempts_by(None, descriptor).unwrap();
@@ -147,7 +147,7 @@ fn not_even_our_own_user_can_write_an_engine_written_segment() {
 fn a_creator_writes_in_place_but_cannot_pull_the_memory_away() {
     let mut arena = arena();
     let extent = extent(&mut arena, Writer::Uid(NOBODY));
-    let descriptor = arena.descriptor(extent.segments().start, Access::Write).unwrap();
+    let descriptor = arena.descriptor(extent.segments().next().unwrap(), Access::Write).unwrap();
     let Some(results) = attempts_by(Some(NOBODY), descriptor) else { return };
     expect(
         &results,

@@ -196,7 +196,7 @@ impl Model {
         for segment in extent.segments() {
             assert_eq!((self.zones.get(&segment), self.arena.zone(segment)), (Some(&zone), Some(zone)));
         }
-        assert!(len > SMALL || extent.segments().len() == 1);
+        assert!(len > SMALL || extent.segments().count() == 1);
         let mut at = offset;
         for (piece, segment) in extent.pieces().zip(extent.segments()) {
             assert_eq!((piece.segment, u64::from(segment) * SEGMENT + piece.offset), (segment, at));
@@ -220,7 +220,7 @@ impl Model {
                     assert!(self.zones.remove(&segment).is_some());
                     let withheld = self.clearing.as_ref().map(|(clearing, _)| &clearing.segments);
                     assert!(withheld.is_none_or(|segments| !segments.contains(&segment)));
-                    assert!(self.live.iter().all(|live| !live.extent.segments().contains(&segment)));
+                    assert!(self.live.iter().all(|live| !live.extent.segments().any(|one| one == segment)));
                     self.versions.insert(segment, version + 1);
                 }
                 SegmentChange::Assigned { segment, version, zone } => {

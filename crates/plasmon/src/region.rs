@@ -161,8 +161,13 @@ crate::wire::record! {
         pub rights: Rights,
         /// Rights of every user.
         pub public: Rights,
-        /// Whether processes of the home may map the region.
+        /// Whether processes of the owner on the home may map the region.
         pub mappable: bool,
+        /// Whether they were to, and cannot, because the home had no memory left that they may map. They use
+        /// the region by calls.
+        pub crowded_out: bool,
+        /// Number of places of the home's memory in which the region lies.
+        pub pieces: u32,
         /// Whether the region ends with the connection that made it.
         pub ephemeral: bool,
         /// Number of handles of clients of the home.

@@ -223,6 +223,13 @@ pub struct RegionsStatus {
     pub bytes: u64,
     /// Limit of `bytes`.
     pub limit: u64,
+    /// Largest number of regions of one user.
+    pub user_limit: u64,
+    /// Number of regions that lie in several pieces of memory.
+    pub in_pieces: u64,
+    /// Number of regions that their owners' processes were to map, and cannot, because no memory that they
+    /// may map was free.
+    pub crowded_out: u64,
     /// Number of reads so far.
     pub reads: u64,
     /// Number of writes so far.

@@ -41,6 +41,7 @@ mod rdma;
 mod region_events;
 mod region_isolation;
 mod region_moves;
+mod region_pieces;
 mod region_slots;
 mod regions;
 mod registers;

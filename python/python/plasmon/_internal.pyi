@@ -298,7 +298,7 @@ class Client:
     ) -> tuple[builtins.list[tuple[Row, str | None, builtins.list[str]]], builtins.list[tuple[str, str]]]: ...
     def status(self) -> str: ...
 
-RegionRow: TypeAlias = tuple[str, int, str, int, str, str, bool, bool, int, int, float]
+RegionRow: TypeAlias = tuple[str, int, str, int, str, str, tuple[bool, bool, int], bool, int, int, float]
 
 def regions(
     client: Client,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pwd
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from plasmon import _internal
@@ -45,7 +45,11 @@ class RegionInfo:
     public: str
     """Rights of every user."""
     mappable: bool
-    """Whether processes of the home may map the region."""
+    """Whether processes of the owner on the home may map the region."""
+    crowded_out: bool
+    """Whether they were to, and cannot, because the home had no memory left that they may map."""
+    pieces: int
+    """Number of places of the home's memory in which the region lies."""
     ephemeral: bool
     """Whether the region ends with the client that made it."""
     handles: int
@@ -172,7 +176,7 @@ class Region(_internal.RegionHandle, Closing):
         Args:
             timeout: Time in seconds that the call may take.
         """
-        return RegionInfo(*self.describe(timeout))
+        return _info(self.describe(timeout))
 
     def __len__(self) -> int:
         return self.size
@@ -255,7 +259,8 @@ class Regions(Handle):
             why = "; ".join(f"node {node}: {reason}" for node, reason in missing)
             raise TimedOut(f"the list lacks what lives on these nodes: {why}")
         here = len(self._prefix)
-        return [RegionInfo(row[0][here:], *row[1:]) for row in rows if row[0].startswith(self._prefix)]
+        found = (_info(row) for row in rows if row[0].startswith(self._prefix))
+        return [replace(info, name=info.name[here:]) for info in found]
 
     def region_events(self) -> RegionEvents:
         """Tells what happens to the regions to which this client has handles, or will have.
@@ -285,6 +290,11 @@ class Regions(Handle):
         """Connection of this client, to be given to native code."""
         _ = self._native.node  # A forked child connects here.
         return self._native
+
+
+def _info(row: _internal.RegionRow) -> RegionInfo:
+    name, size, home, owner, rights, public, lies, ephemeral, handles, nodes, age = row
+    return RegionInfo(name, size, home, owner, rights, public, *lies, ephemeral, handles, nodes, age)
 
 
 def _user_id(user: int | str) -> int | None:

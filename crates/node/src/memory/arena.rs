@@ -5,6 +5,7 @@
 //! and those pages together make up its segments, except for what a clearing withholds.
 
 mod clearing;
+mod patchwork;
 mod segment;
 
 use std::cell::{Cell, RefCell};
@@ -29,7 +30,7 @@ use super::prefault::{Making, Prefaulter};
 use super::slabs::{Class, SLAB_BYTES, Slabs, footprint};
 use super::system::PageKind;
 use super::usage::{SegmentChange, Usage, ZoneUsage};
-use super::zone::{Access, Writer, Zone};
+use super::zone::{Access, Domain, Writer, Zone};
 
 /// Capacity of the list of dropped extents that is kept when the list is emptied.
 const KEPT_RETURNED: usize = 4096;
@@ -103,6 +104,7 @@ impl Arena {
             segment_size: plan.segment_size as u64,
             returned: RefCell::default(),
             trimmed: Cell::default(),
+            patches: None,
         };
         Ok(Arena {
             prefaulter,
@@ -154,15 +156,7 @@ impl Arena {
     /// [`Arena::take_changes`] before the fabric is polled again, since a recycled segment's old
     /// registration reaches its new memory.
     pub fn allocate(&mut self, zone: Zone, len: u64) -> Result<Extent, AllocError> {
-        self.drain_returned();
-        let capacity = self.capacity();
-        if len > capacity {
-            return Err(AllocError::TooLarge { len, capacity });
-        }
-        let free = capacity.saturating_sub(self.bytes);
-        if len > free {
-            return Err(AllocError::Full { len, free_total: free, largest_run: free });
-        }
+        self.ensure_free(len)?;
         let taken = footprint(len);
         let offset = match Class::of(len) {
             Some(class) => self.take_slot(zone, class, len)?,
@@ -172,10 +166,30 @@ impl Arena {
                 start
             }
         };
-        self.zones.entry(zone).or_default().used += taken;
+        Ok(self.count(zone, offset..offset + taken, len))
+    }
+
+    /// Refuses more bytes than may be taken now.
+    fn ensure_free(&mut self, len: u64) -> Result<(), AllocError> {
+        self.drain_returned();
+        let capacity = self.capacity();
+        if len > capacity {
+            return Err(AllocError::TooLarge { len, capacity });
+        }
+        let free = capacity.saturating_sub(self.bytes);
+        if len > free {
+            return Err(AllocError::Full { len, free_total: free, largest_run: free });
+        }
+        Ok(())
+    }
+
+    /// Counts what was taken for an extent of `len` bytes.
+    fn count(&mut self, zone: Zone, taken: Range<u64>, len: u64) -> Extent {
+        self.zones.entry(zone).or_default().used += taken.end - taken.start;
         self.bytes += len;
-        self.for_each_part(offset..offset + taken, |segment, part| segment.live += part);
-        Ok(self.home.extent(offset, len))
+        let offset = taken.start;
+        self.for_each_part(taken, |segment, part| segment.live += part);
+        self.home.extent(offset, len)
     }
 
     /// The present usage of the arena. It looks at every segment for every zone: for status, not for every
@@ -251,6 +265,7 @@ impl Arena {
             return Err(ArenaError::Unassigned { segment });
         };
         match (access, zone.writer) {
+            _ if zone.domain == Domain::Nobody => Err(ArenaError::Hidden { segment }),
             (Access::Read, _) => file
                 .read_only()
                 .map_err(|source| SegmentError { segment, action: "re-open read-only", source }.into()),
@@ -300,13 +315,19 @@ impl Arena {
                 largest_run: view.largest(),
             })
         })?;
+        self.claim_all(zone, start..start + length)?;
+        Ok(start)
+    }
+
+    /// Brings the segments of a range into a zone, which may have them.
+    fn claim_all(&mut self, zone: Zone, range: Range<u64>) -> Result<(), SegmentError> {
         let size = self.segment_size();
-        for segment in start / size..=(start + length - 1) / size {
+        for segment in range.start / size..=(range.end - 1) / size {
             if self.segments[segment as usize].zone != Some(zone) {
                 self.claim(segment as usize, zone)?;
             }
         }
-        Ok(start)
+        Ok(())
     }
 
     /// Shows the arena as a zone sees it; `None` stands for a zone that has nothing yet.

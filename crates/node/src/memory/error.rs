@@ -116,6 +116,12 @@ pub enum ArenaError {
         /// The zone of the segment.
         zone: Zone,
     },
+    /// The segment is the engine's alone.
+    #[error("segment {segment} is the engine's alone: what lies in it is reached by calls")]
+    Hidden {
+        /// The number of the segment.
+        segment: u32,
+    },
 }
 
 /// Why an extent cannot be allocated.

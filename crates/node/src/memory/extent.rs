@@ -4,6 +4,9 @@
 //! a list, which the arena empties at its next call, so an extent may be dropped anywhere on the engine
 //! thread, even after the arena. An owner with millions of extents keeps only their offsets and lengths
 //! ([`Extent::leave`]).
+//!
+//! Some extents lie in several places of the arena, which are mapped side by side in addresses of their own
+//! ([`Patches`]). Whoever reads, writes or cuts an extent need not know: its bytes are contiguous.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -27,9 +30,53 @@ pub(crate) struct Home {
     /// Number of bytes by which extents were shortened and that `returned` does not count: a part of their
     /// last page.
     pub(super) trimmed: Cell<u64>,
+    /// What the range shows, if that is not the arena itself.
+    pub(super) patches: Option<Patches>,
+}
+
+/// Extents that are mapped side by side in a range of their own. They are free again when nobody has the
+/// range any more.
+#[derive(Debug)]
+pub(super) struct Patches(Box<[Patch]>);
+
+#[derive(Debug)]
+struct Patch {
+    /// The offset in the range of the byte behind the extent.
+    end: u64,
+    extent: Extent,
+}
+
+impl Patches {
+    /// Lays extents side by side, each of whole pages.
+    pub(super) fn new(extents: Vec<Extent>) -> Self {
+        let lay = |end: &mut u64, extent: Extent| {
+            *end += extent.len();
+            Some(Patch { end: *end, extent })
+        };
+        Self(extents.into_iter().scan(0, lay).collect())
+    }
+
+    /// The place in the arena of a byte of the range, and the number of bytes that follow it there.
+    fn lies(&self, at: u64) -> Option<(u64, u64)> {
+        let patch = self.0.get(self.0.partition_point(|patch| patch.end <= at)).or(self.0.last())?;
+        let left = patch.end - at;
+        Some((patch.extent.offset + patch.extent.len - left, left))
+    }
 }
 
 impl Home {
+    /// The piece of one segment that begins at a byte of the range, of at most `len` bytes.
+    fn piece(&self, at: u64, len: u64) -> Piece {
+        let (place, left) = match &self.patches {
+            None => (at, len),
+            Some(patches) => patches.lies(at).unwrap_or_default(),
+        };
+        let offset = place % self.segment_size;
+        // The arena numbers its segments in 32 bits.
+        let segment = (place / self.segment_size) as u32;
+        Piece { segment, offset, len: len.min(left).min(self.segment_size - offset) }
+    }
+
     /// The bytes of an extent that was left, for reading.
     pub(crate) fn run(self: &Rc<Self>, offset: u64, len: u64) -> Run {
         Run { offset, len, home: Rc::clone(self) }
@@ -42,8 +89,9 @@ impl Home {
 }
 
 /// A contiguous range of the arena, all of one zone ([`Arena::zone`](super::Arena::zone)), free again when
-/// dropped. It may span adjacent segments, but an extent of at most 3584 bytes never does. Its bytes are
-/// what the zone's earlier extents left there, or zeros.
+/// dropped; or several such ranges, of whole pages and of one zone, mapped side by side. It may span adjacent
+/// segments, but an extent of at most 3584 bytes never does. Its bytes are what the zone's earlier extents
+/// left there, or zeros.
 pub struct Extent {
     run: Run,
     /// Whether the extent was left, to be taken up again.
@@ -77,7 +125,7 @@ impl Extent {
     }
 
     /// Frees the pages of the extent beyond the first `len` bytes. Both lengths are of whole runs of pages:
-    /// longer than any slot of a slab.
+    /// longer than any slot of a slab. The extent lies in one place.
     pub(crate) fn shorten(&mut self, len: u64) {
         let kept = len.next_multiple_of(PAGE_BYTES);
         if kept < self.run.len {
@@ -92,7 +140,8 @@ impl Extent {
 
 impl Run {
     /// The start of the extent, in bytes from the start of the arena. It is a multiple of 64, and of 4096
-    /// if the extent is longer than 3584 bytes.
+    /// if the extent is longer than 3584 bytes. Of one that lies in several places it is counted from the
+    /// start of their addresses, and names no place in the arena ([`Run::pieces`]).
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -113,22 +162,37 @@ impl Run {
         Some(Run { offset: self.offset + at, len, home: Rc::clone(&self.home) })
     }
 
-    /// The segments in which the extent lies: at least one, even if it is empty.
-    pub fn segments(&self) -> Range<u32> {
-        let size = self.home.segment_size;
-        let last = self.offset + self.len.saturating_sub(1);
-        // The arena numbers its segments in 32 bits.
-        (self.offset / size) as u32..(last / size) as u32 + 1
+    /// The segments in which the extent lies: at least one, even if it is empty. One that has several pieces
+    /// of the extent is there several times.
+    pub fn segments(&self) -> impl Iterator<Item = u32> + use<> {
+        self.pieces().map(|piece| piece.segment)
     }
 
-    /// The extent's pieces in order, one for each segment; an empty extent has one empty piece.
+    /// The extent's pieces in order, each in one segment; an empty extent has one empty piece.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + use<> {
-        let (start, end, size) = (self.offset, self.offset + self.len, self.home.segment_size);
-        self.segments().map(move |segment| {
-            let bound = u64::from(segment) * size;
-            let first = start.max(bound);
-            Piece { segment, offset: first - bound, len: end.min(bound + size) - first }
+        let (mut at, end) = (self.offset, self.offset + self.len);
+        let mut next = Some(self.home.piece(at, self.len));
+        let home = Rc::clone(&self.home);
+        std::iter::from_fn(move || {
+            let piece = next.take()?;
+            at += piece.len;
+            next = Some(end - at).filter(|left| *left > 0 && piece.len > 0).map(|left| home.piece(at, left));
+            Some(piece)
         })
+    }
+
+    /// The contiguous ranges of the arena in which the extent lies, in order: one, unless it lies in several
+    /// places.
+    pub fn places(&self) -> Vec<Range<u64>> {
+        let mut places: Vec<Range<u64>> = Vec::new();
+        for piece in self.pieces() {
+            let start = u64::from(piece.segment) * self.home.segment_size + piece.offset;
+            match places.last_mut().filter(|last| last.end == start) {
+                Some(last) => last.end += piece.len,
+                None => places.push(start..start + piece.len),
+            }
+        }
+        places
     }
 
     /// Copies `bytes` into the extent, `at` bytes from its start. Writes nothing if they do not fit.
@@ -188,7 +252,8 @@ impl Deref for Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        if !self.left {
+        // Patches return by themselves, when nobody has their addresses any more.
+        if !self.left && self.home.patches.is_none() {
             // The list is never borrowed here already: the arena takes the whole list out before it looks
             // at it.
             self.home.returned.borrow_mut().push((self.offset, self.len));

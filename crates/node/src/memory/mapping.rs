@@ -1,5 +1,5 @@
-//! The engine's addresses: one reserved range in which segments are mapped, and the copies into and out of
-//! it.
+//! The engine's addresses: one reserved range in which segments are mapped, one more for each extent that
+//! lies in several places, and the copies into and out of them.
 //!
 //! Invariants: the range stays reserved as long as any [`Reservation`] handle lives, so an address in it
 //! never belongs to anything else. A segment that goes is replaced in place. The pre-fault thread shares
@@ -61,12 +61,23 @@ impl Reservation {
     /// Maps the whole of `file` read-write at `at`, in place of whatever was there; on failure the
     /// range is [vacant](Reservation::vacate).
     pub(super) fn map(&self, at: usize, len: usize, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.map_part(at, len, file, 0)
+    }
+
+    /// Maps `len` bytes of `file`, from a whole page of it on, as [`Reservation::map`] does.
+    pub(super) fn map_part(
+        &self,
+        at: usize,
+        len: usize,
+        file: BorrowedFd<'_>,
+        offset: u64,
+    ) -> io::Result<()> {
         let address = self.address(at, len)?.as_ptr().cast::<c_void>();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the range lies in our reservation, so only a segment's mapping is replaced; the
+        // SAFETY: the range lies in our reservation, so only a segment's mapping is replaced, or nothing; the
         // arena does so only while no extent lies in it.
-        let mapped = unsafe { mmap(address, len, protection, flags, file, 0) };
+        let mapped = unsafe { mmap(address, len, protection, flags, file, offset) };
         if let Err(error) = mapped {
             self.vacate(at, len)?;
             return Err(error.into());

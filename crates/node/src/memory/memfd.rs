@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::system::PageKind;
-use super::zone::Writer;
+use super::zone::{Domain, Writer, Zone};
 
 /// A memfd, with a second, read-only descriptor once one is needed. Replies that wait to be sent share
 /// these descriptors, and take none of their own.
@@ -59,12 +59,14 @@ impl Memfd {
         self.pages
     }
 
-    /// Seals the file for its writer, for good. The engine's own mapping must exist by now.
-    pub(super) fn give_to(&self, writer: Writer) -> io::Result<()> {
-        let seals = match writer {
-            Writer::Engine => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
+    /// Seals the file for its zone, for good. The engine's own mapping must exist by now.
+    pub(super) fn give_to(&self, zone: Zone) -> io::Result<()> {
+        let seals = match (zone.domain, zone.writer) {
+            // Nobody has a descriptor, and the engine maps parts of the file a second time.
+            (Domain::Nobody, _) => SealFlags::SEAL,
+            (_, Writer::Engine) => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
             // The writer's clients hold a writable descriptor: they must not seal each other out.
-            Writer::Uid(_) => SealFlags::SEAL,
+            (_, Writer::Uid(_)) => SealFlags::SEAL,
         };
         fcntl_add_seals(&self.file, seals).map_err(io::Error::from)
     }
@@ -98,7 +100,7 @@ impl Memfd {
 /// 5.13 accept the seal on huge pages and ignore it.)
 pub(super) fn probe_seal(len: u64, pages: PageKind) -> io::Result<()> {
     let file = Memfd::new(len, pages)?;
-    file.give_to(Writer::Engine)?;
+    file.give_to(Zone { domain: Domain::Shared, writer: Writer::Engine })?;
     let length = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;

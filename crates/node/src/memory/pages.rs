@@ -38,6 +38,11 @@ impl FreeRuns {
         self.by_len.range((len, 0)..).next().map(|(_, start)| *start)
     }
 
+    /// The runs, the longest first.
+    pub(super) fn longest_first(&self) -> impl Iterator<Item = Range<u64>> {
+        self.by_len.iter().rev().map(|(len, start)| *start..start + len)
+    }
+
     /// Adds a stretch that was not free, and merges it with its neighbours.
     pub(super) fn insert(&mut self, stretch: Range<u64>) {
         self.total += stretch.end - stretch.start;

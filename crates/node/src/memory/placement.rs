@@ -4,6 +4,7 @@
 //! Pure functions over a picture of the arena. A *span* is a maximal contiguous range that the zone could
 //! have as a whole: segments that it may take, and the zone's own free runs that touch them at either end.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::pages::FreeRuns;
@@ -85,6 +86,22 @@ impl View<'_> {
         self.spans().map(|span| span.end - span.start).max().unwrap_or(0).max(self.runs.largest())
     }
 
+    /// The longest stretches that the zone could have, each as a whole, at most so many: the longest first.
+    /// They begin and end at multiples of `granule`.
+    pub(super) fn longest(&self, most: usize, granule: u64) -> Vec<Range<u64>> {
+        let spans: Vec<_> = self.spans().collect();
+        let is_apart =
+            |run: &Range<u64>| !spans.iter().any(|span| span.start <= run.start && run.start < span.end);
+        let runs = self.runs.longest_first().filter(is_apart).take(most);
+        let whole =
+            |stretch: Range<u64>| stretch.start.next_multiple_of(granule)..stretch.end / granule * granule;
+        let mut longest: Vec<_> =
+            spans.iter().cloned().chain(runs).map(whole).filter(|stretch| !stretch.is_empty()).collect();
+        longest.sort_by_key(|stretch| (Reverse(stretch.end - stretch.start), stretch.start));
+        longest.truncate(most);
+        longest
+    }
+
     /// Number of bytes that the zone could have, in pieces.
     pub(super) fn total(&self) -> u64 {
         let others = [Standing::Unassigned, Standing::Recyclable];
@@ -138,6 +155,19 @@ mod tests {
         assert_eq!(view.place(250), Some(0), "one recycled at either end: the first place");
         assert_eq!(view.place(500), Some(0));
         assert_eq!(view.largest(), 500);
+    }
+
+    #[test]
+    fn the_longest_stretches_are_spans_and_runs_apart_from_them() {
+        let mut runs = FreeRuns::default();
+        // The first touches segment 1, the second lies in segment 3, which is the zone's and free.
+        [60..100, 300..400, 504..523, 530..539].into_iter().for_each(|run| runs.insert(run));
+        let standings = [Taken, Unassigned, Taken, Own, Taken, Taken];
+        let view = view(&standings, &runs);
+        assert_eq!(view.longest(9, 1), [60..200, 300..400, 504..523, 530..539]);
+        assert_eq!(view.longest(3, 1), [60..200, 300..400, 504..523]);
+        assert_eq!(view.longest(9, 8), [64..200, 304..400, 504..520]);
+        assert!(view.longest(0, 1).is_empty());
     }
 
     #[test]

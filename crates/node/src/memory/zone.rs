@@ -9,6 +9,8 @@ pub enum Domain {
     Shared,
     /// Clients of this uid only.
     Private(u32),
+    /// No client: the engine gives nobody a descriptor.
+    Nobody,
 }
 
 /// The one writer of a segment.
@@ -29,11 +31,17 @@ pub struct Zone {
     pub writer: Writer,
 }
 
+impl Zone {
+    /// The zone of what the engine alone reads and writes.
+    pub const ENGINE: Zone = Zone { domain: Domain::Nobody, writer: Writer::Engine };
+}
+
 impl fmt::Display for Zone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.domain {
             Domain::Shared => f.write_str("shared")?,
             Domain::Private(uid) => write!(f, "private to uid {uid}")?,
+            Domain::Nobody => f.write_str("shared with nobody")?,
         }
         match self.writer {
             Writer::Engine => f.write_str(", written by the engine"),

@@ -289,6 +289,7 @@ impl Replica {
         match self.domain() {
             Domain::Shared => None,
             Domain::Private(uid) => Some(uid),
+            Domain::Nobody => Some(DEEDS),
         }
     }
 
@@ -300,7 +301,7 @@ impl Replica {
     /// The rights of users other than the creator.
     pub(crate) fn rights(&self) -> Rights {
         match self.domain() {
-            Domain::Private(_) => Rights::Private,
+            Domain::Private(_) | Domain::Nobody => Rights::Private,
             Domain::Shared if self.open => Rights::ReadWrite,
             Domain::Shared => Rights::Read,
         }

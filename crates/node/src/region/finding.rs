@@ -220,7 +220,10 @@ impl Regions {
             At::There(_) => None,
         };
         let slots = mapped.as_ref().filter(|_| rights.read).and_then(|_| self.sessions.slots(client));
-        let access = if rights.write { Access::Write } else { Access::Read };
+        // Several pieces are mapped by their descriptors, of which a client keeps those to write. The owner's
+        // processes may write, whatever rights a handle has.
+        let in_pieces = mapped.as_ref().is_some_and(|there| there.pieces.len() > 1);
+        let access = if rights.write || in_pieces { Access::Write } else { Access::Read };
         let (granted, descriptors) = match (&mapped, &slots) {
             (Some(there), Some(_)) => self.sessions.grant(client, &there.segments, access)?,
             _ => Default::default(),
@@ -229,7 +232,7 @@ impl Regions {
         self.watches.note_opened(client, handle, &at);
         let place = mapped.zip(word);
         let place =
-            place.map(|(there, word)| RegionPlace { offset: there.offset, word, writable: rights.write });
+            place.map(|(there, word)| RegionPlace { pieces: there.pieces, word, writable: rights.write });
         Ok((Reply::RegionMapped { handle, len, home, owner, rights, place, granted }, descriptors))
     }
 
@@ -399,7 +402,7 @@ impl Regions {
 
     /// A page of the regions of this node.
     pub(super) fn page(&self, user: u32, from: u64) -> (Vec<RegionInfo>, Option<u64>) {
-        /// A row has 330 bytes at most, and a frame of 16 KiB takes a page.
+        /// A row has 335 bytes at most, and a frame of 16 KiB takes a page.
         const PAGE_ROWS: usize = 40;
         let (regions, next) = self.home.list(user, from, PAGE_ROWS);
         (regions.iter().map(|region| self.info(region, user)).collect(), next)

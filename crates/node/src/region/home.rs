@@ -42,7 +42,7 @@ use crate::directory::claims::Claim;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
-use crate::memory::{Domain, Run, Writer, Zone};
+use crate::memory::Run;
 use crate::object::{DEEDS, Head, Held as Bytes, Replica, Role, Sealing};
 use crate::placement::Placement;
 use crate::store::Store;
@@ -174,12 +174,8 @@ impl Home {
         }
         let alone = self.ground.cluster.solo();
         let mut claim = self.claim(id, &wanted).await?;
-        let zone = match wanted.mappable {
-            true => Zone { domain: Domain::Private(user), writer: Writer::Uid(user) },
-            false => Zone { domain: Domain::Private(DEEDS), writer: Writer::Engine },
-        };
-        let store = &self.ground.store;
-        let memory = store.region_room(&wanted.name, zone, wanted.len, user, wanted.room).await?;
+        let (store, Wanted { name, mappable, len, room, .. }) = (&self.ground.store, &wanted);
+        let memory = store.region_room(name, *mappable, *len, user, *room).await?;
         self.zero(&memory).await?;
         if alone && !self.ground.cluster.solo() {
             // No other node knows the claim of a node that was alone.
@@ -389,6 +385,9 @@ impl Home {
             regions: self.count(),
             bytes: store.regions.bytes(),
             limit: store.region_limit(),
+            user_limit: self.ground.kernel.config.user_regions.into(),
+            in_pieces: store.regions.in_pieces(),
+            crowded_out: store.regions.crowded_out(),
             reads: counts.reads.get(),
             writes: counts.writes.get(),
             atomics: counts.atomics.get(),

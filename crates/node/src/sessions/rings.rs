@@ -422,7 +422,7 @@ impl Client {
         let table = match replica.domain() {
             Domain::Shared => TableId::Shared,
             Domain::Private(uid) if uid == self.uid => TableId::Private,
-            Domain::Private(_) => return false,
+            Domain::Private(_) | Domain::Nobody => return false,
         };
         channel.pages.take_accessed(table, replica.entry())
     }

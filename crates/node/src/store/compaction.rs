@@ -73,10 +73,7 @@ impl Store {
 
     /// Moves everything out of a window; gives up at the first thing that cannot be moved.
     async fn clear(self: &Rc<Self>, clearing: &Clearing) -> bool {
-        let touches = |run: &Run| {
-            let segments = run.segments();
-            segments.start < clearing.segments.end && clearing.segments.start < segments.end
-        };
+        let touches = |run: &Run| run.segments().any(|segment| clearing.segments.contains(&segment));
         let creations = || self.objects.borrow().creations().any(|creation| touches(&creation.extent));
         if self.regions.lie_in(clearing.segments.clone()) || creations() {
             return false;

@@ -1,8 +1,11 @@
 //! The memory of regions: what it takes, whose it is, and in which segments it lies. Engine thread only.
 //!
 //! Bytes of a region count against the quota of its user and against a limit of all regions, from before
-//! there is memory for them until that memory is free again. A region does not move, so segments in which
-//! regions lie are not cleared.
+//! there is memory for them until that memory is free again. So do regions against the limit of their number
+//! for a user. A region does not move, so segments in which regions lie are not cleared.
+//!
+//! A region lies in one place of the arena if there is room in one, and otherwise in several. If its owner's
+//! processes were to map it, and no memory that they may map is free, it lies in the engine's.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,10 +19,18 @@ use plasmon::{Error, ErrorKind};
 
 use super::Store;
 use super::quotas::NOBODY;
-use crate::memory::{Extent, Run, Zone};
+use super::room::{Makeshift, Wish};
+use crate::kernel::random::HashMap;
+use crate::memory::{Domain, Extent, Run, Writer, Zone};
 
 /// The divisor of a store's capacity that gives the limit of all regions where no setting says it.
 const LIMIT_DIVISOR: u64 = 2;
+/// Maximum number of places of a region. A frame tells where all of them lie, 24 bytes each, beside what a
+/// move tells of a region: 8 KiB of 16 at most, the ends of 64 segments included.
+const MAX_PLACES: usize = 256;
+/// Maximum number of places of all regions that lie in several. Each is a mapping of this process, and the
+/// kernel allows it 65,530 unless it is told otherwise (vm.max_map_count).
+const MAX_ALL_PLACES: usize = 16 << 10;
 
 /// What the regions of this node take.
 #[derive(Default)]
@@ -28,8 +39,14 @@ pub(crate) struct Regions {
     counted: Cell<u64>,
     /// Number of bytes of all regions that have memory.
     held: Cell<u64>,
-    /// Number of regions that lie in each segment, in whole or in part.
+    /// Number of pieces of regions in each segment.
     segments: RefCell<BTreeMap<u32, u32>>,
+    /// Number of regions of each user, those included for which there is no memory yet.
+    users: RefCell<HashMap<u32, u32>>,
+    /// Number of regions that lie in several places, and of these places.
+    in_places: Cell<(u64, usize)>,
+    /// Number of regions that their owners' processes were to map, and cannot.
+    crowded_out: Cell<u64>,
 }
 
 impl Regions {
@@ -38,28 +55,58 @@ impl Regions {
         self.held.get()
     }
 
+    /// Number of regions that lie in several places.
+    pub(crate) fn in_pieces(&self) -> u64 {
+        self.in_places.get().0
+    }
+
+    /// Number of regions that their owners' processes were to map, and cannot.
+    pub(crate) fn crowded_out(&self) -> u64 {
+        self.crowded_out.get()
+    }
+
     /// Whether a region lies in one of these segments.
     pub(super) fn lie_in(&self, segments: Range<u32>) -> bool {
         self.segments.borrow().range(segments).next().is_some()
     }
 
     /// The segments in which regions lie.
-    pub(super) fn segments(&self) -> Vec<u32> {
+    pub(crate) fn segments(&self) -> Vec<u32> {
         self.segments.borrow().keys().copied().collect()
     }
 }
 
-/// Bytes of a region that are counted until this is dropped.
+/// A region and its bytes, which are counted until this is dropped.
 struct Counted {
     store: Rc<Store>,
     user: u32,
+    /// Whether the owner's processes may map the memory, and whether they were to.
+    mapped: Mapped,
     len: u64,
+}
+
+/// Who maps the memory of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mapped {
+    /// The owner's processes may.
+    ByOwner,
+    /// Nobody may.
+    ByNobody,
+    /// Nobody may, for want of memory that the owner's processes may map.
+    CrowdedOut,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let counted = &self.store.regions.counted;
-        counted.set(counted.get() - self.len);
+        let regions = &self.store.regions;
+        regions.counted.set(regions.counted.get() - self.len);
+        let mut users = regions.users.borrow_mut();
+        if let Some(count) = users.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                users.remove(&self.user);
+            }
+        }
         self.store.quotas.borrow_mut().subtract(self.user, NOBODY, self.len);
     }
 }
@@ -79,10 +126,36 @@ impl Deref for RegionMemory {
     }
 }
 
+impl RegionMemory {
+    /// Whether the owner's processes may map the region.
+    pub(crate) fn is_mappable(&self) -> bool {
+        self.counted.mapped == Mapped::ByOwner
+    }
+
+    /// Whether they were to, and no memory that they may map was free.
+    pub(crate) fn is_crowded_out(&self) -> bool {
+        self.counted.mapped == Mapped::CrowdedOut
+    }
+
+    /// Enters the memory, which was just found, or takes it out.
+    fn enter(&self, enters: bool) {
+        let regions = &self.counted.store.regions;
+        let changed = |count: u64, by: u64| if enters { count + by } else { count - by };
+        regions.held.set(changed(regions.held.get(), self.extent.len()));
+        regions.crowded_out.set(changed(regions.crowded_out.get(), self.is_crowded_out().into()));
+        let places = self.extent.places().len();
+        if places > 1 {
+            let (several, all) = regions.in_places.get();
+            let all = if enters { all + places } else { all - places };
+            regions.in_places.set((changed(several, 1), all));
+        }
+    }
+}
+
 impl Drop for RegionMemory {
     fn drop(&mut self) {
+        self.enter(false);
         let regions = &self.counted.store.regions;
-        regions.held.set(regions.held.get() - self.extent.len());
         let mut segments = regions.segments.borrow_mut();
         for segment in self.extent.segments() {
             if let Some(count) = segments.get_mut(&segment) {
@@ -103,28 +176,52 @@ impl Store {
     }
 
     /// Finds memory for a region of a user, at once or after a wait as [`Store::room`] does. Its bytes are
-    /// what the zone's earlier extents left there, or zeros.
+    /// what the zone's earlier extents left there, or zeros. A `mappable` one lies in memory that the user's
+    /// processes may map, if there is any.
     ///
     /// # Errors
     /// `TooLarge` for a region that can never fit; `Full` if regions have no more room, or the user.
     pub(crate) async fn region_room(
         self: &Rc<Self>,
         name: &str,
-        zone: Zone,
+        mappable: bool,
         len: u64,
         user: u32,
         patience: Duration,
     ) -> Result<RegionMemory, Error> {
         let what = || format!("make region '{}'", printable(name));
-        let counted = self.count_region(what, len, user)?;
-        let extent = self.room(zone, len, patience).await;
+        let mut counted = self.count_region(what, len, user)?;
+        let zone = match mappable {
+            true => Zone { domain: Domain::Private(user), writer: Writer::Uid(user) },
+            false => Zone::ENGINE,
+        };
+        let places = MAX_PLACES.min(MAX_ALL_PLACES.saturating_sub(self.regions.in_places.get().1));
+        let wish = Wish::any(zone, len, Makeshift { places, zone: Zone::ENGINE });
+        let extent = self.room_for(wish, patience).await;
         self.quotas.borrow_mut().taken(user, NOBODY, len);
         let extent = extent.map_err(|error| error.while_doing(&format!("cannot {}", what())))?;
+        let found = extent.segments().next().and_then(|segment| self.arena.borrow().zone(segment));
+        counted.mapped = match (mappable, found == Some(zone)) {
+            (false, _) => Mapped::ByNobody,
+            (true, true) => Mapped::ByOwner,
+            (true, false) => Mapped::CrowdedOut,
+        };
         let mut segments = self.regions.segments.borrow_mut();
         extent.segments().for_each(|segment| *segments.entry(segment).or_default() += 1);
         drop(segments);
-        self.regions.held.set(self.regions.held.get() + len);
-        Ok(RegionMemory { extent, counted })
+        let memory = RegionMemory { extent, counted };
+        memory.enter(true);
+        let places = memory.places().len();
+        if memory.is_crowded_out() {
+            tracing::warn!(
+                region = %printable(name), user, len,
+                "a region cannot be mapped: no segment that its owner's processes may map has room for it. \
+                 They use it by calls"
+            );
+        } else if places > 1 {
+            tracing::debug!(region = %printable(name), len, places, "a region lies in several places");
+        }
+        Ok(memory)
     }
 
     fn count_region(
@@ -134,6 +231,16 @@ impl Store {
         user: u32,
     ) -> Result<Counted, Error> {
         let size = |bytes| ByteSize::b(bytes).display().iec();
+        let most = self.kernel.config.user_regions;
+        let has = self.regions.users.borrow().get(&user).copied().unwrap_or(0);
+        if has >= most {
+            let text = format!(
+                "cannot {}: user {user} has {has} regions on this node, which is its limit (--user-regions); \
+                 free some of them first, or make it on another node",
+                what()
+            );
+            return Err(Error::new(ErrorKind::Full, text).counting(1, has.into()));
+        }
         let (bytes, limit) = (self.regions.counted.get(), self.region_limit());
         if len > limit {
             let text = format!(
@@ -158,6 +265,7 @@ impl Store {
         }
         self.quotas.borrow_mut().take(what, user, NOBODY, len)?;
         self.regions.counted.set(bytes + len);
-        Ok(Counted { store: Rc::clone(self), user, len })
+        *self.regions.users.borrow_mut().entry(user).or_default() += 1;
+        Ok(Counted { store: Rc::clone(self), user, mapped: Mapped::ByNobody, len })
     }
 }

@@ -29,6 +29,36 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// find room.
 const SPILL_BATCH_BYTES: u64 = 16 << 20;
 
+/// The room that a request wants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    zone: Zone,
+    len: u64,
+    /// What is taken when the node can make no contiguous room.
+    makeshift: Option<Makeshift>,
+}
+
+/// The room that is taken for want of better.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Makeshift {
+    /// Maximum number of places.
+    pub(super) places: usize,
+    /// The zone that is taken if the wanted one has no room either in so many places.
+    pub(super) zone: Zone,
+}
+
+impl Wish {
+    /// Contiguous room.
+    fn whole(zone: Zone, len: u64) -> Self {
+        Self { zone, len, makeshift: None }
+    }
+
+    /// Contiguous room, or else what there is.
+    pub(super) fn any(zone: Zone, len: u64, makeshift: Makeshift) -> Self {
+        Self { zone, len, makeshift: Some(makeshift) }
+    }
+}
+
 /// The requests that wait for room.
 #[derive(Default)]
 pub(crate) struct Room {
@@ -41,8 +71,7 @@ pub(crate) struct Room {
 }
 
 struct Waiting {
-    zone: Zone,
-    len: u64,
+    wish: Wish,
     /// When the request stops waiting for clients to free memory.
     due: Instant,
     answer: oneshot::Sender<Result<Extent, Error>>,
@@ -68,23 +97,49 @@ impl Store {
         len: u64,
         patience: Duration,
     ) -> Result<Extent, Error> {
+        self.room_for(Wish::whole(zone, len), patience).await
+    }
+
+    /// Finds the room that a request wants, as [`Store::room`] does. What it takes for want of better is
+    /// taken before clients are waited for.
+    ///
+    /// # Errors
+    /// Those of [`Store::room`].
+    pub(super) async fn room_for(self: &Rc<Self>, wish: Wish, patience: Duration) -> Result<Extent, Error> {
         let queued = !self.room.queue.borrow().is_empty();
         if !queued || patience.is_zero() {
-            match self.allocate(zone, len) {
+            match self.allocate(wish.zone, wish.len) {
                 Ok(extent) => return Ok(extent),
-                Err(AllocError::Full { .. }) if !patience.is_zero() || self.can_make_room(len) => {}
-                Err(error) => return Err(self.no_room(len, &error)),
+                Err(AllocError::Full { .. }) if self.can_make_room(wish.len) => {}
+                Err(error) => match self.make_do(wish) {
+                    Some(extent) => return Ok(extent),
+                    None if matches!(error, AllocError::Full { .. }) && !patience.is_zero() => {}
+                    None => return Err(self.no_room(wish.len, &error)),
+                },
             }
         }
         let now = self.kernel.clock.now();
         let due = now.checked_add(patience).unwrap_or(now + Duration::from_secs(1 << 30));
         let (answer, answered) = oneshot::channel();
-        self.room.queue.borrow_mut().push_back(Waiting { zone, len, due, answer });
+        self.room.queue.borrow_mut().push_back(Waiting { wish, due, answer });
         if !self.room.served.replace(true) {
             let store = Rc::clone(self);
             self.kernel.spawn(async move { store.serve_queue().await });
         }
         answered.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
+    }
+
+    /// Takes for a request what there is, for want of better.
+    fn make_do(&self, wish: Wish) -> Option<Extent> {
+        let Wish { zone, len, makeshift } = wish;
+        let Makeshift { places, zone: other } = makeshift?;
+        let in_places = |zone| {
+            let taken = self.arena.borrow_mut().allocate_in_places(zone, len, places);
+            self.follow_arena();
+            taken
+        };
+        let made = in_places(zone).or_else(|_| self.allocate(other, len)).or_else(|_| in_places(other));
+        made.inspect_err(|error| tracing::debug!(%error, len, "no room in several places either")).ok()
     }
 
     /// Whether the node itself could make room, so that even a request without patience waits.
@@ -109,9 +164,9 @@ impl Store {
                 while queue.front().is_some_and(|one| one.answer.is_canceled()) {
                     queue.pop_front();
                 }
-                queue.front().map(|one| (one.zone, one.len))
+                queue.front().map(|one| one.wish)
             };
-            let Some((zone, len)) = front else {
+            let Some(wish @ Wish { zone, len, .. }) = front else {
                 self.room.served.set(false);
                 return;
             };
@@ -124,7 +179,9 @@ impl Store {
                 Err(error) => error,
             };
             let full = matches!(error, AllocError::Full { .. });
-            if full && self.kernel.clock.now() >= self.room.rest_until.get().unwrap_or(self.kernel.started) {
+            let tries =
+                full && self.kernel.clock.now() >= self.room.rest_until.get().unwrap_or(self.kernel.started);
+            if tries {
                 if self.spill(len).await {
                     self.room.rest_until.set(None);
                     continue;
@@ -136,11 +193,17 @@ impl Store {
                 }
                 // A full disk and pinned objects stay so for a while: only clients can help.
                 self.room.rest_until.set(Some(self.kernel.clock.now() + RETRY_PAUSE));
-                self.refuse_impatient(&error);
+            }
+            if let Some(extent) = self.make_do(wish) {
+                self.answer_front(Ok(extent));
+                continue;
             }
             if !full {
                 self.answer_front(Err(self.no_room(len, &error)));
                 continue;
+            }
+            if tries {
+                self.refuse_impatient(&error);
             }
             self.kernel.clock.sleep(LOOK_INTERVAL).await;
         }
@@ -154,7 +217,9 @@ impl Store {
         let impatient: VecDeque<Waiting> = impatient;
         for one in impatient {
             // The first request in the queue may want more than there is, and this one less.
-            let answer = self.allocate(one.zone, one.len).map_err(|_| self.no_room(one.len, error));
+            let Wish { zone, len, .. } = one.wish;
+            let found = self.allocate(zone, len).ok().or_else(|| self.make_do(one.wish));
+            let answer = found.ok_or_else(|| self.no_room(len, error));
             // A requester that has gone needs no answer.
             let _ = one.answer.send(answer);
         }

@@ -210,18 +210,23 @@ impl Arena {
     }
 
     /// Maps a region, which stays in its place as long as this client has a handle to it. The memory holds
-    /// the arena.
-    pub(super) fn region(self: &Arc<Self>, place: RegionPlace, len: u64) -> Result<RegionMemory> {
-        let (offset, bytes) = self.inside(place.offset, Some(len))?;
-        if !offset.is_multiple_of(align_of::<AtomicU64>()) {
-            return Err(nonsense(format!("a region at {offset}, where words are not aligned")));
-        }
+    /// the arena, or a mapping of its own. `None` if this process can have no more mappings.
+    pub(super) fn region(self: &Arc<Self>, place: &RegionPlace, len: u64) -> Result<Option<RegionMemory>> {
+        let pieces = self.pieces(place, len)?;
+        let [(offset, bytes)] = pieces[..] else {
+            let range = self.side_by_side(&pieces)?;
+            let memory = |range: Range| {
+                let start = range.at(0);
+                RegionMemory::new(Arc::new(range), start, len as usize, place)
+            };
+            return Ok(range.map(memory));
+        };
         let segments = self.lock();
         if !place.writable {
             if let Some(number) = self.numbers(offset, bytes).find(|number| !segments[*number].readable) {
                 return Err(nonsense(format!("a region in segment {number}, which it did not grant")));
             }
-            return Ok(RegionMemory::new(self.clone(), self.range.at(offset), bytes, place));
+            return Ok(Some(RegionMemory::new(self.clone(), self.range.at(offset), bytes, place)));
         }
         for number in self.numbers(offset, bytes) {
             self.writing.map(number, &Self::granted(&segments, number)?.descriptor)?;
@@ -229,13 +234,61 @@ impl Arena {
         drop(segments);
         if self.writing.is_frozen(offset..offset + bytes) {
             // An application still reads what it wrote there.
-            let span = Span { offset: place.offset, data_len: len, metadata_len: 0, digest: 0 };
+            let span = Span { offset: offset as u64, data_len: len, metadata_len: 0, digest: 0 };
             let memory = Arc::clone(self.writable(span)?.memory());
             let start = memory.as_ptr();
-            return Ok(RegionMemory::new(memory, start, bytes, place));
+            return Ok(Some(RegionMemory::new(memory, start, bytes, place)));
         }
         let start = self.writing.at(offset);
-        Ok(RegionMemory::new(self.clone(), start, bytes, place))
+        Ok(Some(RegionMemory::new(self.clone(), start, bytes, place)))
+    }
+
+    /// Offsets and lengths of the pieces of a region of `len` bytes, which lie in the arena.
+    fn pieces(&self, place: &RegionPlace, len: u64) -> Result<Vec<(usize, usize)>> {
+        let inside = |&(offset, len): &(u64, u64)| self.inside(offset, Some(len));
+        let pieces = place.pieces.iter().map(inside).collect::<Result<Vec<_>>>()?;
+        // The sum is bounded, as each piece lies in the arena and a frame has room for some hundreds.
+        if pieces.is_empty() || pieces.iter().map(|(_, len)| *len as u64).sum::<u64>() != len {
+            return Err(nonsense(format!("a region of {len} bytes in {} other pieces", pieces.len())));
+        }
+        match pieces[0].0 {
+            offset if offset.is_multiple_of(align_of::<AtomicU64>()) => Ok(pieces),
+            offset => Err(nonsense(format!("a region at {offset}, where words are not aligned"))),
+        }
+    }
+
+    /// Maps the pieces of a region side by side, apart from all others, for reading and writing. `None` if
+    /// the kernel gives this process no addresses, or no more mappings.
+    fn side_by_side(&self, pieces: &[(usize, usize)]) -> Result<Option<Range>> {
+        let segments = self.lock();
+        let mut page = page_size();
+        for number in pieces.iter().flat_map(|(offset, len)| self.numbers(*offset, *len)) {
+            page = page.max(Self::granted(&segments, number)?.page);
+        }
+        let whole = |&(offset, len): &(usize, usize)| offset.is_multiple_of(page) && len.is_multiple_of(page);
+        if !pieces[0].0.is_multiple_of(page) || !pieces[..pieces.len() - 1].iter().all(whole) {
+            return Err(nonsense(format!("a region in pieces that are not of pages of {page} bytes")));
+        }
+        let lens = pieces.iter().map(|(_, len)| len.next_multiple_of(page));
+        let Ok(range) = Range::reserve(lens.sum(), 0, page) else { return Ok(None) };
+        let mut at = 0;
+        for &(offset, len) in pieces {
+            let end = offset + len.next_multiple_of(page);
+            for number in self.numbers(offset, len) {
+                let first = offset.max(number * self.segment_size);
+                let last = end.min((number + 1) * self.segment_size);
+                let descriptor = &Self::granted(&segments, number)?.descriptor;
+                let within = first - number * self.segment_size;
+                let access = ProtFlags::READ | ProtFlags::WRITE;
+                // SAFETY: the piece lies inside the range, and nothing points into the range yet.
+                let mapped = unsafe { range.map(at, last - first, descriptor, within, access) };
+                if mapped.is_err() {
+                    return Ok(None);
+                }
+                at += last - first;
+            }
+        }
+        Ok(Some(range))
     }
 
     /// Grant to write to a segment, which a creation, a scratch or a region is to lie in.

@@ -155,8 +155,9 @@ fn map(
     // A region is mapped by a client that has slots: they say whether it is still there.
     Calls(client).slots(due)?;
     let mapped = client.ask_until(question, Undo::Unmap, due)?;
-    let place = mapped.place.map(|place| client.connection.arena().region(place, mapped.len));
-    let memory = place.transpose().map_err(|error| {
+    // Without memory of its own the handle makes calls.
+    let place = mapped.place.as_ref().map(|place| client.connection.arena().region(place, mapped.len));
+    let memory = place.transpose().map(Option::flatten).map_err(|error| {
         client.connection.send_and_forget(&Request::UnmapRegion { handle: mapped.handle });
         client.connection.fail(error)
     })?;

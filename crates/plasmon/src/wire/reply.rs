@@ -54,13 +54,15 @@ crate::wire::record! {
 
 crate::wire::record! {
     /// Place of a region in the arena, for a client that may map it.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RegionPlace {
-        /// Offset of the first byte from the start of the arena, in bytes.
-        pub offset: u64,
+        /// Pieces of the arena that make up the region: the offset of the first byte from the start of the
+        /// arena and the number of bytes of each. If there are several, they are whole pages, but for the
+        /// end of the last, and all descriptors are writable.
+        pub pieces: Vec<(u64, u64)>,
         /// Word in the client's slots that says whether the region may still be touched.
         pub word: u32,
-        /// Whether the client may write there: the descriptors are writable.
+        /// Whether the client may write there.
         pub writable: bool,
     }
 }

@@ -213,6 +213,11 @@ fn region_metrics(out: &mut Out<'_>, regions: &RegionsStatus) -> fmt::Result {
     out.gauge("plasmon_regions", "Regions that live on the node", real(regions.regions))?;
     out.gauge("plasmon_regions_bytes", "Memory that regions take", real(regions.bytes))?;
     out.gauge("plasmon_regions_limit_bytes", "Memory that regions may take", real(regions.limit))?;
+    let user_limit = real(regions.user_limit);
+    out.gauge("plasmon_regions_user_limit", "Regions that one user may have on the node", user_limit)?;
+    out.gauge("plasmon_regions_in_pieces", "Regions in several pieces of memory", real(regions.in_pieces))?;
+    let crowded_out = real(regions.crowded_out);
+    out.gauge("plasmon_regions_crowded_out", "Regions that should be mappable and are not", crowded_out)?;
     out.gauge("plasmon_region_handles", "Handles of clients to regions", real(regions.handles))?;
     out.gauge("plasmon_region_mappings", "Mappings of other nodes' regions", real(regions.mappings))?;
     let kinds = [

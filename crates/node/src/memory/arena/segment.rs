@@ -66,7 +66,7 @@ impl Arena {
         }
         let segment = &mut self.segments[index];
         if let Some(file) = &segment.file {
-            file.give_to(zone.writer).map_err(failed("seal"))?;
+            file.give_to(zone).map_err(failed("seal"))?;
         }
         segment.zone = Some(zone);
         self.changes.push(SegmentChange::Assigned { segment: number, version: segment.version, zone });
@@ -78,7 +78,7 @@ impl Arena {
     }
 
     /// The kind of pages for a writer's segments, if the system has such pages.
-    fn pages_for(&self, writer: Writer) -> PageKind {
+    pub(super) fn pages_for(&self, writer: Writer) -> PageKind {
         match writer {
             Writer::Uid(uid) if uid != rustix::process::geteuid().as_raw() => PageKind::Base,
             _ => self.pages,

@@ -13,9 +13,8 @@ use plasmon::{Error, ErrorKind, ObjectId};
 use super::region::{Parts, Region};
 use super::rights::MAX_GRANTS;
 use super::{Home, Wanted, check, exists};
-use crate::memory::{Domain, Run, Writer, Zone};
+use crate::memory::Run;
 use crate::net::frame::Withdrawal;
-use crate::object::DEEDS;
 use crate::region::frames::Moved;
 use crate::store::regions::RegionMemory;
 
@@ -55,12 +54,8 @@ impl Home {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         self.ensure_takes(&moved.name)?;
-        let zone = match moved.mappable {
-            true => Zone { domain: Domain::Private(moved.owner), writer: Writer::Uid(moved.owner) },
-            false => Zone { domain: Domain::Private(DEEDS), writer: Writer::Engine },
-        };
-        let (name, len, owner) = (&moved.name, moved.len, moved.owner);
-        let memory = self.ground.store.region_room(name, zone, len, owner, Duration::ZERO).await?;
+        let Moved { name, len, owner, mappable, .. } = &moved;
+        let memory = self.ground.store.region_room(name, *mappable, *len, *owner, Duration::ZERO).await?;
         Ok(Arrived { memory: Rc::new(memory), moved })
     }
 

@@ -4,6 +4,7 @@
 //! Every way to the bytes goes through [`Region::open`] or, for transfers, [`Region::run`].
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plasmon::region::{RegionInfo, Rights};
@@ -39,6 +40,7 @@ pub(crate) struct Region {
     pub(super) waiters: RefCell<Option<Box<Waiters>>>,
     /// Set by the first who freezes the region, or changes it in several turns.
     pub(super) freezing: OnceCell<Box<Freezing>>,
+    /// Whether processes of the owner are to map the region, where its home has the memory for it.
     mappable: bool,
     ephemeral: bool,
     /// Whether the region has another home now.
@@ -68,9 +70,9 @@ pub(crate) struct Held {
 /// Where a process may map a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Offset of the first byte from the start of the arena, in bytes.
-    pub(crate) offset: u64,
-    /// Segments in which the region lies.
+    /// Places in the arena, in their order: the offset of the first byte, and the number of bytes.
+    pub(crate) pieces: Vec<(u64, u64)>,
+    /// Segments in which the region lies, each once.
     pub(crate) segments: Vec<u32>,
     /// Whether the process may write there.
     pub(crate) writable: bool,
@@ -217,8 +219,12 @@ impl Region {
     /// segments in which it lies.
     pub(crate) fn place(&self, user: u32) -> Option<Place> {
         let memory = self.memory.borrow();
-        let memory = memory.as_ref().filter(|_| self.mappable && user == self.owner && !self.is_gone())?;
-        Some(Place { offset: memory.offset(), segments: memory.segments().collect(), writable: true })
+        let may = |memory: &&Rc<RegionMemory>| memory.is_mappable() && user == self.owner && !self.is_gone();
+        let memory = memory.as_ref().filter(may)?;
+        let pieces =
+            memory.places().into_iter().map(|place| (place.start, place.end - place.start)).collect();
+        let segments = BTreeSet::from_iter(memory.segments()).into_iter().collect();
+        Some(Place { pieces, segments, writable: true })
     }
 
     /// Keeps the memory of the region from being used for anything else.
@@ -229,6 +235,8 @@ impl Region {
     /// A row of a list of regions for a user. Its numbers of handles and nodes are 0.
     pub(crate) fn info(&self, user: u32) -> RegionInfo {
         let kernel = &self.ground.kernel;
+        let memory = self.memory.borrow();
+        let memory = memory.as_ref();
         RegionInfo {
             name: self.name.clone().into(),
             len: self.len,
@@ -236,7 +244,9 @@ impl Region {
             owner: self.owner,
             rights: self.rights(user),
             public: self.public.get(),
-            mappable: self.mappable,
+            mappable: memory.is_some_and(|memory| memory.is_mappable()),
+            crowded_out: memory.is_some_and(|memory| memory.is_crowded_out()),
+            pieces: memory.map_or(0, |memory| memory.places().len() as u32),
             ephemeral: self.ephemeral,
             handles: 0,
             nodes: 0,

@@ -42,7 +42,7 @@ unsafe impl Sync for RegionMemory {}
 
 impl RegionMemory {
     /// Takes over `len` bytes at `start`, which is aligned as words are. The keeper holds them mapped.
-    pub(in crate::client) fn new(keeper: Keeper, start: *mut u8, len: usize, place: RegionPlace) -> Self {
+    pub(in crate::client) fn new(keeper: Keeper, start: *mut u8, len: usize, place: &RegionPlace) -> Self {
         Self { start, len, state_word: place.word, writable: place.writable, _keeper: keeper }
     }
 
@@ -156,8 +156,9 @@ impl Region {
         self.check(0, 0, Rights::READ)?;
         let Some((start, len, number)) = self.handle.begin_view() else {
             let text = format!(
-                "region '{}' cannot be viewed: it lives on another host (node {}), it is another user's, or \
-                 it was made without `mappable`; `read` and `write` work all the same",
+                "region '{}' cannot be viewed: it lives on another host (node {}), it is another \
+                 user's, it was made without `mappable`, or when there was no memory left that this user may \
+                 map; `read` and `write` work all the same",
                 self.name(),
                 self.home()
             );

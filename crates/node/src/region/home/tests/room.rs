@@ -4,6 +4,8 @@ use plasmon::wire::Operation;
 use plasmon::{ErrorKind, ObjectId};
 
 use super::*;
+use plasmon::status::Status;
+
 use crate::memory::{Domain, Extent, Writer, Zone};
 use crate::object::{Head, Held, Role, Sealing};
 
@@ -94,4 +96,146 @@ fn cached_objects_make_way_for_a_region_but_not_in_vain() {
     assert_eq!(here(&bench), 8);
     bench.make("b", 4 * MIB);
     assert!(here(&bench) < 8 && is_marked());
+}
+
+/// Fills the memory of a node with regions of one user, of `len` bytes each, and frees every other one.
+/// Returns those that are left.
+fn comb(bench: &mut Bench, len: u64, mappable: bool) -> Vec<Rc<Region>> {
+    let one = |name: &str| Wanted { mappable, ..wanted(name, len) };
+    let mut all = Vec::new();
+    while let Ok(region) = bench.try_make(one(&format!("comb {}", all.len())), OWNER) {
+        all.push(region);
+    }
+    let (kept, freed): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(nth, _)| nth % 2 == 0);
+    for (_, region) in freed {
+        bench.free(&region, OWNER).expect("the owner may");
+    }
+    kept.into_iter().map(|(_, region)| region).collect()
+}
+
+/// Node whose regions may have all memory.
+fn roomy() -> Bench {
+    bench_with(|config| config.region_memory = Some(MEMORY_BYTES))
+}
+
+#[test]
+fn a_region_lies_in_pieces_where_there_is_no_room_in_one() {
+    let mut bench = roomy();
+    let kept = comb(&mut bench, MIB / 2, true);
+    let marks: Vec<_> = kept.iter().map(|region| marked(region)).collect();
+    let free = MEMORY_BYTES / 2;
+    assert_eq!(bench.store.regions.bytes(), free);
+    assert_eq!(failed(bench.try_make(wanted("more", free + 1), OWNER)), ErrorKind::Full);
+    assert_eq!((bench.store.regions.bytes(), bench.store.regions.in_pieces()), (free, 0));
+    let region = bench.make("pieces", free - 3);
+    let is_marked = marked(&region);
+    let info = region.info(OWNER);
+    assert_eq!((info.pieces, info.mappable, info.crowded_out), (16, true, false));
+    assert_eq!((bench.store.regions.bytes(), bench.store.regions.in_pieces()), (2 * free - 3, 1));
+    // All bytes are zero but for the marks, and words and bytes cross from piece to piece.
+    let read = |offset, len| {
+        let read = region.carry_out(OWNER, Operation::Read { offset, len }, &[]);
+        read.unwrap_or_else(|error| panic!("{error}")).data
+    };
+    assert!(read(8, MIB / 4).iter().all(|byte| *byte == 0));
+    for edge in (1..16).map(|nth| nth * MIB / 2) {
+        let data: Vec<u8> = (0..100).map(|at| (edge / MIB) as u8 ^ at).collect();
+        let write = Operation::Write { offset: edge - 51 };
+        region.carry_out(OWNER, write, &data).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(read(edge - 51, 100), data);
+        let add = Operation::FetchAdd { offset: edge, value: 1 };
+        let before = region.carry_out(OWNER, add, &[]).unwrap_or_else(|error| panic!("{error}")).value;
+        assert_eq!(before.to_ne_bytes(), data[51..59]);
+    }
+    assert!(is_marked() && marks.iter().all(|is_marked| is_marked()));
+    let place = region.place(OWNER).expect("the owner may");
+    assert_eq!((place.pieces.len(), place.pieces.iter().map(|piece| piece.1).sum()), (16, free - 3));
+    assert!(place.segments.is_sorted_by(|one, next| one < next));
+    // What was made in pieces leaves all of its memory.
+    bench.free(&region, OWNER).expect("the owner may");
+    assert_eq!((bench.store.regions.bytes(), bench.store.regions.in_pieces()), (free, 0));
+    for region in &kept {
+        bench.free(region, OWNER).expect("the owner may");
+    }
+    assert!(bench.store.regions.segments().is_empty());
+    assert_eq!(bench.make("whole", MEMORY_BYTES).info(OWNER).pieces, 1);
+}
+
+#[test]
+fn who_gives_up_making_a_region_in_pieces_leaves_nothing() {
+    let mut bench = roomy();
+    let kept = comb(&mut bench, MIB / 2, true);
+    let (free, home) = (MEMORY_BYTES / 2, Rc::clone(&bench.home));
+    let (task, handle) = futures::future::abortable(async move { home.make(wanted("a", free), OWNER).await });
+    let begun = bench.begin(task);
+    bench.turn();
+    assert_eq!(bench.store.regions.bytes(), MEMORY_BYTES);
+    handle.abort();
+    assert!(bench.end(begun).is_err());
+    assert_eq!((bench.store.regions.bytes(), bench.store.regions.in_pieces()), (free, 0));
+    assert_eq!(bench.make("a", free).info(OWNER).pieces, 16);
+    drop(kept);
+}
+
+#[test]
+fn a_region_that_waits_for_room_takes_pieces_when_there_are_enough() {
+    let mut bench = roomy();
+    let zone = Zone { domain: Domain::Private(OWNER), writer: Writer::Uid(OWNER) };
+    let mut lent: Vec<_> = std::iter::from_fn(|| bench.store.allocate(zone, MIB / 2).ok()).collect();
+    let mut nth = 0;
+    lent.retain(|_| {
+        nth += 1;
+        nth % 2 == 0
+    });
+    let wanted = Wanted { room: Duration::from_secs(3600), ..wanted("patient", 9 * MIB) };
+    let home = Rc::clone(&bench.home);
+    let mut begun = bench.begin(async move { home.make(wanted, OWNER).await });
+    for _ in 0..100 {
+        bench.turn();
+    }
+    assert!(begun.try_recv().expect("the task is not dropped").is_none());
+    // What is lent lies between two pieces, which become one.
+    drop((lent.swap_remove(9), lent.swap_remove(3)));
+    let made = bench.end(begun).unwrap_or_else(|error| panic!("{error}")).0;
+    assert_eq!(made.info(OWNER).pieces, 14);
+}
+
+#[test]
+fn a_region_without_memory_to_be_mapped_lies_in_the_engines() {
+    let mut bench = roomy();
+    // All segments are the engine's, and have room in pieces.
+    let kept = comb(&mut bench, MIB / 2, false);
+    let mark = marked(&kept[0]);
+    let small = bench.make("small", MIB / 2);
+    let large = bench.make("large", 3 * MIB);
+    for (region, pieces) in [(&small, 1), (&large, 6)] {
+        let info = region.info(OWNER);
+        assert_eq!((info.mappable, info.crowded_out, info.pieces), (false, true, pieces));
+        assert_eq!(region.place(OWNER), None);
+        assert!(marked(region)() && region.parted().mappable, "another home may have the memory for it");
+    }
+    assert!(mark() && !kept[0].info(OWNER).crowded_out);
+    let mut status = Status::default();
+    bench.home.report(&mut status);
+    assert_eq!((status.regions.crowded_out, status.regions.in_pieces), (2, 1));
+    for region in kept.iter().chain([&small, &large]) {
+        bench.free(region, OWNER).expect("the owner may");
+    }
+    bench.home.report(&mut status);
+    assert_eq!((status.regions.crowded_out, status.regions.in_pieces, status.regions.bytes), (0, 0, 0));
+    assert!(bench.make("small", MIB).info(OWNER).mappable);
+}
+
+#[test]
+fn a_user_has_no_more_regions_than_allowed() {
+    let mut bench = bench_with(|config| config.user_regions = 2);
+    let first = bench.make("a", 64);
+    bench.make("b", 64);
+    let full = bench.try_make(wanted("c", 64), OWNER).err().expect("two are the most");
+    assert!(full.kind() == ErrorKind::Full && full.message().contains("--user-regions"), "{full}");
+    let others = bench.try_make(wanted("c", 64), OTHER);
+    others.unwrap_or_else(|error| panic!("another user has none: {error}"));
+    bench.free(&first, OWNER).expect("the owner may");
+    bench.make("a", 64);
+    assert_eq!(failed(bench.try_make(wanted("d", 64), OWNER)), ErrorKind::Full);
 }
