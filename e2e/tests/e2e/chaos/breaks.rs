@@ -102,6 +102,8 @@ fn run(coordinator: Coordinator) {
     for thread in threads {
         thread.join().expect("a worker found something wrong: see above");
     }
-    eprintln!("chaos: {}", ground.model.ends());
+    let (adds, lives) = ground.regions.adds();
+    eprintln!("chaos: {}; {adds} adds to {lives} lives of regions", ground.model.ends());
+    assert!(adds > 0, "nobody added anything");
     nothing_is_left(&ground, &faults.cluster, &before);
 }

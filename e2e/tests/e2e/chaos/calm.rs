@@ -13,6 +13,7 @@ use super::deaths::{has, left};
 use super::life::Life;
 use super::model::{Record, State};
 use super::names::named;
+use super::regions;
 use super::schedule::{NAMES, NODES};
 use super::watcher::Watch;
 use super::worker::Ground;
@@ -83,6 +84,8 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
     for name in 0..NAMES {
         gone(&clients, named(name).0, &format!("name {name}"));
     }
+    let there = regions::look(&ground.regions, &clients);
+    ground.note(&format!("CALM: {there} regions are there; adds and lives: {:?}", ground.regions.adds()));
     for node in 0..NODES {
         eventually("no lease is left", || cluster.status(node).transfer.leases == 0);
     }
@@ -190,6 +193,7 @@ pub(super) fn nothing_is_left(ground: &Ground, cluster: &Cluster, before: &Befor
     let mut ids: Vec<_> = ground.model.records().iter().map(|record| record.id).collect();
     ids.extend((0..NAMES).map(|name| named(name).0));
     let client = cluster.client(0);
+    regions::free_all(&client);
     let all_is_gone = patiently(PATIENCE, || {
         for ids in ids.chunks(256) {
             delete(&client, ids);

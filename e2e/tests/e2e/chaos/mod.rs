@@ -9,8 +9,9 @@
 //! deletions, waits), on all nodes at once. The main thread makes and repairs the faults that were drawn
 //! ([`faults`]). At the end of a round all is repaired and the workers rest. Then [`calm`] compares every
 //! object with the [`model`], and checks of every name whether it was a register before the first fault
-//! ([`names`]). The seed alone determines what is drawn, but not how the operations interleave: a replay does
-//! the same things to the same cluster, and need not fail at the same place.
+//! ([`names`]), and of every region whether all adds are there ([`regions`]). The seed alone determines what
+//! is drawn, but not how the operations interleave: a replay does the same things to the same cluster, and
+//! need not fail at the same place.
 //!
 //! To extend the run: an operation is a variant of [`schedule::Operation`] with a line in its table of
 //! weights and an arm in [`worker`]; a fault is a variant of [`schedule::Fault`] with an arm in [`faults`].
@@ -24,6 +25,7 @@ mod model;
 mod names;
 mod outage;
 mod pushes;
+mod regions;
 mod schedule;
 mod watcher;
 mod worker;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use plasmon::ObjectId;
 use plasmon_e2e::Chance;
 
+use super::regions::REGIONS;
 use crate::support::MIB;
 
 /// Number of hosts of the cluster. The first one has the embedded coordinator.
@@ -120,6 +121,22 @@ pub(super) enum Operation {
         which: Which,
         patience: Duration,
     },
+    /// Adds to a region, or makes it.
+    Add {
+        region: usize,
+    },
+    /// Reads a region, and checks every byte.
+    ReadRegion {
+        region: usize,
+    },
+    /// Moves a region to another node.
+    MoveRegion {
+        region: usize,
+        to: usize,
+    },
+    FreeRegion {
+        region: usize,
+    },
 }
 
 type Draw = fn(&mut Chance) -> Operation;
@@ -164,6 +181,10 @@ const WEIGHTS: &[(usize, Draw)] = &[
         patience: patience(chance),
     }),
     (3, |chance| Operation::Broadcast { which: which(chance), patience: patience(chance) }),
+    (10, |chance| Operation::Add { region: chance.below(REGIONS) }),
+    (4, |chance| Operation::ReadRegion { region: chance.below(REGIONS) }),
+    (3, |chance| Operation::MoveRegion { region: chance.below(REGIONS), to: chance.below(NODES) }),
+    (1, |chance| Operation::FreeRegion { region: chance.below(REGIONS) }),
 ];
 
 /// Endless operations of a worker. The outcome of one does not influence the next.

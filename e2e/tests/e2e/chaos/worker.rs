@@ -17,6 +17,7 @@ use plasmon_e2e::wait::{SLACK, ended_in_time, let_pass, patiently};
 use super::life::Life;
 use super::model::{Key, Model, Place, Record, State, Weather};
 use super::names::Histories;
+use super::regions::Regions;
 use super::schedule::{NODES, Operation, Operations, WORKERS, Which};
 
 /// Time that a call may take beyond its time-out because of faults. Its daemon may be stopped for 10 s, and
@@ -40,6 +41,7 @@ const END: u8 = 2;
 pub(super) struct Ground {
     pub(super) model: Model,
     pub(super) histories: Histories,
+    pub(super) regions: Regions,
     pub(super) sockets: Vec<PathBuf>,
     order: AtomicU8,
     resting: Vec<AtomicBool>,
@@ -56,6 +58,7 @@ impl Ground {
         Self {
             model,
             histories: Histories::new(),
+            regions: Regions::default(),
             sockets,
             order: AtomicU8::new(REST),
             resting: (0..WORKERS).map(|_| AtomicBool::new(false)).collect(),
@@ -254,6 +257,10 @@ impl Worker {
                 });
             }
             Operation::Ping { to } => self.ping(*to),
+            Operation::Add { region } => self.add(*region),
+            Operation::ReadRegion { region } => self.read_region(*region),
+            Operation::MoveRegion { region, to } => self.move_region(*region, *to),
+            Operation::FreeRegion { region } => self.free_region(*region),
             Operation::List => {
                 let listed = self.call("list", Duration::ZERO, Client::list);
                 self.explained(listed);
