@@ -170,6 +170,97 @@ fn who_dies_amid_a_move_takes_the_region_or_leaves_it() {
     });
 }
 
+/// Size in bytes of a region that takes a while to move.
+const LONG: u64 = 100 << 20;
+
+/// Three nodes, each with a client that has the same region, which lives on the first, and whose counter is 5.
+fn long_region(args: &[&str]) -> (Cluster, Vec<Client>, Vec<Region>) {
+    let cluster = Cluster::builder().nodes(3).memory("256MiB").args(args).start();
+    let clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
+    let made = clients[0].create_region("r", LONG, &RegionOptions::default()).expect("there is room");
+    made.fetch_add(COUNTER, 5).expect("add");
+    made.write(LONG - 100, &[3; 100]).expect("write");
+    let map = |client: &Client| client.map_region("r", Rights::ALL, None).expect("it is there");
+    let regions = clients.iter().map(map).collect();
+    (cluster, clients, regions)
+}
+
+/// Has a client move the region to the second node, and does something while that takes it.
+fn amid_a_move(
+    cluster: &mut Cluster,
+    mover: &Region,
+    to: NodeId,
+    timeout: Duration,
+    act: impl FnOnce(&mut Cluster),
+) -> Result<(), plasmon::Error> {
+    thread::scope(|scope| {
+        let moving = scope.spawn(move || mover.move_to(to, timeout));
+        eventually("the target takes it", || cluster.status(1).regions.bytes > 0 || moving.is_finished());
+        act(cluster);
+        moving.join().expect("it returns")
+    })
+}
+
+fn is_whole(region: &Region) -> bool {
+    let mut end = [0; 100];
+    region.fetch_add(COUNTER, 0) == Ok(5) && region.read(LONG - 100, &mut end).is_ok() && end == [3; 100]
+}
+
+#[test]
+fn a_move_survives_a_node_that_maps_the_region_and_ends_with_its_home() {
+    for victim in [0, 2] {
+        let (mut cluster, clients, regions) = long_region(&[]);
+        let nodes = ids(&clients);
+        let moved = amid_a_move(&mut cluster, &regions[1], nodes[1], TIMEOUT, |cluster| cluster.kill(victim));
+        let after = &regions[1];
+        if victim == 2 || moved.is_ok() {
+            assert!(moved.is_ok() || kind(moved) == ErrorKind::Busy);
+            eventually("it is there", || is_whole(after));
+        } else {
+            // It may have been adopted all the same.
+            let is_lost = |error: plasmon::Error| {
+                matches!(error.kind(), ErrorKind::Lost | ErrorKind::Freed | ErrorKind::NotFound)
+            };
+            eventually("it is there, or lost", || {
+                is_whole(after) || after.fetch_add(COUNTER, 0).is_err_and(is_lost)
+            });
+        }
+        let gone = after.fetch_add(COUNTER, 0).is_err();
+        drop(regions);
+        if gone {
+            eventually("no memory is left", || cluster.status(1).regions.bytes == 0);
+        }
+    }
+}
+
+#[test]
+fn who_stands_still_amid_a_move_leaves_the_region_in_one_place() {
+    let brief = Duration::from_secs(3);
+    for victim in 0..3 {
+        // Nobody is taken for dead.
+        let (mut cluster, clients, regions) = long_region(&["--lease", "60"]);
+        let nodes = ids(&clients);
+        let mover = if victim == 2 { &regions[0] } else { &regions[2] };
+        let moved = amid_a_move(&mut cluster, mover, nodes[1], brief, |cluster| cluster.pause(victim));
+        let fits = [ErrorKind::TimedOut, ErrorKind::OutcomeUnknown, ErrorKind::Busy];
+        if let Err(error) = &moved {
+            assert!(fits.contains(&error.kind()), "{error:?}");
+        }
+        if victim == 2 {
+            eventually("it goes on without that node", || is_whole(&regions[0]));
+        }
+        cluster.resume(victim);
+        for region in &regions {
+            eventually("all find it", || is_whole(region));
+        }
+        let homes = || (0..3).map(|node| cluster.status(node).regions.regions).sum::<u64>();
+        assert_eq!(homes(), 1, "homes of it");
+        mover.move_to(nodes[2], TIMEOUT).expect("all of them answer");
+        assert!(regions.iter().all(is_whole));
+        assert_eq!(homes(), 1, "homes of it");
+    }
+}
+
 #[test]
 fn a_drain_moves_regions() {
     let mut cluster = Cluster::builder().nodes(3).start();
