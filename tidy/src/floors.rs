@@ -12,7 +12,7 @@ use crate::{Finding, Kind, Source, Text};
 const NODE: &str = "crates/node/src/";
 
 /// Rooms and the floors on which they stand.
-const FLOORS: [(&str, u32); 20] = [
+const FLOORS: [(&str, u32); 21] = [
     ("memory", 1),
     // Where on the host the node runs.
     ("numa", 2),
@@ -31,14 +31,15 @@ const FLOORS: [(&str, u32); 20] = [
     ("placement", 13),
     ("sessions", 14),
     ("region", 15),
-    ("engine", 16),
+    ("call", 16),
+    ("engine", 17),
     // Doors for the fuzzer and for simulations, and the crate's own surface: they may name everybody.
     ("fuzzing", TOP),
     ("simulation", TOP),
     ("lib", TOP),
 ];
 
-const TOP: u32 = 17;
+const TOP: u32 = 18;
 
 /// Rooms without a floor, and imports that point up or to another room of the same floor.
 #[must_use]

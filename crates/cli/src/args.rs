@@ -13,6 +13,7 @@ use crate::list_args::{Ls, Rm};
 use crate::ping::Ping;
 use crate::region_args::RegionCommand;
 use crate::serve_args::{Serve, memory, positive_size, public, seconds};
+use crate::service::CallFunction;
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -118,6 +119,12 @@ out of reach, and one that comes, has a line that says so.")]
     /// Make, read and change regions: memory with a name that programs of all hosts read and write
     #[command(subcommand)]
     Region(RegionCommand),
+    /// List the services of the cluster: functions that programs run for others
+    #[command(after_help = "\
+A node that does not answer is named on standard error; the rest is printed, and the exit code is 4.")]
+    Services,
+    /// Call a function of a service, and print its reply
+    Call(CallFunction),
     /// Ask a node for signs of life, and print how long they take
     Ping(Ping),
     /// Measure the best transfer parameters between this node and others

@@ -12,7 +12,7 @@ pub(crate) enum Failure {
     /// A call of the client failed.
     #[error("{0}")]
     Store(#[from] plasmon::Error),
-    /// A call on a region failed.
+    /// A call on a region or of a service failed.
     #[error("{0}")]
     Region(plasmon::Error),
     /// A file or a stream failed.

@@ -28,6 +28,7 @@ mod secret;
 mod secret_file;
 mod serve;
 mod serve_args;
+mod service;
 mod settings;
 mod status;
 mod top;
@@ -79,6 +80,8 @@ fn main() -> ExitCode {
         Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
         Command::Explain(located) => explain::explain(&socket, json, &located),
         Command::Region(command) => region::region(&socket, json, &command),
+        Command::Services => service::services(&socket, json),
+        Command::Call(args) => service::call(&socket, json, &args),
         Command::Ping(args) => ping::ping(&socket, json, &args),
         Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
         Command::Demo(args) => demo::demo(json, &args),

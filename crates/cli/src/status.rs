@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use plasmon::Socket;
 use plasmon::status::{
-    ClusterStatus, FabricStatus, MemberStatus, MemoryStatus, NumaStatus, ObjectsStatus, RegionsStatus,
-    SlotsStatus, SpillStatus, TransferStatus,
+    ClusterStatus, FabricStatus, FunctionsStatus, MemberStatus, MemoryStatus, NumaStatus, ObjectsStatus,
+    RegionsStatus, SlotsStatus, SpillStatus, TransferStatus,
 };
 
 use crate::connecting::connect;
@@ -29,6 +29,7 @@ pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     line(&format!("socket    {}, {}", status.socket, counted(status.clients, "client")))?;
     tell_slots(&status.slots)?;
     tell_regions(&status.regions)?;
+    tell_services(&status.functions)?;
     tell_memory(&status.memory, &status.numa)?;
     tell_objects(&status.objects)?;
     tell_spill(&status.spill)?;
@@ -70,6 +71,18 @@ fn tell_regions(regions: &RegionsStatus) -> Result<(), Failure> {
         some(regions.crowded_out, "not mappable for want of memory"),
         regions.handles,
         regions.waiting
+    ))
+}
+
+/// Prints the line about services, once there was one.
+fn tell_services(functions: &FunctionsStatus) -> Result<(), Failure> {
+    let FunctionsStatus { names, ports, waiting, running, under_way, begun, served, failed } = functions;
+    if names + ports + begun + served + failed == 0 {
+        return Ok(());
+    }
+    line(&format!(
+        "services  {ports} ports here, {running} calls running and {waiting} waiting, {served} served and \
+         {failed} failed so far; {under_way} of {begun} calls of clients under way elsewhere"
     ))
 }
 

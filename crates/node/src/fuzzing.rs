@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{control, net, region, spill, transfer};
+use crate::{call, control, net, region, spill, transfer};
 
 /// Decodes bytes as a message of a peer.
 pub fn message(bytes: &[u8]) {
@@ -12,6 +12,16 @@ pub fn message(bytes: &[u8]) {
 /// Returns messages of one frame of each kind, and of several frames.
 pub fn messages() -> Vec<Vec<u8>> {
     net::fuzzing::messages()
+}
+
+/// Decodes bytes as a frame about services: its number, then its body.
+pub fn call_frame(bytes: &[u8]) {
+    call::fuzzing::frame(bytes);
+}
+
+/// Returns a few frames about services of each kind.
+pub fn call_frames() -> Vec<Vec<u8>> {
+    call::fuzzing::frames()
 }
 
 /// Decodes bytes as a frame about regions: its number, then its body.

@@ -5,7 +5,8 @@
 //!
 //! | floor | rooms |
 //! |---|---|
-//! | 16 | [`engine`]: the loop, and the composition of all rooms |
+//! | 17 | [`engine`]: the loop, and the composition of all rooms |
+//! | 16 | [`call`]: functions that processes run for others |
 //! | 15 | [`region`]: named memory that processes of many hosts read and write |
 //! | 14 | [`sessions`]: clients and their requests |
 //! | 13 | [`placement`]: replication, moves, drains, objects whose time is over |
@@ -25,6 +26,7 @@
 //! `docs/design.md` follows one object through the rooms.
 #![deny(unsafe_code)]
 
+mod call;
 mod config;
 mod control;
 mod directory;

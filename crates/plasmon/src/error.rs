@@ -51,8 +51,10 @@ crate::wire::codes! {
         /// The region was freed.
         18 Freed,
         /// The region cannot be mapped into memory: it lives on another host, or its home does not let this
-        /// user map it.
+        /// user map it. Between nodes: what was asked for is not here, and nothing was done.
         19 NotHere,
+        /// The function that was called failed, and its server said why.
+        20 Raised,
     }
 }
 

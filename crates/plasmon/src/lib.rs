@@ -26,6 +26,7 @@ mod id;
 pub mod overview;
 pub mod region;
 mod rights;
+pub mod service;
 pub mod shared;
 pub mod status;
 pub mod text;
@@ -46,6 +47,8 @@ pub use region::{Principal, RegionEvent, RegionInfo, RegionOptions, RegionState}
 #[cfg(not(loom))]
 pub use region::{Region, RegionEvents};
 pub use rights::{Rights, not_allowed};
+#[cfg(not(loom))]
+pub use service::{Server, Service};
 #[cfg(not(loom))]
 pub use shared::WaitStats;
 pub use timeout::timeout;

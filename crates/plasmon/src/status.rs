@@ -43,6 +43,8 @@ pub struct Status {
     pub slots: SlotsStatus,
     /// Regions that live on the node.
     pub regions: RegionsStatus,
+    /// Services, and calls of their functions.
+    pub functions: FunctionsStatus,
     /// Objects that the node has written to disk.
     pub spill: SpillStatus,
     /// Clients of the node, at most 1,000 of them.
@@ -248,6 +250,28 @@ pub struct RegionsStatus {
     pub handles: u64,
     /// Number of mappings of other nodes' regions that the node has now.
     pub mappings: u64,
+}
+
+/// Services of a node: the names that it keeps, what its processes serve, and the calls of its clients.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FunctionsStatus {
+    /// Number of names of services that the node keeps.
+    pub names: u64,
+    /// Number of ports at which its processes serve.
+    pub ports: u64,
+    /// Number of calls that wait at the ports now.
+    pub waiting: u64,
+    /// Number of calls that threads of its processes have now.
+    pub running: u64,
+    /// Number of calls of its clients that are under way at other nodes now.
+    pub under_way: u64,
+    /// Number of calls that its clients began so far.
+    pub begun: u64,
+    /// Number of calls that its processes replied to so far.
+    pub served: u64,
+    /// Number of calls so far that failed in its processes, or whose process died.
+    pub failed: u64,
 }
 
 /// Timed gets of one class of times.

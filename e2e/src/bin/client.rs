@@ -1,17 +1,20 @@
 //! A client in a process of its own, for tests that kill it.
 //!
-//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | own NAME | add NAME TIMES | churn SEED]...` pins and
-//! creates objects, makes ephemeral regions, adds to the first word of regions, prints `ready`, and holds
-//! objects and regions until its stdin ends. With `churn` it prints `ready`, and then puts, gets, checks and
-//! deletes objects for ever.
+//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | own NAME | add NAME TIMES | serve NAME | call NAME
+//! FUNCTION | churn SEED]...` pins and creates objects, makes ephemeral regions, adds to the first word of
+//! regions, serves the functions `echo` and `hang`, begins calls, prints `ready`, and holds objects, regions
+//! and calls until its stdin ends. With `churn` it prints `ready`, and then puts, gets, checks and deletes
+//! objects for ever.
 #![forbid(unsafe_code)]
 
 use std::env;
 use std::error::Error;
 use std::io::{self, Read, Write};
+use std::thread;
 use std::time::Duration;
 
 use plasmon::region::{RegionOptions, Rights};
+use plasmon::service::{ServeOptions, Server};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::Pattern;
 
@@ -20,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut next = |what: &str| words.next().ok_or(format!("{what} is missing"));
     let client = Client::connect(next("SOCKET")?)?;
     let (mut pins, mut creations, mut regions) = (Vec::new(), Vec::new(), Vec::new());
+    let mut calls = Vec::new();
     while let Ok(verb) = next("verb") {
         if verb == "churn" {
             let seed = next("SEED")?.parse()?;
@@ -38,6 +42,16 @@ fn main() -> Result<(), Box<dyn Error>> {
                 region.fetch_add(0, 1)?;
             }
             regions.push(region);
+            continue;
+        }
+        if verb == "serve" {
+            let server = client.serve(&what, &["echo", "hang"], &ServeOptions::default())?;
+            thread::spawn(move || serve(&server));
+            continue;
+        }
+        if verb == "call" {
+            let service = client.service(&what, None)?;
+            calls.push(service.begin(&next("FUNCTION")?, b"", Duration::from_secs(60))?);
             continue;
         }
         let id: ObjectId = what.parse()?;
@@ -111,4 +125,18 @@ fn make(
     let mut creation = client.create(id, data.len() as u64, b"", options)?;
     creation.as_mut_slice().copy_from_slice(data);
     creation.seal()
+}
+
+/// Answers calls of the first function, and keeps those of the second.
+fn serve(server: &Server) {
+    let mut kept = Vec::new();
+    while let Ok(Some(call)) = server.receive(None) {
+        if call.function() == 0 {
+            let data = call.data().to_vec();
+            // The caller may have gone.
+            _ = call.reply(&data);
+        } else {
+            kept.push(call);
+        }
+    }
 }

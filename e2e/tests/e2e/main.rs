@@ -51,6 +51,7 @@ mod rogue;
 mod room;
 mod scratch;
 mod secret;
+mod services;
 mod serving;
 mod settings;
 mod slots;

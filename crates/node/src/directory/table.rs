@@ -395,7 +395,7 @@ impl Table {
     /// Takes out the objects under an id whose region is published now; gives their holders, with the lives.
     /// The id of a region is no object's, unless a client that means harm has put one there.
     pub(crate) fn displace_objects(&mut self, holding: &Holding) -> Vec<(NodeId, u64)> {
-        let displaces = |entry: &&Entry| (entry.kind, holding.kind) == (Kind::Object, Kind::Region);
+        let displaces = |entry: &&Entry| (entry.kind, holding.kind) == (Kind::Object, Kind::Deed);
         let Some(entry) = self.entries.get(&holding.id).filter(displaces) else { return Vec::new() };
         let displaced = entry.holders().iter().map(|holder| (holder.node, holder.life)).collect();
         self.entries.remove(&holding.id);

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use rustix::fd::OwnedFd;
 
 use super::overview::Overview;
+use crate::call::Calls;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
 use crate::kernel::waker::Waker;
@@ -85,6 +86,7 @@ impl Core {
         let regions = Regions::new(&placement, &sessions, &requests);
         all.push(regions.clone());
         all.push(Rc::new(Watching(Rc::clone(&regions))));
+        all.push(Calls::new(&placement, &sessions, &requests));
         services.register(all)?;
         Ok(Self {
             kernel: Rc::clone(kernel),

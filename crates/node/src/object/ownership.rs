@@ -5,7 +5,7 @@ use plasmon::{DeleteOutcome, Error, ObjectId, Rights, not_allowed};
 
 /// The user that may change every object that it sees.
 pub(crate) const ROOT: u32 = 0;
-/// The user to whom the deeds of regions belong. The kernel gives this number to no process.
+/// The user to whom the deeds of regions and services belong. The kernel gives this number to no process.
 pub(crate) const DEEDS: u32 = u32::MAX;
 
 record! {

@@ -293,7 +293,7 @@ impl Replica {
         }
     }
 
-    /// Whether the object is the deed of a region: it has no bytes, and no user sees it.
+    /// Whether the object is the deed of a region or a service: it has no bytes, and no user sees it.
     pub(crate) fn is_deed(&self) -> bool {
         self.domain() == Domain::Private(DEEDS)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::connection::Undo;
 use super::due::{Due, due, rest};
 use super::reading::{microseconds, report};
-use super::{Client, CreateOptions, Question};
+use super::{Client, CreateOptions, Question, ask_for};
 use crate::drain::{DrainStatus, DrainStep};
 use crate::transfer::Spread;
 use crate::wire::{MAX_IDS, replies, requests};
@@ -67,7 +67,7 @@ impl Client {
     /// As [`Client::get`].
     pub fn pin(&self, id: ObjectId, timeout: Option<Duration>) -> Result<()> {
         let pin = requests::Pin { timeout_us: microseconds(timeout), id };
-        self.ask_for(pin, Undo::Unpin(id), timeout).map(drop)
+        ask_for(self, pin, Undo::Unpin(id), timeout).map(drop)
     }
 
     /// Ends the effect of [`Client::pin`]. An object that is not pinned stays as it is.

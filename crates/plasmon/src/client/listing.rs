@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::connection::Undo;
-use super::{Client, Ticket};
+use super::{Client, Ticket, finish_all};
 use crate::wire::{MAX_NAME, Request, replies, requests};
 use crate::{Error, ErrorKind, Filter, NodeId, ObjectId, ObjectInfo, ObjectState, Result};
 
@@ -43,7 +43,7 @@ impl Client {
     pub fn list_wanted(&self, filter: &Filter) -> Result<Vec<ObjectInfo>> {
         check(filter)?;
         let request = Request::List { filter: filter.clone() };
-        let frames = self.finish_all(self.connection.send(&request, Undo::Nothing)?, self.due_of_answer())?;
+        let frames = finish_all(self, self.connection.send(&request, Undo::Nothing)?, self.due_of_answer())?;
         let mut rows = Vec::new();
         for frame in frames {
             rows.extend(self.connection.only::<requests::List>(frame)?.objects);

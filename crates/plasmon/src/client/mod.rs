@@ -22,6 +22,7 @@ mod looping;
 mod mapping;
 mod nodes;
 mod object;
+mod paging;
 mod pieces;
 mod range;
 mod reading;
@@ -30,6 +31,8 @@ mod region_events;
 mod regions;
 mod ringing;
 mod scratch;
+mod service;
+mod services;
 mod socket;
 mod stream;
 mod subscription;
@@ -56,6 +59,8 @@ pub use region::{Awaited, Pending as PendingRegion, Region, View};
 pub use region_events::RegionEvents;
 pub use regions::RegionList;
 pub use scratch::Scratch;
+pub use service::{Call, PendingReply, Reply as FunctionReply, Server, Service};
+pub use services::ServiceList;
 pub use socket::Socket;
 pub use subscription::Subscription;
 pub use writable::CreationMemory;
@@ -239,16 +244,16 @@ impl Client {
 
     /// Waits for the only reply to a request, at most until `due`.
     fn answer_to<Q: Question>(&self, ticket: Ticket<'_>, due: Due) -> Result<Q::Answer> {
-        let reply = self.finish_all(ticket, due)?.pop().ok_or_else(|| unexpected("no reply"))?;
+        let reply = finish_all(self, ticket, due)?.pop().ok_or_else(|| unexpected("no reply"))?;
         self.connection.only::<Q>(reply)
     }
+}
 
-    /// Waits for all frames of the reply to a request, at most until `due`.
-    fn finish_all(&self, ticket: Ticket<'_>, due: Due) -> Result<Vec<Reply>> {
-        match &self.interrupt {
-            Some(interrupt) => ticket.wait_all(due, Some(&mut || interrupt())),
-            None => ticket.wait_all(due, None),
-        }
+/// Waits for all frames of the reply to a request, at most until `due`.
+fn finish_all(client: &Client, ticket: Ticket<'_>, due: Due) -> Result<Vec<Reply>> {
+    match &client.interrupt {
+        Some(interrupt) => ticket.wait_all(due, Some(&mut || interrupt())),
+        None => ticket.wait_all(due, None),
     }
 }
 
@@ -269,13 +274,18 @@ impl Client {
     fn due_of_answer(&self) -> Due {
         due::due(Some(self.patience.unwrap_or(ANSWER_TIMEOUT)))
     }
+}
 
-    /// Waits for the answer to a question that gets objects, at most for `timeout`.
-    fn ask_for<Q: Question>(&self, question: Q, undo: Undo, timeout: Option<Duration>) -> Result<Q::Answer> {
-        let longest = longest_of_get(self, timeout);
-        let ticket = self.connection.send(&question.into(), undo)?.while_alive(longest);
-        self.answer_to::<Q>(ticket, due::due(timeout))
-    }
+/// Waits for the answer to a question that gets objects, at most for `timeout`.
+fn ask_for<Q: Question>(
+    client: &Client,
+    question: Q,
+    undo: Undo,
+    timeout: Option<Duration>,
+) -> Result<Q::Answer> {
+    let longest = longest_of_get(client, timeout);
+    let ticket = client.connection.send(&question.into(), undo)?.while_alive(longest);
+    client.answer_to::<Q>(ticket, due::due(timeout))
 }
 
 /// End of a call that begins now and gets objects, as long as the daemon lives; `None` if it is that of the

@@ -7,17 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calling::Calls;
-use super::connection::{Ticket, Undo, unexpected};
+use super::connection::Undo;
 use super::due::due;
+use super::paging::pages;
 use super::reading::microseconds;
 use super::region::{Handle, Region};
 use super::{Client, Question};
 use crate::region::{RegionInfo, RegionOptions, Rights};
 use crate::wire::{MAX_NAME, Request, replies, requests};
 use crate::{Error, ErrorKind, NodeId, Result};
-
-/// Number of nodes that are asked at the same time.
-const MAX_NODES_ASKED: usize = 64;
 
 /// List of the regions of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -105,38 +103,9 @@ impl Client {
     /// # Errors
     /// `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn list_regions(&self) -> Result<RegionList> {
-        let replies::Members(nodes) = self.ask(requests::Members, Undo::Nothing)?;
-        let mut list = RegionList::default();
-        let mut waiting = nodes.into_iter();
-        let mut asked: Vec<(NodeId, u64)> =
-            waiting.by_ref().take(MAX_NODES_ASKED).map(|node| (node, 0)).collect();
-        while !asked.is_empty() {
-            let ask = |&(node, from): &(NodeId, u64)| {
-                self.connection.send(&Request::ListRegions { node, from }, Undo::Nothing)
-            };
-            let tickets = asked.iter().map(ask).collect::<Result<Vec<Ticket<'_>>>>()?;
-            let mut next = Vec::new();
-            for ((node, from), ticket) in asked.into_iter().zip(tickets) {
-                match self.answer_to::<requests::ListRegions>(ticket, self.due_of_answer()) {
-                    // A page that begins where the last one did would never end.
-                    Ok(page) if page.next.is_some_and(|next| next <= from) => {
-                        return Err(self.connection.fail(unexpected("a list of regions without an end")));
-                    }
-                    Ok(page) => {
-                        list.regions.extend(page.regions);
-                        next.extend(page.next.map(|from| (node, from)));
-                    }
-                    // What ends every call ends this one.
-                    Err(error) if error.kind() == ErrorKind::Interrupted || node == self.node => {
-                        return Err(error);
-                    }
-                    Err(error) => list.missing.push((node, error)),
-                }
-            }
-            let free = MAX_NODES_ASKED - next.len();
-            next.extend(waiting.by_ref().take(free).map(|node| (node, 0)));
-            asked = next;
-        }
+        let ask = |node, from| requests::ListRegions { node, from };
+        let (regions, missing) = pages(self, ask, |page| (page.regions, page.next))?;
+        let mut list = RegionList { regions, missing };
         list.regions.sort_unstable_by(|one, other| (&one.name, one.home).cmp(&(&other.name, other.home)));
         Ok(list)
     }

@@ -17,7 +17,7 @@ use super::due::{due, rest};
 use super::reading::{compared, microseconds};
 use super::writable::{CreationMemory, Writable};
 use super::writing::{check, new_object, room_us};
-use super::{Client, CreateOptions};
+use super::{Client, CreateOptions, ask_for};
 use crate::wire::{MAX_METADATA, Request, Span, replies, requests};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -91,6 +91,11 @@ impl Scratch {
         scratch
     }
 
+    /// Number of the memory on its connection.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     fn start(&self) -> usize {
         self.memory.memory().as_ptr() as usize
     }
@@ -152,7 +157,7 @@ impl Client {
             let (timeout_us, room) = (microseconds(timeout), into.len() as u64);
             let request = requests::GetInto { timeout_us, id, buffer, at, room, verify: self.verifies };
             let due = due(timeout);
-            let landed = self.ask_for(request, Undo::Cancel, timeout)?;
+            let landed = ask_for(self, request, Undo::Cancel, timeout)?;
             left = if timeout == Some(Duration::ZERO) { timeout } else { rest(due) };
             // The daemon or the network card wrote the bytes without the compiler's knowledge.
             std::hint::black_box(&mut *into);

@@ -34,7 +34,7 @@ mod table;
 pub use bytes::BytesMut;
 
 pub use crate::{wire_codes as codes, wire_record as record, wire_table as table};
-pub use call::Ping;
+pub use call::{Ping, Received, Replied, ServiceCall};
 pub use descriptors::{Receiver, send_with_descriptors};
 pub use draw::Draw;
 pub use fields::{AtMost, Each, Types, Wire};

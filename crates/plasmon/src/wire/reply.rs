@@ -2,8 +2,11 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{AtMost, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame};
+use super::{
+    AtMost, Each, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame,
+};
 use crate::region::{RegionEvent, RegionInfo, Rights as RegionRights};
+use crate::service::{MAX_FUNCTIONS, ServiceInfo};
 use crate::shared::{PAYLOAD_LEN, VALUES};
 use crate::{Error, NodeId, ObjectId, Rights};
 
@@ -382,6 +385,27 @@ crate::wire::table! {
         },
         /// Answers `DescribeRegion`.
         102 Region(info: RegionInfo),
+        /// Answers `Serve`.
+        110 Serving {
+            /// Number of the port on this connection.
+            port: u32,
+        },
+        /// Answers `FindService`.
+        111 ServiceFound {
+            /// Number of the handle on this connection.
+            service: u32,
+            /// User to whom the service belongs.
+            owner: u32,
+            /// Names of the functions, in the order of their numbers.
+            functions: Vec<String> as Each<AtMost<MAX_NAME>, MAX_FUNCTIONS>,
+        },
+        /// Answers `ListServices`.
+        112 Services {
+            /// Rows of the page.
+            services: Vec<ServiceInfo>,
+            /// Place at which the next page begins. None after the last page.
+            next: Option<u64>,
+        },
         /// Answers `WatchRegions`.
         120 RegionsWatched {
             /// Number that `FollowRegions` names on another connection.

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::drain::DrainStep;
 use crate::region::Rights as RegionRights;
+use crate::service::{Allow, MAX_FUNCTIONS};
 use crate::shared::{ARGUMENTS, PAYLOAD_LEN};
 use crate::{Filter, NodeId, ObjectId, Rights};
 
@@ -415,6 +416,46 @@ crate::wire::table! {
             /// Time-out in microseconds.
             timeout_us: u64,
         } -> Done,
+        /// Makes a port, at which calls of a service come to this connection.
+        110 Serve {
+            /// Name of the service.
+            name: String as AtMost<MAX_NAME>,
+            /// Names of the functions. A function is called by its place in this list.
+            functions: Vec<String> as Each<AtMost<MAX_NAME>, MAX_FUNCTIONS>,
+            /// Users who may call.
+            allow: Allow,
+        } -> Serving,
+        /// Ends a port. Calls that wait there go to other ports of the service.
+        111 Unserve {
+            /// Number of the port on this connection.
+            port: u32,
+        },
+        /// Makes a handle to a service, which functions are called by.
+        112 FindService {
+            /// Name of the service.
+            name: String as AtMost<MAX_NAME>,
+            /// User to whom the service belongs. None for the client's own user or root.
+            owner: Option<u32>,
+            /// Longest wait in microseconds for a server to come.
+            timeout_us: u64,
+        } -> ServiceFound,
+        /// Ends a handle to a service.
+        113 LeaveService {
+            /// Number of the handle on this connection.
+            service: u32,
+        },
+        /// Asks for a page of the list of the services whose names a node keeps.
+        114 ListServices {
+            /// Id of the node.
+            node: NodeId,
+            /// Place at which the page begins: 0, or what the page before said.
+            from: u64,
+        } -> Services,
+        /// Says that a call that was received will have no answer.
+        115 DropCall {
+            /// Number of the call.
+            number: u64,
+        },
         /// Begins to gather the events of all regions to which this connection has handles, or will have.
         120 WatchRegions -> RegionsWatched,
         /// Has the events told that another connection of the same user has begun to gather, until one of

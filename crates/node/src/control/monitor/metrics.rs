@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plasmon::status::{
-    CallsStatus, ClusterStatus, FabricStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, RegionsStatus,
-    SlotsStatus, SpillStatus, Status, TransferStatus,
+    CallsStatus, ClusterStatus, FabricStatus, FunctionsStatus, MemoryStatus, ObjectsStatus, ProtocolStatus,
+    RegionsStatus, SlotsStatus, SpillStatus, Status, TransferStatus,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
@@ -109,7 +109,7 @@ struct Snapshot(Status);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Status { memory, objects, calls, slots, regions, spill, .. } = &self.0;
+        let Status { memory, objects, calls, slots, regions, functions, spill, .. } = &self.0;
         let Status { fabric, transfer, cluster, .. } = &self.0;
         let mut out = Out(encoder);
         self.node(&mut out)?;
@@ -118,6 +118,7 @@ impl Collector for Snapshot {
         call_metrics(&mut out, calls)?;
         slot_metrics(&mut out, slots)?;
         region_metrics(&mut out, regions)?;
+        service_metrics(&mut out, functions)?;
         spill_metrics(&mut out, spill)?;
         fabric_metrics(&mut out, fabric)?;
         transfer_metrics(&mut out, transfer)?;
@@ -230,6 +231,17 @@ fn region_metrics(out: &mut Out<'_>, regions: &RegionsStatus) -> fmt::Result {
     ];
     out.counters("plasmon_region_operations", "Operations on regions by the node", "kind", &kinds)?;
     out.gauge("plasmon_region_waiting", "Calls that wait for a change of a region", real(regions.waiting))
+}
+
+fn service_metrics(out: &mut Out<'_>, services: &FunctionsStatus) -> fmt::Result {
+    out.gauge("plasmon_services", "Names of services that the node keeps", real(services.names))?;
+    out.gauge("plasmon_service_ports", "Ports at which processes serve", real(services.ports))?;
+    out.gauge("plasmon_calls_waiting", "Calls that wait for a thread of a server", real(services.waiting))?;
+    out.gauge("plasmon_calls_running", "Calls that threads of servers have", real(services.running))?;
+    out.gauge("plasmon_calls_under_way", "Calls under way at other nodes", real(services.under_way))?;
+    out.counter("plasmon_calls_begun", "Calls of functions that clients have begun", services.begun)?;
+    let ended = [("served", services.served), ("failed", services.failed)];
+    out.counters("plasmon_calls_ended", "Calls that ended in processes of the node", "how", &ended)
 }
 
 fn spill_metrics(out: &mut Out<'_>, spill: &SpillStatus) -> fmt::Result {

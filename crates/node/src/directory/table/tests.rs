@@ -520,7 +520,7 @@ fn of_many_lost_objects_the_oldest_are_forgotten() {
 fn no_object_takes_the_place_of_a_region() {
     let (mut directory, id, now) = new();
     let ownership = Ownership { user: DEEDS, rights: Rights::Private };
-    let deed = Holding { kind: Kind::Region, ownership, ..primary(id, 1) };
+    let deed = Holding { kind: Kind::Deed, ownership, ..primary(id, 1) };
     let later = Holding { ownership: of_seven(Rights::Private), ..primary(id, 2 << 48) };
     directory.publish(A, deed, now);
     assert!(!directory.knows(&id, 7) && directory.holders(&id, 7).is_empty());

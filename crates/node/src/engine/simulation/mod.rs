@@ -27,6 +27,7 @@ mod pings;
 mod pushes;
 mod races;
 mod regions;
+mod services;
 mod tests;
 mod told;
 mod watcher;

@@ -129,8 +129,8 @@ codes! {
     pub(crate) enum Kind: u8 {
         /// An object.
         0 Object,
-        /// A region: what is held is its deed.
-        1 Region,
+        /// A name of another kind, of a region or a service: what is held is its deed.
+        1 Deed,
     }
 }
 
@@ -160,7 +160,7 @@ impl Holding {
             copies: replica.copies(),
             life: replica.life,
             ownership: replica.ownership(),
-            kind: if replica.is_deed() { Kind::Region } else { Kind::Object },
+            kind: if replica.is_deed() { Kind::Deed } else { Kind::Object },
         }
     }
 }

@@ -58,6 +58,10 @@ pub(in crate::client) enum Undo {
     Abort(ObjectId),
     /// End the handle. The request is cancelled.
     Unmap,
+    /// End the port. The request is cancelled.
+    Unserve,
+    /// End the handle to the service. The request is cancelled.
+    Leave,
 }
 
 impl State {
@@ -133,6 +137,14 @@ impl State {
             (Undo::Unmap, Some(Reply::RegionMapped { handle, .. })) => {
                 let handle = *handle;
                 self.enqueue(&Request::UnmapRegion { handle }, Undo::Nothing, true);
+            }
+            (Undo::Unserve, Some(Reply::Serving { port })) => {
+                let port = *port;
+                self.enqueue(&Request::Unserve { port }, Undo::Nothing, true);
+            }
+            (Undo::Leave, Some(Reply::ServiceFound { service, .. })) => {
+                let service = *service;
+                self.enqueue(&Request::LeaveService { service }, Undo::Nothing, true);
             }
             (Undo::Abort(id), Some(Reply::Created { .. })) => {
                 self.enqueue(&Request::Abort { id }, Undo::Nothing, true);

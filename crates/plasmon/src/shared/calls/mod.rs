@@ -18,8 +18,7 @@
 //! | 128 | 64 | whether a thread sleeps until the result, and which request was given up | client |
 //! | 192 | 320 | payload | client until the request is submitted, then engine until the result |
 //!
-//! A cache line has one writer at a time, except for the bits. What lies between these places is
-//! for the inbox of a server; nothing uses it yet.
+//! A cache line has one writer at a time, except for the bits. What lies between these places is not used.
 //!
 //! A thread owns a slot from the list of free slots ([`ClientCalls`]) until it has read the result. Results
 //! come in any order, so no call waits for another, and no thread takes the results of others.

@@ -1,0 +1,285 @@
+//! The bytes of calls and replies: in a frame, in memory that a client was lent, or in another node's memory.
+//! Engine thread only.
+//!
+//! Who needs the bytes reads them where they are; no node writes into another's memory.
+//!
+//! Invariant: memory that another node may read stays what it is until that node has said that it is done, or
+//! is no member any more, even if the call is over.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::channel::oneshot;
+use plasmon::service::MAX_DATA_LEN;
+use plasmon::shared::PAYLOAD_LEN;
+use plasmon::wire::LentRange;
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::Calls;
+use super::frames::{CARRIED_MAX, CallFrame};
+use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
+use crate::net::frame::{Frames, Location};
+use crate::net::network::Network;
+use crate::net::sending::describe_segments;
+use crate::transfer::{Given, locate, read_given, whole};
+
+/// Number of bytes that the engine copies before others get their turn.
+const TURN_BYTES: u64 = 256 << 10;
+
+/// The bytes of a call or a reply.
+pub(super) struct Body {
+    at: At,
+    /// What is to be dropped when nobody needs the bytes any more.
+    keeps: Option<Rc<dyn Any>>,
+}
+
+enum At {
+    /// At most [`CARRIED_MAX`] bytes.
+    Carried(Bytes),
+    /// The memory of a client of this node.
+    Here(Rc<Given>, u64),
+    /// The memory of another node.
+    There(NodeId, Vec<Location>, u64),
+}
+
+/// A reply in another node's memory, which is told when it is not read any more.
+struct Elsewhere {
+    network: Rc<Network>,
+    node: NodeId,
+    lent: u64,
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        // A node that has gone needs no word.
+        self.network.tell(self.node, CallFrame::Taken { lent: self.lent }.into_message());
+    }
+}
+
+impl Body {
+    /// Bytes that came in a slot or a frame.
+    pub(super) fn carried(bytes: Bytes) -> Self {
+        Self { at: At::Carried(bytes), keeps: None }
+    }
+
+    /// Bytes that a peer has sent, or said where they lie; `None` if that cannot be.
+    pub(super) fn sent(from: NodeId, data: Bytes, pieces: Vec<Location>) -> Option<Self> {
+        let at = match whole(&pieces)? {
+            0 if data.len() as u64 <= CARRIED_MAX => At::Carried(data),
+            len if data.is_empty() && len > CARRIED_MAX && len <= MAX_DATA_LEN as u64 => {
+                At::There(from, pieces, len)
+            }
+            _ => return None,
+        };
+        Some(Self { at, keeps: None })
+    }
+
+    /// Bytes of a reply that a peer keeps until it is told that they are not read any more.
+    pub(super) fn returned(
+        network: &Rc<Network>,
+        (node, lent): (NodeId, u64),
+        data: Bytes,
+        pieces: Vec<Location>,
+    ) -> Option<Self> {
+        let keeps = (!pieces.is_empty())
+            .then(|| Rc::new(Elsewhere { network: Rc::clone(network), node, lent }) as Rc<dyn Any>);
+        Some(Self { keeps, ..Self::sent(node, data, pieces)? })
+    }
+
+    /// Number of bytes.
+    pub(super) fn len(&self) -> u64 {
+        match &self.at {
+            At::Carried(bytes) => bytes.len() as u64,
+            At::Here(_, len) | At::There(_, _, len) => *len,
+        }
+    }
+
+    /// The bytes, if they are here already.
+    pub(super) fn bytes(&self) -> Option<&Bytes> {
+        match &self.at {
+            At::Carried(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The bytes, if a slot has room for them.
+    pub(super) fn payload(&self) -> Option<&[u8]> {
+        self.bytes().map(|bytes| &bytes[..]).filter(|bytes| bytes.len() <= PAYLOAD_LEN)
+    }
+
+    /// Has something dropped when nobody needs the bytes any more.
+    pub(super) fn keep(&mut self, what: Rc<dyn Any>) {
+        self.keeps = Some(what);
+    }
+
+    /// Whether the bytes lie in a client's memory.
+    pub(super) fn is_lent(&self) -> bool {
+        matches!(self.at, At::Here(..))
+    }
+}
+
+/// Replies in the memory of this node's clients that other nodes read, by their numbers.
+#[derive(Default)]
+pub(super) struct Lent(RefCell<HashMap<(NodeId, u64), Rc<Body>>>);
+
+impl Lent {
+    /// Notes that a node reads a reply no more.
+    pub(super) fn taken(&self, node: NodeId, lent: u64) {
+        let body = self.0.borrow_mut().remove(&(node, lent));
+        drop(body);
+    }
+
+    /// Notes that nodes have gone, or all nodes, which read nothing any more.
+    pub(super) fn lose(&self, gone: &[NodeId], all: bool) {
+        let is_gone = |node: &NodeId| all || gone.contains(node);
+        let lost: Vec<_> = self.0.borrow_mut().extract_if(|(node, _), _| is_gone(node)).collect();
+        drop(lost);
+    }
+}
+
+impl Calls {
+    /// The bytes that a client sends: the payload of its slot, or `len` bytes in memory that it was lent.
+    ///
+    /// # Errors
+    /// `Invalid` if it has no such memory, `TooLarge` for more bytes than a call may have.
+    pub(super) fn body_of(
+        &self,
+        client: ClientKey,
+        payload: &[u8],
+        (len, memory): (u32, LentRange),
+    ) -> Result<Body, Error> {
+        if len == 0 {
+            return Ok(Body::carried(Bytes::copy_from_slice(payload)));
+        }
+        let len = u64::from(len);
+        if len > MAX_DATA_LEN as u64 {
+            let text = format!("{len} bytes are more than a call or a reply may have: {MAX_DATA_LEN}");
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        let given = self.requests.give(client, memory, len)?;
+        if len > CARRIED_MAX {
+            return Ok(Body { at: At::Here(given, len), keeps: None });
+        }
+        let mut bytes = vec![0; len as usize];
+        given.read(0, &mut bytes).map_err(inside)?;
+        Ok(Body::carried(bytes.into()))
+    }
+
+    /// How a body is told to another node: its bytes, or where they lie in this node's memory.
+    ///
+    /// # Errors
+    /// `Invalid` for memory that is the client's own, which no other node reads.
+    pub(super) fn told(&self, body: &Body, to: NodeId) -> Result<(Bytes, Vec<Location>), Error> {
+        let own = || {
+            let text = "other hosts cannot read the program's own memory: lend memory of the node for it";
+            Error::new(ErrorKind::Invalid, text)
+        };
+        match &body.at {
+            At::Carried(bytes) => Ok((bytes.clone(), Vec::new())),
+            At::Here(given, _) => {
+                let pieces = locate(&self.transfer.store, &given.run().ok_or_else(own)?);
+                describe_segments(&self.network, to, &pieces);
+                Ok((Bytes::new(), pieces))
+            }
+            At::There(..) => Err(Error::new(ErrorKind::Internal, "a body goes from node to node once")),
+        }
+    }
+
+    /// Lends a reply to another node, until that node has taken it; returns its number.
+    pub(super) fn lend(&self, to: NodeId, body: Body) -> u64 {
+        let number = self.draw();
+        self.lent.0.borrow_mut().insert((to, number), Rc::new(body));
+        number
+    }
+
+    /// Brings a body into a client's memory.
+    ///
+    /// # Errors
+    /// `Invalid` if the client has no such memory, `Disconnected` if the bytes cannot be read.
+    pub(super) async fn bring(&self, client: ClientKey, body: &Body, into: LentRange) -> Result<(), Error> {
+        let given = self.requests.give(client, into, body.len())?;
+        match &body.at {
+            At::Carried(bytes) => given.write(0, bytes).map_err(inside),
+            At::Here(from, len) => self.copy(from, &given, *len).await,
+            At::There(node, pieces, _) => {
+                let keeps = body.keeps.clone().unwrap_or_else(|| Rc::new(()));
+                read_given(&self.transfer, *node, pieces, &given, keeps).await
+            }
+        }
+    }
+
+    /// Brings bytes that are here into a client's memory at once, if there is room; says whether it did.
+    ///
+    /// # Errors
+    /// `Invalid` if the client has no such memory.
+    pub(super) fn bring_now(
+        &self,
+        client: ClientKey,
+        body: &Body,
+        (room, into): (u32, LentRange),
+    ) -> Result<bool, Error> {
+        match body.bytes() {
+            Some(bytes) if bytes.len() <= room as usize => {
+                let given = self.requests.give(client, into, bytes.len() as u64)?;
+                given.write(0, bytes).map_err(inside)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Copies bytes between the memories of two clients, some in a turn.
+    async fn copy(&self, from: &Rc<Given>, into: &Rc<Given>, len: u64) -> Result<(), Error> {
+        let mut buffer = vec![0; TURN_BYTES.min(len) as usize];
+        for at in (0..len).step_by(TURN_BYTES as usize) {
+            let chunk = &mut buffer[..TURN_BYTES.min(len - at) as usize];
+            from.read(at, chunk).map_err(inside)?;
+            into.write(at, chunk).map_err(inside)?;
+            self.kernel.clock.sleep(Duration::ZERO).await;
+        }
+        Ok(())
+    }
+}
+
+/// Has the holder of the receiver told when nobody needs a body any more.
+pub(super) fn until_dropped(body: &mut Body) -> oneshot::Receiver<()> {
+    let (sender, dropped) = oneshot::channel::<()>();
+    body.keep(Rc::new(sender));
+    dropped
+}
+
+/// The error of bounds that were checked before.
+fn inside(error: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Internal, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_sends_is_short_or_lies_in_its_memory() {
+        let node = NodeId::from_bytes([1; 16]);
+        let piece = |len| Location { segment: 1, version: 1, offset: 64, len };
+        let len = |data: usize, pieces: &[Location]| {
+            Body::sent(node, vec![0; data].into(), pieces.to_vec()).map(|body| body.len())
+        };
+        let most = CARRIED_MAX as usize;
+        assert_eq!([len(0, &[]), len(most, &[])], [Some(0), Some(CARRIED_MAX)]);
+        assert_eq!(len(0, &[piece(CARRIED_MAX), piece(1)]), Some(CARRIED_MAX + 1));
+        assert_eq!(len(0, &[piece(MAX_DATA_LEN as u64)]), Some(MAX_DATA_LEN as u64));
+        let wrong = [
+            len(most + 1, &[]),
+            len(1, &[piece(CARRIED_MAX + 1)]),
+            len(0, &[piece(CARRIED_MAX)]),
+            len(0, &[piece(MAX_DATA_LEN as u64 + 1)]),
+            len(0, &[piece(u64::MAX - 32)]),
+            len(0, &[piece(u64::MAX / 2), piece(u64::MAX / 2), piece(u64::MAX / 2)]),
+        ];
+        assert_eq!(wrong, [None; 6]);
+    }
+}

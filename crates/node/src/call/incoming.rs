@@ -1,0 +1,169 @@
+//! Calls that have come to this node, from its own clients and from other nodes. Engine thread only.
+//!
+//! Invariants: a call is answered once. It is given to one thread of a server at most, and not at all once
+//! its time is over or its caller has gone. A call that no thread was given is answered as one that was not
+//! carried out; one that was given and not answered is answered as one whose outcome is not known.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::channel::oneshot;
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::Calls;
+use super::bodies::Body;
+use super::frames::CallFrame;
+use crate::net::frame::{Envelope, Message};
+
+/// How a call ended that a function has answered.
+pub(super) struct Ended {
+    pub(super) body: Body,
+    /// Time in which the call waited for a thread.
+    pub(super) queue: Duration,
+    /// Time that the function took.
+    pub(super) function: Duration,
+}
+
+/// Who waits for the answer.
+pub(super) enum Asker {
+    /// A client of this node.
+    Here(oneshot::Sender<Result<Ended, Error>>),
+    /// A client of another node, which has sent this frame.
+    There(Box<Envelope>),
+}
+
+/// A call that has come.
+pub(super) struct Incoming {
+    calls: Weak<Calls>,
+    /// Place of the function in the list of the service.
+    pub(super) function: u16,
+    pub(super) user: u32,
+    /// Node of the caller.
+    pub(super) from: NodeId,
+    pub(super) body: Rc<Body>,
+    /// When the caller waits no more.
+    pub(super) due: Instant,
+    arrived: Instant,
+    begun: Cell<Option<Instant>>,
+    one_way: bool,
+    asker: RefCell<Option<Asker>>,
+    gone: Cell<bool>,
+}
+
+/// What is known of a call before it comes to a port.
+pub(super) struct Arriving {
+    pub(super) user: u32,
+    pub(super) from: NodeId,
+    pub(super) body: Rc<Body>,
+    pub(super) due: Instant,
+    pub(super) one_way: bool,
+    pub(super) asker: Asker,
+}
+
+/// The error for a call that was not carried out, and may be by another node.
+pub(super) fn nobody_here(node: NodeId) -> Error {
+    let text = format!("no server of this service is on node {node} any more; the function was not run");
+    Error::new(ErrorKind::NotHere, text)
+}
+
+impl Incoming {
+    pub(super) fn new(calls: &Rc<Calls>, function: u16, arriving: Arriving) -> Rc<Self> {
+        let Arriving { user, from, body, due, one_way, asker } = arriving;
+        Rc::new(Self {
+            calls: Rc::downgrade(calls),
+            function,
+            user,
+            from,
+            body,
+            due,
+            arrived: calls.kernel.clock.now(),
+            begun: Cell::default(),
+            one_way,
+            asker: RefCell::new(Some(asker)),
+            gone: Cell::default(),
+        })
+    }
+
+    /// Whether nobody waits for the answer, so that the function need not run.
+    pub(super) fn caller_gone(&self) -> bool {
+        let is_there = |asker: &Asker| match asker {
+            Asker::Here(sender) => !sender.is_canceled(),
+            Asker::There(_) => !self.gone.get(),
+        };
+        // Who was told that a call was accepted does not wait.
+        !self.one_way && !self.asker.borrow().as_ref().is_some_and(is_there)
+    }
+
+    /// Notes that the caller waits no more.
+    pub(super) fn note_gone(&self) {
+        self.gone.set(true);
+    }
+
+    /// Whether a thread of a server has the call.
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun.get().is_some()
+    }
+
+    /// Notes that a thread of a server has the call.
+    pub(super) fn begin(&self, now: Instant) {
+        self.begun.set(Some(now));
+    }
+
+    /// Tells the sender of a call without a reply that a server has it, once its data are here.
+    pub(super) fn accept(&self) {
+        if self.one_way {
+            self.answer(Ok(Body::carried(Bytes::new())));
+        }
+    }
+
+    /// Answers the call, unless it was answered.
+    pub(super) fn answer(&self, result: Result<Body, Error>) {
+        let Some(asker) = self.asker.take() else { return };
+        let Some(calls) = self.calls.upgrade() else { return };
+        let now = calls.kernel.clock.now();
+        let begun = self.begun.get().unwrap_or(now);
+        let ended = result.map(|body| Ended {
+            body,
+            queue: begun.saturating_duration_since(self.arrived),
+            function: now.saturating_duration_since(begun),
+        });
+        match asker {
+            // The caller may have gone.
+            Asker::Here(sender) => drop(sender.send(ended)),
+            Asker::There(asked) => calls.return_to(&asked, ended),
+        }
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if self.asker.get_mut().is_some() {
+            let Some(node) = self.calls.upgrade().map(|calls| calls.kernel.node) else { return };
+            let lost = || Error::new(ErrorKind::OutcomeUnknown, format!("node {node} has lost the call"));
+            self.answer(Err(if self.is_begun() { lost() } else { nobody_here(node) }));
+        }
+    }
+}
+
+impl Calls {
+    /// Sends the outcome of a call to the node of its caller.
+    fn return_to(&self, asked: &Envelope, ended: Result<Ended, Error>) {
+        let to = asked.reply_to;
+        if !self.cluster.is_member(to) {
+            // Nobody there waits for anything, and nobody would give back what was lent.
+            return;
+        }
+        let told = ended.and_then(|ended| Ok((self.told(&ended.body, to)?, ended)));
+        match told {
+            Ok(((data, pieces), Ended { body, queue, function })) => {
+                let lent = if body.is_lent() { self.lend(to, body) } else { 0 };
+                let [queue_ns, function_ns] =
+                    [queue, function].map(|time| time.as_nanos().try_into().unwrap_or(u64::MAX));
+                self.network.answer(asked, CallFrame::Returned { data, pieces, lent, queue_ns, function_ns });
+            }
+            Err(error) => self.network.answer(asked, Message::Refused { error }),
+        }
+    }
+}

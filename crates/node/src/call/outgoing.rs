@@ -1,0 +1,405 @@
+//! Calls that clients of this node make. Engine thread only.
+//!
+//! The node is chosen here: this one if processes of it serve, else the one with the fewest of this node's
+//! calls under way. A node that has no server says so, and another is tried.
+//!
+//! Invariants: a call is sent to a further node only if the one before has said that the function was not
+//! run. What may have been run is never told as what was not. Memory of the caller that another node may read
+//! is kept until that node has answered, even if nobody waits for the answer any more.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::channel::oneshot;
+use plasmon::shared::{CallResult, PAYLOAD_LEN};
+use plasmon::text::printable;
+use plasmon::wire::{LentRange, Replied};
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::Calls;
+use super::bodies::Body;
+use super::frames::CallFrame;
+use super::incoming::{Arriving, Asker, Ended, Incoming};
+use super::joining::Known;
+use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
+use crate::net::calls::Call;
+use crate::net::frame::{Envelope, Frames, Message};
+use crate::net::network::Network;
+
+/// The longest that a call may take, whatever the client says.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// How often the home of a service is asked which nodes have servers, for one call.
+const ROUNDS: usize = 3;
+
+/// Maximum number of replies of a client that wait to be taken.
+const MAX_KEPT: usize = 256;
+
+/// What a call of a client is to do.
+pub(super) struct Wanted {
+    pub(super) service: u32,
+    pub(super) function: u16,
+    /// Number of bytes in lent memory, and where they lie; 0 if the payload is what is sent.
+    pub(super) lent: (u32, LentRange),
+    pub(super) payload: Bytes,
+    /// Room for a reply; `None` if none is wanted.
+    pub(super) room: Option<(u32, LentRange)>,
+}
+
+/// A reply that had no room.
+struct Kept {
+    client: ClientKey,
+    body: Rc<Body>,
+    due: Instant,
+}
+
+/// The calls that clients of this node make.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    /// Number of calls under way at each node.
+    under_way: RefCell<HashMap<NodeId, usize>>,
+    kept: RefCell<HashMap<u64, Kept>>,
+    turn: Cell<usize>,
+}
+
+impl Outgoing {
+    /// Drops replies that were not taken in time.
+    pub(super) fn drop_late(&self, now: Instant) {
+        self.drop_kept(|kept| kept.due <= now);
+    }
+
+    /// Drops the replies that a client has not taken.
+    pub(super) fn end_client(&self, client: ClientKey) {
+        self.drop_kept(|kept| kept.client == client);
+    }
+
+    fn drop_kept(&self, is_meant: impl Fn(&Kept) -> bool) {
+        let dropped: Vec<_> = self.kept.borrow_mut().extract_if(|_, kept| is_meant(kept)).collect();
+        drop(dropped);
+    }
+
+    /// A reply that a client has not taken.
+    fn kept(&self, client: ClientKey, number: u64) -> Option<Rc<Body>> {
+        let kept = self.kept.borrow();
+        kept.get(&number).filter(|kept| kept.client == client).map(|kept| Rc::clone(&kept.body))
+    }
+
+    fn count_kept(&self, client: ClientKey) -> usize {
+        self.kept.borrow().values().filter(|kept| kept.client == client).count()
+    }
+
+    /// Number of calls under way at other nodes.
+    pub(super) fn count(&self) -> u64 {
+        self.under_way.borrow().values().sum::<usize>() as u64
+    }
+
+    fn count_at(&self, node: NodeId, change: isize) {
+        let mut under_way = self.under_way.borrow_mut();
+        let count = under_way.entry(node).or_default();
+        *count = count.saturating_add_signed(change);
+        if *count == 0 {
+            under_way.remove(&node);
+        }
+    }
+}
+
+/// How far a call is that somebody waits for.
+#[derive(Default)]
+struct Progress {
+    /// Whether another node may run the function.
+    sent: Cell<bool>,
+    /// The call at a port of this node.
+    here: RefCell<Option<Rc<Incoming>>>,
+}
+
+impl Progress {
+    /// Whether a function may have been run.
+    fn may_have_run(&self) -> bool {
+        self.sent.get() || self.here.borrow().as_ref().is_some_and(|call| call.is_begun())
+    }
+}
+
+/// A call at another node, which is told if nobody waits for the answer any more.
+struct GivenUp {
+    network: Rc<Network>,
+    node: NodeId,
+    call: u64,
+    over: Cell<bool>,
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        if !self.over.get() {
+            self.network.tell(self.node, CallFrame::GiveUp { call: self.call }.into_message());
+        }
+    }
+}
+
+/// Whether an error says that the function was not run, and may be elsewhere.
+fn is_elsewhere(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotHere | ErrorKind::Busy)
+}
+
+impl Calls {
+    /// Calls a function for a client.
+    pub(super) async fn call(
+        self: Rc<Self>,
+        client: ClientKey,
+        wanted: Wanted,
+        due: Instant,
+    ) -> Result<CallResult, Error> {
+        let known = self.handles.get(client, wanted.service)?;
+        let Some(function) = known.functions.get(usize::from(wanted.function)) else {
+            let (name, count) = (printable(&known.name), known.functions.len());
+            let text =
+                format!("service '{name}' has {count} functions, and none of number {}", wanted.function);
+            return Err(Error::new(ErrorKind::Invalid, text));
+        };
+        let body = Rc::new(self.body_of(client, &wanted.payload, wanted.lent)?);
+        self.counts.begun.add(1);
+        let (user, one_way, progress) = (self.user(client), wanted.room.is_none(), Progress::default());
+        let began = self.kernel.clock.now();
+        let what = What { known: &known, function, user, body: &body, due, one_way };
+        let ended = self.kernel.clock.bounded(Some(due), self.anywhere(&what, &progress)).await;
+        let ended = ended.unwrap_or_else(|| Err(late(&what, progress.may_have_run())))?;
+        // Where no reply is wanted, none is given.
+        let (room, into) = wanted.room.unwrap_or((0, LentRange { buffer: 0, at: 0 }));
+        self.hand_over(client, ended, (room, into), (began, due))
+    }
+
+    /// When a call of a client is over.
+    pub(super) fn due_of(&self, timeout_us: u64) -> Instant {
+        self.kernel.clock.now() + Duration::from_micros(timeout_us).min(LONGEST)
+    }
+
+    /// Calls a function on whichever node runs it.
+    async fn anywhere(self: &Rc<Self>, what: &What<'_>, progress: &Progress) -> Result<Ended, Error> {
+        let mut refused: Vec<NodeId> = Vec::new();
+        let mut why = None;
+        self.refresh_soon(what.known);
+        for round in 0..ROUNDS {
+            if round > 0 {
+                // What is known was in vain.
+                self.refresh(what.known).await.map_err(|error| match (&why, error.kind()) {
+                    (Some(why), ErrorKind::NotFound) => nobody(what.known, Some(why)),
+                    _ => error,
+                })?;
+                refused.clear();
+            }
+            while let Some(node) = self.choose(what, &refused) {
+                let ended = match node == self.kernel.node {
+                    true => self.call_here(what, progress).await,
+                    false => self.call_there(node, what, progress).await,
+                };
+                match ended {
+                    Err(error) if is_elsewhere(&error) => why = Some(error),
+                    ended => return ended,
+                }
+                refused.push(node);
+            }
+        }
+        Err(match why {
+            Some(busy) if busy.kind() == ErrorKind::Busy => busy,
+            why => nobody(what.known, why.as_ref()),
+        })
+    }
+
+    /// The node for a call: this one, or the one with the fewest calls under way.
+    fn choose(&self, what: &What<'_>, refused: &[NodeId]) -> Option<NodeId> {
+        let here = self.kernel.node;
+        if !refused.contains(&here) && self.serving.has(&what.known.id, what.known.owner) {
+            return Some(here);
+        }
+        let nodes = what.known.nodes.borrow();
+        let under_way = self.outgoing.under_way.borrow();
+        let turn = self.outgoing.turn.get().wrapping_add(1);
+        self.outgoing.turn.set(turn);
+        let begin = turn % nodes.len().max(1);
+        let in_turn = nodes[begin..].iter().chain(&nodes[..begin]);
+        let open = in_turn.filter(|node| **node != here && !refused.contains(node));
+        open.min_by_key(|node| under_way.get(node).copied().unwrap_or_default()).copied()
+    }
+
+    async fn call_here(self: &Rc<Self>, what: &What<'_>, progress: &Progress) -> Result<Ended, Error> {
+        let (sender, ended) = oneshot::channel();
+        let arriving = Arriving {
+            user: what.user,
+            from: self.kernel.node,
+            body: Rc::clone(what.body),
+            due: what.due,
+            one_way: what.one_way,
+            asker: Asker::Here(sender),
+        };
+        let whose = (&what.known.id, what.known.owner);
+        let call = self.admit(whose, what.function, arriving)?;
+        progress.here.replace(Some(call));
+        let ended = ended.await;
+        progress.here.take();
+        ended.unwrap_or_else(|_| Err(Error::new(ErrorKind::OutcomeUnknown, "this node is ending")))
+    }
+
+    async fn call_there(
+        self: &Rc<Self>,
+        node: NodeId,
+        what: &What<'_>,
+        progress: &Progress,
+    ) -> Result<Ended, Error> {
+        self.cluster.ensure_member()?;
+        let (data, pieces) = self.told(what.body, node)?;
+        let number = self.draw();
+        let left = what.due.saturating_duration_since(self.kernel.clock.now());
+        let frame = CallFrame::Call {
+            call: number,
+            id: what.known.id,
+            owner: what.known.owner,
+            function: what.function.to_owned(),
+            left_us: left.as_micros().try_into().unwrap_or(u64::MAX),
+            one_way: what.one_way,
+            data,
+            pieces,
+        };
+        let mut call = Call::open(&self.network, Some(node));
+        if !call.send(node, what.user, frame.into_message()) {
+            let text = format!("node {node} is no member of the cluster, or is cut off");
+            return Err(Error::new(ErrorKind::NotHere, text));
+        }
+        progress.sent.set(true);
+        self.outgoing.count_at(node, 1);
+        let given_up =
+            GivenUp { network: Rc::clone(&self.network), node, call: number, over: Cell::new(false) };
+        let (sender, answer) = oneshot::channel();
+        let (calls, body) = (Rc::clone(self), Rc::clone(what.body));
+        self.kernel.spawn(async move {
+            let answer = call.answer().await;
+            calls.outgoing.count_at(node, -1);
+            drop(body);
+            // The call may be over; a reply in memory is given back then.
+            _ = sender.send(answer.map(|answer| calls.returned(node, answer)));
+        });
+        let answer = answer.await;
+        given_up.over.set(true);
+        match answer {
+            Ok(Some(Err(error))) if is_elsewhere(&error) => {
+                progress.sent.set(false);
+                Err(error)
+            }
+            Ok(Some(ended)) => ended,
+            Ok(None) => Err(unknown(what, &format!("node {node} has left the cluster, or was cut off"))),
+            Err(_) => Err(unknown(what, "this node is ending")),
+        }
+    }
+
+    /// What the answer of a node says.
+    fn returned(&self, node: NodeId, answer: Envelope) -> Result<Ended, Error> {
+        let wrong = || {
+            let text = format!("node {node} sent an answer of the wrong kind: see its release");
+            Error::new(ErrorKind::Internal, text)
+        };
+        if let Message::Refused { error } = answer.message {
+            return Err(error);
+        }
+        let Ok(CallFrame::Returned { data, pieces, lent, queue_ns, function_ns }) =
+            CallFrame::from_message(answer.message)
+        else {
+            return Err(wrong());
+        };
+        let body = Body::returned(&self.network, (node, lent), data, pieces).ok_or_else(wrong)?;
+        let [queue, function] = [queue_ns, function_ns].map(Duration::from_nanos);
+        Ok(Ended { body, queue, function })
+    }
+
+    /// Gives a client the reply, or keeps it until the client takes it.
+    fn hand_over(
+        &self,
+        client: ClientKey,
+        ended: Ended,
+        room: (u32, LentRange),
+        (began, due): (Instant, Instant),
+    ) -> Result<CallResult, Error> {
+        let Ended { body, queue, function } = ended;
+        let total = self.kernel.clock.now().saturating_duration_since(began);
+        let wire = total.saturating_sub(queue).saturating_sub(function);
+        let mut replied = Replied { len: body.len(), number: 0, queue, wire, function };
+        let fits = |payload: &[u8]| CallResult::with(&replied.values(), payload);
+        if let Some(result) = body.payload().and_then(fits) {
+            return Ok(result);
+        }
+        if !self.bring_now(client, &body, room)? {
+            if self.outgoing.count_kept(client) >= MAX_KEPT {
+                let text =
+                    format!("the function was run, but this client has {MAX_KEPT} replies to take first");
+                return Err(Error::new(ErrorKind::OutcomeUnknown, text));
+            }
+            replied.number = self.draw();
+            let kept = Kept { client, body: Rc::new(body), due };
+            self.outgoing.kept.borrow_mut().insert(replied.number, kept);
+        }
+        debug_assert!(replied.len > PAYLOAD_LEN as u64, "a short reply is a payload");
+        Ok(CallResult::of(&replied.values()))
+    }
+
+    /// Brings a reply that had no room.
+    pub(super) async fn take_reply(
+        self: Rc<Self>,
+        client: ClientKey,
+        number: u64,
+        into: LentRange,
+    ) -> Result<CallResult, Error> {
+        let body = self.outgoing.kept(client, number).ok_or_else(|| {
+            let text = format!(
+                "reply {number} is not kept: it was taken, the time of its call is over, or it is another \
+                 client's"
+            );
+            Error::new(ErrorKind::OutcomeUnknown, text)
+        })?;
+        self.bring(client, &body, into).await.map_err(|error| match error.kind() {
+            ErrorKind::Invalid => error,
+            _ => {
+                let text = format!("the function was run, but its reply could not be brought: {error}");
+                Error::new(ErrorKind::OutcomeUnknown, text)
+            }
+        })?;
+        let kept = self.outgoing.kept.borrow_mut().remove(&number);
+        drop(kept);
+        Ok(CallResult::of(&[body.len()]))
+    }
+}
+
+/// A call that is to be made.
+struct What<'a> {
+    known: &'a Rc<Known>,
+    function: &'a str,
+    user: u32,
+    body: &'a Rc<Body>,
+    due: Instant,
+    one_way: bool,
+}
+
+fn unknown(what: &What<'_>, why: &str) -> Error {
+    let (function, name) = (printable(what.function), printable(&what.known.name));
+    let text = format!("it is unknown whether function '{function}' of service '{name}' was run: {why}");
+    Error::new(ErrorKind::OutcomeUnknown, text)
+}
+
+fn late(what: &What<'_>, may_have_run: bool) -> Error {
+    if may_have_run {
+        return unknown(what, "it did not reply within the time-out");
+    }
+    let (function, name) = (printable(what.function), printable(&what.known.name));
+    let text = format!(
+        "function '{function}' of service '{name}' was not run within the time-out: no thread of a server \
+         was free for it"
+    );
+    Error::new(ErrorKind::TimedOut, text)
+}
+
+fn nobody(known: &Known, why: Option<&Error>) -> Error {
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    let text = format!(
+        "no process serves '{}' any more; the function was not run: wait for a server to come{why}",
+        printable(&known.name)
+    );
+    Error::new(ErrorKind::NotFound, text)
+}

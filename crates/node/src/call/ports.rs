@@ -1,0 +1,219 @@
+//! Ports: where calls wait for the threads of a server. Engine thread only.
+//!
+//! A thread *receives* by a call by slot, which is parked at the port until a call comes. So a call is handed
+//! out in one turn of the engine, and there is no memory in which it could be scribbled over.
+//!
+//! Invariants: a call is in one port, or a thread has it. Where a call waits and a thread is parked, one was
+//! woken. A port that has ended has neither calls nor threads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Instant;
+
+use futures::channel::oneshot;
+use plasmon::service::Allow;
+use plasmon::text::printable;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::incoming::Incoming;
+use crate::kernel::ClientKey;
+use crate::kernel::clock::Clock;
+
+/// Maximum number of calls that wait at a port.
+pub(super) const MAX_WAITING: usize = 1024;
+
+/// Who waits until the home knows of this node.
+type Joining = oneshot::Sender<Result<(), Error>>;
+
+/// A service as processes of this node serve it.
+pub(super) struct Served {
+    pub(super) name: String,
+    pub(super) id: ObjectId,
+    pub(super) owner: u32,
+    pub(super) functions: Vec<String>,
+    pub(super) ports: RefCell<Vec<Rc<Port>>>,
+    /// The home of the name that knows of this node, and when it last said so.
+    pub(super) joined: Cell<Option<(NodeId, Instant)>>,
+    /// Those who wait for the home; `None` while it is not being asked.
+    pub(super) joining: RefCell<Option<Vec<Joining>>>,
+}
+
+impl Served {
+    /// Whether somebody serves it, or is about to.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.ports.borrow().is_empty() || self.joined.get().is_some() || self.joining.borrow().is_some()
+    }
+
+    /// The number of a function.
+    ///
+    /// # Errors
+    /// `Invalid`, with the functions that there are.
+    pub(super) fn function(&self, name: &str) -> Result<u16, Error> {
+        let at = self.functions.iter().position(|function| function == name);
+        at.map(|at| at as u16).ok_or_else(|| {
+            let functions = self.functions.iter().map(|one| printable(one)).collect::<Vec<_>>().join(", ");
+            let (name, service) = (printable(name), printable(&self.name));
+            let text = format!("service '{service}' has no function '{name}': it has {functions}");
+            Error::new(ErrorKind::Invalid, text)
+        })
+    }
+
+    /// The port for another call of a user: one at which threads are parked, or the fewest calls wait.
+    ///
+    /// # Errors
+    /// `NotAllowed` if no server lets the user call, `Busy` if too many calls wait already. `None` if there
+    /// are no servers.
+    pub(super) fn port_for(&self, user: u32, now: Instant) -> Result<Option<Rc<Port>>, Error> {
+        let ports = self.ports.borrow();
+        if ports.is_empty() {
+            return Ok(None);
+        }
+        let name = printable(&self.name);
+        let allowed = ports.iter().filter(|port| port.allow.permits(self.owner, user));
+        let Some(port) = allowed.min_by_key(|port| port.load()) else {
+            let text = format!("user {user} may not call service '{name}': its servers do not allow it");
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        };
+        if !port.has_room(now) {
+            let text = format!("{MAX_WAITING} calls wait for service '{name}' already; let some of them end");
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        Ok(Some(Rc::clone(port)))
+    }
+}
+
+/// A place at which calls wait for the threads of one client.
+pub(super) struct Port {
+    pub(super) number: u32,
+    pub(super) client: ClientKey,
+    pub(super) served: Rc<Served>,
+    allow: Allow,
+    waiting: RefCell<VecDeque<Rc<Incoming>>>,
+    parked: RefCell<VecDeque<oneshot::Sender<()>>>,
+    ended: RefCell<Option<Error>>,
+}
+
+/// A thread that is parked at a port.
+struct Parked<'a> {
+    port: &'a Port,
+    woken: oneshot::Receiver<()>,
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        // It may have been woken and given up since.
+        self.port.wake();
+    }
+}
+
+impl Port {
+    pub(super) fn new(number: u32, client: ClientKey, served: &Rc<Served>, allow: Allow) -> Rc<Self> {
+        Rc::new(Self {
+            number,
+            client,
+            served: Rc::clone(served),
+            allow,
+            waiting: RefCell::default(),
+            parked: RefCell::default(),
+            ended: RefCell::default(),
+        })
+    }
+
+    /// How many more calls wait here than threads.
+    fn load(&self) -> isize {
+        self.parked.borrow_mut().retain(|parked| !parked.is_canceled());
+        self.waiting.borrow().len() as isize - self.parked.borrow().len() as isize
+    }
+
+    /// Number of calls that wait.
+    pub(super) fn count(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    /// Whether another call may wait; drops those that need no answer any more if there are too many.
+    fn has_room(&self, now: Instant) -> bool {
+        if self.count() >= MAX_WAITING {
+            self.drop_late(now);
+        }
+        self.count() < MAX_WAITING
+    }
+
+    /// Drops the calls whose time is over, or whose callers have gone.
+    pub(super) fn drop_late(&self, now: Instant) {
+        let all = self.waiting.take();
+        let (waiting, late): (VecDeque<_>, VecDeque<_>) =
+            all.into_iter().partition(|call| is_wanted(call, now));
+        self.waiting.replace(waiting);
+        late.iter().for_each(|call| refuse_late(call));
+    }
+
+    /// Adds a call behind the others.
+    pub(super) fn enter(&self, call: Rc<Incoming>) {
+        if call.body.bytes().is_some() {
+            call.accept();
+        }
+        self.waiting.borrow_mut().push_back(call);
+        self.wake();
+    }
+
+    /// Puts a call back that a thread could not be given.
+    pub(super) fn put_back(&self, call: Rc<Incoming>) {
+        self.waiting.borrow_mut().push_front(call);
+        self.wake();
+    }
+
+    /// Wakes a thread if a call waits.
+    fn wake(&self) {
+        if self.waiting.borrow().is_empty() && self.ended.borrow().is_none() {
+            return;
+        }
+        loop {
+            let Some(parked) = self.parked.borrow_mut().pop_front() else { return };
+            if parked.send(()).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a call, the first that is still wanted.
+    ///
+    /// # Errors
+    /// That of the port, once it has ended.
+    pub(super) async fn next(&self, clock: &Clock) -> Result<Rc<Incoming>, Error> {
+        loop {
+            if let Some(error) = &*self.ended.borrow() {
+                return Err(error.clone());
+            }
+            let now = clock.now();
+            while let Some(call) = { self.waiting.borrow_mut().pop_front() } {
+                if is_wanted(&call, now) {
+                    return Ok(call);
+                }
+                refuse_late(&call);
+            }
+            let (sender, woken) = oneshot::channel();
+            self.parked.borrow_mut().push_back(sender);
+            let mut parked = Parked { port: self, woken };
+            // A dropped sender means that the port has ended.
+            _ = (&mut parked.woken).await;
+        }
+    }
+
+    /// Ends the port: parked threads fail with this error. Returns the calls that wait.
+    pub(super) fn end(&self, why: Error) -> VecDeque<Rc<Incoming>> {
+        self.ended.borrow_mut().get_or_insert(why);
+        let parked = self.parked.take();
+        drop(parked);
+        self.waiting.take()
+    }
+}
+
+fn is_wanted(call: &Incoming, now: Instant) -> bool {
+    now < call.due && !call.caller_gone()
+}
+
+fn refuse_late(call: &Incoming) {
+    let text = "no thread of a server took the call within its time-out; the function was not run";
+    call.answer(Err(Error::new(ErrorKind::TimedOut, text)));
+}

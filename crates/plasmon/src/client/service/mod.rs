@@ -1,0 +1,270 @@
+//! Services of a client: handles by which functions of other processes are called, and servers.
+//!
+//! A [`Service`] is a number of this connection, and so is the port of a [`Server`]. Any thread. Functions
+//! are called and answered by slot; bytes that no slot has room for travel through memory that the daemon
+//! lent ([`data`]).
+//!
+//! Invariant: what may have been run is never told as what was not. A call that was submitted and not
+//! answered is an outcome that is not known.
+
+mod data;
+mod server;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use self::server::{Call, Server};
+
+use self::data::{Data, Room, Sent};
+use super::Client;
+use super::calling::{Call as SlotCall, Calls};
+use super::connection::unexpected;
+use super::due::{Due, due, rest};
+use super::reading::microseconds;
+use crate::service::Times;
+use crate::shared::{CallPayload, CallRequest, CallResult};
+use crate::text::printable;
+use crate::wire::{LentRange, Replied, Request, ServiceCall, replies};
+use crate::{Error, ErrorKind, Result};
+
+/// Time-out of a call that does not wait for a reply.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Place in no memory.
+const NOWHERE: LentRange = LentRange { buffer: 0, at: 0 };
+
+/// Handle to a service. It ends when this is dropped.
+struct Handle {
+    client: Client,
+    number: u32,
+    name: String,
+    owner: u32,
+    functions: Vec<String>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.client.connection.send_and_forget(&Request::LeaveService { service: self.number });
+    }
+}
+
+/// Functions that processes of any host run for others, under one name.
+///
+/// [`Client::service`] finds one. Any number of threads may call its functions at a time, and clones share
+/// the handle. A call goes to a server of this host if there is one, else to the host with the fewest calls
+/// of this host's under way.
+///
+/// A function is run at most once a call. A call that fails with `OutcomeUnknown` may have been run, or be
+/// running: its server died over it, or time ran out. After `Raised` it was run and failed. Any other error
+/// says that it was not run.
+#[derive(Clone)]
+pub struct Service {
+    handle: Arc<Handle>,
+}
+
+/// Reply to a call: its bytes.
+#[derive(Debug)]
+pub struct Reply {
+    data: Data,
+    times: Times,
+}
+
+impl Reply {
+    /// Where the time of the call went.
+    pub fn times(&self) -> Times {
+        self.times
+    }
+
+    /// Bytes of the reply.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.data.into_vec()
+    }
+}
+
+impl Deref for Reply {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+/// Call that was begun. [`PendingReply::wait`] returns its reply. Dropping it gives the reply up; the
+/// function is run all the same.
+#[must_use = "the error of a call that is not waited for is not seen"]
+pub struct PendingReply {
+    service: Service,
+    call: SlotCall,
+    sent: Sent,
+    room: Room,
+    due: Due,
+    began: Instant,
+}
+
+impl Service {
+    pub(super) fn new(client: &Client, name: &str, found: replies::ServiceFound) -> Self {
+        let replies::ServiceFound { service, owner, functions } = found;
+        let name = name.to_owned();
+        Self { handle: Arc::new(Handle { client: client.clone(), number: service, name, owner, functions }) }
+    }
+
+    /// Name of the service.
+    pub fn name(&self) -> &str {
+        &self.handle.name
+    }
+
+    /// User to whom the service belongs.
+    pub fn owner(&self) -> u32 {
+        self.handle.owner
+    }
+
+    /// Names of the functions.
+    pub fn functions(&self) -> &[String] {
+        &self.handle.functions
+    }
+
+    /// Calls a function, and waits for its reply.
+    ///
+    /// # Errors
+    /// `Raised` if the function failed, with its words. `OutcomeUnknown` if it may have been run. `TimedOut`
+    /// if no thread of a server was free in time. `NotFound` if no process serves it any more. `Invalid` if
+    /// there is no such function, `NotAllowed` if this user may not call it, `TooLarge` for more than 1 GiB.
+    /// `Busy` if 1,024 calls wait already at each server. `Full` if the node has no memory for the data.
+    /// `Disconnected`.
+    pub fn call(&self, function: &str, data: &[u8], timeout: Duration) -> Result<Reply> {
+        self.begin(function, data, timeout)?.wait()
+    }
+
+    /// Begins a call as [`Service::call`] makes it. Up to 256 are under way at a time, with other calls of
+    /// this client; whoever begins another waits for one of them to be taken.
+    ///
+    /// # Errors
+    /// As [`Service::call`], for what is known at once.
+    pub fn begin(&self, function: &str, data: &[u8], timeout: Duration) -> Result<PendingReply> {
+        let (client, function) = (&self.handle.client, self.number_of(function)?);
+        let (began, due) = (Instant::now(), due(Some(timeout)));
+        let mut sent = Sent::new(client, data)?;
+        let mut room = Room::new(client);
+        let what = ServiceCall::Call {
+            service: self.handle.number,
+            function,
+            len: sent.len(),
+            data: sent.range(),
+            room: room.len(),
+            into: room.range(),
+        };
+        let call = begin(client, what, sent.payload(data), microseconds(Some(timeout)), due)?;
+        sent.set_busy(true);
+        room.set_busy(true);
+        Ok(PendingReply { service: self.clone(), call, sent, room, due, began })
+    }
+
+    /// Calls a function without waiting for its reply: returns when a server has the call. What the function
+    /// returns, and whether it is run at all if its server dies, is not told.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    pub fn send(&self, function: &str, data: &[u8]) -> Result<()> {
+        let (client, function) = (&self.handle.client, self.number_of(function)?);
+        let due = due(Some(SEND_TIMEOUT));
+        let mut sent = Sent::new(client, data)?;
+        let (len, range) = (sent.len(), sent.range());
+        let what = ServiceCall::Send { service: self.handle.number, function, len, data: range };
+        let call = begin(client, what, sent.payload(data), microseconds(Some(SEND_TIMEOUT)), due)?;
+        sent.set_busy(true);
+        let ended = self.settle(Calls(client).finish(call, due));
+        sent.settle(&ended);
+        ended.map(drop)
+    }
+
+    /// Number of a function.
+    fn number_of(&self, function: &str) -> Result<u16> {
+        let functions = &self.handle.functions;
+        functions.iter().position(|one| one == function).map(|at| at as u16).ok_or_else(|| {
+            let names: Vec<_> = functions.iter().map(|one| printable(one)).collect();
+            let (function, name) = (printable(function), printable(self.name()));
+            let text = format!("service '{name}' has no function '{function}': it has {}", names.join(", "));
+            Error::new(ErrorKind::Invalid, text)
+        })
+    }
+
+    /// Result of a call that was submitted. If it was not answered, the outcome is not known.
+    fn settle(&self, answered: Result<CallResult>) -> Result<CallResult> {
+        let result = answered.map_err(|error| match error.kind() {
+            ErrorKind::Interrupted => error,
+            _ => {
+                let name = printable(self.name());
+                let text = format!("a function of service '{name}' may have been run: {}", error.message());
+                Error::new(ErrorKind::OutcomeUnknown, text)
+            }
+        })?;
+        result.into_result()
+    }
+}
+
+impl PendingReply {
+    /// Waits for the reply.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    pub fn wait(self) -> Result<Reply> {
+        let Self { service, call, mut sent, mut room, due, began } = self;
+        let client = &service.handle.client;
+        let answered = Calls(client).finish(call, due);
+        room.set_busy(answered.is_err());
+        let ended = service.settle(answered);
+        sent.settle(&ended);
+        let result = ended?;
+        let replied = Replied::of_values(result.values);
+        let data = match (room.data(&result, replied.len), replied.number) {
+            (Some(data), 0) => data,
+            (None, number) if number != 0 => {
+                let take = |into| ServiceCall::TakeReply { number, into };
+                let left = rest(due).unwrap_or(SEND_TIMEOUT);
+                Data::take(client, replied.len, take, left, due).map_err(|error| match error.kind() {
+                    ErrorKind::TimedOut | ErrorKind::Disconnected => service.lost_reply(&error),
+                    _ => error,
+                })?
+            }
+            _ => return Err(client.connection.fail(unexpected("a reply of another length"))),
+        };
+        let Replied { queue, wire, function, .. } = replied;
+        Ok(Reply { data, times: Times { queue, wire, function, total: began.elapsed() } })
+    }
+
+    /// Whether the result has come, so that [`PendingReply::wait`] returns soon.
+    pub fn is_over(&self) -> bool {
+        self.call.has_come()
+    }
+}
+
+impl Service {
+    fn lost_reply(&self, error: &Error) -> Error {
+        let name = printable(self.name());
+        let text = format!("a function of service '{name}' was run, and its reply did not come: {error}");
+        Error::new(ErrorKind::OutcomeUnknown, text)
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("name", &self.name()).field("functions", &self.functions()).finish()
+    }
+}
+
+impl fmt::Debug for PendingReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingReply").field("service", &self.service).field("over", &self.is_over()).finish()
+    }
+}
+
+/// Begins a call by slot. After an error nothing was submitted.
+fn begin(client: &Client, what: ServiceCall, payload: &[u8], timeout_us: u64, due: Due) -> Result<SlotCall> {
+    client.connection.check_process()?;
+    let Some(payload) = CallPayload::new(payload) else {
+        return Err(Error::new(ErrorKind::Internal, "no slot has room for these bytes"));
+    };
+    let (opcode, arguments) = what.encode();
+    Calls(client).begin(&CallRequest { opcode, timeout_us, arguments, payload }, false, due)
+}

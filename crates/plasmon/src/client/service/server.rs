@@ -1,0 +1,273 @@
+//! Servers: threads of this process that receive calls and reply to them.
+//!
+//! A [`Server`] has the number of a port. Any thread receives; each call belongs to the thread that received
+//! it. A thread that receives is parked by a call by slot, for at most [`PARK`] at a time: so whoever
+//! interrupts it loses no call that was on its way.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::data::{Data, Room, Sent};
+use super::{SlotCall, begin};
+use crate::client::Client;
+use crate::client::calling::Calls;
+use crate::client::connection::unexpected;
+use crate::client::due::{Due, due};
+use crate::client::reading::microseconds;
+use crate::client::vigil::Vigil;
+use crate::service::Caller;
+use crate::shared::{CallResult, PAYLOAD_LEN};
+use crate::wire::{Received, Request, ServiceCall};
+use crate::{Error, ErrorKind, Result};
+
+/// Longest time for which a thread is parked at a port without asking again.
+const PARK: Duration = Duration::from_millis(500);
+/// Time-out of what the daemon answers by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Server of a service in this process. [`Client::serve`] makes one. Dropping it ends it: calls that wait go
+/// to other servers, and calls that were received can still be answered.
+///
+/// Any number of threads may receive at a time. Functions run in the threads that receive them, never in the
+/// daemon.
+pub struct Server {
+    client: Client,
+    name: String,
+    port: u32,
+    /// Calls that came while their receivers were interrupted.
+    ready: Mutex<Vec<Call>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.client.connection.send_and_forget(&Request::Unserve { port: self.port });
+    }
+}
+
+/// Call that a thread has received. Dropping it without an answer tells the caller that the server dropped
+/// the call.
+pub struct Call {
+    client: Client,
+    received: Received,
+    data: Data,
+    /// When the caller waits no more; `None` if never.
+    due: Option<Instant>,
+    answered: bool,
+}
+
+impl Server {
+    pub(in crate::client) fn new(client: &Client, name: &str, port: u32) -> Self {
+        Self { client: client.clone(), name: name.to_owned(), port, ready: Mutex::default() }
+    }
+
+    /// Name of the service.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for a call. `None` if none came in time.
+    ///
+    /// # Errors
+    /// `Interrupted`; a call that came meanwhile is received by the next one who asks. `Disconnected`.
+    /// `NotAllowed` or `Invalid` if the name is another user's by now, or is served with other functions.
+    pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Call>> {
+        let due = due(timeout);
+        self.receive_after(None, timeout, due)
+    }
+
+    /// Replies to a call, and waits for the next one. This takes one call of the daemon if the reply is of at
+    /// most 320 bytes.
+    ///
+    /// # Errors
+    /// As [`Call::reply`] and [`Server::receive`].
+    pub fn reply_and_receive(
+        &self,
+        mut call: Call,
+        data: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<Option<Call>> {
+        let ready = !self.ready.lock().is_empty();
+        if ready || data.len() > PAYLOAD_LEN {
+            call.reply(data)?;
+            return self.receive(timeout);
+        }
+        call.answered = true;
+        let due = due(timeout);
+        self.receive_after(Some((call.received.number, data)), timeout, due)
+    }
+
+    /// Replies to a call, if there is one to reply to, and waits for the next.
+    fn receive_after(
+        &self,
+        mut reply: Option<(u64, &[u8])>,
+        timeout: Option<Duration>,
+        due: Due,
+    ) -> Result<Option<Call>> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if reply.is_none()
+                && let Some(call) = self.ready.lock().pop()
+            {
+                return Ok(Some(call));
+            }
+            let left = until.map_or(PARK, |until| until.saturating_duration_since(Instant::now()).min(PARK));
+            let mut room = Room::new(&self.client);
+            let (port, len, into) = (self.port, room.len(), room.range());
+            let (what, payload) = match reply.take() {
+                Some((number, data)) => {
+                    (ServiceCall::ReplyAndReceive { number, port, room: len, into }, data)
+                }
+                None => (ServiceCall::Receive { port, room: len, into }, &[][..]),
+            };
+            let parked = begin(&self.client, what, payload, microseconds(Some(left)), due)?;
+            room.set_busy(true);
+            let (result, interrupted) = self.park(parked, left)?;
+            room.set_busy(false);
+            match result.into_result() {
+                Ok(result) => {
+                    let call = self.received(&result, &room)?;
+                    if interrupted {
+                        self.ready.lock().push(call);
+                        return Err(interrupted_error());
+                    }
+                    return Ok(Some(call));
+                }
+                Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error),
+                Err(_) if interrupted => return Err(interrupted_error()),
+                Err(_) if until.is_some_and(|until| Instant::now() >= until) => return Ok(None),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits for the end of a parked call, also if the thread is interrupted; returns whether it was.
+    fn park(&self, parked: SlotCall, left: Duration) -> Result<(CallResult, bool)> {
+        self.client.connection.check_process()?;
+        let quiet = Client { interrupt: None, ..self.client.clone() };
+        let mut vigil = Vigil::new(&quiet, due(Some(left + PATIENCE)));
+        let mut interrupted = false;
+        let interrupt = self.client.interrupt.as_ref();
+        let result = parked.wait(&mut || {
+            interrupted |= interrupt.is_some_and(|interrupt| interrupt());
+            vigil.goes_on()
+        });
+        Ok((result.map_err(|_| vigil.error())?, interrupted))
+    }
+
+    fn received(&self, result: &CallResult, room: &Room) -> Result<Call> {
+        let received = Received::of_values(result.values);
+        let due = Instant::now().checked_add(Duration::from_micros(received.left_us));
+        // From here on a call that is given up is dropped, which its caller is told.
+        let mut call = Call::new(&self.client, received, due);
+        call.data = match room.data(result, received.len) {
+            Some(data) => data,
+            None if received.len > PAYLOAD_LEN as u64 => {
+                let take = |into| ServiceCall::TakeData { number: received.number, into };
+                let left = call.left();
+                Data::take(&self.client, received.len, take, left, crate::client::due::due(Some(left)))?
+            }
+            None => return Err(self.client.connection.fail(unexpected("a call of another length"))),
+        };
+        Ok(call)
+    }
+}
+
+impl Call {
+    fn new(client: &Client, received: Received, due: Option<Instant>) -> Self {
+        Self { client: client.clone(), received, data: Data::empty(), due, answered: false }
+    }
+
+    /// Number of the function: its place in the list that is served.
+    pub fn function(&self) -> u16 {
+        self.received.function
+    }
+
+    /// Data of the call.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Who makes the call.
+    pub fn caller(&self) -> Caller {
+        Caller { node: self.received.node, user: self.received.user }
+    }
+
+    /// How long the caller waits yet.
+    pub fn left(&self) -> Duration {
+        self.due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether the caller waits no more, as far as the daemon knows: it died, gave up, or its time is over.
+    pub fn caller_gone(&self) -> bool {
+        let look = ServiceCall::Look { number: self.received.number };
+        let gone = self.ask(look, &[], PATIENCE).map(|result| result.values[0] != 0);
+        gone.unwrap_or(true) || self.left().is_zero()
+    }
+
+    /// Replies. A long reply is waited for until the caller has taken it.
+    ///
+    /// # Errors
+    /// `TooLarge` for more than 1 GiB. `Full` if the node has no memory for the bytes. `TimedOut` if the
+    /// caller did not take a long reply in time. `Disconnected`. If the caller has gone, nobody gets the
+    /// reply, which is no error.
+    pub fn reply(mut self, data: &[u8]) -> Result<()> {
+        let mut sent = Sent::new(&self.client, data)?;
+        let number = self.received.number;
+        let reply = ServiceCall::Reply { number, len: sent.len(), data: sent.range() };
+        let left = self.left().min(Duration::from_secs(24 * 3600)) + PATIENCE;
+        sent.set_busy(true);
+        let replied = self.ask(reply, sent.payload(data), left);
+        sent.settle(&replied);
+        self.answered = true;
+        replied.map(drop)
+    }
+
+    /// Says that the function failed: the caller gets this text as an error of the kind `Raised`. It is cut
+    /// to 320 bytes.
+    ///
+    /// # Errors
+    /// `Disconnected`.
+    pub fn fail(mut self, text: &str) -> Result<()> {
+        let end = (0..=text.len().min(PAYLOAD_LEN)).rev().find(|end| text.is_char_boundary(*end));
+        let text = &text.as_bytes()[..end.unwrap_or(0)];
+        self.answered = true;
+        self.ask(ServiceCall::Fail { number: self.received.number }, text, PATIENCE).map(drop)
+    }
+
+    fn ask(&self, what: ServiceCall, payload: &[u8], timeout: Duration) -> Result<CallResult> {
+        let due = due(Some(timeout));
+        let call = begin(&self.client, what, payload, microseconds(Some(timeout)), due)?;
+        Calls(&self.client).finish(call, due)?.into_result()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.answered {
+            let number = self.received.number;
+            self.client.connection.send_and_forget(&Request::DropCall { number });
+        }
+    }
+}
+
+fn interrupted_error() -> Error {
+    Error::new(ErrorKind::Interrupted, "the wait for a call was interrupted")
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("name", &self.name).field("port", &self.port).finish()
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("function", &self.function())
+            .field("len", &self.data.len())
+            .field("caller", &self.caller())
+            .finish()
+    }
+}
