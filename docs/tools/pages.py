@@ -64,6 +64,22 @@ import plasmon
 
 ::: plasmon.RegionEvent
 
+## Services
+
+[Services](../services.md) are functions that programs run for others.
+
+::: plasmon.Server
+    options: {{inherited_members: true, filters: ["!^_", "!^(end|receive)$"]}}
+
+::: plasmon.Service
+    options: {{inherited_members: true, filters: ["!^_", "!^ask$"]}}
+
+::: plasmon.Call
+
+::: plasmon.current_call
+
+::: plasmon.expose
+
 ## Types of one's own
 
 ::: plasmon.register_type
@@ -117,6 +133,10 @@ These calls are coroutines as well, with the arguments, results and errors of th
 
 Its operations are those of `plasmon.Region`, as coroutines. `view`, `array`, the attributes and `close` are
 what they are there.
+
+::: plasmon.aio.Service
+
+::: plasmon.aio.Server
 """
 
 PLASMA = """\

@@ -1,4 +1,4 @@
-//! Operations on regions that were begun, for Python, and the words that they take.
+//! Operations on regions and calls of services that were begun, for Python, and the words that they take.
 //!
 //! Owns the operations under way. Any thread. Invariant: no thread waits for an operation with the GIL, or
 //! with its lock.
@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use plasmon::region::Pending;
+use plasmon::service::{PendingReply, Reply};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyType};
 
@@ -14,7 +15,7 @@ use crate::detached::{detached, ended_by};
 use crate::error::{invalid, raised_of_region};
 use crate::lock::{lock, taken};
 
-/// Operation on a region that was begun. `result` waits for it.
+/// Operation on a region, or call of a service, that was begun. `result` waits for it.
 ///
 /// Up to 256 operations of a client are under way at a time. Dropping this gives the result up; a change goes
 /// on.
@@ -30,11 +31,13 @@ pub(crate) enum Begun {
     Read(Pending<Vec<u8>>),
     Write(Pending<()>),
     Add(Pending<u64>),
+    Call(PendingReply),
 }
 
 /// What an operation returns.
 enum Told {
     Bytes(Vec<u8>),
+    Reply(Reply),
     Nothing,
     Word(u64),
 }
@@ -63,10 +66,12 @@ impl PendingOperation {
                 Begun::Read(begun) => begun.wait().map(Told::Bytes),
                 Begun::Write(begun) => begun.wait().map(|()| Told::Nothing),
                 Begun::Add(begun) => begun.wait().map(Told::Word),
+                Begun::Call(begun) => begun.wait().map(Told::Reply),
             })
         });
         match told.map_err(|error| raised_of_region(py, &error))? {
             Told::Bytes(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
+            Told::Reply(reply) => Ok(PyBytes::new(py, &reply).into_any()),
             Told::Nothing => Ok(py.None().into_bound(py)),
             Told::Word(word) => Ok(word.into_pyobject(py)?.into_any()),
         }
@@ -78,6 +83,7 @@ impl PendingOperation {
             Some(Begun::Read(begun)) => begun.is_over(),
             Some(Begun::Write(begun)) => begun.is_over(),
             Some(Begun::Add(begun)) => begun.is_over(),
+            Some(Begun::Call(begun)) => begun.is_over(),
             None => true,
         }
     }

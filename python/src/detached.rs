@@ -9,7 +9,7 @@
 //! [`leave`] announces the end before it checks whether threads are counted. So `leave` returns only when all
 //! counted threads have the GIL.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
@@ -29,6 +29,8 @@ static RETURNING: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// Flags that end the calls of this thread, the innermost call last.
     static ENDED: RefCell<Vec<Arc<AtomicBool>>> = const { RefCell::new(Vec::new()) };
+    /// Whether the calls of this thread look for no signals.
+    static DEAF: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `work` without the GIL.
@@ -90,6 +92,23 @@ pub(crate) fn ended_by<T>(flag: &Arc<AtomicBool>, call: impl FnOnce() -> T) -> T
 /// Whether the calls of this thread are to end.
 pub(crate) fn is_ended() -> bool {
     ENDED.with_borrow(|flags| flags.iter().any(|flag| flag.load(Ordering::Relaxed)))
+}
+
+/// Makes a call that does not look for signals, of a thread of a server: it takes no GIL while it waits.
+pub(crate) fn without_signals<T>(call: impl FnOnce() -> T) -> T {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            DEAF.set(self.0);
+        }
+    }
+    let _before = Before(DEAF.replace(true));
+    call()
+}
+
+/// Whether the calls of this thread look for no signals.
+pub(crate) fn is_deaf() -> bool {
+    DEAF.get()
 }
 
 /// Announces the end of the interpreter, and waits for the threads that are returning to Python.

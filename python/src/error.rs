@@ -9,7 +9,7 @@ use plasmon::{Error, ErrorKind};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::detached::{is_ended, stay_if_leaving};
+use crate::detached::{is_deaf, is_ended, stay_if_leaving};
 use crate::id::{ObjectId, name_of, object_id};
 
 thread_local! {
@@ -23,6 +23,9 @@ pub(crate) fn signalled() -> bool {
     stay_if_leaving();
     if is_ended() {
         return true;
+    }
+    if is_deaf() {
+        return false;
     }
     // Without an interpreter there are no signals.
     match Python::try_attach(|py| py.check_signals()) {
@@ -115,6 +118,7 @@ fn class_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Disconnected => "Disconnected",
         ErrorKind::Freed => "RegionFreed",
         ErrorKind::NotHere => "NotHere",
+        ErrorKind::Raised => "CallFailed",
         _ => "Error",
     }
 }

@@ -17,10 +17,12 @@ mod listing;
 mod lock;
 mod looping;
 mod memory;
+mod outgoing;
 mod parts;
 mod placing;
 mod region;
 mod region_events;
+mod service;
 mod subscription;
 mod terms;
 
@@ -45,9 +47,12 @@ mod _internal {
     #[pymodule_export]
     use super::memory::{Creation, Scratch};
     #[pymodule_export]
+    use super::outgoing::Outgoing;
+    #[pymodule_export]
     use super::region::{RegionHandle, regions};
     #[pymodule_export]
     use super::region_events::RegionEvents;
+    use super::service::{ReceivedCall, ServerHandle, ServiceHandle, multicast};
     #[pymodule_export]
     use super::subscription::Subscription;
     use super::*;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import os
 import re
 import signal
 import time
@@ -21,6 +22,9 @@ ANTI_HANG = 60.0
 """Seconds that nothing takes: a test that waits so long has failed."""
 PLASMA_MEMORY = 10**8
 """Bytes of the store of the tests of Plasma."""
+
+OTHER = 65533
+"""User id that nothing else uses."""
 
 PICKLED_BYTES = 8192
 """Limit of a pickle that has no data of its value in it."""
@@ -48,6 +52,15 @@ async def let_pass_async(seconds: float, why: str) -> None:
     """Lets a time pass as `let_pass` does, in a task."""
     assert why
     await asyncio.sleep(seconds)
+
+
+def admit_others(socket: str) -> None:
+    """Lets other users connect to a node."""
+    for place, mode in ((os.path.dirname(socket), 0o711), (socket, 0o666)):
+        os.chmod(place, mode)
+    folder = os.path.dirname(os.path.dirname(socket))
+    if folder != "/tmp":
+        os.chmod(folder, 0o711)
 
 
 def held(client: plasmon.Client) -> int:

@@ -12,9 +12,7 @@ import plasmon
 import plasmon.aio
 import plasmon.plasma
 import pytest
-
-OTHER = 65533
-"""User id that nothing else uses."""
+from conftest import OTHER, admit_others
 
 Delete = Callable[[plasmon.ObjectId], str]
 
@@ -24,11 +22,7 @@ def delete_as_other(cluster: plasmon.LocalCluster, near: plasmon.Client) -> Dele
     """Deletes an object as another user, and returns the outcome."""
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
-    for place, mode in ((os.path.dirname(near.socket), 0o711), (near.socket, 0o666)):
-        os.chmod(place, mode)
-    folder = os.path.dirname(os.path.dirname(near.socket))
-    if folder != "/tmp":
-        os.chmod(folder, 0o711)
+    admit_others(near.socket)
 
     def delete(oid: plasmon.ObjectId) -> str:
         # The other user may not be able to read the modules that this user imports.

@@ -24,7 +24,7 @@
 use std::time::Duration;
 
 #[cfg(not(loom))]
-pub use crate::client::{Call, FunctionReply as Reply, PendingReply, Server, Service, ServiceList};
+pub use crate::client::{Call, CallData, FunctionReply as Reply, PendingReply, Server, Service, ServiceList};
 use crate::wire::{AtMost, Each, MAX_NAME};
 use crate::{NodeId, ObjectId};
 

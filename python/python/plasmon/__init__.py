@@ -21,6 +21,8 @@ FUNCTIONS AND CLASSES
     Scratch                              writable memory of `Client.buffer` or `Client.register`
     NamedObjects                         mapping over names, of `Client.mapping`
     Region, RegionInfo, PendingOperation memory with a name that programs of all hosts read and write
+    Service, Server, expose              functions that processes run for others, under one name
+    Call, current_call()                 who calls the function of a service that is being run
     Subscription, Event, RegionEvents, RegionEvent  what comes and leaves; what happens to regions
     ObjectInfo, Spread                   what `Client.list`, and `Client.replicate` and the like, return
     IdLike                               type of arguments that name an object
@@ -37,6 +39,7 @@ CALLS OF A CLIENT
     pin, unpin, prefetch                 bring objects to this host
     replicate, migrate, broadcast        bring objects to other hosts
     create_region, map_region, regions, region_events  named memory that changes: `Region`
+    serve, service, multicast            functions of programs on any host: `Server`, `Service`
     hash, verify, explain                the digest of an object, and how it came here
     subscribe, status, usage, capacity   what happens on the node, and what it has
     set_options, close, closed           the client itself: name, quota, namespace, user, node, socket, owner
@@ -55,6 +58,7 @@ ERRORS
     IncompleteList    a TimedOut: nodes did not tell what they hold; it has the rest of the list
     TooFewReplicas    fewer nodes keep the object than were asked for
     OutcomeUnknown    a node that decides it does not answer; the change may have happened
+    CallFailed        the function of a service was run and failed
     Disconnected      the node is gone, or the client was closed [ConnectionError]
     NotAllowed        this user may not do that [PermissionError]
     InvalidArgument   an argument is wrong [ValueError]
@@ -96,9 +100,15 @@ from plasmon._records import Spread as Spread
 from plasmon._reduction import register_type as register_type
 from plasmon._regions import Region as Region
 from plasmon._regions import RegionInfo as RegionInfo
+from plasmon._services import Call as Call
+from plasmon._services import Server as Server
+from plasmon._services import Service as Service
+from plasmon._services import current_call as current_call
+from plasmon._services import expose as expose
 from plasmon._subscription import RegionEvents as RegionEvents
 from plasmon._subscription import Subscription as Subscription
 from plasmon.errors import Busy as Busy
+from plasmon.errors import CallFailed as CallFailed
 from plasmon.errors import Disconnected as Disconnected
 from plasmon.errors import Error as Error
 from plasmon.errors import IncompleteList as IncompleteList

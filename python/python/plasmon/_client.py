@@ -21,6 +21,7 @@ from plasmon._places import Places
 from plasmon._reads import Reads
 from plasmon._records import ObjectInfo, Public
 from plasmon._regions import Regions
+from plasmon._services import Services
 from plasmon._subscription import Subscription
 from plasmon._writes import Writes
 from plasmon.errors import Disconnected, IncompleteList, InvalidArgument, ObjectNotFound, WrongType
@@ -58,7 +59,7 @@ def _follow_fork() -> None:
 os.register_at_fork(after_in_child=_follow_fork)
 
 
-class Client(Writes, Reads, Places, Regions, Closing):
+class Client(Writes, Reads, Places, Regions, Services, Closing):
     """A connection to the node of this host, for any number of threads.
 
     `plasmon.connect` makes clients. A client used as a context manager closes at the end of the block. Values

@@ -29,6 +29,11 @@ class Handle:
         """User id of this client as the node knows it, which owns the objects that the client puts."""
         return self._native.user
 
+    def _connected(self) -> _internal.Client:
+        """Connection of this client, to be given to native code."""
+        _ = self._native.node  # A forked child connects here.
+        return self._native
+
     def _identify(self, id: IdLike | None, name: str | None, private: bool) -> tuple[ObjectId, str | None]:
         """Id and name of a new object."""
         return identify(id, name, self.user if private else None, self._prefix)

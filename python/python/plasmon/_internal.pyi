@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, SupportsIndex, TypeAli
 from typing_extensions import Buffer as Readable
 
 from plasmon._terms import Terms
+from plasmon.errors import Error
 
 IdLike: TypeAlias = ObjectId | bytes | str
 Id: TypeAlias = IdLike | Named
@@ -511,8 +512,117 @@ class RegionHandle:
         """
 
 @final
+class Outgoing:
+    """Lent memory in which a value is written that is to be sent. It is writable until then."""
+
+    def __new__(cls, client: Client, size: int) -> Self: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class ServiceHandle:
+    """Native base of `plasmon.Service`: a handle to a service."""
+
+    def __new__(cls, client: Client, name: str, owner: int | None, timeout: float) -> Self: ...
+    @property
+    def owner(self) -> int:
+        """User id of the service's owner."""
+    @property
+    def functions(self) -> builtins.list[str]:
+        """Names of the functions."""
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+    def close(self) -> None:
+        """Gives the handle up. The service stays."""
+    @overload
+    def call(
+        self, function: str, data: Readable | None = None, *, timeout: float = 10, into: None = None
+    ) -> bytes:
+        """Calls a function, and waits for its reply.
+
+        Args:
+            function: Name of the function.
+            data: Bytes for the function.
+            timeout: Time in seconds that the call may take.
+            into: Writable buffer that receives the reply. Then the part that holds it is returned.
+
+        Raises:
+            CallFailed: The function was run and failed.
+            OutcomeUnknown: The function may have been run, or may be running.
+            TimedOut: No thread of a server was free in time. The function was not run.
+            ObjectNotFound: No process serves it any more. The function was not run.
+            InvalidArgument: There is no such function; or the reply, which is lost, does not fit the buffer.
+        """
+    @overload
+    def call(
+        self, function: str, data: Readable | None = None, *, timeout: float = 10, into: Readable
+    ) -> memoryview: ...
+    def ask(self, function: str, data: Readable | Outgoing, timeout: float) -> memoryview: ...
+    def begin(
+        self, function: str, data: Readable | None = None, *, timeout: float = 10
+    ) -> PendingOperation[bytes]:
+        """Begins a call. The result is `bytes`.
+
+        Args:
+            function: Name of the function.
+            data: Bytes for the function.
+            timeout: Time in seconds that the call may take.
+        """
+    def send(self, function: str, data: Readable | None = None, *, confirm: bool = False) -> None:
+        """Calls a function without waiting for its reply.
+
+        What the function returns or raises is not told, nor whether it is run at all if its server dies.
+
+        Args:
+            function: Name of the function.
+            data: Bytes for the function.
+            confirm: Whether to wait until a server has the call. More than 320 bytes are waited for in any
+                case.
+        """
+
+def multicast(
+    client: Client, services: Sequence[ServiceHandle], function: str, data: Readable, timeout: float
+) -> builtins.list[bytes | Error]:
+    """What each of several services says to the same call: bytes, or an exception."""
+
+class ServerHandle:
+    """Native base of `plasmon.Server`: a port at which calls of a service come to this process."""
+
+    def __new__(
+        cls,
+        client: Client,
+        name: str,
+        functions: builtins.list[str],
+        users: builtins.list[int] | None,
+    ) -> Self: ...
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+    def end(self) -> None: ...
+    def receive(
+        self, answered: ReceivedCall | None = None, reply: Readable | None = None
+    ) -> ReceivedCall | None: ...
+
+@final
+class ReceivedCall:
+    """Call that came, until it is answered."""
+
+    @property
+    def function(self) -> int: ...
+    @property
+    def user(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+    def data(self) -> bytes: ...
+    def memory(self) -> memoryview: ...
+    def left(self) -> float: ...
+    def gone(self) -> bool: ...
+    def reply(self, data: Readable | Outgoing) -> None: ...
+    def fail(self, text: str) -> None: ...
+
+@final
 class PendingOperation(Generic[_R]):
-    """Operation on a region that was begun. `result` waits for it.
+    """Operation on a region, or call of a service, that was begun. `result` waits for it.
 
     Up to 256 operations of a client are under way at a time. Dropping this gives the result up; a change goes
     on.

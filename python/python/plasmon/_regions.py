@@ -128,7 +128,7 @@ class Region(_internal.RegionHandle, Closing):
         """
         if mode not in _LETTERS:
             raise InvalidArgument(f"a user gets 'r', 'rw' or 'master', not {mode!r}")
-        self.give(_user_id(user), _LETTERS[mode], timeout)
+        self.give(user_id(user), _LETTERS[mode], timeout)
 
     def revoke(self, user: int | str, *, timeout: float = 30) -> None:
         """Takes all rights from a user. The owner and root keep theirs.
@@ -140,7 +140,7 @@ class Region(_internal.RegionHandle, Closing):
         Raises:
             NotAllowed: This user has not the rights of a master.
         """
-        self.withdraw(_user_id(user), timeout)
+        self.withdraw(user_id(user), timeout)
 
     def move(self, node: str, *, timeout: float = 60) -> None:
         """Moves the region to another node. Operations wait meanwhile, and go on there.
@@ -244,7 +244,7 @@ class Regions(Handle):
         """
         if mode not in ("r", "w", "rw"):
             raise InvalidArgument(f"a region is mapped with mode 'r', 'w' or 'rw', not {mode!r}")
-        return self._map(name, mode, None if owner is None else _user_id(owner), timeout, None)
+        return self._map(name, mode, None if owner is None else user_id(owner), timeout, None)
 
     def regions(self) -> list[RegionInfo]:
         """Lists the regions of the cluster that this user may see, by their names.
@@ -286,10 +286,6 @@ class Regions(Handle):
         region._client, region._name = self, name
         return region
 
-    def _connected(self) -> _internal.Client:
-        """Connection of this client, to be given to native code."""
-        _ = self._native.node  # A forked child connects here.
-        return self._native
 
 
 def _info(row: _internal.RegionRow) -> RegionInfo:
@@ -297,7 +293,7 @@ def _info(row: _internal.RegionRow) -> RegionInfo:
     return RegionInfo(name, size, home, owner, rights, public, *lies, ephemeral, handles, nodes, age)
 
 
-def _user_id(user: int | str) -> int | None:
+def user_id(user: int | str) -> int | None:
     """User id of a user. `None` for every user."""
     if user == EVERYONE:
         return None

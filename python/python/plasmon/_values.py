@@ -109,6 +109,24 @@ def decode(buffer: Buffer) -> Any:
         ) from error
 
 
+def is_pickle(metadata: bytes) -> bool:
+    """Whether a value with this metadata is read by unpickling it."""
+    return bool(metadata) and _header(metadata)[0] is _decode_pickle
+
+
+def decode_message(metadata: bytes, data: memoryview, checked: bool) -> Any:
+    """Decodes a value of a message as `decode` does, with the exceptions of its decoder.
+
+    With `checked` tables are looked through first: one that is damaged could have their reader read memory
+    that is not theirs.
+    """
+    decoder, _, header = _header(metadata)
+    if checked and decoder is _decode_arrow:
+        arrow, kind = header
+        _reduction.read_stream(arrow.py_buffer(data), kind != "batch").validate(full=True)
+    return decoder(header, data)
+
+
 def check_type(wanted: type | None) -> None:
     """Refuses what `decode_as` cannot compare with the type of a value.
 
@@ -138,7 +156,7 @@ def decode_as(buffer: Buffer, wanted: type | None) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _header(metadata: bytes) -> tuple[Callable[[Any, Buffer], Any], tuple[type[Exception], ...], Any]:
+def _header(metadata: bytes) -> tuple[Callable[[Any, Any], Any], tuple[type[Exception], ...], Any]:
     """Decoder of a value, the exceptions that it raises for a malformed value, and its prepared metadata.
 
     The result is cached, because many values are of the same kind.

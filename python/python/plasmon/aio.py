@@ -22,11 +22,11 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 from weakref import WeakSet
 
 import plasmon
@@ -36,11 +36,16 @@ from plasmon._internal import Buffer, ObjectId
 from plasmon._reads import NO_DEFAULT
 from plasmon._regions import Mode
 from plasmon._regions_aio import Region, Turns
+from plasmon._services import Allow, functions_of
+from plasmon._services_aio import Server, Service, in_loop
 from plasmon._subscription_aio import Opening, RegionEvents, Subscription
 from plasmon._terms import left
-from plasmon.errors import Disconnected, InvalidArgument, TimedOut
+from plasmon.errors import Disconnected, Error, InvalidArgument, TimedOut
 
-__all__ = ["Client", "Region", "RegionEvents", "Subscription", "connect"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as Readable
+
+__all__ = ["Client", "Region", "RegionEvents", "Server", "Service", "Subscription", "connect"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -181,6 +186,46 @@ class Client:
             return events
 
         return Opening(tell)
+
+    async def serve(
+        self,
+        name: str,
+        functions: Mapping[str, Callable[..., Any]] | object,
+        *,
+        threads: int = 1,
+        allow: Allow = "user",
+        values: bool = False,
+        allow_pickle: bool = False,
+    ) -> Server:
+        """Runs functions for callers on any host, as `plasmon.Client.serve` does.
+
+        Functions that are coroutines run in the event loop, at most `threads` at a time; others run in these
+        threads.
+        """
+        offered = {name: in_loop(self._asyncio, one) for name, one in functions_of(functions).items()}
+        serve = partial(
+            self._client.serve,
+            name,
+            offered,
+            threads=threads,
+            allow=allow,
+            values=values,
+            allow_pickle=allow_pickle,
+        )
+        return Server(await self._run(self._prompt, serve))
+
+    async def service(self, name: str, *, owner: int | str | None = None, timeout: float = 0) -> Service:
+        """Finds a service, as `plasmon.Client.service` does."""
+        find = partial(self._client.service, name, owner=owner, timeout=timeout)
+        return Service(await self._run(self._patient, find, timeout), self)
+
+    async def multicast(
+        self, services: Sequence[Service], function: str, data: Readable = b"", *, timeout: float = 10
+    ) -> builtins.list[bytes | Error]:
+        """Calls the same function of several services, as `plasmon.Client.multicast` does."""
+        to = [service._service for service in services]
+        call = partial(self._client.multicast, to, function, data, timeout=timeout)
+        return await self._run(self._patient, call, timeout)
 
     @overload  # A str is an iterable of str, too: here it is one name.
     async def get(  # type: ignore[overload-overlap]
@@ -483,7 +528,7 @@ class Client:
             raise
 
     async def _operate(self, call: Callable[[], _T], timeout: float | None) -> _T:
-        """Makes a call on a region in a thread: in another one if it may wait for others."""
+        """Makes a call on a region or a service in a thread: in another one if it may wait for others."""
         return await self._run(self._prompt if timeout is None else self._patient, call, timeout)
 
     async def _finish(self, begun: _internal.AwaitedOperation) -> Any:

@@ -68,8 +68,25 @@ class TooFewReplicas(Error):  # noqa: N818
 class OutcomeUnknown(Error):  # noqa: N818
     """The outcome is unknown, because the node that the message names does not answer.
 
-    The change of an object or a region may have happened, or may happen later.
+    The change of an object or a region may have happened, or may happen later. The function of a service may
+    have been run, or may be running.
     """
+
+
+class CallFailed(Error):  # noqa: N818
+    """The function of a service was run and failed. The message is what its server says about it."""
+
+    @property
+    def type(self) -> str | None:
+        """Name of the type of the exception that the function raised, as a server in Python tells it."""
+        name, colon, _ = str(self).partition(": ")
+        return name if colon and name.isidentifier() else None
+
+    @property
+    def text(self) -> str:
+        """Text of the exception that the function raised, or all that the server says."""
+        whole = str(self)
+        return whole if self.type is None else whole.partition(": ")[2]
 
 
 class ObjectDamaged(Error):  # noqa: N818

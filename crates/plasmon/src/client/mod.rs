@@ -59,7 +59,7 @@ pub use region::{Awaited, Pending as PendingRegion, Region, View};
 pub use region_events::RegionEvents;
 pub use regions::RegionList;
 pub use scratch::Scratch;
-pub use service::{Call, PendingReply, Reply as FunctionReply, Server, Service};
+pub use service::{Call, Data as CallData, PendingReply, Reply as FunctionReply, Server, Service};
 pub use services::ServiceList;
 pub use socket::Socket;
 pub use subscription::Subscription;

@@ -12,9 +12,9 @@ use super::due::due;
 use super::paging::pages;
 use super::reading::microseconds;
 use super::service::{PendingReply, Reply, Server, Service};
-use crate::service::{ServeOptions, ServiceInfo};
-use crate::wire::requests;
-use crate::{Error, NodeId, Result};
+use crate::service::{Allow, MAX_ALLOWED, MAX_FUNCTIONS, ServeOptions, ServiceInfo};
+use crate::wire::{MAX_NAME, requests};
+use crate::{Error, ErrorKind, NodeId, Result};
 
 /// Number of calls of a multicast that are under way at a time: a part of the slots of a client.
 const MAX_CAST: usize = 64;
@@ -39,6 +39,8 @@ impl Client {
     /// servers of this connection. `TimedOut` or `Disconnected` if the nodes that decide about the name do
     /// not answer.
     pub fn serve(&self, name: &str, functions: &[&str], options: &ServeOptions) -> Result<Server> {
+        check_name("a service", name)?;
+        check(functions, &options.allow)?;
         let due = self.due_of_answer();
         Calls(self).slots(due)?;
         let serve = requests::Serve {
@@ -93,6 +95,7 @@ impl Service {
     /// # Errors
     /// As [`Client::service`].
     pub fn find(client: &Client, owner: Option<u32>, name: &str, timeout: Option<Duration>) -> Result<Self> {
+        check_name("a service", name)?;
         let timeout = timeout.filter(|timeout| !timeout.is_zero());
         let due = timeout.map_or_else(|| client.due_of_answer(), |timeout| due(Some(timeout)));
         Calls(client).slots(due)?;
@@ -114,4 +117,26 @@ impl ServiceList {
         services.sort_unstable_by(|one, other| (&one.name, one.home).cmp(&(&other.name, other.home)));
         Ok(Self { services, missing })
     }
+}
+
+/// Refuses what no frame has room for. The daemon checks the rest.
+fn check(functions: &[&str], allow: &Allow) -> Result<()> {
+    let text = match allow {
+        Allow::Users(users) if users.len() > MAX_ALLOWED => {
+            format!("at most {MAX_ALLOWED} users can be allowed to call, and these are {}", users.len())
+        }
+        _ if functions.len() > MAX_FUNCTIONS => {
+            format!("a service has at most {MAX_FUNCTIONS} functions, and these are {}", functions.len())
+        }
+        _ => return functions.iter().try_for_each(|function| check_name("a function", function)),
+    };
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
+fn check_name(what: &str, name: &str) -> Result<()> {
+    if (1..=MAX_NAME).contains(&name.len()) {
+        return Ok(());
+    }
+    let text = format!("the name of {what} has 1 to {MAX_NAME} bytes, and this one has {}", name.len());
+    Err(Error::new(ErrorKind::Invalid, text))
 }

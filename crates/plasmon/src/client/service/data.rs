@@ -76,6 +76,17 @@ impl Sent {
         Ok(Self { memory: Some(memory), len })
     }
 
+    /// The first bytes of lent memory.
+    pub(super) fn lent(memory: Scratch, len: usize) -> Result<Self> {
+        if len > memory.len().min(MAX_DATA_LEN) {
+            let room = memory.len();
+            let text =
+                format!("{len} bytes are more than the memory or a call may have: {room}, {MAX_DATA_LEN}");
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        Ok(Self { memory: Some(Memory::Scratch(memory)), len })
+    }
+
     /// Number of bytes in lent memory.
     pub(super) fn len(&self) -> u32 {
         // It is at most MAX_DATA_LEN.
@@ -144,8 +155,8 @@ impl Room {
     }
 }
 
-/// Bytes that came.
-pub(super) struct Data(Bytes);
+/// Bytes of a call that came, or of a reply.
+pub struct Data(Bytes);
 
 enum Bytes {
     Own(Vec<u8>),

@@ -15,16 +15,17 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::data::Data;
 pub use self::server::{Call, Server};
 
-use self::data::{Data, Room, Sent};
-use super::Client;
+use self::data::{Room, Sent};
 use super::calling::{Call as SlotCall, Calls};
 use super::connection::unexpected;
 use super::due::{Due, due, rest};
 use super::reading::microseconds;
+use super::{Client, Scratch};
 use crate::service::Times;
-use crate::shared::{CallPayload, CallRequest, CallResult};
+use crate::shared::{CallPayload, CallRequest, CallResult, PAYLOAD_LEN};
 use crate::text::printable;
 use crate::wire::{LentRange, Replied, Request, ServiceCall, replies};
 use crate::{Error, ErrorKind, Result};
@@ -142,9 +143,33 @@ impl Service {
     /// # Errors
     /// As [`Service::call`], for what is known at once.
     pub fn begin(&self, function: &str, data: &[u8], timeout: Duration) -> Result<PendingReply> {
-        let (client, function) = (&self.handle.client, self.number_of(function)?);
+        let function = self.number_of(function)?;
+        self.begin_with(function, Sent::new(&self.handle.client, data)?, data, timeout)
+    }
+
+    /// Begins a call as [`Service::begin`] does, without a copy: its data are the first bytes of lent memory.
+    ///
+    /// # Errors
+    /// As [`Service::begin`].
+    pub fn begin_from(
+        &self,
+        function: &str,
+        memory: Scratch,
+        len: usize,
+        timeout: Duration,
+    ) -> Result<PendingReply> {
+        self.begin_with(self.number_of(function)?, Sent::lent(memory, len)?, &[], timeout)
+    }
+
+    fn begin_with(
+        &self,
+        function: u16,
+        mut sent: Sent,
+        data: &[u8],
+        timeout: Duration,
+    ) -> Result<PendingReply> {
+        let client = &self.handle.client;
         let (began, due) = (Instant::now(), due(Some(timeout)));
-        let mut sent = Sent::new(client, data)?;
         let mut room = Room::new(client);
         let what = ServiceCall::Call {
             service: self.handle.number,
@@ -166,16 +191,34 @@ impl Service {
     /// # Errors
     /// As [`Service::call`].
     pub fn send(&self, function: &str, data: &[u8]) -> Result<()> {
-        let (client, function) = (&self.handle.client, self.number_of(function)?);
         let due = due(Some(SEND_TIMEOUT));
+        let (call, mut sent) = self.begin_send(function, data, due)?;
+        let ended = self.settle(Calls(&self.handle.client).finish(call, due));
+        sent.settle(&ended);
+        ended.map(drop)
+    }
+
+    /// Calls a function as [`Service::send`] does, and does not wait either until a server has the call, if
+    /// the data are of at most 320 bytes: so nobody is told if none gets it.
+    ///
+    /// # Errors
+    /// As [`Service::send`], for what is known at once.
+    pub fn post(&self, function: &str, data: &[u8]) -> Result<()> {
+        // The memory of longer data cannot be used again before the call has ended.
+        if data.len() > PAYLOAD_LEN {
+            return self.send(function, data);
+        }
+        self.begin_send(function, data, due(Some(SEND_TIMEOUT))).map(drop)
+    }
+
+    fn begin_send(&self, function: &str, data: &[u8], due: Due) -> Result<(SlotCall, Sent)> {
+        let (client, function) = (&self.handle.client, self.number_of(function)?);
         let mut sent = Sent::new(client, data)?;
         let (len, range) = (sent.len(), sent.range());
         let what = ServiceCall::Send { service: self.handle.number, function, len, data: range };
         let call = begin(client, what, sent.payload(data), microseconds(Some(SEND_TIMEOUT)), due)?;
         sent.set_busy(true);
-        let ended = self.settle(Calls(client).finish(call, due));
-        sent.settle(&ended);
-        ended.map(drop)
+        Ok((call, sent))
     }
 
     /// Number of a function.

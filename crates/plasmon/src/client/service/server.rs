@@ -5,18 +5,20 @@
 //! interrupts it loses no call that was on its way.
 
 use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::data::{Data, Room, Sent};
 use super::{SlotCall, begin};
-use crate::client::Client;
 use crate::client::calling::Calls;
 use crate::client::connection::unexpected;
 use crate::client::due::{Due, due};
 use crate::client::reading::microseconds;
 use crate::client::vigil::Vigil;
+use crate::client::{Client, Scratch};
 use crate::service::Caller;
 use crate::shared::{CallResult, PAYLOAD_LEN};
 use crate::wire::{Received, Request, ServiceCall};
@@ -36,13 +38,14 @@ pub struct Server {
     client: Client,
     name: String,
     port: u32,
+    closed: AtomicBool,
     /// Calls that came while their receivers were interrupted.
     ready: Mutex<Vec<Call>>,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.client.connection.send_and_forget(&Request::Unserve { port: self.port });
+        self.close();
     }
 }
 
@@ -59,12 +62,26 @@ pub struct Call {
 
 impl Server {
     pub(in crate::client) fn new(client: &Client, name: &str, port: u32) -> Self {
-        Self { client: client.clone(), name: name.to_owned(), port, ready: Mutex::default() }
+        Self {
+            client: client.clone(),
+            name: name.to_owned(),
+            port,
+            closed: AtomicBool::new(false),
+            ready: Mutex::default(),
+        }
     }
 
     /// Name of the service.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Ends the server: nothing comes any more, and threads that receive get an error of the kind `Invalid`.
+    /// Calls that were received can still be answered.
+    pub fn close(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.client.connection.send_and_forget(&Request::Unserve { port: self.port });
+        }
     }
 
     /// Waits for a call. `None` if none came in time.
@@ -189,6 +206,11 @@ impl Call {
         &self.data
     }
 
+    /// Takes the data of the call, which can be read after it was answered. The call has none any more.
+    pub fn take_data(&mut self) -> Data {
+        mem::replace(&mut self.data, Data::empty())
+    }
+
     /// Who makes the call.
     pub fn caller(&self) -> Caller {
         Caller { node: self.received.node, user: self.received.user }
@@ -212,8 +234,31 @@ impl Call {
     /// `TooLarge` for more than 1 GiB. `Full` if the node has no memory for the bytes. `TimedOut` if the
     /// caller did not take a long reply in time. `Disconnected`. If the caller has gone, nobody gets the
     /// reply, which is no error.
-    pub fn reply(mut self, data: &[u8]) -> Result<()> {
-        let mut sent = Sent::new(&self.client, data)?;
+    pub fn reply(self, data: &[u8]) -> Result<()> {
+        match Sent::new(&self.client, data) {
+            Ok(sent) => self.reply_with(sent, data),
+            Err(error) => self.reply_nothing(error),
+        }
+    }
+
+    /// Replies as [`Call::reply`] does, without a copy: with the first bytes of lent memory.
+    ///
+    /// # Errors
+    /// As [`Call::reply`].
+    pub fn reply_from(self, memory: Scratch, len: usize) -> Result<()> {
+        match Sent::lent(memory, len) {
+            Ok(sent) => self.reply_with(sent, &[]),
+            Err(error) => self.reply_nothing(error),
+        }
+    }
+
+    /// Tells the caller why there is no reply.
+    fn reply_nothing(self, error: Error) -> Result<()> {
+        self.fail(&format!("the function was run, and its reply cannot be sent: {error}"))?;
+        Err(error)
+    }
+
+    fn reply_with(mut self, mut sent: Sent, data: &[u8]) -> Result<()> {
         let number = self.received.number;
         let reply = ServiceCall::Reply { number, len: sent.len(), data: sent.range() };
         let left = self.left().min(Duration::from_secs(24 * 3600)) + PATIENCE;

@@ -1,0 +1,163 @@
+"""Services for asyncio: calls as coroutines, and coroutines as functions of a server.
+
+Calls run in threads of the client, so that the event loop goes on. Functions that are coroutines run in the
+event loop; the threads of the server wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import partial, wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from plasmon._closing import ClosingAsync
+from plasmon._services import Server as BlockingServer
+from plasmon._services import Service as Blocking
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as Readable
+
+    from plasmon.aio import Client
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_CALL_SECONDS = 10
+
+
+def _waiting(
+    method: Callable[Concatenate[Blocking, _P], _T],
+) -> Callable[Concatenate[Service, _P], Coroutine[Any, Any, _T]]:
+    """Coroutine of a call that waits for a function."""
+
+    @wraps(method)
+    async def call(self: Service, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        limit: Any = kwargs.get("timeout", _CALL_SECONDS)
+        return await self._client._operate(partial(method, self._service, *args, **kwargs), limit)
+
+    return call
+
+
+class Service(ClosingAsync):
+    """Service for the tasks of one event loop: `plasmon.Service` with coroutines.
+
+    `plasmon.aio.Client.service` finds services. A service used as an asynchronous context manager gives its
+    handle up at the end of the block. A cancelled task stops waiting; the function is run all the same.
+    """
+
+    def __init__(self, service: Blocking, client: Client) -> None:
+        self._service = service
+        self._client = client
+
+    invoke = _waiting(Blocking.invoke)
+
+    @overload
+    async def call(
+        self, function: str, data: Readable | None = None, *, timeout: float = ..., into: None = None
+    ) -> bytes: ...
+    @overload
+    async def call(
+        self, function: str, data: Readable | None = None, *, timeout: float = ..., into: Readable
+    ) -> memoryview: ...
+    async def call(
+        self,
+        function: str,
+        data: Readable | None = None,
+        *,
+        timeout: float = _CALL_SECONDS,
+        into: Readable | None = None,
+    ) -> bytes | memoryview:
+        """Calls a function, and waits for its reply, as `plasmon.Service.call` does."""
+        made = partial(self._service.call, function, data, timeout=timeout, into=into)
+        reply: bytes | memoryview = await self._client._operate(made, timeout)
+        return reply
+
+    async def send(self, function: str, data: Readable | None = None, *, confirm: bool = False) -> None:
+        """Calls a function without waiting for its reply, as `plasmon.Service.send` does."""
+        await self._client._operate(partial(self._service.send, function, data, confirm=confirm), None)
+
+    @property
+    def name(self) -> str:
+        """Name of the service, as the client names it."""
+        return self._service.name
+
+    @property
+    def owner(self) -> int:
+        """User id of the service's owner."""
+        return self._service.owner
+
+    @property
+    def functions(self) -> list[str]:
+        """Names of the functions."""
+        return self._service.functions
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+        return self._service.closed
+
+    def close(self) -> None:
+        """Gives the handle up. The service stays."""
+        self._service.close()
+
+    def __repr__(self) -> str:
+        return repr(self._service).replace("plasmon.Service", "plasmon.aio.Service", 1)
+
+
+class Server:
+    """Functions of this process that others call: `plasmon.Server` for an event loop.
+
+    `plasmon.aio.Client.serve` makes servers. A server used as an asynchronous context manager closes at the
+    end of the block.
+    """
+
+    def __init__(self, server: BlockingServer) -> None:
+        self._server = server
+
+    @property
+    def name(self) -> str:
+        """Name of the service, as the client names it."""
+        return self._server.name
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the functions, in the order that all servers of this name have."""
+        return self._server.functions
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+        return self._server.closed
+
+    async def close(self, *, wait: bool = True) -> None:
+        """Ends the server, as `plasmon.Server.close` does."""
+        await asyncio.to_thread(self._server.close, wait=wait)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._server).replace("plasmon.Server", "plasmon.aio.Server", 1)
+
+
+def in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Function for a thread of a server: a coroutine function runs in the event loop."""
+    if not inspect.iscoroutinefunction(function):
+        return function
+
+    @wraps(function)
+    def run(*args: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(function(*args), loop).result()
+
+    return run
