@@ -52,6 +52,7 @@ mod _internal {
     use super::region::{RegionHandle, regions};
     #[pymodule_export]
     use super::region_events::RegionEvents;
+    #[pymodule_export]
     use super::service::{ReceivedCall, ServerHandle, ServiceHandle, multicast};
     #[pymodule_export]
     use super::subscription::Subscription;

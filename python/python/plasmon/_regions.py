@@ -287,7 +287,6 @@ class Regions(Handle):
         return region
 
 
-
 def _info(row: _internal.RegionRow) -> RegionInfo:
     name, size, home, owner, rights, public, lies, ephemeral, handles, nodes, age = row
     return RegionInfo(name, size, home, owner, rights, public, *lies, ephemeral, handles, nodes, age)

@@ -34,7 +34,10 @@ fn answers_are_replies() {
     let never = Reply::ROWS.iter().filter(|row| !REPLIES[usize::from(row.opcode)]).map(|row| row.name);
     assert_eq!(never.collect::<Vec<_>>(), ["Failed"], "it answers any of them");
     let silent = Request::ROWS.iter().filter(|row| row.answers.is_empty()).map(|row| row.name);
-    assert_eq!(silent.collect::<Vec<_>>(), ["Release", "Cancel", "GiveBack", "UnmapRegion", "Unserve", "LeaveService", "DropCall"]);
+    assert_eq!(
+        silent.collect::<Vec<_>>(),
+        ["Release", "Cancel", "GiveBack", "UnmapRegion", "Unserve", "LeaveService", "DropCall"]
+    );
 }
 
 #[test]

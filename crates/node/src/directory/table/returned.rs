@@ -73,11 +73,11 @@ impl Table {
         is_first: bool,
         now: Instant,
     ) -> (bool, Option<(NodeId, u64)>) {
-        if (holding.kind, holding.role) != (Kind::Region, Role::Primary) {
+        if (holding.kind, holding.role) != (Kind::Deed, Role::Primary) {
             return (false, None);
         }
         self.settle(&holding.id);
-        let entry = self.entries.get(&holding.id).filter(|entry| entry.kind == Kind::Region && !entry.lost);
+        let entry = self.entries.get(&holding.id).filter(|entry| entry.kind == Kind::Deed && !entry.lost);
         let rival = entry.and_then(|entry| entry.primary()).map(|primary| (primary.node, primary.life));
         let Some((other, life)) = rival.filter(|(other, life)| *other != node && *life != holding.life)
         else {

@@ -466,7 +466,7 @@ fn of_two_lives_that_come_back_both_keepers_keep_that_of_the_later_epoch() {
 #[test]
 fn of_two_regions_of_a_name_the_later_stays() {
     let ownership = Ownership { user: DEEDS, rights: Rights::Private };
-    let deed = |id, life| Holding { kind: Kind::Region, ownership, ..primary(id, life) };
+    let deed = |id, life| Holding { kind: Kind::Deed, ownership, ..primary(id, life) };
     let [former, later] = [7 << 48 | 9, 8 << 48 | 3];
     for is_first in [true, false] {
         let (mut directory, id, now) = new();

@@ -25,7 +25,7 @@ use super::due::{Due, due, rest};
 use super::reading::microseconds;
 use super::{Client, Scratch};
 use crate::service::Times;
-use crate::shared::{CallPayload, CallRequest, CallResult, PAYLOAD_LEN};
+use crate::shared::{CallPayload, CallRequest, CallResult, Manner, PAYLOAD_LEN};
 use crate::text::printable;
 use crate::wire::{LentRange, Replied, Request, ServiceCall, replies};
 use crate::{Error, ErrorKind, Result};
@@ -308,6 +308,8 @@ fn begin(client: &Client, what: ServiceCall, payload: &[u8], timeout_us: u64, du
     let Some(payload) = CallPayload::new(payload) else {
         return Err(Error::new(ErrorKind::Internal, "no slot has room for these bytes"));
     };
+    // A caller that waits no more is told to the server; nothing else is ended in the middle.
+    let manner = Manner { far: false, goes_on: !matches!(what, ServiceCall::Call { .. }) };
     let (opcode, arguments) = what.encode();
-    Calls(client).begin(&CallRequest { opcode, timeout_us, arguments, payload }, false, due)
+    Calls(client).begin(&CallRequest { opcode, timeout_us, arguments, payload }, manner, due)
 }
