@@ -33,7 +33,9 @@ use crate::net::sending::{describe_segments, knows_segments};
 use crate::transfer::{Given, locate, read_given, read_run, whole};
 
 /// Number of bytes that the engine copies before others get their turn.
-const TURN_BYTES: u64 = 256 << 10;
+const TURN_BYTES: u64 = 1 << 20;
+/// Number of bytes that are copied by way of the processor's caches at a time.
+const CHUNK_BYTES: u64 = 256 << 10;
 /// How long a home may take to read what it was asked to.
 const PULL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
@@ -329,14 +331,14 @@ impl Regions {
     ) -> Result<(), Error> {
         let mut at = 0;
         while at < len {
-            let bytes = TURN_BYTES.min(len - at);
+            let bytes = CHUNK_BYTES.min(len - at);
             let mut buffer = self.copied.take();
-            buffer.resize(TURN_BYTES as usize, 0);
+            buffer.resize(CHUNK_BYTES as usize, 0);
             let copied = copy(at, &mut buffer[..bytes as usize]).map_err(inside);
             self.copied.set(buffer);
             copied?;
             at += bytes;
-            if at < len {
+            if at < len && at.is_multiple_of(TURN_BYTES) {
                 self.kernel.clock.sleep(Duration::ZERO).await;
             }
         }

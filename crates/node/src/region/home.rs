@@ -36,7 +36,7 @@ pub(crate) use self::freezing::Frozen;
 pub(crate) use self::region::{Held, Region};
 use self::region::{Parts, freed, moved};
 pub(crate) use self::words::Done;
-use self::words::STEP_BYTES;
+use self::words::FILL_STEP_BYTES;
 use crate::directory::Directory;
 use crate::directory::claims::Claim;
 use crate::kernel::Kernel;
@@ -239,8 +239,8 @@ impl Home {
 
     /// Sets the bytes of a new region to zero, some in a turn.
     async fn zero(&self, run: &Run) -> Result<(), Error> {
-        for at in (0..run.len()).step_by(STEP_BYTES as usize) {
-            let len = STEP_BYTES.min(run.len() - at);
+        for at in (0..run.len()).step_by(FILL_STEP_BYTES as usize) {
+            let len = FILL_STEP_BYTES.min(run.len() - at);
             let zeroed = run.fill(at, len as usize, 0);
             zeroed.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
             self.ground.kernel.clock.sleep(Duration::ZERO).await;

@@ -19,8 +19,11 @@ use crate::memory::{OutOfBounds, Run};
 
 /// Number of bytes of a word.
 pub(super) const WORD_BYTES: u64 = 8;
-/// Maximum number of bytes on which the engine works before others have their turn.
+/// Maximum number of bytes that an operation reads or writes.
 pub(super) const STEP_BYTES: u64 = 256 << 10;
+/// Maximum number of bytes that the engine sets to a value before others have their turn: what takes a
+/// processor some 40 µs, several times as long as a turn without work.
+pub(super) const FILL_STEP_BYTES: u64 = 1 << 20;
 /// What an operation has returned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Done {
@@ -110,7 +113,7 @@ impl Region {
         self.ensure_bounds(offset, len)?;
         let mut at = 0;
         loop {
-            let step = STEP_BYTES.min(len - at);
+            let step = FILL_STEP_BYTES.min(len - at);
             self.fill_step(&*self.open(user, Rights::WRITE)?, offset + at, step, byte)?;
             at += step;
             if at == len {
