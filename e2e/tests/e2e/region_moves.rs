@@ -173,7 +173,7 @@ fn who_dies_amid_a_move_takes_the_region_or_leaves_it() {
 /// Size in bytes of a region that takes a while to move.
 const LONG: u64 = 100 << 20;
 
-/// Three nodes, each with a client that has the same region, which lives on the first, and whose counter is 5.
+/// Three nodes, each with a client that has the same region. It lives on the first, and its counter is 5.
 fn long_region(args: &[&str]) -> (Cluster, Vec<Client>, Vec<Region>) {
     let cluster = Cluster::builder().nodes(3).memory("256MiB").args(args).start();
     let clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
