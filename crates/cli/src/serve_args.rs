@@ -65,7 +65,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub(crate) region_memory: Option<u64>,
     /// Largest number of regions that one user may have on this node
-    #[arg(long, value_name = "N", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1 << 16)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) user_regions: u32,
     /// Largest number of clients that one user may have connected at a time
     #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..))]
