@@ -31,7 +31,7 @@ pub(crate) enum Begun {
     Read(Pending<Vec<u8>>),
     Write(Pending<()>),
     Add(Pending<u64>),
-    Call(PendingReply),
+    Call(Box<PendingReply>),
 }
 
 /// What an operation returns.

@@ -167,7 +167,7 @@ impl ServiceHandle {
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         let timeout = limit(py, timeout)?;
         let begun = self.run(py, |service| service.begin(function, sent, timeout))?;
-        Ok(PendingOperation::new(Begun::Call(begun), &self.closing))
+        Ok(PendingOperation::new(Begun::Call(Box::new(begun)), &self.closing))
     }
 
     /// Calls a function without waiting for its reply.

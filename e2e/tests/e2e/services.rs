@@ -154,7 +154,9 @@ fn names_belong_to_who_serves_first_and_functions_agree() {
     }
     if rustix::process::geteuid().is_root() {
         let stranger = client_of(NOBODY, &cluster, 1);
-        assert_eq!(kind(stranger.serve("a", &["f", "g"], &options)), ErrorKind::NotAllowed);
+        let refused = stranger.serve("a", &["f", "g"], &options);
+        let list = json(&cluster, 1, &["services"]);
+        assert_eq!(refused.map_err(|error| error.kind()).err(), Some(ErrorKind::NotAllowed), "{list}");
         // The service is root's, which everybody may look for, and nobody may call.
         let service = stranger.service("a", None).expect("it is there");
         assert_eq!(kind(service.call("f", b"", PATIENCE)), ErrorKind::NotAllowed);

@@ -91,8 +91,8 @@ impl Deref for Reply {
     }
 }
 
-/// Call that was begun. [`PendingReply::wait`] returns its reply. Dropping it gives the reply up; the
-/// function is run all the same.
+/// Call that was begun. [`PendingReply::wait`] returns its reply. Dropping it gives the call up: the function
+/// is not run, unless a thread of a server has the call already.
 #[must_use = "the error of a call that is not waited for is not seen"]
 pub struct PendingReply {
     service: Service,
