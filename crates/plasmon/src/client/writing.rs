@@ -61,7 +61,7 @@ impl Client {
     ) -> Result<()> {
         check(metadata, options)?;
         check_parts(len, parts)?;
-        if self.is_large(len, metadata) {
+        if is_large(self, len, metadata) {
             let due = self.put_large(id, len, parts, metadata, options, due)?;
             return self.await_copies(id, options, due);
         }
@@ -98,7 +98,7 @@ impl Client {
         for (at, (id, data, metadata)) in objects.iter().enumerate() {
             results.push(match check(metadata, options) {
                 Err(error) => Some(Err(error)),
-                Ok(()) if self.is_large(data.len(), metadata) => {
+                Ok(()) if is_large(self, data.len(), metadata) => {
                     let put = self.put_until(*id, data.len(), &[(0, data)], metadata, options, due);
                     Some(unless_interrupted(put)?)
                 }
@@ -126,11 +126,6 @@ impl Client {
         }
         let missing = || Err(unexpected("fewer results than requested"));
         Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
-    }
-
-    /// Whether an object is too large for a frame.
-    fn is_large(&self, len: usize, metadata: &[u8]) -> bool {
-        len.saturating_add(metadata.len()) > self.inline_max || metadata.len() > MAX_METADATA
     }
 
     /// Reserves the extent of an object, copies the object into the store, and seals it. Returns the new end
@@ -266,6 +261,11 @@ impl Client {
         }
         self.ask(requests::Options { name: name.map(str::to_owned), quota }, Undo::Nothing).map(drop)
     }
+}
+
+/// Whether an object is too large for a frame.
+fn is_large(client: &Client, len: usize, metadata: &[u8]) -> bool {
+    len.saturating_add(metadata.len()) > client.inline_max || metadata.len() > MAX_METADATA
 }
 
 /// Result for one of many objects, or an error of the whole call if it was interrupted.
