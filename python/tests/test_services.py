@@ -443,7 +443,7 @@ def test_arrays_are_not_copied_where_they_arrive(
             base = arrived
             while isinstance(base, np.ndarray):
                 base = base.base
-            assert isinstance(base, memoryview)
+            assert type(base).__module__ == "plasmon._internal"
         # What was received stays as it was, whatever is called afterwards.
         service.invoke("twice", np.zeros(500_000))
         seen.pop()

@@ -21,11 +21,9 @@ FUNCTIONS AND CLASSES
     Scratch                              writable memory of `Client.buffer` or `Client.register`
     NamedObjects                         mapping over names, of `Client.mapping`
     Region, RegionInfo, PendingOperation memory with a name that programs of all hosts read and write
-    Service, Server, expose              functions that processes run for others, under one name
-    Call, current_call()                 who calls the function of a service that is being run
+    Service, Server, expose, Call, current_call()  functions that processes run for others; who calls them
     Subscription, Event, RegionEvents, RegionEvent  what comes and leaves; what happens to regions
-    ObjectInfo, Spread                   what `Client.list`, and `Client.replicate` and the like, return
-    IdLike                               type of arguments that name an object
+    ObjectInfo, Spread, IdLike           what `list`, and `replicate` and the like, return; what names objects
     register_type(of, reduce)            has values of a type stored without a copy of their memory
 
 CALLS OF A CLIENT
@@ -54,11 +52,9 @@ ERRORS
     ObjectTooLarge    the object is larger than the store
     RegionFreed, RegionLost, NotHere  the region was freed; its node is gone; it is not mapped here
     StoreFull         there is no room; the message says who holds it
-    TimedOut          the call did not end within its time-out [TimeoutError]
-    IncompleteList    a TimedOut: nodes did not tell what they hold; it has the rest of the list
+    TimedOut, IncompleteList  the call, or a part of a list, did not come in time [TimeoutError]
     TooFewReplicas    fewer nodes keep the object than were asked for
-    OutcomeUnknown    a node that decides it does not answer; the change may have happened
-    CallFailed        the function of a service was run and failed
+    OutcomeUnknown, CallFailed  it may have happened, but a node does not answer; the function failed
     Disconnected      the node is gone, or the client was closed [ConnectionError]
     NotAllowed        this user may not do that [PermissionError]
     InvalidArgument   an argument is wrong [ValueError]

@@ -48,11 +48,7 @@ def expose(function: _F) -> _F:
 
 
 def current_call() -> Call:
-    """The call that the function of a service is being run for, by this thread or task.
-
-    Raises:
-        InvalidArgument: No function of a service is being run here.
-    """
+    """The call for which this thread or task runs the function of a service; else `InvalidArgument`."""
     try:
         return _running.get()
     except LookupError:
@@ -429,9 +425,10 @@ def functions_of(given: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _is_exposed(owner: object, name: str) -> bool:
+    # Static methods and methods of a class hold a function; either of them may be marked.
     found = inspect.getattr_static(owner, name, None)
-    function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
-    return "_plasmon_exposed" in getattr(function, "__dict__", {})
+    both = (found, getattr(found, "__func__", None))
+    return any("_plasmon_exposed" in getattr(one, "__dict__", {}) for one in both)
 
 
 def _users(allow: Any) -> list[int] | None:
