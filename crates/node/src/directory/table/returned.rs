@@ -63,7 +63,7 @@ impl Table {
         entry.kind == holding.kind && entry.primary().is_some_and(replaces)
     }
 
-    /// Whether another node has a region of this name, and neither came back: one of them was made by a
+    /// Whether another node has a deed of this name, and neither came back: one of them was made by a
     /// coordinator's node that was started anew, before the others were members of its cluster. The later
     /// stays. Takes out the earlier, if that is known here, and gives its node and its life.
     pub(crate) fn judge_rival(
