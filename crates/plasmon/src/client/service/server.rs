@@ -101,7 +101,7 @@ impl Server {
     /// As [`Call::reply`] and [`Server::receive`].
     pub fn reply_and_receive(
         &self,
-        mut call: Call,
+        call: Call,
         data: &[u8],
         timeout: Option<Duration>,
     ) -> Result<Option<Call>> {
@@ -110,15 +110,14 @@ impl Server {
             call.reply(data)?;
             return self.receive(timeout);
         }
-        call.answered = true;
         let due = due(timeout);
-        self.receive_after(Some((call.received.number, data)), timeout, due)
+        self.receive_after(Some((call, data)), timeout, due)
     }
 
     /// Replies to a call, if there is one to reply to, and waits for the next.
     fn receive_after(
         &self,
-        mut reply: Option<(u64, &[u8])>,
+        mut reply: Option<(Call, &[u8])>,
         timeout: Option<Duration>,
         due: Due,
     ) -> Result<Option<Call>> {
@@ -132,13 +131,19 @@ impl Server {
             let left = until.map_or(PARK, |until| until.saturating_duration_since(Instant::now()).min(PARK));
             let mut room = Room::new(&self.client);
             let (port, len, into) = (self.port, room.len(), room.range());
-            let (what, payload) = match reply.take() {
-                Some((number, data)) => {
-                    (ServiceCall::ReplyAndReceive { number, port, room: len, into }, data)
+            let answered = reply.take();
+            let (what, payload) = match &answered {
+                Some((call, data)) => {
+                    let number = call.received.number;
+                    (ServiceCall::ReplyAndReceive { number, port, room: len, into }, *data)
                 }
                 None => (ServiceCall::Receive { port, room: len, into }, &[][..]),
             };
+            // After an error the call is dropped, which its caller is told.
             let parked = begin(&self.client, what, payload, microseconds(Some(left)), due)?;
+            if let Some((mut call, _)) = answered {
+                call.answered = true;
+            }
             room.set_busy(true);
             let (result, interrupted) = self.park(parked, left)?;
             room.set_busy(false);
