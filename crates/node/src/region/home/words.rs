@@ -86,7 +86,9 @@ impl Region {
                 swapped.compare_exchange(expected, value, order, order).unwrap_or_else(|other| other)
             }),
             Operation::TestAndSet { offset } => change(offset, &|word| word.swap(1, Ordering::SeqCst)),
-            Operation::Fill { offset, len, byte } => self.fill_step(&memory, offset, len, byte),
+            Operation::Fill { offset, len, byte } => {
+                self.ensure_short(len).and_then(|()| self.fill_step(&memory, offset, len, byte))
+            }
             Operation::Notify { offset } => change(offset, &|_| 0),
             Operation::Wait { .. } => {
                 Err(Error::new(ErrorKind::Invalid, "a wait for a word is not an operation on bytes"))
@@ -162,7 +164,6 @@ impl Region {
 
     fn fill_step(&self, memory: &Run, offset: u64, len: u64, byte: u8) -> Result<Done, Error> {
         self.ensure_bounds(offset, len)?;
-        self.ensure_short(len)?;
         memory.fill(offset, len as usize, byte).map_err(internal)?;
         self.changed(offset, len);
         Ok(Done::default())
