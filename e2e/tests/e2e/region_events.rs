@@ -80,6 +80,7 @@ fn what_happens_to_a_region_is_told_near_and_far() {
                 let info = regions[to].info().expect("it is there");
                 (info.nodes, info.handles) == (2, if to == 2 { 2 } else { 1 })
             });
+            regions.iter().for_each(|region| drop(region.info().expect("it is there")));
         }
         regions[1].grant(user, Rights::READ).expect("grant");
         told(granted(Some(SOMEBODY), Rights::READ));

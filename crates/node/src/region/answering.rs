@@ -369,7 +369,7 @@ impl Regions {
             let change = change.clone();
             self.network.tell(node, RegionFrame::Governed { desk, change }.into_message());
         }
-        self.watches.tell_change(&At::Here(Rc::clone(region)), self.kernel.node, &change);
+        self.watches.tell_change(&At::Here(Rc::clone(region)), &change);
         Ok(())
     }
 

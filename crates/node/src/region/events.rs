@@ -244,7 +244,11 @@ impl Watches {
             }
             let moves = std::mem::replace(&mut known.home, home) != home;
             let returns = std::mem::replace(&mut known.has_ended, false);
-            let missed = std::mem::replace(&mut known.changes, at.changes()) != at.changes();
+            // What was found may be older than what was told since.
+            let missed = ahead(at.changes(), known.changes) > 0;
+            if missed {
+                known.changes = at.changes();
+            }
             let moved = (moves || returns).then(|| moved(at, home));
             moved.into_iter().chain(missed.then_some(RegionEvent::Gap { missed: 0 })).collect()
         });
@@ -277,13 +281,14 @@ impl Watches {
     }
 
     /// Tells those whom it concerns that rights to a region have changed, as its home says.
-    pub(super) fn tell_change(&self, at: &At, from: NodeId, change: &RightsChange) {
+    pub(super) fn tell_change(&self, at: &At, change: &RightsChange) {
         let &RightsChange { number, user, is_grant, rights, ref masters } = change;
         let owner = at.owner();
         self.note(at.life(), |watch, known| {
-            // How many changes there were since the last that was told. The difference of an old one wraps.
-            let ahead = number.wrapping_sub(known.changes).cast_signed();
-            if known.has_ended || known.home != from || ahead <= 0 {
+            // Homes go on counting where the one before has ended, so a new home may be heard before it is
+            // known that the region lives there.
+            let ahead = ahead(number, known.changes);
+            if known.has_ended || ahead <= 0 {
                 return Vec::new();
             }
             known.changes = number;
@@ -368,6 +373,11 @@ impl Watches {
     pub(super) fn end_settling(&self, client: ClientKey, life: Life) {
         self.settling.borrow_mut().get_mut(&client).map(|own| own.regions.remove(&life));
     }
+}
+
+/// How many changes of rights lie between two of their numbers, which wrap. Negative if the first is older.
+fn ahead(number: u16, than: u16) -> i16 {
+    number.wrapping_sub(than).cast_signed()
 }
 
 fn moved(at: &At, home: NodeId) -> RegionEvent {

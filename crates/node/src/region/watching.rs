@@ -90,7 +90,7 @@ impl Regions {
         match news {
             RegionFrame::Governed { desk, change } => {
                 if let Some(mapping) = self.mappings.govern(from, *desk, change) {
-                    self.watches.tell_change(&At::There(mapping), from, change);
+                    self.watches.tell_change(&At::There(mapping), change);
                 }
             }
             RegionFrame::Departed { desk, to } => {
