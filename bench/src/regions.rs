@@ -86,7 +86,7 @@ impl Regions {
         }
         let options = RegionOptions { mappable: self.mappable, ..Default::default() };
         let there = match operation {
-            "pieces" => in_pieces(&self.home, &name, len, &options)?,
+            "read_pieces" | "write_pieces" => in_pieces(&self.home, &name, len, &options)?,
             _ => self.home.create_region(&name, len as u64, &options)?,
         };
         let there = there.with_timeout(PATIENCE);
@@ -186,9 +186,8 @@ impl Peer for Regions {
             "read_whole" | "write_whole" | "read_pieces" | "write_pieces" => {
                 // Memory is lent before it is filled.
                 let bytes = self.bytes(size)?;
-                let kind_of_region = if operation.ends_with("pieces") { "pieces" } else { "whole" };
                 let len = places.len().next_multiple_of(PIECES * PAGE);
-                let region = self.region(kind_of_region, len)?.1;
+                let region = self.region(operation, len)?.1;
                 Box::new(Access::new(region, kind, bytes, places, batch)?)
             }
             "read_begun" | "add_begun" => {

@@ -269,7 +269,8 @@ def test_a_quick_run_from_begin_to_end(tmp_path: Path) -> None:
         "plasmon-python",
         "tcp",
     }
-    assert {row.mode for row in REMOTE.read(tmp_path)} == {"remote", "connection", "making", "beside"}
+    modes = {"remote", "connection", "making", "beside", "lanes"}
+    assert {row.mode for row in REMOTE.read(tmp_path)} == modes
     assert nothing_is_left(quick.pid)
 
 
