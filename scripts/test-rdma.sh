@@ -39,23 +39,23 @@ in_guests() {
 
 failed=0
 if [ $# -gt 0 ]; then
-    in_guests 600 -- "${TESTED[@]}" --test e2e -- --include-ignored --test-threads=1 "$@" || failed=1
+    in_guests 1800 -- "${TESTED[@]}" --test e2e -- --include-ignored --test-threads=1 "$@" || failed=1
     exit $failed
 fi
 say "Fabric conformance over verbs"
 # The build is optimised, because the guests are emulated.
 PLASMON_TEST_PROVIDERS='verbs;ofi_rxm' PLASMON_TEST_SOURCE=10.77.0.1 \
-    in_guests 600 -- --release -p plasmon-cli -p plasmon-fabric --test conformance -- \
+    in_guests 1800 -- --release -p plasmon-cli -p plasmon-fabric --test conformance -- \
     --test-threads=1 || failed=1
 say "Nodes that share one device"
-in_guests 600 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
+in_guests 1800 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
     rdma::alone rdma::doctor rdma::limits rdma::protocols rdma::regions || failed=1
 say "Two hosts on one cable"
-in_guests 300 --guests 2 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
+in_guests 1200 --guests 2 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
     rdma::pair rdma::link || failed=1
 say "Two hosts, one of them without RDMA"
-in_guests 300 --guests 2 --no-rdma 1 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
+in_guests 1200 --guests 2 --no-rdma 1 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
     rdma::mixed || failed=1
 say "A host with two memory nodes"
-in_guests 600 --memory-nodes 2 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 numa:: || failed=1
+in_guests 1800 --memory-nodes 2 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 numa:: || failed=1
 exit $failed

@@ -34,7 +34,7 @@ BYTES_TOGETHER = 256 * MIB
 """Number of bytes in a turn for several getters."""
 NOT_COUNTED = 5
 """Number of gets in four at the begin of a turn that are not counted, as caches are cold."""
-HEAD_START = 60_000_000
+HEAD_START = 150_000_000
 """Time in nanoseconds from the start signal to the start."""
 _RELEASED = 5.0
 """Longest time in seconds until a node has heard that its clients have released what they got."""
