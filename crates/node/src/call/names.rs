@@ -20,7 +20,7 @@ use crate::directory::Directory;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
-use crate::object::{DEEDS, Head, Held as Bytes, Replica, Role, Sealing};
+use crate::object::{DEEDS, Replica};
 use crate::placement::Placement;
 use crate::store::Store;
 
@@ -132,7 +132,7 @@ impl Names {
         if self.store.objects.borrow().conflict(&id).is_some() {
             return Err(exists());
         }
-        let deed = self.seal(id)?;
+        let deed = self.store.seal_deed(id, self.kernel.lives.draw())?;
         claim.fulfil();
         let name = Name {
             name: name.to_owned(),
@@ -145,26 +145,6 @@ impl Names {
         };
         self.kept.borrow_mut().insert(id, Rc::new(name));
         Ok(())
-    }
-
-    /// Makes the deed of a name, and tells the directory.
-    fn seal(&self, id: ObjectId) -> Result<Rc<Replica>, Error> {
-        let head = Head {
-            id,
-            life: self.kernel.lives.draw(),
-            tenant: DEEDS,
-            rights: plasmon::Rights::Private,
-            data_len: 0,
-            metadata_len: 0,
-            digest: 0,
-            copies: 0,
-            expires: 0,
-            owned: false,
-            name: Box::default(),
-        };
-        let created = self.kernel.clock.unix_ms();
-        let role = Role::Primary;
-        self.store.seal(Sealing { head, role, creator: None, bytes: Bytes::Nowhere, created })
     }
 
     /// Notes that a node has servers of a name.

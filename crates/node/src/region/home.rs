@@ -43,7 +43,7 @@ use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
 use crate::memory::Run;
-use crate::object::{DEEDS, Head, Held as Bytes, Replica, Role, Sealing};
+use crate::object::DEEDS;
 use crate::placement::Placement;
 use crate::store::Store;
 
@@ -188,7 +188,7 @@ impl Home {
             return Err(exists(&wanted));
         }
         let life = self.ground.kernel.lives.draw();
-        let deed = self.seal(id, life).map_err(|error| cannot(&wanted, error))?;
+        let deed = store.seal_deed(id, life).map_err(|error| cannot(&wanted, error))?;
         claim.fulfil();
         let memory = Rc::new(memory);
         let parts = Parts { ground: Rc::clone(&self.ground), memory, deed, owner: user };
@@ -246,26 +246,6 @@ impl Home {
             self.ground.kernel.clock.sleep(Duration::ZERO).await;
         }
         Ok(())
-    }
-
-    /// Makes the deed of a region, and tells the directory.
-    fn seal(&self, id: ObjectId, life: u64) -> Result<Rc<Replica>, Error> {
-        let head = Head {
-            id,
-            life,
-            tenant: DEEDS,
-            rights: plasmon::Rights::Private,
-            data_len: 0,
-            metadata_len: 0,
-            digest: 0,
-            copies: 0,
-            expires: 0,
-            owned: false,
-            name: Box::default(),
-        };
-        let created = self.ground.kernel.clock.unix_ms();
-        let role = Role::Primary;
-        self.ground.store.seal(Sealing { head, role, creator: None, bytes: Bytes::Nowhere, created })
     }
 
     /// Gives a region whose deed was made a desk: a former one, unless the region may have been here before.

@@ -27,7 +27,7 @@ use crate::kernel::{ClientKey, Kernel};
 use crate::memory::{Arena, Domain};
 use crate::net::frame::{Holding, Withdrawal};
 use crate::net::network::Network;
-use crate::object::{FastPins, Replica, Sealing, Table};
+use crate::object::{DEEDS, FastPins, Head, Held, Replica, Role, Sealing, Table};
 use crate::spill::SpillStore;
 
 /// The clients that read objects in place, without telling the engine.
@@ -123,6 +123,28 @@ impl Store {
         let replica = self.objects.borrow_mut().seal(new)?;
         self.publish(Holding::of(&replica));
         Ok(replica)
+    }
+
+    /// Seals the deed of a name: an object without bytes, which no user sees.
+    ///
+    /// # Errors
+    /// As [`Store::seal`].
+    pub(crate) fn seal_deed(&self, id: ObjectId, life: u64) -> Result<Rc<Replica>, Error> {
+        let head = Head {
+            id,
+            life,
+            tenant: DEEDS,
+            rights: plasmon::Rights::Private,
+            data_len: 0,
+            metadata_len: 0,
+            digest: 0,
+            copies: 0,
+            expires: 0,
+            owned: false,
+            name: Box::default(),
+        };
+        let created = self.kernel.clock.unix_ms();
+        self.seal(Sealing { head, role: Role::Primary, creator: None, bytes: Held::Nowhere, created })
     }
 
     /// Removes an object from this node, after a deletion by a user or by the cluster. Its memory becomes

@@ -69,7 +69,7 @@ impl Home {
         if self.ground.store.objects.borrow().conflict(&id).is_some() {
             return Err(exists(&wanted));
         }
-        let deed = self.seal(id, life)?;
+        let deed = self.ground.store.seal_deed(id, life)?;
         let parts = Parts { ground: Rc::clone(&self.ground), memory, deed, owner: moved.owner };
         let region = self.enter(wanted, id, parts, false);
         region.changes.set(moved.changes);
