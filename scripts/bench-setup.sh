@@ -33,7 +33,7 @@ redis() {
     if ! "$link" --version >/dev/null 2>&1; then
         if ! program=$(command -v redis-server); then
             program=/usr/bin/redis-check-rdb
-            if [ ! -x $program ] && ! install_redis; then
+            if [ ! -x $program ] && ! install_package redis-tools; then
                 echo "there is no redis-server here; as root:" \
                     "apt-get update && apt-get install -y redis-tools"
                 return 1
@@ -46,11 +46,20 @@ redis() {
     return 1
 }
 
-install_redis() {
+# ucx: Debian's ucx-utils has ucx_perftest.
+ucx() {
+    command -v ucx_perftest >/dev/null && return
+    install_package ucx-utils && command -v ucx_perftest >/dev/null && return
+    echo "there is no ucx_perftest here; as root: apt-get update && apt-get install -y ucx-utils"
+    return 1
+}
+
+# install_package NAME: installs a Debian package, as root.
+install_package() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-    say "Installing the Debian package redis-tools" >&2
+    say "Installing the Debian package $1" >&2
     local install=(env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y)
-    install+=(--no-install-recommends redis-tools)
+    install+=(--no-install-recommends "$1")
     { "${install[@]}" || (apt-get -qq update && "${install[@]}"); } >/dev/null 2>&1 </dev/null
 }
 
@@ -73,6 +82,7 @@ fi
 [ "${1:-plasma}" = plasma ] && optional plasma environment plasma 3.11 3.10
 [ $# = 0 ] || exit 0
 optional redis redis
+optional ucx ucx
 optional ray environment ray 3.13 3.12 3.11
 optional mooncake environment mooncake 3.13 3.12 3.11
 # The package is used in the environment for which it was built. An environment with another version of Python

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 scripts/setup.sh
 
-PYTHON_CODE=(python bench scripts docs/tools)
+PYTHON_CODE=(python bench scripts docs/tools examples/log/python)
 
 if [ "${1:-}" = --fix ]; then
     cargo fmt --all
@@ -21,8 +21,8 @@ say "ruff"
 "$VENV/bin/ruff" format --check "${PYTHON_CODE[@]}"
 "$VENV/bin/ruff" check "${PYTHON_CODE[@]}"
 say "mypy"
-export MYPYPATH=$ROOT/python/python
-"$VENV/bin/mypy" --config-file python/pyproject.toml python/python python/tests
+export MYPYPATH=$ROOT/python/python:$ROOT/examples/log/python
+"$VENV/bin/mypy" --config-file python/pyproject.toml python/python python/tests examples/log/python
 "$VENV/bin/mypy" --config-file python/pyproject.toml docs/tools/*.py
 "$VENV/bin/mypy" --config-file python/pyproject.toml --ignore-missing-imports scripts/*.py
 MYPYPATH=$ROOT/bench "$VENV/bin/mypy" --config-file bench/mypy.ini bench/harness bench/tests

@@ -1,14 +1,21 @@
 //! Worker of the benchmarks: a process with one client of one peer, which times calls.
 //!
-//! `plasmon-bench plasmon SOCKET` is a Rust program that uses Plasmon, and `plasmon-bench regions SOCKET HOME
-//! mapped|called` one that uses regions of the node HOME. `plasmon-bench redis ADDRESS` is one that uses
-//! Redis. `plasmon-bench raw -` measures what the machine can do without a store, and `plasmon-bench tcp
-//! ADDRESS` what a connection can. All exchange the lines of JSON that `bench/workers/worker.py` describes,
-//! on one thread. `plasmon-bench echo KIND` is the answering side of a round trip, which the raw worker
-//! starts, and `plasmon-bench tcp-serve ADDRESS` that of a connection.
+//! `plasmon-bench plasmon SOCKET` is a Rust program that uses Plasmon, and `plasmon-bench regions SOCKET
+//! HOME mapped|called` one that uses regions of the node HOME. `plasmon-bench calls SOCKET HOME` serves
+//! functions at the node HOME and calls them. `plasmon-bench redis ADDRESS` is one that uses Redis.
+//! `plasmon-bench raw -` measures what the machine can do without a store, and `plasmon-bench tcp ADDRESS`
+//! what a connection can. All exchange the lines of JSON that `bench/workers/worker.py` describes, on one
+//! thread. `plasmon-bench echo KIND` is the answering side of a round trip, which the raw worker starts, and
+//! `plasmon-bench tcp-serve ADDRESS` that of a connection. `plasmon-bench log`
+//! and `xadd` print how fast several writers append, and `plasmon-bench classes SOCKET HOME SECONDS` what
+//! classes of work get beside each other; they exchange nothing.
 #![deny(unsafe_code)]
 
+mod calls;
+mod classes;
 mod echo;
+mod locks;
+mod log;
 mod raw;
 mod redis;
 mod region_calls;
@@ -26,14 +33,26 @@ fn main() -> ExitCode {
         ["plasmon", socket] => store::Plasmon::connect(socket, false).and_then(serve),
         ["plasmon-digest", socket] => store::Plasmon::connect(socket, true).and_then(serve),
         ["regions", socket, home, kind] => regions::Regions::connect(socket, home, kind).and_then(serve),
+        ["calls", socket, home] => calls::Calls::connect(socket, home).and_then(serve),
+        ["locks", socket, other] => locks::Locks::connect(socket, other).and_then(serve),
         ["redis", address] => redis::Redis::connect(address).and_then(serve),
         ["raw", _] => serve(raw::Raw::default()),
         ["echo", kind] => echo::answer(kind),
+        ["log", socket, homes, writers, window, group, seconds] => {
+            log::log(socket, homes, [writers, window, group, seconds])
+        }
+        ["xadd", address, writers, pipeline, seconds] => log::xadd(address, [writers, pipeline, seconds]),
         ["tcp", address] => tcp::Tcp::connect(address).and_then(serve),
         ["tcp-serve", address] => tcp::answer(address),
+        ["classes", socket, home, seconds] => {
+            classes::measure(socket, home, seconds).map_err(|error| -> Box<dyn std::error::Error> { error })
+        }
         _ => Err("usage: plasmon-bench plasmon SOCKET | plasmon-digest SOCKET | \
-                  regions SOCKET HOME mapped|called | redis ADDRESS | raw - | echo KIND | tcp ADDRESS | \
-                  tcp-serve ADDRESS"
+                  regions SOCKET HOME mapped|called | calls SOCKET HOME | locks SOCKET OTHER | \
+                  redis ADDRESS | raw - | \
+                  echo KIND | tcp ADDRESS | tcp-serve ADDRESS | \
+                  log SOCKET HOMES WRITERS WINDOW GROUP SECONDS | xadd ADDRESS WRITERS PIPELINE SECONDS | \
+                  classes SOCKET HOME SECONDS"
             .into()),
     };
     match done {

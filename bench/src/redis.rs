@@ -70,7 +70,7 @@ impl Peer for Redis {
 }
 
 /// Command as it is sent.
-fn command(words: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut sent = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         sent.extend(format!("${}\r\n", word.len()).bytes());

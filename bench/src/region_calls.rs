@@ -316,16 +316,27 @@ impl Call for Move {
 pub(crate) struct Named<'a> {
     client: &'a Client,
     names: Vec<String>,
-    /// Size of the regions to be made; `None` to map them.
-    made: Option<u64>,
+    /// Size of the regions to be made, and whether they may be mapped; `None` to map them.
+    made: Option<(u64, bool)>,
     handles: Vec<Region>,
     /// Where the handles go at the end, if they are to stay.
     held: Option<&'a mut Vec<Region>>,
 }
 
 impl<'a> Named<'a> {
-    pub(crate) fn make(client: &'a Client, owner: u64, numbers: Numbers, size: usize) -> Self {
-        Self { made: Some(size as u64), ..Self::map(client, owner, numbers, None) }
+    pub(crate) fn make(
+        client: &'a Client,
+        mappable: bool,
+        owner: u64,
+        numbers: Numbers,
+        size: usize,
+    ) -> Self {
+        Self { made: Some((size as u64, mappable)), ..Self::map(client, owner, numbers, None) }
+    }
+
+    /// Name of a region.
+    pub(crate) fn name(owner: u64, number: u64) -> String {
+        format!("{owner}/{number}")
     }
 
     pub(crate) fn map(
@@ -334,7 +345,7 @@ impl<'a> Named<'a> {
         numbers: Numbers,
         held: Option<&'a mut Vec<Region>>,
     ) -> Self {
-        let names = numbers.iter().map(|number| format!("{owner}/{number}")).collect();
+        let names = numbers.iter().map(|number| Self::name(owner, number)).collect();
         Self { client, names, made: None, handles: Vec::new(), held }
     }
 }
@@ -351,8 +362,8 @@ impl Call for Named<'_> {
     fn call(&mut self, index: usize) -> Result<()> {
         let name = &self.names[index];
         let region = match self.made {
-            Some(size) => {
-                let options = RegionOptions { mappable: false, ..Default::default() };
+            Some((size, mappable)) => {
+                let options = RegionOptions { mappable, ..Default::default() };
                 self.client.create_region(name, size, &options)?
             }
             None => self.client.map_region(name, Rights::READ_WRITE, None)?,
@@ -400,6 +411,92 @@ impl Call for Held<'_> {
     fn check(&mut self, _index: usize) -> Result<()> {
         if self.bytes.iter().any(|byte| *byte != 0) {
             return Err("a region that nobody wrote to is not zeroed".into());
+        }
+        Ok(())
+    }
+}
+
+/// Clients that connect to the node of this host, one by each call, and map one region. They stay.
+pub(crate) struct Crowd<'a> {
+    socket: &'a str,
+    name: String,
+    count: usize,
+    held: &'a mut Vec<Region>,
+}
+
+impl<'a> Crowd<'a> {
+    pub(crate) fn new(socket: &'a str, owner: u64, numbers: Numbers, held: &'a mut Vec<Region>) -> Self {
+        Self { socket, name: Named::name(owner, 0), count: numbers.count(), held }
+    }
+}
+
+impl Call for Crowd<'_> {
+    fn units(&self) -> usize {
+        self.count
+    }
+
+    fn once(&self) -> bool {
+        true
+    }
+
+    fn call(&mut self, _index: usize) -> Result<()> {
+        let region = Client::connect(self.socket)?.map_region(&self.name, Rights::READ_WRITE, None)?;
+        self.held.push(region);
+        Ok(())
+    }
+
+    fn check(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads or writes of zeros at places all over a region, however large that is: `batch` in a call.
+pub(crate) struct Over {
+    region: Region,
+    kind: Kind,
+    offsets: Vec<u64>,
+    batch: usize,
+    bytes: Vec<u8>,
+}
+
+impl Over {
+    /// Size in bytes of a line of the processor's caches.
+    const LINE: u64 = 64;
+
+    pub(crate) fn new(region: Region, kind: Kind, size: usize, places: usize, batch: usize) -> Self {
+        let room = region.len().saturating_sub(size as u64 + Self::LINE * Self::LINE);
+        let step = room / places.max(1) as u64 / Self::LINE * Self::LINE;
+        // Places at equal distances would share few lines of the caches.
+        let offset = |place: u64| place * step + place % Self::LINE * Self::LINE;
+        let count = places.next_multiple_of(batch) as u64;
+        let offsets = (0..count).map(|index| offset(index % places.max(1) as u64)).collect();
+        Self { region, kind, offsets, batch, bytes: vec![0; size] }
+    }
+}
+
+impl Call for Over {
+    fn units(&self) -> usize {
+        self.offsets.len() / self.batch
+    }
+
+    fn once(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, index: usize) -> Result<()> {
+        let Self { region, kind, bytes, .. } = self;
+        for offset in &self.offsets[index * self.batch..][..self.batch] {
+            match kind {
+                Kind::Read => region.read(*offset, bytes)?,
+                _ => region.write(*offset, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, _index: usize) -> Result<()> {
+        if self.bytes.iter().any(|byte| *byte != 0) {
+            return Err("a region of zeros has other bytes".into());
         }
         Ok(())
     }

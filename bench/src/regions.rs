@@ -15,7 +15,7 @@ use plasmon_bench::content::value;
 use plasmon_bench::memory::Places;
 use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
 
-use crate::region_calls::{Access, Begun, Bulk, Held, Kind, Move, Named, Wake};
+use crate::region_calls::{Access, Begun, Bulk, Crowd, Held, Kind, Move, Named, Over, Wake};
 
 /// Size in bytes of the memory in which the places of an operation lie.
 const ROOM: usize = 32 << 20;
@@ -50,13 +50,18 @@ const OPERATIONS: &[&str] = &[
     "make",
     "map",
     "hold",
+    "crowd",
     "read_held",
+    "read_over",
+    "write_over",
 ];
 
 /// Client of a node, with a client of the node on which its regions live.
 pub(crate) struct Regions {
     client: Client,
     home: Client,
+    /// Path of the socket of this host's node.
+    socket: String,
     /// Whether processes of the home may map the regions.
     mappable: bool,
     /// Regions by name: the handle of the home's client, and that of this host's.
@@ -74,7 +79,8 @@ impl Regions {
             other => return Err(format!("regions are mapped or called, and not {other:?}").into()),
         };
         let (client, home) = (Client::connect(socket)?, Client::connect(home)?);
-        Ok(Self { client, home, mappable, made: HashMap::new(), held: Vec::new() })
+        let socket = socket.to_owned();
+        Ok(Self { client, home, socket, mappable, made: HashMap::new(), held: Vec::new() })
     }
 
     /// Region of an operation, which is made and filled when it is first needed: the handle of the home's
@@ -214,7 +220,14 @@ impl Peer for Regions {
                 let nodes = [self.home.node(), self.client.node()];
                 Box::new(Move::new(self.region(operation, size)?.1, nodes))
             }
-            "make" => Box::new(Named::make(&self.home, owner, numbers, size)),
+            "read_over" | "write_over" => {
+                let kind = if operation == "read_over" { Kind::Read } else { Kind::Write };
+                let region = Named::name(owner, 0);
+                let region = self.client.map_region(&region, Rights::ALL, None)?.with_timeout(PATIENCE);
+                Box::new(Over::new(region, kind, size, numbers.count(), batch))
+            }
+            "crowd" => Box::new(Crowd::new(&self.socket, owner, numbers, &mut self.held)),
+            "make" => Box::new(Named::make(&self.home, self.mappable, owner, numbers, size)),
             "map" => Box::new(Named::map(&self.client, owner, numbers, None)),
             "hold" => Box::new(Named::map(&self.client, owner, numbers, Some(&mut self.held))),
             "read_held" => Box::new(Held::new(&self.held, size)?),

@@ -11,8 +11,9 @@ import pytest
 from harness import machine, paths
 from harness.figures import Case, Row, Samples
 from harness.page import Goal
-from harness.tier import command, goals, pieces, report
+from harness.tier import calls, command, extent, goals, locks, log, pieces, report, ucx
 from harness.tier import run as running
+from harness.tier.extent import CROWD, Crowd
 from harness.tier.many import MANY, Many
 from harness.tier.run import IN_FLIGHT, LITTLE, MANY_RUST, WORD
 from harness.tier.workers import FABRIC, MACHINE, MAPPED, PYTHON, REDIS_RUST, REMOTE, RUST
@@ -39,19 +40,30 @@ def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     described = json.loads((tmp_path / "tier.json").read_text())
     assert (described["failures"], described["whole"]) == ({}, True)
     missing = tuple(described["missing"])
-    assert {*missing} <= {"redis", "mpi"}, "only these may not be installed"
+    absent = {name for name in missing if not name.startswith((ucx.POLL, ucx.SLEEP))}
+    assert absent <= {"redis", "mpi", "ucx", calls.ZMQ, calls.GRPC}, "only these may not be installed"
     cases = [
         (one.mode, one.peer, one.operation, one.size, one.batch, one.memory)
         for one in command.TIER.read(tmp_path)
-        if one.peer != "mpi" and one.operation != "map"
+        if one.peer not in ("mpi", ucx.POLL, ucx.SLEEP) and one.operation != "map"
     ]
     turns = {turn for _, turns in running.steps(running.QUICK) for turn in turns}
     wanted = {turn.case for turn in turns if not turn.peer.startswith(missing or ("nobody",))}
     wanted |= {pieces.case(pair, kind) for pair in pieces.PAIRS for kind in (pieces.WHOLE, pieces.PIECES)}
+    wanted |= {extent.case(kind, size) for kind in extent.KINDS for size in extent.QUICK.sizes}
+    wanted |= {case for case in calls.cases(calls.QUICK) if case.peer not in missing}
+    wanted |= {case for case, _, _ in locks.turns()}
+    wanted |= {case for case in log.cases(log.QUICK) if not case.peer.startswith(missing or ("nobody",))}
     assert sorted(cases) == sorted(
         (case.mode, case.peer, case.operation, case.size, case.batch, case.memory) for case in wanted
     )
     assert [one.regions for one in MANY.read(tmp_path)] == [100, 1000]
+    few, most = CROWD.read(tmp_path)
+    assert (few.clients, most.clients) == (1, 8)
+    assert few.connections == most.connections > 0
+    if "ucx" not in missing:
+        polled = {one.operation for one in command.TIER.read(tmp_path) if one.peer == ucx.POLL}
+        assert polled, "the operations of UCX"
 
 
 def test_a_region_in_pieces_is_held_against_one_in_one_piece() -> None:
@@ -109,6 +121,20 @@ def test_many_regions_cost_no_more_time_and_little_memory(us: float, own_bytes: 
     assert [goal.reached for goal in found.values()] == [reached] * 4 + [True]
 
 
+def test_large_regions_and_many_clients_cost_no_more() -> None:
+    kind = extent.KINDS[2]
+    rows = []
+    for size, ns in ((64 * MIB, 10_000), (8 << 30, 11_000)):
+        samples = Samples()
+        samples.add(extent.case(kind, size), [ns], moves=True)
+        rows += samples.rows()
+    found = judged(rows)
+    assert found["remote `read` of 64 B all over a region of 8192 MiB, against one of 64 MiB"].reached
+    for last, connections, reached in ((11.0, 4, True), (11.1, 5, False)):
+        crowds = [Crowd(1, 10.0, 20.0, 4), Crowd(1000, last, 20.0, connections)]
+        assert [goal.reached for goal in goals.check([], [], crowds)] == [reached] * 2
+
+
 def test_the_page_says_what_was_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "RESULTS", tmp_path)
     rows = [
@@ -126,9 +152,12 @@ def test_the_page_says_what_was_missed(tmp_path: Path, monkeypatch: pytest.Monke
     }
     command.TIER.keep(tmp_path, rows, described)
     MANY.keep(tmp_path, [stage(1_000, 10.0, 1), stage(100_000, 20.0, 300)], described)
+    CROWD.keep(tmp_path, [Crowd(1, 10.0, 20.0, 4), Crowd(1000, 30.0, 40.0, 4)], described)
     text = "\n".join(report.text(rows, described))
     assert "| mapped, Python: `read` of 64 B | ≤ 0.7 µs | 0.9 µs | **no** |" in text
     assert "| 2.00 (10 → 20 µs) | **no** |" in text
+    assert "| 3.00 (10 → 30 µs) | **no** |" in text
+    assert "| the same | 4 → 4 | yes |" in text
     assert "**redis failed 1 times**, first: it did not start" in text
 
 

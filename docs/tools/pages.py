@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["*.md", "docs/*.md", "docs/design/*.md"]
+PAGES = ["*.md", "docs/*.md", "docs/design/*.md", "examples/*/*.md"]
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 PYTHON = """\
@@ -80,6 +80,19 @@ import plasmon
 
 ::: plasmon.expose
 
+## Locks
+
+[Locks and barriers](../locks.md) are for one process of the cluster at a time, or for all of them together.
+
+::: plasmon.Lock
+    options: {{inherited_members: true, filters: ["!^_", "!^(take|begin|end)$"]}}
+
+::: plasmon.Guard
+    options: {{filters: ["!^_", "!^give_up$"]}}
+
+::: plasmon.Barrier
+    options: {{inherited_members: true, filters: ["!^_", "!^begin$"]}}
+
 ## Types of one's own
 
 ::: plasmon.register_type
@@ -137,6 +150,12 @@ what they are there.
 ::: plasmon.aio.Service
 
 ::: plasmon.aio.Server
+
+::: plasmon.aio.Lock
+
+::: plasmon.aio.Guard
+
+::: plasmon.aio.Barrier
 """
 
 PLASMA = """\

@@ -20,7 +20,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
     Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
     Target { name: "messages", run: plasmon_node::fuzzing::message, seeds: plasmon_node::fuzzing::messages },
@@ -33,6 +33,11 @@ pub const TARGETS: [Target; 11] = [
         name: "services",
         run: plasmon_node::fuzzing::call_frame,
         seeds: plasmon_node::fuzzing::call_frames,
+    },
+    Target {
+        name: "locks",
+        run: plasmon_node::fuzzing::sync_frame,
+        seeds: plasmon_node::fuzzing::sync_frames,
     },
     Target {
         name: "control",

@@ -1,4 +1,5 @@
-//! Operations on regions for event loops: each is begun on the loop's thread and waits for nothing.
+//! Operations on regions, and calls of functions, for event loops: each is begun on the loop's thread and
+//! waits for nothing.
 //!
 //! Owns the operations under way, with the buffers that they fill. The loop's thread. What would wait or take
 //! long, because it has to borrow memory or copies much, is not begun: `plasmon.aio` makes it in a thread.
@@ -7,16 +8,19 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use plasmon::region::Awaited;
+use plasmon::service::AwaitedCall;
 use plasmon::wire::Operation;
 use plasmon::{Error, Region, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes};
 
 use crate::begun::Word;
-use crate::error::{invalid, raised_of_region};
+use crate::error::{invalid, raised, raised_of_region};
 use crate::lock::{lock, taken};
 use crate::memory::Bytes;
 use crate::region::{RegionHandle, flat};
+use crate::service::outcome_of;
+use crate::sync::GuardHandle;
 use crate::terms::duration;
 
 /// Operations of a region, begun for an event loop. Each returns `None` if it is to be made in a thread.
@@ -25,12 +29,18 @@ use crate::terms::duration;
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct RegionCalls(Py<RegionHandle>);
 
-/// Operation that was begun for an event loop.
+/// Operation on a region, or call of a function, that was begun for an event loop.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct AwaitedOperation {
     number: u64,
-    /// Operation. `None` once it has ended.
-    begun: Mutex<Option<(Awaited, Told)>>,
+    /// What was begun. `None` once it has ended.
+    begun: Mutex<Option<UnderWay>>,
+}
+
+/// What was begun for an event loop.
+enum UnderWay {
+    Operation(Awaited, Told),
+    Call(AwaitedCall),
 }
 
 /// What an operation returns.
@@ -76,11 +86,20 @@ impl RegionCalls {
         })
     }
 
-    #[pyo3(signature = (data, offset = 0, *, timeout = 30.0))]
-    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: u64, timeout: f64) -> Begun {
+    #[pyo3(signature = (data, offset = 0, *, timeout = 30.0, fence = None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        offset: u64,
+        timeout: f64,
+        fence: Option<&GuardHandle>,
+    ) -> Begun {
         let data = Bytes::of(data).or_else(|_| Bytes::of(&flat(data)?))?;
-        self.begin(py, timeout, Told::Of(data), |region, told| match told {
-            Told::Of(data) => region.await_write(offset, data.as_slice()),
+        let guard = fence.map(|fence| fence.shown(py)).transpose()?;
+        self.begin(py, timeout, Told::Of(data), |region, told| match (told, &guard) {
+            (Told::Of(data), None) => region.await_write(offset, data.as_slice()),
+            (Told::Of(data), Some(guard)) => region.await_write_fenced(offset, data.as_slice(), guard),
             _ => Ok(None),
         })
     }
@@ -150,8 +169,10 @@ impl RegionCalls {
         let timeout = duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
         let region = self.0.get().region(py)?.with_timeout(timeout);
         let begun = begin(&region, &mut told).map_err(|error| raised_of_region(py, &error))?;
-        Ok(begun
-            .map(|begun| AwaitedOperation { number: begun.number(), begun: Mutex::new(Some((begun, told))) }))
+        Ok(begun.map(|begun| AwaitedOperation {
+            number: begun.number(),
+            begun: Mutex::new(Some(UnderWay::Operation(begun, told))),
+        }))
     }
 
     fn operate(&self, py: Python<'_>, timeout: f64, told: Told, operation: Operation) -> Begun {
@@ -187,22 +208,31 @@ impl AwaitedOperation {
     /// Time in seconds from now on after which the loop asks again, and gives the operation up if the answer
     /// is 0. `None` if it has no end.
     fn patience(&self) -> Option<f64> {
-        let mut begun = lock(&self.begun);
-        let patience = begun.as_mut().and_then(|(begun, _)| begun.patience());
+        let patience = match lock(&self.begun).as_mut()? {
+            UnderWay::Operation(begun, _) => begun.patience(),
+            UnderWay::Call(call) => call.patience(),
+        };
         patience.map(|patience| patience.as_secs_f64())
     }
 
-    /// Result of the operation, whose reply has come.
+    /// Result of what was begun, whose reply has come: of a call its bytes, or a `KeptReply`.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let raised = |error: Error| raised_of_region(py, &error);
-        let (begun, told) = self.take(py)?;
+        let of_region = |error: Error| raised_of_region(py, &error);
+        let (begun, told) = match self.take(py)? {
+            UnderWay::Operation(begun, told) => (begun, told),
+            UnderWay::Call(call) => {
+                return outcome_of(py, call.result().map_err(|error| raised(py, &error))?);
+            }
+        };
         Ok(match told {
-            Told::Nothing | Told::Of(_) => begun.value().map(|_| py.None().into_bound(py)).map_err(raised)?,
-            Told::Word => begun.value().map_err(raised)?.into_pyobject(py)?.into_any(),
-            Told::Flag => PyBool::new(py, begun.value().map_err(raised)? != 0).to_owned().into_any(),
-            Told::Bytes => PyBytes::new(py, &begun.bytes().map_err(raised)?).into_any(),
+            Told::Nothing | Told::Of(_) => {
+                begun.value().map(|_| py.None().into_bound(py)).map_err(of_region)?
+            }
+            Told::Word => begun.value().map_err(of_region)?.into_pyobject(py)?.into_any(),
+            Told::Flag => PyBool::new(py, begun.value().map_err(of_region)? != 0).to_owned().into_any(),
+            Told::Bytes => PyBytes::new(py, &begun.bytes().map_err(of_region)?).into_any(),
             Told::Into(mut buffer, is_there) => {
-                let bytes = begun.bytes().map_err(raised)?;
+                let bytes = begun.bytes().map_err(of_region)?;
                 let into = buffer.as_mut_slice();
                 if !is_there && into.len() == bytes.len() {
                     into.copy_from_slice(&bytes);
@@ -214,7 +244,11 @@ impl AwaitedOperation {
 
     /// Exception that says that the reply has not come in time. The operation is given up.
     fn late(&self, py: Python<'_>) -> PyErr {
-        self.take(py).map_or_else(|error| error, |(begun, _)| raised_of_region(py, &begun.late()))
+        match self.take(py) {
+            Ok(UnderWay::Operation(begun, _)) => raised_of_region(py, &begun.late()),
+            Ok(UnderWay::Call(call)) => raised(py, &call.late()),
+            Err(error) => error,
+        }
     }
 
     /// Gives the operation up, if it has not ended.
@@ -224,7 +258,12 @@ impl AwaitedOperation {
 }
 
 impl AwaitedOperation {
-    fn take(&self, py: Python<'_>) -> PyResult<(Awaited, Told)> {
+    /// A call of a function.
+    pub(crate) fn of_call(call: AwaitedCall) -> Self {
+        Self { number: call.number(), begun: Mutex::new(Some(UnderWay::Call(call))) }
+    }
+
+    fn take(&self, py: Python<'_>) -> PyResult<UnderWay> {
         taken(&self.begun).ok_or_else(|| invalid(py, "this operation has ended already"))
     }
 }

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::Buffer;
+use crate::connecting::connected;
 use crate::detached::{detached, ended_by};
 use crate::error::{closed, invalid, raised, raised_for, signalled};
 use crate::id::{object_id, object_ids};
@@ -46,20 +47,19 @@ pub(crate) struct Client {
 
 #[pymethods]
 impl Client {
-    /// Connects to the named socket, or to the default one. `timeout` applies to connecting, and to calls
-    /// without a time-out.
+    /// Connects as [`connected`] does. `priority` is the class of the client's work.
     #[new]
-    fn new(py: Python<'_>, socket: Option<PathBuf>, name: &str, timeout: Option<f64>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        socket: Option<PathBuf>,
+        name: &str,
+        timeout: Option<f64>,
+        priority: &str,
+    ) -> PyResult<Self> {
+        let class = priority.parse().map_err(|why: String| invalid(py, &why))?;
         let timeout =
             timeout.map(|_| duration(py, timeout)).transpose()?.map(|it| it.unwrap_or(Duration::MAX));
-        let client = detached(py, || {
-            let socket = socket.map_or_else(plasmon::Socket::find, plasmon::Socket::from);
-            let client = plasmon::Client::connect_with(socket, name, timeout, Some(&mut signalled))?;
-            Ok(match timeout {
-                Some(timeout) => client.within(timeout),
-                None => client,
-            })
-        });
+        let client = detached(py, || connected(socket, name, timeout, class));
         let client = client.map_err(|error| raised(py, &error))?.interruptible(signalled);
         Ok(Self {
             client: Mutex::new(Some(client)),

@@ -116,6 +116,8 @@ fn class_of(kind: ErrorKind) -> &'static str {
         ErrorKind::TooFew => "TooFewReplicas",
         ErrorKind::OutcomeUnknown => "OutcomeUnknown",
         ErrorKind::Disconnected => "Disconnected",
+        ErrorKind::Fenced => "Fenced",
+        ErrorKind::Broken => "BarrierBroken",
         ErrorKind::Freed => "RegionFreed",
         ErrorKind::NotHere => "NotHere",
         ErrorKind::Raised => "CallFailed",

@@ -9,6 +9,7 @@ mod awaited;
 mod begun;
 mod buffer;
 mod client;
+mod connecting;
 mod detached;
 mod error;
 mod feed;
@@ -24,6 +25,7 @@ mod region;
 mod region_events;
 mod service;
 mod subscription;
+mod sync;
 mod terms;
 
 use pyo3::prelude::*;
@@ -53,9 +55,11 @@ mod _internal {
     #[pymodule_export]
     use super::region_events::RegionEvents;
     #[pymodule_export]
-    use super::service::{ReceivedCall, ServerHandle, ServiceHandle, multicast};
+    use super::service::{KeptReply, ReceivedCall, ServerHandle, ServiceHandle, multicast};
     #[pymodule_export]
     use super::subscription::Subscription;
+    #[pymodule_export]
+    use super::sync::{AwaitedSync, BarrierHandle, GuardHandle, LockHandle};
     use super::*;
 
     /// Path of the socket at which the node of this host listens by default.

@@ -24,6 +24,7 @@ use crate::id::ObjectId;
 use crate::lock::{cloned, lock, taken};
 use crate::memory::{Bytes, fill};
 use crate::placing::found;
+use crate::sync::GuardHandle;
 use crate::terms::{Terms, duration, left, room};
 
 /// Number of bytes that are copied to and from mapped memory without releasing the GIL.
@@ -201,19 +202,31 @@ impl RegionHandle {
     ///     data: Bytes to write.
     ///     offset: Offset of the first byte.
     ///     timeout: Time in seconds that the call may take.
+    ///     fence: Guard of a lock: nothing is written if the lock is lost, or if the region has seen a later
+    ///         guard of it.
     ///
     /// Raises:
     ///     OutcomeUnknown: The bytes may have been written, or in part, or may be later.
-    #[pyo3(signature = (data, offset = 0, *, timeout = 30.0))]
-    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: u64, timeout: f64) -> PyResult<()> {
+    ///     Fenced: The guard is not valid any more, or was followed by another one.
+    #[pyo3(signature = (data, offset = 0, *, timeout = 30.0, fence = None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        offset: u64,
+        timeout: f64,
+        fence: Option<&GuardHandle>,
+    ) -> PyResult<()> {
         let data = Bytes::of(data).or_else(|_| Bytes::of(&flat(data)?))?;
         let bytes = data.as_slice();
-        if bytes.len() <= MAX_HELD_BYTES
-            && let Some(done) = self.look(|region| region.write(offset, bytes))
-        {
-            return done.map_err(|error| raised_of_region(py, &error));
+        if let Some(fence) = fence {
+            let guard = fence.shown(py)?;
+            return self.call(py, timeout, |region| region.write_fenced(offset, bytes, &guard));
         }
-        self.call(py, timeout, |region| region.write(offset, bytes))
+        match (bytes.len() <= MAX_HELD_BYTES).then(|| self.look(|region| region.write(offset, bytes))) {
+            Some(Some(done)) => done.map_err(|error| raised_of_region(py, &error)),
+            _ => self.call(py, timeout, |region| region.write(offset, bytes)),
+        }
     }
 
     /// Sets bytes to a value.

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plasmon::service::{Allow, Call, CallData, Reply, ServeOptions, Server, Service};
+use plasmon::service::{self, Allow, AwaitedReply, Call, CallData, Reply, ServeOptions, Server, Service};
 use plasmon::{Error, ErrorKind, Result};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
+use crate::awaited::AwaitedOperation;
 use crate::begun::{Begun, PendingOperation};
 use crate::client::Client;
 use crate::detached::{detached, ended_by, without_signals};
@@ -149,6 +150,22 @@ impl ServiceHandle {
         PyMemoryView::from(Bound::new(py, Came(Whole::Reply(reply)))?.as_any())
     }
 
+    /// Begins a call for an event loop. `None` if it is to be made in a thread.
+    fn await_call(
+        &self,
+        py: Python<'_>,
+        function: &str,
+        data: &Bound<'_, PyAny>,
+        timeout: f64,
+    ) -> PyResult<Option<AwaitedOperation>> {
+        if data.is_instance_of::<Outgoing>() {
+            return Ok(None);
+        }
+        let (data, timeout) = (bytes(data)?, limit(py, timeout)?);
+        let begun = self.service(py)?.await_call(function, data.as_slice(), timeout);
+        begun.map(|begun| begun.map(AwaitedOperation::of_call)).map_err(|error| raised(py, &error))
+    }
+
     /// Begins a call. The result is `bytes`.
     ///
     /// Args:
@@ -217,6 +234,31 @@ impl ServiceHandle {
             ErrorKind::Interrupted if self.closing.load(Ordering::Relaxed) => closed(),
             _ => error,
         }
+    }
+}
+
+/// Reply that the node keeps until it is taken.
+#[pyclass(frozen, module = "plasmon._internal")]
+pub(crate) struct KeptReply(Mutex<Option<service::KeptReply>>);
+
+#[pymethods]
+impl KeptReply {
+    /// Takes the reply, for which this thread waits.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        let kept = taken(&self.0).ok_or_else(|| invalid(py, "this reply was taken already"))?;
+        let reply = detached(py, || kept.take()).map_err(|error| raised(py, &error))?;
+        PyMemoryView::from(Bound::new(py, Came(Whole::Reply(reply)))?.as_any())
+    }
+}
+
+/// Reply to a call that an event loop has waited for: its bytes, or a `KeptReply`.
+pub(crate) fn outcome_of(py: Python<'_>, outcome: AwaitedReply) -> PyResult<Bound<'_, PyAny>> {
+    match outcome {
+        AwaitedReply::Reply(reply) => {
+            let came = Bound::new(py, Came(Whole::Reply(reply)))?;
+            PyMemoryView::from(came.as_any()).map(Bound::into_any)
+        }
+        AwaitedReply::Kept(kept) => Bound::new(py, KeptReply(Mutex::new(Some(kept)))).map(Bound::into_any),
     }
 }
 

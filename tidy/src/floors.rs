@@ -12,7 +12,7 @@ use crate::{Finding, Kind, Source, Text};
 const NODE: &str = "crates/node/src/";
 
 /// Rooms and the floors on which they stand.
-const FLOORS: [(&str, u32); 21] = [
+const FLOORS: [(&str, u32); 24] = [
     ("memory", 1),
     // Where on the host the node runs.
     ("numa", 2),
@@ -21,6 +21,7 @@ const FLOORS: [(&str, u32); 21] = [
     ("config", 3),
     ("kernel", 4),
     ("object", 5),
+    ("qos", 5),
     ("net", 6),
     ("store", 7),
     ("control", 8),
@@ -30,16 +31,18 @@ const FLOORS: [(&str, u32); 21] = [
     ("transfer", 12),
     ("placement", 13),
     ("sessions", 14),
+    ("guard", 14),
     ("region", 15),
     ("call", 16),
-    ("engine", 17),
+    ("sync", 17),
+    ("engine", 18),
     // Doors for the fuzzer and for simulations, and the crate's own surface: they may name everybody.
     ("fuzzing", TOP),
     ("simulation", TOP),
     ("lib", TOP),
 ];
 
-const TOP: u32 = 18;
+const TOP: u32 = 19;
 
 /// Rooms without a floor, and imports that point up or to another room of the same floor.
 #[must_use]

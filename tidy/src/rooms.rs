@@ -140,7 +140,7 @@ mod tests {
         overview_is_refused_at(&lines[1..].join("\n"), 1);
         overview_is_refused_at(&lines[..lines.len() - 1].join("\n"), lines.len() - 1);
         overview_is_refused_at(&[&lines[..], &lines[..1]].concat().join("\n"), lines.len() + 1);
-        overview_is_refused_at(&overview.replace("| 16 |", "| 14 |"), 2);
+        overview_is_refused_at(&overview.replace("| 17 |", "| 14 |"), 2);
     }
 
     #[test]

@@ -6,10 +6,12 @@ use crate::{Finding, Kind, Source};
 const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 80;
 
-/// Rust files that are too long.
+/// Files of Rust and Python that are too long. The interface of Python's native module is one file by its
+/// nature, and of another kind.
 #[must_use]
 pub fn long_files(source: &Source) -> Vec<Finding> {
-    let long = source.of_kind(Kind::Rust).filter(|text| text.content.lines().count() > FILE_LINES);
+    let limited = source.of_kind(Kind::Rust).chain(source.of_kind(Kind::Python));
+    let long = limited.filter(|text| text.content.lines().count() > FILE_LINES);
     let finding = |text: &crate::Text| Finding {
         path: text.path.clone(),
         line: FILE_LINES + 1,
@@ -91,7 +93,7 @@ mod tests {
     fn a_file_of_600_lines_passes_and_one_more_does_not() {
         let lines = |count| "//!\n".repeat(count);
         assert_eq!(long_files(&Source::of(&[("a.rs", &lines(600)), ("a.md", &lines(601))])), []);
-        assert_eq!(long_files(&Source::of(&[("a.rs", &lines(601))])).len(), 1);
+        assert_eq!(long_files(&Source::of(&[("a.rs", &lines(601)), ("a.py", &lines(601))])).len(), 2);
     }
 
     #[test]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from harness.peers import absent
 from harness.processes import PeerError
 from harness.progress import Progress
 from harness.series import Series
-from harness.tier import many, mpi, pieces
+from harness.tier import calls, extent, locks, log, many, mpi, pieces, ucx
 from harness.tier import run as running
+from harness.tier.extent import CROWD, Crowd
 from harness.tier.many import MANY, Many
 from harness.tier.workers import MACHINE, Workers
 
@@ -31,9 +33,11 @@ def run(quick: bool, results: Path) -> int:
     described: dict[str, Any] = machine.describe() | {"quick": quick, "whole": False}
     plan, growing = (running.QUICK, many.QUICK) if quick else (running.FULL, many.FULL)
     in_pieces = pieces.QUICK if quick else pieces.FULL
+    of_calls = calls.QUICK if quick else calls.FULL
     begin, say, failures = time.monotonic(), Progress(), dict[str, list[str]]()
     rows: list[Row] = []
     stages: list[Many] = []
+    crowds: list[Crowd] = []
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as name, Network(2) as network:
             described["network"] = network.description
@@ -41,7 +45,26 @@ def run(quick: bool, results: Path) -> int:
             stages, maps = _many(growing, network, folder / "many", say, failures)
             _operations(plan, network, folder, say, failures, described, rows)
             rows += maps
-            rows += _pieces(in_pieces, network, folder / "pieces", say, failures)
+            hosts = network.hosts
+            rows += _stage(
+                "regions in pieces",
+                failures,
+                lambda: pieces.measure(in_pieces, hosts, folder / "pieces", say),
+            )
+            crowds, over = _extent(extent.QUICK if quick else extent.FULL, network, folder, say, failures)
+            rows += over
+            rows += _ucx(plan, network, folder / "ucx", say, described)
+            logged = log.QUICK if quick else log.FULL
+            rows += _stage("the log", failures, lambda: log.measure(logged, hosts, folder / "log", say))
+            locked = locks.QUICK if quick else locks.FULL
+            rows += _stage("locks", failures, lambda: locks.measure(locked, hosts, folder / "locks", say))
+            lacking = calls.missing()
+            described["missing"] |= lacking
+            rows += _stage(
+                "calls",
+                failures,
+                lambda: calls.measure(of_calls, hosts, folder / "calls", say, failures, lacking),
+            )
             rows += _mpi(plan, network, folder, say, failures, described)
         described["whole"] = True
     except (PeerError, OSError) as failure:
@@ -58,6 +81,7 @@ def run(quick: bool, results: Path) -> int:
         return 1
     TIER.keep(results, figures.ordered(rows), described)
     MANY.keep(results, stages, described)
+    CROWD.keep(results, crowds, described)
     print(f"Measured in {described['seconds']} s: {results}/tier.csv", file=sys.stderr)
     own = [peer for peer in failures if peer in ("plasmon", "rust", "python", MACHINE)]
     return 0 if described["whole"] and not own else 1
@@ -73,14 +97,35 @@ def _many(
         return [], []
 
 
-def _pieces(
-    plan: pieces.Plan, network: Network, folder: Path, say: Progress, failures: dict[str, list[str]]
-) -> list[Row]:
+def _stage(what: str, failures: dict[str, list[str]], measure: Callable[[], list[Row]]) -> list[Row]:
+    """Rows of a part of the measurement, or none if it fails."""
     try:
-        return pieces.measure(plan, network.hosts, folder, say)
+        return measure()
     except (PeerError, OSError) as failure:
-        failures.setdefault("plasmon", []).append(f"regions in pieces: {failure}")
+        failures.setdefault("plasmon", []).append(f"{what}: {failure}")
         return []
+
+
+def _extent(
+    plan: extent.Plan, network: Network, folder: Path, say: Progress, failures: dict[str, list[str]]
+) -> tuple[list[Crowd], list[Row]]:
+    try:
+        return extent.measure(plan, network.hosts, folder / "extent", say)
+    except (PeerError, OSError) as failure:
+        failures.setdefault("plasmon", []).append(f"large regions and many clients: {failure}")
+        return [], []
+
+
+def _ucx(
+    plan: running.Plan, network: Network, folder: Path, say: Progress, described: dict[str, Any]
+) -> list[Row]:
+    say("UCX")
+    if reason := ucx.missing():
+        described["missing"][ucx.NAME] = reason
+        return []
+    rows, left_out = ucx.measure(plan.sizes, plan.ucx, plan.ucx_seconds, network.hosts, folder)
+    described["missing"] |= left_out
+    return rows
 
 
 def _mpi(

@@ -1,12 +1,14 @@
-"""Goals of regions, compared with the figures."""
+"""Goals of regions and calls, compared with the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from harness import page
 from harness.figures import Case, Row
 from harness.page import Goal
+from harness.tier import calls, locks, log
+from harness.tier.extent import KINDS, Crowd
 from harness.tier.many import LARGE, SIZE, Many
 from harness.tier.pieces import PAIRS, PIECES, WHOLE, Pair, case
 from harness.tier.run import BUSY, IN_FLIGHT, KIB, LITTLE, MANY_PYTHON, MANY_RUST, MIB, WORD
@@ -37,7 +39,7 @@ class Found:
 
     def of(self, case: Case) -> Row | None:
         """Row of a case, if there is one."""
-        return self.find(case.mode, case.peer, case.operation, case.size, case.batch)
+        return self.find(case.mode, case.peer, case.operation, case.size, case.batch, case.memory)
 
     def sizes(self, operation: str, mode: str = REMOTE, peer: str = RUST) -> list[int]:
         """Sizes at which a peer's operation was measured."""
@@ -62,7 +64,7 @@ class Found:
         return self.find(REMOTE, FABRIC, "message", WORD)
 
 
-def check(rows: Iterable[Row], many: Sequence[Many]) -> list[Goal]:
+def check(rows: Iterable[Row], many: Sequence[Many], crowds: Sequence[Crowd] = ()) -> list[Goal]:
     """All goals for which there are figures."""
     found = Found(rows)
     goals = [
@@ -78,7 +80,12 @@ def check(rows: Iterable[Row], many: Sequence[Many]) -> list[Goal]:
         *(_move(found, size) for size in found.sizes("move")),
         _maps(found),
         *(_in_pieces(found, pair) for pair in PAIRS),
+        *(_over(found, *kind) for kind in KINDS),
+        *log.goals(found.rows),
+        *_calls(found),
+        *_locks(found),
         *_many(many),
+        *_crowds(crowds),
     ]
     return [goal for goal in goals if goal is not None]
 
@@ -206,6 +213,97 @@ def _in_pieces(found: Found, pair: Pair) -> Goal | None:
     whole, pieces = (found.of(case(pair, kind)) for kind in (WHOLE, PIECES))
     what = f"{pair.mode} `{pair.operation}` of {page.size_of(pair.size)}: a region in 32 pieces, against one"
     return _at_most(what, _SAME, pieces, [whole])
+
+
+def _over(found: Found, mode: str, operation: str, size: int, batch: int) -> Goal | None:
+    regions = sorted(int(row.memory.split()[0]) for row in found.rows if row.operation == f"{operation}_over")
+    if not regions:
+        return None
+    small, large = (
+        found.find(mode, RUST, f"{operation}_over", size, batch, f"{region} bytes")
+        for region in (regions[0], regions[-1])
+    )
+    what = f"{mode} `{operation}` of {page.size_of(size)} all over a region of {page.size_of(regions[-1])}"
+    return _at_most(f"{what}, against one of {page.size_of(regions[0])}", _UNCHANGED, large, [small])
+
+
+def _crowds(crowds: Sequence[Crowd]) -> list[Goal]:
+    if len(crowds) < 2:
+        return []
+    few, most = crowds[0], crowds[-1]
+    steps = f"{few.clients:,} → {most.clients:,} clients of a host"
+    return [
+        Goal(
+            f"read from another host: {steps}",
+            "≤ 1.1",
+            f"{most.read_us / few.read_us:.2f} ({few.read_us:.4g} → {most.read_us:.4g} µs)",
+            most.read_us <= 1.1 * few.read_us,
+        ),
+        Goal(
+            f"connections of the region's home: {steps}",
+            "the same",
+            f"{few.connections} → {most.connections}",
+            few.connections == most.connections,
+        ),
+    ]
+
+
+def _calls(found: Found) -> list[Goal | None]:
+    """Goals of calls of functions."""
+    near, far = (found.find(mode, RUST, calls.CALL, LITTLE) for mode in (MAPPED, REMOTE))
+    reply = found.find(REMOTE, RUST, calls.CALL_REPLY, calls.REPLY)
+    python = found.find(REMOTE, PYTHON, calls.CALL, LITTLE)
+    zmq, grpc = (found.find(REMOTE, peer, calls.CALL, LITTLE) for peer in (calls.ZMQ, calls.GRPC))
+    called = f"remote `call` of {LITTLE} B"
+    return [
+        _at_most(
+            f"`call` of {LITTLE} B on one host, against two futex round trips", _OVER, near, [found.futex] * 2
+        ),
+        _at_most(
+            f"{called}, against a message there and back and two futex round trips",
+            _OVER,
+            far,
+            [found.message, found.futex, found.futex],
+        ),
+        _at_most(
+            f"{called} with a reply of {page.size_of(calls.REPLY)}, against that of {LITTLE} B",
+            1.2,
+            reply,
+            [far],
+        ),
+        _at_most(f"{called}, Python, against ZeroMQ", 1.0, python, [zmq]),
+        _at_most(f"{called}, Rust, against gRPC from Python", 0.5, far, [grpc]),
+        *(_call_rate(found, mode) for mode in (MAPPED, REMOTE)),
+        _parked(found),
+    ]
+
+
+def _locks(found: Found) -> Iterator[Goal | None]:
+    """Goals of locks."""
+    for mode in (MAPPED, REMOTE):
+        taken, add = (found.find(mode, RUST, operation, WORD) for operation in (locks.LOCK, locks.ADD))
+        yield _at_most(f"{mode}: a free lock is taken, against an add by a call", 1.1, taken, [add])
+    handed = found.find(REMOTE, RUST, locks.HAND_OVER, WORD)
+    what = "a lock goes to another host, against a message there and back and a futex round trip"
+    yield _at_most(what, _OVER, handed, [found.message, found.futex])
+
+
+def _call_rate(found: Found, mode: str) -> Goal | None:
+    row = found.find(mode, RUST, calls.CALL_BEGUN, LITTLE, IN_FLIGHT)
+    if row is None:
+        return None
+    rate = 1e6 / row.median_us
+    return Goal(f"{mode}, {IN_FLIGHT} calls in flight", "≥ 150,000/s", f"{rate:,.0f}/s", rate >= 150_000)
+
+
+def _parked(found: Found) -> Goal | None:
+    row = found.find(MAPPED, RUST, calls.PARKED, 0)
+    if row is None:
+        return None
+    ms = row.median_us / 1e3
+    return Goal(
+        "processor time of two nodes with servers that wait", "< 10 ms in 10 s", f"{ms:.3g} ms", ms < 10
+    )
 
 
 def _many(many: Sequence[Many]) -> list[Goal]:

@@ -45,7 +45,7 @@ class Plan:
     """Memory of a node in bytes."""
 
 
-FULL = Plan((1_000, 10_000, 100_000), 1024 << 20)
+FULL = Plan((1_000, 10_000, 100_000, 1_000_000), 1024 << 20)
 QUICK = Plan((100, 1_000), 256 << 20)
 
 

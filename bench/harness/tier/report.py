@@ -8,7 +8,8 @@ from typing import Any
 from harness import page
 from harness.figures import Row
 from harness.page import short, size_of, table
-from harness.tier import goals, mpi, pieces
+from harness.tier import calls, extent, goals, locks, log, mpi, pieces, ucx
+from harness.tier.extent import CROWD, Crowd
 from harness.tier.goals import Found
 from harness.tier.many import MANY, SIZE, Many
 from harness.tier.run import BUSY, IN_FLIGHT, LITTLE, MANY_PYTHON, MANY_RUST, MIB, WORD
@@ -50,10 +51,10 @@ _NAMED = {"fetch_add": "locked_add"}
 
 def text(rows: list[Row], run: dict[str, Any]) -> list[str]:
     """The section."""
-    found, (many, _) = Found(rows), MANY.last() or ([], {})
+    found, (many, _), (crowds, _) = Found(rows), MANY.last() or ([], {}), CROWD.last() or ([], {})
     return [
         _points(run),
-        page.goals("Goals of regions", "median", goals.check(rows, many)),
+        page.goals("Goals of regions", "median", goals.check(rows, many, crowds)),
         "![Regions of another host](img/tier.png)",
         _here(found),
         *(_afar(found, operation) for operation in ("read", "write")),
@@ -62,7 +63,13 @@ def text(rows: list[Row], run: dict[str, Any]) -> list[str]:
         _in_flight(found),
         _bulk(found),
         _in_pieces(found),
+        _over(found),
+        log.table(rows),
+        _calls(found),
+        _locks(found),
         _many(many),
+        _crowds(crowds),
+        _ucx(found),
     ]
 
 
@@ -237,6 +244,47 @@ def _in_pieces(found: Found) -> str:
     return f"### Regions in pieces\n\n{text}\n\n" + table(heads, lines) if lines else ""
 
 
+def _over(found: Found) -> str:
+    regions = sorted({int(row.memory.split()[0]) for row in found.rows if row.operation.endswith("_over")})
+    lines = []
+    for kind in extent.KINDS:
+        rows = [found.of(extent.case(kind, region)) for region in regions]
+        if all(rows):
+            mode, operation, size, _ = kind
+            lines.append([f"{mode} `{operation}` of {size_of(size)}", *(_time(row) for row in rows)])
+    text = (
+        "Microseconds: median (p99), of operations at 256 places all over a region. It has this many bytes:"
+    )
+    heads = ["", *(size_of(region) for region in regions)]
+    return f"### Large regions\n\n{text}\n\n" + table(heads, lines) if lines else ""
+
+
+def _crowds(crowds: Sequence[Crowd]) -> str:
+    lines = [
+        [f"{one.clients:,}", f"{short(one.read_us)} ({short(one.read_p99_us)})", str(one.connections)]
+        for one in crowds
+    ]
+    text = (
+        f"So many clients of one host have one region of the other, and read {WORD} bytes of it one after "
+        "the other. Connections are all of TCP that the region's home has."
+    )
+    heads = ["clients", "read, µs (p99)", "connections"]
+    return f"### Many clients\n\n{text}\n\n" + table(heads, lines) if crowds else ""
+
+
+def _ucx(found: Found) -> str:
+    lines = []
+    for peer, operation, size in ucx.turns(found.sizes("read")):
+        if row := found.find(REMOTE, peer, operation, size):
+            lines.append([operation, "polling" if peer == ucx.POLL else "asleep", size_of(size), _time(row)])
+    text = (
+        "Microseconds: median (p99), by `ucx_perftest` of ucx-utils over TCP, with both sides in the "
+        "library. A put is half of one in each direction, without an acknowledgement."
+    )
+    heads = ["", "both sides", "bytes", "µs"]
+    return f"### UCX\n\n{text}\n\n" + table(heads, lines) if lines else ""
+
+
 def _many(many: Sequence[Many]) -> str:
     lines = [
         [
@@ -270,3 +318,45 @@ def _many(many: Sequence[Many]) -> str:
         "as much of the directory."
     )
     return f"### Many regions\n\n{text}\n\n" + table(heads, lines) if many else ""
+
+
+def _locks(found: Found) -> str:
+    where = {MAPPED: "by a client of its home", REMOTE: "by a client of another host"}
+    rows = [
+        (f"{what}, {hosts}", found.find(mode, RUST, operation, WORD))
+        for mode, hosts in where.items()
+        for what, operation in (("a free lock is taken", locks.LOCK), ("an add by a call", locks.ADD))
+    ]
+    rows.append(
+        ("a lock goes to another host and back, each", found.find(REMOTE, RUST, locks.HAND_OVER, WORD))
+    )
+    met = found.find(REMOTE, RUST, locks.MEET, WORD, locks.PARTIES)
+    rows.append((f"{locks.PARTIES} parties of two hosts meet at a barrier", met))
+    lines = [[what, _time(row)] for what, row in rows if row]
+    return "### Locks and barriers\n\n" + table(["", "µs"], lines) if lines else ""
+
+
+def _calls(found: Found) -> str:
+    peers = [("Rust", RUST), ("Python", PYTHON), ("ZeroMQ, Python", calls.ZMQ), ("gRPC, Python", calls.GRPC)]
+    lines, where = [], {MAPPED: "one host", REMOTE: "two hosts"}
+    for mode, hosts in where.items():
+        for operation, size, batch, what in (
+            (calls.CALL, LITTLE, 1, f"{size_of(LITTLE)} there and back"),
+            (calls.CALL_REPLY, calls.REPLY, 1, f"{size_of(LITTLE)}, reply of {size_of(calls.REPLY)}"),
+            (calls.CALL_BEGUN, LITTLE, IN_FLIGHT, f"{size_of(LITTLE)}, {IN_FLIGHT} in flight, each"),
+        ):
+            cells = [_time(found.find(mode, peer, operation, size, batch)) for _, peer in peers]
+            if any(cells):
+                lines.append([f"{what}, {hosts}", *cells])
+        if wire := found.find(mode, RUST, calls.PHASES, LITTLE):
+            lines.append([f"part of it between the nodes, {hosts}", _time(wire), "", "", ""])
+    if not lines:
+        return ""
+    paced = [row for row in found.rows if row.operation == calls.PACED]
+    spent = "".join(
+        f" {row.batch:,} calls at 1,000 a second by 8 threads on {where[row.mode]} take"
+        f" {row.median_us / 1e6:.3g} s of processor time, of nodes, callers and servers."
+        for row in paced
+    )
+    text = f"Microseconds: median (p99). All sides sleep while they wait.{spent}"
+    return f"### Calls of functions\n\n{text}\n\n" + table(["", *(head for head, _ in peers)], lines)

@@ -66,20 +66,33 @@ class Plan:
     rounds: int
     seconds: float
     """Time in seconds for all rounds. No longer one is begun."""
+    ucx: int
+    """Number of calls in a test of UCX, of few bytes each."""
+    ucx_seconds: float
+    """Longest time in seconds of such a test."""
 
 
 FULL = Plan(
-    # The client that made a region keeps its memory at the first home mapped, also while it is elsewhere.
-    memory=7168 * MIB,
+    memory=5120 * MIB,
     sizes=(8, 64, KIB, 4 * KIB, 64 * KIB, MIB, 16 * MIB),
     bulk=64 * MIB,
     moved=(256 * MIB, 1024 * MIB),
     turn=0.1,
     rounds=10,
     seconds=200.0,
+    ucx=10_000,
+    ucx_seconds=20.0,
 )
 QUICK = Plan(
-    memory=768 * MIB, sizes=(64, MIB), bulk=4 * MIB, moved=(4 * MIB,), turn=0.02, rounds=1, seconds=60.0
+    memory=768 * MIB,
+    sizes=(64, MIB),
+    bulk=4 * MIB,
+    moved=(4 * MIB,),
+    turn=0.02,
+    rounds=1,
+    seconds=60.0,
+    ucx=100,
+    ucx_seconds=3.0,
 )
 
 

@@ -28,7 +28,7 @@ _MOST_REGIONS = 2_000_000
 """More regions than any measurement makes."""
 
 
-class _Redis(others.Redis):
+class RedisTcp(others.Redis):
     """Redis over TCP, for the clients of this benchmark."""
 
     @property
@@ -40,8 +40,8 @@ class _Redis(others.Redis):
 class Nodes(Plasmon):
     """Two nodes. Regions live on the first."""
 
-    def __init__(self) -> None:
-        super().__init__("auto", ["--user-regions", str(_MOST_REGIONS)])
+    def __init__(self, flags: Sequence[str] = ()) -> None:
+        super().__init__("auto", ["--user-regions", str(_MOST_REGIONS), *flags])
 
     def regions(self, language: str, at: int, kind: str, name: str) -> Worker:
         """Client of the node on a host. Its regions are "mapped" at their home, or "called"."""
@@ -68,7 +68,7 @@ class Workers:
         self.versions: dict[str, str] = {}
         self._hosts, self._folder = hosts, folder
         self._here = peers.Redis(hosts[HOME])
-        self._redis, self._tcp, self._fabric = _Redis(), others.Tcp(), others.Fabric()
+        self._redis, self._tcp, self._fabric = RedisTcp(), others.Tcp(), others.Fabric()
         self._raw: Worker | None = None
         self._clients: dict[tuple[str, str], Worker] = {}
         self.nodes.start(hosts, folder / "plasmon", memory)

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use clap_complete::Shell;
-use plasmon::{Client, ObjectId, Rights};
+use plasmon::wire::MAX_NAME;
+use plasmon::{Class, Client, ObjectId, Rights};
 
 use crate::list_args::{Ls, Rm};
+use crate::lock::{BarrierArgs, LockArgs};
+use crate::manual::{Completions, ManPages};
 use crate::ping::Ping;
 use crate::region_args::RegionCommand;
 use crate::serve_args::{Serve, memory, positive_size, public, seconds};
@@ -32,7 +34,8 @@ Exit codes:
   10 fewer nodes hold the object than were asked for; the object stays where it is
   11 there is no other node (calibrate); the outcome is unknown: what was to change the region was not
      answered, and may have been done (region)
-  12 the outcome is unknown: a node that decides it does not answer (rm)
+  12 the outcome is unknown: a node that decides it does not answer (rm); the lock was lost, or the barrier
+     is broken (lock, barrier, region)
 
 Examples:
   plasmon serve --memory 8GiB
@@ -44,6 +47,7 @@ Examples:
   plasmon ls 'tmp/*' --cluster
   plasmon status --cluster
   plasmon region create counters 4KiB
+  plasmon lock nightly --timeout 60s -- ./backup.sh
   plasmon drain node7
   plasmon doctor --memory 64GiB";
 
@@ -60,6 +64,9 @@ pub(crate) struct Args {
     /// Print JSON for programs to read
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Class of the command's work: high, normal or low [default: normal]
+    #[arg(long, global = true, value_name = "CLASS", hide_env = true)]
+    pub(crate) priority: Option<Class>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -125,6 +132,14 @@ A node that does not answer is named on standard error; the rest is printed, and
     Services,
     /// Call a function of a service, and print its reply
     Call(CallFunction),
+    /// Run a command while it holds a lock of the cluster
+    Lock(LockArgs),
+    /// List the locks and barriers of the cluster: who holds them, who waits, since when
+    #[command(after_help = "\
+A node that does not answer is named on standard error; the rest is printed, and the exit code is 4.")]
+    Locks,
+    /// Wait until a number of processes of any hosts have arrived
+    Barrier(BarrierArgs),
     /// Ask a node for signs of life, and print how long they take
     Ping(Ping),
     /// Measure the best transfer parameters between this node and others
@@ -137,24 +152,6 @@ A node that does not answer is named on standard error; the rest is printed, and
     Completions(Completions),
     /// Write man pages of all commands into a directory
     Man(ManPages),
-}
-
-/// Arguments of `plasmon completions`.
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-For this user, in bash: plasmon completions bash > ~/.local/share/bash-completion/completions/plasmon. In \
-zsh, the file is _plasmon in a directory of $fpath; in fish, \
-~/.config/fish/completions/plasmon.fish.")]
-pub(crate) struct Completions {
-    /// Shell that is to complete
-    pub(crate) shell: Shell,
-}
-
-/// Arguments of `plasmon man`.
-#[derive(Debug, ClapArgs)]
-pub(crate) struct ManPages {
-    /// Directory to write to, such as /usr/local/share/man/man1; it is made if it does not exist
-    pub(crate) directory: PathBuf,
 }
 
 /// Arguments of `plasmon status`.
@@ -588,9 +585,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 pub(crate) fn name(text: &str) -> Result<String, String> {
     match text.len() {
         0 => Err("a name has at least one character".into()),
-        len if len > plasmon::wire::MAX_NAME => {
-            Err(format!("a name has at most {} bytes, and this one has {len}", plasmon::wire::MAX_NAME))
-        }
+        len if len > MAX_NAME => Err(format!("a name has at most {MAX_NAME} bytes, and this one has {len}")),
         _ if text.parse::<ObjectId>().is_ok() => {
             Err("40 hexadecimal digits are an id, not a name: use --id, or another name".into())
         }

@@ -69,6 +69,12 @@ pub(crate) enum Failure {
          `plasmon serve --join`"
     )]
     Alone,
+    /// No command was given.
+    #[error("there is no command to run: write it behind --")]
+    NoCommand,
+    /// A command cannot be run.
+    #[error("cannot run {command}: {source}")]
+    Command { command: String, source: io::Error, code: u8 },
     /// The doctor found problems, and has printed them.
     #[error("the doctor found {0} problems")]
     Problems(usize),
@@ -84,11 +90,11 @@ impl Failure {
     /// Exit code, as `plasmon --help` lists them.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::CountOf { .. } => 2,
+            Self::CountOf { .. } | Self::NoCommand => 2,
             Self::Absent(_) => 3,
             Self::TooFew { .. } | Self::Incomplete(_) => 4,
             Self::Unreached(_) => 10,
-            Self::Unwritten { code, .. } => *code,
+            Self::Unwritten { code, .. } | Self::Command { code, .. } => *code,
             Self::Alone => 11,
             Self::Region(error) if error.kind() == ErrorKind::OutcomeUnknown => 11,
             Self::Store(error) | Self::Region(error) => match error.kind() {
@@ -100,7 +106,7 @@ impl Failure {
                 ErrorKind::Lost => 8,
                 ErrorKind::Damaged => 9,
                 ErrorKind::TooFew => 10,
-                ErrorKind::OutcomeUnknown => 12,
+                ErrorKind::OutcomeUnknown | ErrorKind::Fenced | ErrorKind::Broken => 12,
                 _ => 1,
             },
             Self::File { .. }

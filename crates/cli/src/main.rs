@@ -12,6 +12,8 @@ mod explain;
 mod failure;
 mod list_args;
 mod listing;
+mod lock;
+mod locks;
 mod manual;
 mod objects;
 mod output;
@@ -37,9 +39,10 @@ mod watch;
 
 use std::process::ExitCode;
 
-use args::{Args, Command, Completions, StatusOf};
+use args::{Args, Command, StatusOf};
 use clap::{CommandFactory, FromArgMatches};
 use failure::Failure;
+use manual::Completions;
 use plasmon::Socket;
 
 fn main() -> ExitCode {
@@ -51,46 +54,59 @@ fn main() -> ExitCode {
             return ended(output::about_arguments(&error), ExitCode::from(error.exit_code() as u8));
         }
     };
-    let Args { socket, json, command } = args;
+    let Args { socket, json, priority, command } = args;
     if !matches!(command, Command::Serve(_)) {
         // The daemon tells of its own.
         let found = settings::misspelt(&definitions(), std::env::vars_os().map(|(name, _)| name));
         found.iter().for_each(|one| output::complain(&settings::misspelling(one)));
     }
     let socket = socket.map_or_else(Socket::find, Socket::from);
+    let run = || run(&socket, json, command, definitions);
+    match priority {
+        Some(class) => class.during(run),
+        None => run(),
+    }
+}
+
+/// Runs a command. Returns the exit code.
+fn run(socket: &Socket, json: bool, command: Command, definitions: impl Fn() -> clap::Command) -> ExitCode {
+    let mut well = ExitCode::SUCCESS;
     let done = match command {
         Command::Serve(args) => serve::serve(&args),
-        Command::Put(put) => objects::put(&socket, json, &put),
-        Command::Get(get) => objects::get(&socket, json, &get),
-        Command::Rm(rm) => listing::rm(&socket, json, &rm),
-        Command::Wait(wait) => watch::wait(&socket, json, &wait),
-        Command::Ls(ls) => listing::ls(&socket, json, &ls),
-        Command::Hash(hash) => objects::hash(&socket, json, &hash),
-        Command::Evict(evict) => objects::evict(&socket, json, &evict),
-        Command::Subscribe { cluster } => watch::subscribe(&socket, json, cluster),
-        Command::Status(StatusOf { cluster: false }) => status::status(&socket, json),
-        Command::Status(StatusOf { cluster: true }) => overview::status(&socket, json),
-        Command::Top(args) => top::top(&socket, json, &args),
-        Command::Clients => report::clients(&socket, json),
-        Command::Locations(located) => explain::locations(&socket, json, &located),
-        Command::Replicate(args) => placing::replicate(&socket, json, &args),
-        Command::Migrate(args) => placing::migrate(&socket, json, &args),
-        Command::Broadcast(args) => placing::broadcast(&socket, json, &args),
-        Command::Drain(args) => drain::drain(&socket, json, &args),
-        Command::Prefetch(prefetch) => explain::prefetch(&socket, &prefetch),
-        Command::Explain(located) => explain::explain(&socket, json, &located),
-        Command::Region(command) => region::region(&socket, json, &command),
-        Command::Services => service::services(&socket, json),
-        Command::Call(args) => service::call(&socket, json, &args),
-        Command::Ping(args) => ping::ping(&socket, json, &args),
-        Command::Calibrate(args) => calibrate::calibrate(&socket, json, &args),
+        Command::Put(put) => objects::put(socket, json, &put),
+        Command::Get(get) => objects::get(socket, json, &get),
+        Command::Rm(rm) => listing::rm(socket, json, &rm),
+        Command::Wait(wait) => watch::wait(socket, json, &wait),
+        Command::Ls(ls) => listing::ls(socket, json, &ls),
+        Command::Hash(hash) => objects::hash(socket, json, &hash),
+        Command::Evict(evict) => objects::evict(socket, json, &evict),
+        Command::Subscribe { cluster } => watch::subscribe(socket, json, cluster),
+        Command::Status(StatusOf { cluster: false }) => status::status(socket, json),
+        Command::Status(StatusOf { cluster: true }) => overview::status(socket, json),
+        Command::Top(args) => top::top(socket, json, &args),
+        Command::Clients => report::clients(socket, json),
+        Command::Locations(located) => explain::locations(socket, json, &located),
+        Command::Replicate(args) => placing::replicate(socket, json, &args),
+        Command::Migrate(args) => placing::migrate(socket, json, &args),
+        Command::Broadcast(args) => placing::broadcast(socket, json, &args),
+        Command::Drain(args) => drain::drain(socket, json, &args),
+        Command::Prefetch(prefetch) => explain::prefetch(socket, &prefetch),
+        Command::Explain(located) => explain::explain(socket, json, &located),
+        Command::Region(command) => region::region(socket, json, &command),
+        Command::Services => service::services(socket, json),
+        Command::Call(args) => service::call(socket, json, &args),
+        Command::Lock(args) => lock::lock(socket, &args).map(|code| well = code),
+        Command::Locks => locks::locks(socket, json),
+        Command::Barrier(args) => lock::barrier(socket, json, &args),
+        Command::Ping(args) => ping::ping(socket, json, &args),
+        Command::Calibrate(args) => calibrate::calibrate(socket, json, &args),
         Command::Demo(args) => demo::demo(json, &args),
         Command::Secret(args) => secret::secret(&args),
-        Command::Doctor(args) => doctor::doctor(&socket, json, &args),
+        Command::Doctor(args) => doctor::doctor(socket, json, &args),
         Command::Completions(Completions { shell }) => manual::completions(shell, definitions()),
         Command::Man(args) => manual::man(&args, definitions()),
     };
-    ended(done, ExitCode::SUCCESS)
+    ended(done, well)
 }
 
 /// Prints why the command failed, if it did. Returns the exit code.

@@ -5,19 +5,36 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use clap::Command;
+use clap::{Args as ClapArgs, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use crate::args::ManPages;
 use crate::failure::Failure;
 use crate::output::{standard, tolerant};
 
 /// Title in the first line of all man pages.
 const MANUAL: &str = "Plasmon";
+
+/// Arguments of `plasmon completions`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+For this user, in bash: plasmon completions bash > ~/.local/share/bash-completion/completions/plasmon. In \
+zsh, the file is _plasmon in a directory of $fpath; in fish, \
+~/.config/fish/completions/plasmon.fish.")]
+pub(crate) struct Completions {
+    /// Shell that is to complete
+    pub(crate) shell: Shell,
+}
+
+/// Arguments of `plasmon man`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ManPages {
+    /// Directory to write to, such as /usr/local/share/man/man1; it is made if it does not exist
+    pub(crate) directory: PathBuf,
+}
 
 /// Prints the script with which a shell completes commands, options and files.
 pub(crate) fn completions(shell: Shell, command: Command) -> Result<(), Failure> {

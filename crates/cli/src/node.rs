@@ -9,6 +9,7 @@ mod quoting;
 mod secret_file;
 mod serve_args;
 mod settings;
+mod users;
 
 use std::error::Error;
 use std::fs;
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
         }
     };
     let args = Args::from_arg_matches(&settings.matches).unwrap_or_else(|error| error.exit());
-    let Args { socket, json, command: Command::Serve(serve) } = args;
+    let Args { socket, json, command: Command::Serve(serve), .. } = args;
     if serve.print_config {
         return match io::stdout().write_all(printable_json(&settings.print(json)).as_bytes()) {
             // A reader that has read enough is no error.
@@ -147,6 +148,8 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         libfabric: args.libfabric.clone(),
         provider: args.provider.clone(),
         lanes: args.lanes.into(),
+        qos: args.qos,
+        classes: args.classes.clone().unwrap_or_default(),
         allowance: cgroup::allowance(|path| fs::read_to_string(path).ok(), "/proc/self")
             .map(|cgroup::Allowance { limit, used, file }| Allowance { limit, used, file }),
         huge_pages: !args.no_huge_pages,

@@ -85,6 +85,17 @@ pub(crate) fn json(text: &str) -> Result<(), Failure> {
     tolerant(standard().and_then(|mut out| writeln!(out, "{}", printable_json(text))))
 }
 
+/// Prints a line of a stream at once, as JSON for programs or as text. Says whether somebody reads on.
+pub(crate) fn stream(text: &str, as_json: bool) -> Result<bool, Failure> {
+    let text = if as_json { printable_json(text) } else { printable(text) };
+    let written = standard().and_then(|mut out| writeln!(out, "{text}").and_then(|()| out.flush()));
+    let is_there = !written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+    if is_there {
+        tolerant(written)?;
+    }
+    Ok(is_there)
+}
+
 /// Prints a message on standard error. A failure to print is ignored.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "plasmon: {}", printable(text));

@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::output::{age, counted, json, line, size, table};
 
 /// Headings of a node's cells.
-pub(crate) const HEADINGS: [&str; 8] =
-    ["NODE", "LISTEN", "MEMORY", "PRIMARY", "CACHED", "FETCHED", "SERVED", "CLIENTS"];
+pub(crate) const HEADINGS: [&str; 9] =
+    ["NODE", "LISTEN", "MEMORY", "PRIMARY", "CACHED", "REGIONS", "FETCHED", "SERVED", "CLIENTS"];
 
 pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     let client = connect(socket, "plasmon status")?;
@@ -29,12 +29,12 @@ pub(crate) fn print(overview: &Overview) -> Result<(), Failure> {
         .nodes
         .iter()
         .map(|node| {
-            let [name, listen, memory, primary, cached, fetched, served, clients] = cells(node);
-            [name, listen, memory, primary, cached, fetched, served, clients, note(node)]
+            let [name, listen, memory, primary, cached, regions, fetched, served, clients] = cells(node);
+            [name, listen, memory, primary, cached, regions, fetched, served, clients, note(node)]
         })
         .collect();
-    let [a, b, c, d, e, f, g, h] = HEADINGS;
-    table([a, b, c, d, e, f, g, h, ""], &rows)?;
+    let [a, b, c, d, e, f, g, h, i] = HEADINGS;
+    table([a, b, c, d, e, f, g, h, i, ""], &rows)?;
     if overview.left_out > 0 { line(&format!("and {} more", overview.left_out)) } else { Ok(()) }
 }
 
@@ -52,11 +52,12 @@ pub(crate) fn heading(overview: &Overview) -> String {
 }
 
 /// Cells of a node: what it is and what it holds.
-pub(crate) fn cells(node: &NodeOverview) -> [String; 8] {
+pub(crate) fn cells(node: &NodeOverview) -> [String; 9] {
     let name = node.node.chars().take(8).collect();
     let listen = printable(&node.listen).into_owned();
     let Some(summary) = &node.summary else {
-        return [name, listen, "-".into(), "-".into(), "-".into(), "-".into(), "-".into(), "-".into()];
+        let [memory, primary, cached, regions, fetched, served, clients] = ["-"; 7].map(str::to_owned);
+        return [name, listen, memory, primary, cached, regions, fetched, served, clients];
     };
     let Summary { memory_bytes, memory_used_bytes, .. } = summary;
     let count = |objects: u64, bytes: u64| format!("{objects} ({})", size(bytes));
@@ -66,6 +67,7 @@ pub(crate) fn cells(node: &NodeOverview) -> [String; 8] {
         format!("{} of {}", size(*memory_used_bytes), size(*memory_bytes)),
         count(summary.primary_objects, summary.primary_bytes),
         count(summary.cached_objects, summary.cached_bytes),
+        count(summary.regions, summary.region_bytes),
         count(summary.fetched_objects, summary.fetched_bytes),
         count(summary.served_objects, summary.served_bytes),
         summary.clients.to_string(),
@@ -84,7 +86,16 @@ pub(crate) fn note(node: &NodeOverview) -> String {
             } else {
                 String::new()
             };
-            format!("{here}up {}{spilled}", age(Duration::from_secs_f64(summary.uptime_seconds.max(0.0))))
+            let (in_pieces, out) = (summary.regions_in_pieces, summary.regions_crowded_out);
+            let pieces = if in_pieces > 0 {
+                format!("; {} in pieces", counted(in_pieces, "region"))
+            } else {
+                String::new()
+            };
+            let crowded =
+                if out > 0 { format!("; {} crowded out", counted(out, "region")) } else { String::new() };
+            let up = age(Duration::from_secs_f64(summary.uptime_seconds.max(0.0)));
+            format!("{here}up {up}{spilled}{pieces}{crowded}")
         }
     }
 }

@@ -2,17 +2,14 @@
 //!
 //! Owns no state. The command has a handle without rights to each region that it watches.
 
-use std::io::{self, Write as _};
-
 use plasmon::region::{Region, RegionEvent, Rights};
-use plasmon::text::{printable, printable_json};
 use plasmon::{Client, ErrorKind, Socket};
 use serde_json::{Value, json};
 
 use crate::connecting::connect;
 use crate::failure::Failure;
 use crate::listing::complete;
-use crate::output::{standard, tolerant};
+use crate::output;
 use crate::region::{letters, user_json};
 use crate::region_args::Events;
 
@@ -26,15 +23,10 @@ pub(crate) fn events(socket: &Socket, as_json: bool, args: &Events) -> Result<()
     let _regions = mapped(&client, args)?;
     for event in events {
         let event = event?;
-        let text = match as_json {
-            true => printable_json(&describe_json(&event).to_string()).into_owned(),
-            false => printable(&describe(&event)).into_owned(),
-        };
-        let written = standard().and_then(|mut out| writeln!(out, "{text}").and_then(|()| out.flush()));
-        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
-            return Ok(());
+        let text = if as_json { describe_json(&event).to_string() } else { describe(&event) };
+        if !output::stream(&text, as_json)? {
+            break;
         }
-        tolerant(written)?;
     }
     Ok(())
 }

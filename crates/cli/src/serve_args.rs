@@ -2,6 +2,7 @@
 //!
 //! Owns no state. Invariant: an argument that is parsed is valid by itself; the daemon checks combinations.
 
+mod classes;
 mod etcd;
 
 use std::net::Ipv6Addr;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 use plasmon::{Protocol, Rights, Verify};
-use plasmon_node::{Library, PushBy};
+use plasmon_node::{Grants, Library, PushBy, Qos};
 use tracing_subscriber::EnvFilter;
 
 use self::etcd::EtcdUrl;
@@ -145,6 +146,16 @@ pub(crate) struct Serve {
     /// where the network gives one connection less than all of its bandwidth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) lanes: u8,
+    /// How classes of work (see --priority of the commands) are kept apart on the way to other nodes: off by
+    /// their order alone; separate by connections of their own, with 6, 2 and 2 reads under way for high,
+    /// normal and low; priority by limiting low work while high work is busy
+    #[arg(long, value_name = "off|separate|priority", default_value = "off", value_parser = classes::qos)]
+    pub(crate) qos: Qos,
+    /// Which users of this host may have work of class high, and of class low: names or numbers of users,
+    /// or * for all, as high=root,alice;low=*. A class that is left out stays as by default; normal is
+    /// everybody's [default: high=root and the user of the node;low=*]
+    #[arg(long, value_name = "CLASS=USERS;...", value_parser = classes::grants)]
+    pub(crate) classes: Option<Grants>,
     /// Protocol for fetching objects from other nodes: auto, socket, send, read or read-register. All but
     /// auto are for measurements
     #[arg(long, value_name = "NAME", default_value_t)]

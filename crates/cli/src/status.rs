@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use plasmon::Socket;
 use plasmon::status::{
-    ClusterStatus, FabricStatus, FunctionsStatus, MemberStatus, MemoryStatus, NumaStatus, ObjectsStatus,
-    RegionsStatus, SlotsStatus, SpillStatus, TransferStatus,
+    ClassesStatus, ClusterStatus, FabricStatus, FunctionsStatus, LocksStatus, MemberStatus, MemoryStatus,
+    NumaStatus, ObjectsStatus, RegionsStatus, SlotsStatus, SpillStatus, TransferStatus,
 };
 
 use crate::connecting::connect;
@@ -30,10 +30,12 @@ pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     tell_slots(&status.slots)?;
     tell_regions(&status.regions)?;
     tell_services(&status.functions)?;
+    tell_locks(&status.locks)?;
     tell_memory(&status.memory, &status.numa)?;
     tell_objects(&status.objects)?;
     tell_spill(&status.spill)?;
     tell_fabric(&status.fabric, &status.transfer)?;
+    tell_classes(&status.classes)?;
     if !status.unfit.is_empty() {
         line(&format!("unfit     {}", status.unfit))?;
     }
@@ -84,6 +86,42 @@ fn tell_services(functions: &FunctionsStatus) -> Result<(), Failure> {
         "services  {ports} ports here, {running} calls running and {waiting} waiting, {served} served and \
          {failed} failed so far; {under_way} of {begun} calls of clients under way elsewhere"
     ))
+}
+
+/// Prints the line about locks and barriers, once there was one.
+fn tell_locks(locks: &LocksStatus) -> Result<(), Failure> {
+    let LocksStatus { names, held, waiting, granted, lost, barriers, arrived } = locks;
+    if names + waiting + granted + barriers == 0 {
+        return Ok(());
+    }
+    line(&format!(
+        "locks     {held} held by clients and {waiting} waited for, {granted} granted and {lost} lost; \
+         {names} locks and {barriers} barriers decided here, {arrived} calls at a barrier"
+    ))
+}
+
+/// Prints the lines about classes, once there was work of another than normal, or if they are kept apart.
+fn tell_classes(classes: &ClassesStatus) -> Result<(), Failure> {
+    let ClassesStatus { qos, low_limit, high, normal, low } = classes;
+    if qos == "off" && high.operations + low.operations == 0 {
+        return Ok(());
+    }
+    let limit = match low_limit {
+        0 => String::new(),
+        limit => format!(", low limited to {} a second", size(*limit)),
+    };
+    line(&format!("classes   {qos}{limit}"))?;
+    for (name, class) in [("high", high), ("normal", normal), ("low", low)] {
+        line(&format!(
+            "  {name:<7} {} operations, {} sent, {} received, {} waits of {:.3} s in all",
+            class.operations,
+            size(class.sent_bytes),
+            size(class.received_bytes),
+            class.waits,
+            class.waited_seconds
+        ))?;
+    }
+    Ok(())
 }
 
 /// Prints the lines about the arena and the memory node.

@@ -1,14 +1,12 @@
 //! `plasmon wait` and `plasmon subscribe`.
 
-use std::io::{self, Write};
-
 use plasmon::{Event, NodeId, ObjectId, Socket};
 use serde_json::{Value, json};
 
 use crate::args::{Wait, Which};
 use crate::connecting::{Within, connect};
 use crate::failure::Failure;
-use crate::output::{self, Progress, line, size, standard, tolerant};
+use crate::output::{self, Progress, line, size};
 
 pub(crate) fn wait(socket: &Socket, as_json: bool, args: &Wait) -> Result<(), Failure> {
     let objects = args.objects.len();
@@ -54,11 +52,9 @@ pub(crate) fn subscribe(socket: &Socket, as_json: bool, cluster: bool) -> Result
             false if cluster => format!("{node}  {}", describe(&event)),
             false => describe(&event),
         };
-        let written = standard().and_then(|mut out| writeln!(out, "{text}"));
-        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        if !output::stream(&text, as_json)? {
             return Ok(());
         }
-        tolerant(written)?;
     }
 }
 

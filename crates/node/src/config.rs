@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plasmon::{Protocol, Rights, Verify};
+use plasmon::{Class, Protocol, Rights, Verify};
 use plasmon_fabric::Library;
 
 use crate::memory::Allowance;
@@ -43,6 +43,10 @@ pub struct Config {
     pub provider: Option<String>,
     /// Number of bulk lanes to each peer.
     pub lanes: usize,
+    /// How classes of work are kept apart on the way to other nodes.
+    pub qos: Qos,
+    /// Which users may have their work be of which class.
+    pub classes: Grants,
     /// The limits of the process's control groups; `None` where there is no limit.
     pub allowance: Option<Allowance>,
     /// Whether to use huge pages when the machine has enough of them free.
@@ -94,6 +98,73 @@ pub enum PushBy {
     Messages,
     /// By writes, with any provider.
     Write,
+}
+
+/// How classes of work are kept apart on the way to other nodes. Frames of higher classes leave first in any
+/// case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Qos {
+    /// By nothing else.
+    #[default]
+    Off,
+    /// Each class has connections of its own, and so many reads and messages under way.
+    Separate,
+    /// Work of low class is limited while work of high class is busy.
+    Priority,
+}
+
+impl Qos {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Separate, Self::Priority];
+
+    /// Name of the mode, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Separate => "separate",
+            Self::Priority => "priority",
+        }
+    }
+}
+
+/// Which users may have their work be of high and of low class. Every user may have normal work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grants {
+    /// The users whose work may be high.
+    pub high: Users,
+    /// The users whose work may be low.
+    pub low: Users,
+}
+
+/// Some users of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Users {
+    /// All of them.
+    Everybody,
+    /// Those with these numbers.
+    Only(Vec<u32>),
+}
+
+impl Default for Grants {
+    fn default() -> Self {
+        let own = rustix::process::geteuid().as_raw();
+        Self { high: Users::Only(vec![0, own]), low: Users::Everybody }
+    }
+}
+
+impl Grants {
+    /// Whether the work of a user may be of a class.
+    pub(crate) fn allow(&self, user: u32, class: Class) -> bool {
+        let users = match class {
+            Class::High => &self.high,
+            Class::Normal => return true,
+            Class::Low => &self.low,
+        };
+        match users {
+            Users::Everybody => true,
+            Users::Only(users) => users.contains(&user),
+        }
+    }
 }
 
 /// The files of certificates for the connections between nodes, in PEM.
@@ -159,6 +230,8 @@ impl Config {
             libfabric: None,
             provider: None,
             lanes: 1,
+            qos: Qos::Off,
+            classes: Grants::default(),
             allowance: None,
             huge_pages: true,
             prefault: true,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{call, control, net, region, spill, transfer};
+use crate::{call, control, net, region, spill, sync, transfer};
 
 /// Decodes bytes as a message of a peer.
 pub fn message(bytes: &[u8]) {
@@ -22,6 +22,16 @@ pub fn call_frame(bytes: &[u8]) {
 /// Returns a few frames about services of each kind.
 pub fn call_frames() -> Vec<Vec<u8>> {
     call::fuzzing::frames()
+}
+
+/// Decodes bytes as a frame about locks and barriers: its number, then its body.
+pub fn sync_frame(bytes: &[u8]) {
+    sync::fuzzing::frame(bytes);
+}
+
+/// Returns a few frames about locks and barriers of each kind.
+pub fn sync_frames() -> Vec<Vec<u8>> {
+    sync::fuzzing::frames()
 }
 
 /// Decodes bytes as a frame about regions: its number, then its body.

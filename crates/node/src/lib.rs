@@ -17,7 +17,7 @@
 //! | 8 | [`control`]: the thread that joins the cluster, takes signals and serves metrics |
 //! | 7 | [`store`]: the objects of this node and the room for them |
 //! | 6 | [`net`]: frames between nodes and the fabrics that carry them |
-//! | 5 | [`object`]: replicas, pins, the table |
+//! | 5 | [`object`]: replicas, pins, the table; [`qos`]: which work goes before which towards other nodes |
 //! | 4 | [`kernel`]: the parts that every room shares: time, waking, tasks, numbers |
 //! | 3 | [`config`]: the settings |
 //! | 2 | [`spill`]: sealed objects on disk; [`numa`]: the CPUs and the memory node of the daemon |
@@ -33,6 +33,7 @@ mod directory;
 mod engine;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod guard;
 mod kernel;
 mod membership;
 #[allow(unsafe_code)]
@@ -41,6 +42,7 @@ mod net;
 mod numa;
 mod object;
 mod placement;
+mod qos;
 mod region;
 mod service;
 mod sessions;
@@ -48,9 +50,10 @@ mod sessions;
 pub mod simulation;
 pub mod spill;
 mod store;
+mod sync;
 mod transfer;
 
-pub use config::{Config, DEFAULT_LEASE, EtcdConfig, PushBy, TlsConfig};
+pub use config::{Config, DEFAULT_LEASE, EtcdConfig, Grants, PushBy, Qos, TlsConfig, Users};
 pub use control::ControlError;
 pub use control::guard::GuardError;
 pub use control::secret::SecretError;

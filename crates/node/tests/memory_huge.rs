@@ -108,6 +108,27 @@ fn the_engine_and_its_user_write_huge_pages_and_others_base_pages() {
     assert_eq!(recycled.count() as u64, 2 * SEGMENTS, "once whenever other memory came");
 }
 
+#[test]
+fn places_in_huge_pages_lie_side_by_side() {
+    let Some((_turn, mut arena)) = arena() else { return };
+    // Those of regions that are mapped, and of others.
+    for zone in [own(), Zone { domain: Domain::Nobody, writer: Writer::Engine }] {
+        let mut pages: Vec<_> = (0..SEGMENTS).map(|_| Some(arena.allocate(zone, HUGE).unwrap())).collect();
+        (pages[0], pages[2]) = (None, None);
+        let whole = arena.allocate_in_places(zone, HUGE + 5, 4).unwrap();
+        let places: Vec<_> = whole.pieces().map(|piece| (piece.segment, piece.len)).collect();
+        assert_eq!(places, [(0, HUGE), (2, 5)], "{zone}");
+        assert!(places.iter().all(|(segment, _)| self::pages(&mut arena, *segment) == PageKind::Huge));
+        let written: Vec<u8> = (0..whole.len()).map(|at| (at % 251) as u8).collect();
+        whole.write(0, &written).unwrap();
+        let mut found = vec![0; written.len()];
+        whole.read(0, &mut found).unwrap();
+        assert!(found == written, "{zone}");
+        drop((whole, pages));
+        assert_eq!(arena.usage().used, 0);
+    }
+}
+
 /// A registration with the fabric is of certain pages, and segments are registered before anybody has them.
 #[test]
 fn a_segment_whose_pages_are_exchanged_at_its_first_use_is_a_new_one() {

@@ -48,6 +48,10 @@ crate::wire::codes! {
         /// The outcome is unknown because a node that decides it does not answer. The change may have
         /// happened, or may happen later.
         15 OutcomeUnknown,
+        /// The guard of a lock is not valid any more, or the region has seen a later guard of the same lock.
+        16 Fenced,
+        /// The barrier is broken: a party died, left, or waited no longer.
+        17 Broken,
         /// The region was freed.
         18 Freed,
         /// The region cannot be mapped into memory: it lives on another host, or its home does not let this

@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 // The loom models test the state that client and daemon share (`shared`). They do not need the client.
+mod class;
 #[cfg(not(loom))]
 mod client;
 pub mod digest;
@@ -29,12 +30,14 @@ mod rights;
 pub mod service;
 pub mod shared;
 pub mod status;
+pub mod sync;
 pub mod text;
 mod timeout;
 pub mod transfer;
 mod value;
 pub mod wire;
 
+pub use class::Class;
 #[cfg(not(loom))]
 pub use client::{
     Client, ClusterList, CreateOptions, Creation, CreationMemory, Object, Pending, Pinged, Scratch, Socket,
@@ -51,6 +54,8 @@ pub use rights::{Rights, not_allowed};
 pub use service::{Server, Service};
 #[cfg(not(loom))]
 pub use shared::WaitStats;
+#[cfg(not(loom))]
+pub use sync::{Barrier, Guard, Lock};
 pub use timeout::timeout;
 pub use transfer::{Protocol, Spread, Unreached, Verify};
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};

@@ -76,6 +76,19 @@ pub struct Summary {
     pub served_objects: u64,
     /// Size in bytes of the objects that this node sent or offered to other nodes on request.
     pub served_bytes: u64,
+    /// Number of regions that live on the node.
+    pub regions: u64,
+    /// Bytes of memory that regions take.
+    pub region_bytes: u64,
+    /// Number of regions that lie in several pieces of memory.
+    pub regions_in_pieces: u64,
+    /// Number of regions that their owners' processes cannot map, because no such memory was free.
+    pub regions_crowded_out: u64,
+    /// Number of operations on regions that the node carried out. What processes do to mapped regions is not
+    /// counted.
+    pub region_operations: u64,
+    /// Number of calls that functions of the node's processes replied to.
+    pub calls_served: u64,
     /// Number of messages sent to other nodes.
     pub messages_sent: u64,
     /// Reason why the node does not serve as it should. Empty if the node is healthy.
@@ -84,7 +97,7 @@ pub struct Summary {
 
 impl From<&Status> for Summary {
     fn from(status: &Status) -> Self {
-        let Status { memory, objects, spill, fabric, transfer, .. } = status;
+        let Status { memory, objects, spill, fabric, transfer, regions, functions, .. } = status;
         let protocols = || transfer.protocols.values();
         Self {
             version: status.version.clone(),
@@ -103,6 +116,12 @@ impl From<&Status> for Summary {
             fetched_bytes: protocols().map(|protocol| protocol.fetched_bytes).sum(),
             served_objects: protocols().map(|protocol| protocol.served).sum(),
             served_bytes: protocols().map(|protocol| protocol.served_bytes).sum(),
+            regions: regions.regions,
+            region_bytes: regions.bytes,
+            regions_in_pieces: regions.in_pieces,
+            regions_crowded_out: regions.crowded_out,
+            region_operations: regions.operations(),
+            calls_served: functions.served,
             messages_sent: fabric.messages_sent,
             unfit: status.unfit.clone(),
         }

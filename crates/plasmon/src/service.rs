@@ -24,10 +24,16 @@
 use std::time::Duration;
 
 #[cfg(not(loom))]
-pub use crate::client::{Call, CallData, FunctionReply as Reply, PendingReply, Server, Service, ServiceList};
+pub use crate::client::{
+    AwaitedCall, AwaitedReply, Call, CallData, FunctionReply as Reply, KeptReply, PendingReply, Server,
+    Service, ServiceList,
+};
 use crate::wire::{AtMost, Each, MAX_NAME};
 use crate::{NodeId, ObjectId};
 
+/// Number of the function that every server has: this library answers it, in a thread that receives. Between
+/// nodes it has an empty name.
+pub const PING: u16 = u16::MAX;
 /// Largest number of functions of a service.
 pub const MAX_FUNCTIONS: usize = 256;
 /// Largest number of bytes that the names of all functions of a service may have together.

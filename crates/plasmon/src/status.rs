@@ -45,6 +45,8 @@ pub struct Status {
     pub regions: RegionsStatus,
     /// Services, and calls of their functions.
     pub functions: FunctionsStatus,
+    /// Locks and barriers.
+    pub locks: LocksStatus,
     /// Objects that the node has written to disk.
     pub spill: SpillStatus,
     /// Clients of the node, at most 1,000 of them.
@@ -53,11 +55,46 @@ pub struct Status {
     pub fabric: FabricStatus,
     /// Objects moved between this node and others.
     pub transfer: TransferStatus,
+    /// Work by its class.
+    pub classes: ClassesStatus,
     /// Cluster as the node sees it.
     pub cluster: ClusterStatus,
     /// Counters of services that have no other part in the report, by name, such as `echo.answers`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, u64>,
+}
+
+/// Work of a node by its class.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClassesStatus {
+    /// How classes are kept apart on the way to other nodes: "off", "separate" or "priority".
+    pub qos: String,
+    /// Smallest number of bytes a second to which work of low class is limited now towards any node. 0 if it
+    /// is not limited.
+    pub low_limit: u64,
+    /// Work of high class.
+    pub high: ClassStatus,
+    /// Work of normal class.
+    pub normal: ClassStatus,
+    /// Work of low class.
+    pub low: ClassStatus,
+}
+
+/// Work of one class.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClassStatus {
+    /// Number of requests of this node's clients so far.
+    pub operations: u64,
+    /// Bytes sent to other nodes in frames so far.
+    pub sent_bytes: u64,
+    /// Bytes read from other nodes, or received in frames, so far.
+    pub received_bytes: u64,
+    /// Number of reads that waited for their turn so far.
+    pub waits: u64,
+    /// Time that reads waited so far, in seconds.
+    pub waited_seconds: f64,
 }
 
 /// Memory of a node's arena. Sizes are in bytes.
@@ -252,6 +289,13 @@ pub struct RegionsStatus {
     pub mappings: u64,
 }
 
+impl RegionsStatus {
+    /// Number of operations on regions so far, whatever they were.
+    pub fn operations(&self) -> u64 {
+        self.reads + self.writes + self.atomics + self.fills + self.waits + self.notifies
+    }
+}
+
 /// Services of a node: the names that it keeps, what its processes serve, and the calls of its clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -272,6 +316,27 @@ pub struct FunctionsStatus {
     pub served: u64,
     /// Number of calls so far that failed in its processes, or whose process died.
     pub failed: u64,
+}
+
+/// Locks and barriers of a node: those about which it decides, and what its clients hold.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LocksStatus {
+    /// Number of locks about which the node decides, and that are held or waited for.
+    pub names: u64,
+    /// Number of guards that its clients have now.
+    pub held: u64,
+    /// Number of calls of its clients that wait for a lock now.
+    pub waiting: u64,
+    /// Number of guards that its clients were given so far.
+    pub granted: u64,
+    /// Number of guards so far that ended before they were unlocked: their lease was over, or their process
+    /// died.
+    pub lost: u64,
+    /// Number of barriers about which the node decides.
+    pub barriers: u64,
+    /// Number of calls of its clients that wait at a barrier now.
+    pub arrived: u64,
 }
 
 /// Timed gets of one class of times.

@@ -1,21 +1,25 @@
 //! A client in a process of its own, for tests that kill it.
 //!
 //! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | own NAME | add NAME TIMES | serve NAME | call NAME
-//! FUNCTION | churn SEED]...` pins and creates objects, makes ephemeral regions, adds to the first word of
-//! regions, serves the functions `echo` and `hang`, begins calls, prints `ready`, and holds objects, regions
-//! and calls until its stdin ends. With `churn` it prints `ready`, and then puts, gets, checks and deletes
-//! objects for ever.
+//! FUNCTION | count NAME REGION TIMES | guard NAME REGION TTL | party NAME PARTIES | add-on NAME | churn
+//! SEED]...` pins and creates objects, makes ephemeral regions, adds to the first word of regions, serves
+//! the functions `echo` and `hang`, begins calls, counts in the first word of a region under a lock, takes
+//! locks, makes handles to barriers, prints `ready`, and holds all of that until its stdin ends. For each
+//! line of it, it says of each guard whether it is valid, and whether its region could be written with it.
+//! With `add-on` it prints `ready`, and then adds to the first word of a region for ever. With `churn` it
+//! prints `ready`, and then puts, gets, checks and deletes objects for ever.
 #![forbid(unsafe_code)]
 
 use std::env;
 use std::error::Error;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Write};
 use std::thread;
 use std::time::Duration;
 
 use plasmon::region::{RegionOptions, Rights};
 use plasmon::service::{ServeOptions, Server};
-use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
+use plasmon::sync::{Lock, LockOptions};
+use plasmon::{Client, CreateOptions, ErrorKind, Guard, ObjectId, Region};
 use plasmon_e2e::Pattern;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -23,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut next = |what: &str| words.next().ok_or(format!("{what} is missing"));
     let client = Client::connect(next("SOCKET")?)?;
     let (mut pins, mut creations, mut regions) = (Vec::new(), Vec::new(), Vec::new());
-    let mut calls = Vec::new();
+    let (mut calls, mut guards, mut parties) = (Vec::new(), Vec::new(), Vec::new());
     while let Ok(verb) = next("verb") {
         if verb == "churn" {
             let seed = next("SEED")?.parse()?;
@@ -31,6 +35,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             return churn(&client, seed);
         }
         let what = next("ID or NAME")?;
+        if verb == "add-on" {
+            return add_on(&client.map_region(&what, Rights::READ_WRITE, None)?);
+        }
         if verb == "own" {
             let options = RegionOptions { ephemeral: true, ..RegionOptions::default() };
             regions.push(client.create_region(&what, 4096, &options)?);
@@ -54,6 +61,21 @@ fn main() -> Result<(), Box<dyn Error>> {
             calls.push(service.begin(&next("FUNCTION")?, b"", Duration::from_secs(60))?);
             continue;
         }
+        if verb == "count" {
+            let region = client.map_region(&next("REGION")?, Rights::READ_WRITE, None)?;
+            count(&Lock::new(&client, &what, &LockOptions::default())?, &region, next("TIMES")?.parse()?)?;
+            continue;
+        }
+        if verb == "guard" {
+            let region = client.map_region(&next("REGION")?, Rights::READ_WRITE, None)?;
+            let ttl = Duration::from_millis(next("TTL")?.parse()?);
+            guards.push((client.lock(&what, &LockOptions { ttl, ..LockOptions::default() })?, region));
+            continue;
+        }
+        if verb == "party" {
+            parties.push(client.barrier(&what, next("PARTIES")?.parse()?)?);
+            continue;
+        }
         let id: ObjectId = what.parse()?;
         match verb.as_str() {
             "pin" => {
@@ -73,7 +95,40 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     writeln!(io::stdout(), "ready")?;
-    io::stdin().read_to_end(&mut Vec::new())?;
+    for line in io::stdin().lock().lines() {
+        line?;
+        guards.iter().try_for_each(|(guard, region)| tell(guard, region))?;
+    }
+    Ok(())
+}
+
+/// Adds to the first word of a region for ever.
+fn add_on(region: &Region) -> Result<(), Box<dyn Error>> {
+    region.fetch_add(0, 1)?;
+    writeln!(io::stdout(), "ready")?;
+    loop {
+        region.fetch_add(0, 1)?;
+    }
+}
+
+/// Says whether a guard is valid, and what becomes of a write that shows it.
+fn tell(guard: &Guard, region: &Region) -> io::Result<()> {
+    let valid = if guard.is_valid() { "valid" } else { "lost" };
+    match region.write_fenced(8, b"written!", guard) {
+        Ok(()) => writeln!(io::stdout(), "{valid} written"),
+        Err(error) => writeln!(io::stdout(), "{valid} {:?}", error.kind()),
+    }
+}
+
+/// Adds to the first word of a region by a read and a write, so that two who do so at a time lose one.
+fn count(lock: &Lock, region: &Region, times: u32) -> plasmon::Result<()> {
+    for _ in 0..times {
+        let guard = lock.take(Some(Duration::from_secs(60)))?;
+        let mut word = [0; 8];
+        region.read(0, &mut word)?;
+        region.write_fenced(0, &(u64::from_le_bytes(word) + 1).to_le_bytes(), &guard)?;
+        guard.unlock()?;
+    }
     Ok(())
 }
 

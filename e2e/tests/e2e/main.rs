@@ -2,10 +2,13 @@
 //!
 //! One binary has a module for each promise: it is linked once, and its tests share the machine.
 
+mod barriers;
 mod baseline;
 mod broadcast;
+mod call_model;
 mod chaos;
 mod claims;
+mod classes;
 mod cluster_list;
 mod commands;
 mod coordinators;
@@ -26,6 +29,10 @@ mod join;
 mod libfabric;
 mod listing;
 mod load;
+mod lock_command;
+mod locks;
+mod locks_lost;
+mod log;
 mod misses;
 mod mixed;
 mod numa;
@@ -51,6 +58,8 @@ mod rogue;
 mod room;
 mod scratch;
 mod secret;
+mod service_faults;
+mod service_steps;
 mod services;
 mod serving;
 mod settings;

@@ -8,9 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use plasmon::region::RegionOptions;
 use plasmon_e2e::{Cluster, Pattern, Refused, binary, eventually};
 use serde_json::Value;
 
+use crate::region_pieces::{LEN, comb};
 use crate::support::{MIB, get, put};
 
 const NODES: &str = "/sys/devices/system/node";
@@ -126,6 +128,22 @@ fn what_a_client_touches_first_lies_there_too() {
     client.arg("--socket").arg(cluster.socket(0)).current_dir(cluster.folder());
     assert!(client.output().expect("taskset is there").status.success());
     assert_eq!(pages_on(cluster.status(0).pid), BTreeSet::from(["1".to_owned()]));
+}
+
+#[test]
+#[ignore = "needs a guest with two memory nodes: make test-rdma"]
+fn the_pieces_of_a_region_lie_there_too() {
+    assert_two_nodes();
+    let args = ["--no-prefault", "--no-huge-pages", "--numa", "1"];
+    let cluster = Cluster::builder().memory("64MiB").args(&args).start();
+    let client = cluster.client(0);
+    let teeth = comb(&client);
+    let region = client.create_region("r", LEN as u64, &RegionOptions::default()).expect("there is room");
+    region.write(0, &Pattern(3).bytes(LEN)).expect("write");
+    assert!(region.is_mapped());
+    assert!(region.info().expect("it is there").pieces >= 32);
+    assert_eq!(pages_on(cluster.status(0).pid), BTreeSet::from(["1".to_owned()]));
+    drop(teeth);
 }
 
 #[test]

@@ -221,3 +221,27 @@ fn rights_are_those_of_the_user_on_every_host_and_go_when_they_are_revoked() {
     }
     check(&region);
 }
+
+#[test]
+fn who_has_no_right_gets_no_handle_and_hears_nothing() {
+    let Some(cluster) = start() else { return };
+    let region = shared(&cluster);
+    let clients = [0, 1].map(|node| client_of(STRANGER, &cluster, node));
+    for client in &clients {
+        for rights in [Rights::NONE, Rights::READ] {
+            let mapped = client.map_region_of(Some(OWNER), "shared", rights, None);
+            assert_eq!(kind(mapped), ErrorKind::NotAllowed);
+        }
+    }
+    assert_eq!(region.info().expect("it is there").nodes, 0, "nodes that map it");
+    // Who may do anything may ask for nothing, and a handle outlives the rights.
+    region.grant(Principal::User(STRANGER), Rights::WRITE).expect("grant");
+    let handles = clients.each_ref().map(|client| {
+        client.map_region_of(Some(OWNER), "shared", Rights::NONE, None).expect("the user may write")
+    });
+    region.revoke(Principal::User(STRANGER)).expect("revoke");
+    for handle in &handles {
+        assert_eq!(kind(handle.info()), ErrorKind::NotAllowed);
+    }
+    check(&region);
+}

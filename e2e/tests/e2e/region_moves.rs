@@ -1,16 +1,17 @@
 //! Tests of regions that move: nothing that was written or added is lost, and who dies in between takes no
 //! more with it than it has to.
 
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use plasmon::region::{Region, RegionOptions, Rights};
-use plasmon::{Client, ErrorKind, NodeId};
-use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
+use plasmon::{Client, CreateOptions, ErrorKind, NodeId, ObjectId};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually};
 
 use crate::commands::json;
-use crate::support::{MIB, kind};
+use crate::support::{ClientProcess, MIB, kind};
 
 /// Size in bytes of the regions.
 const LEN: usize = 3 * MIB + 5;
@@ -85,6 +86,45 @@ fn a_region_moves_while_everybody_uses_it() {
     assert_eq!(kind(region.fetch_add(COUNTER, 1)), ErrorKind::Freed);
     drop((region, regions));
     eventually("no memory is left", || (0..3).all(|node| cluster.status(node).regions.bytes == 0));
+}
+
+#[test]
+fn memory_of_a_former_home_is_free_although_clients_have_it_mapped() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (client, other) = (cluster.client(0), cluster.client(1));
+    let nodes = [client.node(), other.node()];
+    let region = make(&client, "r");
+    let same = client.map_region("r", Rights::ALL, None).expect("it is there");
+    let far = other.map_region("r", Rights::ALL, None).expect("it is there");
+    assert!(region.is_mapped() && same.is_mapped());
+    let bytes = |node: usize| cluster.status(node).regions.bytes;
+    for round in 0..3 {
+        region.move_to(nodes[1], TIMEOUT).expect("there is room");
+        eventually(&format!("node 0 has its memory again, round {round}"), || bytes(0) == 0);
+        // Others have the memory.
+        let next =
+            client.create_region("next", LEN as u64, &RegionOptions::default()).expect("there is room");
+        next.write(0, &Pattern(2).bytes(LEN)).expect("write");
+        same.move_to(nodes[0], TIMEOUT).expect("there is room");
+        eventually(&format!("node 1 has its memory again, round {round}"), || bytes(1) == 0);
+        // When the region has stood still, its clients do not touch what it had before.
+        let id = far.snapshot(ObjectId::random(), &CreateOptions::default()).expect("there is room");
+        for (number, region) in (0..).zip([&region, &same, &far]) {
+            assert_eq!(region.fetch_add(COUNTER, 1), Ok(3 * round + number));
+            region.write(PATTERN, &Pattern(1).bytes(LEN - PATTERN as usize)).expect("write");
+            check(region);
+        }
+        let mut found = vec![0; LEN];
+        next.read(0, &mut found).expect("read");
+        Pattern(2).check(&found);
+        next.free().expect("free");
+        client.delete(&[id]).expect("delete");
+    }
+    // Whoever maps it anew has it mapped where it is.
+    let again = client.map_region("r", Rights::ALL, None).expect("it is there");
+    assert!(again.is_mapped());
+    assert_eq!(again.fetch_add(COUNTER, 0), Ok(9));
+    check(&again);
 }
 
 #[test]
@@ -231,6 +271,37 @@ fn a_move_survives_a_node_that_maps_the_region_and_ends_with_its_home() {
             eventually("no memory is left", || cluster.status(1).regions.bytes == 0);
         }
     }
+}
+
+#[test]
+fn a_client_that_dies_amid_a_move_takes_nothing_with_it() {
+    let (mut cluster, clients, regions) = long_region(&[]);
+    let to = ids(&clients)[1];
+    // One adds in memory that it has mapped, and one has asked for the move.
+    let adder = ClientProcess::start(&cluster, 0, &["add-on", "r"]);
+    let mut mover = cluster.command(2, &binary());
+    mover.args(["region", "move", "r", &to.to_string(), "--socket"]).arg(cluster.socket(2));
+    let mut mover = mover.spawn().expect("plasmon runs");
+    let has_ended = |mover: &mut Child| mover.try_wait().expect("it is our child").is_some();
+    eventually("the target takes it", || cluster.status(1).regions.bytes > 0 || has_ended(&mut mover));
+    adder.kill();
+    mover.kill().expect("it is our child");
+    mover.wait().expect("it is our child");
+    eventually("it moves all the same", || regions[2].info().is_ok_and(|info| info.home == to));
+    let count = regions[0].fetch_add(COUNTER, 1).expect("it is there");
+    assert!(count > 5, "the other client has added");
+    let mut end = [0; 100];
+    for region in &regions {
+        assert_eq!(region.fetch_add(COUNTER, 0), Ok(count + 1));
+        region.read(LONG - 100, &mut end).expect("read");
+        assert_eq!(end, [3; 100]);
+    }
+    eventually("its former home has nothing of it", || {
+        let regions = cluster.status(0).regions;
+        (regions.bytes, regions.regions, regions.handles) == (0, 0, 1)
+    });
+    cluster.kill(0);
+    assert_eq!(regions[1].fetch_add(COUNTER, 0), Ok(count + 1));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::support::{MIB, get, kind};
 /// Size in bytes of what is left in memory, and of the pieces that are free between.
 const TOOTH: usize = MIB / 4;
 /// Size in bytes of the regions: more than 32 pieces, and no whole pages.
-const LEN: usize = 9 * MIB + 5;
+pub(crate) const LEN: usize = 9 * MIB + 5;
 
 fn node(cluster: &Cluster, number: usize) -> (Client, RegionOptions) {
     let client = cluster.client(number);
@@ -26,7 +26,7 @@ fn creation(client: &Client, len: usize) -> Result<plasmon::Creation, plasmon::E
 }
 
 /// Fills the memory of a client's node with objects of its user, and deletes every other one.
-fn comb(client: &Client) -> Vec<plasmon::Creation> {
+pub(crate) fn comb(client: &Client) -> Vec<plasmon::Creation> {
     let mut all = Vec::new();
     while let Ok(one) = creation(client, TOOTH) {
         all.push(one);

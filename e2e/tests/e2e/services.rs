@@ -222,11 +222,18 @@ fn calls_end_in_time_and_late_ones_are_not_run() {
         let began = Instant::now();
         let late = service.call("f", b"late", promised).expect_err("no thread is free");
         wait::ended_in_time("the call", began, promised);
-        // The node of the caller does not know what another node has begun.
-        let expected = if node == 0 { ErrorKind::OutcomeUnknown } else { ErrorKind::TimedOut };
-        assert_eq!(late.kind(), expected, "{late}");
+        assert_eq!(late.kind(), ErrorKind::TimedOut, "{late}");
     }
     assert!(server.receive(Some(Duration::ZERO)).expect("it serves").is_none(), "what is late is not run");
+    // What was begun may have been run, wherever its caller is.
+    for node in [0, 1] {
+        let service = find(&cluster, node);
+        let begun = service.begin("f", b"begun", promised).expect("it is sent");
+        let call = server.receive(Some(PATIENCE)).expect("it serves").expect("a call");
+        assert_eq!(kind(begun.wait()), ErrorKind::OutcomeUnknown);
+        assert!(call.caller_gone());
+        call.reply(b"too late").expect("that is no error");
+    }
     // A call that was begun tells the server when its caller has gone.
     let service = find(&cluster, 0);
     let begun = service.begin("f", b"on time", PATIENCE).expect("it is sent");
@@ -409,6 +416,16 @@ fn commands_list_services_and_call_them() {
         assert!(message.contains("it does not work"), "{message}");
         assert_eq!(failure(&cluster, 0, &["call", "tests", "nothing"]).0, 1);
         assert_eq!(failure(&cluster, 0, &["call", "none", "f"]).0, 3);
+        // A server's thread answers, on whichever host, and runs none of its functions.
+        for node in [0, 1] {
+            let pinged = json(&cluster, node, &["ping", "tests", "--count", "3", "--interval", "0.01"]);
+            assert_eq!(
+                (&pinged["service"], pinged["pings"].as_array().map(Vec::len)),
+                (&"tests".into(), Some(3))
+            );
+        }
+        let (code, _) = failure(&cluster, 0, &["ping", "nobody"]);
+        assert_ne!(code, 0);
         let status = json(&cluster, 1, &["status"]);
         assert_eq!(status["functions"]["ports"], 1, "{status}");
     });

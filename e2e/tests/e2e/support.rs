@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use bytes::BytesMut;
@@ -14,7 +14,7 @@ use plasmon::status::ProtocolStatus;
 use plasmon::wire::{Header, Receiver, Reply, Request};
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
-use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, Uid, geteuid, getrlimit, kill_process, setrlimit};
 use rustix::thread::set_thread_res_uid;
 use tempfile::TempDir;
 
@@ -145,7 +145,10 @@ pub(crate) fn stop_a_fetch(
 }
 
 /// Client in a process of its own.
-pub(crate) struct ClientProcess(Child);
+pub(crate) struct ClientProcess {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
 
 impl ClientProcess {
     /// Starts the client with its orders (see the binary), and waits until they are carried out.
@@ -159,17 +162,40 @@ impl ClientProcess {
     pub(crate) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let out = child.stdout.take().expect("it is a pipe");
+        let out = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let mut client = Self { child, out };
+        assert_eq!(client.line(), "ready", "the client ended early");
+        client
+    }
+
+    /// What the client says about its guards, of which it has one (see the binary).
+    pub(crate) fn ask(&mut self) -> String {
+        let stdin = self.child.stdin.as_mut().expect("it is a pipe");
+        stdin.write_all(b"?\n").expect("the client reads");
+        self.line()
+    }
+
+    fn line(&mut self) -> String {
         let mut line = String::new();
-        BufReader::new(out).read_line(&mut line).expect("the client's output is text");
-        assert_eq!(line, "ready\n", "the client ended early");
-        Self(child)
+        self.out.read_line(&mut line).expect("the client's output is text");
+        line.trim_end().to_owned()
+    }
+
+    /// Process id of the client.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal to the client.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it is our child");
     }
 
     /// Kills the client with SIGKILL.
     pub(crate) fn kill(mut self) {
-        self.0.kill().expect("it is our child");
-        self.0.wait().expect("it is our child");
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
     }
 }
 

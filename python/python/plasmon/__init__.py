@@ -21,6 +21,7 @@ FUNCTIONS AND CLASSES
     Scratch                              writable memory of `Client.buffer` or `Client.register`
     NamedObjects                         mapping over names, of `Client.mapping`
     Region, RegionInfo, PendingOperation memory with a name that programs of all hosts read and write
+    Lock, Guard, Barrier                 one process of the cluster at a time, or all of them together
     Service, Server, expose, Call, current_call()  functions that processes run for others; who calls them
     Subscription, Event, RegionEvents, RegionEvent  what comes and leaves; what happens to regions
     ObjectInfo, Spread, IdLike           what `list`, and `replicate` and the like, return; what names objects
@@ -37,10 +38,11 @@ CALLS OF A CLIENT
     pin, unpin, prefetch                 bring objects to this host
     replicate, migrate, broadcast        bring objects to other hosts
     create_region, map_region, regions, region_events  named memory that changes: `Region`
-    serve, service, multicast            functions of programs on any host: `Server`, `Service`
+    serve, service, multicast, lock, barrier  functions of programs on any host; one process at a time
     hash, verify, explain                the digest of an object, and how it came here
     subscribe, status, usage, capacity   what happens on the node, and what it has
-    set_options, close, closed           the client itself: name, quota, namespace, user, node, socket, owner
+    set_options, with_class, close, closed  the client: its class, name, quota and namespace, user and
+                                         owner, node and socket
 
 ERRORS
     Every exception is an `Error`. Those in brackets are Python's own that it also is.
@@ -49,18 +51,17 @@ ERRORS
     ObjectNotFound    no such object is known [KeyError]
     ObjectLost        every node that held the object is gone
     ObjectDamaged     the bytes are not those that were sealed
-    ObjectTooLarge    the object is larger than the store
     RegionFreed, RegionLost, NotHere  the region was freed; its node is gone; it is not mapped here
-    StoreFull         there is no room; the message says who holds it
+    StoreFull, ObjectTooLarge  there is no room; the message says who holds it; there will never be
     TimedOut, IncompleteList  the call, or a part of a list, did not come in time [TimeoutError]
     TooFewReplicas    fewer nodes keep the object than were asked for
     OutcomeUnknown, CallFailed  it may have happened, but a node does not answer; the function failed
+    Fenced, BarrierBroken, Busy  the lock was lost; a party died or left; too many requests, or it is held
     Disconnected      the node is gone, or the client was closed [ConnectionError]
     NotAllowed        this user may not do that [PermissionError]
     InvalidArgument   an argument is wrong [ValueError]
     WrongType         an argument, or a value, is of another type [TypeError]
     MalformedValue    the bytes of an object do not match its metadata [ValueError]
-    Busy              too many requests are under way
 
     ReadOnlyMemory    is a warning: a value's type does not know that its memory is read-only
 
@@ -83,6 +84,7 @@ from plasmon._cluster import LocalCluster as LocalCluster
 from plasmon._ids import IdLike as IdLike
 from plasmon._internal import Buffer as Buffer
 from plasmon._internal import Creation as Creation
+from plasmon._internal import Guard as Guard
 from plasmon._internal import ObjectId as ObjectId
 from plasmon._internal import PendingOperation as PendingOperation
 from plasmon._internal import Scratch as Scratch
@@ -103,10 +105,14 @@ from plasmon._services import current_call as current_call
 from plasmon._services import expose as expose
 from plasmon._subscription import RegionEvents as RegionEvents
 from plasmon._subscription import Subscription as Subscription
+from plasmon._sync import Barrier as Barrier
+from plasmon._sync import Lock as Lock
+from plasmon.errors import BarrierBroken as BarrierBroken
 from plasmon.errors import Busy as Busy
 from plasmon.errors import CallFailed as CallFailed
 from plasmon.errors import Disconnected as Disconnected
 from plasmon.errors import Error as Error
+from plasmon.errors import Fenced as Fenced
 from plasmon.errors import IncompleteList as IncompleteList
 from plasmon.errors import InvalidArgument as InvalidArgument
 from plasmon.errors import MalformedValue as MalformedValue

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, NoReturn, Self, cast
+from typing import Any, Literal, NoReturn, Self, cast
 from weakref import WeakSet
 
 from plasmon import _internal
@@ -23,8 +23,12 @@ from plasmon._records import ObjectInfo, Public
 from plasmon._regions import Regions
 from plasmon._services import Services
 from plasmon._subscription import Subscription
+from plasmon._sync import Locks
 from plasmon._writes import Writes
 from plasmon.errors import Disconnected, IncompleteList, InvalidArgument, ObjectNotFound, WrongType
+
+Priority = Literal["high", "normal", "low"]
+"""Class of work."""
 
 _clients: WeakSet[Client] = WeakSet()
 """Clients of this process that are open."""
@@ -59,7 +63,7 @@ def _follow_fork() -> None:
 os.register_at_fork(after_in_child=_follow_fork)
 
 
-class Client(Writes, Reads, Places, Regions, Services, Closing):
+class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
     """A connection to the node of this host, for any number of threads.
 
     `plasmon.connect` makes clients. A client used as a context manager closes at the end of the block. Values
@@ -86,23 +90,38 @@ class Client(Writes, Reads, Places, Regions, Services, Closing):
         socket: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
         namespace: str | None = None,
+        priority: Priority = "normal",
     ) -> None:
         path = None if socket is None else os.fspath(socket)
         self._prefix = prefix_of(namespace)
-        self._native = _internal.Client(path, _program(), timeout)
-        self._arguments = path, timeout, namespace
+        self._native = _internal.Client(path, _program(), timeout, priority)
+        self._arguments = path, timeout, namespace, priority
         self._path = self._native.socket
+        self._guards = WeakSet()
         _clients.add(self)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str | None, float | None, str | None]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str | None, float | None, str | None, Priority]]:
         if self.closed:
             raise TypeError("a closed client cannot be pickled")
         return type(self), self._arguments
 
     def _reconnect(self) -> _internal.Client:
         """Connects a forked child to the node of its parent's connection."""
-        self._native = _internal.Client(self._path, _program(), self._arguments[1])
+        self._native = _internal.Client(self._path, _program(), self._arguments[1], self._arguments[3])
         return self._native
+
+    def with_class(self, priority: Priority) -> Self:
+        """Makes a client on a connection of its own whose work is of another class.
+
+        Args:
+            priority: Class of all that the new client asks for, as for `plasmon.connect`.
+
+        Raises:
+            InvalidArgument: There is no such class.
+            NotAllowed: The node does not give this class to this user (its setting `--classes`).
+        """
+        _, timeout, namespace, _ = self._arguments
+        return type(self)(self._path, timeout, namespace, priority)
 
     def set_options(self, name: str | None = None, quota: int | None = None) -> None:
         """Changes the name and the quota of this client. A value of `None` leaves the option as it is.
@@ -264,12 +283,13 @@ class Client(Writes, Reads, Places, Regions, Services, Closing):
         return self._native.closed
 
     def close(self) -> None:
-        """Closes the client. Values that were got stay readable.
+        """Closes the client, and unlocks what it holds. Values that were got stay readable.
 
         Later calls raise `Disconnected`, and so do calls under way in other threads; their requests may still
         be carried out.
         """
         _clients.discard(self)
+        self._release_all()
         self._native.close()
 
     def __repr__(self) -> str:
@@ -281,6 +301,7 @@ def connect(
     timeout: float | None = None,
     *,
     namespace: str | None = None,
+    priority: Priority = "normal",
 ) -> Client:
     """Connects to the node of this host.
 
@@ -296,14 +317,18 @@ def connect(
             time-out wait for an answer of the node, by default 60.
         namespace: Namespace of the names that the client uses. The name `"a"` of a client with the namespace
             `"job"` is the name `"job/a"` for everybody else. Ids are the same in every namespace.
+        priority: Class of all that the client asks for: "high" work leaves a node before "normal" work, and
+            "low" work after it.
 
     Raises:
-        InvalidArgument: The namespace is empty or too long, begins or ends with a slash, or has a NUL.
+        InvalidArgument: The namespace is empty or too long, begins or ends with a slash, or has a NUL; or
+            there is no such class.
         Disconnected: No node listens there.
-        NotAllowed: This user may not connect, or the node belongs to a user who is not trusted.
+        NotAllowed: This user may not connect, or the node belongs to a user who is not trusted; or this user
+            may not have work of this class.
         TimedOut: The node does not answer.
     """
-    return Client(socket, timeout, namespace)
+    return Client(socket, timeout, namespace, priority)
 
 
 def _program() -> str:

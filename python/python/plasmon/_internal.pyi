@@ -217,7 +217,7 @@ class Scratch:
 class Client:
     """Native part of `plasmon.Client`."""
 
-    def __new__(cls, socket: str | None, name: str, timeout: float | None) -> Self: ...
+    def __new__(cls, socket: str | None, name: str, timeout: float | None, priority: str) -> Self: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
@@ -362,7 +362,9 @@ class RegionHandle:
             offset: Offset of the first byte.
             timeout: Time in seconds that the call may take.
         """
-    def write(self, data: Readable, offset: int = 0, *, timeout: float = 30) -> None:
+    def write(
+        self, data: Readable, offset: int = 0, *, timeout: float = 30, fence: Guard | None = None
+    ) -> None:
         """Writes bytes. When the call returns, they are in the region's memory.
 
         An aligned word of 8 bytes is written as a whole. Other writers may come between the parts of more
@@ -372,9 +374,12 @@ class RegionHandle:
             data: Bytes to write.
             offset: Offset of the first byte.
             timeout: Time in seconds that the call may take.
+            fence: Guard of a lock: nothing is written if the lock is lost, or if the region has seen a later
+                guard of it.
 
         Raises:
             OutcomeUnknown: The bytes may have been written, or in part, or may be later.
+            Fenced: The guard is not valid any more, or was followed by another one.
         """
     def fill(self, value: int = 0, offset: int = 0, size: int | None = None, *, timeout: float = 30) -> None:
         """Sets bytes to a value.
@@ -558,6 +563,9 @@ class ServiceHandle:
         self, function: str, data: Readable | None = None, *, timeout: float = 10, into: Readable
     ) -> memoryview: ...
     def ask(self, function: str, data: Readable | Outgoing, timeout: float) -> memoryview: ...
+    def await_call(
+        self, function: str, data: Readable | Outgoing, timeout: float
+    ) -> AwaitedOperation | None: ...
     def begin(
         self, function: str, data: Readable | None = None, *, timeout: float = 10
     ) -> PendingOperation[bytes]:
@@ -620,6 +628,78 @@ class ReceivedCall:
     def reply(self, data: Readable | Outgoing) -> None: ...
     def fail(self, text: str) -> None: ...
 
+class LockHandle:
+    """Native base of `plasmon.Lock`: a handle to a lock."""
+
+    def __new__(cls, client: Client, name: str, ttl: float, shared: bool, public: bool) -> Self: ...
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+    def take(self, timeout: float | None) -> Guard: ...
+    def begin(self, timeout: float | None) -> AwaitedSync: ...
+    def end(self) -> None: ...
+
+@final
+class Guard:
+    """Possession of a lock, until it is released, or lost."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether the lock is held now.
+
+        This costs less than a microsecond. It says nothing of the time after it, in which the program may be
+        stopped: `Region.write(fence=guard)` refuses what comes too late.
+        """
+    @property
+    def token(self) -> int:
+        """Token of the guard: larger than that of every guard of this lock before."""
+    @property
+    def abandoned(self) -> bool:
+        """Whether the holder before died or lost the lock, so that what it changed may be half done."""
+    def release(self) -> None:
+        """Unlocks. A second call does nothing.
+
+        Raises:
+            Fenced: The lock was lost before: others may have held it since.
+        """
+    def give_up(self) -> None: ...
+
+class BarrierHandle:
+    """Native base of `plasmon.Barrier`: a handle to a barrier, which is one of its parties."""
+
+    def __new__(cls, client: Client, name: str, parties: int, public: bool) -> Self: ...
+    @property
+    def parties(self) -> int:
+        """Number of parties."""
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits until all parties have arrived. Returns the place of this one among them, from 0.
+
+        Args:
+            timeout: Time in seconds to wait; by default there is no limit. A party that waits no longer
+                breaks the barrier.
+
+        Raises:
+            BarrierBroken: A party died, left or waited no longer. The error says who.
+            TimedOut: Not all parties arrived in time.
+        """
+    def begin(self, timeout: float | None) -> AwaitedSync: ...
+    def close(self) -> None:
+        """Leaves the barrier, which breaks it for those who wait there."""
+
+@final
+class AwaitedSync:
+    """Wait for a lock or at a barrier that was begun for an event loop."""
+
+    @property
+    def number(self) -> int: ...
+    def patience(self) -> float | None: ...
+    def result(self) -> Any: ...
+    def late(self) -> BaseException: ...
+    def cancel(self) -> None: ...
+
 @final
 class PendingOperation(Generic[_R]):
     """Operation on a region, or call of a service, that was begun. `result` waits for it.
@@ -647,7 +727,9 @@ class RegionCalls:
     def read_into(
         self, buffer: Readable, offset: int = 0, *, timeout: float = 30
     ) -> AwaitedOperation | None: ...
-    def write(self, data: Readable, offset: int = 0, *, timeout: float = 30) -> AwaitedOperation | None: ...
+    def write(
+        self, data: Readable, offset: int = 0, *, timeout: float = 30, fence: Guard | None = None
+    ) -> AwaitedOperation | None: ...
     def fill(
         self, value: int = 0, offset: int = 0, size: int | None = None, *, timeout: float = 30
     ) -> AwaitedOperation | None: ...
@@ -670,8 +752,14 @@ class RegionCalls:
     def notify(self, offset: int, *, timeout: float = 30) -> AwaitedOperation | None: ...
 
 @final
+class KeptReply:
+    """Reply to a call that the node keeps until it is taken."""
+
+    def take(self) -> memoryview: ...
+
+@final
 class AwaitedOperation:
-    """Operation on a region that was begun for an event loop."""
+    """Operation on a region, or call of a function, that was begun for an event loop."""
 
     @property
     def number(self) -> int: ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,7 +22,9 @@ from plasmon.errors import TimedOut
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import DTypeLike
+    from typing_extensions import Buffer as Readable
 
+    from plasmon._sync_aio import Guard
     from plasmon.aio import Client
 
 _P = ParamSpec("_P")
@@ -30,26 +33,34 @@ _T = TypeVar("_T")
 _MAX_WAITS = 2048
 """Number of waits for words under way. Others queue, so that the node takes the client's other requests."""
 _MAX_OPERATIONS = 1024
-"""Number of other operations under way."""
+"""Number of other operations on regions under way."""
+_MAX_CALLS = 512
+"""Number of calls of functions under way."""
+
+
+class Kind(Enum):
+    """What tasks wait for in turns: one kind does not hold up another."""
+
+    WAIT = _MAX_WAITS
+    OPERATION = _MAX_OPERATIONS
+    CALL = _MAX_CALLS
 
 
 class Turns:
-    """Turns of the operations of one client that the event loop waits for."""
+    """Turns of the operations and calls of one client that the event loop waits for."""
 
     def __init__(self) -> None:
-        self._waits = asyncio.Semaphore(_MAX_WAITS)
-        self._operations = asyncio.Semaphore(_MAX_OPERATIONS)
+        self._turns = {kind: asyncio.Semaphore(kind.value) for kind in Kind}
 
-    async def take(self, waits: bool, timeout: float) -> asyncio.Semaphore:
+    async def take(self, kind: Kind, timeout: float) -> asyncio.Semaphore:
         """Waits until another operation may begin. It releases what is returned when it has ended."""
-        turns = self._waits if waits else self._operations
+        turns = self._turns[kind]
         try:
             # A turn that is free is taken without a timer.
             await (asyncio.wait_for(turns.acquire(), timeout) if turns.locked() else turns.acquire())
         except TimeoutError:
-            most = _MAX_WAITS if waits else _MAX_OPERATIONS
             raise TimedOut(
-                f"{most} operations of this client wait for nodes, so that this one could not begin"
+                f"{kind.value} operations of this client wait for nodes, so that this one could not begin"
             ) from None
         return turns
 
@@ -61,16 +72,17 @@ def _begun(
 ) -> Callable[Concatenate[Region, _P], Coroutine[Any, Any, _T]]:
     """Coroutine of an operation that the event loop waits for.
 
-    With `at_once` it is some loads and stores if the region is mapped.
+    With `at_once` it is some loads and stores if the region is mapped, and if it shows no guard.
     """
 
     @wraps(method)
     async def call(self: Region, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        if at_once and self._region.local:
+        if at_once and self._region.local and kwargs.get("fence") is None:
             return method(self._region, *args, **kwargs)
         timeout: Any = kwargs.get("timeout", 30)
+        kind = Kind.WAIT if begin is RegionCalls.wait else Kind.OPERATION
         self._client._check()
-        turns = await self._client._turns.take(begin is RegionCalls.wait, timeout)
+        turns = await self._client._turns.take(kind, timeout)
         try:
             begun = begin(self._calls, *args, **kwargs)
             if begun is not None:
@@ -112,7 +124,6 @@ class Region(ClosingAsync):
 
     read = _begun(Blocking.read, RegionCalls.read)
     read_into = _begun(Blocking.read_into, RegionCalls.read_into)
-    write = _begun(Blocking.write, RegionCalls.write)
     fetch_add = _begun(Blocking.fetch_add, RegionCalls.fetch_add)
     swap = _begun(Blocking.swap, RegionCalls.swap)
     compare_swap = _begun(Blocking.compare_swap, RegionCalls.compare_swap)
@@ -126,6 +137,15 @@ class Region(ClosingAsync):
     snapshot = _threaded(Blocking.snapshot, 30)
     info = _threaded(Blocking.info)
     free = _threaded(Blocking.free)
+
+    async def write(
+        self, data: Readable, offset: int = 0, *, timeout: float = 30, fence: Guard | None = None
+    ) -> None:
+        """Writes bytes, as `plasmon.Region.write` does."""
+        shown = None if fence is None else fence._guard
+        await self._write(data, offset, timeout=timeout, fence=shown)
+
+    _write = _begun(Blocking.write, RegionCalls.write)
 
     async def copy_from(
         self,

@@ -131,8 +131,14 @@ class Service(_internal.ServiceHandle, Closing):
             WrongType: An argument cannot be sent, or only as a pickle.
             MalformedValue: The function was run, and its result is no value, or a pickle that is not allowed.
         """
-        message = _pack(self._client, args, allow_pickle)
-        reply = self.ask(function, message, timeout)
+        return self._unpack(self.ask(function, self._pack(args, allow_pickle), timeout), allow_pickle)
+
+    def _pack(self, args: tuple[Any, ...], allow_pickle: bool) -> bytearray | _internal.Outgoing:
+        """Encodes the arguments of a call."""
+        return _pack(self._client, args, allow_pickle)
+
+    def _unpack(self, reply: memoryview, allow_pickle: bool) -> Any:
+        """Value that a function returned."""
         trusted = self.owner in (0, self._client.user)
         return _messages.unpack(reply, allow_pickle, not trusted)
 

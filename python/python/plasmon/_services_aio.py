@@ -1,6 +1,7 @@
 """Services for asyncio: calls as coroutines, and coroutines as functions of a server.
 
-Calls run in threads of the client, so that the event loop goes on. Functions that are coroutines run in the
+Calls take no thread, however many tasks wait: the event loop watches the connection. Only what copies many
+bytes, long data and long replies, runs in threads of the client. Functions that are coroutines run in the
 event loop; the threads of the server wait for them.
 """
 
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from plasmon._closing import ClosingAsync
+from plasmon._internal import KeptReply, Outgoing
+from plasmon._regions_aio import Kind
 from plasmon._services import Server as BlockingServer
 from plasmon._services import Service as Blocking
 
@@ -22,37 +25,20 @@ if TYPE_CHECKING:
 
     from plasmon.aio import Client
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
 _CALL_SECONDS = 10
-
-
-def _waiting(
-    method: Callable[Concatenate[Blocking, _P], _T],
-) -> Callable[Concatenate[Service, _P], Coroutine[Any, Any, _T]]:
-    """Coroutine of a call that waits for a function."""
-
-    @wraps(method)
-    async def call(self: Service, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        limit: Any = kwargs.get("timeout", _CALL_SECONDS)
-        return await self._client._operate(partial(method, self._service, *args, **kwargs), limit)
-
-    return call
 
 
 class Service(ClosingAsync):
     """Service for the tasks of one event loop: `plasmon.Service` with coroutines.
 
     `plasmon.aio.Client.service` finds services. A service used as an asynchronous context manager gives its
-    handle up at the end of the block. A cancelled task stops waiting; the function is run all the same.
+    handle up at the end of the block. A cancelled task stops waiting; the function is run all the same if a
+    thread of a server has the call already.
     """
 
     def __init__(self, service: Blocking, client: Client) -> None:
         self._service = service
         self._client = client
-
-    invoke = _waiting(Blocking.invoke)
 
     @overload
     async def call(
@@ -71,9 +57,31 @@ class Service(ClosingAsync):
         into: Readable | None = None,
     ) -> bytes | memoryview:
         """Calls a function, and waits for its reply, as `plasmon.Service.call` does."""
-        made = partial(self._service.call, function, data, timeout=timeout, into=into)
-        reply: bytes | memoryview = await self._client._operate(made, timeout)
-        return reply
+        if into is not None:
+            made = partial(self._service.call, function, data, timeout=timeout, into=into)
+            return await self._client._operate(made, timeout)
+        return bytes(await self._ask(function, b"" if data is None else data, timeout))
+
+    async def invoke(
+        self, function: str, *args: Any, timeout: float = _CALL_SECONDS, allow_pickle: bool = False
+    ) -> Any:
+        """Calls a function with Python values, as `plasmon.Service.invoke` does."""
+        message = self._service._pack(args, allow_pickle)
+        return self._service._unpack(await self._ask(function, message, timeout), allow_pickle)
+
+    async def _ask(self, function: str, data: Readable | Outgoing, timeout: float) -> memoryview:
+        """Reply to a call. No thread waits for the function."""
+        client = self._client
+        client._check()
+        turns = await client._turns.take(Kind.CALL, timeout)
+        try:
+            begun = self._service.await_call(function, data, timeout)
+            if begun is not None:
+                came: memoryview | KeptReply = await client._finish(begun)
+                return came if isinstance(came, memoryview) else await client._operate(came.take, None)
+        finally:
+            turns.release()
+        return await client._operate(partial(self._service.ask, function, data, timeout), timeout)
 
     async def send(self, function: str, data: Readable | None = None, *, confirm: bool = False) -> None:
         """Calls a function without waiting for its reply, as `plasmon.Service.send` does."""

@@ -8,7 +8,8 @@
 
 Objects in the memory of this host are got at once. Waiting for objects (`get`, `get_buffers`, `wait`,
 `metadata`, `hash`, `verify`) takes no thread, however many tasks wait, because the event loop watches the
-connection. Operations on regions take none either. All other calls run in a few threads of the client's own.
+connection. Operations on regions, and waits for locks and barriers, take none either. All other calls run in
+a few threads of the client's own.
 
 A cancelled task stops waiting, and the node cancels the request; objects that come too late are released.
 Other requests may still be carried out.
@@ -18,79 +19,47 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import inspect
 import os
-import threading
-import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial, wraps
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 from weakref import WeakSet
 
 import plasmon
 from plasmon import _internal, _values
 from plasmon._ids import ONE, IdLike, several
 from plasmon._internal import Buffer, ObjectId
+from plasmon._looping import Looping, patiently, soon
 from plasmon._reads import NO_DEFAULT
 from plasmon._regions import Mode
 from plasmon._regions_aio import Region, Turns
 from plasmon._services import Allow, functions_of
 from plasmon._services_aio import Server, Service, in_loop
 from plasmon._subscription_aio import Opening, RegionEvents, Subscription
-from plasmon._terms import left
-from plasmon.errors import Disconnected, Error, InvalidArgument, TimedOut
+from plasmon._sync_aio import Barrier, Guard, Lock
+from plasmon.errors import Error, InvalidArgument
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
 
-__all__ = ["Client", "Region", "RegionEvents", "Server", "Service", "Subscription", "connect"]
+__all__ = [
+    "Barrier",
+    "Client",
+    "Guard",
+    "Lock",
+    "Region",
+    "RegionEvents",
+    "Server",
+    "Service",
+    "Subscription",
+    "connect",
+]
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _REQUEST_OBJECTS = 1024
 """Number of objects in one request."""
-_MAX_THREADS = 8
-"""Number of threads for short calls, and for calls that may wait for room."""
-
-
-def _soon(
-    method: Callable[Concatenate[plasmon.Client, _P], _T],
-) -> Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]:
-    """Coroutine of a short call, which runs in a thread."""
-
-    @wraps(method)
-    async def call(self: Client, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await self._run(self._prompt, partial(method, self._client, *args, **kwargs))
-
-    return call
-
-
-def _patiently(
-    method: Callable[Concatenate[plasmon.Client, _P], _T],
-) -> Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]]:
-    """Coroutine of a call that may wait. It runs in another thread, so that it does not delay short calls.
-
-    The time that the call waits for a thread counts as well.
-    """
-    signature = inspect.signature(method)
-
-    @wraps(method)
-    async def call(self: Client, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        bound = signature.bind(self._client, *args, **kwargs)
-        timeout = bound.arguments.get("timeout")
-        began = time.monotonic()
-
-        def made() -> _T:
-            if timeout is not None:
-                bound.arguments["timeout"] = left(timeout, began)
-            return method(*bound.args, **bound.kwargs)
-
-        return await self._run(self._patient, made, timeout)
-
-    return call
 
 
 def _compare(buffers: Sequence[Buffer | None]) -> None:
@@ -113,7 +82,7 @@ def _take_existing(
     return found, late
 
 
-class Client:
+class Client(Looping):
     """Connection to the node of this host, for the tasks of one event loop.
 
     `plasmon.aio.connect` makes clients. A client used as an asynchronous context manager closes at the end of
@@ -122,44 +91,47 @@ class Client:
 
     def __init__(self, client: plasmon.Client) -> None:
         """Makes a client for the running event loop. It takes over `client` and closes it."""
-        self._client = client
-        self._asyncio = asyncio.get_running_loop()
-        self._loop = _internal.Loop(client._native)
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        super().__init__(client)
         self._turns = Turns()
-        self._prompt = ThreadPoolExecutor(_MAX_THREADS, "plasmon-aio")
-        self._patient = ThreadPoolExecutor(_MAX_THREADS, "plasmon-aio-patient")
-        self._listening = True
-        self._writing = False
         self._told: WeakSet[RegionEvents] = WeakSet()
-        for descriptor in self._loop.descriptors():
-            self._asyncio.add_reader(descriptor, self._turn)
 
-    put = _patiently(plasmon.Client.put)
-    put_many = _patiently(plasmon.Client.put_many)
-    put_from = _patiently(plasmon.Client.put_from)
-    create = _patiently(plasmon.Client.create)
-    create_and_seal = _patiently(plasmon.Client.create_and_seal)
-    buffer = _patiently(plasmon.Client.buffer)
-    get_into = _patiently(plasmon.Client.get_into)
-    register = _soon(plasmon.Client.register)
-    seal = _soon(plasmon.Client.seal)
-    abort = _soon(plasmon.Client.abort)
-    prefetch = _soon(plasmon.Client.prefetch)
-    replicate = _patiently(plasmon.Client.replicate)
-    migrate = _patiently(plasmon.Client.migrate)
-    broadcast = _patiently(plasmon.Client.broadcast)
-    pin = _patiently(plasmon.Client.pin)
-    unpin = _soon(plasmon.Client.unpin)
-    locations = _soon(plasmon.Client.locations)
-    explain = _soon(plasmon.Client.explain)
-    refresh = _soon(plasmon.Client.refresh)
-    evict = _soon(plasmon.Client.evict)
-    set_options = _soon(plasmon.Client.set_options)
-    usage = _soon(plasmon.Client.usage)
-    list = _patiently(plasmon.Client.list)
-    status = _soon(plasmon.Client.status)
-    regions = _soon(plasmon.Client.regions)
+    put = patiently(plasmon.Client.put)
+    put_many = patiently(plasmon.Client.put_many)
+    put_from = patiently(plasmon.Client.put_from)
+    create = patiently(plasmon.Client.create)
+    create_and_seal = patiently(plasmon.Client.create_and_seal)
+    buffer = patiently(plasmon.Client.buffer)
+    get_into = patiently(plasmon.Client.get_into)
+    register = soon(plasmon.Client.register)
+    seal = soon(plasmon.Client.seal)
+    abort = soon(plasmon.Client.abort)
+    prefetch = soon(plasmon.Client.prefetch)
+    replicate = patiently(plasmon.Client.replicate)
+    migrate = patiently(plasmon.Client.migrate)
+    broadcast = patiently(plasmon.Client.broadcast)
+    pin = patiently(plasmon.Client.pin)
+    unpin = soon(plasmon.Client.unpin)
+    locations = soon(plasmon.Client.locations)
+    explain = soon(plasmon.Client.explain)
+    refresh = soon(plasmon.Client.refresh)
+    evict = soon(plasmon.Client.evict)
+    set_options = soon(plasmon.Client.set_options)
+    usage = soon(plasmon.Client.usage)
+    list = patiently(plasmon.Client.list)
+    status = soon(plasmon.Client.status)
+    regions = soon(plasmon.Client.regions)
+
+    def with_class(self, priority: Literal["high", "normal", "low"]) -> Opening[Client]:
+        """Makes a client whose work is of another class, as `plasmon.Client.with_class` does.
+
+        The result is awaited, or entered by `async with`.
+        """
+
+        async def make() -> Client:
+            make = partial(self._client.with_class, priority)
+            return Client(await self._run(self._patient, make))
+
+        return Opening(make)
 
     async def create_region(self, name: str, size: int, **options: Any) -> Region:
         """Makes a region, as `plasmon.Client.create_region` does, with the same options."""
@@ -226,6 +198,24 @@ class Client:
         to = [service._service for service in services]
         call = partial(self._client.multicast, to, function, data, timeout=timeout)
         return await self._run(self._patient, call, timeout)
+
+    async def lock(
+        self,
+        name: str,
+        *,
+        ttl: float = 10,
+        shared: bool = False,
+        timeout: float | None = None,
+        public: bool = False,
+    ) -> Lock:
+        """A lock, as `plasmon.Client.lock` returns it: `async with await client.lock("name") as guard:`."""
+        make = partial(self._client.lock, name, ttl=ttl, shared=shared, timeout=timeout, public=public)
+        return Lock(await self._run(self._prompt, make), self)
+
+    async def barrier(self, name: str, parties: int, *, public: bool = False) -> Barrier:
+        """A barrier, as `plasmon.Client.barrier` returns it."""
+        make = partial(self._client.barrier, name, parties, public=public)
+        return Barrier(await self._run(self._prompt, make), self)
 
     @overload  # A str is an iterable of str, too: here it is one name.
     async def get(  # type: ignore[overload-overlap]
@@ -471,12 +461,7 @@ class Client:
         self._client.close()
         for events in self._told:
             events.close()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(Disconnected("this client is closed: connect again"))
-        # Queued calls are not cancelled: they find the client closed and raise an error that says so.
-        self._prompt.shutdown(wait=False)
-        self._patient.shutdown(wait=False)
+        self._end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -492,116 +477,13 @@ class Client:
     def __repr__(self) -> str:
         return "<plasmon.aio.Client, closed>" if self.closed else f"<plasmon.aio.Client of {self.socket!r}>"
 
-    def _check(self) -> None:
-        """Refuses a closed client, and a client of another event loop."""
-        if self.closed:
-            raise Disconnected("this client is closed: connect again")
-        if asyncio.get_running_loop() is not self._asyncio:
-            raise InvalidArgument("this client belongs to another event loop: connect in each")
-
-    async def _run(
-        self, threads: ThreadPoolExecutor, call: Callable[[], _T], timeout: float | None = None
-    ) -> _T:
-        """Runs a call in a thread. The call ends there, too, when its task is cancelled."""
-        self._check()
-        cancellation = _internal.Cancellation()
-        begun = threading.Event()
-
-        def run() -> _T:
-            begun.set()
-            return cancellation.run(call)
-
-        running = self._asyncio.run_in_executor(threads, run)
-        try:
-            if timeout is not None and timeout > 0:
-                await asyncio.wait([running], timeout=timeout)
-                if not begun.is_set():
-                    running.cancel()
-                    raise TimedOut(
-                        f"{_MAX_THREADS} calls of this client wait for the node at {self.socket}, so that "
-                        "this one could not begin"
-                    )
-            return await running
-        except asyncio.CancelledError:
-            cancellation.cancel()
-            running.cancel()
-            raise
-
-    async def _operate(self, call: Callable[[], _T], timeout: float | None) -> _T:
-        """Makes a call on a region or a service in a thread: in another one if it may wait for others."""
-        return await self._run(self._prompt if timeout is None else self._patient, call, timeout)
-
-    async def _finish(self, begun: _internal.AwaitedOperation) -> Any:
-        """Waits for the result of an operation on a region. It is given up with the task."""
-        complete = self._completion(begun)
-        try:
-            while not complete.done():
-                await asyncio.wait([complete], timeout=begun.patience())
-                if not complete.done() and begun.patience() == 0:
-                    raise begun.late()
-            complete.result()
-            return begun.result()
-        finally:
-            self._give_up([begun])
-
-    def _completion(self, call: _internal.Pending | _internal.AwaitedOperation) -> asyncio.Future[None]:
-        """Future that is done when the call is complete."""
-        complete = self._asyncio.create_future()
-        self._waiting[call.number] = complete
-        return complete
-
-    async def _complete(self, calls: builtins.list[_internal.Pending]) -> None:
-        """Waits for calls that began together, at most as long as a node may take to answer."""
-        complete = [self._completion(call) for call in calls]
-        missing = set(complete)
-        while missing:
-            _, missing = await asyncio.wait(missing, timeout=calls[-1].patience())
-            if missing and calls[-1].patience() == 0:
-                raise TimedOut(
-                    f"the node at {self.socket} did not answer in time; it may be stopped or overloaded: see "
-                    "its log"
-                )
-        for one in complete:
-            one.result()
-
-    def _give_up(self, calls: Iterable[_internal.Pending | _internal.AwaitedOperation]) -> None:
-        """Gives calls up, and releases objects that have not been taken from them."""
-        for call in calls:
-            self._waiting.pop(call.number, None)
-            call.cancel()
-
-    def _turn(self) -> None:
-        """Takes a turn, because the connection or the bell is ready."""
-        finished, unsent, ended = self._loop.turn()
-        for number in finished:
-            complete = self._waiting.get(number)
-            if complete is not None and not complete.done():
-                complete.set_result(None)
-        if ended:
-            self._stop_listening()
-        elif unsent != self._writing:
-            socket, _ = self._loop.descriptors()
-            if unsent:
-                self._asyncio.add_writer(socket, self._turn)
-            else:
-                self._asyncio.remove_writer(socket)
-            self._writing = unsent
-
-    def _stop_listening(self) -> None:
-        if not self._listening:
-            return
-        self._listening = False
-        socket, bell = self._loop.descriptors()
-        self._asyncio.remove_reader(socket)
-        self._asyncio.remove_reader(bell)
-        self._asyncio.remove_writer(socket)
-
 
 def connect(
     socket: str | os.PathLike[str] | None = None,
     timeout: float | None = None,
     *,
     namespace: str | None = None,
+    priority: Literal["high", "normal", "low"] = "normal",
 ) -> Opening[Client]:
     """Connects to the node of this host. The result is awaited, or entered by `async with`.
 
@@ -609,15 +491,19 @@ def connect(
         socket: Path of the node's socket, by default as for `plasmon.connect`.
         timeout: Time in seconds, as for `plasmon.connect`.
         namespace: Namespace of the names that the client uses, as for `plasmon.connect`.
+        priority: Class of all that the client asks for, as for `plasmon.connect`.
 
     Raises:
-        InvalidArgument: The namespace cannot be one.
+        InvalidArgument: The namespace cannot be one, or there is no such class.
         Disconnected: No node listens there.
         NotAllowed: This user may not connect, or the node belongs to a user who is not trusted.
         TimedOut: The node does not answer.
     """
 
     async def connect() -> Client:
-        return Client(await asyncio.to_thread(plasmon.connect, socket, timeout, namespace=namespace))
+        connected = asyncio.to_thread(
+            plasmon.connect, socket, timeout, namespace=namespace, priority=priority
+        )
+        return Client(await connected)
 
     return Opening(connect)

@@ -73,6 +73,14 @@ class OutcomeUnknown(Error):  # noqa: N818
     """
 
 
+class Fenced(Error):  # noqa: N818
+    """The lock was lost: its guard is not valid any more, or somebody else has held the lock since."""
+
+
+class BarrierBroken(Error):  # noqa: N818
+    """A party of the barrier died, left or waited no longer. The message says who."""
+
+
 class CallFailed(Error):  # noqa: N818
     """The function of a service was run and failed. The message is what its server says about it."""
 

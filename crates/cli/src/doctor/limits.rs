@@ -11,6 +11,8 @@ const FILES_AT_LEAST: u64 = 768;
 const FILES_FOR_ALL: u64 = 32_768;
 /// Sufficient number of mappings: for the arena and the tables, and one or two for each client.
 const SUFFICIENT_MAPS: u64 = 16_384;
+/// Largest number of pieces in which regions of a node lie, each of them a mapping.
+const REGION_PIECES: u64 = 16_384;
 /// Memory in bytes that a node locks in addition to its arena: for messages and for libfabric.
 const EXTRA_LOCKED_BYTES: u64 = 64 << 20;
 /// Bit of a mask for the capability that lifts the limit of locked memory.
@@ -74,11 +76,14 @@ fn maps(case: &Case) -> Option<Finding> {
     const TOPIC: &str = "memory_maps";
     let limit = case.files.number("/proc/sys/vm/max_map_count")?;
     let found = format!("vm.max_map_count is {limit}");
-    if limit >= SUFFICIENT_MAPS {
+    let in_pieces = case.node.as_ref().map_or(0, |node| node.regions.in_pieces);
+    let needed = SUFFICIENT_MAPS + if in_pieces > 0 { REGION_PIECES } else { 0 };
+    if limit >= needed {
         return Some(Finding::ok(TOPIC, found));
     }
-    let why = "A node maps its segments, its tables and a few pages of each client; a client maps up to 64 \
-               segments.";
+    let why = "A node maps its segments, its tables, a few pages of each client and up to 16,384 pieces of \
+               regions; a client maps up to 64 segments, and the pieces of its regions. A process that can \
+               have no more mappings makes calls instead of loads and stores.";
     Some(
         Finding::advice(TOPIC, found, why)
             .mend(

@@ -18,6 +18,7 @@ mod print;
 mod roce;
 mod shell;
 mod spill;
+mod tier;
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -142,6 +143,7 @@ fn examine(case: &Case, answer: &Answer) -> Vec<Finding> {
     findings.extend(network::check(case));
     findings.extend(cpu::check(case));
     findings.extend(spill::check(case));
+    findings.extend(tier::check(case));
     findings
 }
 

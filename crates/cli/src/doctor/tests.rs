@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use plasmon::status::{FabricStatus, MemoryStatus, NumaStatus};
+use plasmon::status::{FabricStatus, FunctionsStatus, MemoryStatus, NumaStatus, RegionsStatus};
 use tempfile::TempDir;
 
 use super::*;
@@ -469,6 +469,44 @@ fn a_slow_clock_is_noticed() {
 fn few_mappings_are_noticed() {
     let host = Host::plain().with("/proc/sys/vm/max_map_count", "4096\n");
     assert_eq!(host.severity("memory_maps"), Severity::Advice);
+    let host = with_tier(RegionsStatus { in_pieces: 1, ..regions() }, FunctionsStatus::default());
+    assert_eq!(host.severity("memory_maps"), Severity::Ok);
+    let host = host.with("/proc/sys/vm/max_map_count", "20000\n");
+    assert_eq!(host.severity("memory_maps"), Severity::Advice);
+    let without = Host::plain().with("/proc/sys/vm/max_map_count", "20000\n");
+    assert_eq!(without.severity("memory_maps"), Severity::Ok);
+}
+
+fn regions() -> RegionsStatus {
+    RegionsStatus { regions: 7, bytes: GIB, limit: 2 * GIB, ..Default::default() }
+}
+
+/// A host whose node has regions and services.
+fn with_tier(regions: RegionsStatus, functions: FunctionsStatus) -> Host {
+    let mut host = Host::plain().node("base", "tcp;ofi_rxm", "10.0.0.1:4740");
+    let node = host.case.node.as_mut().expect("it was made");
+    (node.regions, node.functions) = (regions, functions);
+    host
+}
+
+#[test]
+fn regions_and_calls_need_room() {
+    let topics = ["region_memory", "region_mapping", "services"];
+    let found = |regions: RegionsStatus, functions: FunctionsStatus| {
+        topics.map(|topic| with_tier(regions.clone(), functions.clone()).severity(topic))
+    };
+    let functions = || FunctionsStatus { ports: 2, waiting: 1024, ..Default::default() };
+    assert_eq!(found(regions(), functions()), [Severity::Ok; 3]);
+    let full = || RegionsStatus { bytes: 2 * GIB - 1, ..regions() };
+    let out = || RegionsStatus { crowded_out: 3, in_pieces: 9, ..regions() };
+    let busy = || FunctionsStatus { waiting: 1025, ..functions() };
+    assert_eq!(found(full(), functions()), [Severity::Advice, Severity::Ok, Severity::Ok]);
+    assert_eq!(found(out(), functions()), [Severity::Ok, Severity::Advice, Severity::Ok]);
+    assert_eq!(found(regions(), busy()), [Severity::Ok, Severity::Ok, Severity::Advice]);
+    let host = with_tier(out(), functions());
+    assert_eq!(host.finding("region_mapping").found, "3 regions cannot be mapped by processes");
+    assert!(commands(&with_tier(full(), functions()).finding("region_memory")).contains("--memory 6144MiB"));
+    assert!(!Host::plain().findings().iter().any(|finding| topics.contains(&finding.topic)), "no node");
 }
 
 #[test]

@@ -9,6 +9,10 @@ use plasmon::overview::{Overview, Summary};
 pub(super) struct Rate {
     pub(super) fetched_bytes: f64,
     pub(super) served_bytes: f64,
+    /// Operations on regions that the node carried out.
+    pub(super) operations: f64,
+    /// Calls that functions of the node's processes replied to.
+    pub(super) calls: f64,
     pub(super) messages: f64,
 }
 
@@ -30,11 +34,16 @@ impl Rates {
             let before = self.last.get(&node.node);
             let seconds = before.map_or(0.0, |before| now.uptime_seconds - before.uptime_seconds);
             let rate = match before {
-                Some(before) if seconds > 0.0 => Some(Rate {
-                    fetched_bytes: now.fetched_bytes.saturating_sub(before.fetched_bytes) as f64 / seconds,
-                    served_bytes: now.served_bytes.saturating_sub(before.served_bytes) as f64 / seconds,
-                    messages: now.messages_sent.saturating_sub(before.messages_sent) as f64 / seconds,
-                }),
+                Some(before) if seconds > 0.0 => {
+                    let rate = |of: fn(&Summary) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds;
+                    Some(Rate {
+                        fetched_bytes: rate(|summary| summary.fetched_bytes),
+                        served_bytes: rate(|summary| summary.served_bytes),
+                        operations: rate(|summary| summary.region_operations),
+                        calls: rate(|summary| summary.calls_served),
+                        messages: rate(|summary| summary.messages_sent),
+                    })
+                }
                 Some(_) if seconds == 0.0 => self.rates.get(&node.node).copied(),
                 _ => None,
             };
@@ -56,7 +65,9 @@ mod tests {
     use super::*;
 
     fn look(uptime_seconds: f64, fetched_bytes: u64) -> Overview {
-        let summary = Summary { uptime_seconds, fetched_bytes, ..Summary::default() };
+        let (region_operations, calls_served) = (fetched_bytes / 2, fetched_bytes / 4);
+        let summary =
+            Summary { uptime_seconds, fetched_bytes, region_operations, calls_served, ..Summary::default() };
         let node = NodeOverview { node: "a".into(), summary: Some(summary), ..NodeOverview::default() };
         Overview { nodes: vec![node], ..Overview::default() }
     }
@@ -68,6 +79,7 @@ mod tests {
         assert_eq!(rates.of("a"), None, "one look tells nothing");
         rates.take(&look(12.0, 500));
         assert_eq!(rates.of("a").map(|rate| rate.fetched_bytes), Some(200.0));
+        assert_eq!(rates.of("a").map(|rate| (rate.operations, rate.calls)), Some((100.0, 50.0)));
         rates.take(&look(12.0, 500));
         assert_eq!(rates.of("a").map(|rate| rate.fetched_bytes), Some(200.0), "the same report again");
         rates.take(&look(1.0, 0));

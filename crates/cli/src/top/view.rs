@@ -15,15 +15,18 @@ use super::rates::Rates;
 use crate::output::size;
 use crate::overview::{cells, heading, note};
 
-/// Headings of the columns, with their least widths.
-const COLUMNS: [(&str, u16); 9] = [
+/// Headings of the columns, with their widths. The last one takes what is left.
+const COLUMNS: [(&str, u16); 12] = [
     ("NODE", 8),
     ("LISTEN", 21),
     ("MEMORY", 21),
     ("PRIMARY", 18),
     ("CACHED", 18),
+    ("REGIONS", 18),
     ("FETCHED/s", 11),
     ("SERVED/s", 11),
+    ("REGION OPS/s", 13),
+    ("CALLS/s", 8),
     ("MESSAGES/s", 10),
     ("", 20),
 ];
@@ -72,29 +75,37 @@ impl View {
         }
         let nodes = self.overview.iter().flat_map(|overview| &overview.nodes);
         let rows: Vec<_> = nodes.map(|node| self.row(node)).collect();
-        let widths = COLUMNS.map(|(_, width)| Constraint::Min(width));
+        let width = |(name, width): (&str, u16)| match name {
+            "" => Constraint::Min(width),
+            _ => Constraint::Length(width),
+        };
+        let widths = COLUMNS.map(width);
         let head = Row::new(COLUMNS.map(|(name, _)| Cell::from(name))).style(Style::new().reversed());
         frame.render_stateful_widget(Table::new(rows, widths).header(head), middle, &mut self.table);
         frame.render_widget(Line::from("q ends, up and down scroll").dim(), bottom);
     }
 
     fn row(&self, node: &NodeOverview) -> Row<'static> {
-        let [name, listen, memory, primary, cached, ..] = cells(node);
+        let [name, listen, memory, primary, cached, regions, ..] = cells(node);
         let rates = match self.rates.of(&node.node) {
             Some(rate) => [
                 size(rate.fetched_bytes as u64),
                 size(rate.served_bytes as u64),
+                format!("{:.0}", rate.operations),
+                format!("{:.0}", rate.calls),
                 format!("{:.0}", rate.messages),
             ],
-            None => ["-", "-", "-"].map(str::to_owned),
+            None => ["-"; 5].map(str::to_owned),
         };
-        let [fetched, served, messages] = rates;
         let style = match &node.summary {
             None => Style::new().fg(Color::Red),
-            Some(summary) if !summary.unfit.is_empty() => Style::new().fg(Color::Yellow),
+            Some(summary) if !summary.unfit.is_empty() || summary.regions_crowded_out > 0 => {
+                Style::new().fg(Color::Yellow)
+            }
             Some(_) => Style::new(),
         };
-        Row::new([name, listen, memory, primary, cached, fetched, served, messages, note(node)]).style(style)
+        let told = [name, listen, memory, primary, cached, regions];
+        Row::new(told.into_iter().chain(rates).chain([note(node)])).style(style)
     }
 }
 
@@ -115,7 +126,15 @@ mod tests {
             summary,
             ..NodeOverview::default()
         };
-        let summary = Summary { primary_objects: 42, uptime_seconds: 5.0, ..Summary::default() };
+        let summary = Summary {
+            primary_objects: 42,
+            uptime_seconds: 5.0,
+            regions: 7,
+            region_bytes: 3 << 30,
+            regions_in_pieces: 2,
+            regions_crowded_out: 1,
+            ..Summary::default()
+        };
         let nodes = vec![node("a", Some(summary)), node("b", None)];
         Overview { nodes, coordinator: "embedded".into(), coordinator_connected: true, ..Overview::default() }
     }
@@ -129,19 +148,21 @@ mod tests {
     #[test]
     fn every_node_has_a_line() {
         let mut view = View::default();
-        assert!(drawn(&mut view, 160, 10).contains("waiting for the first answer"));
+        assert!(drawn(&mut view, 240, 10).contains("waiting for the first answer"));
         view.take(Ok(cluster()));
-        let text = drawn(&mut view, 160, 10);
+        let text = drawn(&mut view, 240, 10);
         assert!(text.contains("2 nodes, 1 of them silent"), "{text}");
+        assert!(text.contains("7 (3.0 GiB)"), "{text}");
+        assert!(text.contains("2 regions in pieces; 1 region crowded out"), "{text}");
         assert!(text.contains("aaaaaaaa") && text.contains("42 (0 B)"), "{text}");
         assert!(text.contains("bbbbbbbb") && text.contains("no answer: it was"), "{text}");
         view.take(Err(Error::new(ErrorKind::Disconnected, "the node is gone")));
-        let text = drawn(&mut view, 160, 10);
+        let text = drawn(&mut view, 240, 10);
         assert!(text.contains("not updated: the node is gone") && text.contains("aaaaaaaa"), "{text}");
         view.scroll(1);
-        assert!(!drawn(&mut view, 160, 10).contains("aaaaaaaa"), "it was scrolled away");
+        assert!(!drawn(&mut view, 240, 10).contains("aaaaaaaa"), "it was scrolled away");
         view.scroll(-5);
-        assert!(drawn(&mut view, 160, 10).contains("aaaaaaaa"));
+        assert!(drawn(&mut view, 240, 10).contains("aaaaaaaa"));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //!
 //! Who needs the bytes reads them where they are; no node writes into another's memory.
 //!
-//! Invariant: memory that another node may read stays what it is until that node has said that it is done, or
-//! is no member any more, even if the call is over.
+//! Invariant: memory that another node may read stays what it is until that node has said that it is done,
+//! even if the call is over. A node that is no member any more says nothing, and may not know it yet: for
+//! [`HELD_FOR`] it reads what it was told, and then it has no key.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,13 +23,13 @@ use super::Calls;
 use super::frames::{CARRIED_MAX, CallFrame};
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
-use crate::net::frame::{Frames, Location};
+use crate::net::frame::Location;
 use crate::net::network::Network;
 use crate::net::sending::describe_segments;
-use crate::transfer::{Given, locate, read_given, whole};
+use crate::transfer::{Given, in_turns, locate, read_given, whole};
 
-/// Number of bytes that the engine copies before others get their turn.
-const TURN_BYTES: u64 = 256 << 10;
+/// How long memory is kept that a node may read which has gone without a word. Its keys end sooner.
+pub(super) const HELD_FOR: Duration = Duration::from_secs(30);
 
 /// The bytes of a call or a reply.
 pub(super) struct Body {
@@ -56,7 +57,7 @@ struct Elsewhere {
 impl Drop for Elsewhere {
     fn drop(&mut self) {
         // A node that has gone needs no word.
-        self.network.tell(self.node, CallFrame::Taken { lent: self.lent }.into_message());
+        self.network.tell(self.node, CallFrame::Taken { lent: self.lent });
     }
 }
 
@@ -133,11 +134,10 @@ impl Lent {
         drop(body);
     }
 
-    /// Notes that nodes have gone, or all nodes, which read nothing any more.
-    pub(super) fn lose(&self, gone: &[NodeId], all: bool) {
+    /// Takes out what was lent to nodes that have gone, or to all nodes.
+    fn lose(&self, gone: &[NodeId], all: bool) -> Vec<Rc<Body>> {
         let is_gone = |node: &NodeId| all || gone.contains(node);
-        let lost: Vec<_> = self.0.borrow_mut().extract_if(|(node, _), _| is_gone(node)).collect();
-        drop(lost);
+        self.0.borrow_mut().extract_if(|(node, _), _| is_gone(node)).map(|(_, body)| body).collect()
     }
 }
 
@@ -196,6 +196,24 @@ impl Calls {
         number
     }
 
+    /// Gives back what was lent to nodes that have gone, or to all nodes, when they cannot read it any more.
+    pub(super) fn lose_lent(&self, gone: &[NodeId], all: bool) {
+        for body in self.lent.lose(gone, all) {
+            self.hold(body);
+        }
+    }
+
+    /// Keeps a body that a node may read which has gone without a word.
+    pub(super) fn hold(&self, body: Rc<Body>) {
+        if body.is_lent() {
+            let over = self.kernel.clock.sleep(HELD_FOR);
+            self.kernel.spawn(async move {
+                over.await;
+                drop(body);
+            });
+        }
+    }
+
     /// Brings a body into a client's memory.
     ///
     /// # Errors
@@ -204,7 +222,13 @@ impl Calls {
         let given = self.requests.give(client, into, body.len())?;
         match &body.at {
             At::Carried(bytes) => given.write(0, bytes).map_err(inside),
-            At::Here(from, len) => self.copy(from, &given, *len).await,
+            At::Here(from, len) => {
+                in_turns(&self.transfer, *len, |at, chunk| {
+                    from.read(at, chunk)?;
+                    given.write(at, chunk)
+                })
+                .await
+            }
             At::There(node, pieces, _) => {
                 let keeps = body.keeps.clone().unwrap_or_else(|| Rc::new(()));
                 read_given(&self.transfer, *node, pieces, &given, keeps).await
@@ -230,18 +254,6 @@ impl Calls {
             }
             _ => Ok(false),
         }
-    }
-
-    /// Copies bytes between the memories of two clients, some in a turn.
-    async fn copy(&self, from: &Rc<Given>, into: &Rc<Given>, len: u64) -> Result<(), Error> {
-        let mut buffer = vec![0; TURN_BYTES.min(len) as usize];
-        for at in (0..len).step_by(TURN_BYTES as usize) {
-            let chunk = &mut buffer[..TURN_BYTES.min(len - at) as usize];
-            from.read(at, chunk).map_err(inside)?;
-            into.write(at, chunk).map_err(inside)?;
-            self.kernel.clock.sleep(Duration::ZERO).await;
-        }
-        Ok(())
     }
 }
 

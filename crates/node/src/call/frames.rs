@@ -66,7 +66,7 @@ table! {
         140 Listed { services: Vec<ServiceInfo>, next: Option<u64> },
     }
 }
-carried!(CallFrame);
+carried!(CallFrame, Self::Call { .. } | Self::Returned { .. } | Self::GiveUp { .. });
 
 #[cfg(test)]
 mod tests {

@@ -88,17 +88,26 @@ impl Incoming {
 
     /// Whether nobody waits for the answer, so that the function need not run.
     pub(super) fn caller_gone(&self) -> bool {
-        let is_there = |asker: &Asker| match asker {
-            Asker::Here(sender) => !sender.is_canceled(),
-            Asker::There(_) => !self.gone.get(),
-        };
+        let has_gone = |asker: &Asker| matches!(asker, Asker::Here(sender) if sender.is_canceled());
+        let asker = self.asker.borrow();
         // Who was told that a call was accepted does not wait.
-        !self.one_way && !self.asker.borrow().as_ref().is_some_and(is_there)
+        self.gone.get() || asker.as_ref().map_or(!self.one_way, has_gone)
     }
 
-    /// Notes that the caller waits no more.
-    pub(super) fn note_gone(&self) {
-        self.gone.set(true);
+    /// Notes that the caller waits no more. A call that no thread has is not run any more, which is told.
+    pub(super) fn give_up(&self) {
+        if self.asker.borrow().is_some() {
+            self.gone.set(true);
+            if !self.is_begun() {
+                self.refuse_late();
+            }
+        }
+    }
+
+    /// Answers that no thread was given the call in time.
+    pub(super) fn refuse_late(&self) {
+        let text = "no thread of a server took the call within its time-out; the function was not run";
+        self.answer(Err(Error::new(ErrorKind::TimedOut, text)));
     }
 
     /// Whether a thread of a server has the call.
@@ -155,7 +164,13 @@ impl Calls {
             // Nobody there waits for anything, and nobody would give back what was lent.
             return;
         }
-        let told = ended.and_then(|ended| Ok((self.told(&ended.body, to)?, ended)));
+        let told = ended.and_then(|ended| match self.told(&ended.body, to) {
+            Ok(told) => Ok((told, ended)),
+            Err(error) => {
+                let text = format!("the function was run, and its reply cannot be sent: {error}");
+                Err(Error::new(ErrorKind::OutcomeUnknown, text))
+            }
+        });
         match told {
             Ok(((data, pieces), Ended { body, queue, function })) => {
                 let lent = if body.is_lent() { self.lend(to, body) } else { 0 };

@@ -19,7 +19,6 @@ use super::frames::{CallFrame, ask};
 use super::ports::Served;
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
-use crate::net::frame::Frames;
 use crate::object::DEEDS;
 
 /// How long another node may take to answer.
@@ -217,7 +216,7 @@ impl Calls {
             Some((home, _)) if home == self.kernel.node => self.names.part(&[home], &served.id),
             Some((home, _)) => {
                 // A home that has gone knows no servers.
-                self.network.tell(home, CallFrame::Part { id: served.id }.into_message());
+                self.network.tell(home, CallFrame::Part { id: served.id });
             }
             None => {}
         }

@@ -120,13 +120,8 @@ impl Names {
             return Err(exists());
         }
         let claims = &self.directory.claims;
-        let alone = self.cluster.solo();
-        let mut claim = claims.claim(id, DEEDS, Duration::ZERO).await?;
-        if alone && !self.cluster.solo() {
-            // No other node knows the claim of a node that was alone.
-            claim = claims.claim(id, DEEDS, Duration::ZERO).await?;
-        }
-        claims.settle(&id).await?;
+        let claim = claims.claim(id, DEEDS, Duration::ZERO).await?;
+        let claim = claims.ascertain(claim, DEEDS, Duration::ZERO).await?;
         // From here on nothing else happens until the name is kept.
         self.ensure_serves()?;
         if self.store.objects.borrow().conflict(&id).is_some() {

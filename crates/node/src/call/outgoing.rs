@@ -8,29 +8,33 @@
 //! is kept until that node has answered, even if nobody waits for the answer any more.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::channel::oneshot;
+use plasmon::service::PING;
 use plasmon::shared::{CallResult, PAYLOAD_LEN};
 use plasmon::text::printable;
 use plasmon::wire::{LentRange, Replied};
-use plasmon::{Error, ErrorKind, NodeId};
+use plasmon::{Class, Error, ErrorKind, NodeId};
 
 use super::Calls;
 use super::bodies::Body;
 use super::frames::CallFrame;
 use super::incoming::{Arriving, Asker, Ended, Incoming};
 use super::joining::Known;
-use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
+use crate::kernel::{ClientKey, class};
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Frames, Message};
 use crate::net::network::Network;
 
 /// The longest that a call may take, whatever the client says.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// How long after a call's time-out the node that has it may say that it was not run.
+const GRACE: Duration = Duration::from_millis(50);
 /// How often the home of a service is asked which nodes have servers, for one call.
 const ROUNDS: usize = 3;
 
@@ -108,8 +112,8 @@ impl Outgoing {
 /// How far a call is that somebody waits for.
 #[derive(Default)]
 struct Progress {
-    /// Whether another node may run the function.
-    sent: Cell<bool>,
+    /// The call at another node, which may run the function.
+    there: RefCell<Option<There>>,
     /// The call at a port of this node.
     here: RefCell<Option<Rc<Incoming>>>,
 }
@@ -117,23 +121,41 @@ struct Progress {
 impl Progress {
     /// Whether a function may have been run.
     fn may_have_run(&self) -> bool {
-        self.sent.get() || self.here.borrow().as_ref().is_some_and(|call| call.is_begun())
+        self.there.borrow().is_some() || self.here.borrow().as_ref().is_some_and(|call| call.is_begun())
+    }
+
+    /// Gives the call up that another node has, if one has it. That node says if the function was not run.
+    fn give_up(&self) -> bool {
+        let there = self.there.borrow();
+        there.iter().for_each(There::give_up);
+        there.is_some()
     }
 }
 
 /// A call at another node, which is told if nobody waits for the answer any more.
-struct GivenUp {
+struct There {
     network: Rc<Network>,
     node: NodeId,
     call: u64,
+    /// The class of the call, which the word that it is given up has as well: it comes behind the call.
+    class: Class,
+    /// Whether it needs no word any more.
     over: Cell<bool>,
 }
 
-impl Drop for GivenUp {
-    fn drop(&mut self) {
-        if !self.over.get() {
-            self.network.tell(self.node, CallFrame::GiveUp { call: self.call }.into_message());
+impl There {
+    fn give_up(&self) {
+        if !self.over.replace(true) {
+            class::within(self.class, || {
+                self.network.tell(self.node, CallFrame::GiveUp { call: self.call });
+            });
         }
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        self.give_up();
     }
 }
 
@@ -151,18 +173,26 @@ impl Calls {
         due: Instant,
     ) -> Result<CallResult, Error> {
         let known = self.handles.get(client, wanted.service)?;
-        let Some(function) = known.functions.get(usize::from(wanted.function)) else {
+        let named = known.functions.get(usize::from(wanted.function)).map(String::as_str);
+        let Some(function) = named.or((wanted.function == PING).then_some("")) else {
             let (name, count) = (printable(&known.name), known.functions.len());
             let text =
                 format!("service '{name}' has {count} functions, and none of number {}", wanted.function);
             return Err(Error::new(ErrorKind::Invalid, text));
         };
         let body = Rc::new(self.body_of(client, &wanted.payload, wanted.lent)?);
+        if let Some((room @ 1.., into)) = wanted.room {
+            self.requests.give(client, into, room.into())?;
+        }
         self.counts.begun.add(1);
         let (user, one_way, progress) = (self.user(client), wanted.room.is_none(), Progress::default());
         let began = self.kernel.clock.now();
         let what = What { known: &known, function, user, body: &body, due, one_way };
-        let ended = self.kernel.clock.bounded(Some(due), self.anywhere(&what, &progress)).await;
+        let (clock, mut made) = (&self.kernel.clock, pin!(self.anywhere(&what, &progress)));
+        let ended = match clock.bounded(Some(due), made.as_mut()).await {
+            None if progress.give_up() => clock.bounded(Some(due + GRACE), made).await,
+            ended => ended,
+        };
         let ended = ended.unwrap_or_else(|| Err(late(&what, progress.may_have_run())))?;
         // Where no reply is wanted, none is given.
         let (room, into) = wanted.room.unwrap_or((0, LentRange { buffer: 0, at: 0 }));
@@ -189,6 +219,9 @@ impl Calls {
                 refused.clear();
             }
             while let Some(node) = self.choose(what, &refused) {
+                if self.kernel.clock.now() >= what.due {
+                    return Err(late(what, false));
+                }
                 let ended = match node == self.kernel.node {
                     true => self.call_here(what, progress).await,
                     false => self.call_there(node, what, progress).await,
@@ -265,27 +298,39 @@ impl Calls {
             let text = format!("node {node} is no member of the cluster, or is cut off");
             return Err(Error::new(ErrorKind::NotHere, text));
         }
-        progress.sent.set(true);
         self.outgoing.count_at(node, 1);
-        let given_up =
-            GivenUp { network: Rc::clone(&self.network), node, call: number, over: Cell::new(false) };
+        let there = There {
+            network: Rc::clone(&self.network),
+            node,
+            call: number,
+            class: class::current(),
+            over: Cell::new(false),
+        };
+        progress.there.replace(Some(there));
         let (sender, answer) = oneshot::channel();
         let (calls, body) = (Rc::clone(self), Rc::clone(what.body));
         self.kernel.spawn(async move {
             let answer = call.answer().await;
             calls.outgoing.count_at(node, -1);
-            drop(body);
+            match &answer {
+                Some(_) => drop(body),
+                None => calls.hold(body),
+            }
             // The call may be over; a reply in memory is given back then.
             _ = sender.send(answer.map(|answer| calls.returned(node, answer)));
         });
         let answer = answer.await;
-        given_up.over.set(true);
+        progress.there.borrow().iter().for_each(|there| there.over.set(true));
         match answer {
             Ok(Some(Err(error))) if is_elsewhere(&error) => {
-                progress.sent.set(false);
+                progress.there.take();
                 Err(error)
             }
-            Ok(Some(ended)) => ended,
+            Ok(Some(ended)) => ended.map_err(|error| match error.kind() {
+                // It came of an answer that makes no sense.
+                ErrorKind::Internal => unknown(what, error.message()),
+                _ => error,
+            }),
             Ok(None) => Err(unknown(what, &format!("node {node} has left the cluster, or was cut off"))),
             Err(_) => Err(unknown(what, "this node is ending")),
         }
@@ -354,15 +399,19 @@ impl Calls {
             );
             Error::new(ErrorKind::OutcomeUnknown, text)
         })?;
-        self.bring(client, &body, into).await.map_err(|error| match error.kind() {
+        let brought = self.bring(client, &body, into).await;
+        // What the client has named wrongly it may name again; bytes that cannot be read stay so.
+        if brought.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Invalid) {
+            let kept = self.outgoing.kept.borrow_mut().remove(&number);
+            drop(kept);
+        }
+        brought.map_err(|error| match error.kind() {
             ErrorKind::Invalid => error,
             _ => {
                 let text = format!("the function was run, but its reply could not be brought: {error}");
                 Error::new(ErrorKind::OutcomeUnknown, text)
             }
         })?;
-        let kept = self.outgoing.kept.borrow_mut().remove(&number);
-        drop(kept);
         Ok(CallResult::of(&[body.len()]))
     }
 }

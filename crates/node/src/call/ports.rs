@@ -4,7 +4,9 @@
 //! out in one turn of the engine, and there is no memory in which it could be scribbled over.
 //!
 //! Invariants: a call is in one port, or a thread has it. Where a call waits and a thread is parked, one was
-//! woken. A port that has ended has neither calls nor threads.
+//! woken. A thread takes the calls of its own port first, and then those that wait at the other ports of its
+//! service: so none waits for a process that hangs while another has free threads. A port that has ended has
+//! neither calls nor threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,7 +14,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use futures::channel::oneshot;
-use plasmon::service::Allow;
+use plasmon::service::{Allow, PING};
 use plasmon::text::printable;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
@@ -50,6 +52,9 @@ impl Served {
     /// # Errors
     /// `Invalid`, with the functions that there are.
     pub(super) fn function(&self, name: &str) -> Result<u16, Error> {
+        if name.is_empty() {
+            return Ok(PING);
+        }
         let at = self.functions.iter().position(|function| function == name);
         at.map(|at| at as u16).ok_or_else(|| {
             let functions = self.functions.iter().map(|one| printable(one)).collect::<Vec<_>>().join(", ");
@@ -57,6 +62,11 @@ impl Served {
             let text = format!("service '{service}' has no function '{name}': it has {functions}");
             Error::new(ErrorKind::Invalid, text)
         })
+    }
+
+    /// The name of a function, for errors.
+    pub(super) fn name_of(&self, function: u16) -> &str {
+        self.functions.get(usize::from(function)).map_or("ping", String::as_str)
     }
 
     /// The port for another call of a user: one at which threads are parked, or the fewest calls wait.
@@ -145,7 +155,7 @@ impl Port {
         let (waiting, late): (VecDeque<_>, VecDeque<_>) =
             all.into_iter().partition(|call| is_wanted(call, now));
         self.waiting.replace(waiting);
-        late.iter().for_each(|call| refuse_late(call));
+        late.iter().for_each(|call| call.refuse_late());
     }
 
     /// Adds a call behind the others.
@@ -176,6 +186,19 @@ impl Port {
         }
     }
 
+    /// The next call for a thread of this port.
+    fn take(&self) -> Option<Rc<Incoming>> {
+        let own = self.waiting.borrow_mut().pop_front();
+        own.or_else(|| self.served.ports.borrow().iter().find_map(|port| port.hand_to(self)))
+    }
+
+    /// The first call that waits here and that another port of the service may have.
+    fn hand_to(&self, other: &Self) -> Option<Rc<Incoming>> {
+        let mut waiting = self.waiting.borrow_mut();
+        let at = waiting.iter().position(|call| other.allow.permits(other.served.owner, call.user))?;
+        waiting.remove(at)
+    }
+
     /// Waits for a call, the first that is still wanted.
     ///
     /// # Errors
@@ -186,11 +209,11 @@ impl Port {
                 return Err(error.clone());
             }
             let now = clock.now();
-            while let Some(call) = { self.waiting.borrow_mut().pop_front() } {
+            while let Some(call) = self.take() {
                 if is_wanted(&call, now) {
                     return Ok(call);
                 }
-                refuse_late(&call);
+                call.refuse_late();
             }
             let (sender, woken) = oneshot::channel();
             self.parked.borrow_mut().push_back(sender);
@@ -211,9 +234,4 @@ impl Port {
 
 fn is_wanted(call: &Incoming, now: Instant) -> bool {
     now < call.due && !call.caller_gone()
-}
-
-fn refuse_late(call: &Incoming) {
-    let text = "no thread of a server took the call within its time-out; the function was not run";
-    call.answer(Err(Error::new(ErrorKind::TimedOut, text)));
 }

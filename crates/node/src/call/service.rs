@@ -85,7 +85,7 @@ impl Service for Calls {
             Change::View(view) => {
                 self.names.follow_members();
                 // Nobody knows what a former membership of this node has lent.
-                self.lent.lose(&view.gone, view.begins);
+                self.lose_lent(&view.gone, view.begins);
                 &view.gone
             }
             // Those that are members still may read here yet.
@@ -99,7 +99,7 @@ impl Service for Calls {
         let mut foreign = self.foreign.borrow_mut();
         foreign.retain(|(node, _), call| {
             let is_gone = gone.contains(node);
-            call.upgrade().filter(|_| is_gone).iter().for_each(|call| call.note_gone());
+            call.upgrade().filter(|_| is_gone).iter().for_each(|call| call.give_up());
             !is_gone
         });
     }
@@ -188,7 +188,7 @@ impl Calls {
     ) -> Return {
         let due = self.due_of(request.timeout_us);
         let payload = Bytes::copy_from_slice(&request.payload);
-        Return::uncertain(self.call(client, Wanted { service, function, lent, payload, room }, due))
+        Return::in_time(self.call(client, Wanted { service, function, lent, payload, room }, due))
     }
 
     /// Lists the names that a node keeps.
@@ -210,6 +210,13 @@ impl Calls {
     /// When no member sends such a frame.
     fn act(self: &Rc<Self>, asked: Envelope, frame: CallFrame) -> Result<(), WireError> {
         let (from, user) = (asked.from, asked.tenant);
+        if asked.answers {
+            // Nobody waits for it any more: a reply in memory is given back.
+            if let CallFrame::Returned { data, pieces, lent, .. } = frame {
+                drop(Body::returned(&self.network, (from, lent), data, pieces));
+            }
+            return Ok(());
+        }
         let answer = match frame {
             CallFrame::Join { id, owner, functions } => {
                 self.names.join(from, &id, owner, &functions).map(|()| CallFrame::Joined)
@@ -240,19 +247,14 @@ impl Calls {
             }
             CallFrame::GiveUp { call } => {
                 let call = self.foreign.borrow_mut().remove(&(from, call));
-                call.iter().filter_map(Weak::upgrade).for_each(|call| call.note_gone());
+                call.iter().filter_map(Weak::upgrade).for_each(|call| call.give_up());
                 return Ok(());
             }
             CallFrame::Taken { lent } => {
                 self.lent.taken(from, lent);
                 return Ok(());
             }
-            // What nobody waits for any more: a reply in memory is given back.
-            CallFrame::Returned { data, pieces, lent, .. } => {
-                drop(Body::returned(&self.network, (from, lent), data, pieces));
-                return Ok(());
-            }
-            CallFrame::Joined | CallFrame::Sought { .. } | CallFrame::Listed { .. } => return Ok(()),
+            other => return Err(WireError::Opcode(other.opcode())),
         };
         match answer {
             Ok(answer) => self.network.answer(&asked, answer),

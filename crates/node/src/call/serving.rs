@@ -77,6 +77,12 @@ fn check(name: &str, functions: &[String], allow: &Allow) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Invalid, why))
 }
 
+/// The error for a call whose data did not come to the server.
+fn unread(error: &Error) -> Error {
+    let text = format!("the data of the call did not come to the server; the function was not run: {error}");
+    Error::new(error.kind(), text)
+}
+
 impl Serving {
     /// Number of ports, and of calls that wait at them.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
@@ -242,7 +248,7 @@ impl Calls {
         let ended: Vec<_> = begun.extract_if(|_, begun| begun.client == client).collect();
         drop(begun);
         for (_, Begun { call, served, .. }) in ended {
-            let (function, name) = (&served.functions[usize::from(call.function)], &served.name);
+            let (function, name) = (served.name_of(call.function), &served.name);
             let text = format!(
                 "the process on node {} that had begun function '{}' of service '{}' has ended: it is \
                  unknown how far the function came",
@@ -332,7 +338,14 @@ impl Calls {
         into: LentRange,
     ) -> Result<CallResult, Error> {
         let call = self.serving.begun(client, number)?;
-        self.bring(client, &call.body, into).await?;
+        if let Err(error) = self.bring(client, &call.body, into).await {
+            // What the server has named wrongly it may name again; bytes that cannot be read stay so.
+            if error.kind() != ErrorKind::Invalid && self.serving.end(client, number).is_ok() {
+                self.counts.failed.add(1);
+                call.answer(Err(unread(&error)));
+            }
+            return Err(error);
+        }
         call.accept();
         Ok(CallResult::of(&[call.body.len()]))
     }

@@ -407,6 +407,23 @@ impl Claims {
         }
     }
 
+    /// Makes certain that a claim stands, right before what it was made for. A claim of a node that was alone
+    /// is made again if there are other nodes now, which do not know of it.
+    ///
+    /// # Errors
+    /// As [`Claims::claim`].
+    pub(crate) async fn ascertain(
+        self: &Rc<Self>,
+        claim: Claim,
+        tenant: u32,
+        patience: Duration,
+    ) -> Result<Claim, Error> {
+        let is_known = claim.claims.is_some() || self.cluster.solo();
+        let claim = if is_known { claim } else { self.claim(claim.id, tenant, patience).await? };
+        self.settle(&claim.id).await?;
+        Ok(claim)
+    }
+
     /// Waits until this node's claim of an id is answered or given up.
     async fn answered(&self, id: &ObjectId) {
         let (sender, answered) = oneshot::channel();

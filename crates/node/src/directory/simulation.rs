@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plasmon::{NodeId, ObjectId, Protocol, Rights};
+use plasmon::{Class, NodeId, ObjectId, Protocol, Rights};
 
 use super::repair::{ROUND_OBJECTS, Repair, Untold};
 use super::table::{Lookup, Published, Table, Waiter};
 use crate::control::simulation::{change_text, members_text};
 use crate::membership::shards::{Keepers, ShardMap, shard_of};
-use crate::net::class::Class;
 use crate::net::frame::{
     Envelope, Holding, Kind, Location, MAX_ENTRIES, MESSAGE_HEADER_LEN, Message, Verdict, Wish,
 };
@@ -249,7 +248,8 @@ fn len(message: Message) -> usize {
         epoch: 1,
         deadline_us: u64::MAX,
         tenant: 0,
-        class: Class::Messages,
+        class: Class::Normal,
+        by_class: false,
         answers: false,
         message,
     };

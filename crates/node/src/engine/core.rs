@@ -8,9 +8,11 @@ use std::rc::Rc;
 
 use rustix::fd::OwnedFd;
 
+use super::classes::Classes;
 use super::overview::Overview;
 use crate::call::Calls;
 use crate::directory::Directory;
+use crate::guard::Guards;
 use crate::kernel::Kernel;
 use crate::kernel::waker::Waker;
 use crate::membership::Cluster;
@@ -25,6 +27,7 @@ use crate::sessions::places::Places;
 use crate::sessions::{Clients, Requests, Sessions};
 use crate::spill::Recovered;
 use crate::store::Store;
+use crate::sync::Locks;
 use crate::transfer::{Transfer, Tunings};
 
 /// The owners of a node's state.
@@ -41,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) services: Rc<Services>,
     #[cfg(test)]
     pub(crate) regions: Rc<Regions>,
+    #[cfg(test)]
+    pub(crate) guards: Rc<Guards>,
 }
 
 /// What a node has of its host beside memory and network.
@@ -81,12 +86,15 @@ impl Core {
         let overview = Rc::new(Overview::new(&cluster, store, &services, host.numa));
         let mut all: Vec<Rc<dyn Service>> =
             vec![overview, directory.clone(), transfer.clone(), placement.clone()];
+        all.push(Rc::new(Classes { kernel: Rc::clone(kernel), network: Rc::clone(network) }));
         all.extend(more);
         all.push(requests.clone());
-        let regions = Regions::new(&placement, &sessions, &requests);
+        let guards = Rc::new(Guards::new(kernel));
+        let regions = Regions::new(&placement, &sessions, &requests, &guards);
         all.push(regions.clone());
         all.push(Rc::new(Watching(Rc::clone(&regions))));
         all.push(Calls::new(&placement, &sessions, &requests));
+        all.push(Locks::new(&cluster, &sessions, &guards));
         services.register(all)?;
         Ok(Self {
             kernel: Rc::clone(kernel),
@@ -101,6 +109,8 @@ impl Core {
             services,
             #[cfg(test)]
             regions,
+            #[cfg(test)]
+            guards,
         })
     }
 

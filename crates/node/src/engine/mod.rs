@@ -6,6 +6,7 @@
 //! spare, and then sleeps on all descriptors at once: sockets, control thread and the fabric's
 //! completion queue.
 
+mod classes;
 mod core;
 mod overview;
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub(crate) struct Clock {
     source: Box<dyn Fn() -> Instant>,
     /// The time of the source when the clock was made, and the time of day then.
     began: (Instant, Duration),
+    /// The time since the host was booted, in nanoseconds, if it is not told by the source.
+    boot: Option<fn() -> u64>,
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     drawn: Cell<u64>,
     /// Number of timers in the heap whose futures were dropped.
@@ -51,14 +53,20 @@ impl Clock {
     /// Makes a clock that shows the machine's monotonic clock.
     pub(crate) fn system() -> Rc<Self> {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self::with_source(Instant::now, unix)
+        Self::made(Instant::now, unix, Some(plasmon::shared::boot_ns))
     }
 
+    #[cfg(test)]
     /// Makes a clock that shows the time of `source`. At first the time of day is `unix` after 1970.
     pub(crate) fn with_source(source: impl Fn() -> Instant + 'static, unix: Duration) -> Rc<Self> {
+        Self::made(source, unix, None)
+    }
+
+    fn made(source: impl Fn() -> Instant + 'static, unix: Duration, boot: Option<fn() -> u64>) -> Rc<Self> {
         Rc::new(Self {
             began: (source(), unix),
             source: Box::new(source),
+            boot,
             timers: RefCell::default(),
             drawn: Cell::new(0),
             dropped: Rc::default(),
@@ -75,6 +83,20 @@ impl Clock {
     pub(crate) fn unix_ms(&self) -> u64 {
         let (began, unix) = self.began;
         (unix + self.now().saturating_duration_since(began)).as_millis() as u64
+    }
+
+    /// The time since the host was booted in nanoseconds, with the time in which it slept, which timers do
+    /// not count. Leases are counted by it.
+    pub(crate) fn boot_ns(&self) -> u64 {
+        match self.boot {
+            Some(boot) => boot(),
+            None => self.unix_ns(),
+        }
+    }
+
+    fn unix_ns(&self) -> u64 {
+        let (began, unix) = self.began;
+        (unix + self.now().saturating_duration_since(began)).as_nanos() as u64
     }
 
     /// Returns a future that ends at `due`, or at the first turn after it.

@@ -4,6 +4,7 @@
 //! The kernel knows nothing of objects, peers or clients. The engine thread uses all of it; [`waker`] may
 //! be used by any thread. All rooms have the same [`Kernel`].
 
+pub(crate) mod class;
 pub(crate) mod clock;
 pub(crate) mod counted;
 pub(crate) mod index;

@@ -17,6 +17,8 @@ pub(crate) enum Bug {
     WindowUsedAgain,
     /// A holder does not tell the new keepers of a shard what it holds.
     KeeperNotTold,
+    /// A home grants locks before it knows which are held.
+    LockNotTakenOver,
 }
 
 /// Whether this bug was put in.

@@ -2,10 +2,12 @@
 //!
 //! Owns all tasks. Engine thread only, but wakers of tasks may be used by any thread. Unlike an executor of
 //! the library, [`Tasks`] says whether a task has been woken, so the engine knows whether a turn is due. It
-//! runs no task outside of [`Tasks::run_until_stalled`].
+//! runs no task outside of [`Tasks::run_until_stalled`]. A task runs in the [class](super::class) of what
+//! spawned it.
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +17,30 @@ use futures::StreamExt;
 use futures::future::{FutureExt, LocalBoxFuture};
 use futures::stream::FuturesUnordered;
 use futures::task::{ArcWake, waker};
+use plasmon::Class;
+
+use super::class;
 
 /// Tasks that were spawned and have not been looked at.
-type Spawned = RefCell<Vec<LocalBoxFuture<'static, ()>>>;
+type Spawned = RefCell<Vec<Task>>;
+
+/// A task, and the class of what it works for.
+struct Task {
+    class: Class,
+    work: LocalBoxFuture<'static, ()>,
+}
+
+impl Future for Task {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        class::within(self.class, || self.work.as_mut().poll(context))
+    }
+}
 
 /// All tasks of an engine. They are dropped with it.
 pub(crate) struct Tasks {
-    running: FuturesUnordered<LocalBoxFuture<'static, ()>>,
+    running: FuturesUnordered<Task>,
     spawned: Rc<Spawned>,
     woken: Arc<Woken>,
 }
@@ -75,7 +94,7 @@ impl Spawner {
     /// Adds a task; `false` if the engine has ended.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) -> bool {
         let Some(spawned) = self.0.upgrade() else { return false };
-        spawned.borrow_mut().push(task.boxed_local());
+        spawned.borrow_mut().push(Task { class: class::current(), work: task.boxed_local() });
         true
     }
 }

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use plasmon::NodeId;
 use plasmon_fabric::{FabricError, Op};
 
-use super::class::Class;
 use super::members::Member;
 use super::network::{Network, STAMP_LEN};
 use super::peer::Peer;
+use super::traffic::Traffic;
 use crate::kernel::random::random_u64;
 
 /// Maximum number of attempts under way that are not slow.
@@ -45,7 +45,7 @@ pub(super) struct Ahead {
 #[derive(Clone, Copy)]
 struct Wanted {
     node: NodeId,
-    class: Class,
+    traffic: Traffic,
     /// When the next attempt may begin.
     from: Instant,
     /// The wait if that attempt fails.
@@ -60,10 +60,10 @@ struct Attempt {
 
 impl Ahead {
     /// Has a connection be made when it is its turn.
-    pub(super) fn want(&mut self, node: NodeId, class: Class, now: Instant) {
+    pub(super) fn want(&mut self, node: NodeId, traffic: Traffic, now: Instant) {
         let mut all = self.wanted.iter().chain(self.under_way.iter().map(|attempt| &attempt.wanted));
-        if !all.any(|wanted| (wanted.node, wanted.class) == (node, class)) {
-            self.wanted.push_back(Wanted { node, class, from: now, pause: FIRST_PAUSE });
+        if !all.any(|wanted| (wanted.node, wanted.traffic) == (node, traffic)) {
+            self.wanted.push_back(Wanted { node, traffic, from: now, pause: FIRST_PAUSE });
         }
     }
 
@@ -104,7 +104,7 @@ impl Network {
         let from_first = fresh.iter().cycle().skip(first).take(count);
         let mut ahead = self.ahead.borrow_mut();
         for member in from_first.filter(before).take(MEMBERS_OF_A_VIEW) {
-            ahead.want(member.node, Class::Messages, now);
+            ahead.want(member.node, Traffic::Messages, now);
         }
     }
 
@@ -115,22 +115,22 @@ impl Network {
             return;
         }
         let mut peers = self.peers.borrow_mut();
-        for (Wanted { node, class, .. }, result) in ahead.take_ended(now) {
+        for (Wanted { node, traffic, .. }, result) in ahead.take_ended(now) {
             let Some(peer) = peers.get_mut(&node) else { continue };
-            match (class, result.is_ok()) {
-                (Class::Messages, true) => peer.used = true,
-                (Class::Messages, false) => peer.lane().greeted = false,
-                (Class::Bulk, is_read) => {
+            match (traffic, result.is_ok()) {
+                (Traffic::Messages, true) => peer.used = true,
+                (Traffic::Messages, false) => peer.lane().greeted = false,
+                (Traffic::Bulk, is_read) => {
                     peer.used_bulk |= is_read;
-                    ahead.want(node, Class::Messages, now);
+                    ahead.want(node, Traffic::Messages, now);
                 }
             }
         }
         while let Some(wanted) = ahead.next(now) {
             let Some(peer) = peers.get_mut(&wanted.node).filter(|peer| !peer.cut_off) else { continue };
-            let begun = match wanted.class {
-                Class::Messages => self.greet(peer),
-                Class::Bulk => self.try_bulk(peer),
+            let begun = match wanted.traffic {
+                Traffic::Messages => self.greet(peer),
+                Traffic::Bulk => self.try_bulk(peer),
             };
             ahead.under_way.extend(begun.map(|operation| Attempt { wanted, began: now, operation }));
         }

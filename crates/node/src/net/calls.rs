@@ -8,11 +8,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::channel::oneshot;
-use plasmon::{Error, ErrorKind, NodeId};
+use plasmon::{Class, Error, ErrorKind, NodeId};
 
-use super::class::Class;
 use super::frame::{Ask, Envelope, Frames, Message};
 use super::network::Network;
+use crate::kernel::class;
 use crate::kernel::clock::rounded;
 use crate::kernel::random::HashMap;
 
@@ -48,6 +48,8 @@ pub(crate) struct Call {
     network: Rc<Network>,
     request: u64,
     is_held: bool,
+    /// The class of the work that asks.
+    class: Class,
     answer: oneshot::Receiver<Envelope>,
 }
 
@@ -62,7 +64,7 @@ impl Call {
         let request = next.replace(next.get() + 1);
         let (sender, answer) = oneshot::channel();
         network.calls.of(is_held).borrow_mut().insert(request, Open { to, answer: sender });
-        Self { network: Rc::clone(network), request, is_held, answer }
+        Self { network: Rc::clone(network), request, is_held, class: class::current(), answer }
     }
 
     /// The number that joins answer and request.
@@ -72,8 +74,18 @@ impl Call {
 
     /// Sends the request.
     pub(crate) fn send(&self, to: NodeId, tenant: u32, message: Message) -> bool {
-        let network = &self.network;
-        network.send(to, network.envelope(self.request, network.kernel.node, tenant, message))
+        self.send_as(to, tenant, message, false)
+    }
+
+    fn send_as(&self, to: NodeId, tenant: u32, message: Message, by_class: bool) -> bool {
+        let (network, class) = (&self.network, self.class);
+        let envelope = network.envelope(self.request, network.kernel.node, tenant, message);
+        network.send(to, Envelope { class, by_class, ..envelope })
+    }
+
+    /// Withdraws the request by a frame that comes behind it.
+    pub(crate) fn withdraw(&self, to: NodeId, message: Message) {
+        self.send(to, 0, message);
     }
 
     /// The answer, if it has come.
@@ -136,7 +148,8 @@ impl Network {
             epoch: self.epoch.get(),
             deadline_us: u64::MAX,
             tenant,
-            class: Class::Messages,
+            class: class::current(),
+            by_class: false,
             answers: false,
             message,
         }
@@ -162,17 +175,20 @@ impl Network {
     }
 
     /// Sends a message that needs no answer; `false` when there is no such member.
-    pub(crate) fn tell(&self, to: NodeId, message: Message) -> bool {
-        self.send(to, self.envelope(0, self.kernel.node, 0, message))
+    pub(crate) fn tell(&self, to: NodeId, message: impl Frames) -> bool {
+        let by_class = message.goes_by_class();
+        let envelope = self.envelope(0, self.kernel.node, 0, message.into_message());
+        self.send(to, Envelope { by_class, ..envelope })
     }
 
     /// Answers a frame.
     pub(crate) fn answer(&self, asked: &Envelope, answer: impl Frames) {
+        let by_class = answer.goes_by_class();
         let message = answer.into_message();
         let answers = matches!(message, Message::Other(_));
         let answer = self.envelope(asked.request, asked.reply_to, asked.tenant, message);
         // An asker that has gone needs no answer.
-        self.send(asked.reply_to, Envelope { answers, ..answer });
+        self.send(asked.reply_to, Envelope { answers, by_class, ..answer });
     }
 
     /// Sends a request and waits for its answer; returns the answer's fields.
@@ -219,7 +235,8 @@ impl Network {
             )
         };
         let question: Q::Table = question.into();
-        if !call.send(to, tenant, question.into_message()) {
+        let by_class = question.goes_by_class();
+        if !call.send_as(to, tenant, question.into_message(), by_class) {
             return Err(gone());
         }
         let due = self.kernel.clock.now() + patience;

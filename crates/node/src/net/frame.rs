@@ -13,11 +13,11 @@ mod parts;
 mod table;
 
 use bytes::{Bytes, BytesMut};
-use plasmon::NodeId;
 #[cfg(any(test, feature = "fuzzing"))]
 use plasmon::wire::Draw;
 use plasmon::wire::body::Reader;
 use plasmon::wire::{self, Table, Wire, WireError, answers};
+use plasmon::{Class, NodeId};
 
 pub(crate) use self::header::{HEADER_LEN, Header, MESSAGE_HEADER_LEN, MessageHeader};
 pub(crate) use self::parts::{
@@ -26,12 +26,11 @@ pub(crate) use self::parts::{
 pub(crate) use self::table::{
     DIRECTORY_FRAMES, Message, OBJECTS_FRAMES, OVERVIEW_FRAMES, PLACEMENT_FRAMES, TRANSFER_FRAMES, ask,
 };
-use super::class::Class;
 use super::members::Incarnation;
 use crate::object::Head;
 
 /// Version of messages and frames.
-pub(crate) const VERSION: u8 = 9;
+pub(crate) const VERSION: u8 = 10;
 /// Length in bytes of the largest message: what libfabric's rxm moves in one piece, less its own header.
 pub(crate) const MESSAGE_MAX: usize = 16 << 10;
 /// Length in bytes of the largest frame.
@@ -60,8 +59,10 @@ pub(crate) struct Envelope {
     pub(crate) deadline_us: u64,
     /// The user on whose behalf the frame is sent.
     pub(crate) tenant: u32,
-    /// Class of the frame, by which its lane is found.
+    /// Class of service of the work that the frame is about.
     pub(crate) class: Class,
+    /// Whether the frame of a service of its own leaves by its class. This node alone knows it.
+    pub(crate) by_class: bool,
     /// Whether the frame answers a question of a service of its own. Other answers are known by their
     /// opcodes.
     pub(crate) answers: bool,
@@ -118,7 +119,19 @@ impl Envelope {
         let Header { request, reply_to, epoch, deadline_us, tenant, class, .. } = header;
         let MessageHeader { from, incarnation, .. } = *sender;
         let answers = header.flags == FLAG_ANSWER && matches!(message, Message::Other(_));
-        Self { request, from, incarnation, reply_to, epoch, deadline_us, tenant, class, answers, message }
+        Self {
+            request,
+            from,
+            incarnation,
+            reply_to,
+            epoch,
+            deadline_us,
+            tenant,
+            class,
+            by_class: false,
+            answers,
+            message,
+        }
     }
 
     /// Takes the first frame off the frames of a message.
@@ -145,6 +158,12 @@ impl Envelope {
         let message = &self.message;
         self.answers || ANSWERS[usize::from(message.opcode())] || matches!(message, Message::Refused { .. })
     }
+
+    /// Whether the answer would go to another node than the sender, although nobody passes such a frame on.
+    /// That node would take it for the answer to a question of its own.
+    pub(crate) fn is_misdirected(&self) -> bool {
+        !self.is_answer() && self.reply_to != self.from && !self.message.is_passed_on()
+    }
 }
 
 /// A table of frames: the node's, or that of a service of its own, whose frames the network only carries.
@@ -157,6 +176,9 @@ pub(crate) trait Frames: Table {
     /// # Errors
     /// When the frame is of another table, or does not decode.
     fn from_message(message: Message) -> Result<Self, WireError>;
+
+    /// Whether the frame leaves by its class. Its place among those of other operations does not matter then.
+    fn goes_by_class(&self) -> bool;
 }
 
 impl Frames for Message {
@@ -167,12 +189,35 @@ impl Frames for Message {
     fn from_message(message: Message) -> Result<Self, WireError> {
         Ok(message)
     }
+
+    fn goes_by_class(&self) -> bool {
+        matches!(
+            self,
+            Self::Find { .. }
+                | Self::Forget { .. }
+                | Self::FindShort { .. }
+                | Self::Fetch { .. }
+                | Self::FetchShort { .. }
+                | Self::Eager { .. }
+                | Self::Offer { .. }
+                | Self::Registered { .. }
+                | Self::Stream { .. }
+                | Self::Dial { .. }
+                | Self::Ready { .. }
+                | Self::Part { .. }
+                | Self::Short { .. }
+                | Self::Pushed { .. }
+                | Self::Ping
+                | Self::Pong
+        )
+    }
 }
 
-/// Lets the network carry the frames of a service's table.
+/// Lets the network carry the frames of a service's table. Those of the patterns behind it leave by their
+/// class.
 #[allow(unused_macros, reason = "only services beside the node's own use it")]
 macro_rules! carried {
-    ($table:ty) => {
+    ($table:ty $(, $by_class:pat)?) => {
         impl $crate::net::frame::Frames for $table {
             fn into_message(self) -> $crate::net::frame::Message {
                 $crate::net::frame::Message::Other(plasmon::wire::Other::of(&self))
@@ -184,6 +229,10 @@ macro_rules! carried {
                     message => Err(plasmon::wire::WireError::Opcode(plasmon::wire::Table::opcode(&message))),
                 }
             }
+
+            fn goes_by_class(&self) -> bool {
+                false $(|| matches!(self, $by_class))?
+            }
         }
     };
 }
@@ -194,6 +243,18 @@ impl Message {
     /// Whether the sender keeps a lease for the receiver of this answer.
     pub(crate) fn comes_with_a_lease(&self) -> bool {
         matches!(self, Self::Offer { .. } | Self::Registered { .. } | Self::Stream { .. } | Self::Dial { .. })
+    }
+
+    /// Whether keepers of an id pass the frame on, on behalf of the node that asked: to another keeper, or to
+    /// a holder.
+    fn is_passed_on(&self) -> bool {
+        matches!(
+            self,
+            Self::Find { .. }
+                | Self::Fetch { stage: Stage::Forwarded, .. }
+                | Self::FetchShort { .. }
+                | Self::Claim { probe: true, .. }
+        )
     }
 
     /// Number of bytes of an object with this head that fit a message beside it.

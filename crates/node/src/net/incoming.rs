@@ -12,12 +12,14 @@ use plasmon::wire::MAX_DESCRIPTORS;
 use plasmon_fabric::{Event, RemoteRegion};
 use tracing::{debug, warn};
 
-use super::class::Class;
 use super::faults::MAX_FORGIVEN_FAULTS;
 use super::frame::{Envelope, Message, MessageHeader};
 use super::members::Incarnation;
 use super::network::Network;
+use super::sending::note_frame;
 use super::stream::Place;
+use super::traffic::Traffic;
+use crate::qos::Way;
 
 /// Maximum number of messages kept of senders that the next view may make members.
 const MAX_STRANGER_MESSAGES: usize = 1024;
@@ -97,8 +99,13 @@ impl Network {
         frames: &mut Vec<Envelope>,
     ) {
         while !message.is_empty() {
+            let before = message.len();
             match Envelope::decode_first(header, &mut message) {
-                Ok(envelope) => frames.extend(self.handle(envelope, now)),
+                Ok(envelope) => {
+                    let bytes = (before - message.len()) as u64;
+                    note_frame(self, (header.from, Way::In), &envelope, bytes);
+                    frames.extend(self.handle(envelope, now));
+                }
                 Err(error) => {
                     self.drop_frame(&error.to_string());
                     // The start of the next frame is not known.
@@ -151,7 +158,7 @@ impl Network {
                 let mut peers = self.peers.borrow_mut();
                 let lane = on(provider).and_then(|on| peers.get_mut(&from)?.lane_on(on));
                 if lane.is_some_and(|lane| lane.stamps.replace(RemoteRegion { base, key, len }).is_none()) {
-                    self.ahead.borrow_mut().want(from, Class::Bulk, now);
+                    self.ahead.borrow_mut().want(from, Traffic::Bulk, now);
                 }
                 None
             }

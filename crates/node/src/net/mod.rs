@@ -9,7 +9,6 @@
 
 pub(crate) mod ahead;
 pub(crate) mod calls;
-pub(crate) mod class;
 pub(crate) mod door;
 pub(crate) mod fabric;
 pub(crate) mod faults;
@@ -21,11 +20,13 @@ pub(crate) mod members;
 pub(crate) mod network;
 pub(crate) mod peer;
 pub(crate) mod pool;
+mod queue;
 pub(crate) mod registrations;
 pub(crate) mod rekey;
 mod report;
 pub(crate) mod sending;
 mod stream;
+pub(crate) mod traffic;
 pub(crate) mod windows;
 
 pub(crate) use self::sending::stands_still;

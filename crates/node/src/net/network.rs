@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use plasmon::NodeId;
 use plasmon::status::PoolStatus;
+use plasmon::{Class, NodeId};
 use plasmon_fabric::{
     Access, Domain, Event, FabricError, Memory, Op, Provider, Region, RemoteRegion, Slice, Stats,
 };
@@ -31,11 +31,13 @@ use super::members::{Member, Reach};
 use super::peer::{Lane, Peer};
 use super::stream::WINDOW;
 use super::windows::Windows;
-use crate::kernel::Kernel;
+use crate::config;
 use crate::kernel::random::HashMap;
 use crate::kernel::random::random_u64;
+use crate::kernel::{Kernel, class};
 use crate::memory::{Arena, BlockMemory, Piece, SegmentChange};
 use crate::object::Stamp;
+use crate::qos::Qos;
 
 /// Number of blocks posted for each peer: its window, and messages that are not counted or come again.
 const POSTED_PER_PEER: usize = WINDOW + 8;
@@ -93,6 +95,8 @@ pub(crate) struct Network {
     pub(super) ahead: RefCell<Ahead>,
     /// Memory that peers may write to, here and at peers.
     pub(super) windows: Rc<Windows>,
+    /// What goes before what towards peers.
+    pub(crate) qos: Rc<Qos>,
     /// Peers that were cut off, and that the cluster has not been told of yet.
     pub(super) cut_off: RefCell<Vec<NodeId>>,
 }
@@ -106,7 +110,9 @@ impl Network {
         arena: &Arena,
         stamps: &Rc<BlockMemory>,
     ) -> Result<Self, FabricError> {
-        let lanes = kernel.config.lanes;
+        // With classes kept apart, each has as many lanes.
+        let classes = if kernel.config.qos == config::Qos::Separate { Class::ALL.len() } else { 1 };
+        let lanes = kernel.config.lanes.max(1) * classes;
         let fabrics = providers.iter().map(|provider| Fabric::open(provider, lanes, arena, stamps));
         Ok(Self {
             kernel: Rc::clone(kernel),
@@ -128,6 +134,7 @@ impl Network {
             busy: RefCell::default(),
             ahead: RefCell::default(),
             windows: Rc::default(),
+            qos: Rc::new(Qos::new(kernel)),
             cut_off: RefCell::default(),
         })
     }
@@ -302,19 +309,26 @@ impl Network {
         peer.used = true;
         peer.used_bulk = true;
         let (fabric, lane) = (&self.fabrics[from.on], peer.lane_on(from.on)?);
-        let at = self.bulk_lane(fabric.bulk().len(), into.len());
+        let at = self.bulk_lane(into.len());
         Some(fabric.bulk()[at].read(lane.bulk[at], into, from.region, from.offset))
     }
 
     /// The bulk lane for a read of so many bytes. If there are several, the first is for short reads, so that
     /// they wait for no long ones, and long ones take turns on the others.
-    fn bulk_lane(&self, lanes: usize, len: usize) -> usize {
+    fn bulk_lane(&self, len: usize) -> usize {
+        let lanes = self.kernel.config.lanes.max(1);
+        // The lanes of work that is of no other class stand first: probes and stamps know the first lane.
+        let first = match class::current() {
+            Class::High if self.qos.keeps_apart() => lanes,
+            Class::Low if self.qos.keeps_apart() => 2 * lanes,
+            _ => 0,
+        };
         if lanes == 1 || len < LONG_READ_BYTES {
-            return 0;
+            return first;
         }
         let turn = self.long_reads.get().wrapping_add(1);
         self.long_reads.set(turn);
-        1 + turn % (lanes - 1)
+        first + 1 + turn % (lanes - 1)
     }
 
     /// A word of a peer's stamps; `None` if the peer has not described them.
@@ -329,7 +343,7 @@ impl Network {
     pub(crate) fn reads_in_order(&self, node: NodeId, pieces: &[Location], then: &Remote) -> bool {
         let fabric = &self.fabrics[then.on];
         let is_on_one_lane =
-            |piece: &Location| fabric.bulk().len() == 1 || piece.len < LONG_READ_BYTES as u64;
+            |piece: &Location| self.kernel.config.lanes <= 1 || piece.len < LONG_READ_BYTES as u64;
         let same = |piece: &Location| {
             is_on_one_lane(piece) && self.remote(node, piece).is_some_and(|remote| remote.on == then.on)
         };
@@ -409,6 +423,7 @@ impl Network {
         self.fabrics.iter().for_each(|fabric| fabric.expect(wanted));
         self.note_busy();
         self.abandon(&gone);
+        self.qos.forget(&gone);
         gone
     }
 

@@ -6,12 +6,11 @@
 //! sends. A segment can be read over the lane by which its description came.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::iter;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use futures::channel::oneshot;
+use plasmon::Class;
 use plasmon_fabric::{Endpoint, FabricError, Op, RemoteRegion, Slice};
 use tracing::{error, info, warn};
 
@@ -19,6 +18,7 @@ use super::fabric::{Fabric, SegmentKey};
 use super::faults::Faults;
 use super::frame::{Envelope, FRAME_MAX};
 use super::members::{Member, Reach};
+use super::queue::Queue;
 use super::stream::{Incoming, Outgoing};
 use crate::kernel::random::{HashMap, HashSet};
 
@@ -32,7 +32,7 @@ pub(crate) struct Peer {
     lanes: Vec<Lane>,
     current: usize,
     /// Encoded frames to send.
-    pub(crate) queue: VecDeque<BytesMut>,
+    pub(crate) queue: Queue,
     /// Messages that may not have come to the peer.
     pub(super) outgoing: Outgoing<Posted>,
     /// What has come from the peer.
@@ -142,6 +142,8 @@ pub(super) struct Posted {
     operation: Op,
     at: Instant,
     lane: usize,
+    /// The class of its first frame.
+    class: Class,
     /// Whether its outcome was noted: what succeeded long ago says nothing about the lane now.
     is_noted: Cell<bool>,
 }
@@ -170,7 +172,7 @@ impl Peer {
             member: member.clone(),
             lanes,
             current: 0,
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             outgoing: Outgoing::new(stream),
             incoming: Incoming::default(),
             drained: Vec::new(),
@@ -236,24 +238,32 @@ impl Peer {
         (best != own.name()).then(|| format!("{best} is at node {}, and not here", self.member.node))
     }
 
-    pub(crate) fn enqueue(&mut self, envelope: &Envelope) {
+    /// Queues a frame that leaves with a class; returns its length in bytes.
+    pub(crate) fn enqueue(&mut self, class: Class, envelope: &Envelope) -> u64 {
         let frame = envelope.encode();
         if frame.len() > FRAME_MAX {
             error!("a frame of {} bytes is too long to be sent: {:?}", frame.len(), envelope.message);
-            return;
+            return 0;
         }
-        self.queue.push_back(frame);
+        let len = frame.len() as u64;
+        self.queue.push(class, frame);
+        len
     }
 
     /// A message that was given to the fabric on the lane in use.
-    pub(super) fn posted(&self, block: Slice, operation: Op, at: Instant) -> Posted {
-        Posted { block, operation, at, lane: self.current, is_noted: Cell::new(false) }
+    pub(super) fn posted(&self, block: Slice, operation: Op, class: Class, at: Instant) -> Posted {
+        Posted { block, operation, at, lane: self.current, class, is_noted: Cell::new(false) }
     }
 
-    /// The block of a message on its way, and the number of the fabric that it is registered with.
-    pub(super) fn sent(&mut self, number: u64) -> Option<(Slice, usize)> {
+    /// Number of messages of a class that are on their way.
+    pub(super) fn on_their_way(&self, class: Class) -> usize {
+        self.outgoing.on_their_way().filter(|posted| posted.class == class).count()
+    }
+
+    /// The block of a message on its way, the number of the fabric that it is registered with, and its class.
+    pub(super) fn sent(&mut self, number: u64) -> Option<(Slice, usize, Class)> {
         let posted = self.outgoing.get_mut(number)?;
-        Some((posted.block.clone(), self.lanes[posted.lane].fabric))
+        Some((posted.block.clone(), self.lanes[posted.lane].fabric, posted.class))
     }
 
     /// Takes the numbers of the messages that are to be sent again. Notes what failed.

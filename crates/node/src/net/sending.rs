@@ -8,15 +8,19 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::channel::oneshot;
-use plasmon::NodeId;
+use plasmon::{Class, NodeId};
 use plasmon_fabric::{FabricError, Op, Slice};
 use tracing::warn;
 
 use super::fabric::Fabric;
-use super::frame::{Envelope, Location, MESSAGE_HEADER_LEN, MESSAGE_MAX, Message, MessageHeader, VERSION};
+use super::frame::{
+    Envelope, Frames, Location, MESSAGE_HEADER_LEN, MESSAGE_MAX, Message, MessageHeader, VERSION,
+};
 use super::network::Network;
 use super::peer::{Lane, Peer};
+use super::queue::Queued;
 use super::stream::WINDOW;
+use crate::qos::{Qos, Way};
 
 /// Number of frames below which a queue is short.
 const SHORT_QUEUE_FRAMES: usize = 2 * WINDOW;
@@ -51,12 +55,37 @@ pub(crate) fn describe_segments(network: &Network, to: NodeId, pieces: &[Locatio
     peer.used_bulk = true;
     let fabric = &network.fabrics[peer.fabric()];
     let news: Vec<_> = unknown_segments(fabric, peer.lane(), pieces).collect();
-    news.into_iter().for_each(|news| peer.enqueue(&network.envelope(0, network.kernel.node, 0, news)));
+    // They come before all frames that name them.
+    news.into_iter().for_each(|news| {
+        peer.enqueue(Class::High, &network.envelope(0, network.kernel.node, 0, news));
+    });
 }
 
 /// Whether a peer has described the segments of its memory in which these pieces lie.
 pub(crate) fn knows_segments(network: &Network, node: NodeId, pieces: &[Location]) -> bool {
     pieces.iter().all(|piece| network.remote(node, piece).is_some())
+}
+
+/// Takes the frames of the next message to a peer. Sets `due` to when some may go that may not now.
+fn next_frames(qos: &Qos, peer: &mut Peer, now: Instant, due: &mut Option<Instant>) -> Vec<Queued> {
+    let room = MESSAGE_MAX - MESSAGE_HEADER_LEN;
+    if !qos.is_on() {
+        return peer.queue.take(room, false, |_| true);
+    }
+    let (node, mut queue) = (peer.member.node, std::mem::take(&mut peer.queue));
+    let frames = queue
+        .take(room, qos.keeps_apart(), |class| qos.may_send(node, class, peer.on_their_way(class), due, now));
+    peer.queue = queue;
+    let low = frames.iter().filter(|(class, _)| *class == Class::Low);
+    qos.sent_low(node, low.map(|(_, frame)| frame.len() as u64).sum(), now);
+    frames
+}
+
+/// Notes a frame for what is known of its class. What measures round trips is no work of anybody's.
+pub(super) fn note_frame(network: &Network, (node, way): (NodeId, Way), envelope: &Envelope, bytes: u64) {
+    if !matches!(envelope.message, Message::Ping | Message::Pong) {
+        network.qos.frame(node, envelope.class, way, bytes);
+    }
 }
 
 impl Network {
@@ -81,10 +110,24 @@ impl Network {
             }
             news.extend(unknown_segments(fabric, lane, pieces));
             for message in news {
-                peer.enqueue(&Envelope { message, request: 0, ..envelope.clone() });
+                // They come before all frames that name them.
+                peer.enqueue(Class::High, &Envelope { message, request: 0, ..envelope.clone() });
             }
         }
-        peer.enqueue(&envelope);
+        let leaves_with = match &envelope.message {
+            Message::Segment { .. }
+            | Message::Stamps { .. }
+            | Message::Window { .. }
+            | Message::Renew { .. }
+            | Message::Renewed { .. }
+            | Message::Release { .. } => Class::High,
+            message if envelope.by_class || message.goes_by_class() => envelope.class,
+            // Its place among others matters.
+            _ => Class::Normal,
+        };
+        let bytes = peer.enqueue(leaves_with, &envelope);
+        drop(peers);
+        note_frame(self, (to, Way::Out), &envelope, bytes);
         true
     }
 
@@ -117,7 +160,7 @@ impl Network {
         let now = self.kernel.clock.now();
         let mut due: Option<Instant> = None;
         for peer in self.peers.borrow_mut().values_mut().filter(|peer| !peer.cut_off) {
-            if let Err(error) = self.pump(peer, now) {
+            if let Err(error) = self.pump(peer, now, &mut due) {
                 warn!(node = %peer.member.node, %error, "there is no block for a message: it waits for one");
             }
             let dues = [peer.outgoing.due(), peer.incoming.due(), due];
@@ -128,29 +171,35 @@ impl Network {
     }
 
     /// Sends what was lost again, as many frames as the window allows, and what has come.
-    fn pump(&self, peer: &mut Peer, now: Instant) -> Result<(), FabricError> {
+    fn pump(&self, peer: &mut Peer, now: Instant, due: &mut Option<Instant>) -> Result<(), FabricError> {
         for number in peer.take_lost(now) {
-            let Some(block) = self.block_of(peer, number)? else { continue };
+            let Some((block, class)) = self.block_of(peer, number)? else { continue };
             let operation = self.post(peer, number, &block)?;
-            let again = peer.posted(block, operation, now);
+            let again = peer.posted(block, operation, class, now);
             if let Some(posted) = peer.outgoing.get_mut(number) {
                 *posted = again;
             }
             self.repeated.set(self.repeated.get() + 1);
         }
         while peer.outgoing.has_room() && !peer.queue.is_empty() {
-            let (mut len, mut count) = (MESSAGE_HEADER_LEN, 0);
-            while let Some(frame) = peer.queue.get(count).filter(|frame| len + frame.len() <= MESSAGE_MAX) {
-                (len, count) = (len + frame.len(), count + 1);
-            }
-            let block = self.fabrics[peer.fabric()].pools.lend(len)?;
+            let frames = next_frames(&self.qos, peer, now, due);
+            let Some((class, _)) = frames.last() else { break };
+            let class = *class;
+            let len = frames.iter().fold(MESSAGE_HEADER_LEN, |len, (_, frame)| len + frame.len());
+            let block = match self.fabrics[peer.fabric()].pools.lend(len) {
+                Ok(block) => block,
+                Err(error) => {
+                    peer.queue.put_back(frames);
+                    return Err(error);
+                }
+            };
             let mut at = MESSAGE_HEADER_LEN;
-            for frame in peer.queue.drain(..count) {
-                block.slice(at, frame.len())?.copy_from_slice(&frame)?;
+            for (_, frame) in &frames {
+                block.slice(at, frame.len())?.copy_from_slice(frame)?;
                 at += frame.len();
             }
             let operation = self.post(peer, peer.outgoing.next(), &block)?;
-            let posted = peer.posted(block, operation, now);
+            let posted = peer.posted(block, operation, class, now);
             peer.outgoing.push(posted, now);
         }
         if peer.queue.len() < SHORT_QUEUE_FRAMES {
@@ -166,15 +215,16 @@ impl Network {
         Ok(())
     }
 
-    /// The block of a message that is sent again, for the fabric in use: each fabric has blocks of its own.
-    fn block_of(&self, peer: &mut Peer, number: u64) -> Result<Option<Slice>, FabricError> {
-        let Some((block, on)) = peer.sent(number) else { return Ok(None) };
+    /// The block of a message that is sent again, for the fabric in use, and its class: each fabric has
+    /// blocks of its own.
+    fn block_of(&self, peer: &mut Peer, number: u64) -> Result<Option<(Slice, Class)>, FabricError> {
+        let Some((block, on, class)) = peer.sent(number) else { return Ok(None) };
         if on == peer.fabric() {
-            return Ok(Some(block));
+            return Ok(Some((block, class)));
         }
         let copy = self.fabrics[peer.fabric()].pools.lend(block.len())?;
         copy.copy_from_slice(&block.to_vec())?;
-        Ok(Some(copy))
+        Ok(Some((copy, class)))
     }
 
     /// Sends a message that is not counted, with one frame or none: it may be lost, or come before others.

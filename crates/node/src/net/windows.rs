@@ -20,10 +20,10 @@ use plasmon::NodeId;
 use plasmon_fabric::{Access, Completion, Memory, Op, Region, RemoteRegion, Slice};
 use tracing::{debug, warn};
 
-use super::class::Class;
 use super::frame::Message;
 use super::members::Incarnation;
 use super::network::{Network, Remote};
+use super::traffic::Traffic;
 use crate::kernel::planted::{Bug, is_planted};
 use crate::kernel::random::{HashMap, random_u64};
 use crate::memory::BlockMemory;
@@ -330,6 +330,10 @@ impl Network {
     /// Takes slots of a peer's window for an object of this length. `None` if there is no window, or not
     /// enough of it is free.
     pub(crate) fn slots(&self, node: NodeId, len: u64) -> Option<Slots> {
+        if self.qos.limits(node) {
+            // The reader cuts what it reads.
+            return None;
+        }
         let on = self.peers.borrow().get(&node).filter(|peer| !peer.cut_off)?.fabric();
         match self.windows.take(node, (on, self.kernel.incarnation.get()), len)? {
             Taken::Slots(slots) => Some(slots),
@@ -344,14 +348,15 @@ impl Network {
     /// Writes an object to its slots. A message to the node that is sent from now on arrives behind it, if it
     /// arrives by the same connection. `None` when the node is not a member any more, or is cut off.
     pub(crate) fn write_to(&self, slots: &Slots, from: Slice) -> Option<Op> {
-        self.write(slots.node, Class::Messages, from, slots.to, Completion::HandedOver)
+        self.write(slots.node, Traffic::Messages, from, slots.to, Completion::HandedOver)
     }
 
-    /// Writes by the lane of a class. `None` when the node is not a member any more, or is cut off.
+    /// Writes by the lane for a kind of traffic. `None` when the node is not a member any more, or is cut
+    /// off.
     pub(crate) fn write(
         &self,
         node: NodeId,
-        class: Class,
+        traffic: Traffic,
         from: Slice,
         to: Remote,
         completion: Completion,
@@ -360,9 +365,9 @@ impl Network {
         let peer = peers.get_mut(&node).filter(|peer| !peer.cut_off)?;
         peer.used = true;
         let (fabric, lane) = (&self.fabrics[to.on], peer.lane_on(to.on)?);
-        let (endpoint, end) = match class {
-            Class::Messages => (fabric.messages(), lane.messages),
-            Class::Bulk => (&fabric.bulk()[0], lane.bulk[0]),
+        let (endpoint, end) = match traffic {
+            Traffic::Messages => (fabric.messages(), lane.messages),
+            Traffic::Bulk => (&fabric.bulk()[0], lane.bulk[0]),
         };
         Some(match completion {
             Completion::Acknowledged => endpoint.write(end, from, to.region, to.offset, None),

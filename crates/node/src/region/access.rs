@@ -19,6 +19,7 @@ use super::handles::At;
 use super::home::Done;
 use super::mapping::Mapping;
 use super::moving::has_moved;
+use crate::guard::Fence;
 use crate::kernel::ClientKey;
 use crate::net::frame::Ask;
 use crate::service::Return;
@@ -89,20 +90,27 @@ impl Regions {
     ) -> Return {
         let user = self.sessions.client(client, |client| client.uid);
         let patience = Duration::from_micros(request.timeout_us).min(LONGEST);
+        let fence = match request.arguments[RegionCall::FENCE] {
+            0 => None,
+            ticket => match self.guards.show(client, ticket) {
+                Ok(fence) => Some(fence),
+                Err(error) => return Return::Now(Err(error)),
+            },
+        };
         match call {
             RegionCall::On(operation) => {
                 if let Err(error) = ensure(rights, right(&operation)).and_then(|()| fits(&operation)) {
                     return Return::Now(Err(error));
                 }
-                self.operate(at, user, operation, &request.payload, patience)
+                self.operate(at, (user, fence), operation, &request.payload, patience)
             }
             RegionCall::ReadTo { offset, len, memory } => {
                 let reading = Rc::clone(self).read_to(client, (at, rights), (offset, len), memory, patience);
                 returned(&call, reading)
             }
             RegionCall::WriteFrom { offset, len, memory } => {
-                let writing =
-                    Rc::clone(self).write_from(client, (at, rights), (offset, len), memory, patience);
+                let to = (at, rights, fence);
+                let writing = Rc::clone(self).write_from(client, to, (offset, len), memory, patience);
                 returned(&call, writing)
             }
             RegionCall::Copy { offset, len, source, source_offset } => {
@@ -121,7 +129,7 @@ impl Regions {
     fn operate(
         self: &Rc<Self>,
         at: At,
-        user: u32,
+        (user, fence): (u32, Option<Fence>),
         operation: Operation,
         data: &[u8],
         patience: Duration,
@@ -138,6 +146,15 @@ impl Regions {
                 region.fill(user, offset, len, byte).await?;
                 Ok(CallResult::of(&[0]))
             }),
+            (At::Here(region), operation) if fence.is_some() => {
+                let data = data.to_vec();
+                Return::uncertain(async move {
+                    let _changing = region.begin_change().await;
+                    region.ensure(user, Rights::WRITE)?;
+                    let _fenced = region.begin_shown(fence).await?;
+                    result(&region.carry_out(user, operation, &data)?)
+                })
+            }
             (At::Here(region), operation) if changes(&operation) && region.is_frozen() => {
                 let data = data.to_vec();
                 Return::later(async move {
@@ -152,7 +169,7 @@ impl Regions {
                 let (regions, data) = (Rc::clone(self), Bytes::copy_from_slice(data));
                 let changing = changes(&operation);
                 let asking = async move {
-                    let done = regions.access(&mapping, user, operation, data, patience).await?;
+                    let done = regions.access(&mapping, (user, fence), operation, data, patience).await?;
                     result(&done)
                 };
                 if changing { Return::uncertain(asking) } else { Return::later(asking) }
@@ -168,12 +185,12 @@ impl Regions {
     pub(super) async fn access(
         self: &Rc<Self>,
         mapping: &Rc<Mapping>,
-        user: u32,
+        (user, fence): (u32, Option<Fence>),
         operation: Operation,
         data: Bytes,
         patience: Duration,
     ) -> Result<Done, Error> {
-        let question = ask::Access { desk: mapping.desk, operation, data };
+        let question = ask::Access { desk: mapping.desk, operation, data, fence };
         let ask::Accessed { value, data } = match operation {
             Operation::Wait { .. } => self.await_home(mapping, user, question, patience).await?,
             _ => self.ask_home(mapping, user, question, patience, changes(&operation)).await?,

@@ -5,6 +5,8 @@
 //! reads ([`membership`](crate::membership)), so that memory may be used again.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use super::finding::ensure_owner;
 use super::frames::{Desk, RegionFrame};
 use super::handles::At;
 use super::home::{Done, Held, Region, Wanted};
-use crate::kernel::random::HashMap;
+use crate::guard::Fence;
 use crate::net::frame::{Envelope, Frames, Message, Withdrawal};
 use crate::net::sending::describe_segments;
 use crate::transfer::locate;
@@ -36,9 +38,15 @@ struct Mapper {
     _held: Held,
 }
 
-/// The mappings that this node gave others.
+/// The mappings that this node gave others, in the order of regions: what concerns one region does not look
+/// at those of others.
 #[derive(Default)]
-pub(super) struct Given(RefCell<HashMap<(Desk, NodeId), Mapper>>);
+pub(super) struct Given(RefCell<BTreeMap<(Desk, NodeId), Mapper>>);
+
+/// The keys of all nodes' mappings of a region.
+fn of_region(desk: Desk) -> RangeInclusive<(Desk, NodeId)> {
+    (desk, NodeId::from_bytes([0; 16]))..=(desk, NodeId::from_bytes([u8::MAX; 16]))
+}
 
 impl Given {
     fn give(&self, region: &Rc<Region>, to: NodeId, ends: bool) -> Desk {
@@ -72,16 +80,20 @@ impl Given {
 
     /// Number of nodes that map a region.
     pub(super) fn count_of(&self, desk: Desk) -> usize {
-        self.0.borrow().keys().filter(|(one, _)| *one == desk).count()
+        self.0.borrow().range(of_region(desk)).count()
     }
 
     /// Forgets the mappings of a region that has another home now.
     pub(super) fn forget_region(&self, desk: Desk) {
-        self.0.borrow_mut().retain(|(one, _), _| *one != desk);
+        for node in self.mappers(desk) {
+            let forgotten = self.0.borrow_mut().remove(&(desk, node));
+            drop(forgotten);
+        }
     }
 
+    /// The nodes that map a region.
     pub(super) fn mappers(&self, desk: Desk) -> Vec<NodeId> {
-        self.0.borrow().keys().filter(|(one, _)| *one == desk).map(|(_, node)| *node).collect()
+        self.0.borrow().range(of_region(desk)).map(|((_, node), _)| *node).collect()
     }
 
     /// Forgets the mappings of nodes that have gone; returns the regions that end with them.
@@ -105,10 +117,17 @@ impl Regions {
     /// When no member sends such a frame.
     pub(super) fn act(self: &Rc<Self>, asked: Envelope, frame: RegionFrame) -> Result<(), WireError> {
         let (from, user) = (asked.from, asked.tenant);
+        if asked.answers {
+            // Nobody waits for it any more: the mapping that it brings is left.
+            if let RegionFrame::Mapped { desk, .. } | RegionFrame::Made { desk, .. } = frame {
+                self.decline(from, desk);
+            }
+            return Ok(());
+        }
         let answer = match frame {
             RegionFrame::Map { id, owner, rights } => self.on_map(from, user, id, (owner, rights)),
-            RegionFrame::Access { desk, operation, data } => {
-                return self.on_access(asked, desk, operation, &data);
+            RegionFrame::Access { desk, operation, data, fence } => {
+                return self.on_access(asked, desk, (operation, fence), &data);
             }
             RegionFrame::Locate { desk } => match self.home.at(desk.number, desk.life) {
                 // It may be about to move.
@@ -146,12 +165,6 @@ impl Regions {
                 self.on_news(from, news);
                 return Ok(());
             }
-            // An answer that nobody waits for any more: the mapping that it brings is left.
-            RegionFrame::Mapped { desk, .. } | RegionFrame::Made { desk, .. } if asked.answers => {
-                self.decline(from, desk);
-                return Ok(());
-            }
-            _ if asked.answers => return Ok(()),
             other => return self.begin(asked, other),
         };
         self.reply(&asked, answer);
@@ -175,9 +188,9 @@ impl Regions {
                     Ok(RegionFrame::Made { desk, len, owner, changes, is_new })
                 })
             }
-            RegionFrame::Pull { desk, offset, from: pieces } => self.answer_later(asked, async move {
+            RegionFrame::Pull { desk, offset, from: pieces, fence } => self.answer_later(asked, async move {
                 let region = regions.home.at(desk.number, desk.life)?;
-                regions.pull(&region, user, offset, (from, &pieces)).await?;
+                regions.pull(&region, (user, fence), offset, (from, &pieces)).await?;
                 Ok(RegionFrame::Changed)
             }),
             RegionFrame::Copy { desk, offset, len, source, life, owner, source_offset } => {
@@ -264,7 +277,7 @@ impl Regions {
         self: &Rc<Self>,
         asked: Envelope,
         desk: Desk,
-        operation: Operation,
+        (operation, fence): (Operation, Option<Fence>),
         data: &[u8],
     ) -> Result<(), WireError> {
         let user = asked.tenant;
@@ -301,6 +314,15 @@ impl Regions {
                 let text = format!("{len} bytes do not fit a message");
                 self.reply(&asked, Err(Error::new(ErrorKind::Invalid, text)));
                 Ok(())
+            }
+            operation if changes(&operation) && fence.is_some() => {
+                let data = data.to_vec();
+                self.answer_later(asked, async move {
+                    let _changing = region.begin_change().await;
+                    region.ensure(user, Rights::WRITE)?;
+                    let _fenced = region.begin_shown(fence).await?;
+                    region.carry_out(user, operation, &data).map(accessed)
+                })
             }
             operation if changes(&operation) && region.is_frozen() => {
                 let data = data.to_vec();

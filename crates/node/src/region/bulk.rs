@@ -24,18 +24,15 @@ use super::Regions;
 use super::access::{are_carried, ensure};
 use super::frames::{CARRIED_MAX, ask};
 use super::handles::At;
-use super::home::Region;
+use super::home::{Fenced, Region};
 use super::mapping::Mapping;
+use crate::guard::Fence;
 use crate::kernel::ClientKey;
 use crate::memory::Run;
 use crate::net::frame::{Ask, Location};
 use crate::net::sending::{describe_segments, knows_segments};
-use crate::transfer::{Given, locate, read_given, read_run, whole};
+use crate::transfer::{Given, in_turns, locate, read_given, read_run, whole};
 
-/// Number of bytes that the engine copies before others get their turn.
-const TURN_BYTES: u64 = 1 << 20;
-/// Number of bytes that are copied by way of the processor's caches at a time.
-const CHUNK_BYTES: u64 = 256 << 10;
 /// How long a home may take to read what it was asked to.
 const PULL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
@@ -43,6 +40,19 @@ const PULL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 type Range = (u64, u64);
 
 impl Regions {
+    /// The user of a client, and the memory that it was lent, for what takes a right that its handle has to
+    /// have.
+    fn take_lent(
+        &self,
+        client: ClientKey,
+        (has, wanted): (Rights, Rights),
+        memory: LentRange,
+        len: u64,
+    ) -> Result<(u32, Rc<Given>), Error> {
+        ensure(has, wanted)?;
+        Ok((self.user(client), self.requests.give(client, memory, len)?))
+    }
+
     /// Reads bytes of a region into memory that a client was lent.
     pub(super) async fn read_to(
         self: Rc<Self>,
@@ -52,14 +62,12 @@ impl Regions {
         memory: LentRange,
         patience: Duration,
     ) -> Result<CallResult, Error> {
-        ensure(rights, Rights::READ)?;
-        let user = self.sessions.client(client, |client| client.uid);
-        let given = self.requests.give(client, memory, len)?;
+        let (user, given) = self.take_lent(client, (rights, Rights::READ), memory, len)?;
         match at {
             At::Here(region) => {
                 region.ensure(user, Rights::READ)?;
                 let (run, _held) = (region.run(offset, len)?, region.hold());
-                self.in_turns(len, |at, chunk| {
+                in_turns(&self.transfer, len, |at, chunk| {
                     run.read(at, chunk)?;
                     given.write(at, chunk)
                 })
@@ -68,7 +76,7 @@ impl Regions {
             }
             At::There(mapping) if are_carried(len) => {
                 let operation = Operation::Read { offset, len };
-                let done = self.access(&mapping, user, operation, Bytes::new(), patience).await?;
+                let done = self.access(&mapping, (user, None), operation, Bytes::new(), patience).await?;
                 given.write(0, &done.data).map_err(inside)?;
             }
             At::There(mapping) => {
@@ -137,24 +145,27 @@ impl Regions {
     pub(super) async fn write_from(
         self: Rc<Self>,
         client: ClientKey,
-        (at, rights): (At, Rights),
+        (at, rights, fence): (At, Rights, Option<Fence>),
         (offset, len): Range,
         memory: LentRange,
         patience: Duration,
     ) -> Result<CallResult, Error> {
-        ensure(rights, Rights::WRITE)?;
-        let user = self.sessions.client(client, |client| client.uid);
-        let given = self.requests.give(client, memory, len)?;
+        let (user, given) = self.take_lent(client, (rights, Rights::WRITE), memory, len)?;
         match at {
             At::Here(region) => {
                 let _changing = region.begin_change().await;
                 region.ensure(user, Rights::WRITE)?;
                 let (run, _held) = (region.run(offset, len)?, region.hold());
-                self.in_turns(len, |at, chunk| {
-                    given.read(at, chunk)?;
-                    run.write(at, chunk)
-                })
-                .await?;
+                let fenced = region.begin_shown(fence).await?;
+                let mut allowed = Ok(());
+                let copied = in_turns(&self.transfer, len, |at, chunk| {
+                    allowed = fenced.as_ref().map_or(Ok(()), Fenced::ensure);
+                    allowed.clone().map_err(|error| error.to_string())?;
+                    given.read(at, chunk).map_err(|error| error.to_string())?;
+                    run.write(at, chunk).map_err(|error| error.to_string())
+                });
+                let copied = copied.await;
+                allowed.and(copied)?;
                 region.ensure_there()?;
                 region.changed(offset, len);
             }
@@ -162,10 +173,10 @@ impl Regions {
                 Some(run) => {
                     let from = locate(&self.transfer.store, &run);
                     describe_segments(&self.network, mapping.home, &from);
-                    let question = ask::Pull { desk: mapping.desk, offset, from };
+                    let question = ask::Pull { desk: mapping.desk, offset, from, fence };
                     self.ask_holding(&mapping, user, question, given).await?;
                 }
-                None => self.carry(&mapping, user, (offset, len), &given, patience).await?,
+                None => self.carry(&mapping, (user, fence), (offset, len), &given, patience).await?,
             },
         }
         Ok(CallResult::of(&[len]))
@@ -175,7 +186,7 @@ impl Regions {
     async fn carry(
         self: &Rc<Self>,
         mapping: &Rc<Mapping>,
-        user: u32,
+        user: (u32, Option<Fence>),
         (offset, len): Range,
         given: &Rc<Given>,
         patience: Duration,
@@ -284,7 +295,7 @@ impl Regions {
         // Where the two overlap, the end is copied first if it would be overwritten.
         let backwards = from.offset() < into.offset();
         let len = from.len();
-        self.in_turns(len, |at, chunk| {
+        in_turns(&self.transfer, len, |at, chunk| {
             let at = if backwards { len - at - chunk.len() as u64 } else { at };
             from.read(at, chunk)?;
             into.write(at, chunk)
@@ -296,12 +307,15 @@ impl Regions {
     pub(super) async fn pull(
         self: &Rc<Self>,
         region: &Rc<Region>,
-        user: u32,
+        (user, fence): (u32, Option<Fence>),
         offset: u64,
         from: (NodeId, &[Location]),
     ) -> Result<(), Error> {
         let _changing = region.begin_change().await;
-        self.pull_now(region, user, offset, from, None).await
+        region.ensure(user, Rights::WRITE)?;
+        // What is read by the fabric ends by itself, and those with later guards wait for it.
+        let fenced = region.begin_shown(fence).await?.map(|fenced| Rc::new(fenced) as Rc<dyn Any>);
+        self.pull_now(region, user, offset, from, fenced).await
     }
 
     async fn pull_now(
@@ -310,38 +324,16 @@ impl Regions {
         user: u32,
         offset: u64,
         (from, pieces): (NodeId, &[Location]),
-        mapping: Option<Rc<dyn Any>>,
+        kept: Option<Rc<dyn Any>>,
     ) -> Result<(), Error> {
         region.ensure(user, Rights::WRITE)?;
         let too_many = || Error::new(ErrorKind::Invalid, "no memory has so many bytes");
         let len = whole(pieces).ok_or_else(too_many)?;
         let into = region.run(offset, len)?;
-        let keeps: Rc<dyn Any> = Rc::new((region.hold(), mapping));
+        let keeps: Rc<dyn Any> = Rc::new((region.hold(), kept));
         read_run(&self.transfer, from, pieces, into, keeps).await?;
         region.ensure_there()?;
         region.changed(offset, len);
-        Ok(())
-    }
-
-    /// Has `copy` copy bytes, some at a time, by way of a buffer that all copies share.
-    pub(super) async fn in_turns<E: std::fmt::Display>(
-        &self,
-        len: u64,
-        mut copy: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-    ) -> Result<(), Error> {
-        let mut at = 0;
-        while at < len {
-            let bytes = CHUNK_BYTES.min(len - at);
-            let mut buffer = self.copied.take();
-            buffer.resize(CHUNK_BYTES as usize, 0);
-            let copied = copy(at, &mut buffer[..bytes as usize]).map_err(inside);
-            self.copied.set(buffer);
-            copied?;
-            at += bytes;
-            if at < len && at.is_multiple_of(TURN_BYTES) {
-                self.kernel.clock.sleep(Duration::ZERO).await;
-            }
-        }
         Ok(())
     }
 }

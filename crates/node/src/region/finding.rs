@@ -110,11 +110,12 @@ impl Regions {
         let (user, due) = (self.user(client), self.sessions.due(timeout_us));
         let [mut pause, longest] = LOOK_AGAIN_AFTER;
         loop {
-            match self.find(&name, owner, rights, user).await {
+            match self.find_seen(&name, owner, rights, user).await {
                 Ok(at) => return self.hand_out(client, at, rights),
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
-                    if error.kind() != ErrorKind::NotFound || is_over {
+                    let may_come = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotHere);
+                    if !may_come || is_over {
                         return Err(error);
                     }
                 }
@@ -133,6 +134,28 @@ impl Regions {
         user: u32,
     ) -> Result<At, Error> {
         self.find_by_id(region_id(name), name, owner, rights, user).await
+    }
+
+    /// Finds a region by its name, with rights for a user, who has to have some right: who has a handle
+    /// learns what becomes of the region.
+    async fn find_seen(
+        self: &Rc<Self>,
+        name: &str,
+        owner: Option<u32>,
+        rights: Rights,
+        user: u32,
+    ) -> Result<At, Error> {
+        let at = self.find(name, owner, rights, user).await?;
+        match &at {
+            // The home has looked.
+            _ if rights != Rights::NONE => {}
+            At::Here(region) => region.ensure_seen(user)?,
+            At::There(mapping) => {
+                let question = ask::Describe { desk: mapping.desk };
+                let ask::Described { .. } = self.ask_home(mapping, user, question, PATIENCE, false).await?;
+            }
+        }
+        Ok(at)
     }
 
     /// Finds a region by the id of its name, with rights for a user.
@@ -296,9 +319,11 @@ impl Regions {
     /// Tells those who have regions of this node that have ended.
     pub(super) fn end_all(&self) {
         for region in self.home.take_ended() {
-            self.let_touch(Some(&region), false);
+            self.let_touch(&region, false);
             self.tell_gone(Desk::of(&region));
-            if !region.has_moved() {
+            if region.has_moved() {
+                self.handles.let_go(&region);
+            } else {
                 self.watches.tell_end(&At::Here(region), Some(self.kernel.node), RegionState::Freed);
             }
         }

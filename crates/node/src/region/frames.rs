@@ -9,20 +9,23 @@ use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use plasmon::region::{RegionInfo, Rights};
-use plasmon::wire::{AtMost, MAX_NAME, NewObject, Operation, record, table};
+use plasmon::wire::{AtMost, Each, MAX_NAME, NewObject, Operation, record, table};
 use plasmon::{NodeId, ObjectId};
 
 use super::home::Region;
+use crate::guard::Fence;
 use crate::net::frame::{Location, carried};
 
 /// Numbers of the frames about regions.
 pub(super) const REGION_FRAMES: RangeInclusive<u8> = 100..=129;
 /// Number of bytes that travel with an operation or its outcome. More go by reads of the fabric.
 pub(super) const CARRIED_MAX: u64 = 8 << 10;
+/// Maximum number of locks whose guards a region keeps in mind.
+pub(super) const MAX_FENCES: usize = 64;
 
 record! {
     /// A region at its home.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub(crate) struct Desk {
         pub(crate) number: u32,
         pub(crate) life: u64,
@@ -42,7 +45,13 @@ record! {
         pub(crate) granted: Vec<(u32, Rights)>,
         /// Number of changes of its rights.
         pub(crate) changes: u16,
+        /// Locks whose guards writes have shown, with the largest tokens.
+        pub(crate) shown: Vec<(ObjectId, u128)> as AtMost<MAX_FENCES>,
     }
+}
+
+record! {
+    impl for Fence as Shown { lock: ObjectId, token: u128 }
 }
 
 record! {
@@ -90,8 +99,13 @@ table! {
         } -> Made,
         /// Gives up mappings of a region: the sender does not reach its memory any more.
         103 Leave { desk: Desk, count: u32 },
-        /// Has an operation carried out, with the bytes that it writes.
-        104 Access { desk: Desk, operation: Operation, data: Bytes } -> Accessed,
+        /// Has an operation carried out, with the bytes that it writes. A write may show a guard.
+        104 Access {
+            desk: Desk,
+            operation: Operation,
+            data: Bytes,
+            fence: Option<Fence> as Each<Shown>,
+        } -> Accessed,
         /// Says what an operation returned, with the bytes that it read.
         105 Accessed { value: u64, data: Bytes },
         /// Asks where the bytes of a region lie, to read them there.
@@ -99,7 +113,12 @@ table! {
         /// Says where they lie until the receiver leaves the mapping.
         107 Located { pieces: Vec<Location> },
         /// Has bytes of a region written that the receiver reads in the sender's memory.
-        108 Pull { desk: Desk, offset: u64, from: Vec<Location> } -> Changed,
+        108 Pull {
+            desk: Desk,
+            offset: u64,
+            from: Vec<Location>,
+            fence: Option<Fence> as Each<Shown>,
+        } -> Changed,
         /// Has bytes of a region written that the receiver copies from another region.
         109 Copy {
             desk: Desk,
@@ -146,7 +165,7 @@ table! {
         117 Gone { desk: Desk },
     }
 }
-carried!(RegionFrame);
+carried!(RegionFrame, Self::Access { .. } | Self::Accessed { .. } | Self::Pull { .. } | Self::Copy { .. });
 
 #[cfg(test)]
 mod tests {

@@ -2,15 +2,19 @@
 //!
 //! Invariants: a number means something on one connection alone, and is not used again there. A client that
 //! may map a region has a word in its slots that says whether it still may. Its handle holds the memory of
-//! the region, even after that was freed, so the client never sees another region's bytes there.
+//! the region, even after that was freed, so the client never sees another region's bytes there. A handle to
+//! a region that has moved away holds nothing, and its word stays as it is: nobody had a view when the region
+//! left, and nobody is let in any more, also if the region comes back to other memory.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plasmon::region::{RegionState, Rights};
 use plasmon::shared::MAPPED_MAX;
 use plasmon::{Error, ErrorKind, ObjectId};
 
+use super::frames::Desk;
 use super::home::{Held, Region};
 use super::mapping::Mapping;
 use crate::kernel::ClientKey;
@@ -87,10 +91,17 @@ struct Handle {
     at: At,
     /// The rights that the client asked for.
     rights: Rights,
-    /// The word that lets the client touch the region, if it may map it.
+    /// The word that lets the client touch the region, if it may map it, or might once.
     word: Option<u32>,
-    /// Keeps the memory of a region that the client may map.
-    _held: Option<Held>,
+    /// Keeps the memory of a region that the client may map, until the region moves away.
+    held: Option<Held>,
+}
+
+impl Handle {
+    /// The word, if the client may have the region mapped.
+    fn live_word(&self) -> Option<u32> {
+        self.word.filter(|_| self.held.is_some())
+    }
 }
 
 /// The handles of one client.
@@ -117,13 +128,54 @@ impl Own {
     }
 }
 
+/// A handle to a region of this node, by the region.
+type OfRegion = (Desk, ClientKey, u32);
+
 /// The handles of all clients.
 #[derive(Default)]
-pub(super) struct Handles(RefCell<HashMap<ClientKey, Own>>);
+struct All {
+    clients: HashMap<ClientKey, Own>,
+    /// The handles to regions of this node, so that what concerns one region does not look at all.
+    here: BTreeSet<OfRegion>,
+}
+
+impl All {
+    /// The handles to a region of this node.
+    fn of_region(&self, region: &Region) -> impl Iterator<Item = (ClientKey, u32)> + use<'_> {
+        let desk = Desk::of(region);
+        let handles = self.here.range((desk, ClientKey::MIN, 0)..=(desk, ClientKey::MAX, u32::MAX));
+        handles.map(|(_, client, number)| (*client, *number))
+    }
+
+    /// The words of clients that may have a region of this node mapped.
+    fn words_of(&self, region: &Region) -> impl Iterator<Item = (ClientKey, u32)> + use<'_> {
+        self.of_region(region).filter_map(|(client, number)| {
+            let handle = self.clients.get(&client)?.handles.get(&number)?;
+            handle.live_word().map(|word| (client, word))
+        })
+    }
+
+    fn note(&mut self, client: ClientKey, number: u32, at: &At) {
+        if let At::Here(region) = at {
+            self.here.insert((Desk::of(region), client, number));
+        }
+    }
+
+    fn forget(&mut self, client: ClientKey, number: u32, at: &At) {
+        if let At::Here(region) = at {
+            self.here.remove(&(Desk::of(region), client, number));
+        }
+    }
+}
+
+/// The handles of all clients.
+#[derive(Default)]
+pub(super) struct Handles(RefCell<All>);
 
 impl Handles {
     /// Makes a handle; returns its number, and the word of a region that the client may map. There is none
-    /// without slots, or if all words are taken: then the client makes calls instead.
+    /// without slots, or if all words are taken: then the client makes calls instead. A region that stands
+    /// still, or that this node withholds, is not touched yet.
     ///
     /// # Errors
     /// `Busy` when the client has too many.
@@ -133,8 +185,8 @@ impl Handles {
         (at, rights): (At, Rights),
         slots: Option<&Slots>,
     ) -> Result<(u32, Option<u32>), Error> {
-        let mut clients = self.0.borrow_mut();
-        let own = clients.entry(client).or_default();
+        let mut all = self.0.borrow_mut();
+        let own = all.clients.entry(client).or_default();
         if own.handles.len() >= MAX_HANDLES || own.last == u32::MAX {
             let text = format!(
                 "this client has {MAX_HANDLES} regions mapped, or had 2^32: unmap some, or connect again"
@@ -142,17 +194,19 @@ impl Handles {
             return Err(Error::new(ErrorKind::Busy, text));
         }
         own.last += 1;
-        let held = match &at {
-            At::Here(region) if slots.is_some() => Some(region.hold()),
+        let number = own.last;
+        let mapped = match (&at, slots) {
+            (At::Here(region), Some(slots)) => own.take_word().map(|word| {
+                let live = !region.is_frozen() && region.ensure_there().is_ok();
+                slots.pages.let_touch(word, live);
+                (word, region.hold())
+            }),
             _ => None,
         };
-        let word = slots.and_then(|slots| {
-            let word = own.take_word()?;
-            slots.pages.let_touch(word, true);
-            Some(word)
-        });
-        own.handles.insert(own.last, Handle { at, rights, word, _held: held });
-        Ok((own.last, word))
+        let (word, held) = mapped.unzip();
+        own.handles.insert(number, Handle { at: at.clone(), rights, word, held });
+        all.note(client, number, &at);
+        Ok((number, word))
     }
 
     /// The region of a handle, with the rights of the handle.
@@ -160,8 +214,8 @@ impl Handles {
     /// # Errors
     /// `Invalid` when the client has no such handle.
     pub(super) fn get(&self, client: ClientKey, number: u32) -> Result<(At, Rights), Error> {
-        let clients = self.0.borrow();
-        let handle = clients.get(&client).and_then(|own| own.handles.get(&number));
+        let all = self.0.borrow();
+        let handle = all.clients.get(&client).and_then(|own| own.handles.get(&number));
         handle.map(|handle| (handle.at.clone(), handle.rights)).ok_or_else(|| {
             Error::new(
                 ErrorKind::Invalid,
@@ -172,108 +226,117 @@ impl Handles {
 
     /// All handles of a client, with their regions.
     pub(super) fn of(&self, client: ClientKey) -> Vec<(u32, At)> {
-        let clients = self.0.borrow();
-        let handles = clients.get(&client).into_iter().flat_map(|own| &own.handles);
+        let all = self.0.borrow();
+        let handles = all.clients.get(&client).into_iter().flat_map(|own| &own.handles);
         handles.map(|(number, handle)| (*number, handle.at.clone())).collect()
     }
 
     /// Ends a handle; returns its region.
     pub(super) fn close(&self, client: ClientKey, number: u32, slots: Option<&Slots>) -> Option<At> {
-        let mut clients = self.0.borrow_mut();
-        let own = clients.get_mut(&client)?;
-        let closed = own.handles.remove(&number);
-        if let (Some(word), Some(slots)) = (closed.as_ref().and_then(|handle| handle.word), slots) {
+        let mut all = self.0.borrow_mut();
+        let own = all.clients.get_mut(&client)?;
+        let closed = own.handles.remove(&number)?;
+        if let (Some(word), Some(slots)) = (closed.word, slots) {
             slots.pages.let_touch(word, false);
             own.free_words.push(word);
         }
-        closed.map(|handle| handle.at)
+        all.forget(client, number, &closed.at);
+        drop(all);
+        Some(closed.at)
     }
 
-    /// Has clients touch a region no more, or any region if none is named: they make calls from then on. Or
-    /// lets them touch it again.
+    /// Has clients touch a region of this node no more: they make calls from then on. Or lets them touch it
+    /// again.
     pub(super) fn let_touch(
         &self,
-        region: Option<&Rc<Region>>,
+        region: &Region,
         live: bool,
         slots: impl Fn(ClientKey) -> Option<Rc<Slots>>,
     ) {
-        let is_meant = |at: &At| match (at, region) {
-            (At::Here(one), Some(region)) => Rc::ptr_eq(one, region),
-            _ => region.is_none(),
-        };
-        for (client, own) in &*self.0.borrow() {
-            let words: Vec<_> = own
-                .handles
-                .values()
-                .filter(|handle| is_meant(&handle.at))
-                .filter_map(|handle| handle.word)
-                .collect();
-            if let Some(slots) = Some(words.is_empty()).filter(|none| !none).and_then(|_| slots(*client)) {
-                words.iter().for_each(|word| slots.pages.let_touch(*word, live));
+        for (client, word) in self.0.borrow().words_of(region) {
+            if let Some(slots) = slots(client) {
+                slots.pages.let_touch(word, live);
             }
         }
     }
 
+    /// Has clients touch no region any more.
+    pub(super) fn forbid_all(&self, slots: impl Fn(ClientKey) -> Option<Rc<Slots>>) {
+        for (client, own) in &self.0.borrow().clients {
+            let Some(slots) = slots(*client) else { continue };
+            let words = own.handles.values().filter_map(|handle| handle.word);
+            words.for_each(|word| slots.pages.let_touch(word, false));
+        }
+    }
+
+    /// Lets go of the memory of a region that has moved away, which no client may touch or look at any more.
+    pub(super) fn let_go(&self, region: &Region) {
+        let mut all = self.0.borrow_mut();
+        let handles: Vec<_> = all.of_region(region).collect();
+        let mut held = Vec::new();
+        for (client, number) in handles {
+            let handle = all.clients.get_mut(&client).and_then(|own| own.handles.get_mut(&number));
+            held.extend(handle.and_then(|handle| handle.held.take()));
+        }
+        drop(all);
+    }
+
     /// Notes that a region ends with a client.
     pub(super) fn end_with(&self, client: ClientKey, at: At) {
-        self.0.borrow_mut().entry(client).or_default().ephemeral.push(at);
+        self.0.borrow_mut().clients.entry(client).or_default().ephemeral.push(at);
     }
 
     /// Whether a thread of a client touches a region of this node.
-    pub(super) fn is_touched(
-        &self,
-        region: &Rc<Region>,
-        slots: impl Fn(ClientKey) -> Option<Rc<Slots>>,
-    ) -> bool {
-        let is_of = |handle: &&Handle| matches!(&handle.at, At::Here(one) if Rc::ptr_eq(one, region));
-        self.0.borrow().iter().any(|(client, own)| {
-            let mut words = own.handles.values().filter(is_of).filter_map(|handle| handle.word).peekable();
-            let slots = words.peek().and_then(|_| slots(*client));
-            slots.is_some_and(|slots| words.any(|word| slots.pages.is_touched(word)))
-        })
+    pub(super) fn is_touched(&self, region: &Region, slots: impl Fn(ClientKey) -> Option<Rc<Slots>>) -> bool {
+        let all = self.0.borrow();
+        let is_touched = |(client, word)| slots(client).is_some_and(|slots| slots.pages.is_touched(word));
+        all.words_of(region).any(is_touched)
     }
 
     /// The client that has a view of a region of this node, if there is one.
     pub(super) fn viewer(
         &self,
-        region: &Rc<Region>,
+        region: &Region,
         slots: impl Fn(ClientKey) -> Option<Rc<Slots>>,
     ) -> Option<ClientKey> {
-        let is_of = |handle: &&Handle| matches!(&handle.at, At::Here(one) if Rc::ptr_eq(one, region));
-        let clients = self.0.borrow();
-        let views = |(client, own): &(&ClientKey, &Own)| {
-            let mut words = own.handles.values().filter(is_of).filter_map(|handle| handle.word).peekable();
-            let slots = words.peek().and_then(|_| slots(**client));
-            slots.is_some_and(|slots| words.any(|word| slots.pages.is_viewed(word)))
-        };
-        clients.iter().find(views).map(|(client, _)| *client)
+        let all = self.0.borrow();
+        let has_view =
+            |(client, word): &(_, _)| slots(*client).is_some_and(|slots| slots.pages.is_viewed(*word));
+        all.words_of(region).find(has_view).map(|(client, _)| client)
     }
 
     /// Enters where the region of a handle is now; returns whether there is the handle. The client makes
     /// calls from then on.
     pub(super) fn replace(&self, client: ClientKey, number: u32, at: At) -> bool {
-        let mut clients = self.0.borrow_mut();
-        let handle = clients.get_mut(&client).and_then(|own| own.handles.get_mut(&number));
-        let former = handle.map(|handle| std::mem::replace(&mut handle.at, at));
-        drop(clients);
+        let mut all = self.0.borrow_mut();
+        let handle = all.clients.get_mut(&client).and_then(|own| own.handles.get_mut(&number));
+        let Some(handle) = handle else { return false };
+        let held = handle.held.take();
+        let former = std::mem::replace(&mut handle.at, at.clone());
+        all.forget(client, number, &former);
+        all.note(client, number, &at);
+        drop(all);
         // A mapping that is dropped tells its home.
-        former.is_some()
+        drop((held, former));
+        true
     }
 
     /// Ends all handles of a client; returns the regions that end with it.
     pub(super) fn close_all(&self, client: ClientKey) -> Vec<At> {
-        let own = self.0.borrow_mut().remove(&client);
-        own.map(|own| own.ephemeral).unwrap_or_default()
+        let mut all = self.0.borrow_mut();
+        let Some(own) = all.clients.remove(&client) else { return Vec::new() };
+        own.handles.iter().for_each(|(number, handle)| all.forget(client, *number, &handle.at));
+        drop(all);
+        own.ephemeral
     }
 
     /// Number of all handles.
     pub(super) fn count(&self) -> usize {
-        self.0.borrow().values().map(|own| own.handles.len()).sum()
+        self.0.borrow().clients.values().map(|own| own.handles.len()).sum()
     }
 
     /// Number of handles to a region of this node.
-    pub(super) fn count_of(&self, region: &Rc<Region>) -> usize {
-        let is_of = |handle: &&Handle| matches!(&handle.at, At::Here(one) if Rc::ptr_eq(one, region));
-        self.0.borrow().values().flat_map(|own| own.handles.values()).filter(is_of).count()
+    pub(super) fn count_of(&self, region: &Region) -> usize {
+        self.0.borrow().of_region(region).count()
     }
 }

@@ -10,6 +10,7 @@
 //! anybody holds it ([`Held`]), also after the region has ended.
 
 mod arriving;
+mod fencing;
 mod freezing;
 mod region;
 mod rights;
@@ -32,13 +33,13 @@ use plasmon::wire::MAX_NAME;
 use plasmon::{DeleteOutcome, Error, ErrorKind, ObjectId};
 
 pub(crate) use self::arriving::Arrived;
+pub(crate) use self::fencing::Fenced;
 pub(crate) use self::freezing::Frozen;
 pub(crate) use self::region::{Held, Region};
 use self::region::{Parts, freed, moved};
 pub(crate) use self::words::Done;
 use self::words::FILL_STEP_BYTES;
 use crate::directory::Directory;
-use crate::directory::claims::Claim;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
@@ -172,16 +173,13 @@ impl Home {
         if self.directory.known_here(&id, DEEDS) == Some(true) {
             return Err(exists(&wanted));
         }
-        let alone = self.ground.cluster.solo();
-        let mut claim = self.claim(id, &wanted).await?;
+        let claims = &self.directory.claims;
+        let claim = claims.claim(id, DEEDS, wanted.room).await.map_err(|error| cannot(&wanted, error))?;
         let (store, Wanted { name, mappable, len, room, .. }) = (&self.ground.store, &wanted);
         let memory = store.region_room(name, *mappable, *len, user, *room).await?;
         self.zero(&memory).await?;
-        if alone && !self.ground.cluster.solo() {
-            // No other node knows the claim of a node that was alone.
-            claim = self.claim(id, &wanted).await?;
-        }
-        self.directory.claims.settle(&id).await.map_err(|error| cannot(&wanted, error))?;
+        let claim = claims.ascertain(claim, DEEDS, wanted.room).await;
+        let claim = claim.map_err(|error| cannot(&wanted, error))?;
         // From here on nothing else happens until the region is there.
         self.ensure_takes(&wanted.name)?;
         if store.objects.borrow().conflict(&id).is_some() {
@@ -230,11 +228,6 @@ impl Home {
         }
         // A dropped sender means the same as an answer.
         let _ = told.await;
-    }
-
-    async fn claim(&self, id: ObjectId, wanted: &Wanted) -> Result<Claim, Error> {
-        let claim = self.directory.claims.claim(id, DEEDS, wanted.room).await;
-        claim.map_err(|error| cannot(wanted, error))
     }
 
     /// Sets the bytes of a new region to zero, some in a turn.

@@ -14,7 +14,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::frames::{Desk, RegionFrame, RightsChange};
 use crate::kernel::random::HashMap;
-use crate::net::frame::{Frames, Location};
+use crate::net::frame::Location;
 use crate::net::network::Network;
 
 /// A mapping as its home counts it. It is left when this is dropped.
@@ -99,7 +99,7 @@ impl Mapping {
 /// Tells the home of a region that this node gives up mappings of it.
 pub(super) fn leave(network: &Network, home: NodeId, desk: Desk, count: u32) {
     // A home that has gone counts no mappings.
-    network.tell(home, RegionFrame::Leave { desk, count }.into_message());
+    network.tell(home, RegionFrame::Leave { desk, count });
 }
 
 /// The error for a region that was freed.

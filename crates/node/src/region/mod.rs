@@ -25,7 +25,6 @@ mod service;
 mod still;
 mod watching;
 
-use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use self::events::Watches;
@@ -35,6 +34,7 @@ use self::mapping::Mappings;
 use self::moving::Arrivals;
 pub(crate) use self::watching::Watching;
 use crate::directory::Directory;
+use crate::guard::Guards;
 use crate::kernel::Kernel;
 use crate::membership::Cluster;
 use crate::net::network::Network;
@@ -54,6 +54,7 @@ pub(crate) struct Regions {
     transfer: Rc<Transfer>,
     sessions: Rc<Sessions>,
     requests: Rc<Requests>,
+    guards: Rc<Guards>,
     pub(crate) home: Rc<Home>,
     mappings: Mappings,
     handles: Handles,
@@ -63,8 +64,6 @@ pub(crate) struct Regions {
     given: answering::Given,
     /// The regions that are about to move here.
     arrivals: Arrivals,
-    /// The buffer through which bytes are copied.
-    copied: Cell<Vec<u8>>,
 }
 
 impl Regions {
@@ -72,6 +71,7 @@ impl Regions {
         placement: &Rc<Placement>,
         sessions: &Rc<Sessions>,
         requests: &Rc<Requests>,
+        guards: &Rc<Guards>,
     ) -> Rc<Self> {
         let regions = Rc::new_cyclic(|own| Self {
             own: Weak::clone(own),
@@ -82,13 +82,13 @@ impl Regions {
             transfer: Rc::clone(&placement.transfer),
             sessions: Rc::clone(sessions),
             requests: Rc::clone(requests),
+            guards: Rc::clone(guards),
             home: Home::new(placement),
             mappings: Mappings::default(),
             handles: Handles::default(),
             watches: Watches::new(placement.kernel.node),
             given: answering::Given::default(),
             arrivals: Arrivals::default(),
-            copied: Cell::default(),
         });
         let residents = Rc::downgrade(&(Rc::clone(&regions) as Rc<dyn Residents>));
         // A node has its regions once.

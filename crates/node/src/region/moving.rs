@@ -163,6 +163,8 @@ impl Regions {
         to: NodeId,
         due: Option<Instant>,
     ) -> Result<(), Error> {
+        // A region that has moved away comes back only by its home.
+        region.ensure_there()?;
         region.ensure(user, Rights::MASTER)?;
         if to == self.kernel.node {
             return Ok(());
@@ -200,14 +202,7 @@ impl Regions {
         to: NodeId,
         due: Option<Instant>,
     ) -> Result<(), Error> {
-        if let Some(who) = self.handles.viewer(region, |client| self.sessions.slots(client)) {
-            let text = format!(
-                "cannot move region '{}': {} has a view of it, or an array in it; drop that first",
-                region.name(),
-                self.transfer.store.readers.describe(who)
-            );
-            return Err(Error::new(ErrorKind::Busy, text));
-        }
+        self.ensure_unseen(region)?;
         let busy = |why: &str| {
             Error::new(
                 ErrorKind::Busy,
@@ -215,6 +210,8 @@ impl Regions {
             )
         };
         let still = self.still(region).await?;
+        // One that began before the region stood still is there now, and none begins any more.
+        self.ensure_unseen(region)?;
         let desk = Desk::of(region);
         // Until the target is told to adopt the region, nobody is waited for longer than the caller waits.
         let left = |most: Duration| {
@@ -268,6 +265,19 @@ impl Regions {
             let text =
                 format!("region '{}' is lost: node {to} took it over and has gone ({error})", region.name());
             Error::new(ErrorKind::Lost, text)
+        })
+    }
+
+    /// Refuses to move a region that a process looks at.
+    fn ensure_unseen(&self, region: &Region) -> Result<(), Error> {
+        let viewer = self.handles.viewer(region, |client| self.sessions.slots(client));
+        viewer.map_or(Ok(()), |who| {
+            let text = format!(
+                "cannot move region '{}': {} has a view of it, or an array in it; drop that first",
+                region.name(),
+                self.transfer.store.readers.describe(who)
+            );
+            Err(Error::new(ErrorKind::Busy, text))
         })
     }
 

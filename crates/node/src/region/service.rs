@@ -37,10 +37,6 @@ impl Service for Regions {
     }
 
     fn on_frame(self: Rc<Self>, mut frame: Envelope) -> Result<(), WireError> {
-        // Nobody asks for another: the answer would be taken for one to a question of that node's.
-        if !frame.answers && frame.reply_to != frame.from {
-            return Err(WireError::Malformed("frame about a region: its answer is for another node"));
-        }
         let message = std::mem::replace(&mut frame.message, crate::net::frame::Message::Done);
         self.act(frame, RegionFrame::from_message(message)?)
     }
@@ -90,7 +86,7 @@ impl Service for Regions {
     fn on_change(self: Rc<Self>, change: &Change) {
         if let Change::Fenced { .. } = change {
             // Another node may have a region of the same name by now: each operation is to ask.
-            self.let_touch(None, false);
+            self.handles.forbid_all(|client| self.sessions.slots(client));
         }
     }
 

@@ -15,6 +15,7 @@ use plasmon::{Error, ErrorKind};
 
 use super::Regions;
 use super::home::{Frozen, Region};
+use crate::transfer::in_turns;
 
 /// How long a region may take to stand still.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,9 +32,7 @@ pub(super) struct Still {
 
 impl Drop for Still {
     fn drop(&mut self) {
-        if !self.region.is_gone() && !self.regions.cluster.fenced() {
-            self.regions.let_touch(Some(&self.region), true);
-        }
+        self.regions.let_in(&self.region);
     }
 }
 
@@ -50,9 +49,15 @@ impl Regions {
             Error::new(ErrorKind::Busy, text)
         };
         let frozen = self.kernel.clock.bounded(Some(due), region.freeze()).await;
-        let frozen = frozen.ok_or_else(|| busy("it is being changed, copied or moved"))?;
+        let Some(frozen) = frozen else {
+            // Processes that have mapped the region meanwhile are not let in by anybody else.
+            if !region.is_frozen() {
+                self.let_in(region);
+            }
+            return Err(busy("it is being changed, copied or moved"));
+        };
         let still = Still { regions: Rc::clone(self), region: Rc::clone(region), _frozen: frozen };
-        self.let_touch(Some(region), false);
+        self.let_touch(region, false);
         while self.handles.is_touched(region, |client| self.sessions.slots(client)) {
             if self.kernel.clock.now() >= due {
                 return Err(busy("a process that has it mapped is stopped amid an operation"));
@@ -62,8 +67,15 @@ impl Regions {
         Ok(still)
     }
 
-    /// Has clients touch a region no more, or any region if none is named; or lets them touch it again.
-    pub(super) fn let_touch(&self, region: Option<&Rc<Region>>, live: bool) {
+    /// Lets clients touch a region again, if it is this node's for certain.
+    fn let_in(&self, region: &Region) {
+        if region.ensure_there().is_ok() {
+            self.let_touch(region, true);
+        }
+    }
+
+    /// Has clients touch a region no more, or lets them touch it again.
+    pub(super) fn let_touch(&self, region: &Region, live: bool) {
         self.handles.let_touch(region, live, |client| self.sessions.slots(client));
     }
 
@@ -82,7 +94,7 @@ impl Regions {
             let _still = self.still(region).await?;
             // Bounds, and that the region is still there.
             region.run(0, region.len())?;
-            self.in_turns(region.len(), |at, chunk| {
+            in_turns(&self.transfer, region.len(), |at, chunk| {
                 run.read(at, chunk)?;
                 extent.write(at, chunk)
             })

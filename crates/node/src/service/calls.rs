@@ -18,20 +18,25 @@ pub(crate) enum Return {
     Later {
         /// The task.
         task: Pin<Box<dyn Future<Output = Result<CallResult, Error>>>>,
-        /// What it means if the time-out is over.
-        over: ErrorKind,
+        /// What it means if the time-out is over. `None` if the task looks after its time by itself.
+        over: Option<ErrorKind>,
     },
 }
 
 impl Return {
     /// The result of a task.
     pub(crate) fn later(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
-        Self::Later { task: Box::pin(task), over: ErrorKind::TimedOut }
+        Self::Later { task: Box::pin(task), over: Some(ErrorKind::TimedOut) }
     }
 
     /// The result of a task that may have changed something, or will, when the time-out is over.
     pub(crate) fn uncertain(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
-        Self::Later { task: Box::pin(task), over: ErrorKind::OutcomeUnknown }
+        Self::Later { task: Box::pin(task), over: Some(ErrorKind::OutcomeUnknown) }
+    }
+
+    /// The result of a task that ends by itself when the time-out is over, or soon after.
+    pub(crate) fn in_time(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
+        Self::Later { task: Box::pin(task), over: None }
     }
 
     /// The refusal of an operation that no service has.

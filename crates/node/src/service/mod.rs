@@ -28,7 +28,7 @@ use plasmon::{Error, NodeId};
 pub(crate) use self::calls::Return;
 use self::reports::Recent;
 pub(crate) use self::session::Session;
-use crate::kernel::{ClientKey, Kernel};
+use crate::kernel::{ClientKey, Kernel, class};
 use crate::membership::views::Change;
 use crate::net::frame::Envelope;
 use crate::net::network::Network;
@@ -230,7 +230,13 @@ impl Services {
         let (from, incarnation, opcode) = (frame.from, frame.incarnation, frame.message.opcode());
         let registered = self.registered();
         let acted = match registered.frames[usize::from(opcode)] {
-            Some(at) => Rc::clone(&registered.services[usize::from(at)]).on_frame(frame),
+            _ if frame.is_misdirected() => {
+                Err(WireError::Malformed("frame whose answer is for another node"))
+            }
+            Some(at) => {
+                let service = Rc::clone(&registered.services[usize::from(at)]);
+                class::within(frame.class, || service.on_frame(frame))
+            }
             // An answer of every service's, that nobody waits for any more.
             None if frame.is_answer() => Ok(()),
             None => Err(WireError::Opcode(opcode)),

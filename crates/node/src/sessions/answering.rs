@@ -41,12 +41,14 @@ impl Sessions {
             _ => 1,
         };
         let (client, number) = (asked.session, asked.number);
-        match self.services.on_request(asked)? {
-            Answer::Now(outcome) => self.respond(client, number, outcome),
-            Answer::Later { weight, task } => self.answer_in_time(client, number, weight, task),
-            Answer::Silent => {}
-        }
-        Ok(cost)
+        self.work_as(client, || {
+            match self.services.on_request(asked)? {
+                Answer::Now(outcome) => self.respond(client, number, outcome),
+                Answer::Later { weight, task } => self.answer_in_time(client, number, weight, task),
+                Answer::Silent => {}
+            }
+            Ok(cost)
+        })
     }
 
     fn respond(&self, client: ClientKey, request: u64, outcome: Outcome) {

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures::future::AbortHandle;
-use plasmon::ObjectId;
 use plasmon::wire::{Access, TablePart, WireError};
+use plasmon::{Class, ObjectId};
 
 use super::requests::Lent;
 use super::rings::Channel;
@@ -37,6 +37,8 @@ pub(crate) struct Client {
     pub(crate) name: String,
     /// Whether the client has said hello.
     pub(crate) greeted: bool,
+    /// The class of the client's work.
+    pub(crate) class: Class,
     connected: Instant,
     /// The descriptor of the client's process, in the epoll set until the process ends, if the kernel
     /// supports that.
@@ -87,6 +89,7 @@ impl Client {
             pid,
             name: String::new(),
             greeted: false,
+            class: Class::Normal,
             connected,
             process: None,
             orphaned: false,

@@ -9,6 +9,7 @@
 //! is sealed or deleted, and [`feeds`] tells other nodes.
 
 mod answering;
+mod classes;
 pub(crate) mod client;
 mod connection;
 pub(crate) mod counting;

@@ -258,7 +258,9 @@ impl Creations {
             let submission = submission.map_err(|error| format!("its ring has an invalid entry: {error}"))?;
             served += 1;
             let is_wanted = !channel.pages.was_given_up(channel.pages.last_taken());
-            let submitted = is_wanted.then(|| self.submitted(key, channel, &submission, payload)).flatten();
+            let submitted = is_wanted
+                .then(|| self.sessions.work_as(key, || self.submitted(key, channel, &submission, payload)));
+            let submitted = submitted.flatten();
             let (outcome, answer) = match submitted {
                 Some(Served::Done(answer)) => (Outcome::Done, answer),
                 Some(Served::Waits) => continue,

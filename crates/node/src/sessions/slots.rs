@@ -93,21 +93,33 @@ impl Sessions {
                 slots.answer(slot, Err(given_up()));
                 continue;
             }
-            let timeout_us = request.timeout_us;
-            match self.services.on_call(key, request) {
-                Return::Now(result) => slots.answer(slot, result),
-                Return::Later { mut task, over } => match task.as_mut().now_or_never() {
-                    Some(result) => slots.answer(slot, result),
-                    None => self.answer_slot_later(key, slots, slot, self.in_time(timeout_us, over, task)),
-                },
+            let begun = self.work(key, request.class, || self.begin_call(key, slots, slot, request));
+            if let Err(error) = begun {
+                slots.answer(slot, Err(error));
             }
         }
         self.calls_by_slot.set(self.calls_by_slot.get() + begun as u64);
         Ok(begun)
     }
 
+    fn begin_call(self: &Rc<Self>, key: ClientKey, slots: &Slots, slot: u8, request: CallRequest) {
+        let timeout_us = request.timeout_us;
+        match self.services.on_call(key, request) {
+            Return::Now(result) => slots.answer(slot, result),
+            Return::Later { mut task, over } => match task.as_mut().now_or_never() {
+                Some(result) => slots.answer(slot, result),
+                None => self.answer_slot_later(key, slots, slot, self.in_time(timeout_us, over, task)),
+            },
+        }
+    }
+
     /// Begins a call that came by the socket.
     pub(super) fn call(self: &Rc<Self>, key: ClientKey, request: CallRequest) -> Answer {
+        let begun = self.work(key, request.class, || self.call_by_socket(key, request));
+        begun.unwrap_or_else(|error| Answer::now(Err(error)))
+    }
+
+    fn call_by_socket(self: &Rc<Self>, key: ClientKey, request: CallRequest) -> Answer {
         let called = |result: CallResult| Reply::Called {
             values: result.values.to_vec(),
             payload: Bytes::copy_from_slice(&result.payload),
@@ -122,15 +134,17 @@ impl Sessions {
         }
     }
 
-    /// The result of a call's task, or what it means that its time-out is over.
+    /// The result of a call's task, or what it means that its time-out is over, unless the task says so
+    /// itself.
     fn in_time<T: Future<Output = Result<CallResult, Error>>>(
         &self,
         timeout_us: u64,
-        over: ErrorKind,
+        over: Option<ErrorKind>,
         task: T,
     ) -> impl Future<Output = Result<CallResult, Error>> + use<T> {
-        let (kernel, due) = (Rc::clone(&self.kernel), self.due(timeout_us));
+        let (kernel, due) = (Rc::clone(&self.kernel), over.and_then(|_| self.due(timeout_us)));
         async move {
+            let Some(over) = over else { return task.await };
             let over = || Err(Error::new(over, "the call did not end within its time-out"));
             kernel.clock.bounded(due, task).await.unwrap_or_else(over)
         }

@@ -216,18 +216,12 @@ impl Drop for Ask {
         if self.settled {
             return;
         }
-        let (transfer, request) = (&self.transfer, self.call.request());
+        let transfer = &self.transfer;
         match self.call.take_answer() {
             // The answer came, and nobody wants it any more.
             Some(answer) => transfer.decline(&answer),
             None => {
-                let forget = transfer.network.envelope(
-                    request,
-                    transfer.kernel.node,
-                    0,
-                    Message::Forget { id: self.id },
-                );
-                transfer.network.send(self.keeper, forget);
+                self.call.withdraw(self.keeper, Message::Forget { id: self.id });
             }
         }
     }

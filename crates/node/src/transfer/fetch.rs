@@ -1,9 +1,9 @@
 //! The requester's side of a transfer: fetching an object to this node. Engine thread only.
 //!
-//! One fetch serves all gets of an object by one user. It ends when the last of them stops waiting. A place
-//! where the object was before is tried first ([`read_first`](super::read_first)). Otherwise the object's
-//! keepers are asked ([`asking`](super::asking)). The answer of a holder decides by which protocol the
-//! object comes.
+//! One fetch serves all gets of an object by one user, and is of the highest class of theirs. It ends when
+//! the last of them stops waiting. A place where the object was before is tried first
+//! ([`read_first`](super::read_first)). Otherwise the object's keepers are asked
+//! ([`asking`](super::asking)). The answer of a holder decides by which protocol the object comes.
 //!
 //! Invariant: the bytes that are sealed here were the object's when its holder gave them, and are of a life
 //! that has not ended since.
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::{FutureExt, Shared, WeakShared};
-use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
+use plasmon::{Class, Error, ErrorKind, NodeId, ObjectId, Protocol};
 use tracing::{debug, warn};
 
 use super::asking::{ASK_AGAIN, Answered, Asking};
@@ -29,6 +29,7 @@ use super::record::Trace;
 use super::rooms::MESSAGES_BYTES_MAX;
 use crate::directory::arrivals::Noted;
 use crate::directory::arrivals::Place;
+use crate::kernel::class;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Stage, Withdrawal};
 use crate::object::Role;
@@ -38,8 +39,9 @@ use crate::transfer::Transfer;
 const ASK_ANEW: Duration = Duration::from_millis(2);
 
 pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
-/// A fetch that others may join.
-pub(super) type WeakFetch = WeakShared<Outcome>;
+/// A fetch that others may join, whether one of them wants the bytes to be compared, and the highest class of
+/// theirs.
+pub(super) type SharedFetch = (WeakShared<Outcome>, Wanted, Rc<Cell<Class>>);
 
 impl Transfer {
     /// Fetches an object for a user. The future ends when the object is sealed on this node, or with the
@@ -67,16 +69,19 @@ impl Transfer {
         begin: impl FnOnce(Wanted) -> Outcome,
     ) -> Shared<Outcome> {
         let mut fetches = self.fetches.borrow_mut();
-        if let Some((fetch, wanted)) = fetches.get(&(id, tenant))
+        if let Some((fetch, wanted, class)) = fetches.get(&(id, tenant))
             && let Some(fetch) = fetch.upgrade()
             && fetch.peek().is_none()
         {
             wanted.set(wanted.get() || verify);
+            class::raise(class);
             return fetch;
         }
         let wanted = Wanted::new(Cell::new(verify));
-        let fetch = begin(Rc::clone(&wanted)).shared();
-        fetches.insert((id, tenant), (fetch.downgrade().expect("not polled yet"), wanted));
+        let class = Rc::new(Cell::new(class::current()));
+        let fetch: Outcome = Box::pin(class::working(Rc::clone(&class), begin(Rc::clone(&wanted))));
+        let fetch = fetch.shared();
+        fetches.insert((id, tenant), (fetch.downgrade().expect("not polled yet"), wanted, class));
         fetch
     }
 

@@ -16,8 +16,8 @@ use plasmon_fabric::Region;
 
 use super::failure::Failure;
 use crate::directory::news::News;
-use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
+use crate::kernel::{Kernel, class};
 use crate::memory::{Extent, Run};
 use crate::net::frame::{Envelope, Message, ask};
 use crate::net::network::Network;
@@ -138,7 +138,7 @@ impl Lease {
             self.leases.kernel.clock.until(self.until.get() - half).await;
             let renewing_at = self.leases.kernel.clock.now();
             let renew = ask::Renew { lease: self.request };
-            match self.leases.network.ask(self.holder, 0, renew, half).await {
+            match class::urgently(self.leases.network.ask(self.holder, 0, renew, half)).await {
                 Ok(ask::Renewed { lease_ms }) => {
                     self.span.set(Duration::from_millis(u64::from(lease_ms)));
                     self.until.set(renewing_at + trusted(self.span.get()));

@@ -19,7 +19,7 @@
 //! | 5 | [`short`]: batches of short objects |
 //! | 4 | protocols: [`eager`], [`push`], [`striped_read`], [`read`], [`read_first`], [`relay`] |
 //! | 4 | further protocols: [`relayed_read`], [`send`], [`read_register`], [`socket`] |
-//! | 4 | [`plain`]: bytes that are no object's |
+//! | 4 | [`plain`]: bytes that are no object's, and copies within this node |
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
@@ -66,14 +66,13 @@ use plasmon::{NodeId, ObjectId, Protocol};
 use plasmon_fabric::{Domain, FabricError, Region};
 
 pub(crate) use self::checking::check;
-use self::comparing::Wanted;
-use self::fetch::WeakFetch;
+use self::fetch::SharedFetch;
 pub(crate) use self::landing::{Given, GivenMemory};
 #[cfg(test)]
 pub(crate) use self::lease::LEASE;
 use self::lease::Leases;
 pub(crate) use self::pieces::{locate, whole};
-pub(crate) use self::plain::{read_given, read_run};
+pub(crate) use self::plain::{in_turns, read_given, read_run};
 use self::push::Pushes;
 use self::record::Records;
 use self::relay::Relays;
@@ -109,7 +108,7 @@ pub(crate) struct Transfer {
     leases: Rc<Leases>,
     pushes: Pushes,
     /// Fetches under way. All gets of one object by one user share one.
-    fetches: RefCell<HashMap<(ObjectId, u32), (WeakFetch, Wanted)>>,
+    fetches: RefCell<HashMap<(ObjectId, u32), SharedFetch>>,
     /// Objects that come in parts, by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
     /// Pieces that have come before the answers that they belong to.
@@ -130,6 +129,8 @@ pub(crate) struct Transfer {
     /// The thread of sockets, started when the protocol is first used.
     socket: OnceCell<Service>,
     waker: Waker,
+    /// The buffer through which bytes of this node are copied.
+    copied: Cell<Vec<u8>>,
 }
 
 impl Transfer {
@@ -162,6 +163,7 @@ impl Transfer {
             landings: Rc::default(),
             socket: OnceCell::new(),
             waker,
+            copied: Cell::default(),
         }
     }
 
@@ -207,8 +209,7 @@ impl Transfer {
 
     /// The present counters.
     pub(crate) fn status(&self) -> TransferStatus {
-        let alive =
-            |(fetch, _): &&(WeakFetch, Wanted)| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
+        let alive = |(fetch, ..): &&SharedFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
         TransferStatus {
             leases: self.leases.granted.borrow().len() as u64,
             fetching: self.fetches.borrow().values().filter(alive).count() as u64,
@@ -233,7 +234,7 @@ impl Transfer {
     pub(crate) fn expire(&self, now: Instant) {
         self.leases.expire(now);
         self.pushes.expire(now);
-        self.fetches.borrow_mut().retain(|_, (fetch, _)| fetch.upgrade().is_some());
+        self.fetches.borrow_mut().retain(|_, (fetch, ..)| fetch.upgrade().is_some());
         self.registrations.borrow_mut().tidy();
         self.slots.tidy();
     }

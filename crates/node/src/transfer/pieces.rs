@@ -79,11 +79,20 @@ pub(super) fn pairs<There: Stretch, Here: Stretch>(
     here: impl IntoIterator<Item = Here>,
     longest: u64,
 ) -> impl Iterator<Item = (There, Here)> {
+    pairs_by(there, here, move || longest)
+}
+
+/// The same with a function that says how long the next pair may be.
+pub(super) fn pairs_by<There: Stretch, Here: Stretch>(
+    there: impl IntoIterator<Item = There>,
+    here: impl IntoIterator<Item = Here>,
+    longest: impl Fn() -> u64,
+) -> impl Iterator<Item = (There, Here)> {
     let mut there = there.into_iter().filter(|stretch| stretch.len() > 0).peekable();
     let mut here = here.into_iter().filter(|stretch| stretch.len() > 0).peekable();
     std::iter::from_fn(move || {
         let (from, into) = (there.peek_mut()?, here.peek_mut()?);
-        let len = from.len().min(into.len()).min(longest);
+        let len = from.len().min(into.len()).min(longest());
         let pair = (from.cut_front(len), into.cut_front(len));
         if from.len() == 0 {
             there.next();

@@ -1,11 +1,13 @@
-//! Reads of bytes that are no object's: those of regions, and of the memory that clients write to regions.
-//! Engine thread only.
+//! Bytes that are no object's: reads of other nodes' regions and of the memory that their clients lend, and
+//! copies within this node. Engine thread only.
 //!
 //! Invariant: what the caller `keeps` is kept until no operation of the fabric reads there any more, even if
 //! the read was given up.
 
 use std::any::Any;
+use std::fmt::Display;
 use std::rc::Rc;
+use std::time::Duration;
 
 use plasmon::{Error, ErrorKind, NodeId};
 
@@ -17,6 +19,37 @@ use super::record::Arrived;
 use crate::memory::Run;
 use crate::net::frame::Location;
 use crate::transfer::Transfer;
+
+/// Number of bytes that the engine copies before others get their turn.
+const TURN_BYTES: u64 = 1 << 20;
+/// Number of bytes that are copied by way of the processor's caches at a time.
+const CHUNK_BYTES: u64 = 256 << 10;
+
+/// Has `copy` copy bytes of this node, some at a time, by way of a buffer that all copies share. It gets the
+/// place of the bytes, and room for them.
+///
+/// # Errors
+/// `Internal` when `copy` fails: its bounds were checked before.
+pub(crate) async fn in_turns<E: Display>(
+    transfer: &Transfer,
+    len: u64,
+    mut copy: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<(), Error> {
+    let mut at = 0;
+    while at < len {
+        let bytes = CHUNK_BYTES.min(len - at);
+        let mut buffer = transfer.copied.take();
+        buffer.resize(CHUNK_BYTES as usize, 0);
+        let copied = copy(at, &mut buffer[..bytes as usize]);
+        transfer.copied.set(buffer);
+        copied.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        at += bytes;
+        if at < len && at.is_multiple_of(TURN_BYTES) {
+            transfer.kernel.clock.sleep(Duration::ZERO).await;
+        }
+    }
+    Ok(())
+}
 
 /// Reads another node's memory into memory that a client has given. Returns when nothing writes there any
 /// more.

@@ -17,7 +17,7 @@ use plasmon_fabric::Slice;
 use super::failure::{Failure, STALLED};
 use super::landing::Landing;
 use super::lease::Lease;
-use super::pieces::{pairs, part, placed, whole};
+use super::pieces::{pairs, pairs_by, part, placed, whole};
 use super::record::{Arrived, Trace};
 use super::tuning::Plan;
 use crate::memory::Piece;
@@ -92,7 +92,8 @@ impl Transfer {
         behind: Option<(Slice, Remote)>,
         Plan { chunk, window }: Plan,
     ) -> Result<u64, Failure> {
-        let chunks = pairs(part(pieces, 0, len), here.landing.pieces(), chunk);
+        let chunk = || self.network.qos.chunk(holder, chunk);
+        let chunks = pairs_by(part(pieces, 0, len), here.landing.pieces(), chunk);
         let reads = placed(chunks, 0)
             .map(|(at, from, into)| Either::Left(self.read_chunk(holder, from, (at, into), here)));
         let word = behind.map(|(into, from)| Either::Right(self.read_slice(holder, into, from)));
@@ -135,6 +136,7 @@ impl Transfer {
     /// Fills a slice by one read. The lease shows that the holder lives, but only bytes show that the bulk
     /// lane works.
     pub(super) async fn read_slice(&self, holder: NodeId, into: Slice, from: Remote) -> Result<u64, Failure> {
+        let _permit = self.network.qos.read(holder, into.len() as u64).await;
         let read = self.network.read(holder, into, from).ok_or_else(Failure::gone)?;
         let due = self.kernel.clock.now() + STALLED;
         match self.kernel.clock.bounded(Some(due), read).await {

@@ -22,7 +22,7 @@ use plasmon::{NodeId, ObjectId, Protocol};
 
 use super::comparing::Wanted;
 use super::failure::Failure;
-use super::fetch::WeakFetch;
+use super::fetch::SharedFetch;
 use super::landing::Target;
 use super::record::Trace;
 use crate::directory::arrivals::{Noted, Place};
@@ -229,8 +229,7 @@ impl Transfer {
 /// Whether an object that is not here may be asked for in a batch.
 fn may_be_short(transfer: &Transfer, id: &ObjectId, tenant: u32) -> bool {
     let is_known_as_long = |place: &Place| place.at.is_some();
-    let is_coming =
-        |(fetch, _): &(WeakFetch, Wanted)| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
+    let is_coming = |(fetch, ..): &SharedFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
     transfer.store.objects.borrow().conflict(id).is_none()
         && !transfer.fetches.borrow().get(&(*id, tenant)).is_some_and(is_coming)
         && transfer.batches.coming(id, tenant).is_none()

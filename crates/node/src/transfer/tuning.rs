@@ -30,7 +30,7 @@ const EAGER_BYTES: u32 = 48 << 10;
 const PUSH_BYTES: u32 = PUSHED_BYTES_MAX;
 /// The bounds of chunks in bytes.
 const CHUNK_BYTES_RANGE: std::ops::RangeInclusive<u64> = 128 << 10..=4 << 20;
-/// Number of reads of one object that are under way at one holder.
+/// Number of reads of one object that are under way at one holder, for each bulk lane that takes long reads.
 const WINDOW_READS: u32 = 2;
 /// The bounds of windows in reads.
 const WINDOW_READS_RANGE: std::ops::RangeInclusive<u32> = 1..=16;
@@ -145,6 +145,13 @@ impl Tuning {
     }
 }
 
+/// The window of a host that was not calibrated, with so many bulk lanes. The first of several takes short
+/// reads ([`Network::read`](crate::net::network::Network::read)); a lane without a read carries nothing.
+fn window_reads(lanes: usize) -> u32 {
+    let long = u32::try_from(lanes.saturating_sub(1).max(1)).unwrap_or(u32::MAX);
+    WINDOW_READS.saturating_mul(long).min(*WINDOW_READS_RANGE.end())
+}
+
 /// The tunings of all peers' hosts.
 #[derive(Default)]
 pub(crate) struct Tunings {
@@ -177,9 +184,10 @@ impl Tunings {
         self.calibrations.insert(calibration.host.clone(), calibration);
     }
 
-    fn of(&mut self, host: &str) -> &mut Tuning {
+    /// The tuning of a host, with so many bulk lanes to each peer.
+    fn of(&mut self, host: &str, lanes: usize) -> &mut Tuning {
         if !self.by_host.contains_key(host) {
-            let plan = Plan { chunk: CHUNK_BYTES, window: WINDOW_READS };
+            let plan = Plan { chunk: CHUNK_BYTES, window: window_reads(lanes) };
             self.by_host.insert(host.to_owned(), Tuning::new(plan, Source::Default));
         }
         self.by_host.get_mut(host).expect("just made")
@@ -216,13 +224,14 @@ impl Tuner {
 
     /// Chooses how to read an object of this length from a peer.
     pub(super) fn choose(&self, holder: NodeId, len: u64) -> Choice {
-        self.tunings.borrow_mut().of(&self.host_of(holder)).choose(len)
+        self.tunings.borrow_mut().of(&self.host_of(holder), self.kernel.config.lanes).choose(len)
     }
 
     /// Takes note of a finished read of this length.
     pub(super) fn saw(&self, holder: NodeId, plan: Plan, len: u64, took: Duration) {
         let host = self.host_of(holder);
-        if let Some(plan) = self.tunings.borrow_mut().of(&host).saw(plan, len, took) {
+        if let Some(plan) = self.tunings.borrow_mut().of(&host, self.kernel.config.lanes).saw(plan, len, took)
+        {
             let Plan { chunk, window } = plan;
             info!(%host, chunk, window, "large reads from this host use a faster plan from now on");
         }
@@ -311,6 +320,11 @@ mod tests {
     }
 
     #[test]
+    fn every_lane_of_long_reads_has_two_of_them() {
+        assert_eq!([1, 2, 4, 8, 16].map(window_reads), [2, 2, 6, 14, 16]);
+    }
+
+    #[test]
     fn nothing_changes_for_short_reads_or_small_differences() {
         let mut tuning = Tuning::new(DEFAULT, Source::Calibrated);
         for round in 0..10_000 {
@@ -338,8 +352,8 @@ mod tests {
         };
         write(&path, &[of("tcp", 2), of("verbs", 8)]).unwrap();
         let mut tunings = Tunings::load(Some(&path), "verbs");
-        assert_eq!(tunings.of("a").plan, Plan { chunk: *CHUNK_BYTES_RANGE.end(), window: 8 });
-        assert_eq!(tunings.of("b").plan, DEFAULT);
+        assert_eq!(tunings.of("a", 1).plan, Plan { chunk: *CHUNK_BYTES_RANGE.end(), window: 8 });
+        assert_eq!(tunings.of("b", 1).plan, DEFAULT);
         assert_eq!(tunings.eager_max(), 9000);
         fs::write(&path, "nonsense").unwrap();
         assert_eq!(Tunings::load(Some(&path), "verbs").eager_max(), EAGER_BYTES);

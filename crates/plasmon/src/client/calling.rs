@@ -13,7 +13,7 @@ use super::due::{Due, due};
 use super::vigil::Vigil;
 use crate::shared::{CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, Manner, WaitStats};
 use crate::wire::{Ping, requests};
-use crate::{NodeId, Result};
+use crate::{Class, NodeId, Result};
 
 /// Times of a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,7 @@ impl Client {
     pub fn ping(&self, node: NodeId, timeout: Duration) -> Result<Pinged> {
         let request = CallRequest {
             opcode: Ping::OPCODE,
+            class: Class::chosen(),
             timeout_us: timeout.as_micros().try_into().unwrap_or(u64::MAX),
             arguments: Ping { node }.arguments(),
             payload: CallPayload::EMPTY,

@@ -44,7 +44,8 @@ use super::fork::Process;
 use super::mapping::Arena;
 use super::pieces::Pieces;
 use super::socket::Socket;
-use crate::shared::{ClientCalls, Stray, WaitStats};
+use super::sync::Holds;
+use crate::shared::{ClientCalls, ClientLeases, Stray, WaitStats};
 use crate::wire::{Header, Receiver, Reply, Request, Table, send_with_descriptors};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -76,6 +77,8 @@ pub(super) struct Connection {
     scratches: Mutex<Scratches>,
     /// Memory lent by the daemon, through which bytes of regions travel.
     pub(super) pieces: Pieces,
+    /// Guards of locks, and waits for them.
+    pub(super) holds: Holds,
     looking: Looking,
     /// Receiver of frames and descriptors. Only the leader locks it.
     receiver: Mutex<Receiver>,
@@ -96,6 +99,7 @@ impl Connection {
         let scratches = Mutex::default();
         let process = Process::this();
         let (slots, looking, pieces) = (OnceLock::new(), Looking::new(), Pieces::default());
+        let holds = Holds::default();
         Self {
             socket,
             at,
@@ -108,6 +112,7 @@ impl Connection {
             state,
             scratches,
             pieces,
+            holds,
             looking,
             receiver,
         }
@@ -397,6 +402,14 @@ impl Connection {
                 })?;
                 // The daemon gives a client its slots once.
                 let _ = self.slots.set(Arc::new(slots));
+            }
+            (Reply::Leases { .. }, _) => {
+                let leases = descriptors.first().ok_or_else(|| unexpected("leases without their memory"))?;
+                let leases = ClientLeases::open(leases).map_err(|error| {
+                    let what = format!("leases that cannot be used ({error})");
+                    unexpected(&what)
+                })?;
+                self.holds.take_leases(leases);
             }
             _ => {}
         }

@@ -91,18 +91,18 @@ impl Client {
     pub fn drain(&self, node: NodeId, step: DrainStep) -> Result<DrainStatus> {
         report(&self.ask(requests::Drain { node, step }, Undo::Nothing)?.json)
     }
-
-    /// Waits until as many nodes keep a new object as `options` ask for, at most until `due`.
-    pub(super) fn await_copies(&self, id: ObjectId, options: &CreateOptions, due: Due) -> Result<()> {
-        if options.copies <= 1 {
-            return Ok(());
-        }
-        let due = due.filter(|_| options.timeout().is_some());
-        let request = requests::Replicate { timeout_us: microseconds(rest(due)), id, copies: options.copies };
-        spread(self, request, due).map(drop)
-    }
 }
 
 fn spread(client: &Client, question: impl Question<Answer = replies::Report>, due: Due) -> Result<Spread> {
     report(&client.ask_until(question, Undo::Cancel, due)?.json)
+}
+
+/// Waits until as many nodes keep a new object as `options` ask for, at most until `due`.
+pub(super) fn await_copies(client: &Client, id: ObjectId, options: &CreateOptions, due: Due) -> Result<()> {
+    if options.copies <= 1 {
+        return Ok(());
+    }
+    let due = due.filter(|_| options.timeout().is_some());
+    let request = requests::Replicate { timeout_us: microseconds(rest(due)), id, copies: options.copies };
+    spread(client, request, due).map(drop)
 }

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::copies::await_copies;
 use super::digest::digest as digest_of;
 use super::ringing::Rings;
 use super::writable::{CreationMemory, Writable};
@@ -78,7 +79,7 @@ impl Creation {
         let due = self.options.due(&self.client);
         Rings(&self.client).seal(self.id, digest, data, due)?;
         self.open = false;
-        self.client.await_copies(self.id, &self.options, due)
+        await_copies(&self.client, self.id, &self.options, due)
     }
 
     /// Aborts the creation. Its id is free again.

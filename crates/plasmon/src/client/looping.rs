@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::connection::{Pending, Turn, Undo};
 use super::due::due;
-use super::reading::{get_request, microseconds};
+use super::reading::{get_request, lacks_tables, microseconds};
 use super::{Client, longest_of_get};
 use crate::wire::{MAX_IDS, MAX_WAIT, Request};
 use crate::{Error, ErrorKind, ObjectId, Result};
@@ -42,7 +42,7 @@ impl Client {
         at_most(MAX_IDS, ids)?;
         let longest = longest_of_get(self, timeout);
         let request = get_request(self, ids.to_vec(), timeout, longest);
-        let outdated = ids.first().is_some_and(|id| self.lacks_tables(id));
+        let outdated = ids.first().is_some_and(|id| lacks_tables(self, id));
         self.connection.begin(&request, Undo::Release, ids.to_vec(), outdated, (due(timeout), longest))
     }
 

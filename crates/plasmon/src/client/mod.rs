@@ -8,6 +8,7 @@
 //! [`Client::interruptible`] says so ([`vigil`]).
 
 mod calling;
+mod classes;
 mod connection;
 mod copies;
 mod copying;
@@ -36,6 +37,7 @@ mod services;
 mod socket;
 mod stream;
 mod subscription;
+mod sync;
 mod vigil;
 mod writable;
 mod writing;
@@ -59,10 +61,14 @@ pub use region::{Awaited, Pending as PendingRegion, Region, View};
 pub use region_events::RegionEvents;
 pub use regions::RegionList;
 pub use scratch::Scratch;
-pub use service::{Call, Data as CallData, PendingReply, Reply as FunctionReply, Server, Service};
+pub use service::{
+    Awaited as AwaitedReply, AwaitedCall, Call, Data as CallData, KeptReply, PendingReply,
+    Reply as FunctionReply, Server, Service,
+};
 pub use services::ServiceList;
 pub use socket::Socket;
 pub use subscription::Subscription;
+pub use sync::{AwaitedGuard, AwaitedPassage, Barrier, Guard, Lock, LockList};
 pub use writable::CreationMemory;
 
 use crate::wire::{Ask, MAX_IDS, Reply, Request};
@@ -150,7 +156,8 @@ impl Client {
         timeout: Option<Duration>,
         interrupt: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<Self> {
-        handshake::connect_to(&socket.into(), name, Until::new(timeout, interrupt)).map(Self::from)
+        let greeted = handshake::connect_to(&socket.into(), name, Until::new(timeout, interrupt))?;
+        classes::classified(Self::from(greeted))
     }
 
     /// Returns a client on the same connection whose waiting calls ask `interrupt` about every 50 ms whether

@@ -124,7 +124,7 @@ impl Client {
         let mut results: Vec<Option<Result<Object>>> =
             ids.iter().map(|id| self.get_here(id).map(Ok)).collect();
         let mut asked: Vec<usize> = (0..ids.len()).filter(|at| results[*at].is_none()).collect();
-        let renewed = match asked.first().map(|first| self.bring_tables_up_to_date(&ids[*first], due)) {
+        let renewed = match asked.first().map(|first| bring_tables_up_to_date(self, &ids[*first], due)) {
             Some(Err(error)) if error.kind() != ErrorKind::TimedOut => return Err(error),
             renewed => renewed == Some(Ok(true)),
         };
@@ -163,22 +163,6 @@ impl Client {
         Ok(results.map(|result| compared(self, result?)).collect())
     }
 
-    /// Asks the daemon for new parts of the object tables, if their lack keeps this object from being found.
-    /// Returns whether it asked.
-    fn bring_tables_up_to_date(&self, id: &ObjectId, due: Due) -> Result<bool> {
-        if !self.lacks_tables(id) {
-            return Ok(false);
-        }
-        self.ask_until(requests::Tables, Undo::Nothing, due)?;
-        Ok(true)
-    }
-
-    /// Whether this client lacks new parts of the object tables, which keeps this object from being found.
-    pub(super) fn lacks_tables(&self, id: &ObjectId) -> bool {
-        let outdated = |fast: &super::fast::Fast| matches!(fast.contains(id), Err(Looked::Outdated));
-        self.connection.fast().is_some_and(outdated)
-    }
-
     /// Waits until `count` of the objects are in this host's memory or cannot come. Returns for each id, in
     /// order, whether the object is in memory. At most 65,536 ids. `interrupt` works as in
     /// [`Client::get_interruptible`].
@@ -215,7 +199,7 @@ impl Client {
         let mut answers: Vec<_> = ids.iter().map(|id| self.presence_here(id)).collect();
         let asked: Vec<usize> = (0..ids.len()).filter(|at| answers[*at].is_none()).collect();
         if let Some(first) = asked.first() {
-            self.bring_tables_up_to_date(&ids[*first], self.due_of_answer())?;
+            bring_tables_up_to_date(self, &ids[*first], self.due_of_answer())?;
             let unknown: Vec<_> = asked.iter().map(|at| ids[*at]).collect();
             let told =
                 by_chunks(self, &unknown, |ids| requests::Contains { ids }, |replies::Contains(told)| told)?;
@@ -330,6 +314,22 @@ impl Client {
         let replies::Status(json) = self.ask(requests::Status, Undo::Nothing)?;
         Ok(json)
     }
+}
+
+/// Asks the daemon for new parts of the object tables, if their lack keeps this object from being found.
+/// Returns whether it asked.
+fn bring_tables_up_to_date(client: &Client, id: &ObjectId, due: Due) -> Result<bool> {
+    if !lacks_tables(client, id) {
+        return Ok(false);
+    }
+    client.ask_until(requests::Tables, Undo::Nothing, due)?;
+    Ok(true)
+}
+
+/// Whether a client lacks new parts of the object tables, which keeps this object from being found.
+pub(super) fn lacks_tables(client: &Client, id: &ObjectId) -> bool {
+    let outdated = |fast: &super::fast::Fast| matches!(fast.contains(id), Err(Looked::Outdated));
+    client.connection.fast().is_some_and(outdated)
 }
 
 /// Reads a JSON report of the daemon.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::fs::fstat;
 
 use super::connection::{Undo, unexpected};
+use super::copies::await_copies;
 use super::digest::digest;
 use super::due::{due, rest};
 use super::reading::{compared, microseconds};
@@ -218,7 +219,7 @@ impl Client {
                     done?;
                 }
             }
-            self.await_copies(id, options, due)?;
+            await_copies(self, id, options, due)?;
         } else {
             self.put(id, data, metadata, options)?;
             from.memory.freeze()?;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::connection::{Ticket, Undo, unexpected};
+use super::copies::await_copies;
 use super::creation::Creation;
 use super::digest::digest;
 use super::due::{Due, put_off};
@@ -63,7 +64,7 @@ impl Client {
         check_parts(len, parts)?;
         if is_large(self, len, metadata) {
             let due = self.put_large(id, len, parts, metadata, options, due)?;
-            return self.await_copies(id, options, due);
+            return await_copies(self, id, options, due);
         }
         let joined;
         let data = match parts {
@@ -78,7 +79,7 @@ impl Client {
         let rung = Rings(self).put(&[put], options, due)?.pop().unwrap_or(Rung::AskBySocket);
         let Some(rest) = rest_of_put(rung, put, options) else { return Ok(()) };
         self.answer_to::<requests::Put>(self.connection.send(&rest, Undo::Cancel)?, due)?;
-        self.await_copies(id, options, due)
+        await_copies(self, id, options, due)
     }
 
     /// Stores many objects, given as id, data and metadata. Returns one result each, in order. Small objects
@@ -121,7 +122,7 @@ impl Client {
         }
         for (at, ticket) in tickets {
             let result = self.answer_to::<requests::Put>(ticket, due);
-            let result = result.and_then(|_| self.await_copies(objects[at].0, options, due));
+            let result = result.and_then(|_| await_copies(self, objects[at].0, options, due));
             results[at] = Some(unless_interrupted(result)?);
         }
         let missing = || Err(unexpected("fewer results than requested"));
@@ -259,7 +260,8 @@ impl Client {
                 return Err(Error::new(ErrorKind::Invalid, "a client cannot have an empty name"));
             }
         }
-        self.ask(requests::Options { name: name.map(str::to_owned), quota }, Undo::Nothing).map(drop)
+        self.ask(requests::Options { name: name.map(str::to_owned), quota, class: None }, Undo::Nothing)
+            .map(drop)
     }
 }
 

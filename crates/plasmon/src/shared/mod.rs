@@ -7,6 +7,8 @@
 //!   pages that this client and the engine write.
 //! - The **slots** of a client ([`EngineCalls`], [`ClientCalls`]): calls of any number of threads, which are
 //!   answered in any order, in pages that this client and the engine write.
+//! - The **leases** of a client ([`EngineLeases`], [`ClientLeases`]): until when its locks are its own. Only
+//!   the engine writes them.
 //!
 //! # Pin, eviction, validation
 //!
@@ -43,6 +45,7 @@
 //! | submitted bits | client sets, engine takes | Release; taken Acquire: the request is written before |
 //! | a request and its payload | client, until submitted | Relaxed |
 //! | a result | engine | Relaxed, but its sequence number: Release; read Acquire |
+//! | a lease | engine | Release; read Acquire |
 //! | attention, asleep | engine, client | Relaxed, before a SeqCst fence, on both sides of it: see [`wakes`] |
 //!
 //! The protocols are model-checked with loom (`make test-all`).
@@ -53,6 +56,8 @@
 mod calls;
 mod channel;
 mod free;
+#[cfg(not(loom))]
+mod leases;
 mod table;
 mod wakes;
 mod words;
@@ -68,6 +73,8 @@ pub use channel::{
     ClientChannel, Completion, Counts, DATA_LEN, Deleted, EngineChannel, MAX_DELETED, Malformed, Operation,
     Outcome, Ring, Slot, Stray, Submission, TIME_BOUNDS_NS, TableId, Unanswered,
 };
+#[cfg(not(loom))]
+pub use leases::{ClientLeases, EngineLeases, LEASES, boot_ns};
 #[cfg(not(loom))]
 pub use table::{Found, NewEntry, Part, Snapshot, State, TableReader, TableWriter};
 

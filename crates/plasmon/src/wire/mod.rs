@@ -28,6 +28,7 @@ mod peer;
 mod region;
 mod reply;
 mod request;
+mod sync;
 mod table;
 
 /// Buffer that frames are written to.
@@ -47,6 +48,7 @@ pub use reply::{
     Span, TableDomain, TablePart, TablePartKind, replies,
 };
 pub use request::{Gathering, NewObject, Request, Terms, requests};
+pub use sync::{Locked, Passed, SyncCall};
 pub use table::{Ask, FIRST_OTHER, Field, Other, Row, Table, answers};
 #[doc(hidden)]
 pub use table::{alternatives, are_distinct};
@@ -54,7 +56,7 @@ pub use table::{alternatives, are_distinct};
 use bytes::{Buf, BufMut};
 
 /// Version of the protocol between client and daemon.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 /// Length of a header in bytes.
 pub const HEADER_LEN: usize = 24;
 /// Largest length of a body in bytes.

@@ -124,8 +124,11 @@ impl RegionCall {
     pub const FIRST: u8 = 100;
     /// Number of the last call.
     pub const LAST: u8 = 119;
+    /// Place of the ticket of a guard among the arguments of a write, which is refused if a later guard of
+    /// the lock has written. 0 if the write shows no guard.
+    pub const FENCE: usize = ARGUMENTS - 1;
 
-    /// Number and arguments of the call through a handle.
+    /// Number and arguments of the call through a handle, without a guard.
     pub fn encode(self, handle: u32) -> (u8, [u64; ARGUMENTS]) {
         let (number, [a, b, c, d]) = match self {
             Self::On(operation) => match operation {
@@ -150,7 +153,7 @@ impl RegionCall {
 
     /// Handle and call with this number and these arguments. `None` if there is no such call, or if an
     /// argument is out of range.
-    pub fn decode(opcode: u8, [handle, a, b, c, d, _]: [u64; ARGUMENTS]) -> Option<(u32, Self)> {
+    pub fn decode(opcode: u8, [handle, a, b, c, d, fence]: [u64; ARGUMENTS]) -> Option<(u32, Self)> {
         let call = match opcode.checked_sub(Self::FIRST)? {
             0 => Self::On(Operation::Read { offset: a, len: b }),
             1 => Self::On(Operation::Write { offset: a }),
@@ -166,7 +169,8 @@ impl RegionCall {
             18 => Self::Copy { offset: a, len: b, source: c.try_into().ok()?, source_offset: d },
             _ => return None,
         };
-        Some((handle.try_into().ok()?, call))
+        let may_show_guard = matches!(call, Self::On(Operation::Write { .. }) | Self::WriteFrom { .. });
+        (fence == 0 || may_show_guard).then_some((handle.try_into().ok()?, call))
     }
 }
 
@@ -198,6 +202,13 @@ mod tests {
         assert_eq!(RegionCall::decode(RegionCall::LAST, arguments), None);
         arguments[0] = 1 << 32;
         assert_eq!(RegionCall::decode(opcode, arguments), None);
+        let fenced = |call: RegionCall| {
+            let (opcode, mut arguments) = call.encode(1);
+            arguments[RegionCall::FENCE] = 9;
+            RegionCall::decode(opcode, arguments).is_some()
+        };
+        assert!(fenced(RegionCall::On(Operation::Write { offset: 0 })));
+        assert!(!fenced(RegionCall::On(Operation::Notify { offset: 0 })));
         let fill = RegionCall::On(Operation::Fill { offset: 0, len: 1, byte: 255 });
         let (opcode, mut arguments) = fill.encode(1);
         arguments[3] = 256;

@@ -8,6 +8,7 @@ use super::{
 use crate::region::{RegionEvent, RegionInfo, Rights as RegionRights};
 use crate::service::{MAX_FUNCTIONS, ServiceInfo};
 use crate::shared::{PAYLOAD_LEN, VALUES};
+use crate::sync::LockInfo;
 use crate::{Error, NodeId, ObjectId, Rights};
 
 crate::wire::codes! {
@@ -413,6 +414,29 @@ crate::wire::table! {
         },
         /// Answers `FollowRegions`, again and again.
         121 RegionEvents(events: Vec<RegionEvent>),
+        /// Answers `OpenLock`.
+        130 LockOpened {
+            /// Number of the handle on this connection.
+            lock: u32,
+        },
+        /// Answers `ListLocks`.
+        132 Locks {
+            /// Rows of the page.
+            locks: Vec<LockInfo>,
+            /// Place at which the next page begins. None after the last page.
+            next: Option<u64>,
+        },
+        /// Answers `OpenLeases`: a descriptor of memory of 64-bit words, which the client may read. Each is
+        /// the time until which a lease is valid, in nanoseconds of `CLOCK_BOOTTIME`, or 0 if it has ended.
+        133 Leases {
+            /// Number of words.
+            words: u32,
+        },
+        /// Answers `OpenBarrier`.
+        134 BarrierOpened {
+            /// Number of the handle on this connection.
+            barrier: u32,
+        },
     }
     others Other
 }
@@ -445,7 +469,7 @@ impl Reply {
             | Self::RegionMapped { granted, .. } => granted.len(),
             Self::Channel { parts } => 2 + parts.len(),
             Self::Tables { parts } => parts.len(),
-            Self::Slots => 1,
+            Self::Slots | Self::Leases { .. } => 1,
             _ => 0,
         }
     }

@@ -10,7 +10,7 @@ use crate::drain::DrainStep;
 use crate::region::Rights as RegionRights;
 use crate::service::{Allow, MAX_FUNCTIONS};
 use crate::shared::{ARGUMENTS, PAYLOAD_LEN};
-use crate::{Filter, NodeId, ObjectId, Rights};
+use crate::{Class, Filter, NodeId, ObjectId, Rights};
 
 crate::wire::record! {
     /// Terms on which an object is kept.
@@ -157,6 +157,8 @@ crate::wire::table! {
             name: Option<String> as Each<AtMost<MAX_NAME>>,
             /// Largest size in bytes of all objects created on this connection. 0 for no limit of its own.
             quota: Option<u64>,
+            /// Class of what the client asks for from now on, where a call has none of its own.
+            class: Option<Class>,
         } -> Done,
         /// Subscribes to the events of this node's objects, beginning with those that are there, until the
         /// connection ends. It is the last request on its connection.
@@ -320,6 +322,8 @@ crate::wire::table! {
         46 Call {
             /// Number of the operation.
             operation: u8,
+            /// Class of the operation. None for that of the client.
+            class: Option<Class>,
             /// Longest time in microseconds until the answer. `u64::MAX` for no limit.
             timeout_us: u64,
             /// Arguments of the operation. Those at the end that are left out are 0.
@@ -464,6 +468,43 @@ crate::wire::table! {
             /// Number that the other connection was given.
             key: u64,
         } -> RegionEvents,
+        /// Makes a handle to a lock, which is there as soon as somebody names it.
+        130 OpenLock {
+            /// Name of the lock.
+            name: String as AtMost<MAX_NAME>,
+            /// Whether it is everybody's, instead of the client's own user's.
+            public: bool,
+            /// Time to live of the lease of a guard in milliseconds.
+            ttl_ms: u32,
+        } -> LockOpened,
+        /// Ends a handle to a lock. Guards of the lock stay.
+        131 CloseLock {
+            /// Number of the handle on this connection.
+            lock: u32,
+        } -> Done,
+        /// Asks for a page of the list of the locks and barriers about which a node decides.
+        132 ListLocks {
+            /// Id of the node.
+            node: NodeId,
+            /// Place at which the page begins: 0, or what the page before said.
+            from: u64,
+        } -> Locks,
+        /// Asks for the memory that says until when the leases of this connection are valid.
+        133 OpenLeases -> Leases,
+        /// Makes a handle to a barrier. The client is one of its parties until the handle ends.
+        134 OpenBarrier {
+            /// Name of the barrier.
+            name: String as AtMost<MAX_NAME>,
+            /// Whether it is everybody's, instead of the client's own user's.
+            public: bool,
+            /// Number of parties.
+            parties: u32,
+        } -> BarrierOpened,
+        /// Ends a handle to a barrier. That breaks the barrier for those who wait.
+        135 CloseBarrier {
+            /// Number of the handle on this connection.
+            barrier: u32,
+        } -> Done,
     }
     others Other
 }

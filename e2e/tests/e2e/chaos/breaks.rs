@@ -8,6 +8,7 @@ use std::thread;
 
 use plasmon_e2e::{Chance, until};
 
+use super::calls;
 use super::calm::{Before, complete, look, nothing_is_left};
 use super::faults::Faults;
 use super::model::Model;
@@ -65,17 +66,21 @@ fn run(coordinator: Coordinator) {
     complete(&faults.cluster);
     let mut chance = Chance::of_seed(seed ^ 1);
     let watch = Arc::new(Watch::default());
+    let mut threads = Vec::new();
+    for node in 1..NODES {
+        let ground = Arc::clone(&ground);
+        threads.push(thread::spawn(move || calls::serve(&ground, node)));
+    }
     look(&ground, &faults.cluster, &watch, &mut chance);
     let before = Before::of(&faults.cluster);
 
-    let mut threads = Vec::new();
     for number in 0..WORKERS {
         let worker = Worker::new(&ground, number);
         threads.push(thread::spawn(move || worker.work()));
     }
     for node in 0..NODES {
-        let (ground, watch) = (Arc::clone(&ground), Arc::clone(&watch));
-        threads.push(thread::spawn(move || watch.watch(&ground, node)));
+        let (watching, watch) = (Arc::clone(&ground), Arc::clone(&watch));
+        threads.push(thread::spawn(move || watch.watch(&watching, node)));
     }
     let well = || {
         assert_eq!(ground.hanging(), None, "a call hangs");
@@ -103,7 +108,9 @@ fn run(coordinator: Coordinator) {
         thread.join().expect("a worker found something wrong: see above");
     }
     let (adds, lives) = ground.regions.adds();
-    eprintln!("chaos: {}; {adds} adds to {lives} lives of regions", ground.model.ends());
+    let guards = ground.locks.given();
+    let ends = ground.model.ends();
+    eprintln!("chaos: {ends}; {adds} adds to {lives} lives of regions; {guards} guards of locks");
     assert!(adds > 0, "nobody added anything");
     nothing_is_left(&ground, &faults.cluster, &before);
 }

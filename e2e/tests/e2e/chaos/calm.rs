@@ -9,14 +9,15 @@ use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId, ObjectState};
 use plasmon_e2e::wait::patiently;
 use plasmon_e2e::{Chance, Cluster, PATIENCE, eventually, until};
 
+use super::calls;
 use super::deaths::{has, left};
 use super::life::Life;
 use super::model::{Record, State};
 use super::names::named;
-use super::regions;
 use super::schedule::{NAMES, NODES};
 use super::watcher::Watch;
 use super::worker::Ground;
+use super::{locks, regions};
 use crate::support::MIB;
 
 /// Descriptors and memory of each daemon before the first fault.
@@ -86,6 +87,10 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
     }
     let there = regions::look(&ground.regions, &clients);
     ground.note(&format!("CALM: {there} regions are there; adds and lives: {:?}", ground.regions.adds()));
+    locks::look(&ground.locks, &clients);
+    ground.note(&format!("CALM: locks are free, after {} guards", ground.locks.given()));
+    let well = calls::look(&ground.calls_made, &clients);
+    ground.note(&format!("CALM: {well} calls of functions ended well"));
     for node in 0..NODES {
         eventually("no lease is left", || cluster.status(node).transfer.leases == 0);
     }
@@ -98,6 +103,8 @@ fn readable(client: &Client, record: &Record) {
         match client.get(&[record.id], Some(PATIENCE)).expect("the daemon lives").remove(0) {
             // It is told so until its holder, which was taken for dead, has published it again.
             Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            // What is on disk has no room while memory of calls is kept for a node that was expelled.
+            Err(error) if error.kind() == ErrorKind::Full => Err(error),
             other => Ok(other),
         }
     });

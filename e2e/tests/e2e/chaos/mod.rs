@@ -9,18 +9,21 @@
 //! deletions, waits), on all nodes at once. The main thread makes and repairs the faults that were drawn
 //! ([`faults`]). At the end of a round all is repaired and the workers rest. Then [`calm`] compares every
 //! object with the [`model`], and checks of every name whether it was a register before the first fault
-//! ([`names`]), and of every region whether all adds are there ([`regions`]). The seed alone determines what
-//! is drawn, but not how the operations interleave: a replay does the same things to the same cluster, and
-//! need not fail at the same place.
+//! ([`names`]), of every region whether all adds are there ([`regions`]), and of every call whether it was
+//! run as often as its caller was told ([`calls`]). Of a lock there is one valid guard at most, at any time
+//! ([`locks`]). The seed alone determines what is drawn, but not how the operations interleave: a replay does
+//! the same things to the same cluster, and need not fail at the same place.
 //!
 //! To extend the run: an operation is a variant of [`schedule::Operation`] with a line in its table of
 //! weights and an arm in [`worker`]; a fault is a variant of [`schedule::Fault`] with an arm in [`faults`].
 
 mod breaks;
+mod calls;
 mod calm;
 mod deaths;
 mod faults;
 mod life;
+mod locks;
 mod model;
 mod names;
 mod outage;

@@ -4,17 +4,19 @@
 //! is written when the pattern behind it is complete. So whoever finds the life knows the pattern, and of
 //! which region an add was. An add that was answered was made, one that failed may have been made, and no two
 //! of them find the same number before. A region may be lost with its home; then its name gets another life.
+//! A snapshot has the bytes of one moment: the pattern of its life, and as many adds as were answered before
+//! the snapshot was begun, or more, up to those that were begun before it ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use plasmon::region::{Region, RegionOptions, Rights};
-use plasmon::{Client, Error, ErrorKind, ObjectId};
+use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId};
 use plasmon_e2e::wait::patiently;
 use plasmon_e2e::{PATIENCE, Pattern};
 
-use super::worker::Worker;
+use super::worker::{DELETION, Worker};
 
 /// Number of regions.
 pub(super) const REGIONS: usize = 3;
@@ -54,9 +56,14 @@ impl Regions {
 
     /// Checks the counter of a life to which nobody adds now.
     fn check(&self, life: u64, value: u64) {
-        let lives = self.0.lock().unwrap();
-        let (answered, begun) = lives.get(&life).map_or((0, 0), |adds| (adds.found.len() as u64, adds.begun));
+        let (answered, begun) = self.counted(life);
         assert!((answered..=begun).contains(&value), "{value} of {answered} to {begun} adds");
+    }
+
+    /// Number of adds to a life that were answered, and that were begun.
+    fn counted(&self, life: u64) -> (u64, u64) {
+        let lives = self.0.lock().unwrap();
+        lives.get(&life).map_or((0, 0), |adds| (adds.found.len() as u64, adds.begun))
     }
 
     /// Number of adds that were answered, and of lives that had any.
@@ -83,6 +90,20 @@ fn check_pattern(region: &Region, life: u64) -> Result<(), Error> {
     region.read(PATTERN, &mut found)?;
     assert!(found == Pattern(life).bytes(found.len()), "the bytes of {}, life {life}", region.name());
     Ok(())
+}
+
+/// The life, and the counter, of the bytes that an object has of a region.
+///
+/// # Panics
+/// When they are of no life, or not those of its pattern.
+fn check_snapshot(data: &[u8]) -> (u64, u64) {
+    assert_eq!(data.len(), LEN);
+    let word = |at: u64| u64::from_le_bytes(data[at as usize..][..8].try_into().expect("8 bytes"));
+    let (life, counter) = (word(LIFE), word(COUNTER));
+    if life > 0 {
+        assert!(data[PATTERN as usize..] == Pattern(life).bytes(LEN - PATTERN as usize), "of life {life}");
+    }
+    (life, counter)
 }
 
 /// Makes a region of a new life.
@@ -159,6 +180,25 @@ impl Worker {
             let to = to.parse().expect("a node's id");
             self.try_region("move of a region", 2 * LIMIT, |_| region.move_to(to, LIMIT));
         }
+    }
+
+    /// Makes an object of a region, reads it, and deletes it. It ends by itself if the deletion fails.
+    pub(super) fn snapshot_region(&mut self, number: usize) {
+        let Some((region, life)) = self.region(number) else { return };
+        let region = region.with_timeout(LONG_LIMIT);
+        let (answered, _) = self.ground.regions.counted(life);
+        let options = CreateOptions { fresh: true, ttl: Some(2 * LIMIT), ..CreateOptions::default() };
+        let make = |_: &Client| region.snapshot(ObjectId::random(), &options);
+        let Some(id) = self.try_region("snapshot of a region", LONG_LIMIT, make) else { return };
+        let get = |client: &Client| client.get(&[id], Some(LIMIT))?.remove(0);
+        if let Some(object) = self.try_region("get of a snapshot", LIMIT, get) {
+            let (found, counter) = check_snapshot(object.data());
+            let (_, begun) = self.ground.regions.counted(life);
+            // The region of the name may be another by now, but the handle is of this one.
+            assert_eq!(found, life, "the life of a snapshot");
+            assert!((answered..=begun).contains(&counter), "{counter} of {answered} to {begun} adds");
+        }
+        self.try_region("delete of a snapshot", DELETION, |client| client.delete(&[id]));
     }
 
     /// Frees a region.

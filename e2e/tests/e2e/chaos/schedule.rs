@@ -6,6 +6,8 @@ use std::time::Duration;
 use plasmon::ObjectId;
 use plasmon_e2e::Chance;
 
+use super::calls::SERVICES;
+use super::locks::LOCKS;
 use super::regions::REGIONS;
 use crate::support::MIB;
 
@@ -17,6 +19,8 @@ pub(super) const SERVERS: usize = 3;
 pub(super) const WORKERS: usize = 8;
 /// Number of names that all workers put, get and delete.
 pub(super) const NAMES: usize = 6;
+/// Sizes in bytes of what calls bring: in slots, in messages, by reads.
+const LENS: [usize; 3] = [100, 5_000, 100_000];
 /// Number of faults in a round.
 const FAULTS: usize = 4;
 /// Time at the beginning of a round without faults.
@@ -134,8 +138,25 @@ pub(super) enum Operation {
         region: usize,
         to: usize,
     },
+    /// Makes an object of a region, and checks every byte of it.
+    SnapshotRegion {
+        region: usize,
+    },
     FreeRegion {
         region: usize,
+    },
+    /// Takes a lock and holds it for a while. It is unlocked, or its guard is dropped.
+    Lock {
+        lock: usize,
+        patience: Duration,
+        span: Duration,
+        quietly: bool,
+    },
+    /// Calls a function, with data and a reply of these lengths.
+    Call {
+        service: usize,
+        lens: (usize, usize),
+        patience: Duration,
     },
 }
 
@@ -184,7 +205,19 @@ const WEIGHTS: &[(usize, Draw)] = &[
     (10, |chance| Operation::Add { region: chance.below(REGIONS) }),
     (4, |chance| Operation::ReadRegion { region: chance.below(REGIONS) }),
     (3, |chance| Operation::MoveRegion { region: chance.below(REGIONS), to: chance.below(NODES) }),
+    (3, |chance| Operation::SnapshotRegion { region: chance.below(REGIONS) }),
     (1, |chance| Operation::FreeRegion { region: chance.below(REGIONS) }),
+    (8, |chance| Operation::Lock {
+        lock: chance.below(LOCKS),
+        patience: *chance.pick(&[Duration::ZERO, Duration::from_millis(200), Duration::from_secs(5)]),
+        span: chance.span(Duration::from_millis(50)),
+        quietly: chance.percent(30),
+    }),
+    (12, |chance| Operation::Call {
+        service: chance.below(SERVICES),
+        lens: (*chance.pick(&LENS), *chance.pick(&LENS)),
+        patience: Duration::from_millis(*chance.pick(&[20, 200, 2_000, 2_000, 10_000])),
+    }),
 ];
 
 /// Endless operations of a worker. The outcome of one does not influence the next.

@@ -15,10 +15,12 @@ use plasmon_e2e::PATIENCE;
 use plasmon_e2e::wait::{SLACK, ended_in_time, let_pass, patiently};
 
 use super::life::Life;
+use super::locks::Locks;
 use super::model::{Key, Model, Place, Record, State, Weather};
 use super::names::Histories;
 use super::regions::Regions;
 use super::schedule::{NODES, Operation, Operations, WORKERS, Which};
+use crate::call_model::CallModel;
 
 /// Time that a call may take beyond its time-out because of faults. Its daemon may be stopped for 10 s, and
 /// five daemons, some of which are starting, share the machine.
@@ -42,6 +44,8 @@ pub(super) struct Ground {
     pub(super) model: Model,
     pub(super) histories: Histories,
     pub(super) regions: Regions,
+    pub(super) locks: Locks,
+    pub(super) calls_made: CallModel,
     pub(super) sockets: Vec<PathBuf>,
     order: AtomicU8,
     resting: Vec<AtomicBool>,
@@ -59,6 +63,8 @@ impl Ground {
             model,
             histories: Histories::new(),
             regions: Regions::default(),
+            locks: Locks::default(),
+            calls_made: CallModel::default(),
             sockets,
             order: AtomicU8::new(REST),
             resting: (0..WORKERS).map(|_| AtomicBool::new(false)).collect(),
@@ -260,7 +266,12 @@ impl Worker {
             Operation::Add { region } => self.add(*region),
             Operation::ReadRegion { region } => self.read_region(*region),
             Operation::MoveRegion { region, to } => self.move_region(*region, *to),
+            Operation::SnapshotRegion { region } => self.snapshot_region(*region),
             Operation::FreeRegion { region } => self.free_region(*region),
+            Operation::Lock { lock, patience, span, quietly } => {
+                self.lock(*lock, *patience, *span, *quietly);
+            }
+            Operation::Call { service, lens, patience } => self.call_function(*service, *lens, *patience),
             Operation::List => {
                 let listed = self.call("list", Duration::ZERO, Client::list);
                 self.explained(listed);

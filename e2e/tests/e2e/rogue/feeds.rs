@@ -1,6 +1,6 @@
 //! Tests of feeds of events: a member has few, and begins none for others.
 
-use plasmon::ObjectId;
+use plasmon::{ObjectId, Protocol};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
 use super::frames::{Frame, body, opcode};
@@ -45,12 +45,31 @@ fn a_member_has_few_feeds_of_events() {
 }
 
 #[test]
-fn a_member_begins_no_feed_for_another() {
+fn a_member_asks_nothing_for_another() {
     let (cluster, mut rogue) = cluster();
     let (to, before) = (cluster.status(0).node, dropped(&cluster, 0));
-    let frame = rogue.frame(&to, opcode::WATCH, body::watch(1, true, 9));
-    let other = cluster.client(1).node();
-    rogue.send(&to, &Frame { reply_to: *other.as_bytes(), ..frame });
-    eventually("it is counted", || dropped(&cluster, 0) == before + 1);
+    let id = put_one(&cluster, &mut rogue);
+    let reply_to = *cluster.client(1).node().as_bytes();
+    let claim = [&id.as_bytes()[..], &[0]].concat();
+    let asked = [
+        (opcode::WATCH, body::watch(1, true, 9)),
+        (opcode::FETCH, body::fetch(id, Protocol::Send as u8)),
+        (opcode::HOLD, [body::ids(&[id]), vec![0]].concat()),
+        (opcode::QUERY, body::ids(&[id])),
+        (opcode::LOCATE, id.as_bytes().to_vec()),
+        (opcode::CLAIM, claim),
+        (opcode::ENLIST, body::lives(&[(id, 0)])),
+        (opcode::LEND, body::words(&[1 << 20])),
+        (opcode::RENEW, body::words(&[1])),
+        (opcode::REPORT, Vec::new()),
+        (opcode::PING, Vec::new()),
+    ];
+    for (number, (opcode, body)) in (1..).zip(&asked) {
+        let frame = Frame { request: number, ..rogue.frame(&to, *opcode, body.clone()) };
+        rogue.send(&to, &Frame { reply_to, ..frame });
+        eventually("it is counted", || dropped(&cluster, 0) == before + number);
+    }
+    assert_eq!(cluster.status(0).transfer.leases, 0);
+    rogue.letting_go(|| cluster.client(0).delete(&[id]).expect("delete"));
     the_others_go_on(&cluster, &mut rogue);
 }

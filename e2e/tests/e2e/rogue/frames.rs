@@ -7,7 +7,9 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 9;
+pub(crate) const VERSION: u8 = 10;
+/// Class of work that has asked for none.
+const CLASS_NORMAL: u8 = 2;
 /// Length of a message's header in bytes.
 pub(crate) const MESSAGE_HEADER_LEN: usize = 60;
 /// Length of the headers of a message and of its first frame in bytes.
@@ -47,6 +49,10 @@ pub(crate) mod opcode {
     pub(crate) const WATCH: u8 = 72;
     pub(crate) const WATCHED: u8 = 73;
     pub(crate) const UNWATCH: u8 = 74;
+    pub(crate) const CLAIM: u8 = 18;
+    pub(crate) const LEND: u8 = 42;
+    pub(crate) const REPORT: u8 = 80;
+    pub(crate) const PING: u8 = 82;
     pub(crate) const ENLIST: u8 = 7;
     pub(crate) const ENLISTED: u8 = 8;
     pub(crate) const PUSHED: u8 = 46;
@@ -84,7 +90,7 @@ pub(crate) struct Frame {
 impl Frame {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = self.header();
-        out.put_slice(&[self.opcode, 0]);
+        out.put_slice(&[self.opcode, CLASS_NORMAL]);
         out.put_u16_le(self.flags);
         out.put_u32_le(self.body_len.unwrap_or(self.body.len() as u32));
         out.put_u64_le(self.request);

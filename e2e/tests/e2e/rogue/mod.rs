@@ -4,8 +4,10 @@
 //! The rogue is a program with a fabric of its own that was admitted like any other member. [`nonsense`] has
 //! invalid messages, [`offers`] false offers, [`damaged`] wrong bytes, [`leases`] uses of what is not its
 //! own, [`feeds`] too many questions for events, [`regions`] and [`region_moves`] regions that are not as
-//! their homes say.
+//! their homes say, [`calls`] calls and replies that are none.
 
+mod call_frames;
+mod calls;
 mod damaged;
 mod feeds;
 mod frames;
@@ -223,6 +225,13 @@ impl Rogue {
     fn reply(&mut self, asked: &Frame, opcode: u8, body: Vec<u8>) {
         let frame = self.answer(asked, opcode, body);
         self.send(&hex(&asked.reply_to), &frame);
+    }
+
+    /// Says something to the node that asked: it is no answer.
+    fn say(&mut self, asked: &Frame, opcode: u8, body: Vec<u8>) {
+        let to = hex(&asked.reply_to);
+        let frame = Frame { request: asked.request, ..self.frame(&to, opcode, body) };
+        self.send(&to, &frame);
     }
 
     /// Sends long messages without waiting for them.

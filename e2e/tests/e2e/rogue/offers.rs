@@ -36,7 +36,7 @@ fn lies() -> Vec<(&'static str, u64, Answer)> {
             let lease = body::words(&[request]);
             rogue.next("it is ready", |frame| frame.opcode == opcode::READY && frame.body == lease);
             for (at, len) in parts(head.len) {
-                rogue.reply(asked, opcode::PART, body::part(request, at, &vec![1; len]));
+                rogue.say(asked, opcode::PART, body::part(request, at, &vec![1; len]));
             }
         })
     };
@@ -52,7 +52,7 @@ fn lies() -> Vec<(&'static str, u64, Answer)> {
     let messages = |parts: fn(u64) -> Vec<(u64, usize)>, last: usize| -> Answer {
         Box::new(move |rogue, asked, head| {
             for (at, len) in parts(head.len) {
-                rogue.reply(asked, opcode::PART, body::part(asked.request, at, &vec![1; len]));
+                rogue.say(asked, opcode::PART, body::part(asked.request, at, &vec![1; len]));
             }
             rogue.reply(asked, opcode::EAGER, body::eager(head, &vec![1; last]));
         })
@@ -157,7 +157,7 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
             20_000,
             Box::new(|rogue, asked, head| {
                 let bytes = Pattern(7).bytes(20_000);
-                rogue.reply(asked, opcode::PART, body::part(asked.request, 0, &bytes[..15_000]));
+                rogue.say(asked, opcode::PART, body::part(asked.request, 0, &bytes[..15_000]));
                 rogue.reply(asked, opcode::EAGER, body::eager(head, &bytes[15_000..]));
             }),
         ),
@@ -185,7 +185,7 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
                 rogue.reply(asked, opcode::STREAM, body::stream(head, 10_000));
                 rogue.next("it is ready", |frame| frame.opcode == opcode::READY);
                 for (at, bytes) in (0..).step_by(10_000).zip(Pattern(7).bytes(20_000).chunks(10_000)) {
-                    rogue.reply(asked, opcode::PART, body::part(asked.request, at, bytes));
+                    rogue.say(asked, opcode::PART, body::part(asked.request, at, bytes));
                 }
             }),
         ),

@@ -98,6 +98,9 @@ pub(crate) struct Moved<'a> {
 pub(crate) mod body {
     use super::*;
 
+    /// No guard, of a write that shows none.
+    const NO_FENCE: [u8; 1] = [0];
+
     pub(crate) fn desk(desk: Desk) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32_le(desk.number);
@@ -128,7 +131,7 @@ pub(crate) mod body {
     }
 
     pub(crate) fn access(desk: Desk, operation: &[u8], data: &[u8]) -> Vec<u8> {
-        about(desk, &[operation, &text(data)])
+        about(desk, &[operation, &text(data), &NO_FENCE])
     }
 
     pub(crate) fn accessed(value: u64, data: &[u8]) -> Vec<u8> {
@@ -148,7 +151,7 @@ pub(crate) mod body {
     }
 
     pub(crate) fn pull(desk: Desk, offset: u64, from: &[Piece]) -> Vec<u8> {
-        about(desk, &[&offset.to_le_bytes(), &pieces(from)])
+        about(desk, &[&offset.to_le_bytes(), &pieces(from), &NO_FENCE])
     }
 
     pub(crate) fn copy(desk: Desk, [offset, len]: [u64; 2], source: ObjectId, life: u64) -> Vec<u8> {
@@ -193,6 +196,8 @@ pub(crate) mod body {
         }
         // Number of changes of the rights.
         out.put_u16_le(0);
+        // Number of locks whose guards were shown.
+        out.put_u32_le(0);
         out.put_slice(&pieces(from));
         out
     }

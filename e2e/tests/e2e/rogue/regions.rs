@@ -311,6 +311,14 @@ fn answers_to_questions_of_others_end_nothing() {
             .collect();
         rogue.send_bytes(&home, &reflected);
         eventually("they are counted", || dropped(&cluster, 0) >= before + 60);
+        // Nor if it says that its questions are answers.
+        let flagged = (1..=30).map(|request| {
+            let read = body::access(desk, &operation::read(8, 8), b"");
+            Frame { request, reply_to: to, flags: 1, ..rogue.frame(&home, opcode::ACCESS, read) }.encode()
+        });
+        let flagged: Vec<_> = flagged.collect();
+        rogue.send_bytes(&home, &flagged);
+        heard(&mut rogue, &home);
         assert_eq!(cluster.status(1).slots.under_way, 1, "the wait goes on");
         assert_eq!(honest.near.info().expect("it is there").nodes, 2, "nodes that map it");
         honest.near.write(0, &Pattern(3).bytes(8)).expect("write");

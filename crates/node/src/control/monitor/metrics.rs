@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plasmon::status::{
-    CallsStatus, ClusterStatus, FabricStatus, FunctionsStatus, MemoryStatus, ObjectsStatus, ProtocolStatus,
-    RegionsStatus, SlotsStatus, SpillStatus, Status, TransferStatus,
+    CallsStatus, ClassStatus, ClassesStatus, ClusterStatus, FabricStatus, FunctionsStatus, LocksStatus,
+    MemoryStatus, ObjectsStatus, ProtocolStatus, RegionsStatus, SlotsStatus, SpillStatus, Status,
+    TransferStatus,
 };
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -109,7 +110,7 @@ struct Snapshot(Status);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Status { memory, objects, calls, slots, regions, functions, spill, .. } = &self.0;
+        let Status { memory, objects, calls, slots, regions, functions, classes, spill, .. } = &self.0;
         let Status { fabric, transfer, cluster, .. } = &self.0;
         let mut out = Out(encoder);
         self.node(&mut out)?;
@@ -119,6 +120,8 @@ impl Collector for Snapshot {
         slot_metrics(&mut out, slots)?;
         region_metrics(&mut out, regions)?;
         service_metrics(&mut out, functions)?;
+        lock_metrics(&mut out, &self.0.locks)?;
+        class_metrics(&mut out, classes)?;
         spill_metrics(&mut out, spill)?;
         fabric_metrics(&mut out, fabric)?;
         transfer_metrics(&mut out, transfer)?;
@@ -244,6 +247,37 @@ fn service_metrics(out: &mut Out<'_>, services: &FunctionsStatus) -> fmt::Result
     out.counters("plasmon_calls_ended", "Calls that ended in processes of the node", "how", &ended)
 }
 
+fn lock_metrics(out: &mut Out<'_>, locks: &LocksStatus) -> fmt::Result {
+    out.gauge("plasmon_locks", "Locks about which the node decides", real(locks.names))?;
+    out.gauge("plasmon_locks_held", "Guards that clients of the node have", real(locks.held))?;
+    out.gauge("plasmon_locks_waiting", "Calls that wait for a lock", real(locks.waiting))?;
+    out.counter("plasmon_locks_granted", "Guards that clients were given", locks.granted)?;
+    out.counter("plasmon_locks_lost", "Guards that ended before they were unlocked", locks.lost)?;
+    out.gauge("plasmon_barriers", "Barriers about which the node decides", real(locks.barriers))?;
+    out.gauge("plasmon_barriers_arrived", "Calls that wait at a barrier", real(locks.arrived))
+}
+
+fn class_metrics(out: &mut Out<'_>, classes: &ClassesStatus) -> fmt::Result {
+    let ClassesStatus { low_limit, high, normal, low, .. } = classes;
+    out.gauge(
+        "plasmon_class_low_limit_bytes",
+        "Least bytes a second to which work of class low is limited; 0 for no limit",
+        real(*low_limit),
+    )?;
+    let each = |of: fn(&ClassStatus) -> u64| [("high", of(high)), ("normal", of(normal)), ("low", of(low))];
+    let operations = each(|class| class.operations);
+    out.counters("plasmon_class_operations", "Requests of clients by class", "class", &operations)?;
+    let sent = each(|class| class.sent_bytes);
+    out.counters("plasmon_class_sent_bytes", "Bytes sent to other nodes in frames", "class", &sent)?;
+    let received = each(|class| class.received_bytes);
+    out.counters("plasmon_class_received_bytes", "Bytes from other nodes", "class", &received)?;
+    let waits = each(|class| class.waits);
+    out.counters("plasmon_class_waits", "Reads that waited for their turn", "class", &waits)?;
+    let waited =
+        [("high", high), ("normal", normal), ("low", low)].map(|(name, class)| (name, class.waited_seconds));
+    out.counters("plasmon_class_waited_seconds", "Time that reads waited", "class", &waited)
+}
+
 fn spill_metrics(out: &mut Out<'_>, spill: &SpillStatus) -> fmt::Result {
     out.gauge("plasmon_spill_objects", "Objects on disk, in memory as well or not", real(spill.objects))?;
     out.gauge("plasmon_spill_objects_bytes", "Bytes of objects on disk", real(spill.bytes))?;
@@ -350,7 +384,13 @@ impl Out<'_> {
         ConstCounter::new(value).encode(metric)
     }
 
-    fn counters(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) -> fmt::Result {
+    fn counters<N: EncodeCounterValue + Copy>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: &[(&str, N)],
+    ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         values.iter().try_for_each(|(which, value)| {
             ConstCounter::new(*value).encode(metric.encode_family(&[(label, *which)])?)

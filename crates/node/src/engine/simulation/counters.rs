@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::region::Rights;
-use plasmon::shared::{CallPayload, CallRequest, CallResult};
+use plasmon::shared::{ARGUMENTS, CallPayload, CallRequest, CallResult};
 use plasmon::wire::{Operation, RegionCall, Reply, Request};
 use plasmon::{Error, ErrorKind};
 
@@ -32,12 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const ROUNDS: usize = 40;
 
 /// How a call ended, once it has.
-type Ended = Rc<OnceCell<Result<CallResult, Error>>>;
+pub(super) type Ended = Rc<OnceCell<Result<CallResult, Error>>>;
 
 /// A client of a host's node, with a handle once it has one.
 pub(super) struct User {
     pub(super) host: usize,
-    key: ClientKey,
+    pub(super) key: ClientKey,
     pub(super) session: Rc<Replies>,
     requests: u64,
     pub(super) handle: u32,
@@ -109,10 +109,19 @@ impl User {
 
     /// Begins an operation.
     fn begin(&self, simulation: &Simulation, operation: Operation) -> Ended {
+        self.call(simulation, RegionCall::On(operation).encode(self.handle), PATIENCE)
+    }
+
+    /// Begins a call by slot.
+    pub(super) fn call(
+        &self,
+        simulation: &Simulation,
+        (opcode, arguments): (u8, [u64; ARGUMENTS]),
+        patience: Duration,
+    ) -> Ended {
         let core = simulation.hosts[self.host].core().expect("it runs");
-        let (opcode, arguments) = RegionCall::On(operation).encode(self.handle);
-        let timeout_us = PATIENCE.as_micros() as u64;
-        let request = CallRequest { opcode, timeout_us, arguments, payload: CallPayload::EMPTY };
+        let timeout_us = patience.as_micros() as u64;
+        let request = CallRequest { opcode, class: None, timeout_us, arguments, payload: CallPayload::EMPTY };
         let ended = Ended::default();
         let end = Rc::clone(&ended);
         match core.services.on_call(self.key, request) {

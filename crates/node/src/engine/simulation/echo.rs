@@ -25,9 +25,9 @@ plasmon::wire::table! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) enum Said in said -> Said in self {
         /// Asks a node to say a text.
-        240 Say { text: String } -> Echo,
+        238 Say { text: String } -> Echo,
         /// Says it.
-        241 Echo { text: String },
+        239 Echo { text: String },
     }
 }
 carried!(Said);
@@ -54,7 +54,7 @@ impl Service for Echo {
     }
 
     fn frames(&self) -> RangeInclusive<u8> {
-        240..=241
+        238..=239
     }
 
     fn requests(&self) -> RangeInclusive<u8> {
@@ -110,7 +110,7 @@ fn two_services_with_the_same_opcodes_are_refused() {
     let core = simulation.hosts[0].core().expect("it runs");
     let services = Services::new(&core.kernel, &core.network);
     let twice: Overlap = services.register(vec![echo(&core.network), echo(&core.network)]).unwrap_err();
-    let said = "frame 240 belongs to the services \"echo\" and \"echo\": give one of them another range";
+    let said = "frame 238 belongs to the services \"echo\" and \"echo\": give one of them another range";
     assert_eq!(twice.to_string(), said);
     drop(simulation);
     seeded::set(None);

@@ -157,7 +157,7 @@ impl User {
         let core = simulation.hosts[self.host].core().expect("it runs");
         let (opcode, arguments) = call.encode(handle);
         let timeout_us = PATIENCE.as_micros() as u64;
-        let request = CallRequest { opcode, timeout_us, arguments, payload: CallPayload::EMPTY };
+        let request = CallRequest { opcode, class: None, timeout_us, arguments, payload: CallPayload::EMPTY };
         match core.services.on_call(self.key, request) {
             Return::Now(result) => end(result.is_ok()),
             Return::Later { task, .. } => {

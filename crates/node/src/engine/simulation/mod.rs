@@ -15,13 +15,16 @@
 //! `make simulate SEED=n` runs one seed, `make simulate SECONDS=n` as many as fit, and `make simulate
 //! SEEDS=n` so many, from a seed that is drawn.
 
+mod barriers;
 mod cases;
 mod checks;
 mod coordinator;
 mod counters;
 mod echo;
+mod fenced;
 mod foreign_bytes;
 mod host;
+mod locks;
 mod networks;
 mod pings;
 mod pushes;

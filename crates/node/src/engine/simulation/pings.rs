@@ -21,7 +21,7 @@ type Ended = Rc<OnceCell<Result<CallResult, Error>>>;
 fn call(simulation: &Simulation, host: usize, opcode: u8, arguments: [u64; 6]) -> Ended {
     let core = simulation.hosts[host].core().expect("it runs");
     let timeout_us = PATIENCE.as_micros() as u64;
-    let request = CallRequest { opcode, timeout_us, arguments, payload: CallPayload::EMPTY };
+    let request = CallRequest { opcode, class: None, timeout_us, arguments, payload: CallPayload::EMPTY };
     let ended = Ended::default();
     let end = Rc::clone(&ended);
     match core.services.on_call(core.sessions.next_key(), request) {

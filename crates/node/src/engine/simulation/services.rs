@@ -89,7 +89,7 @@ impl User {
         let (opcode, arguments) = call.encode();
         let payload = CallPayload::new(payload).expect("it fits a slot");
         let timeout_us = PATIENCE.as_micros() as u64;
-        let request = CallRequest { opcode, timeout_us, arguments, payload };
+        let request = CallRequest { opcode, class: None, timeout_us, arguments, payload };
         let ended = Ended::default();
         let end = Rc::clone(&ended);
         match core.services.on_call(self.key, request) {

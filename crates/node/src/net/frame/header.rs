@@ -3,12 +3,11 @@
 use std::mem::offset_of;
 
 use bytes::{Bytes, BytesMut};
-use plasmon::NodeId;
 use plasmon::wire::body::Reader;
 use plasmon::wire::{Wire, record};
+use plasmon::{Class, NodeId};
 
 use super::{FrameError, VERSION};
-use crate::net::class::Class;
 use crate::net::members::Incarnation;
 
 macro_rules! header {
@@ -69,7 +68,7 @@ header! {
     Header in FrameLayout, FRAME_FIELDS:
     /// What is said: the number of a frame in the list below.
     opcode: u8,
-    /// Class of the frame, by which its lane is found: 0 for messages.
+    /// The class of service of the work that the frame is about.
     class: Class,
     /// 0: there are none.
     flags: u16,

@@ -74,6 +74,7 @@ impl Home {
         let region = self.enter(wanted, id, parts, false);
         region.changes.set(moved.changes);
         region.set_granted(moved.granted);
+        region.set_shown(moved.shown);
         Ok(())
     }
 

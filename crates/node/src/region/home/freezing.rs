@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use futures::channel::oneshot;
 
+use super::fencing::Fences;
 use super::region::Region;
 
 /// Who changes a region, and who waits for what.
@@ -21,6 +22,8 @@ pub(super) struct Freezing {
     changes: Cell<u32>,
     /// Those who wait until one of the two is over.
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
+    /// The guards that writes have shown.
+    fences: Fences,
 }
 
 impl Freezing {
@@ -60,6 +63,16 @@ impl Drop for Frozen {
 impl Region {
     fn freezing(&self) -> &Freezing {
         self.freezing.get_or_init(Box::default)
+    }
+
+    /// The guards that writes have shown.
+    pub(super) fn fences(&self) -> &Fences {
+        &self.freezing().fences
+    }
+
+    /// The same, if there was a change that needed such care.
+    pub(super) fn seen_fences(&self) -> Option<&Fences> {
+        self.freezing.get().map(|freezing| &freezing.fences)
     }
 
     /// Whether changes have to wait.

@@ -148,6 +148,7 @@ impl Region {
             mappable: self.mappable,
             granted: self.granted(),
             changes: self.changes(),
+            shown: self.shown(),
         }
     }
 

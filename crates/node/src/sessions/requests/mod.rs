@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use plasmon::wire::Reply;
-use plasmon::{Error, ErrorKind, ObjectId};
+use plasmon::{Class, Error, ErrorKind, ObjectId};
 
 use self::lending::Lending;
 pub(super) use self::lending::Lent;
@@ -102,14 +102,23 @@ impl Requests {
         }
     }
 
-    fn set_options(&self, client: ClientKey, name: Option<String>, quota: Option<u64>) -> Reply {
+    fn set_options(
+        &self,
+        client: ClientKey,
+        name: Option<String>,
+        quota: Option<u64>,
+        class: Option<Class>,
+    ) -> Result<Reply, Error> {
+        if let Some(class) = class {
+            self.sessions.classify(client, class)?;
+        }
         if let Some(name) = name.filter(|name| !name.is_empty()) {
             self.sessions.client_mut(client, |client| client.name = name);
         }
         if let Some(quota) = quota {
             self.store.quotas.borrow_mut().limit_client(client, Some(quota).filter(|quota| *quota > 0));
         }
-        Reply::Done
+        Ok(Reply::Done)
     }
 }
 

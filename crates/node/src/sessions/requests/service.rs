@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use plasmon::shared::{ARGUMENTS, CallPayload, CallRequest};
 use plasmon::status::Status;
 use plasmon::wire::{FIRST_OTHER, Reply, Request, Table, WireError};
-use plasmon::{Error, ErrorKind, NodeId};
+use plasmon::{Class, Error, ErrorKind, NodeId};
 
 use super::{Requests, writing};
 use crate::kernel::ClientKey;
@@ -31,9 +31,6 @@ impl Service for Requests {
     fn on_frame(self: Rc<Self>, frame: Envelope) -> Result<(), WireError> {
         match &frame.message {
             Message::List { filter, from } => self.on_list(&frame, filter, *from),
-            Message::Watch { .. } if frame.reply_to != frame.from => {
-                return Err(WireError::Malformed("watch: it is for another node"));
-            }
             &Message::Watch { feed, begins, most } => self.on_watch(frame, feed, begins, most),
             Message::Unwatch { feed } => self.subscriptions.feeds.end(frame.from, *feed),
             // An answer that nobody waits for any more.
@@ -181,15 +178,14 @@ impl Requests {
             Request::Members => Answer::now(Ok(Reply::Members(self.members()))),
             Request::Status => Answer::now(Ok(Reply::Status(self.services.status_json()))),
             Request::Overview => Answer::plain(WALK_WEIGHT, Rc::clone(self).overview()),
-            Request::Options { name, quota } => {
-                let reply = self.set_options(client, name, quota);
-                Answer::now(Ok(reply))
+            Request::Options { name, quota, class } => {
+                Answer::now(self.set_options(client, name, quota, class))
             }
             Request::Subscribe { cluster } => self.subscribe(client, request, cluster),
             Request::Channel => Answer::Now(self.sessions.open_channel(client)),
             Request::Slots => Answer::Now(self.sessions.open_slots(client)),
-            Request::Call { operation, timeout_us, arguments, payload } => {
-                let call = call(operation, timeout_us, &arguments, &payload);
+            Request::Call { operation, class, timeout_us, arguments, payload } => {
+                let call = call((operation, class), timeout_us, &arguments, &payload);
                 let call = call.ok_or(WireError::Malformed("call: it fits no slot"))?;
                 self.sessions.call(client, call)
             }
@@ -221,8 +217,13 @@ impl Requests {
 }
 
 /// A call with these arguments and bytes; `None` if they are more than a slot has room for.
-fn call(opcode: u8, timeout_us: u64, given: &[u64], payload: &[u8]) -> Option<CallRequest> {
+fn call(
+    (opcode, class): (u8, Option<Class>),
+    timeout_us: u64,
+    given: &[u64],
+    payload: &[u8],
+) -> Option<CallRequest> {
     let mut arguments = [0; ARGUMENTS];
     arguments.get_mut(..given.len())?.copy_from_slice(given);
-    Some(CallRequest { opcode, timeout_us, arguments, payload: CallPayload::new(payload)? })
+    Some(CallRequest { opcode, class, timeout_us, arguments, payload: CallPayload::new(payload)? })
 }

@@ -16,7 +16,7 @@ pub(crate) fn file(text: &[u8]) {
     let mut tunings = Tunings::of_provider(calibrations, PROVIDER);
     tunings.eager_max();
     for host in hosts.iter().map(String::as_str).chain(["another"]) {
-        let tuning = tunings.of(host);
+        let tuning = tunings.of(host, 1);
         for round in 0..2 * READS_A_TRIAL {
             let Plan { chunk, window } = tuning.choose(64 << 20).plan;
             assert!(

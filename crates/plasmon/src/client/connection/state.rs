@@ -62,6 +62,10 @@ pub(in crate::client) enum Undo {
     Unserve,
     /// End the handle to the service. The request is cancelled.
     Leave,
+    /// End the handle to the lock. The request is cancelled.
+    CloseLock,
+    /// End the handle to the barrier. The request is cancelled.
+    CloseBarrier,
 }
 
 impl State {
@@ -145,6 +149,14 @@ impl State {
             (Undo::Leave, Some(Reply::ServiceFound { service, .. })) => {
                 let service = *service;
                 self.enqueue(&Request::LeaveService { service }, Undo::Nothing, true);
+            }
+            (Undo::CloseLock, Some(Reply::LockOpened { lock })) => {
+                let lock = *lock;
+                self.enqueue(&Request::CloseLock { lock }, Undo::Nothing, true);
+            }
+            (Undo::CloseBarrier, Some(Reply::BarrierOpened { barrier })) => {
+                let barrier = *barrier;
+                self.enqueue(&Request::CloseBarrier { barrier }, Undo::Nothing, true);
             }
             (Undo::Abort(id), Some(Reply::Created { .. })) => {
                 self.enqueue(&Request::Abort { id }, Undo::Nothing, true);

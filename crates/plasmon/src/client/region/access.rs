@@ -13,11 +13,11 @@ use super::Region;
 use crate::client::calling::{Call, Calls};
 use crate::client::due::{Due, due};
 use crate::client::reading::microseconds;
-use crate::client::{Scratch, unexpected};
+use crate::client::{Guard, Scratch, unexpected};
 use crate::region::Rights;
-use crate::shared::{CallPayload, CallRequest, CallResult, Manner, PAYLOAD_LEN};
+use crate::shared::{ARGUMENTS, CallPayload, CallRequest, CallResult, Manner, PAYLOAD_LEN};
 use crate::wire::{Operation, RegionCall};
-use crate::{Error, ErrorKind, Result};
+use crate::{Class, Error, ErrorKind, Result};
 
 impl Region {
     /// Copies bytes at `offset` to `into`. An aligned word, of 8 bytes, is read as a whole. More bytes may
@@ -68,9 +68,27 @@ impl Region {
         }
     }
 
+    /// Writes as [`Region::write`] does, if the guard of a lock is valid and the region has not seen a
+    /// later one of the same lock. This is a call, also where the region is mapped. Without bytes it shows
+    /// the guard: no earlier one writes any more when it has returned.
+    ///
+    /// # Errors
+    /// As [`Region::write`]. `Fenced` if the guard is not valid any more, or was followed by another one.
+    /// `Invalid` if the guard is another client's. `Full` if the region has seen guards of 64 locks.
+    pub fn write_fenced(&self, offset: u64, data: &[u8], guard: &Guard) -> Result<()> {
+        self.check(offset, data.len() as u64, Rights::WRITE)?;
+        self.fenced(guard)?.write_by_call(offset, data)
+    }
+
+    /// The same region, whose calls that write show this guard.
+    pub(super) fn fenced(&self, guard: &Guard) -> Result<Self> {
+        Ok(Self { fence: guard.ticket_for(&self.client)?, ..self.clone() })
+    }
+
     fn write_by_call(&self, offset: u64, data: &[u8]) -> Result<()> {
         match data.len() {
-            0 => Ok(()),
+            0 if self.fence == 0 => Ok(()),
+            // Without bytes, it shows the guard.
             len if len <= PAYLOAD_LEN => self.perform(Operation::Write { offset }, data).map(drop),
             _ => self.send(offset, data),
         }
@@ -296,13 +314,23 @@ impl Region {
         if !self.calls {
             return Err(self.not_here());
         }
-        let (opcode, arguments) = call.encode(self.handle.number);
+        let (opcode, arguments) = self.encode(call);
         let Some(payload) = CallPayload::new(payload) else {
             return Err(Error::new(ErrorKind::Internal, "no slot has room for these bytes"));
         };
-        let request = CallRequest { opcode, timeout_us: microseconds(Some(timeout)), arguments, payload };
+        let timeout_us = microseconds(Some(timeout));
+        let request = CallRequest { opcode, class: Class::chosen(), timeout_us, arguments, payload };
         let manner = Manner { far: self.is_far(), goes_on: is_change(call) };
         Calls(&self.client).begin(&request, manner, due)
+    }
+
+    /// Number and arguments of a call. One that writes shows the guard.
+    pub(super) fn encode(&self, call: RegionCall) -> (u8, [u64; ARGUMENTS]) {
+        let (opcode, mut arguments) = call.encode(self.handle.number);
+        if matches!(call, RegionCall::On(Operation::Write { .. }) | RegionCall::WriteFrom { .. }) {
+            arguments[RegionCall::FENCE] = self.fence;
+        }
+        (opcode, arguments)
     }
 
     /// Result of a call that was submitted. If it was not answered, the outcome of a change is not known.

@@ -16,11 +16,11 @@ use crate::client::connection::{Undo, silent};
 use crate::client::due::due;
 use crate::client::pieces::{MAX_PIECE_BYTES, Piece};
 use crate::client::reading::microseconds;
-use crate::client::{Pending, unexpected};
+use crate::client::{Guard, Pending, unexpected};
 use crate::region::Rights;
 use crate::shared::PAYLOAD_LEN;
 use crate::wire::{LentRange, Operation, RegionCall, Request};
-use crate::{Error, ErrorKind, Result};
+use crate::{Class, Error, ErrorKind, Result};
 
 /// Operation on a region that was begun for an event loop. Dropping it gives the operation up.
 pub struct Awaited {
@@ -127,6 +127,15 @@ impl Region {
         self.await_call(what, &[], Brings::Piece(piece, 0)).map(Some)
     }
 
+    /// Begins to write as [`Region::await_write`] does, for the holder of a lock, as
+    /// [`Region::write_fenced`](super::Region::write_fenced) does.
+    ///
+    /// # Errors
+    /// As [`Region::await_operation`]. `Fenced` if the guard is not valid any more.
+    pub fn await_write_fenced(&self, offset: u64, data: &[u8], guard: &Guard) -> Result<Option<Awaited>> {
+        self.fenced(guard)?.await_write(offset, data)
+    }
+
     /// Begins to copy a range of a region to `offset` of this one.
     ///
     /// # Errors
@@ -149,10 +158,16 @@ impl Region {
             let text = format!("{} bytes are no call: at most {PAYLOAD_LEN} are", data.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let (operation, arguments) = what.encode(self.handle.number);
+        let (operation, arguments) = self.encode(what);
         let timeout_us = microseconds(Some(self.timeout));
         let payload = Bytes::copy_from_slice(data);
-        let request = Request::Call { operation, timeout_us, arguments: arguments.to_vec(), payload };
+        let request = Request::Call {
+            operation,
+            class: Class::chosen(),
+            timeout_us,
+            arguments: arguments.to_vec(),
+            payload,
+        };
         let undo = if is_change(what) { Undo::Nothing } else { Undo::Cancel };
         let due = due(Some(self.timeout));
         let call = self.client.connection.begin(&request, undo, Vec::new(), false, (due, None))?;

@@ -16,6 +16,7 @@ mod memory;
 mod pending;
 mod transfer;
 
+use super::copies::await_copies;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -57,6 +58,8 @@ pub struct Region {
     timeout: Duration,
     /// Whether operations may make calls.
     calls: bool,
+    /// Ticket of the guard that writes show. 0 for none.
+    fence: u64,
 }
 
 /// Handle to a region. It ends when this is dropped.
@@ -138,7 +141,7 @@ impl Drop for Handle {
 
 impl Region {
     pub(super) fn new(client: Client, handle: Arc<Handle>) -> Self {
-        Self { client, handle, timeout: TIMEOUT, calls: true }
+        Self { client, handle, timeout: TIMEOUT, calls: true, fence: 0 }
     }
 
     /// Returns the same region with another time-out of each operation.
@@ -262,7 +265,7 @@ impl Region {
         let room_us = room.map_or(0, |room| microseconds(Some(room)));
         let due = due(Some(room.unwrap_or(self.timeout)));
         self.ask(requests::SnapshotRegion { handle: self.handle.number, object, room_us }, due)?;
-        self.client.await_copies(id, options, due)?;
+        await_copies(&self.client, id, options, due)?;
         Ok(id)
     }
 

@@ -111,6 +111,23 @@ impl Region {
         Ok(self.pending(stage, due, |outcome| outcome.value))
     }
 
+    /// Begins to replace the word at `offset` if it is `expected`. The result is what the word was before.
+    ///
+    /// # Errors
+    /// As [`Region::compare_swap`].
+    pub fn begin_compare_swap(&self, offset: u64, expected: u64, new: u64) -> Result<Pending<u64>> {
+        self.check_word(offset, Rights::WRITE)?;
+        let due = due(Some(self.timeout));
+        let stage = if self.handle.is_touchable(true) {
+            let value = self.compare_swap(offset, expected, new)?;
+            Stage::Over(Ok(Outcome { value, bytes: Vec::new() }))
+        } else {
+            let what = RegionCall::On(Operation::CompareSwap { offset, expected, value: new });
+            Stage::InSlot(self.begin(what, &[], self.timeout, due)?, what, 0)
+        };
+        Ok(self.pending(stage, due, |outcome| outcome.value))
+    }
+
     fn check_size(&self, len: usize) -> Result<()> {
         if len <= MAX_PIECE_BYTES {
             return Ok(());

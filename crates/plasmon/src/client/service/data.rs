@@ -76,6 +76,19 @@ impl Sent {
         Ok(Self { memory: Some(memory), len })
     }
 
+    /// Copies bytes into lent memory that is free, if no slot has room for them. `None` if there is none.
+    pub(super) fn free(client: &Client, data: &[u8]) -> Result<Option<Self>> {
+        let len = data.len();
+        if len <= PAYLOAD_LEN {
+            return Ok(Some(Self { memory: None, len }));
+        }
+        let piece = if len <= MAX_PIECE_BYTES { Piece::free(client, len)? } else { None };
+        Ok(piece.map(|mut piece| {
+            piece.put(data);
+            Self { memory: Some(Memory::Piece(piece)), len }
+        }))
+    }
+
     /// The first bytes of lent memory.
     pub(super) fn lent(memory: Scratch, len: usize) -> Result<Self> {
         if len > memory.len().min(MAX_DATA_LEN) {
@@ -128,6 +141,11 @@ impl Room {
     /// Takes room, if the daemon has any. Without it, what comes is taken by a further call.
     pub(super) fn new(client: &Client) -> Self {
         Self(Piece::of(client, ROOM_BYTES).ok())
+    }
+
+    /// Takes room that is free, as [`Room::new`] does, without asking the daemon for more.
+    pub(super) fn free(client: &Client) -> Self {
+        Self(Piece::free(client, ROOM_BYTES).ok().flatten())
     }
 
     pub(super) fn len(&self) -> u32 {

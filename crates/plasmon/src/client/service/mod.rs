@@ -8,6 +8,7 @@
 //! answered is an outcome that is not known.
 
 mod data;
+mod looping;
 mod server;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use self::data::Data;
+pub use self::looping::{Awaited, AwaitedCall, KeptReply};
 pub use self::server::{Call, Server};
 
 use self::data::{Room, Sent};
@@ -24,11 +26,11 @@ use super::connection::unexpected;
 use super::due::{Due, due, rest};
 use super::reading::microseconds;
 use super::{Client, Scratch};
-use crate::service::Times;
+use crate::service::{PING, Times};
 use crate::shared::{CallPayload, CallRequest, CallResult, Manner, PAYLOAD_LEN};
 use crate::text::printable;
 use crate::wire::{LentRange, Replied, Request, ServiceCall, replies};
-use crate::{Error, ErrorKind, Result};
+use crate::{Class, Error, ErrorKind, Result};
 
 /// Time-out of a call that does not wait for a reply.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,6 +74,11 @@ pub struct Reply {
 }
 
 impl Reply {
+    fn new(data: Data, replied: Replied, began: Instant) -> Self {
+        let Replied { queue, wire, function, .. } = replied;
+        Self { data, times: Times { queue, wire, function, total: began.elapsed() } }
+    }
+
     /// Where the time of the call went.
     pub fn times(&self) -> Times {
         self.times
@@ -135,6 +142,16 @@ impl Service {
     /// `Disconnected`.
     pub fn call(&self, function: &str, data: &[u8], timeout: Duration) -> Result<Reply> {
         self.begin(function, data, timeout)?.wait()
+    }
+
+    /// Asks a thread of a server for a sign of life: it takes the call as any other, and answers without
+    /// running a function of the program. Returns where the time went.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    pub fn ping(&self, timeout: Duration) -> Result<Times> {
+        let nothing = Sent::new(&self.handle.client, &[])?;
+        self.begin_with(PING, nothing, &[], timeout)?.wait().map(|reply| reply.times())
     }
 
     /// Begins a call as [`Service::call`] makes it. Up to 256 are under way at a time, with other calls of
@@ -234,15 +251,17 @@ impl Service {
 
     /// Result of a call that was submitted. If it was not answered, the outcome is not known.
     fn settle(&self, answered: Result<CallResult>) -> Result<CallResult> {
-        let result = answered.map_err(|error| match error.kind() {
-            ErrorKind::Interrupted => error,
-            _ => {
-                let name = printable(self.name());
-                let text = format!("a function of service '{name}' may have been run: {}", error.message());
-                Error::new(ErrorKind::OutcomeUnknown, text)
-            }
-        })?;
-        result.into_result()
+        answered.map_err(|error| self.unanswered(error))?.into_result()
+    }
+
+    /// What it means that the daemon has not answered a call that was submitted.
+    fn unanswered(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Interrupted {
+            return error;
+        }
+        let name = printable(self.name());
+        let text = format!("a function of service '{name}' may have been run: {}", error.message());
+        Error::new(ErrorKind::OutcomeUnknown, text)
     }
 }
 
@@ -263,17 +282,11 @@ impl PendingReply {
         let data = match (room.data(&result, replied.len), replied.number) {
             (Some(data), 0) => data,
             (None, number) if number != 0 => {
-                let take = |into| ServiceCall::TakeReply { number, into };
-                let left = rest(due).unwrap_or(SEND_TIMEOUT);
-                Data::take(client, replied.len, take, left, due).map_err(|error| match error.kind() {
-                    ErrorKind::TimedOut | ErrorKind::Disconnected => service.lost_reply(&error),
-                    _ => error,
-                })?
+                service.take_reply(replied, rest(due).unwrap_or(SEND_TIMEOUT), due)?
             }
             _ => return Err(client.connection.fail(unexpected("a reply of another length"))),
         };
-        let Replied { queue, wire, function, .. } = replied;
-        Ok(Reply { data, times: Times { queue, wire, function, total: began.elapsed() } })
+        Ok(Reply::new(data, replied, began))
     }
 
     /// Whether the result has come, so that [`PendingReply::wait`] returns soon.
@@ -283,10 +296,18 @@ impl PendingReply {
 }
 
 impl Service {
-    fn lost_reply(&self, error: &Error) -> Error {
-        let name = printable(self.name());
-        let text = format!("a function of service '{name}' was run, and its reply did not come: {error}");
-        Error::new(ErrorKind::OutcomeUnknown, text)
+    /// Takes a reply that the daemon keeps.
+    fn take_reply(&self, replied: Replied, timeout: Duration, due: Due) -> Result<Data> {
+        let take = |into| ServiceCall::TakeReply { number: replied.number, into };
+        Data::take(&self.handle.client, replied.len, take, timeout, due).map_err(|error| match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::Disconnected => {
+                let name = printable(self.name());
+                let text =
+                    format!("a function of service '{name}' was run, and its reply did not come: {error}");
+                Error::new(ErrorKind::OutcomeUnknown, text)
+            }
+            _ => error,
+        })
     }
 }
 
@@ -311,5 +332,6 @@ fn begin(client: &Client, what: ServiceCall, payload: &[u8], timeout_us: u64, du
     // A caller that waits no more is told to the server; nothing else is ended in the middle.
     let manner = Manner { far: false, goes_on: !matches!(what, ServiceCall::Call { .. }) };
     let (opcode, arguments) = what.encode();
-    Calls(client).begin(&CallRequest { opcode, timeout_us, arguments, payload }, manner, due)
+    let request = CallRequest { opcode, class: Class::chosen(), timeout_us, arguments, payload };
+    Calls(client).begin(&request, manner, due)
 }

@@ -19,7 +19,7 @@ use crate::client::due::{Due, due};
 use crate::client::reading::microseconds;
 use crate::client::vigil::Vigil;
 use crate::client::{Client, Scratch};
-use crate::service::Caller;
+use crate::service::{Caller, PING};
 use crate::shared::{CallResult, PAYLOAD_LEN};
 use crate::wire::{Received, Request, ServiceCall};
 use crate::{Error, ErrorKind, Result};
@@ -95,7 +95,7 @@ impl Server {
     }
 
     /// Replies to a call, and waits for the next one. This takes one call of the daemon if the reply is of at
-    /// most 320 bytes.
+    /// most 320 bytes. A caller that does not take a long reply in time is no error.
     ///
     /// # Errors
     /// As [`Call::reply`] and [`Server::receive`].
@@ -107,7 +107,10 @@ impl Server {
     ) -> Result<Option<Call>> {
         let ready = !self.ready.lock().is_empty();
         if ready || data.len() > PAYLOAD_LEN {
-            call.reply(data)?;
+            call.reply(data).or_else(|error| match error.kind() {
+                ErrorKind::TimedOut => Ok(()),
+                _ => Err(error),
+            })?;
             return self.receive(timeout);
         }
         let due = due(timeout);
@@ -151,10 +154,12 @@ impl Server {
                 Ok(result) => {
                     let call = self.received(&result, &room)?;
                     if interrupted {
-                        self.ready.lock().push(call);
+                        self.ready.lock().extend(call);
                         return Err(interrupted_error());
                     }
-                    return Ok(Some(call));
+                    if call.is_some() {
+                        return Ok(call);
+                    }
                 }
                 Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error),
                 Err(_) if interrupted => return Err(interrupted_error()),
@@ -178,21 +183,39 @@ impl Server {
         Ok((result.map_err(|_| vigil.error())?, interrupted))
     }
 
-    fn received(&self, result: &CallResult, room: &Room) -> Result<Call> {
+    /// The call that was received. `None` if it is answered already: it was a ping, or its data cannot be
+    /// had, which the caller is told.
+    fn received(&self, result: &CallResult, room: &Room) -> Result<Option<Call>> {
         let received = Received::of_values(result.values);
         let due = Instant::now().checked_add(Duration::from_micros(received.left_us));
-        // From here on a call that is given up is dropped, which its caller is told.
         let mut call = Call::new(&self.client, received, due);
         call.data = match room.data(result, received.len) {
             Some(data) => data,
-            None if received.len > PAYLOAD_LEN as u64 => {
-                let take = |into| ServiceCall::TakeData { number: received.number, into };
-                let left = call.left();
-                Data::take(&self.client, received.len, take, left, crate::client::due::due(Some(left)))?
-            }
+            None if received.len > PAYLOAD_LEN as u64 => match self.take_data(&call) {
+                Ok(data) => data,
+                // If the daemon has gone, whoever receives next is told.
+                Err(error) => {
+                    _ = call.fail(&format!("the function was not run: {error}"));
+                    return Ok(None);
+                }
+            },
             None => return Err(self.client.connection.fail(unexpected("a call of another length"))),
         };
-        Ok(call)
+        if call.function() == PING {
+            // The caller may have gone.
+            _ = call.reply(&[]);
+            return Ok(None);
+        }
+        Ok(Some(call))
+    }
+
+    /// Brings the data of a call that had no room. Whoever interrupts the thread does not end that, so that
+    /// no call is lost.
+    fn take_data(&self, call: &Call) -> Result<Data> {
+        let quiet = Client { interrupt: None, ..self.client.clone() };
+        let number = call.received.number;
+        let (take, left) = (|into| ServiceCall::TakeData { number, into }, call.left());
+        Data::take(&quiet, call.received.len, take, left, due(Some(left)))
     }
 }
 

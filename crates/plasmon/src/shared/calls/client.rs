@@ -238,6 +238,16 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         nap: Duration,
         alive: &mut impl FnMut() -> bool,
     ) -> Result<CallResult, Unanswered> {
+        if self.comes_napping(nap, alive) { Ok(self.take()) } else { Err(Unanswered) }
+    }
+
+    /// Waits for the result as [`CallUnderWay::wait`] does. Returns whether it has come. If not, the caller
+    /// may wait again.
+    pub fn comes(&mut self, alive: &mut impl FnMut() -> bool) -> bool {
+        self.comes_napping(ALIVE_CHECK_INTERVAL, alive)
+    }
+
+    fn comes_napping(&mut self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
         let calls = &*self.calls;
         // The engine that was woken may be put on this core, so this thread does not spin.
         let spare = !self.rang && ATTENTION.is_spare(&calls.words);
@@ -249,13 +259,18 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         } else if self.sleep(nap, alive) {
             Wait::Slept
         } else {
-            return Err(Unanswered);
+            return false;
         };
         calls.waits.note(self.kind, wait, self.began.elapsed());
-        let result = self.slot.result(&calls.words);
+        true
+    }
+
+    /// Takes the result, which has come.
+    pub fn take(mut self) -> CallResult {
+        let result = self.slot.result(&self.calls.words);
         self.ended = true;
-        calls.give_back(self.slot);
-        Ok(result)
+        self.calls.give_back(self.slot);
+        result
     }
 
     /// Whether the result has come, so that [`CallUnderWay::wait`] returns at once.

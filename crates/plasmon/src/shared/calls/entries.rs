@@ -15,7 +15,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use crate::{Error, ErrorKind};
+use crate::{Class, Error, ErrorKind};
 
 /// Number of words of a request, and of a result.
 pub(super) const WORDS: usize = 8;
@@ -100,6 +100,8 @@ impl fmt::Debug for CallPayload {
 pub struct CallRequest {
     /// Number of the operation.
     pub opcode: u8,
+    /// Class of the operation. `None` for that of its client.
+    pub class: Option<Class>,
     /// Longest time in microseconds from the submission to the result. `u64::MAX` for no limit.
     pub timeout_us: u64,
     /// Arguments of the operation.
@@ -112,18 +114,23 @@ impl CallRequest {
     /// Words of the request, without its payload.
     pub(super) fn encode(&self, seq: u32) -> [u64; WORDS] {
         let [a, b, c, d, e, f] = self.arguments;
-        let first = u64::from(seq) | u64::from(self.opcode) << 32 | (self.payload.len as u64) << 48;
+        let class = self.class.map_or(0, |class| class as u64);
+        let len = (self.payload.len as u64) << 48;
+        let first = u64::from(seq) | u64::from(self.opcode) << 32 | class << 40 | len;
         [first, self.timeout_us, a, b, c, d, e, f]
     }
 
     /// Sequence number and request of these words, with the payload that `word` gives. `None` if the payload
-    /// is longer than a slot has room for, or if what is to be zero is not.
+    /// is longer than a slot has room for, or if there is no such class.
     pub(super) fn decode(words: [u64; WORDS], word: impl FnMut(usize) -> u64) -> Option<(u32, Self)> {
         let [first, timeout_us, arguments @ ..] = words;
         let payload = CallPayload::of_words((first >> 48) as usize, word)?;
-        let zero = first >> 40 & 0xff;
-        (zero == 0)
-            .then_some((first as u32, Self { opcode: (first >> 32) as u8, timeout_us, arguments, payload }))
+        let class = match (first >> 40) as u8 {
+            0 => None,
+            class => Some(Class::from_wire(class)?),
+        };
+        let opcode = (first >> 32) as u8;
+        Some((first as u32, Self { opcode, class, timeout_us, arguments, payload }))
     }
 }
 

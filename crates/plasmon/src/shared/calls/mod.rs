@@ -52,7 +52,7 @@ pub use waiting::WaitStats;
 
 /// First word of a page set: "calls" and the version of the layout.
 #[cfg(not(loom))]
-const MAGIC: u64 = u64::from_le_bytes(*b"calls\0\0\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"calls\0\0\x04");
 /// Size of a page set in bytes.
 #[cfg(not(loom))]
 const PAGE_SET_BYTES: usize = 1 << 20;

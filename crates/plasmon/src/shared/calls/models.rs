@@ -14,7 +14,13 @@ use crate::shared::words::Words;
 
 /// Request whose every word is `n`.
 fn request(n: u8) -> CallRequest {
-    CallRequest { opcode: n, timeout_us: n.into(), arguments: [n.into(); 6], payload: payload(n) }
+    CallRequest {
+        opcode: n,
+        class: None,
+        timeout_us: n.into(),
+        arguments: [n.into(); 6],
+        payload: payload(n),
+    }
 }
 
 /// Result whose every word is `n`.

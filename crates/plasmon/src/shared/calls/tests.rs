@@ -15,7 +15,7 @@ use super::slots::Slot;
 use super::*;
 use crate::shared::channel::Unanswered;
 use crate::shared::words::Words;
-use crate::{Error, ErrorKind};
+use crate::{Class, Error, ErrorKind};
 
 const MANNER: Manner = Manner { far: false, goes_on: true };
 
@@ -39,6 +39,7 @@ fn request(n: u64) -> CallRequest {
     let bytes: Vec<u8> = (0..n as usize % (PAYLOAD_LEN + 1)).map(|at| (n as usize + at) as u8).collect();
     CallRequest {
         opcode: n as u8,
+        class: Class::from_wire((n % 4) as u8),
         timeout_us: n,
         arguments: [n, !n, n << 7, n.wrapping_mul(31), 0, u64::MAX],
         payload: CallPayload::new(&bytes).unwrap(),

@@ -1,6 +1,7 @@
 //! Tests of regions at home, on a node that is alone: its store, its directory and its tasks, without
 //! clients.
 
+mod fencing;
 mod life;
 mod operations;
 mod rights;

@@ -1,0 +1,182 @@
+//! Locks and barriers as a peer, from Rust.
+//!
+//! Owns a client of the node of this host, and one of the node `other`, whose threads are rivals for a lock
+//! or parties of a barrier. The two may be one node. Threads end with the operation that began them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use plasmon::sync::{Barrier, Lock, LockOptions};
+use plasmon::{Client, Error};
+use plasmon_bench::Result;
+use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
+
+/// Longest wait for a lock, or at a barrier.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+const OPERATIONS: &[&str] = &["lock", "hand_over", "meet"];
+
+/// Clients of two nodes.
+pub(crate) struct Locks {
+    own: Client,
+    other: Client,
+    /// Number of names that were used.
+    used: u32,
+}
+
+impl Locks {
+    /// Connects to the node of this host, and to another one.
+    pub(crate) fn connect(socket: &str, other: &str) -> Result<Self> {
+        Ok(Self { own: Client::connect(socket)?, other: Client::connect(other)?, used: 0 })
+    }
+
+    fn handle(&self, client: &Client, name: &str) -> Result<Lock> {
+        Ok(Lock::new(client, name, &LockOptions::default())?)
+    }
+}
+
+impl Peer for Locks {
+    fn greeting(&self) -> Greeting {
+        Greeting { version: env!("CARGO_PKG_VERSION"), in_place: false, shared: true, operations: OPERATIONS }
+    }
+
+    fn operation(
+        &mut self,
+        operation: &str,
+        _size: usize,
+        _owner: u64,
+        _numbers: Numbers,
+        batch: usize,
+    ) -> Result<Box<dyn Call + '_>> {
+        self.used += 1;
+        let name = format!("bench-{}-{}", std::process::id(), self.used);
+        Ok(match operation {
+            "lock" => {
+                let lock = self.handle(&self.own, &name)?;
+                Box::new(Taken { lock, rival: None, took: Duration::ZERO })
+            }
+            "hand_over" => {
+                let (lock, theirs) = (self.handle(&self.own, &name)?, self.handle(&self.other, &name)?);
+                let rival = Threads::begin(vec![Box::new(move || theirs.take(PATIENCE)?.unlock())]);
+                Box::new(Taken { lock, rival: Some(rival), took: Duration::ZERO })
+            }
+            "meet" => {
+                let (here, parties) = (batch / 2 - 1, u32::try_from(batch)?);
+                let clients = (0..batch - 1).map(|at| if at < here { &self.own } else { &self.other });
+                let party = |client: &Client| Barrier::new(client, &name, parties, false);
+                let others = clients.map(party).collect::<plasmon::Result<Vec<_>>>()?;
+                let own = party(&self.own)?;
+                let waits =
+                    others.into_iter().map(|one| -> Work { Box::new(move || one.wait(PATIENCE).map(drop)) });
+                Box::new(Met { own: Some(own), _others: Threads::begin(waits.collect()) })
+            }
+            other => return Err(format!("there is no operation {other:?}").into()),
+        })
+    }
+
+    fn discard(&mut self, _owner: u64, _numbers: Numbers) -> Result<()> {
+        Ok(())
+    }
+}
+
+type Work = Box<dyn FnMut() -> std::result::Result<(), Error> + Send>;
+
+/// Threads that do something again and again, until this is dropped or it fails.
+struct Threads {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn begin(works: Vec<Work>) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let begin = |mut work: Work| {
+            let over = Arc::clone(&over);
+            thread::spawn(move || while !over.load(Ordering::Relaxed) && work().is_ok() {})
+        };
+        let threads = works.into_iter().map(begin).collect();
+        Self { over, threads }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().expect("a lock does not panic");
+        }
+    }
+}
+
+/// Lock that is taken and unlocked, which others want as well if there is a rival.
+struct Taken {
+    lock: Lock,
+    rival: Option<Threads>,
+    /// Time until the lock was taken, or until it was handed over.
+    took: Duration,
+}
+
+impl Call for Taken {
+    fn units(&self) -> usize {
+        1
+    }
+
+    fn once(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, _index: usize) -> Result<()> {
+        let begin = Instant::now();
+        let guard = self.lock.take(PATIENCE)?;
+        self.took = begin.elapsed();
+        guard.unlock()?;
+        if self.rival.is_some() {
+            // The lock goes to the rival and back.
+            self.took = begin.elapsed() / 2;
+        }
+        Ok(())
+    }
+
+    fn took(&self) -> Option<Duration> {
+        Some(self.took)
+    }
+
+    fn check(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Barrier at which this thread meets others.
+struct Met {
+    /// Goes before the others end, which wait for it.
+    own: Option<Barrier>,
+    _others: Threads,
+}
+
+impl Drop for Met {
+    fn drop(&mut self) {
+        self.own = None;
+    }
+}
+
+impl Call for Met {
+    fn units(&self) -> usize {
+        1
+    }
+
+    fn once(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, _index: usize) -> Result<()> {
+        let own = self.own.as_ref().expect("it goes at the end");
+        own.wait(PATIENCE)?;
+        Ok(())
+    }
+
+    fn check(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+}

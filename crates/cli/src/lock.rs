@@ -1,0 +1,251 @@
+//! `plasmon lock` and `plasmon barrier`: runs a command while it holds a lock, and waits for other parties.
+//!
+//! Owns the child process of `plasmon lock`. The main thread waits for it; another thread receives signals.
+//! Invariant: the child gets SIGTERM as soon as the lock is known to be lost, and SIGKILL after the grace.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use std::{io::IsTerminal, thread};
+
+use clap::Args as ClapArgs;
+use plasmon::sync::{Barrier, Guard, Lock, LockOptions, MAX_PARTIES, MAX_TTL, MIN_TTL};
+use plasmon::text::printable;
+use plasmon::{Error, ErrorKind, Socket};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+use crate::args::name;
+use crate::connecting::Within;
+use crate::failure::Failure;
+use crate::output::{self, line};
+
+/// Time between two looks at the guard.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Environment variable in which the command finds the token of its guard.
+const TOKEN: &str = "PLASMON_TOKEN";
+/// Signals that are passed on to the command. A terminal sends the first two to the command itself.
+const PASSED_ON: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+/// Exit codes of a command that cannot be run, as shells have them.
+const CANNOT_RUN: u8 = 126;
+const NO_SUCH_COMMAND: u8 = 127;
+
+/// Arguments of `plasmon lock`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+One process of the cluster holds the lock at a time; with --shared several do, as long as all of them share \
+it. Those who wait get it in the order of asking. The lock is free when COMMAND has ended, or when this \
+process dies.
+
+COMMAND finds the token of its guard in $PLASMON_TOKEN, a decimal number of up to 128 bits that is larger \
+than that of every holder before. What keeps the data that the lock protects can refuse smaller tokens than \
+it has seen: a host that stands still and goes on later does not know yet that it lost the lock.
+
+If the lock is lost, because this process was stopped or the node was cut off for longer than the time to \
+live, COMMAND gets SIGTERM, and SIGKILL after the grace. Signals that this process gets are passed on to \
+COMMAND; what a terminal sends reaches it by itself.
+
+Exit codes:
+  the code of COMMAND, or 128 and the number of the signal that ended it
+  4   the lock was not free within the time-out
+  12  the lock was lost while COMMAND ran
+  126 COMMAND cannot be run
+  127 there is no such command")]
+pub(crate) struct LockArgs {
+    /// Name of the lock
+    #[arg(value_name = "NAME", value_parser = name)]
+    name: String,
+    /// Time to live of the lease, such as 30s: after so long the lock passes on if this process is stopped,
+    /// or its host cut off. A process that runs keeps the lock for as long as it takes
+    #[arg(long, value_name = "SECONDS", default_value = "10s", value_parser = time_to_live)]
+    ttl: Duration,
+    /// Time to wait for the lock, such as 5s; 0 does not wait [default: without limit]
+    #[arg(long, value_name = "SECONDS", value_parser = time)]
+    timeout: Option<Duration>,
+    /// Let others hold the lock at the same time that share it as well
+    #[arg(long)]
+    shared: bool,
+    /// Take everybody's lock of this name [default: this user's]
+    #[arg(long)]
+    public: bool,
+    /// Time between SIGTERM and SIGKILL for a command that lost the lock
+    #[arg(long, value_name = "SECONDS", default_value = "5s", value_parser = time)]
+    grace: Duration,
+    /// Command to run, with its arguments
+    #[arg(value_name = "COMMAND", last = true, required = true, num_args = 1..)]
+    command: Vec<std::ffi::OsString>,
+}
+
+/// Arguments of `plasmon barrier`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Waits until as many parties have arrived as the barrier has, on any hosts. Prints the place of this one \
+among them: each gets another, from 0. Exit code 12 if a party died, left or waited no longer, which the \
+message says; 4 if not all arrived within the time-out.")]
+pub(crate) struct BarrierArgs {
+    /// Name of the barrier
+    #[arg(value_name = "NAME", value_parser = name)]
+    name: String,
+    /// Number of parties; all of them say the same
+    #[arg(value_name = "PARTIES", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PARTIES)))]
+    parties: u32,
+    /// Time to wait, such as 30s [default: without limit]
+    #[arg(long, value_name = "SECONDS", value_parser = time)]
+    timeout: Option<Duration>,
+    /// Use everybody's barrier of this name [default: this user's]
+    #[arg(long)]
+    public: bool,
+}
+
+/// Takes a lock, runs a command, and returns the exit code.
+pub(crate) fn lock(socket: &Socket, args: &LockArgs) -> Result<ExitCode, Failure> {
+    let LockArgs { name, ttl, timeout, shared, public, grace, command } = args;
+    // The time-out is that of the lock. Connecting has its own.
+    let client = Within::new(None).connect(socket, "plasmon lock")?;
+    let options = LockOptions { ttl: *ttl, shared: *shared, public: *public, timeout: *timeout };
+    let guard = Lock::new(&client, name, &options)?.take(*timeout).map_err(|error| match error.kind() {
+        ErrorKind::Busy => Error::new(ErrorKind::TimedOut, error.message()),
+        _ => error,
+    })?;
+    // From here on a signal ends the command, and the lock with it.
+    let signals = Signals::new(PASSED_ON.into_iter().chain([SIGCHLD]));
+    let signals = received(signals.map_err(Failure::file("receive", "signals"))?);
+    let (program, arguments) = command.split_first().ok_or(Failure::NoCommand)?;
+    let spawned = Command::new(program).args(arguments).env(TOKEN, guard.token().to_string()).spawn();
+    let child = spawned.map_err(|source| {
+        let code = if source.kind() == io::ErrorKind::NotFound { NO_SUCH_COMMAND } else { CANNOT_RUN };
+        Failure::Command { command: program.to_string_lossy().into_owned(), source, code }
+    })?;
+    let mut running = Running { child, guard, grace: *grace, lost: None, killed: false };
+    let status = running.wait(&signals).map_err(Failure::file("wait for", program))?;
+    let unlocked = running.guard.unlock();
+    let fenced = unlocked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced);
+    if running.lost.is_some() || fenced {
+        let text = format!("lock '{}' was lost while the command ran", printable(name));
+        return Err(Error::new(ErrorKind::Fenced, text).into());
+    }
+    unlocked?;
+    Ok(ExitCode::from(code_of(status)))
+}
+
+/// Waits at a barrier.
+pub(crate) fn barrier(socket: &Socket, as_json: bool, args: &BarrierArgs) -> Result<(), Failure> {
+    let within = Within::new(args.timeout);
+    let client = within.connect(socket, "plasmon barrier")?;
+    let index = Barrier::new(&client, &args.name, args.parties, args.public)?.wait(within.left())?;
+    if as_json { output::json(&json!({ "index": index }).to_string()) } else { line(&index.to_string()) }
+}
+
+/// Command that runs while its lock is held.
+struct Running {
+    child: Child,
+    guard: Guard,
+    grace: Duration,
+    /// When the lock was found to be lost.
+    lost: Option<Instant>,
+    killed: bool,
+}
+
+impl Running {
+    /// Waits until the command has ended, passes signals on, and ends it if the lock is lost.
+    fn wait(&mut self, signals: &Receiver<i32>) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            self.look();
+            match signals.recv_timeout(LOOK_INTERVAL) {
+                Ok(SIGCHLD) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(SIGINT | SIGQUIT) if io::stdin().is_terminal() => {}
+                Ok(signal) => self.send(Signal::from_named_raw(signal)),
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait(),
+            }
+        }
+    }
+
+    /// Looks at the guard.
+    fn look(&mut self) {
+        match self.lost {
+            None if !self.guard.is_valid() => {
+                output::complain(&format!(
+                    "lock '{}' is lost: the command is ended, with SIGKILL in {:?}",
+                    printable(self.guard.name()),
+                    self.grace
+                ));
+                self.lost = Some(Instant::now());
+                self.send(Some(Signal::TERM));
+            }
+            Some(since) if !self.killed && since.elapsed() >= self.grace => {
+                self.killed = true;
+                self.send(Some(Signal::KILL));
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends a signal to the child, which was not waited for yet, so that its number is still its own.
+    fn send(&self, signal: Option<Signal>) {
+        if let Some((pid, signal)) = Pid::from_raw(self.child.id().cast_signed()).zip(signal) {
+            // A child that has ended already is found by the next look.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// Signals that this process gets, from a thread that lasts as long as it.
+fn received(mut signals: Signals) -> Receiver<i32> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || signals.forever().try_for_each(|signal| sender.send(signal)));
+    receiver
+}
+
+/// Exit code for the end of a command, as shells have it.
+fn code_of(status: ExitStatus) -> u8 {
+    let signal = || status.signal().map(|signal| 128 + signal);
+    status.code().or_else(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+/// Parses a time in seconds, with the unit or without.
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds = number.parse::<f64>().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds * unit).ok());
+    time.ok_or_else(|| "write a time such as 30s, 0.5 or 200ms".into())
+}
+
+fn time_to_live(text: &str) -> Result<Duration, String> {
+    let ttl = time(text)?;
+    if (MIN_TTL..=MAX_TTL).contains(&ttl) {
+        return Ok(ttl);
+    }
+    Err(format!("a lease lives for {} s to {} s", MIN_TTL.as_secs_f64(), MAX_TTL.as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_or_are_seconds() {
+        let times = ["30s", "0.5", "200ms", "0"].map(|text| time(text).unwrap().as_millis());
+        assert_eq!(times, [30_000, 500, 200, 0]);
+        for text in ["", "s", "-1s", "5m", "nan"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+        assert!(time_to_live("61s").is_err() && time_to_live("99ms").is_err());
+        assert_eq!(time_to_live("60s"), Ok(MAX_TTL));
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_shells() {
+        assert_eq!(code_of(ExitStatus::from_raw(3 << 8)), 3);
+        assert_eq!(code_of(ExitStatus::from_raw(9)), 137);
+    }
+}

@@ -1,0 +1,184 @@
+//! Barriers of simulated nodes: of each generation as many calls pass as there are parties, each with
+//! another index, and if it is broken, all who wait hear of it.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use plasmon::ErrorKind;
+use plasmon::wire::{Passed, Reply, Request, SyncCall};
+
+use super::counters::{Ended, User, end};
+use super::{Simulation, below, percent, span};
+
+/// Seeds of each case.
+const SEEDS: RangeInclusive<u64> = 1..=6;
+/// How long nodes take to follow a change of members, and to end what they had begun.
+const SETTLED: Duration = Duration::from_secs(20);
+/// How long a call waits at most.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Number of rounds of a run.
+const ROUNDS: usize = 60;
+
+/// A client with a handle, and its call if it waits.
+struct Party {
+    user: User,
+    handle: u32,
+    waits: Option<Ended>,
+}
+
+/// A cluster with a barrier. The last node has no parties.
+struct Bench {
+    simulation: Simulation,
+    parties: Vec<Party>,
+    /// Indices of those who have passed, by generation.
+    passed: BTreeMap<u64, Vec<u32>>,
+    /// What those were told for whom it is broken.
+    broken: Vec<String>,
+}
+
+impl Bench {
+    fn new(seed: u64) -> Self {
+        let mut simulation = Simulation::new(seed, |_| Vec::new());
+        simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
+        simulation.pass(SETTLED);
+        let count = simulation.hosts.len() as u32 + 2;
+        let mut parties = Vec::new();
+        for number in 0..count as usize {
+            let mut user = User::connect(&simulation, number % (simulation.hosts.len() - 1));
+            let open = Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: count };
+            let handle = match user.ask(&mut simulation, open) {
+                Ok(Reply::BarrierOpened { barrier }) => barrier,
+                other => panic!("seed {seed}: {other:?}"),
+            };
+            parties.push(Party { user, handle, waits: None });
+        }
+        Self { simulation, parties, passed: BTreeMap::new(), broken: Vec::new() }
+    }
+
+    /// Has parties arrive that do not wait, and hears of those that pass.
+    fn round(&mut self, chance: usize) {
+        for party in &mut self.parties {
+            if let Some(result) = party.waits.as_ref().and_then(|waits| waits.get().cloned()) {
+                party.waits = None;
+                match result {
+                    Ok(result) => {
+                        let Passed { index, generation } = Passed::of_values(result.values);
+                        self.passed.entry(generation).or_default().push(index);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Broken => self.broken.push(error.to_string()),
+                    Err(error) => panic!("{:?}: {error}", error.kind()),
+                }
+            }
+            if party.waits.is_none() && percent(chance) {
+                let arrive = SyncCall::Arrive { barrier: party.handle, ticket: 1 }.encode();
+                party.waits = Some(party.user.call(&self.simulation, arrive, PATIENCE));
+            }
+        }
+        self.simulation.pass(span(Duration::from_millis(100)));
+    }
+
+    /// Checks that generations were passed by all, one after the other.
+    fn check(&mut self, seed: u64, least: usize) {
+        let count = self.parties.len() as u32;
+        let generations = self.passed.len();
+        assert!(generations >= least, "seed {seed}: {generations} generations");
+        for (nth, (generation, indices)) in (0..).zip(&mut self.passed) {
+            indices.sort_unstable();
+            let all: Vec<_> = (0..count).collect();
+            assert_eq!((*generation, &*indices), (nth, &all), "seed {seed}: generation {nth}");
+        }
+    }
+
+    /// Lets all who wait pass.
+    fn gather(&mut self) {
+        self.simulation.mend();
+        for _ in 0..20 {
+            self.round(0);
+        }
+        if self.parties.iter().any(|party| party.waits.is_some()) {
+            for party in self.parties.iter_mut().filter(|party| party.waits.is_none()) {
+                let arrive = SyncCall::Arrive { barrier: party.handle, ticket: 1 }.encode();
+                party.waits = Some(party.user.call(&self.simulation, arrive, PATIENCE));
+            }
+        }
+        self.simulation.pass(SETTLED);
+        self.round(0);
+    }
+}
+
+#[test]
+fn all_pass_although_connections_break() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        bench.simulation.network.change_faults(|faults| faults.cut_ppm = 10_000);
+        for round in 0..ROUNDS {
+            bench.round(60);
+            if round % 20 == 10 {
+                let until = bench.simulation.time.now() + span(Duration::from_secs(2));
+                let host = below(bench.simulation.hosts.len());
+                bench.simulation.hosts[host].stall(until);
+            }
+        }
+        bench.gather();
+        bench.check(seed, 3);
+        assert!(bench.broken.is_empty(), "seed {seed}: {:?}", bench.broken.first());
+        // Who closes it ends it for nobody, as nobody waits.
+        for at in 0..bench.parties.len() {
+            let barrier = bench.parties[at].handle;
+            let closed = bench.parties[at].user.ask(&mut bench.simulation, Request::CloseBarrier { barrier });
+            assert_eq!(closed, Ok(Reply::Done), "seed {seed}");
+        }
+        for core in bench.simulation.hosts.iter().filter_map(|host| host.core()) {
+            let locks = core.services.status().locks;
+            assert_eq!((locks.barriers, locks.arrived), (0, 0), "seed {seed}");
+        }
+        end(bench.simulation);
+    }
+}
+
+#[test]
+fn a_new_home_lets_pass_whom_the_former_one_has_not_told() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        for round in 0..ROUNDS {
+            bench.round(60);
+            // A node without parties goes and comes, which may be the home.
+            let last = bench.simulation.hosts.len() - 1;
+            match round % 12 {
+                4 => bench.simulation.begin_expelling(last),
+                10 => bench.simulation.bring_back(last),
+                _ => {}
+            }
+        }
+        bench.gather();
+        bench.check(seed, 3);
+        assert!(bench.broken.is_empty(), "seed {seed}: {:?}", bench.broken.first());
+        end(bench.simulation);
+    }
+}
+
+#[test]
+fn a_node_that_dies_breaks_it_for_all_who_wait() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        (0..20).for_each(|_| bench.round(60));
+        bench.gather();
+        let host = below(bench.simulation.hosts.len() - 1);
+        // All others wait, since one of the node does not come.
+        for party in bench.parties.iter_mut().filter(|party| party.user.host != host) {
+            let arrive = SyncCall::Arrive { barrier: party.handle, ticket: 1 }.encode();
+            party.waits = Some(party.user.call(&bench.simulation, arrive, PATIENCE));
+        }
+        bench.simulation.pass(span(Duration::from_millis(20)));
+        bench.simulation.hosts[host].kill();
+        bench.parties.retain(|party| party.user.host != host);
+        let Simulation { hosts, coordinator, time, .. } = &mut bench.simulation;
+        coordinator.forget(hosts, time.now(), None);
+        bench.simulation.pass(SETTLED);
+        let waiting = bench.parties.len();
+        bench.round(0);
+        assert_eq!(bench.broken.len(), waiting, "seed {seed}: those who heard of it");
+        end(bench.simulation);
+    }
+}

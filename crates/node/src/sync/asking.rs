@@ -1,0 +1,268 @@
+//! Locking and unlocking for the clients of this node. Engine thread only.
+//!
+//! Invariants: a call that ends without a guard leaves none behind, whatever comes later. The home of a guard
+//! is told of its end once; if it does not hear of that, the lease ends.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use plasmon::shared::CallResult;
+use plasmon::text::printable;
+use plasmon::wire::Locked;
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::Locks;
+use super::frames::{SyncFrame, ask};
+use super::tickets::{Key, State, Ticket};
+use crate::guard::Fence;
+use crate::kernel::ClientKey;
+use crate::net::frame::Frames;
+use crate::service::Return;
+
+/// How long a call that does not wait may take to hear of the home.
+const EAGER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the end of a guard may take to be known at the home.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A call that waits for a lock. When it is dropped before it has the result, the ticket ends.
+struct Waiting {
+    locks: Rc<Locks>,
+    key: Key,
+    has_ended: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.locks.tickets.find(self.key).filter(|_| !self.has_ended) {
+            self.locks.let_go(&ticket, false);
+        }
+    }
+}
+
+impl Locks {
+    /// Waits for a lock.
+    pub(super) fn lock(
+        self: &Rc<Self>,
+        client: ClientKey,
+        (handle, chosen, shared): (u32, u64, bool),
+        timeout_us: u64,
+    ) -> Return {
+        let named = match self.handles.get(client, handle) {
+            Ok(named) => named,
+            Err(error) => return Return::Now(Err(error)),
+        };
+        let (pid, uid) = self.sessions.client(client, |client| (client.pid, client.uid));
+        let (sender, granted) = oneshot::channel();
+        let key = (client, chosen);
+        let ticket = Rc::new(Ticket {
+            key,
+            number: Cell::new(self.tickets.draw()),
+            lock: named,
+            shared,
+            eager: timeout_us == 0,
+            pid,
+            uid,
+            since: Cell::new(self.now()),
+            asked: Cell::new(None),
+            again: Cell::new(false),
+            renewing: Cell::new(false),
+            state: RefCell::new(State::Waits(sender)),
+        });
+        if let Err(error) = self.tickets.add(Rc::clone(&ticket)) {
+            return Return::Now(Err(error));
+        }
+        self.note_alive(client);
+        self.want(&ticket);
+        self.begin_keeping();
+        let due = match ticket.eager {
+            true => Some(self.kernel.clock.now() + EAGER_PATIENCE),
+            false => self.sessions.due(timeout_us),
+        };
+        let waiting = Waiting { locks: Rc::clone(self), key, has_ended: false };
+        Return::in_time(async move {
+            let mut waiting = waiting;
+            let locks = Rc::clone(&waiting.locks);
+            match locks.kernel.clock.bounded(due, granted).await {
+                Some(Ok(Ok(locked))) => {
+                    waiting.has_ended = true;
+                    let (values, payload) = locked.values();
+                    CallResult::with(&values, &payload)
+                        .ok_or_else(|| Error::new(ErrorKind::Internal, "a token does not fit a slot"))
+                }
+                Some(Ok(Err(error))) => Err(error),
+                Some(Err(_)) => {
+                    waiting.has_ended = true;
+                    Err(Error::new(ErrorKind::Interrupted, "the call for the lock was withdrawn"))
+                }
+                None => Err(locks.late(&ticket)),
+            }
+        })
+    }
+
+    /// The error for a lock that was not had in time.
+    fn late(&self, ticket: &Ticket) -> Error {
+        let name = printable(&ticket.lock.name);
+        let home = self.places.home(&ticket.lock.id);
+        let text = match ticket.asked.get() {
+            Some((asked, ..)) if asked == home => {
+                format!("lock '{name}' was not had in time: others hold it, as far as node {home} has said")
+            }
+            _ => format!("lock '{name}' was not had in time: node {home}, which decides about it, is away"),
+        };
+        Error::new(ErrorKind::TimedOut, text)
+    }
+
+    /// Asks the home of a lock for it, as it is in the present view.
+    pub(super) fn want(&self, ticket: &Ticket) {
+        if self.cluster.fenced() {
+            return;
+        }
+        let (now, home) = (self.now(), self.places.home(&ticket.lock.id));
+        let (eager, again) = (ticket.eager, ticket.again.get());
+        let want = SyncFrame::Want { row: ticket.row(now), at_ns: now, eager, again };
+        if self.send(home, 0, ticket.uid, want) {
+            ticket.asked.set(Some((home, self.cluster.epoch(), now)));
+        }
+    }
+
+    fn send(&self, to: NodeId, request: u64, user: u32, frame: SyncFrame) -> bool {
+        let own = self.kernel.node;
+        self.network.send(to, self.network.envelope(request, own, user, frame.into_message()))
+    }
+
+    /// Takes a grant of a home, made in the view of an epoch.
+    pub(super) fn take_grant(
+        self: &Rc<Self>,
+        (from, epoch): (NodeId, u64),
+        number: u64,
+        at_ns: u64,
+        (token, abandoned): (u128, bool),
+    ) {
+        let Some(ticket) = self.tickets.get(number) else {
+            // Nobody waits any more, and the home has been told so.
+            return;
+        };
+        let is_home =
+            self.places.home(&ticket.lock.id) == from && self.places.moved(&ticket.lock.id) <= epoch;
+        if !is_home || !ticket.waits() || self.cluster.fenced() {
+            return;
+        }
+        let now = self.now();
+        let renewed = at_ns.min(now);
+        let State::Waits(sender) = ticket.state.replace(State::Holds { token, renewed }) else { return };
+        ticket.since.set(now);
+        let until = self.lease_end(&ticket, now);
+        if until <= now {
+            // It took too long to come: the lock has to be asked for again. The grant may come a second time.
+            self.tell_end(&ticket, false);
+            self.tickets.renumber(&ticket);
+            ticket.state.replace(State::Waits(sender));
+            self.want(&ticket);
+            return;
+        }
+        let (client, chosen) = ticket.key;
+        let lock = ticket.lock.id;
+        let begun = self.guards.begin(client, chosen, Fence { lock, token }, until);
+        let told = match begun {
+            Ok(word) => sender.send(Ok(Locked { word, abandoned, token })),
+            Err(error) => {
+                self.let_go(&ticket, false);
+                _ = sender.send(Err(error));
+                return;
+            }
+        };
+        self.granted.set(self.granted.get() + 1);
+        if told.is_err() {
+            // The call is over, and what waits ends with it.
+            self.let_go(&ticket, false);
+        }
+    }
+
+    /// Takes the refusal of a home.
+    pub(super) fn take_refusal(&self, from: NodeId, number: u64, error: Error) {
+        let Some(ticket) = self.tickets.get(number).filter(|ticket| ticket.waits()) else { return };
+        if self.places.home(&ticket.lock.id) != from {
+            return;
+        }
+        if error.kind() == ErrorKind::NotHere {
+            // One of the two nodes does not follow the present view yet.
+            ticket.asked.set(None);
+            return;
+        }
+        if let State::Waits(sender) = ticket.state.replace(State::Ended) {
+            self.tickets.remove(&ticket);
+            _ = sender.send(Err(error));
+        }
+    }
+
+    /// Ends a guard or a wait by its ticket, as the client asks.
+    pub(super) fn unlock(self: &Rc<Self>, key: Key) -> Return {
+        let Some(ticket) = self.tickets.find(key) else {
+            let text = format!("this connection has no ticket {}: it was unlocked, or withdrawn", key.1);
+            return Return::Now(Err(Error::new(ErrorKind::NotFound, text)));
+        };
+        self.note_alive(key.0);
+        let (now, until) = (self.now(), ticket.until());
+        let held = until.is_some_and(|_| self.lease_end(&ticket, now) > now);
+        if !held {
+            let fenced = !ticket.waits();
+            self.let_go(&ticket, fenced);
+            let name = printable(&ticket.lock.name);
+            let text = format!("the lease of lock '{name}' was over: others may have held it meanwhile");
+            let done =
+                if fenced { Err(Error::new(ErrorKind::Fenced, text)) } else { Ok(CallResult::of(&[])) };
+            return Return::Now(done);
+        }
+        // Its guard ends now; others may have it when the home knows.
+        self.guards.forget(key.0, key.1);
+        self.tickets.remove(&ticket);
+        ticket.state.replace(State::Ended);
+        let (locks, home) = (Rc::clone(self), self.places.home(&ticket.lock.id));
+        let release = ask::Release { what: ticket.numbered(), lost: false };
+        Return::in_time(async move {
+            // A home that does not answer learns it from the one that comes, or from the lease.
+            _ = locks.network.ask(home, ticket.uid, release, RELEASE_PATIENCE).await;
+            Ok(CallResult::of(&[]))
+        })
+    }
+
+    /// Ends a ticket for good.
+    pub(super) fn let_go(&self, ticket: &Ticket, lost: bool) {
+        let before = ticket.state.replace(State::Ended);
+        self.guards.forget(ticket.key.0, ticket.key.1);
+        self.tickets.remove(ticket);
+        if !matches!(before, State::Ended) {
+            self.tell_end(ticket, lost);
+        }
+    }
+
+    /// Ends a guard whose lease is over. Its ticket stays until the client lets go of it.
+    pub(super) fn lose(&self, ticket: &Ticket, why: &str) {
+        ticket.state.replace(State::Ended);
+        self.guards.set(ticket.key.0, ticket.key.1, 0);
+        self.lost.set(self.lost.get() + 1);
+        let (lock, process) = (printable(&ticket.lock.name), ticket.pid);
+        tracing::warn!(%lock, process, why, "a client lost a lock");
+        self.tell_end(ticket, true);
+    }
+
+    /// Tells the home that a guard or a wait has ended.
+    fn tell_end(&self, ticket: &Ticket, lost: bool) {
+        let what = ticket.numbered();
+        self.send(self.places.home(&what.lock), 0, ticket.uid, SyncFrame::Release { what, lost });
+    }
+
+    /// Ends what a client held and waited for, which has gone.
+    pub(super) fn end_client(&self, client: ClientKey) {
+        for ticket in self.tickets.of_client(client) {
+            let held = ticket.until().is_some();
+            self.lost.set(self.lost.get() + u64::from(held));
+            self.let_go(&ticket, held);
+        }
+        self.guards.forget_all(client);
+        self.handles.close_all(client);
+        self.alive.borrow_mut().remove(&client);
+    }
+}

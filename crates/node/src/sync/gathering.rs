@@ -1,0 +1,133 @@
+//! The barriers whose home this node is. Engine thread only.
+//!
+//! Invariants: a barrier is passed or found broken only while this node is its home and has taken it over. A
+//! name without handles is free.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use plasmon::sync::{LockInfo, barrier_id};
+use plasmon::{Error, NodeId, ObjectId};
+
+use super::Locks;
+use super::barrier::{Barrier, Told};
+use super::frames::{Meeting, SyncFrame, ask};
+use crate::kernel::random::random_u64;
+use crate::membership::views::ViewChange;
+use crate::net::frame::Frames;
+
+/// The barriers of this home.
+#[derive(Default)]
+pub(super) struct Barriers(RefCell<BTreeMap<ObjectId, Barrier>>);
+
+impl Barriers {
+    /// Number of barriers.
+    pub(super) fn count(&self) -> u64 {
+        self.0.borrow().len() as u64
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+
+    /// The barriers that a user may know.
+    pub(super) fn rows(&self, home: NodeId, user: u32) -> Vec<(ObjectId, LockInfo)> {
+        let barriers = self.0.borrow();
+        let seen = barriers.iter().filter(|(_, barrier)| barrier.is_seen_by(user));
+        seen.map(|(id, barrier)| (*id, barrier.info(home))).collect()
+    }
+}
+
+impl Locks {
+    /// Takes note of a node's clients at a barrier.
+    ///
+    /// # Errors
+    /// `NotHere` if this is not the home. Of one that is `opening`: `Invalid` if it expects other parties,
+    /// `Broken` if the barrier is broken.
+    pub(super) async fn on_gather(
+        self: &Rc<Self>,
+        node: NodeId,
+        row: Meeting,
+        opening: bool,
+    ) -> Result<ask::Joined, Error> {
+        let id = barrier_id(row.owner, &row.name);
+        self.home.ensure_here(&id)?;
+        if opening {
+            // Only then it is known whether there is one.
+            self.prepared(&id).await?;
+        }
+        let joined = {
+            let mut barriers = self.barriers.0.borrow_mut();
+            let makes = |life: u64| Barrier::new(&row, if life == 0 { random_u64() | 1 } else { life });
+            let barrier = barriers.entry(id).or_insert_with(|| makes(row.life));
+            if barrier.is_over() && (row.life == 0 || barrier.life() != row.life) {
+                *barrier = makes(row.life);
+            }
+            if opening {
+                barrier.ensure_joins(row.parties)?;
+            }
+            barrier.gather(node, &row);
+            ask::Joined { life: barrier.life(), generation: barrier.generation() }
+        };
+        self.advance_barrier(&id);
+        Ok(joined)
+    }
+
+    /// Tells nodes what has become of a barrier, if this node may.
+    fn advance_barrier(self: &Rc<Self>, id: &ObjectId) {
+        if !self.home.is_ready(id) {
+            if self.places.is_here(id) {
+                self.home.takeover.want();
+            }
+            return;
+        }
+        let (told, life) = {
+            let mut barriers = self.barriers.0.borrow_mut();
+            let Some(barrier) = barriers.get_mut(id) else { return };
+            let told = (barrier.advance(), barrier.life());
+            if barrier.is_over() {
+                barriers.remove(id);
+            }
+            told
+        };
+        let barrier = *id;
+        for told in told {
+            let (node, frame) = match told {
+                Told::Passed { node, generation, first, count } => {
+                    (node, SyncFrame::Passed { barrier, life, generation, first, count })
+                }
+                Told::Broken { node, why } => (node, SyncFrame::Broken { barrier, life, why }),
+            };
+            // Who has gone needs no word.
+            self.network.tell(node, frame.into_message());
+        }
+    }
+
+    /// Tells nodes what has become of all barriers, when this node has taken over.
+    pub(super) fn advance_barriers(self: &Rc<Self>, has_lost: bool) {
+        let ids: Vec<_> = self.barriers.0.borrow().keys().copied().collect();
+        for id in ids.iter().filter(|id| self.home.is_ready(id)) {
+            self.advance_barrier(id);
+            if let Some(barrier) = self.barriers.0.borrow_mut().get_mut(id) {
+                barrier.end_takeover(has_lost);
+            }
+            self.advance_barrier(id);
+        }
+    }
+
+    /// Follows a view: nodes have gone, and barriers have other homes.
+    pub(super) fn follow_barriers(self: &Rc<Self>, change: &ViewChange, epoch: u64) {
+        let coordinated = self.places.is_coordinated();
+        let mut lost = Vec::new();
+        self.barriers.0.borrow_mut().retain(|id, barrier| {
+            if !change.gone.is_empty() {
+                barrier.lose(&change.gone);
+                lost.push(*id);
+            }
+            self.places.is_here(id) && (coordinated || self.places.moved(id) < epoch)
+        });
+        lost.iter().for_each(|id| self.advance_barrier(id));
+    }
+}

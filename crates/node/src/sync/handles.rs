@@ -1,0 +1,65 @@
+//! The numbers by which clients name locks. Engine thread only.
+//!
+//! Invariant: a number is worth nothing on another connection, and is not used again.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plasmon::{Error, ErrorKind};
+
+use super::tickets::{MAX_TICKETS, Named};
+use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
+
+/// The handles of one client.
+#[derive(Default)]
+struct Numbered {
+    open: HashMap<u32, Rc<Named>>,
+    last: u32,
+}
+
+/// The handles of all clients.
+#[derive(Default)]
+pub(super) struct Handles(RefCell<HashMap<ClientKey, Numbered>>);
+
+impl Handles {
+    /// Makes a handle.
+    ///
+    /// # Errors
+    /// `Full` if the client has too many.
+    pub(super) fn open(&self, client: ClientKey, named: Named) -> Result<u32, Error> {
+        let mut clients = self.0.borrow_mut();
+        let handles = clients.entry(client).or_default();
+        if handles.open.len() >= MAX_TICKETS || handles.last == u32::MAX {
+            let text = format!("this client has {MAX_TICKETS} handles to locks already: let it close some");
+            return Err(Error::new(ErrorKind::Full, text));
+        }
+        handles.last += 1;
+        handles.open.insert(handles.last, Rc::new(named));
+        Ok(handles.last)
+    }
+
+    /// The lock of a handle.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(super) fn get(&self, client: ClientKey, handle: u32) -> Result<Rc<Named>, Error> {
+        let clients = self.0.borrow();
+        let named = clients.get(&client).and_then(|handles| handles.open.get(&handle));
+        named.cloned().ok_or_else(|| {
+            let text = format!("this connection has no handle {handle} to a lock: open the lock again");
+            Error::new(ErrorKind::NotFound, text)
+        })
+    }
+
+    /// Ends a handle. One that there is not needs no end.
+    pub(super) fn close(&self, client: ClientKey, handle: u32) {
+        if let Some(handles) = self.0.borrow_mut().get_mut(&client) {
+            handles.open.remove(&handle);
+        }
+    }
+
+    pub(super) fn close_all(&self, client: ClientKey) {
+        self.0.borrow_mut().remove(&client);
+    }
+}

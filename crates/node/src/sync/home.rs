@@ -1,0 +1,370 @@
+//! The locks whose home this node is. Engine thread only.
+//!
+//! Invariants: a lock is granted only while this node is its home and has taken it over ([`Takeover`]).
+//! Tokens that this node mints grow, and are larger than those of homes before it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::sync::{LockInfo, MAX_TTL, MIN_TTL, lock_id};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::frames::{Numbered, Row, SyncFrame};
+use super::life::Life;
+use super::lock::{Claim, Heard, Lock, Said, nanos};
+use super::places::Places;
+use super::takeover::Takeover;
+use crate::kernel::Kernel;
+use crate::kernel::random::{HashMap, HashSet};
+use crate::membership::views::ViewChange;
+use crate::net::network::Network;
+
+/// Maximum number of locks of a home that are held, waited for or abandoned.
+const MAX_LOCKS: usize = 1 << 20;
+/// Maximum number of abandoned locks that a former home remembers.
+const MAX_LEFT: usize = 1 << 16;
+
+/// Where a call or a guard came from, as its node said it.
+pub(super) struct Source {
+    pub(super) node: NodeId,
+    /// What the clock of the node showed.
+    pub(super) at_ns: u64,
+}
+
+/// A lock whose last holder died or lost it.
+#[derive(Clone, Copy)]
+struct Left {
+    /// The epoch of the view in which its home became another.
+    moved: u64,
+    /// Whether this node is its home, and not the one before.
+    mine: bool,
+}
+
+/// The locks of this home.
+pub(super) struct Home {
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    places: Rc<Places>,
+    pub(super) takeover: Takeover,
+    pub(super) life: RefCell<Life>,
+    locks: RefCell<HashMap<ObjectId, Lock>>,
+    /// Locks whose last holder died or lost them, and that nobody wants here.
+    left: RefCell<HashMap<ObjectId, Left>>,
+    /// Guards that ended while this node took locks over.
+    released: RefCell<HashSet<(NodeId, u64)>>,
+    minted: Cell<u64>,
+}
+
+impl Home {
+    pub(super) fn new(kernel: &Rc<Kernel>, network: &Rc<Network>, places: &Rc<Places>) -> Self {
+        Self {
+            kernel: Rc::clone(kernel),
+            network: Rc::clone(network),
+            places: Rc::clone(places),
+            takeover: Takeover::default(),
+            life: RefCell::new(Life::of(&kernel.config.socket)),
+            locks: RefCell::default(),
+            left: RefCell::default(),
+            released: RefCell::default(),
+            minted: Cell::default(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.kernel.clock.boot_ns()
+    }
+
+    /// Whether this node may grant a lock.
+    pub(super) fn is_ready(&self, id: &ObjectId) -> bool {
+        self.places.is_here(id) && self.takeover.has(self.places.moved(id))
+    }
+
+    /// Refuses to decide about what has another home.
+    ///
+    /// # Errors
+    /// `NotHere`.
+    pub(super) fn ensure_here(&self, id: &ObjectId) -> Result<(), Error> {
+        if self.places.is_here(id) {
+            return Ok(());
+        }
+        let text = format!("node {} is not the home of the lock, as far as it knows", self.kernel.node);
+        Err(Error::new(ErrorKind::NotHere, text))
+    }
+
+    /// Takes note of a call that wants a lock.
+    ///
+    /// # Errors
+    /// `NotHere`; `Full` if too many wait, or hold locks.
+    pub(super) fn want(&self, from: &Source, row: Row, eager: bool, again: bool) -> Result<(), Error> {
+        let id = lock_id(row.owner, &row.name);
+        self.ensure_here(&id)?;
+        let abandoned = self.left.borrow_mut().remove(&id).is_some_and(|left| left.mine);
+        let mut locks = self.locks.borrow_mut();
+        if locks.len() >= MAX_LOCKS && !locks.contains_key(&id) {
+            let text = format!("node {} decides about {MAX_LOCKS} locks already", self.kernel.node);
+            return Err(Error::new(ErrorKind::Full, text));
+        }
+        let (name, owner) = (row.name.clone(), row.owner);
+        let lock = locks.entry(id).or_insert_with(|| Lock::new(name, owner));
+        lock.abandoned |= abandoned;
+        let said = lock.want(claim(from, &row, eager, self.now()), again)?;
+        drop(locks);
+        self.say(said);
+        self.advance(&id);
+        Ok(())
+    }
+
+    /// Ends a guard or a wait.
+    pub(super) fn release(&self, node: NodeId, Numbered { lock, number }: Numbered, lost: bool) {
+        if self.takeover.is_under_way() {
+            self.released.borrow_mut().insert((node, number));
+        }
+        let ended = self.locks.borrow_mut().get_mut(&lock).is_some_and(|one| one.release(node, number, lost));
+        if ended {
+            self.advance(&lock);
+        }
+    }
+
+    /// Takes note of a guard's sign of life; says whether the guard is known.
+    pub(super) fn keep_guard(&self, from: &Source, row: &Row) -> bool {
+        let id = lock_id(row.owner, &row.name);
+        let now = self.now();
+        let heard = {
+            let mut locks = self.locks.borrow_mut();
+            locks.get_mut(&id).map(|lock| lock.hear(from.node, row.number, from.at_ns, now))
+        };
+        if let Some(Heard::Holds(_)) = heard {
+            return true;
+        }
+        // A home that has begun anew does not know what the one before has granted, but grants nothing yet.
+        self.places.is_coordinated() && !self.is_ready(&id) && self.adopt(from, row)
+    }
+
+    /// Takes note of a wait's sign of life; says whether the wait is known.
+    pub(super) fn keep_wait(&self, from: &Source, Numbered { lock, number }: Numbered) -> bool {
+        let now = self.now();
+        let heard = {
+            let mut locks = self.locks.borrow_mut();
+            locks.get_mut(&lock).map(|lock| lock.hear(from.node, number, from.at_ns, now))
+        };
+        match heard {
+            Some(Heard::Waits) => true,
+            // It was told, and the answer was not taken.
+            Some(Heard::Holds(said)) => {
+                self.say([said]);
+                true
+            }
+            Some(Heard::Unknown) | None => false,
+        }
+    }
+
+    /// Takes note of a guard that another home has granted; says whether it fits what is known.
+    pub(super) fn adopt(&self, from: &Source, row: &Row) -> bool {
+        let id = lock_id(row.owner, &row.name);
+        if self.released.borrow().contains(&(from.node, row.number)) {
+            return false;
+        }
+        let claim = claim(from, row, false, self.now());
+        let mut locks = self.locks.borrow_mut();
+        let lock = locks.entry(id).or_insert_with(|| Lock::new(row.name.clone(), row.owner));
+        if let Heard::Holds(_) = lock.hear(from.node, row.number, from.at_ns, claim.heard) {
+            return true;
+        }
+        let fits = lock.has_place_for(&claim);
+        if fits {
+            lock.adopt(claim);
+        } else {
+            tracing::warn!(lock = row.name, node = %from.node, "two members say that they hold a lock");
+        }
+        fits
+    }
+
+    /// Takes note of a lock whose last holder died or lost it, as its former home says.
+    pub(super) fn adopt_abandoned(&self, id: &ObjectId) {
+        match self.locks.borrow_mut().get_mut(id) {
+            Some(lock) if lock.holders().is_empty() => lock.abandoned = true,
+            Some(_) => {}
+            None => self.leave(*id, true),
+        }
+    }
+
+    /// Remembers a lock whose last holder died or lost it.
+    fn leave(&self, id: ObjectId, mine: bool) {
+        let mut left = self.left.borrow_mut();
+        if left.len() < MAX_LEFT {
+            left.insert(id, Left { moved: self.places.moved(&id), mine });
+        }
+    }
+
+    /// Gives a lock to those whose turn it is, if this node may.
+    fn advance(&self, id: &ObjectId) {
+        if !self.is_ready(id) {
+            if self.places.is_here(id) {
+                self.takeover.want();
+            }
+            return;
+        }
+        let said = {
+            let mut locks = self.locks.borrow_mut();
+            let Some(lock) = locks.get_mut(id) else { return };
+            if let Err(error) = lock.longest_wait().map_or(Ok(()), |ttl_ns| self.note_lease(ttl_ns)) {
+                tracing::warn!(%error, "nobody gets a lock");
+                return;
+            }
+            let said = lock.advance(self.now(), || self.mint());
+            if lock.is_idle() {
+                locks.remove(id);
+            }
+            said
+        };
+        self.say(said);
+    }
+
+    /// Makes sure that the next life of a coordinator's node knows of a lease before it is given.
+    ///
+    /// # Errors
+    /// `Internal` if that cannot be written.
+    pub(super) fn note_lease(&self, ttl_ns: u64) -> Result<(), Error> {
+        if !self.places.is_coordinated() {
+            return Ok(());
+        }
+        self.life.borrow_mut().note(self.now(), ttl_ns.min(nanos(MAX_TTL)), self.takeover.epoch())
+    }
+
+    /// A token that is larger than all before: those of this home, and of homes before it.
+    fn mint(&self) -> u128 {
+        let minted = self.minted.get() + 1;
+        self.minted.set(minted);
+        u128::from(self.takeover.epoch()) << 64 | u128::from(minted)
+    }
+
+    fn say(&self, said: impl IntoIterator<Item = Said>) {
+        for said in said {
+            let (node, frame) = match said {
+                Said::Granted { node, number, at_ns, token, abandoned } => {
+                    (node, SyncFrame::Granted { number, at_ns, token, abandoned })
+                }
+                Said::Refused { node, number, error } => (node, SyncFrame::Refused { number, error }),
+            };
+            // Who has gone needs no word; its guard ends with its lease.
+            self.network.tell(node, crate::net::frame::Frames::into_message(frame));
+        }
+    }
+
+    /// Gives all locks to those whose turn it is.
+    pub(super) fn advance_all(&self) {
+        let ids: Vec<_> = self.locks.borrow().keys().copied().collect();
+        ids.iter().for_each(|id| self.advance(id));
+    }
+
+    /// Ends a taking over: what was told is complete. Locks that were waited for at former homes, and that
+    /// nobody holds, were lost with nodes that have `gone`.
+    pub(super) fn end_takeover(&self, began: u64, has_lost: bool) {
+        self.released.borrow_mut().clear();
+        if has_lost {
+            let mut locks = self.locks.borrow_mut();
+            for (id, lock) in locks.iter_mut() {
+                if self.places.is_here(id) && lock.has_old_waits(began) {
+                    lock.abandoned = true;
+                }
+            }
+        }
+        self.advance_all();
+    }
+
+    /// Follows a view: nodes have gone, and this node may be the home of other locks than before.
+    pub(super) fn follow(&self, change: &ViewChange, epoch: u64) {
+        let coordinated = self.places.is_coordinated();
+        let mut locks = self.locks.borrow_mut();
+        self.left.borrow_mut().retain(|id, left| {
+            let moves = self.places.moved(id) == epoch && left.moved < epoch;
+            let stays = left.mine || !moves;
+            if moves {
+                *left = Left { moved: epoch, mine: self.places.is_here(id) };
+            }
+            stays
+        });
+        let mut free = Vec::new();
+        locks.retain(|id, lock| {
+            // Who is fenced by the clock holds nothing any more when others hear of it.
+            if lock.drop_nodes(&change.gone, !coordinated) {
+                free.push(*id);
+            }
+            let stays = self.places.is_here(id) && (coordinated || self.places.moved(id) < epoch);
+            if !stays && lock.abandoned && !self.places.is_here(id) {
+                self.leave(*id, false);
+            }
+            stays
+        });
+        drop(locks);
+        free.iter().for_each(|id| self.advance(id));
+    }
+
+    /// Forgets all: this node is no member any more.
+    pub(super) fn clear(&self) {
+        self.locks.borrow_mut().clear();
+        self.left.borrow_mut().clear();
+        self.takeover.reset();
+    }
+
+    /// Locks whose next home is `asker` since the present view, and whose last holder died or lost them here.
+    pub(super) fn abandoned_for(&self, asker: NodeId, most: usize) -> Vec<ObjectId> {
+        let left = self.left.borrow();
+        let told = left.iter().filter(|(id, left)| {
+            !left.mine && left.moved == self.places.moved(id) && self.places.home(id) == asker
+        });
+        told.map(|(id, _)| *id).take(most).collect()
+    }
+
+    /// Ends what was not heard of for too long.
+    pub(super) fn on_tick(&self) {
+        let now = self.now();
+        let mut free = Vec::new();
+        let mut locks = self.locks.borrow_mut();
+        for (id, lock) in locks.iter_mut() {
+            if lock.drop_late(now) {
+                free.push(*id);
+            }
+        }
+        drop(locks);
+        free.iter().for_each(|id| self.advance(id));
+    }
+
+    /// Number of locks.
+    pub(super) fn count(&self) -> usize {
+        self.locks.borrow().len()
+    }
+
+    /// Whether clients of other nodes hold locks.
+    pub(super) fn is_held_elsewhere(&self) -> bool {
+        let own = self.kernel.node;
+        let locks = self.locks.borrow();
+        locks.values().any(|lock| lock.holders().iter().any(|claim| claim.node != own))
+    }
+
+    /// The locks that a user may know.
+    pub(super) fn rows(&self, user: u32) -> Vec<(ObjectId, LockInfo)> {
+        let (locks, now) = (self.locks.borrow(), self.now());
+        let seen = locks.iter().filter(|(_, lock)| lock.is_seen_by(user));
+        seen.map(|(id, lock)| (*id, lock.info(self.kernel.node, now))).collect()
+    }
+}
+
+fn claim(from: &Source, row: &Row, eager: bool, now: u64) -> Claim {
+    let ttl = Duration::from_millis(row.ttl_ms.into());
+    let ttl = ttl.clamp(MIN_TTL, MAX_TTL);
+    Claim {
+        node: from.node,
+        number: row.number,
+        shared: row.shared,
+        ttl_ns: nanos(ttl),
+        pid: row.pid,
+        uid: row.uid,
+        since: now.saturating_sub(row.age_ns),
+        heard: now,
+        at_ns: from.at_ns,
+        eager,
+        token: row.token,
+    }
+}

@@ -1,0 +1,286 @@
+//! A lock at its home: who holds it, and who waits for it. Engine thread only.
+//!
+//! Those who wait get the lock in the order in which they came, and readers that stand together share it.
+//! When a node lets go of the lock, others of the same node may be first, [`MAX_TURNS`] times and
+//! [`MAX_RUN`] long: what the lock protects is at that node already.
+//!
+//! Invariants: one holds the lock, or all who hold it share it. A token is larger than all before. Times
+//! are nanoseconds of the home's clock, but for `at_ns`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use plasmon::sync::{LockHolder, LockInfo, SHOWN_HOLDERS, SyncKind};
+use plasmon::text::printable;
+use plasmon::{Error, ErrorKind, NodeId};
+
+/// Maximum number of calls that wait for a lock.
+pub(super) const MAX_WAITING: usize = 1024;
+/// How often in a row others of the same node may be first.
+const MAX_TURNS: u8 = 8;
+/// How long others of the same node may be first.
+const MAX_RUN: Duration = Duration::from_millis(5);
+/// How much longer than a lease a home waits for a sign of life.
+pub(super) const MARGIN: Duration = Duration::from_secs(1);
+
+/// A span in nanoseconds.
+pub(super) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A client that waits for a lock, or holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) node: NodeId,
+    /// The number of the call and its guard at that node.
+    pub(super) number: u64,
+    pub(super) shared: bool,
+    pub(super) ttl_ns: u64,
+    pub(super) pid: u32,
+    pub(super) uid: u32,
+    /// Since when it waits, or holds the lock.
+    pub(super) since: u64,
+    /// When the home last heard of it.
+    pub(super) heard: u64,
+    /// What the clock of its node showed when that said what was heard last.
+    pub(super) at_ns: u64,
+    /// Whether it does not wait: it is refused if it does not get the lock at once.
+    pub(super) eager: bool,
+    /// Token of the guard.
+    pub(super) token: u128,
+}
+
+impl Claim {
+    fn is(&self, node: NodeId, number: u64) -> bool {
+        self.node == node && self.number == number
+    }
+
+    /// Whether the home has not heard of it for so long that its lease is over.
+    fn is_late(&self, now: u64) -> bool {
+        self.heard.saturating_add(self.ttl_ns).saturating_add(nanos(MARGIN)) < now
+    }
+}
+
+/// What a home tells a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    /// A call has the lock.
+    Granted { node: NodeId, number: u64, at_ns: u64, token: u128, abandoned: bool },
+    /// A call does not get it.
+    Refused { node: NodeId, number: u64, error: Error },
+}
+
+/// What a home knows of a call or guard that it has heard of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It waits.
+    Waits,
+    /// It holds the lock, as it may not have been told yet.
+    Holds(Said),
+    /// Nothing.
+    Unknown,
+}
+
+/// A lock at its home.
+#[derive(Debug)]
+pub(super) struct Lock {
+    name: String,
+    owner: Option<u32>,
+    holders: Vec<Claim>,
+    waiting: VecDeque<Claim>,
+    /// Whether the last holder died or lost the lock.
+    pub(super) abandoned: bool,
+    /// The node that last had the lock, how often others of it were first in a row, and since when.
+    last: Option<NodeId>,
+    turns: u8,
+    run_began: u64,
+}
+
+impl Lock {
+    pub(super) fn new(name: String, owner: Option<u32>) -> Self {
+        Self {
+            name,
+            owner,
+            holders: Vec::new(),
+            waiting: VecDeque::new(),
+            abandoned: false,
+            last: None,
+            turns: 0,
+            run_began: 0,
+        }
+    }
+
+    /// Whether nobody needs to know of the lock.
+    pub(super) fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.waiting.is_empty() && !self.abandoned
+    }
+
+    /// Whether calls wait that had waited before this home began, although nobody holds the lock.
+    pub(super) fn has_old_waits(&self, began: u64) -> bool {
+        self.holders.is_empty() && self.waiting.iter().any(|claim| claim.since < began)
+    }
+
+    /// The longest time to live of the leases of those who wait.
+    pub(super) fn longest_wait(&self) -> Option<u64> {
+        self.waiting.iter().map(|claim| claim.ttl_ns).max()
+    }
+
+    pub(super) fn holders(&self) -> &[Claim] {
+        &self.holders
+    }
+
+    /// Takes note of a call that wants the lock. Returns what to tell a call that has it already.
+    ///
+    /// # Errors
+    /// `Full` if too many calls wait.
+    pub(super) fn want(&mut self, claim: Claim, again: bool) -> Result<Option<Said>, Error> {
+        match self.hear(claim.node, claim.number, claim.at_ns, claim.heard) {
+            Heard::Waits => return Ok(None),
+            Heard::Holds(said) => return Ok(Some(said)),
+            Heard::Unknown => {}
+        }
+        if self.waiting.len() >= MAX_WAITING {
+            let name = printable(&self.name);
+            let text = format!("{MAX_WAITING} calls wait for lock '{name}' already: let some of them end");
+            return Err(Error::new(ErrorKind::Full, text));
+        }
+        // Those who waited at a former home keep their order.
+        let place = match again {
+            true => self.waiting.partition_point(|other| other.since <= claim.since),
+            false => self.waiting.len(),
+        };
+        self.waiting.insert(place, claim);
+        Ok(None)
+    }
+
+    /// Takes note of a sign of life of a call or guard.
+    pub(super) fn hear(&mut self, node: NodeId, number: u64, at_ns: u64, now: u64) -> Heard {
+        let mut all = self.holders.iter_mut().map(|claim| (claim, true));
+        let mut waiting = self.waiting.iter_mut().map(|claim| (claim, false));
+        let is = |(claim, _): &(&mut Claim, bool)| claim.is(node, number);
+        let Some((claim, holds)) = all.find(is).or_else(|| waiting.find(is)) else { return Heard::Unknown };
+        (claim.heard, claim.at_ns) = (now, at_ns);
+        match holds {
+            true => {
+                let token = claim.token;
+                Heard::Holds(Said::Granted { node, number, at_ns, token, abandoned: false })
+            }
+            false => Heard::Waits,
+        }
+    }
+
+    /// Takes note of a guard that another home has given.
+    pub(super) fn adopt(&mut self, claim: Claim) {
+        self.last = Some(claim.node);
+        self.holders.push(claim);
+    }
+
+    /// Whether a guard fits those that are known.
+    pub(super) fn has_place_for(&self, claim: &Claim) -> bool {
+        self.holders.iter().all(|holder| holder.shared && claim.shared)
+    }
+
+    /// Gives the lock to those whose turn it is.
+    pub(super) fn advance(&mut self, now: u64, mut mint: impl FnMut() -> u128) -> Vec<Said> {
+        let mut said = Vec::new();
+        loop {
+            let next = match self.holders.first() {
+                None => self.next(now),
+                Some(holder) => {
+                    let joins = |claim: &Claim| claim.shared && holder.shared;
+                    self.waiting.front().is_some_and(joins).then_some(0)
+                }
+            };
+            let Some(mut claim) = next.and_then(|at| self.waiting.remove(at)) else { break };
+            if self.last != Some(claim.node) {
+                (self.last, self.turns, self.run_began) = (Some(claim.node), 0, now);
+            }
+            (claim.token, claim.since, claim.eager) = (mint(), now, false);
+            let Claim { node, number, at_ns, token, .. } = claim;
+            let abandoned = std::mem::take(&mut self.abandoned);
+            said.push(Said::Granted { node, number, at_ns, token, abandoned });
+            self.holders.push(claim);
+        }
+        let refuse = |claim: &Claim| {
+            let text = format!("lock '{}' is held: wait for it, or try again later", printable(&self.name));
+            let (node, number) = (claim.node, claim.number);
+            Said::Refused { node, number, error: Error::new(ErrorKind::Busy, text) }
+        };
+        said.extend(self.waiting.iter().filter(|claim| claim.eager).map(refuse));
+        self.waiting.retain(|claim| !claim.eager);
+        said
+    }
+
+    /// Place in the queue of the next who gets the lock that nobody holds.
+    fn next(&mut self, now: u64) -> Option<usize> {
+        let may_jump = self.turns < MAX_TURNS && now.saturating_sub(self.run_began) < nanos(MAX_RUN);
+        let same = |claim: &Claim| Some(claim.node) == self.last;
+        let at = self.waiting.iter().position(same).filter(|_| may_jump).unwrap_or(0);
+        self.turns += u8::from(at > 0);
+        (!self.waiting.is_empty()).then_some(at)
+    }
+
+    /// Ends a guard or a wait; says whether there was one.
+    pub(super) fn release(&mut self, node: NodeId, number: u64, lost: bool) -> bool {
+        if let Some(at) = self.holders.iter().position(|claim| claim.is(node, number)) {
+            self.holders.remove(at);
+            self.abandoned |= lost;
+            return true;
+        }
+        let before = self.waiting.len();
+        self.waiting.retain(|claim| !claim.is(node, number));
+        self.waiting.len() < before
+    }
+
+    /// Ends the guards and waits of which nothing was heard for too long; says whether there were any.
+    pub(super) fn drop_late(&mut self, now: u64) -> bool {
+        self.drop_where(|claim| claim.is_late(now), true)
+    }
+
+    /// Ends the waits of nodes that are gone, and their guards if those are over; says whether there were
+    /// any.
+    pub(super) fn drop_nodes(&mut self, gone: &[NodeId], guards_too: bool) -> bool {
+        self.drop_where(|claim| gone.contains(&claim.node), guards_too)
+    }
+
+    fn drop_where(&mut self, is_over: impl Fn(&Claim) -> bool, guards_too: bool) -> bool {
+        let before = self.holders.len() + self.waiting.len();
+        self.waiting.retain(|claim| !is_over(claim));
+        if guards_too && self.holders.iter().any(&is_over) {
+            self.holders.retain(|claim| !is_over(claim));
+            self.abandoned = true;
+        }
+        self.holders.len() + self.waiting.len() < before
+    }
+
+    /// Whether a user sees the lock in a list.
+    pub(super) fn is_seen_by(&self, user: u32) -> bool {
+        user == 0 || self.owner.is_none_or(|owner| owner == user)
+    }
+
+    /// A row of a list.
+    pub(super) fn info(&self, home: NodeId, now: u64) -> LockInfo {
+        let holder = |claim: &Claim| LockHolder {
+            node: claim.node,
+            pid: claim.pid,
+            uid: claim.uid,
+            token: claim.token,
+            age_ms: now.saturating_sub(claim.since) / 1_000_000,
+        };
+        LockInfo {
+            name: self.name.clone(),
+            kind: SyncKind::Lock,
+            owner: self.owner,
+            home,
+            shared: self.holders.first().is_some_and(|claim| claim.shared),
+            holders: self.holders.iter().take(SHOWN_HOLDERS).map(holder).collect(),
+            held: self.holders.len() as u32,
+            waiting: self.waiting.len() as u32,
+            parties: 0,
+            generation: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

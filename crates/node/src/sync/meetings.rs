@@ -1,0 +1,429 @@
+//! Barriers of this node's clients: who has a handle, and who has arrived. Engine thread only.
+//!
+//! This node adds its clients up, and tells the home of a barrier how many have handles and how many wait. It
+//! says so again whenever that has changed and the home has answered, and to each home that comes.
+//!
+//! Invariants: a call that has arrived passes, hears that the barrier is broken, or breaks it by going away.
+//! What a home says is taken as grants of locks are ([`tickets`](super::tickets)).
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use plasmon::shared::CallResult;
+use plasmon::sync::{MAX_PARTIES, barrier_id};
+use plasmon::text::printable;
+use plasmon::wire::{Passed, Reply};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::Locks;
+use super::frames::{Meeting, ask};
+use super::lock::nanos;
+use super::tickets::MAX_TICKETS;
+use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
+use crate::service::Return;
+
+/// How long it may take to open a barrier.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a home may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// After which time a home is told again that did not answer.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long a generation that was passed is remembered, for a home that comes.
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// A call that waits at a barrier.
+struct Arrival {
+    number: u64,
+    client: ClientKey,
+    passed: oneshot::Sender<Result<Passed, Error>>,
+}
+
+/// A barrier as this node's clients have it.
+struct Here {
+    row: Meeting,
+    arrivals: VecDeque<Arrival>,
+    /// Whether the home is to be told, and whether it is being told.
+    changed: bool,
+    is_telling: bool,
+    /// When the last handle was closed.
+    idle_since: u64,
+}
+
+/// The barriers of a client by its handles, each with the client's process.
+type Opened = HashMap<u32, (ObjectId, u32)>;
+
+/// The barriers of this node's clients.
+#[derive(Default)]
+pub(super) struct Meetings {
+    here: RefCell<BTreeMap<ObjectId, Here>>,
+    /// Handles of each client.
+    handles: RefCell<HashMap<ClientKey, Opened>>,
+    /// Those who wait until homes know what has changed.
+    settling: RefCell<Vec<oneshot::Sender<()>>>,
+    last_handle: Cell<u32>,
+    last_arrival: Cell<u64>,
+}
+
+/// A handle that is being opened.
+struct Opening {
+    locks: Rc<Locks>,
+    id: ObjectId,
+    is_open: bool,
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if !self.is_open {
+            self.locks.leave(&self.id, false);
+        }
+    }
+}
+
+/// A call that waits. When it goes away before it has the result, the barrier is broken.
+struct Waiting {
+    locks: Rc<Locks>,
+    id: ObjectId,
+    number: u64,
+    pid: u32,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut here = self.locks.meetings.here.borrow_mut();
+        let Some(one) = here.get_mut(&self.id) else { return };
+        let before = one.arrivals.len();
+        one.arrivals.retain(|arrival| arrival.number != self.number);
+        if one.arrivals.len() < before {
+            let (name, node) = (printable(&one.row.name), self.locks.kernel.node);
+            let why =
+                format!("barrier '{name}' is broken: process {} on node {node} waited no longer", self.pid);
+            one.break_up(why);
+            drop(here);
+            self.locks.gather(self.id);
+        }
+    }
+}
+
+impl Here {
+    fn new(name: String, owner: Option<u32>, parties: u32) -> Self {
+        let row = Meeting {
+            name,
+            owner,
+            parties,
+            life: 0,
+            handles: 0,
+            left: 0,
+            arrived: 0,
+            generation: 0,
+            first: 0,
+            count: 0,
+            broken: None,
+        };
+        Self { row, arrivals: VecDeque::new(), changed: false, is_telling: false, idle_since: 0 }
+    }
+
+    /// Breaks the barrier for those who wait here.
+    fn break_up(&mut self, why: String) {
+        let why = self.row.broken.get_or_insert(why).clone();
+        self.changed = true;
+        for arrival in self.arrivals.drain(..) {
+            // Who waited may have gone.
+            _ = arrival.passed.send(Err(Error::new(ErrorKind::Broken, why.clone())));
+        }
+    }
+
+    fn told(&self) -> Meeting {
+        Meeting { arrived: self.arrivals.len() as u32, ..self.row.clone() }
+    }
+}
+
+impl Locks {
+    /// Makes a handle to a barrier, if its home agrees.
+    pub(super) async fn open_barrier(
+        self: Rc<Self>,
+        client: ClientKey,
+        name: String,
+        public: bool,
+        parties: u32,
+    ) -> Result<Reply, Error> {
+        let invalid = |text: String| Err(Error::new(ErrorKind::Invalid, text));
+        if name.is_empty() {
+            return invalid("a barrier needs a name".to_owned());
+        }
+        if !(1..=MAX_PARTIES).contains(&parties) {
+            return invalid(format!("{parties} parties are not between 1 and {MAX_PARTIES}"));
+        }
+        let open = self.meetings.handles.borrow().get(&client).map_or(0, HashMap::len);
+        if open >= MAX_TICKETS {
+            let text = format!("this client has {MAX_TICKETS} handles to barriers already: close some");
+            return Err(Error::new(ErrorKind::Full, text));
+        }
+        let (user, pid) = self.sessions.client(client, |client| (client.uid, client.pid));
+        let owner = (!public).then_some(user);
+        let id = barrier_id(owner, &name);
+        let mut opening = self.enter(id, name, owner, parties)?;
+        let due = self.kernel.clock.now() + PATIENCE;
+        let joined = loop {
+            let row = self.meetings.here.borrow().get(&id).map(Here::told);
+            let Some(row) = row else {
+                return Err(Error::new(ErrorKind::Internal, "a barrier has gone that is being opened"));
+            };
+            let question = ask::Gather { row, opening: true };
+            let left = due.saturating_duration_since(self.kernel.clock.now());
+            match self.network.ask(self.places.home(&id), user, question, left.min(ANSWER)).await {
+                Ok(joined) => break joined,
+                Err(error) if !is_for_now(&error) || self.kernel.clock.now() >= due => return Err(error),
+                Err(_) => self.kernel.clock.sleep(PAUSE).await,
+            }
+        };
+        if let Some(one) = self.meetings.here.borrow_mut().get_mut(&id) {
+            let ask::Joined { life, generation } = joined;
+            if one.row.life != life {
+                (one.row.life, one.row.generation) = (life, generation);
+                (one.row.first, one.row.count) = (0, 0);
+            }
+        }
+        opening.is_open = true;
+        let handle = self.meetings.last_handle.get().wrapping_add(1);
+        self.meetings.last_handle.set(handle);
+        self.meetings.handles.borrow_mut().entry(client).or_default().insert(handle, (id, pid));
+        Ok(Reply::BarrierOpened { barrier: handle })
+    }
+
+    /// Adds a handle that is being opened.
+    fn enter(
+        self: &Rc<Self>,
+        id: ObjectId,
+        name: String,
+        owner: Option<u32>,
+        parties: u32,
+    ) -> Result<Opening, Error> {
+        let mut here = self.meetings.here.borrow_mut();
+        let one = here.entry(id).or_insert_with(|| Here::new(name.clone(), owner, parties));
+        if one.row.handles == 0 {
+            *one = Here { is_telling: one.is_telling, ..Here::new(name, owner, parties) };
+        }
+        if one.row.parties != parties {
+            let name = printable(&one.row.name);
+            let text = format!("barrier '{name}' has {} parties, and not {parties}", one.row.parties);
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if let Some(why) = &one.row.broken {
+            return Err(Error::new(ErrorKind::Broken, why.clone()));
+        }
+        one.row.handles += 1;
+        Ok(Opening { locks: Rc::clone(self), id, is_open: false })
+    }
+
+    /// Ends a handle, or one that was not opened.
+    fn leave(self: &Rc<Self>, id: &ObjectId, was_open: bool) {
+        let mut here = self.meetings.here.borrow_mut();
+        let Some(one) = here.get_mut(id) else { return };
+        one.row.handles = one.row.handles.saturating_sub(1);
+        one.row.left = one.row.left.wrapping_add(u32::from(was_open));
+        one.idle_since = self.kernel.clock.boot_ns();
+        one.changed = true;
+        drop(here);
+        self.gather(*id);
+    }
+
+    /// Ends a handle as its client asks. That breaks the barrier for those who wait.
+    /// Who opens the barrier afterwards finds it so.
+    pub(super) async fn close_barrier(
+        self: Rc<Self>,
+        client: ClientKey,
+        handle: u32,
+    ) -> Result<Reply, Error> {
+        let id = {
+            let mut handles = self.meetings.handles.borrow_mut();
+            handles.get_mut(&client).and_then(|handles| handles.remove(&handle))
+        };
+        let Some((id, _)) = id else { return Ok(Reply::Done) };
+        self.leave(&id, true);
+        let due = Some(self.kernel.clock.now() + ANSWER);
+        while self.meetings.are_telling(|one| *one == id) {
+            let (sender, settled) = oneshot::channel();
+            self.meetings.settling.borrow_mut().push(sender);
+            if self.kernel.clock.bounded(due, settled).await.is_none() {
+                // The home is away, and is told when it is back.
+                break;
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Ends the handles of a client that has gone: the barriers are broken.
+    pub(super) fn end_parties(self: &Rc<Self>, client: ClientKey) {
+        let handles = self.meetings.handles.borrow_mut().remove(&client);
+        for (id, pid) in handles.into_iter().flat_map(HashMap::into_values) {
+            if let Some(one) = self.meetings.here.borrow_mut().get_mut(&id) {
+                one.arrivals.retain(|arrival| arrival.client != client);
+                let (name, node) = (printable(&one.row.name), self.kernel.node);
+                let why = format!("barrier '{name}' is broken: process {pid} on node {node} has ended");
+                one.break_up(why);
+            }
+            self.leave(&id, true);
+        }
+    }
+
+    /// Waits at a barrier.
+    pub(super) fn arrive(self: &Rc<Self>, client: ClientKey, handle: u32, timeout_us: u64) -> Return {
+        let id = {
+            let handles = self.meetings.handles.borrow();
+            handles.get(&client).and_then(|handles| handles.get(&handle)).copied()
+        };
+        let Some((id, pid)) = id else {
+            let text = format!("this connection has no handle {handle} to a barrier: open it again");
+            return Return::Now(Err(Error::new(ErrorKind::NotFound, text)));
+        };
+        let number = self.meetings.last_arrival.get() + 1;
+        self.meetings.last_arrival.set(number);
+        let (passed, told) = oneshot::channel();
+        let name = {
+            let mut here = self.meetings.here.borrow_mut();
+            let Some(one) = here.get_mut(&id) else {
+                return Return::Now(Err(Error::new(ErrorKind::Internal, "a barrier with handles has gone")));
+            };
+            if let Some(why) = &one.row.broken {
+                return Return::Now(Err(Error::new(ErrorKind::Broken, why.clone())));
+            }
+            one.arrivals.push_back(Arrival { number, client, passed });
+            one.changed = true;
+            one.row.name.clone()
+        };
+        self.gather(id);
+        let due = self.sessions.due(timeout_us);
+        let waiting = Waiting { locks: Rc::clone(self), id, number, pid };
+        Return::in_time(async move {
+            let waiting = waiting;
+            match waiting.locks.kernel.clock.bounded(due, told).await {
+                Some(Ok(result)) => result.map(|passed| CallResult::of(&passed.values())),
+                Some(Err(_)) => Err(Error::new(ErrorKind::Interrupted, "the client has gone")),
+                None => {
+                    let text = format!(
+                        "not all parties arrived at barrier '{}' in time; it is broken now",
+                        printable(&name)
+                    );
+                    Err(Error::new(ErrorKind::TimedOut, text))
+                }
+            }
+        })
+    }
+
+    /// Tells the home of a barrier what has changed, now or when it has answered.
+    fn gather(self: &Rc<Self>, id: ObjectId) {
+        let mut here = self.meetings.here.borrow_mut();
+        let Some(one) = here.get_mut(&id) else { return };
+        one.changed = true;
+        if std::mem::replace(&mut one.is_telling, true) {
+            return;
+        }
+        drop(here);
+        let locks = Rc::clone(self);
+        self.kernel.spawn(async move {
+            while let Some(row) = locks.next_told(&id) {
+                let home = locks.places.home(&id);
+                let question = ask::Gather { row, opening: false };
+                if locks.network.ask(home, 0, question, ANSWER).await.is_err() {
+                    locks.meetings.note_changed(&id);
+                    locks.kernel.clock.sleep(PAUSE).await;
+                }
+            }
+        });
+    }
+
+    /// What the home is to be told next; `None` if it knows all.
+    fn next_told(&self, id: &ObjectId) -> Option<Meeting> {
+        let mut here = self.meetings.here.borrow_mut();
+        let one = here.get_mut(id)?;
+        one.is_telling = std::mem::take(&mut one.changed);
+        if !one.is_telling {
+            // Who waited may have gone.
+            self.meetings.settling.take().into_iter().for_each(|waits| _ = waits.send(()));
+        }
+        one.is_telling.then(|| one.told())
+    }
+
+    /// Takes what a home says about a barrier that is passed.
+    pub(super) fn take_passed(&self, from: (NodeId, u64), id: &ObjectId, told: ask::Passed) {
+        let mut here = self.meetings.here.borrow_mut();
+        let Some(one) = here.get_mut(id).filter(|_| self.is_from_home(from, id)) else { return };
+        let ask::Passed { life, generation, first, count, .. } = told;
+        let is_next = generation >= one.row.generation;
+        if one.row.life != life || one.row.broken.is_some() || generation + 1 < one.row.generation {
+            return;
+        }
+        if is_next {
+            (one.row.generation, one.row.first, one.row.count) = (generation + 1, first, count);
+        } else {
+            one.row.count = one.row.count.saturating_add(count);
+        }
+        for index in first..first.saturating_add(count) {
+            let Some(arrival) = one.arrivals.pop_front() else { break };
+            // Who waited may have gone.
+            _ = arrival.passed.send(Ok(Passed { index, generation }));
+        }
+    }
+
+    /// Takes a home's word that a barrier is broken.
+    pub(super) fn take_broken(&self, from: (NodeId, u64), id: &ObjectId, life: u64, why: String) {
+        let mut here = self.meetings.here.borrow_mut();
+        let one = here.get_mut(id).filter(|one| one.row.life == life && self.is_from_home(from, id));
+        one.into_iter().for_each(|one| one.break_up(why.clone()));
+    }
+
+    /// Whether what was said in the view of an epoch is the word of the present home.
+    fn is_from_home(&self, (from, epoch): (NodeId, u64), id: &ObjectId) -> bool {
+        self.places.home(id) == from && self.places.moved(id) <= epoch && !self.cluster.fenced()
+    }
+
+    /// Tells the homes that have come what this node's clients do.
+    pub(super) fn gather_again(self: &Rc<Self>, is_new: impl Fn(&ObjectId) -> bool) {
+        let ids: Vec<_> = self.meetings.here.borrow().keys().copied().collect();
+        for id in ids.into_iter().filter(is_new) {
+            self.meetings.note_changed(&id);
+            self.gather(id);
+        }
+    }
+}
+
+impl Meetings {
+    fn note_changed(&self, id: &ObjectId) {
+        if let Some(one) = self.here.borrow_mut().get_mut(id) {
+            one.changed = true;
+        }
+    }
+
+    /// Whether the homes of some barriers are still to be told something.
+    pub(super) fn are_telling(&self, is_meant: impl Fn(&ObjectId) -> bool) -> bool {
+        self.here.borrow().iter().any(|(id, one)| one.is_telling && is_meant(id))
+    }
+
+    /// Breaks all barriers: this node is no member any more.
+    pub(super) fn break_all(&self, why: &str) {
+        for one in self.here.borrow_mut().values_mut().filter(|one| one.row.handles > 0) {
+            let name = printable(&one.row.name).to_string();
+            one.break_up(format!("barrier '{name}' is broken: {why}"));
+        }
+    }
+
+    /// Forgets the barriers to which no client has had a handle for a while.
+    pub(super) fn forget(&self, now: u64) {
+        let late = |one: &Here| now.saturating_sub(one.idle_since) > nanos(MEMORY);
+        self.here.borrow_mut().retain(|_, one| one.row.handles > 0 || one.is_telling || !late(one));
+    }
+
+    /// Number of calls that wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.here.borrow().values().map(|one| one.arrivals.len() as u64).sum()
+    }
+}
+
+/// Whether a home is only not there yet.
+fn is_for_now(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotHere | ErrorKind::TimedOut | ErrorKind::Disconnected)
+}

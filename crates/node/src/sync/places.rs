@@ -1,0 +1,65 @@
+//! Homes: which node decides about a lock or barrier. Engine thread only.
+//!
+//! The home follows from the view, so that every node knows it without asking. With an embedded coordinator
+//! it is the coordinator's node: nobody is fenced by the clock there, so that only one fixed authority is
+//! safe. Otherwise it is the first keeper of the shard of the name: a node that is not a member any more has
+//! fenced itself before others hear of it.
+//!
+//! Invariant: all members that follow the view of an epoch name the same home.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plasmon::{NodeId, ObjectId};
+
+use crate::membership::Cluster;
+use crate::membership::shards::{SHARDS, shard_of};
+use crate::membership::views::ViewChange;
+
+/// Where the homes are.
+pub(super) struct Places {
+    cluster: Rc<Cluster>,
+    /// For each shard, the epoch of the last view in which its first keeper became another.
+    moved: RefCell<Vec<u64>>,
+}
+
+impl Places {
+    pub(super) fn new(cluster: &Rc<Cluster>) -> Self {
+        Self { cluster: Rc::clone(cluster), moved: RefCell::new(vec![0; SHARDS]) }
+    }
+
+    /// Whether one node is the home of all names, and nobody is fenced by the clock.
+    pub(super) fn is_coordinated(&self) -> bool {
+        self.cluster.coordinator.get().is_some()
+    }
+
+    /// The home of a name.
+    pub(super) fn home(&self, id: &ObjectId) -> NodeId {
+        self.cluster.coordinator.get().unwrap_or_else(|| self.cluster.keepers(id).first)
+    }
+
+    /// Whether this node is the home of a name.
+    pub(super) fn is_here(&self, id: &ObjectId) -> bool {
+        self.home(id) == self.cluster.own
+    }
+
+    /// The epoch of the last view in which the home of a name became another.
+    pub(super) fn moved(&self, id: &ObjectId) -> u64 {
+        if self.is_coordinated() { 0 } else { self.moved.borrow()[shard_of(id)] }
+    }
+
+    /// Takes note of homes that became others with a view.
+    pub(super) fn follow(&self, change: &ViewChange) {
+        let epoch = self.cluster.epoch();
+        let shards = self.cluster.shards.borrow();
+        if change.fresh.is_empty() && Rc::ptr_eq(&shards, &change.former) {
+            return;
+        }
+        let places = shards.former_places(&change.former, |node| !change.fresh.contains(&node));
+        for (moved, [first, _]) in self.moved.borrow_mut().iter_mut().zip(places) {
+            if first != Some(0) {
+                *moved = epoch;
+            }
+        }
+    }
+}

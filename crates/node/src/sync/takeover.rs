@@ -1,0 +1,248 @@
+//! Taking over: a home learns which locks are held before it grants any. Engine thread only.
+//!
+//! A node becomes the home of locks with a view. When something is first asked of it, it asks every member
+//! of the view what it holds of these locks. A member answers when it follows the same view, and from then
+//! on it accepts no grant that was made before the lock had this home ([`Tickets`](super::tickets)). So
+//! whatever a former home has granted was told, or is never accepted. Who is not a member of the view holds
+//! nothing any more: it has fenced itself before.
+//!
+//! With an embedded coordinator nobody is fenced by the clock. A coordinator's node that begins anew waits
+//! until all leases that its former life gave are over ([`Life`](super::life)); holders that renew them
+//! meanwhile keep their locks.
+//!
+//! Invariant: a home that has taken over a lock knows all guards of it that may be valid.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::channel::oneshot;
+use futures::future::join_all;
+use plasmon::sync::lock_id;
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::Locks;
+use super::frames::{MAX_ROWS, MAX_WAITS, Row, ask};
+use super::home::Source;
+use crate::kernel::planted::{Bug, is_planted};
+
+/// How long a member may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// After which time a member looks again whether homes know of its barriers.
+const TELLING: Duration = Duration::from_millis(5);
+/// After which time members are asked again that did not answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How far this home knows what is held.
+#[derive(Default)]
+pub(super) struct Takeover {
+    /// The epoch of the view in which all members have told.
+    told: Cell<Option<u64>>,
+    /// The number in the tokens of this home, which is larger than those of homes before it.
+    epoch: Cell<u64>,
+    /// Whether something was asked of this home that it does not know yet.
+    wanted: Cell<bool>,
+    is_under_way: Cell<bool>,
+    /// Whether members have gone since all have told.
+    pub(super) has_lost: Cell<bool>,
+    waiting: RefCell<Vec<oneshot::Sender<()>>>,
+}
+
+impl Takeover {
+    /// Whether this node knows what is held of locks whose home it is since the view of an epoch.
+    pub(super) fn has(&self, moved: u64) -> bool {
+        is_planted(Bug::LockNotTakenOver) || self.told.get().is_some_and(|told| moved <= told)
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.get()
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.is_under_way.get()
+    }
+
+    /// Notes that something was asked that this home does not know yet.
+    pub(super) fn want(&self) {
+        self.wanted.set(true);
+    }
+
+    /// Whether a taking over is to begin now.
+    pub(super) fn begins(&self) -> bool {
+        self.wanted.take() && !self.is_under_way.replace(true)
+    }
+
+    fn end(&self, told: u64, epoch: u64) {
+        self.told.set(Some(told));
+        self.epoch.set(epoch.max(self.epoch.get()));
+        self.has_lost.set(false);
+    }
+
+    /// Forgets what members have told.
+    pub(super) fn reset(&self) {
+        self.told.set(None);
+    }
+}
+
+/// What a member holds.
+struct Held {
+    from: NodeId,
+    guards: Vec<Row>,
+    abandoned: Vec<ObjectId>,
+}
+
+impl Locks {
+    /// Asks until everything is known that was told to this home.
+    pub(super) async fn take_over(self: Rc<Self>) {
+        loop {
+            let (epoch, began) = (self.cluster.epoch(), self.kernel.clock.boot_ns());
+            let told = match self.places.is_coordinated() {
+                true => self.wait_out().await.map(|()| Vec::new()),
+                false => self.ask_members(epoch).await,
+            };
+            let is_same = self.cluster.epoch() == epoch && self.cluster.ensure_member().is_ok();
+            if let Some(told) = told.filter(|_| is_same) {
+                self.learn(epoch, began, told);
+                break;
+            }
+            let changed = self.cluster.next_view();
+            // Either will do.
+            _ = self.kernel.clock.bounded(Some(self.kernel.clock.now() + PAUSE), changed).await;
+        }
+        let takeover = &self.home.takeover;
+        takeover.is_under_way.set(false);
+        // Who has gone waits no more.
+        takeover.waiting.take().into_iter().for_each(|waiting| _ = waiting.send(()));
+    }
+
+    /// Takes note of what all members of the view hold.
+    fn learn(self: &Rc<Self>, epoch: u64, began: u64, told: Vec<Held>) {
+        let takeover = &self.home.takeover;
+        let is_new = |id: &ObjectId| self.places.is_here(id) && !takeover.has(self.places.moved(id));
+        for Held { from, guards, abandoned } in told {
+            let source = Source { node: from, at_ns: 0 };
+            for row in guards.iter().filter(|row| is_new(&lock_id(row.owner, &row.name))) {
+                self.home.adopt(&source, row);
+            }
+            abandoned.iter().filter(|id| is_new(id)).for_each(|id| self.home.adopt_abandoned(id));
+        }
+        let has_lost = takeover.has_lost.get();
+        let number = match self.places.is_coordinated() {
+            true => self.home.life.borrow_mut().epoch(epoch.max(self.kernel.incarnation.get())),
+            false => epoch,
+        };
+        takeover.end(epoch, number);
+        self.home.end_takeover(began, has_lost);
+        self.advance_barriers(has_lost);
+    }
+
+    /// Asks all members what they hold; `None` if one did not answer.
+    async fn ask_members(self: &Rc<Self>, epoch: u64) -> Option<Vec<Held>> {
+        self.cluster.ensure_member().ok()?;
+        let own = self.kernel.node;
+        let others = self.cluster.others(&[own]);
+        let asked = join_all(others.into_iter().map(|member| self.ask_member(member, epoch))).await;
+        let mut told: Vec<Held> = asked.into_iter().collect::<Option<_>>()?;
+        self.tell_meetings(own, self.kernel.clock.now() + PATIENCE).await;
+        let guards = self.tickets.guards(|id| self.places.is_here(id), 0, usize::MAX).0;
+        told.push(Held { from: own, guards, abandoned: Vec::new() });
+        Some(told)
+    }
+
+    async fn ask_member(self: &Rc<Self>, from: NodeId, epoch: u64) -> Option<Held> {
+        let mut held = Held { from, guards: Vec::new(), abandoned: Vec::new() };
+        let mut at = 0;
+        loop {
+            let ask::Told { guards, abandoned, next } =
+                self.network.ask(from, 0, ask::Tell { epoch, from: at }, PATIENCE).await.ok()?;
+            held.guards.extend(guards);
+            held.abandoned.extend(abandoned);
+            match next {
+                Some(next) if next > at => at = next,
+                Some(_) => return None,
+                None => return Some(held),
+            }
+        }
+    }
+
+    /// Says what this node holds of locks whose home is `asker` since the view of an epoch, when this node
+    /// follows that view.
+    ///
+    /// # Errors
+    /// `NotHere` if this node follows a later view, so that the asker soon does.
+    pub(super) async fn tell(
+        self: &Rc<Self>,
+        asker: NodeId,
+        epoch: u64,
+        from: u64,
+    ) -> Result<ask::Told, Error> {
+        let due = self.kernel.clock.now() + PATIENCE;
+        while self.cluster.epoch() < epoch || self.cluster.fenced() {
+            let changed = self.cluster.next_view();
+            if self.kernel.clock.bounded(Some(due), changed).await.is_none() {
+                let text = format!("node {} does not follow the view of epoch {epoch}", self.kernel.node);
+                return Err(Error::new(ErrorKind::TimedOut, text));
+            }
+        }
+        if self.cluster.epoch() > epoch {
+            let text = format!("node {} follows a later view than {epoch}", self.kernel.node);
+            return Err(Error::new(ErrorKind::NotHere, text));
+        }
+        self.tell_meetings(asker, due).await;
+        if self.cluster.epoch() > epoch {
+            return Err(Error::new(ErrorKind::NotHere, "the view has changed meanwhile"));
+        }
+        let (guards, next) = self.tickets.guards(|id| self.places.home(id) == asker, from, MAX_ROWS);
+        let abandoned = if from == 0 { self.home.abandoned_for(asker, MAX_WAITS) } else { Vec::new() };
+        Ok(ask::Told { guards, abandoned, next })
+    }
+
+    /// Waits until a home knows of the calls of this node that wait at its barriers: it is to know of them
+    /// before it believes to know all.
+    async fn tell_meetings(&self, home: NodeId, due: Instant) {
+        let is_meant = |id: &ObjectId| self.places.home(id) == home;
+        while self.meetings.are_telling(is_meant) && self.kernel.clock.now() < due {
+            self.kernel.clock.sleep(TELLING).await;
+        }
+    }
+
+    /// Waits until this node knows what is held of a lock whose home it is.
+    ///
+    /// # Errors
+    /// `NotHere` if it is not the home.
+    pub(super) async fn prepared(self: &Rc<Self>, id: &ObjectId) -> Result<(), Error> {
+        loop {
+            self.home.ensure_here(id)?;
+            if self.home.is_ready(id) {
+                return Ok(());
+            }
+            let (sender, ended) = oneshot::channel();
+            self.home.takeover.waiting.borrow_mut().push(sender);
+            self.home.takeover.want();
+            self.begin_takeover();
+            _ = ended.await;
+        }
+    }
+
+    /// Begins to take over, if that is wanted.
+    pub(super) fn begin_takeover(self: &Rc<Self>) {
+        if self.home.takeover.begins() {
+            self.kernel.spawn(Rc::clone(self).take_over());
+        }
+    }
+
+    /// Waits until all leases are over that a former coordinator of this host gave.
+    async fn wait_out(&self) -> Option<()> {
+        loop {
+            let left = self.home.life.borrow_mut().until().saturating_sub(self.kernel.clock.boot_ns());
+            if left == 0 {
+                return Some(());
+            }
+            let changed = self.cluster.next_view();
+            let due = self.kernel.clock.now() + Duration::from_nanos(left);
+            if self.kernel.clock.bounded(Some(due), changed).await.is_some() {
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Barriers: handles at which a number of parties wait for each other.
+//!
+//! Owns a handle. Any thread. The parties are handles, of one process or of several. A handle that is dropped
+//! waits until it has ended everywhere, for [`DROP_TIMEOUT`] at most.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Came, DROP_TIMEOUT, check_name, wait};
+use crate::client::Client;
+use crate::client::calling::Calls;
+use crate::client::connection::{Connection, Undo};
+use crate::client::due::due;
+use crate::sync::MAX_PARTIES;
+use crate::text::printable;
+use crate::wire::{Passed, Request, SyncCall, requests};
+use crate::{Error, ErrorKind, Result};
+
+/// Handle to a barrier: a name of the cluster at which a number of parties wait for each other, again and
+/// again.
+///
+/// [`Client::barrier`] makes one. Each handle is a party, and clones share it. A party that dies, ends its
+/// handle or waits no longer breaks the barrier for those who wait there.
+#[derive(Clone)]
+pub struct Barrier {
+    client: Client,
+    handle: Arc<Handle>,
+}
+
+/// Handle to a barrier. It ends when this is dropped.
+struct Handle {
+    connection: Arc<Connection>,
+    number: u32,
+    name: String,
+    parties: u32,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let close = Request::CloseBarrier { barrier: self.number };
+        // Whoever makes a handle after this finds the barrier closed. A forked child has none to end.
+        let closing = self.connection.send(&close, Undo::Nothing);
+        let _ = closing.and_then(|closing| closing.wait(due(Some(DROP_TIMEOUT)), None));
+    }
+}
+
+impl Barrier {
+    /// Makes a handle to a barrier of this user, or to one of everybody's if it is `public`.
+    ///
+    /// # Errors
+    /// `Invalid` for a name of 0 or more than 255 bytes, for 0 or more than 1,000,000 parties, and if others
+    /// have it with another number of parties. `Busy` for too many handles. `Disconnected`, or `TimedOut` if
+    /// a node does not answer.
+    pub fn new(client: &Client, name: &str, parties: u32, public: bool) -> Result<Self> {
+        check_name("barrier", name)?;
+        if !(1..=MAX_PARTIES).contains(&parties) {
+            let name = printable(name);
+            let text = format!("barrier '{name}' cannot have {parties} parties: it has 1 to {MAX_PARTIES}");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let due = client.due_of_answer();
+        Calls(client).slots(due)?;
+        let open = requests::OpenBarrier { name: name.to_owned(), public, parties };
+        let number = client.ask_until(open, Undo::CloseBarrier, due)?.barrier;
+        let (connection, name) = (Arc::clone(&client.connection), name.to_owned());
+        let handle = Handle { connection, number, name, parties };
+        Ok(Self { client: client.clone(), handle: Arc::new(handle) })
+    }
+
+    /// Name of the barrier.
+    pub fn name(&self) -> &str {
+        &self.handle.name
+    }
+
+    /// Number of parties.
+    pub fn parties(&self) -> u32 {
+        self.handle.parties
+    }
+
+    /// Waits until all parties have arrived, for ever with a time-out of `None`. Returns the place of this
+    /// one among them, from 0: each party gets another.
+    ///
+    /// # Errors
+    /// `Broken` if a party died, left or waited no longer; the error says who. `TimedOut` if not all arrived
+    /// in time, and `Interrupted`, both of which break the barrier for the others. `Disconnected`.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<u64> {
+        wait(&self.client, self.call(), timeout)?.map(|came| index_of(&came))
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn call(&self) -> SyncCall {
+        SyncCall::Arrive { barrier: self.handle.number, ticket: self.handle.connection.holds.ticket() }
+    }
+}
+
+/// Place of an arrival among those of all parties.
+pub(super) fn index_of(came: &Came) -> u64 {
+    Passed::of_values(came.values).index.into()
+}
+
+impl fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Barrier")
+            .field("name", &self.name())
+            .field("parties", &self.parties())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,168 @@
+"""Locks and barriers for asyncio.
+
+Waits take no thread, however many tasks wait: the event loop watches the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from plasmon._closing import ClosingAsync
+from plasmon._internal import Guard as Blocking
+from plasmon._sync import Barrier as BlockingBarrier
+from plasmon._sync import Lock as BlockingLock
+from plasmon.errors import Error, InvalidArgument
+
+if TYPE_CHECKING:
+    from plasmon.aio import Client
+
+
+class Guard:
+    """Possession of a lock: `plasmon.Guard` whose `release` is a coroutine.
+
+    It is given to `Region.write` as it is.
+    """
+
+    def __init__(self, guard: Blocking, client: Client) -> None:
+        self._guard = guard
+        self._client = client
+
+    @property
+    def valid(self) -> bool:
+        """Whether the lock is held now, as `plasmon.Guard.valid` says it."""
+        return self._guard.valid
+
+    @property
+    def token(self) -> int:
+        """Token of the guard: larger than that of every guard of this lock before."""
+        return self._guard.token
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the holder before died or lost the lock, so that what it changed may be half done."""
+        return self._guard.abandoned
+
+    async def release(self) -> None:
+        """Unlocks. A second call does nothing.
+
+        Raises:
+            Fenced: The lock was lost before: others may have held it since.
+        """
+        # A cancelled task unlocks as well.
+        await asyncio.shield(self._client._operate(self._guard.release, None))
+
+    def __repr__(self) -> str:
+        return repr(self._guard).replace("plasmon.Guard", "plasmon.aio.Guard", 1)
+
+
+class Lock:
+    """Lock for the tasks of one event loop: `plasmon.Lock` with coroutines.
+
+    `plasmon.aio.Client.lock` makes locks. A lock used as an asynchronous context manager is held in the
+    block, and gives the `Guard` out. A cancelled task waits no longer.
+    """
+
+    def __init__(self, lock: BlockingLock, client: Client) -> None:
+        self._lock = lock
+        self._client = client
+        self._held: list[Guard] = []
+        self._entered: dict[asyncio.Task[object] | None, list[Guard]] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the lock, as the client names it."""
+        return self._lock.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+        return self._lock.closed
+
+    async def acquire(self, timeout: float | None = None) -> Guard:
+        """Waits for the lock, as `plasmon.Lock.acquire` does."""
+        guard = await self._taken(timeout)
+        self._held.append(guard)
+        return guard
+
+    async def release(self) -> None:
+        """Unlocks what `acquire` took last, as `plasmon.Lock.release` does."""
+        if not self._held:
+            raise InvalidArgument(f"lock {self.name!r} is not held: acquire it first")
+        await self._held.pop().release()
+
+    def close(self) -> None:
+        """Gives the handle up. Guards stay, until they are released."""
+        self._lock.close()
+
+    async def _taken(self, timeout: float | None) -> Guard:
+        self._client._check()
+        begun = self._lock.begin(self._lock._timeout if timeout is None else timeout)
+        guard: Blocking = await self._client._finish(begun)
+        self._client._client._guards.add(guard)
+        return Guard(guard, self._client)
+
+    async def __aenter__(self) -> Guard:
+        guard = await self._taken(None)
+        self._entered.setdefault(asyncio.current_task(), []).append(guard)
+        return guard
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        task = asyncio.current_task()
+        guard = self._entered[task].pop()
+        if not self._entered[task]:
+            del self._entered[task]
+        try:
+            await guard.release()
+        except Error:
+            if value is None:
+                raise
+
+    def __repr__(self) -> str:
+        return repr(self._lock).replace("plasmon.Lock", "plasmon.aio.Lock", 1)
+
+
+class Barrier(ClosingAsync):
+    """Barrier for the tasks of one event loop: `plasmon.Barrier` with coroutines.
+
+    `plasmon.aio.Client.barrier` makes barriers; each is a party. A cancelled task waits no longer, which
+    breaks the barrier.
+    """
+
+    def __init__(self, barrier: BlockingBarrier, client: Client) -> None:
+        self._barrier = barrier
+        self._client = client
+
+    @property
+    def name(self) -> str:
+        """Name of the barrier, as the client names it."""
+        return self._barrier.name
+
+    @property
+    def parties(self) -> int:
+        """Number of parties."""
+        return self._barrier.parties
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the client is closed."""
+        return self._barrier.closed
+
+    async def wait(self, timeout: float | None = None) -> int:
+        """Waits until all parties have arrived, as `plasmon.Barrier.wait` does."""
+        self._client._check()
+        index: int = await self._client._finish(self._barrier.begin(timeout))
+        return index
+
+    def close(self) -> None:
+        """Leaves the barrier, which breaks it for those who wait there."""
+        self._barrier.close()
+
+    def __repr__(self) -> str:
+        return repr(self._barrier).replace("plasmon.Barrier", "plasmon.aio.Barrier", 1)
