@@ -57,6 +57,9 @@ def main() -> int:
         )
         if name == "remote":
             command.add_argument("--minutes", type=float, help="for the rounds, instead of ten")
+            command.add_argument(
+                "--only", choices=("lanes",), help="a part; the other figures stay those of the last run"
+            )
         if name == "growth":
             command.add_argument("--million", action="store_true", help="up to a million objects")
         elif name == "mpi":
@@ -100,6 +103,8 @@ def main() -> int:
         arguments.results = Path(tempfile.mkdtemp(prefix="bench-")) if quick else paths.RESULTS
     if arguments.command == "scale":
         return scale.run(arguments.quick, arguments.results)
+    if arguments.command == "remote" and arguments.only:
+        return remote.run_lanes(arguments.quick, arguments.results)
     if arguments.command == "remote":
         return remote.run(arguments.peers, arguments.quick, arguments.minutes, arguments.results)
     if arguments.command == "growth":

@@ -69,6 +69,11 @@ def machine(run: dict[str, Any]) -> list[str]:
         f"Pages of {run['page_bytes']} bytes, {huge} pages set aside, transparent ones "
         f"{run['transparent_huge_pages']} (for shared memory: {run['transparent_huge_pages_shared']}).",
         *filter(None, [run.get("idle")]),
+        *(
+            f"Measured later, alone: {part}, on {of_part['date']} in {of_part['seconds']} s, on "
+            f"{of_part['cpu']}; the load before it was {of_part['load_before']}."
+            for part, of_part in run.get("renewed", {}).items()
+        ),
     ]
 
 

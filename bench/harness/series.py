@@ -46,6 +46,25 @@ class Series(Generic[Kind]):
         described = json.loads((paths.RESULTS / f"{self.name}.json").read_text())
         return self.read(paths.RESULTS), described
 
+    def renew(
+        self,
+        results: Path,
+        part: str,
+        rows: Iterable[Kind],
+        run: dict[str, Any],
+        is_part: Callable[[Kind], bool],
+    ) -> None:
+        """Puts the rows of a part that was measured alone in the place of those of the last run.
+
+        The description says when that was, and so does the page.
+        """
+        if (last := self.last()) is None:
+            raise SystemExit(f"nothing was measured yet whose {part} could be replaced: make bench-{self.name}")
+        others, described = [row for row in last[0] if not is_part(row)], last[1]
+        of_part = {name: run[name] for name in ("date", "cpu", "seconds", "load_before")}
+        described["renewed"] = described.get("renewed", {}) | {part: of_part}
+        self.keep(results, [*others, *rows], described)
+
     def report(
         self,
         text: Callable[[list[Kind], dict[str, Any]], Iterable[str]],

@@ -109,6 +109,20 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
     return 0 if whole and not wrong and not any(name.startswith("plasmon") for name in failures) else 1
 
 
+def run_lanes(quick: bool, results: Path) -> int:
+    """Measures what lanes are worth, alone, and keeps the other figures of the last run."""
+    described, begin = machine.describe(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        rows, failures = lanes.measure(Path(folder), lanes.QUICK if quick else lanes.FULL)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    if failures:
+        return 1
+    described["seconds"] = round(time.monotonic() - begin)
+    REMOTE.renew(results, lanes.LANES, rows, described, lambda row: row.mode == lanes.LANES)
+    return 0
+
+
 def beside_tcp(contenders: Iterable[Contender]) -> set[str]:
     """Contenders whose bytes do not go through the kernel's TCP, which is no bound for them."""
     faster = {one.name for one in contenders if not str(one.facts.get("provider", "tcp")).startswith("tcp")}

@@ -152,7 +152,7 @@ def _processor(plan: Plan, nodes: Nodes, workers: dict[tuple[str, str], Worker])
         worker = workers[mode, RUST]
         all_of_them = [*daemons, *cpu.family(worker.pid)]
         before = cpu.seconds(all_of_them)
-        _ask(worker, Turn(mode, RUST, "paced", LITTLE, plan.paced), 0.0, calls=1)
+        _ask(worker, Turn(mode, RUST, "paced", LITTLE, plan.paced), 1e-3, calls=1)
         yield _row(Case(mode, RUST, PACED, "", LITTLE, plan.paced, 1), cpu.seconds(all_of_them) - before)
     before = cpu.seconds(daemons)
     time.sleep(plan.idle)

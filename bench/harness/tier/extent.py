@@ -7,7 +7,7 @@ region. Then clients of the other host connect, all of which have one region, an
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +69,12 @@ def case(kind: tuple[str, str, int, int], region: int) -> Case:
     """Case of the rows of an operation on a region of so many bytes."""
     mode, operation, size, batch = kind
     return Case(mode, RUST, f"{operation}_over", f"{region} bytes", size, batch, 1)
+
+
+def regions_of(rows: Iterable[Row]) -> list[int]:
+    """Sizes of the regions that rows of `case` are about."""
+    names = {f"{operation}_over" for _, operation, _, _ in KINDS}
+    return sorted({int(row.memory.split()[0]) for row in rows if row.operation in names})
 
 
 def measure(plan: Plan, hosts: Sequence[Host], folder: Path, say: Progress) -> tuple[list[Crowd], list[Row]]:

@@ -245,7 +245,7 @@ def _in_pieces(found: Found) -> str:
 
 
 def _over(found: Found) -> str:
-    regions = sorted({int(row.memory.split()[0]) for row in found.rows if row.operation.endswith("_over")})
+    regions = extent.regions_of(found.rows)
     lines = []
     for kind in extent.KINDS:
         rows = [found.of(extent.case(kind, region)) for region in regions]
