@@ -55,8 +55,8 @@ const BEAT: Duration = Duration::from_millis(200);
 
 fn main() -> Result<()> {
     let words: Vec<String> = env::args().skip(1).collect();
-    let [control, source, provider, node, incarnation] = &words[..] else {
-        return Err("usage: CONTROL SOURCE PROVIDER NODE INCARNATION".into());
+    let [control, source, provider, node, incarnation, protocol] = &words[..] else {
+        return Err("usage: CONTROL SOURCE PROVIDER NODE INCARNATION PROTOCOL".into());
     };
     let fabric = Fabric::open(provider, source)?;
     let member = json!({
@@ -68,7 +68,8 @@ fn main() -> Result<()> {
         }],
     });
     let mut control = Control::connect(control)?;
-    control.send(&json!({ "Join": { "protocol": 5, "member": member } }))?;
+    let protocol: u32 = protocol.parse()?;
+    control.send(&json!({ "Join": { "protocol": protocol, "member": member } }))?;
     let welcome = control.receive()?;
     let view = welcome.pointer("/Welcome/view").ok_or(format!("not let in: {welcome}"))?.clone();
     let RemoteRegion { base, key, len } = fabric.open.remote();

@@ -10,14 +10,28 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError};
 
+use crate::net::frame::VERSION;
 use crate::net::members::{Change, Member, View};
 
 /// Version of these messages.
-pub(crate) const PROTOCOL: u32 = 5;
+const MESSAGES: u32 = 6;
+/// Version of the cluster protocol: that of these messages, and of the frames that members exchange. So a
+/// node whose frames the members would drop is refused when it joins. Written in full it is `6.10`.
+pub(crate) const PROTOCOL: u32 = MESSAGES * FRAMES_A_VERSION + VERSION as u32;
+/// Number of versions of frames that a version of the messages may have.
+const FRAMES_A_VERSION: u32 = 1000;
 /// Maximum length of a message in bytes.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Maximum number of members in a message; each takes some hundred bytes.
 pub(crate) const MAX_MEMBERS_A_MESSAGE: usize = 1024;
+
+/// A version of the cluster protocol, for people. Up to 5 it did not tell that of the frames.
+pub(crate) fn written(protocol: u32) -> String {
+    match (protocol / FRAMES_A_VERSION, protocol % FRAMES_A_VERSION) {
+        (0, old) => old.to_string(),
+        (messages, frames) => format!("{messages}.{frames}"),
+    }
+}
 
 /// Alert of TLS 1.2 and 1.3 that is fatal and says *access denied*: what the other end takes it for.
 const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];

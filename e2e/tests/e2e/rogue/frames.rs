@@ -8,6 +8,18 @@ use plasmon::ObjectId;
 
 /// Version of the frames.
 pub(crate) const VERSION: u8 = 10;
+/// Version of the messages to the coordinator.
+const MESSAGES: u32 = 6;
+
+/// The number by which a node of these messages, and of frames of a version, asks to join.
+pub(crate) fn protocol(frames: u8) -> u32 {
+    MESSAGES * 1000 + u32::from(frames)
+}
+
+/// The same, as errors write it.
+pub(crate) fn protocol_written(frames: u8) -> String {
+    format!("{MESSAGES}.{frames}")
+}
 /// Class of work that has asked for none.
 const CLASS_NORMAL: u8 = 2;
 /// Length of a message's header in bytes.

@@ -22,7 +22,7 @@ mod windows;
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ use plasmon::{NodeId, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use serde_json::Value;
 
-use self::frames::{Frame, Head, MESSAGE_HEADER_LEN, Message, VERSION, body, opcode};
+use self::frames::{Frame, Head, MESSAGE_HEADER_LEN, Message, VERSION, body, opcode, protocol};
 use crate::support::{MIB, get, try_put};
 
 /// Starts three nodes, and a rogue on the host of the last.
@@ -112,14 +112,21 @@ impl Rogue {
         Self::join_as(cluster, host, node, incarnation)
     }
 
-    fn join_as(cluster: &Cluster, host: usize, node: [u8; 16], incarnation: u64) -> Self {
+    /// The command of a rogue whose frames have a version.
+    fn command(cluster: &Cluster, host: usize, node: [u8; 16], incarnation: u64, frames: u8) -> Command {
         let mut command = cluster.command(host, Path::new(env!("CARGO_BIN_EXE_plasmon-e2e-rogue")));
         let provider = cluster.status(host).fabric.provider;
-        command.args([cluster.listen(0).to_string(), cluster.address(host).to_string(), provider.clone()]);
-        command.args([hex(&node), incarnation.to_string()]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args([cluster.listen(0).to_string(), cluster.address(host).to_string(), provider]);
+        command.args([hex(&node), incarnation.to_string(), protocol(frames).to_string()]);
         // As `plasmon serve` does: libraries that would handle signals are told not to.
         command.env("IPATH_NO_BACKTRACE", "1");
+        command
+    }
+
+    fn join_as(cluster: &Cluster, host: usize, node: [u8; 16], incarnation: u64) -> Self {
+        let mut command = Self::command(cluster, host, node, incarnation, VERSION);
+        let provider = cluster.status(host).fabric.provider;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (stdin, out) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
         let (sender, lines) = mpsc::channel();

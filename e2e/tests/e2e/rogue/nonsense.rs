@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::BufMut;
-use plasmon::{ErrorKind, ObjectId, Protocol};
+use plasmon::{ErrorKind, NodeId, ObjectId, Protocol};
 use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
-use super::frames::{Frame, HEADER_LEN, Head, MESSAGE_MAX, VERSION, body, opcode};
+use super::frames::{Frame, HEADER_LEN, Head, MESSAGE_MAX, VERSION, body, opcode, protocol_written};
 use super::{Rogue, cluster, dropped, heard, the_others_go_on};
 use crate::support::MIB;
 
@@ -120,6 +120,20 @@ fn nonsense(rogue: &Rogue, to: &str) -> Vec<Vec<u8>> {
 fn has_cut_off(cluster: &Cluster, node: usize, other: &str) -> bool {
     let members = cluster.status(node).cluster.members;
     members.iter().any(|member| member.node == other && member.cut_off)
+}
+
+#[test]
+fn a_node_that_speaks_other_frames_is_not_let_in() {
+    let cluster = Cluster::builder().nodes(1).start();
+    let node = *NodeId::random().as_bytes();
+    for frames in [VERSION - 1, VERSION + 1] {
+        let ended = Rogue::command(&cluster, 0, node, 1, frames).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success(), "version {frames} is let in");
+        let both = [frames, VERSION].map(protocol_written);
+        assert!(both.iter().all(|version| said.contains(&format!(" {version}"))), "{both:?}: {said}");
+    }
+    assert_eq!(cluster.status(0).cluster.members.len(), 1);
 }
 
 #[test]
