@@ -84,7 +84,7 @@ impl Home {
 
     /// Takes up an extent that was left, at its offset and with its length; allowed once.
     pub(crate) fn extent(self: &Rc<Self>, offset: u64, len: u64) -> Extent {
-        Extent { run: self.run(offset, len), left: false }
+        Extent { run: self.run(offset, len) }
     }
 }
 
@@ -93,10 +93,12 @@ impl Home {
 /// segments, but an extent of at most 3584 bytes never does. Its bytes are what the zone's earlier extents
 /// left there, or zeros.
 pub struct Extent {
+    /// Its offset is [`LEFT`] once the extent was left, to be taken up again.
     run: Run,
-    /// Whether the extent was left, to be taken up again.
-    left: bool,
 }
+
+/// An offset that no extent has.
+const LEFT: u64 = u64::MAX;
 
 /// The bytes of an extent. A run does not keep them: its holder keeps the extent, or the owner of that.
 #[derive(Clone)]
@@ -120,8 +122,7 @@ pub struct Piece {
 impl Extent {
     /// Leaves the extent to an owner that keeps its offset and length: see [`Home::extent`].
     pub(crate) fn leave(mut self) -> u64 {
-        self.left = true;
-        self.offset
+        std::mem::replace(&mut self.run.offset, LEFT)
     }
 
     /// Frees the pages of the extent beyond the first `len` bytes. Both lengths are of whole runs of pages:
@@ -253,7 +254,7 @@ impl Deref for Extent {
 impl Drop for Extent {
     fn drop(&mut self) {
         // Patches return by themselves, when nobody has their addresses any more.
-        if !self.left && self.home.patches.is_none() {
+        if self.run.offset != LEFT && self.home.patches.is_none() {
             // The list is never borrowed here already: the arena takes the whole list out before it looks
             // at it.
             self.home.returned.borrow_mut().push((self.offset, self.len));

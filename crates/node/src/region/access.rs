@@ -190,7 +190,7 @@ impl Regions {
         data: Bytes,
         patience: Duration,
     ) -> Result<Done, Error> {
-        let question = ask::Access { desk: mapping.desk, operation, data, fence };
+        let question = ask::Access { desk: mapping.desk(), operation, data, fence };
         let ask::Accessed { value, data } = match operation {
             Operation::Wait { .. } => self.await_home(mapping, user, question, patience).await?,
             _ => self.ask_home(mapping, user, question, patience, changes(&operation)).await?,
@@ -246,7 +246,7 @@ impl Regions {
     fn failed(&self, mapping: &Mapping, error: Error, changing: bool) -> Error {
         match error.kind() {
             ErrorKind::Freed => {
-                self.mappings.end(mapping.home, mapping.desk);
+                self.mappings.end(mapping.home, mapping.desk());
                 error
             }
             ErrorKind::Disconnected | ErrorKind::TimedOut if changing => {

@@ -5,11 +5,11 @@
 //! reads ([`membership`](crate::membership)), so that memory may be used again.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::time::Duration;
 
+use hashbrown::HashTable;
 use plasmon::region::Rights;
 use plasmon::text::printable;
 use plasmon::wire::{Operation, Table, WireError};
@@ -22,6 +22,7 @@ use super::frames::{Desk, RegionFrame};
 use super::handles::At;
 use super::home::{Done, Held, Region, Wanted};
 use crate::guard::Fence;
+use crate::kernel::random::Keyed;
 use crate::net::frame::{Envelope, Frames, Message, Withdrawal};
 use crate::net::sending::describe_segments;
 use crate::transfer::locate;
@@ -31,82 +32,97 @@ pub(super) const WAIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A node that maps a region of this one.
 struct Mapper {
-    count: u32,
     region: Rc<Region>,
+    _held: Option<Held>,
+    node: NodeId,
+    count: u32,
     /// Whether the region ends with the node's client, and so with the node.
     ends: bool,
-    _held: Held,
 }
 
-/// The mappings that this node gave others, in the order of regions: what concerns one region does not look
-/// at those of others.
-#[derive(Default)]
-pub(super) struct Given(RefCell<BTreeMap<(Desk, NodeId), Mapper>>);
+impl Mapper {
+    fn is_of(&self, desk: Desk) -> bool {
+        Desk::of(&self.region) == desk
+    }
+}
 
-/// The keys of all nodes' mappings of a region.
-fn of_region(desk: Desk) -> RangeInclusive<(Desk, NodeId)> {
-    (desk, NodeId::from_bytes([0; 16]))..=(desk, NodeId::from_bytes([u8::MAX; 16]))
+/// The mappings that this node gave others, found by the region: what concerns one region does not look at
+/// those of others.
+#[derive(Default)]
+pub(super) struct Given {
+    hasher: Keyed,
+    mappers: RefCell<HashTable<Mapper>>,
 }
 
 impl Given {
     fn give(&self, region: &Rc<Region>, to: NodeId, ends: bool) -> Desk {
-        let desk = Desk::of(region);
-        let mut given = self.0.borrow_mut();
-        let mapper = given.entry((desk, to)).or_insert_with(|| Mapper {
-            count: 0,
+        let (desk, again) = (Desk::of(region), |one: &Mapper| self.hash(Desk::of(&one.region)));
+        let mut mappers = self.mappers.borrow_mut();
+        let theirs = |one: &Mapper| one.node == to && one.is_of(desk);
+        let mapper = mappers.entry(self.hash(desk), theirs, again).or_insert_with(|| Mapper {
             region: Rc::clone(region),
-            ends: false,
             _held: region.hold(),
+            node: to,
+            count: 0,
+            ends: false,
         });
+        let mapper = mapper.into_mut();
         mapper.count += 1;
         mapper.ends |= ends;
         desk
     }
 
     fn leave(&self, desk: Desk, node: NodeId, count: u32) {
-        let mut given = self.0.borrow_mut();
-        if let Some(mapper) = given.get_mut(&(desk, node)) {
-            mapper.count = mapper.count.saturating_sub(count);
-            if mapper.count == 0 {
-                given.remove(&(desk, node));
-            }
+        let mut mappers = self.mappers.borrow_mut();
+        let theirs = |one: &Mapper| one.node == node && one.is_of(desk);
+        let Ok(mut mapper) = mappers.find_entry(self.hash(desk), theirs) else { return };
+        let left = mapper.get().count.saturating_sub(count);
+        mapper.get_mut().count = left;
+        if left == 0 {
+            mapper.remove();
         }
     }
 
     /// Whether a node maps a region.
     fn has(&self, desk: Desk, node: NodeId) -> bool {
-        self.0.borrow().contains_key(&(desk, node))
+        let theirs = |one: &Mapper| one.node == node && one.is_of(desk);
+        self.mappers.borrow().find(self.hash(desk), theirs).is_some()
     }
 
     /// Number of nodes that map a region.
     pub(super) fn count_of(&self, desk: Desk) -> usize {
-        self.0.borrow().range(of_region(desk)).count()
+        self.mappers(desk).len()
     }
 
     /// Forgets the mappings of a region that has another home now.
     pub(super) fn forget_region(&self, desk: Desk) {
         for node in self.mappers(desk) {
-            let forgotten = self.0.borrow_mut().remove(&(desk, node));
-            drop(forgotten);
+            self.leave(desk, node, u32::MAX);
         }
     }
 
     /// The nodes that map a region.
     pub(super) fn mappers(&self, desk: Desk) -> Vec<NodeId> {
-        self.0.borrow().range(of_region(desk)).map(|((_, node), _)| *node).collect()
+        let mappers = self.mappers.borrow();
+        let those = mappers.iter_hash(self.hash(desk)).filter(|one| one.is_of(desk));
+        those.map(|one| one.node).collect()
     }
 
     /// Forgets the mappings of nodes that have gone; returns the regions that end with them.
     pub(super) fn forget(&self, gone: &[NodeId]) -> Vec<Rc<Region>> {
         let mut ended = Vec::new();
-        self.0.borrow_mut().retain(|(_, node), mapper| {
-            let is_gone = gone.contains(node);
+        self.mappers.borrow_mut().retain(|mapper| {
+            let is_gone = gone.contains(&mapper.node);
             if is_gone && mapper.ends {
                 ended.push(Rc::clone(&mapper.region));
             }
             !is_gone
         });
         ended
+    }
+
+    fn hash(&self, desk: Desk) -> u64 {
+        self.hasher.hash_one(desk)
     }
 }
 

@@ -105,7 +105,7 @@ impl Regions {
                     read_given(&self.transfer, mapping.home, &pieces, given, keeps).await?;
                     break;
                 }
-                mapping.pieces.take();
+                mapping.set_located(None);
             }
             Ok(())
         };
@@ -123,19 +123,19 @@ impl Regions {
         mapping: &Rc<Mapping>,
         user: u32,
         patience: Duration,
-    ) -> Result<Rc<[Location]>, Error> {
-        if let Some(pieces) = &*mapping.pieces.borrow() {
+    ) -> Result<Rc<Vec<Location>>, Error> {
+        if let Some(pieces) = mapping.located() {
             mapping.ensure()?;
-            return Ok(Rc::clone(pieces));
+            return Ok(pieces);
         }
         loop {
             let before = mapping.relocations.get();
-            let question = ask::Locate { desk: mapping.desk };
+            let question = ask::Locate { desk: mapping.desk() };
             let ask::Located { pieces } = self.ask_home(mapping, user, question, patience, false).await?;
             // What overtook the answer on the way to this task makes it void: the home asked to read no more.
             if mapping.relocations.get() == before {
-                let pieces: Rc<[Location]> = pieces.into();
-                mapping.pieces.replace(Some(Rc::clone(&pieces)));
+                let pieces = Rc::new(pieces);
+                mapping.set_located(Some(Rc::clone(&pieces)));
                 return Ok(pieces);
             }
         }
@@ -173,7 +173,7 @@ impl Regions {
                 Some(run) => {
                     let from = locate(&self.transfer.store, &run);
                     describe_segments(&self.network, mapping.home, &from);
-                    let question = ask::Pull { desk: mapping.desk, offset, from, fence };
+                    let question = ask::Pull { desk: mapping.desk(), offset, from, fence };
                     self.ask_holding(&mapping, user, question, given).await?;
                 }
                 None => self.carry(&mapping, (user, fence), (offset, len), &given, patience).await?,
@@ -237,14 +237,14 @@ impl Regions {
         ensure(source_rights, Rights::READ)?;
         let (source, life, owner) = match &source {
             At::Here(region) => (region.id(), region.life(), region.owner()),
-            At::There(mapping) => (mapping.id, mapping.desk.life, mapping.owner),
+            At::There(mapping) => (mapping.id, mapping.desk().life, mapping.owner),
         };
         match at {
             At::Here(region) => {
                 self.copy_here(&region, user, offset, (source, life, owner), (source_offset, len)).await?;
             }
             At::There(mapping) => {
-                let desk = mapping.desk;
+                let desk = mapping.desk();
                 let question = ask::Copy { desk, offset, len, source, life, owner, source_offset };
                 let ask::Changed = self.ask_home(&mapping, user, question, patience, true).await?;
             }
@@ -279,7 +279,7 @@ impl Regions {
                 region.changed(offset, len);
                 Ok(())
             }
-            At::There(mapping) if mapping.desk.life == life => {
+            At::There(mapping) if mapping.desk().life == life => {
                 let pieces = self.pieces(&mapping, user, PULL_PATIENCE).await.map_err(no_source)?;
                 let pieces = cut(&pieces, (source_offset, len))
                     .ok_or_else(|| outside(&mapping.name, (source_offset, len), mapping.len))?;

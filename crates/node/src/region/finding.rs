@@ -83,8 +83,7 @@ impl Regions {
                 };
                 let ask::Made { desk, len, owner, changes, is_new } =
                     self.network.ask(node, user, question, patience).await?;
-                let mapping =
-                    self.mappings.enter(&self.network, node, (id, &name), (desk, len, owner, changes));
+                let mapping = self.mappings.enter(node, (id, &name), (desk, len, owner, changes));
                 self.keep(client, At::There(mapping), is_new && wanted.ephemeral)
             }
         }
@@ -151,7 +150,7 @@ impl Regions {
             _ if rights != Rights::NONE => {}
             At::Here(region) => region.ensure_seen(user)?,
             At::There(mapping) => {
-                let question = ask::Describe { desk: mapping.desk };
+                let question = ask::Describe { desk: mapping.desk() };
                 let ask::Described { .. } = self.ask_home(mapping, user, question, PATIENCE, false).await?;
             }
         }
@@ -203,7 +202,7 @@ impl Regions {
             match self.network.ask(*home, user, ask::Map { id, owner, rights }, PATIENCE).await {
                 Ok(ask::Mapped { desk, len, owner, changes }) => {
                     let told = (desk, len, owner, changes);
-                    let mapping = self.mappings.enter(&self.network, *home, (id, name), told);
+                    let mapping = self.mappings.enter(*home, (id, name), told);
                     return Ok(At::There(mapping));
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => missed = error,
@@ -287,7 +286,7 @@ impl Regions {
         self.with_region(client, handle, async |at, _| match at {
             At::Here(region) => self.move_here(&region, user, to, due).await,
             At::There(mapping) => {
-                let question = ask::Move { desk: mapping.desk, to, timeout_us };
+                let question = ask::Move { desk: mapping.desk(), to, timeout_us };
                 let patience = Duration::from_micros(timeout_us).min(LONGEST).saturating_add(PATIENCE);
                 self.ask_home(&mapping, user, question, patience, true).await.map(|ask::Changed| ())
             }
@@ -301,9 +300,9 @@ impl Regions {
         match at {
             At::Here(region) => self.free_here(region, user).await,
             At::There(mapping) => {
-                let question = ask::Free { desk: mapping.desk };
+                let question = ask::Free { desk: mapping.desk() };
                 let ask::Changed = self.ask_home(mapping, user, question, PATIENCE, true).await?;
-                self.end_mappings(mapping.home, mapping.desk);
+                self.end_mappings(mapping.home, mapping.desk());
                 Ok(())
             }
         }
@@ -344,7 +343,7 @@ impl Regions {
                 self.govern_here(&region, user, to, rights)
             }
             At::There(mapping) => {
-                let question = ask::Govern { desk: mapping.desk, user: to, rights };
+                let question = ask::Govern { desk: mapping.desk(), user: to, rights };
                 self.ask_home(&mapping, user, question, PATIENCE, true).await.map(|ask::Changed| ())
             }
         })
@@ -367,7 +366,7 @@ impl Regions {
                 At::Here(region) => self.snapshot_here(&region, user, object.clone(), room).await,
                 At::There(mapping) => {
                     let (object, room_us) = (object.clone(), room.as_micros() as u64);
-                    let question = ask::Snapshot { desk: mapping.desk, object, room_us };
+                    let question = ask::Snapshot { desk: mapping.desk(), object, room_us };
                     self.ask_home(&mapping, user, question, room + PATIENCE, true)
                         .await
                         .map(|ask::Changed| ())
@@ -388,7 +387,7 @@ impl Regions {
                 Ok(self.info(&region, user))
             }
             At::There(mapping) => {
-                let question = ask::Describe { desk: mapping.desk };
+                let question = ask::Describe { desk: mapping.desk() };
                 self.ask_home(&mapping, user, question, PATIENCE, false).await.map(|told| told.info)
             }
         };

@@ -41,7 +41,7 @@ impl At {
     pub(super) fn life(&self) -> Life {
         match self {
             Self::Here(region) => (region.id(), region.life()),
-            Self::There(mapping) => (mapping.id, mapping.desk.life),
+            Self::There(mapping) => (mapping.id, mapping.desk().life),
         }
     }
 
@@ -86,28 +86,51 @@ impl At {
     }
 }
 
-/// A client's handle.
-struct Handle {
-    at: At,
-    /// The rights that the client asked for.
-    rights: Rights,
-    /// The word that lets the client touch the region, if it may map it, or might once.
-    word: Option<u32>,
-    /// Keeps the memory of a region that the client may map, until the region moves away.
-    held: Option<Held>,
+/// A client's handle, with the rights that the client asked for.
+enum Handle {
+    Here(Rights, Rc<Region>),
+    There(Rights, Rc<Mapping>),
 }
 
+/// A node may have a million handles: this is all that one to a region of another node takes in the table of
+/// its client, beside its number.
+const _: () = assert!(size_of::<Handle>() <= 16);
+
 impl Handle {
-    /// The word, if the client may have the region mapped.
-    fn live_word(&self) -> Option<u32> {
-        self.word.filter(|_| self.held.is_some())
+    fn new(at: At, rights: Rights) -> Self {
+        match at {
+            At::Here(region) => Self::Here(rights, region),
+            At::There(mapping) => Self::There(rights, mapping),
+        }
     }
+
+    fn at(&self) -> At {
+        match self {
+            Self::Here(_, region) => At::Here(Rc::clone(region)),
+            Self::There(_, mapping) => At::There(Rc::clone(mapping)),
+        }
+    }
+
+    fn rights(&self) -> Rights {
+        match self {
+            Self::Here(rights, _) | Self::There(rights, _) => *rights,
+        }
+    }
+}
+
+/// What lets a client touch a region that it may map, or might once.
+struct Mapped {
+    word: u32,
+    /// Keeps the memory of the region until that moves away.
+    held: Option<Held>,
 }
 
 /// The handles of one client.
 #[derive(Default)]
 struct Own {
     handles: HashMap<u32, Handle>,
+    /// What lets the client touch the regions that it may map, by handle.
+    mapped: HashMap<u32, Mapped>,
     last: u32,
     /// The words that were used before and are free.
     free_words: Vec<u32>,
@@ -150,8 +173,8 @@ impl All {
     /// The words of clients that may have a region of this node mapped.
     fn words_of(&self, region: &Region) -> impl Iterator<Item = (ClientKey, u32)> + use<'_> {
         self.of_region(region).filter_map(|(client, number)| {
-            let handle = self.clients.get(&client)?.handles.get(&number)?;
-            handle.live_word().map(|word| (client, word))
+            let mapped = self.clients.get(&client)?.mapped.get(&number)?;
+            mapped.held.is_some().then_some((client, mapped.word))
         })
     }
 
@@ -199,12 +222,13 @@ impl Handles {
             (At::Here(region), Some(slots)) => own.take_word().map(|word| {
                 let live = !region.is_frozen() && region.ensure_there().is_ok();
                 slots.pages.let_touch(word, live);
-                (word, region.hold())
+                Mapped { word, held: region.hold() }
             }),
             _ => None,
         };
-        let (word, held) = mapped.unzip();
-        own.handles.insert(number, Handle { at: at.clone(), rights, word, held });
+        let word = mapped.as_ref().map(|mapped| mapped.word);
+        own.mapped.extend(mapped.map(|mapped| (number, mapped)));
+        own.handles.insert(number, Handle::new(at.clone(), rights));
         all.note(client, number, &at);
         Ok((number, word))
     }
@@ -216,7 +240,7 @@ impl Handles {
     pub(super) fn get(&self, client: ClientKey, number: u32) -> Result<(At, Rights), Error> {
         let all = self.0.borrow();
         let handle = all.clients.get(&client).and_then(|own| own.handles.get(&number));
-        handle.map(|handle| (handle.at.clone(), handle.rights)).ok_or_else(|| {
+        handle.map(|handle| (handle.at(), handle.rights())).ok_or_else(|| {
             Error::new(
                 ErrorKind::Invalid,
                 format!("this client has no region under handle {number}: map it first"),
@@ -228,21 +252,22 @@ impl Handles {
     pub(super) fn of(&self, client: ClientKey) -> Vec<(u32, At)> {
         let all = self.0.borrow();
         let handles = all.clients.get(&client).into_iter().flat_map(|own| &own.handles);
-        handles.map(|(number, handle)| (*number, handle.at.clone())).collect()
+        handles.map(|(number, handle)| (*number, handle.at())).collect()
     }
 
     /// Ends a handle; returns its region.
     pub(super) fn close(&self, client: ClientKey, number: u32, slots: Option<&Slots>) -> Option<At> {
         let mut all = self.0.borrow_mut();
         let own = all.clients.get_mut(&client)?;
-        let closed = own.handles.remove(&number)?;
-        if let (Some(word), Some(slots)) = (closed.word, slots) {
-            slots.pages.let_touch(word, false);
-            own.free_words.push(word);
+        let closed = own.handles.remove(&number)?.at();
+        let mapped = own.mapped.remove(&number);
+        if let (Some(mapped), Some(slots)) = (&mapped, slots) {
+            slots.pages.let_touch(mapped.word, false);
+            own.free_words.push(mapped.word);
         }
-        all.forget(client, number, &closed.at);
-        drop(all);
-        Some(closed.at)
+        all.forget(client, number, &closed);
+        drop((all, mapped));
+        Some(closed)
     }
 
     /// Has clients touch a region of this node no more: they make calls from then on. Or lets them touch it
@@ -264,8 +289,7 @@ impl Handles {
     pub(super) fn forbid_all(&self, slots: impl Fn(ClientKey) -> Option<Rc<Slots>>) {
         for (client, own) in &self.0.borrow().clients {
             let Some(slots) = slots(*client) else { continue };
-            let words = own.handles.values().filter_map(|handle| handle.word);
-            words.for_each(|word| slots.pages.let_touch(word, false));
+            own.mapped.values().for_each(|mapped| slots.pages.let_touch(mapped.word, false));
         }
     }
 
@@ -275,8 +299,8 @@ impl Handles {
         let handles: Vec<_> = all.of_region(region).collect();
         let mut held = Vec::new();
         for (client, number) in handles {
-            let handle = all.clients.get_mut(&client).and_then(|own| own.handles.get_mut(&number));
-            held.extend(handle.and_then(|handle| handle.held.take()));
+            let mapped = all.clients.get_mut(&client).and_then(|own| own.mapped.get_mut(&number));
+            held.extend(mapped.and_then(|mapped| mapped.held.take()));
         }
         drop(all);
     }
@@ -309,10 +333,11 @@ impl Handles {
     /// calls from then on.
     pub(super) fn replace(&self, client: ClientKey, number: u32, at: At) -> bool {
         let mut all = self.0.borrow_mut();
-        let handle = all.clients.get_mut(&client).and_then(|own| own.handles.get_mut(&number));
-        let Some(handle) = handle else { return false };
-        let held = handle.held.take();
-        let former = std::mem::replace(&mut handle.at, at.clone());
+        let Some(own) = all.clients.get_mut(&client) else { return false };
+        let Some(handle) = own.handles.get_mut(&number) else { return false };
+        let former = handle.at();
+        *handle = Handle::new(at.clone(), handle.rights());
+        let held = own.mapped.get_mut(&number).and_then(|mapped| mapped.held.take());
         all.forget(client, number, &former);
         all.note(client, number, &at);
         drop(all);
@@ -325,7 +350,7 @@ impl Handles {
     pub(super) fn close_all(&self, client: ClientKey) -> Vec<At> {
         let mut all = self.0.borrow_mut();
         let Some(own) = all.clients.remove(&client) else { return Vec::new() };
-        own.handles.iter().for_each(|(number, handle)| all.forget(client, *number, &handle.at));
+        own.handles.iter().for_each(|(number, handle)| all.forget(client, *number, &handle.at()));
         drop(all);
         own.ephemeral
     }

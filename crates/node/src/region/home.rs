@@ -41,6 +41,7 @@ pub(crate) use self::words::Done;
 use self::words::FILL_STEP_BYTES;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
+use crate::kernel::index::{Index, Indexed};
 use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
 use crate::memory::Run;
@@ -99,14 +100,20 @@ pub(crate) struct Home {
     /// Regions by desk, and the desks that are free.
     desks: RefCell<Vec<Option<Rc<Region>>>>,
     free: RefCell<Vec<u32>>,
-    /// Desks of regions by the id of their name.
-    by_id: RefCell<HashMap<ObjectId, u32>>,
+    /// The same regions, by the id of their name.
+    by_id: RefCell<Index<Rc<Region>>>,
     /// Desks and lives of regions that have moved away lately, and when they did.
     moved: RefCell<VecDeque<(u32, u64, Instant)>>,
     /// Regions that have ended and that nobody was told of.
     ended: RefCell<Vec<Rc<Region>>>,
     /// Regions that are being made, with those who wait for the outcome.
     making: RefCell<HashMap<ObjectId, Vec<oneshot::Sender<()>>>>,
+}
+
+impl Indexed for Rc<Region> {
+    fn id(&self) -> ObjectId {
+        Region::id(self)
+    }
 }
 
 /// A region that nobody else here makes until this is dropped.
@@ -190,7 +197,7 @@ impl Home {
         claim.fulfil();
         let memory = Rc::new(memory);
         let parts = Parts { ground: Rc::clone(&self.ground), memory, deed, owner: user };
-        Ok((self.enter(wanted, id, parts, true), true))
+        Ok((self.enter(wanted, parts, true), true))
     }
 
     /// Refuses to make a region on a node that is about to leave, or does not know what its cluster has.
@@ -243,7 +250,7 @@ impl Home {
 
     /// Gives a region whose deed was made a desk: a former one, unless the region may have been here before.
     /// With its life, a desk names one stay of a region, so what is said of another stay is void.
-    fn enter(&self, wanted: Wanted, id: ObjectId, parts: Parts, is_new: bool) -> Rc<Region> {
+    fn enter(&self, wanted: Wanted, parts: Parts, is_new: bool) -> Rc<Region> {
         // A former region of the name may have ended a moment ago.
         self.end_gone();
         let mut desks = self.desks.borrow_mut();
@@ -253,9 +260,9 @@ impl Home {
             // There are at most MAX_REGIONS, and one more for each move.
             (desks.len() - 1) as u32
         });
-        let region = Rc::new(Region::new(wanted, id, desk, parts));
+        let region = Rc::new(Region::new(wanted, desk, parts));
         desks[desk as usize] = Some(Rc::clone(&region));
-        self.by_id.borrow_mut().insert(id, desk);
+        self.by_id.borrow_mut().insert_with(&region.id(), |_| Rc::clone(&region));
         region
     }
 
@@ -265,8 +272,7 @@ impl Home {
     }
 
     fn entered(&self, id: &ObjectId) -> Option<Rc<Region>> {
-        let desk = *self.by_id.borrow().get(id)?;
-        self.desks.borrow().get(desk as usize)?.clone()
+        self.by_id.borrow().get(id).cloned()
     }
 
     /// The region of a desk.

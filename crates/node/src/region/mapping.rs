@@ -7,52 +7,90 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::rc::{Rc, Weak};
 
+use hashbrown::HashTable;
 use plasmon::region::RegionState;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::frames::{Desk, RegionFrame, RightsChange};
-use crate::kernel::random::HashMap;
+use crate::kernel::random::Keyed;
 use crate::net::frame::Location;
 use crate::net::network::Network;
 
-/// A mapping as its home counts it. It is left when this is dropped.
-struct Counted {
-    network: Rc<Network>,
-    home: NodeId,
-    desk: Desk,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        leave(&self.network, self.home, self.desk, 1);
-    }
-}
-
-/// A region of another node, as this node knows it.
+/// A region of another node, as this node knows it. The home counts it, until it is left: when the region
+/// has gone and no operation of the fabric reads by the mapping, else when the mapping is dropped.
 pub(crate) struct Mapping {
+    table: Rc<Table>,
     pub(super) home: NodeId,
-    pub(super) desk: Desk,
+    desk: u32,
+    /// The owner of the region.
+    pub(super) owner: u32,
+    life: u64,
+    pub(super) len: u64,
     pub(super) id: ObjectId,
+    /// Number of operations of the fabric that read by the mapping.
+    reads: Cell<u32>,
     /// The name of the region, for errors.
     pub(super) name: Box<str>,
-    pub(super) len: u64,
-    pub(super) owner: u32,
-    pub(super) state: Cell<RegionState>,
-    /// What the home counts, until the region has gone.
-    counted: RefCell<Option<Rc<Counted>>>,
     /// Where the bytes lie, once somebody has asked.
-    pub(super) pieces: RefCell<Option<Rc<[Location]>>>,
-    /// How often the home has said that they may lie elsewhere.
-    pub(super) relocations: Cell<u64>,
+    located: Cell<Option<Rc<Vec<Location>>>>,
+    /// How often the home has said that they may lie elsewhere, which wraps.
+    pub(super) relocations: Cell<u32>,
     /// Number of changes of the rights that the home has told, which wraps.
     pub(super) changes: Cell<u16>,
+    pub(super) state: Cell<RegionState>,
     /// Whether the home has said that the region lives elsewhere.
     departed: Cell<bool>,
 }
 
+/// A node may have a million mappings. With the counts of an `Rc` and malloc's header one takes 128 bytes,
+/// beside its name, its handle and its place in the table; the next larger size of malloc is 144.
+const _: () = assert!(size_of::<Mapping>() <= 104);
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.table.forget(self);
+        // The mapping of a region that has gone was left when nothing read by it any more.
+        if self.state.get() == RegionState::Live {
+            self.leave();
+        }
+    }
+}
+
+/// A mapping by which an operation of the fabric reads until this is dropped.
+struct Reading(Rc<Mapping>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mapping = &self.0;
+        mapping.reads.set(mapping.reads.get() - 1);
+        if mapping.reads.get() == 0 && mapping.state.get() != RegionState::Live {
+            mapping.leave();
+        }
+    }
+}
+
 impl Mapping {
+    /// The region's place at its home.
+    pub(super) fn desk(&self) -> Desk {
+        Desk { number: self.desk, life: self.life }
+    }
+
+    /// Where the bytes lie, if it is known.
+    pub(super) fn located(&self) -> Option<Rc<Vec<Location>>> {
+        let located = self.located.take();
+        self.located.set(located.clone());
+        located
+    }
+
+    /// Notes where the bytes lie, or that it is not known any more.
+    pub(super) fn set_located(&self, located: Option<Rc<Vec<Location>>>) {
+        self.located.set(located);
+    }
+
     /// Refuses what is done to a region that is not there any more.
     ///
     /// # Errors
@@ -69,10 +107,10 @@ impl Mapping {
     ///
     /// # Errors
     /// `Freed` or `Lost`.
-    pub(super) fn keep(&self) -> Result<Rc<dyn Any>, Error> {
+    pub(super) fn keep(self: &Rc<Self>) -> Result<Rc<dyn Any>, Error> {
         self.ensure()?;
-        let counted = self.counted.borrow().clone();
-        counted.map(|counted| counted as Rc<dyn Any>).ok_or_else(|| freed(&self.name))
+        self.reads.set(self.reads.get() + 1);
+        Ok(Rc::new(Reading(Rc::clone(self))))
     }
 
     /// Whether the region has to be looked for: it lives elsewhere, if it lives.
@@ -83,7 +121,13 @@ impl Mapping {
     /// Notes that the region has gone. The mapping is left when no operation of the fabric needs it.
     fn end(&self, state: RegionState) {
         self.state.set(state);
-        drop(self.counted.take());
+        if self.reads.get() == 0 {
+            self.leave();
+        }
+    }
+
+    fn leave(&self) {
+        leave(&self.table.network, self.home, self.desk(), 1);
     }
 
     /// The error for a region whose home has gone.
@@ -110,58 +154,102 @@ pub(super) fn freed(name: &str) -> Error {
     )
 }
 
-/// The mappings of this node, by what their homes know them by.
-#[derive(Default)]
-pub(super) struct Mappings(RefCell<HashMap<(NodeId, Desk), Those>>);
+/// The mappings of this node to regions that have not gone, by what their homes know them by. A region may
+/// have several, each of a handle of its own.
+struct Table {
+    network: Rc<Network>,
+    hasher: Keyed,
+    /// No mapping is in it once it was dropped.
+    rows: RefCell<HashTable<Weak<Mapping>>>,
+}
 
-/// The mappings of one region, each of a handle of its own.
-type Those = Vec<Weak<Mapping>>;
+impl Table {
+    fn hash(&self, home: NodeId, desk: Desk) -> u64 {
+        self.hasher.hash_one((home, desk))
+    }
+
+    /// The mappings of a region. They are dropped only when nobody looks into the table.
+    fn of(&self, home: NodeId, desk: Desk) -> Vec<Rc<Mapping>> {
+        let rows = self.rows.borrow();
+        let those = rows.iter_hash(self.hash(home, desk)).filter_map(Weak::upgrade);
+        those.filter(|one| one.is_of(home, desk)).collect()
+    }
+
+    fn enter(&self, mapping: &Rc<Mapping>) {
+        let again = |one: &Weak<Mapping>| one.upgrade().map_or(0, |one| self.hash(one.home, one.desk()));
+        let hash = self.hash(mapping.home, mapping.desk());
+        self.rows.borrow_mut().insert_unique(hash, Rc::downgrade(mapping), again);
+    }
+
+    /// Takes a mapping out, which may be about to go.
+    fn forget(&self, mapping: &Mapping) {
+        let hash = self.hash(mapping.home, mapping.desk());
+        let found = |one: &Weak<Mapping>| std::ptr::eq(one.as_ptr(), mapping);
+        if let Ok(row) = self.rows.borrow_mut().find_entry(hash, found) {
+            row.remove();
+        }
+    }
+}
+
+impl Mapping {
+    fn is_of(&self, home: NodeId, desk: Desk) -> bool {
+        (self.home, self.desk()) == (home, desk)
+    }
+}
+
+/// The mappings of this node.
+pub(super) struct Mappings(Rc<Table>);
 
 impl Mappings {
+    /// Makes the mappings of a node, which has none.
+    pub(super) fn new(network: &Rc<Network>) -> Self {
+        let table = Table { network: Rc::clone(network), hasher: Keyed::default(), rows: RefCell::default() };
+        Self(Rc::new(table))
+    }
+
     /// Enters a mapping that a home has given.
     pub(super) fn enter(
         &self,
-        network: &Rc<Network>,
         home: NodeId,
         (id, name): (ObjectId, &str),
         (desk, len, owner, changes): (Desk, u64, u32, u16),
     ) -> Rc<Mapping> {
         let mapping = Rc::new(Mapping {
-            counted: RefCell::new(Some(Rc::new(Counted { network: Rc::clone(network), home, desk }))),
+            table: Rc::clone(&self.0),
             home,
-            desk,
-            id,
-            name: name.into(),
-            len,
+            desk: desk.number,
             owner,
-            state: Cell::new(RegionState::Live),
-            pieces: RefCell::default(),
+            life: desk.life,
+            len,
+            id,
+            reads: Cell::default(),
+            name: name.into(),
+            located: Cell::default(),
             relocations: Cell::default(),
             changes: Cell::new(changes),
+            state: Cell::new(RegionState::Live),
             departed: Cell::default(),
         });
-        let mut mappings = self.0.borrow_mut();
-        let those = mappings.entry((home, desk)).or_default();
-        those.retain(|one| one.strong_count() > 0);
-        those.push(Rc::downgrade(&mapping));
+        self.0.enter(&mapping);
         mapping
     }
 
     /// Notes that a region has gone; its home is another's already, or has said so. Returns one of the
     /// mappings.
     pub(super) fn end(&self, home: NodeId, desk: Desk) -> Option<Rc<Mapping>> {
-        let ended = self.0.borrow_mut().remove(&(home, desk)).unwrap_or_default();
-        let mut ended = ended.iter().filter_map(Weak::upgrade);
-        ended.clone().for_each(|one| one.end(RegionState::Freed));
-        ended.next()
+        let ended = self.0.of(home, desk);
+        for one in &ended {
+            self.0.forget(one);
+            one.end(RegionState::Freed);
+        }
+        ended.into_iter().next()
     }
 
     /// Notes that a region lives elsewhere, as its home has said. Returns one of the mappings.
     pub(super) fn depart(&self, home: NodeId, desk: Desk) -> Option<Rc<Mapping>> {
-        let mappings = self.0.borrow();
-        let mut those = mappings.get(&(home, desk))?.iter().filter_map(Weak::upgrade);
-        those.clone().for_each(|one| one.departed.set(true));
-        those.next()
+        let those = self.0.of(home, desk);
+        those.iter().for_each(|one| one.departed.set(true));
+        those.into_iter().next()
     }
 
     /// Notes a change of rights that the home has told. Returns one of the mappings.
@@ -169,58 +257,41 @@ impl Mappings {
         if !change.is_grant {
             self.relocate(home, desk);
         }
-        let mappings = self.0.borrow();
-        let mut those = mappings.get(&(home, desk))?.iter().filter_map(Weak::upgrade);
-        those.clone().for_each(|one| one.changes.set(change.number));
-        those.next()
+        let those = self.0.of(home, desk);
+        those.iter().for_each(|one| one.changes.set(change.number));
+        those.into_iter().next()
     }
 
     /// Notes that the home of a region is to be asked again where its bytes lie.
     pub(super) fn relocate(&self, home: NodeId, desk: Desk) {
-        if let Some(those) = self.0.borrow().get(&(home, desk)) {
-            for one in those.iter().filter_map(Weak::upgrade) {
-                one.relocations.set(one.relocations.get() + 1);
-                drop(one.pieces.take());
-            }
+        for one in self.0.of(home, desk) {
+            one.relocations.set(one.relocations.get().wrapping_add(1));
+            one.set_located(None);
         }
     }
 
     /// Whether an operation of the fabric reads the memory of a region.
     pub(super) fn are_read(&self, home: NodeId, desk: Desk) -> bool {
-        let is_read =
-            |one: Rc<Mapping>| one.counted.borrow().as_ref().is_some_and(|it| Rc::strong_count(it) > 1);
-        self.0
-            .borrow()
-            .get(&(home, desk))
-            .is_some_and(|those| those.iter().filter_map(Weak::upgrade).any(is_read))
+        self.0.of(home, desk).iter().any(|one| one.reads.get() > 0)
     }
 
-    /// Notes that nodes have gone, and their regions with them. Returns one mapping of each.
+    /// Notes that nodes have gone, and their regions with them. Returns one mapping of each region.
     pub(super) fn lose(&self, gone: &[NodeId]) -> Vec<Rc<Mapping>> {
-        let mut first = Vec::new();
-        let lost = |(home, _): &(NodeId, Desk), those: &mut Those| {
-            let is_lost = gone.contains(home);
-            if is_lost {
-                let mut those = those.iter().filter_map(Weak::upgrade);
-                those.clone().for_each(|one| one.end(RegionState::Lost));
-                first.extend(those.next());
-            }
-            !is_lost
-        };
-        self.0.borrow_mut().retain(lost);
-        first
-    }
-
-    /// Forgets the mappings that were left.
-    pub(super) fn tidy(&self) {
-        self.0.borrow_mut().retain(|_, those| {
-            those.retain(|one| one.strong_count() > 0);
-            !those.is_empty()
-        });
+        let rows = self.0.rows.borrow();
+        let lost = rows.iter().filter_map(Weak::upgrade).filter(|one| gone.contains(&one.home));
+        let mut lost: Vec<_> = lost.collect();
+        drop(rows);
+        for one in &lost {
+            self.0.forget(one);
+            one.end(RegionState::Lost);
+        }
+        let mut regions = BTreeSet::new();
+        lost.retain(|one| regions.insert((one.home, one.desk())));
+        lost
     }
 
     /// Number of mappings.
     pub(super) fn count(&self) -> usize {
-        self.0.borrow().values().flatten().filter(|one| one.strong_count() > 0).count()
+        self.0.rows.borrow().len()
     }
 }

@@ -84,7 +84,7 @@ impl Regions {
             requests: Rc::clone(requests),
             guards: Rc::clone(guards),
             home: Home::new(placement),
-            mappings: Mappings::default(),
+            mappings: Mappings::new(&placement.network),
             handles: Handles::default(),
             watches: Watches::new(placement.kernel.node),
             given: answering::Given::default(),

@@ -111,7 +111,6 @@ impl Service for Regions {
     }
 
     fn on_tick(self: Rc<Self>, _: Instant) {
-        self.mappings.tidy();
         self.arrivals.forget(&[], self.kernel.clock.now());
         self.home.on_tick();
         self.end_all();

@@ -71,7 +71,7 @@ impl Home {
         }
         let deed = self.ground.store.seal_deed(id, life)?;
         let parts = Parts { ground: Rc::clone(&self.ground), memory, deed, owner: moved.owner };
-        let region = self.enter(wanted, id, parts, false);
+        let region = self.enter(wanted, parts, false);
         region.changes.set(moved.changes);
         region.set_granted(moved.granted);
         region.set_shown(moved.shown);

@@ -62,7 +62,11 @@ impl Drop for Frozen {
 
 impl Region {
     fn freezing(&self) -> &Freezing {
-        self.freezing.get_or_init(Box::default)
+        self.make_rare().freezing.get_or_init(Box::default)
+    }
+
+    fn seen_freezing(&self) -> Option<&Freezing> {
+        self.rare()?.freezing.get().map(Box::as_ref)
     }
 
     /// The guards that writes have shown.
@@ -72,12 +76,12 @@ impl Region {
 
     /// The same, if there was a change that needed such care.
     pub(super) fn seen_fences(&self) -> Option<&Fences> {
-        self.freezing.get().map(|freezing| &freezing.fences)
+        self.seen_freezing().map(|freezing| &freezing.fences)
     }
 
     /// Whether changes have to wait.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.freezing.get().is_some_and(|freezing| freezing.frozen.get())
+        self.seen_freezing().is_some_and(|freezing| freezing.frozen.get())
     }
 
     /// Waits until the region may be changed, if it is frozen.

@@ -24,22 +24,15 @@ use crate::store::regions::RegionMemory;
 pub(crate) struct Region {
     pub(super) ground: Rc<Ground>,
     name: Box<str>,
-    id: ObjectId,
-    desk: u32,
-    owner: u32,
-    len: u64,
-    /// When the region was made, in milliseconds since 1970.
-    created: u64,
+    /// It has the id of the name, the life of the region, and when the region came to this node.
     deed: Rc<Replica>,
     /// Memory of the region; none when it has ended.
-    memory: RefCell<Option<Rc<RegionMemory>>>,
+    memory: Cell<Option<Rc<RegionMemory>>>,
+    rare: OnceCell<Box<Rare>>,
+    len: u64,
+    desk: u32,
+    owner: u32,
     pub(super) public: Cell<Rights>,
-    /// Rights of single users, if any were granted.
-    pub(super) acl: RefCell<Option<Box<Acl>>>,
-    /// Those who wait for a change, if there were any.
-    pub(super) waiters: RefCell<Option<Box<Waiters>>>,
-    /// Set by the first who freezes the region, or changes it in several turns.
-    pub(super) freezing: OnceCell<Box<Freezing>>,
     /// Whether processes of the owner are to map the region, where its home has the memory for it.
     mappable: bool,
     ephemeral: bool,
@@ -49,9 +42,21 @@ pub(crate) struct Region {
     pub(super) changes: Cell<u16>,
 }
 
-/// A node may have a million regions. With its memory, and the counts of two `Rc`, each takes this much
-/// beside its name, its deed and its place in the tables of its home.
-const _: () = assert!(size_of::<Region>() + size_of::<RegionMemory>() + 32 <= 240);
+/// What most regions do not have.
+#[derive(Default)]
+pub(super) struct Rare {
+    /// Rights of single users, if any were granted.
+    pub(super) acl: RefCell<Option<Box<Acl>>>,
+    /// Those who wait for a change, if there were any.
+    pub(super) waiters: RefCell<Option<Box<Waiters>>>,
+    /// Set by the first who freezes the region, or changes it in several turns.
+    pub(super) freezing: OnceCell<Box<Freezing>>,
+}
+
+/// A node may have a million regions. With the counts of an `Rc` and malloc's header one takes 96 bytes,
+/// beside its name, its memory, its deed and its place in the tables of its home; the next larger size of
+/// malloc is 112.
+const _: () = assert!(size_of::<Region>() <= 72);
 
 /// What a region is made of, beside what was wanted.
 pub(super) struct Parts {
@@ -63,8 +68,7 @@ pub(super) struct Parts {
 
 /// Memory of a region that is used for nothing else until this is dropped.
 pub(crate) struct Held {
-    /// None if the region had ended before.
-    _memory: Option<Rc<RegionMemory>>,
+    _memory: Rc<RegionMemory>,
 }
 
 /// Where a process may map a region.
@@ -79,23 +83,19 @@ pub(crate) struct Place {
 }
 
 impl Region {
-    pub(super) fn new(wanted: Wanted, id: ObjectId, desk: u32, parts: Parts) -> Self {
+    pub(super) fn new(wanted: Wanted, desk: u32, parts: Parts) -> Self {
         let Wanted { name, len, public, mappable, ephemeral, .. } = wanted;
         let Parts { ground, memory, deed, owner } = parts;
         Self {
-            created: ground.kernel.clock.unix_ms(),
             ground,
             name: name.into(),
-            id,
+            deed,
+            memory: Cell::new(Some(memory)),
+            rare: OnceCell::new(),
+            len,
             desk,
             owner,
-            len,
-            deed,
-            memory: RefCell::new(Some(memory)),
             public: Cell::new(public),
-            acl: RefCell::default(),
-            waiters: RefCell::default(),
-            freezing: OnceCell::new(),
             mappable,
             ephemeral,
             moved: Cell::new(false),
@@ -110,7 +110,24 @@ impl Region {
 
     /// The id of the region's name.
     pub(crate) fn id(&self) -> ObjectId {
-        self.id
+        self.deed.id()
+    }
+
+    /// What the region has that most have not, if it has anything.
+    pub(super) fn rare(&self) -> Option<&Rare> {
+        self.rare.get().map(Box::as_ref)
+    }
+
+    /// The same, made if there is nothing yet.
+    pub(super) fn make_rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
+    }
+
+    /// The memory of the region; none when it has ended.
+    fn memory(&self) -> Option<Rc<RegionMemory>> {
+        let memory = self.memory.take();
+        self.memory.set(memory.clone());
+        memory
     }
 
     /// The place of the region at its home. With the life it names the region for good.
@@ -187,7 +204,7 @@ impl Region {
     pub(super) fn open(&self, user: u32, rights: Rights) -> Result<Rc<RegionMemory>, Error> {
         self.ensure_there()?;
         self.ensure(user, rights)?;
-        self.memory.borrow().clone().ok_or_else(|| self.gone())
+        self.memory().ok_or_else(|| self.gone())
     }
 
     /// Refuses bytes that the region does not have.
@@ -212,31 +229,30 @@ impl Region {
     pub(crate) fn run(&self, offset: u64, len: u64) -> Result<Run, Error> {
         self.ensure_there()?;
         self.ensure_bounds(offset, len)?;
-        let memory = self.memory.borrow();
-        memory.as_ref().and_then(|memory| memory.part(offset, len)).ok_or_else(|| self.gone())
+        self.memory().and_then(|memory| memory.part(offset, len)).ok_or_else(|| self.gone())
     }
 
     /// Where processes of a user may map the region. Only the owner's may: nobody else has descriptors of the
     /// segments in which it lies.
     pub(crate) fn place(&self, user: u32) -> Option<Place> {
-        let memory = self.memory.borrow();
-        let may = |memory: &&Rc<RegionMemory>| memory.is_mappable() && user == self.owner && !self.is_gone();
-        let memory = memory.as_ref().filter(may)?;
+        let may = |memory: &Rc<RegionMemory>| memory.is_mappable() && user == self.owner && !self.is_gone();
+        let memory = self.memory().filter(may)?;
         let pieces =
             memory.places().into_iter().map(|place| (place.start, place.end - place.start)).collect();
         let segments = BTreeSet::from_iter(memory.segments()).into_iter().collect();
         Some(Place { pieces, segments, writable: true })
     }
 
-    /// Keeps the memory of the region from being used for anything else.
-    pub(crate) fn hold(self: &Rc<Self>) -> Held {
-        Held { _memory: self.memory.borrow().clone() }
+    /// Keeps the memory of the region from being used for anything else. There is none if the region has
+    /// ended.
+    pub(crate) fn hold(&self) -> Option<Held> {
+        self.memory().map(|memory| Held { _memory: memory })
     }
 
     /// A row of a list of regions for a user. Its numbers of handles and nodes are 0.
     pub(crate) fn info(&self, user: u32) -> RegionInfo {
         let kernel = &self.ground.kernel;
-        let memory = self.memory.borrow();
+        let memory = self.memory();
         let memory = memory.as_ref();
         RegionInfo {
             name: self.name.clone().into(),
@@ -251,7 +267,7 @@ impl Region {
             ephemeral: self.ephemeral,
             handles: 0,
             nodes: 0,
-            age_ms: kernel.clock.unix_ms().saturating_sub(self.created),
+            age_ms: kernel.clock.unix_ms().saturating_sub(self.deed.created),
         }
     }
 

@@ -29,13 +29,15 @@ impl Region {
 
     /// The rights that were granted to single users.
     pub(super) fn granted(&self) -> Vec<(u32, Rights)> {
-        self.acl.borrow().as_ref().map_or_else(Vec::new, |acl| acl.0.clone())
+        let Some(rare) = self.rare() else { return Vec::new() };
+        rare.acl.borrow().as_ref().map_or_else(Vec::new, |acl| acl.0.clone())
     }
 
     /// Sets the rights of single users, as its former home had them.
     pub(super) fn set_granted(&self, granted: Vec<(u32, Rights)>) {
-        let acl = (!granted.is_empty()).then(|| Box::new(Acl(granted)));
-        self.acl.replace(acl);
+        if !granted.is_empty() {
+            self.make_rare().acl.replace(Some(Box::new(Acl(granted))));
+        }
     }
 
     /// Number of changes of the rights so far, which wraps.
@@ -46,7 +48,8 @@ impl Region {
     /// What was granted to a user, or to everybody.
     fn granted_to(&self, user: Option<u32>) -> Rights {
         let Some(user) = user else { return self.public.get() };
-        let acl = self.acl.borrow();
+        let Some(rare) = self.rare() else { return Rights::NONE };
+        let acl = rare.acl.borrow();
         let granted = acl.iter().flat_map(|acl| &acl.0).find(|(to, _)| *to == user);
         granted.map_or(Rights::NONE, |(_, rights)| *rights)
     }
@@ -143,7 +146,7 @@ impl Region {
     }
 
     fn grant_to(&self, user: u32, rights: Rights) -> Result<(), Error> {
-        let mut acl = self.acl.borrow_mut();
+        let mut acl = self.make_rare().acl.borrow_mut();
         let granted = &mut acl.get_or_insert_default().0;
         if let Some((_, has)) = granted.iter_mut().find(|(to, _)| *to == user) {
             *has = has.with(rights);
@@ -180,7 +183,7 @@ impl Region {
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             Some(user) => {
-                let mut acl = self.acl.borrow_mut();
+                let mut acl = self.make_rare().acl.borrow_mut();
                 acl.iter_mut().for_each(|acl| acl.0.retain(|(to, _)| *to != user));
                 if acl.as_ref().is_some_and(|acl| acl.0.is_empty()) {
                     *acl = None;

@@ -84,7 +84,7 @@ struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(waiters) = &mut *self.region.waiters.borrow_mut() {
+        if let Some(waiters) = &mut *self.region.make_rare().waiters.borrow_mut() {
             waiters.remove(self.offset, self.number);
         }
     }
@@ -123,7 +123,7 @@ impl Region {
         offset: u64,
         expected: u64,
     ) -> Result<(Waiting, impl Sized + use<>, oneshot::Receiver<Result<u64, Error>>), Error> {
-        let mut waiters = self.waiters.borrow_mut();
+        let mut waiters = self.make_rare().waiters.borrow_mut();
         let waiters = waiters.get_or_insert_default();
         if waiters.count >= MAX_WAITERS {
             let text = format!(
@@ -143,11 +143,12 @@ impl Region {
 
     /// Ends the waits for words of these bytes that are now others than were expected.
     pub(crate) fn changed(&self, offset: u64, len: u64) {
-        if self.waiters.borrow().as_ref().is_none_or(|waiters| waiters.count == 0) {
+        let Some(rare) = self.rare() else { return };
+        if rare.waiters.borrow().as_ref().is_none_or(|waiters| waiters.count == 0) {
             return;
         }
         let Ok(run) = self.run(0, self.len()) else { return };
-        if let Some(waiters) = &mut *self.waiters.borrow_mut() {
+        if let Some(waiters) = &mut *rare.waiters.borrow_mut() {
             // A word covers the byte if it begins at most seven bytes before.
             let words = offset.saturating_sub(WORD_BYTES - 1)..offset.saturating_add(len);
             waiters.answer(words, |at, waiter| {
@@ -159,7 +160,8 @@ impl Region {
 
     /// Ends the waits of users, with an error.
     pub(super) fn end_waits(&self, whose: impl Fn(u32) -> bool, error: impl Fn() -> Error) {
-        if let Some(waiters) = &mut *self.waiters.borrow_mut() {
+        let Some(rare) = self.rare() else { return };
+        if let Some(waiters) = &mut *rare.waiters.borrow_mut() {
             waiters.answer(.., |_, waiter| whose(waiter.user).then(|| Err(error())));
         }
     }
