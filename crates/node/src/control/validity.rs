@@ -1,22 +1,24 @@
 //! Validity: the time until which a node may take itself for a member.
 //!
 //! The control thread prolongs it, and the engine checks it before it acts on frames of peers: a process
-//! that was stopped finds its time over before its control thread has run. A validity that is over stays
-//! over: the thread that notices first decides for both, and only a new membership begins a new time.
+//! that was stopped finds its time over before its control thread has run. It is counted by the clock that
+//! goes on while the host sleeps, which timers do not: so a host that wakes up finds it over as well. A
+//! validity that is over stays over: the thread that notices first decides for both, and only a new
+//! membership begins a new time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use plasmon::shared::boot_ns;
 
 /// The value of a membership without an end, which others end.
 const FOREVER: u64 = u64::MAX;
 /// The value of a membership that has ended.
 const OVER: u64 = 0;
 
-/// The end of a membership, unless it is prolonged.
+/// The end of a membership, unless it is prolonged. Times are nanoseconds since the host was booted.
 #[derive(Debug)]
 pub(crate) struct Validity {
-    origin: Instant,
-    /// Microseconds after the origin.
     until: AtomicU64,
 }
 
@@ -24,17 +26,17 @@ pub(crate) struct Validity {
 impl Validity {
     /// Makes a validity without an end.
     pub(crate) fn forever() -> Self {
-        Self { origin: Instant::now(), until: AtomicU64::new(FOREVER) }
+        Self { until: AtomicU64::new(FOREVER) }
     }
 
     /// Begins a membership that lasts until then.
-    pub(crate) fn begin(&self, until: Instant) {
-        self.until.store(self.micros(until), Ordering::SeqCst);
+    pub(crate) fn begin(&self, until: u64) {
+        self.until.store(until.clamp(OVER + 1, FOREVER - 1), Ordering::SeqCst);
     }
 
     /// Prolongs the membership; `false` if it is over.
-    pub(crate) fn prolong(&self, until: Instant) -> bool {
-        let (now, until) = (self.micros(Instant::now()), self.micros(until));
+    pub(crate) fn prolong(&self, until: u64) -> bool {
+        let (now, until) = (boot_ns(), until.min(FOREVER - 1));
         let longer = |end: u64| (end > now).then_some(end.max(until));
         self.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, longer).is_ok()
     }
@@ -45,16 +47,15 @@ impl Validity {
     }
 
     /// How long the membership still lasts, unless it is prolonged; `None` for one without an end.
-    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn left(&self, now: u64) -> Option<Duration> {
         match self.until.load(Ordering::Relaxed) {
             FOREVER => None,
-            end => Some(Duration::from_micros(end.saturating_sub(self.micros(now)))),
+            end => Some(Duration::from_nanos(end.saturating_sub(now))),
         }
     }
 
     /// Whether the membership is over; if so, it stays over until the next membership.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        let now = self.micros(now);
+    pub(crate) fn is_over(&self, now: u64) -> bool {
         let ended = |end: u64| (end != FOREVER && end <= now).then_some(OVER);
         match self.until.load(Ordering::Relaxed) {
             FOREVER => false,
@@ -62,48 +63,52 @@ impl Validity {
             _ => self.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, ended).is_ok(),
         }
     }
-
-    fn micros(&self, at: Instant) -> u64 {
-        let micros = at.saturating_duration_since(self.origin).as_micros();
-        u64::try_from(micros).unwrap_or(FOREVER - 1).max(OVER + 1)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const HOUR: u64 = 3_600_000_000_000;
+
     #[test]
     fn without_an_end_it_is_never_over() {
         let validity = Validity::forever();
-        assert!(!validity.is_over(Instant::now() + Duration::from_secs(1 << 30)));
+        assert!(!validity.is_over(u64::MAX));
     }
 
     #[test]
     fn it_is_prolonged_while_it_lasts() {
-        let (validity, now) = (Validity::forever(), Instant::now());
-        let hour = Duration::from_secs(3600);
-        validity.begin(now + hour);
-        assert!(validity.prolong(now + 2 * hour));
-        assert!(validity.prolong(now + hour), "an answer that comes late takes nothing away");
-        assert!(!validity.is_over(now + 2 * hour - Duration::from_secs(1)));
-        assert_eq!(validity.left(now + hour).map(|left| left.as_secs()), Some(3600));
-        assert!(validity.is_over(now + 2 * hour));
+        let (validity, now) = (Validity::forever(), boot_ns());
+        validity.begin(now + HOUR);
+        assert!(validity.prolong(now + 2 * HOUR));
+        assert!(validity.prolong(now + HOUR), "an answer that comes late takes nothing away");
+        assert!(!validity.is_over(now + 2 * HOUR - 1));
+        assert_eq!(validity.left(now + HOUR), Some(Duration::from_secs(3600)));
+        assert!(validity.is_over(now + 2 * HOUR));
     }
 
     #[test]
     fn once_over_only_a_new_membership_helps() {
-        let (validity, now) = (Validity::forever(), Instant::now());
-        let hour = Duration::from_secs(3600);
-        validity.begin(now + hour);
+        let (validity, now) = (Validity::forever(), boot_ns());
+        validity.begin(now + HOUR);
         // The engine's clock is ahead of the control thread's.
-        assert!(validity.is_over(now + hour));
-        assert!(!validity.prolong(now + 2 * hour));
+        assert!(validity.is_over(now + HOUR));
+        assert!(!validity.prolong(now + 2 * HOUR));
         assert!(validity.is_over(now));
-        validity.begin(now + hour);
+        validity.begin(now + HOUR);
         assert!(!validity.is_over(now));
         validity.end();
-        assert!(validity.is_over(now) && !validity.prolong(now + hour));
+        assert!(validity.is_over(now) && !validity.prolong(now + HOUR));
         assert_eq!(validity.left(now), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn no_time_stands_for_a_membership_without_an_end_or_one_that_is_over() {
+        let validity = Validity::forever();
+        validity.begin(u64::MAX);
+        assert!(validity.is_over(u64::MAX));
+        validity.begin(0);
+        assert!(!validity.is_over(0));
     }
 }

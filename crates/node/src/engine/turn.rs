@@ -34,7 +34,7 @@ impl Core {
     /// When a fabric is broken.
     pub(crate) fn begin_turn(&self, inbox: &mut Inbox, is_quiet: bool) -> Result<usize, FabricError> {
         let now = self.kernel.clock.now();
-        self.follow(self.cluster.on_time(now));
+        self.follow(self.cluster.on_time());
         let mut work = 0;
         if !is_quiet {
             work += self.network.poll(now, &mut inbox.events, &mut inbox.frames)?;
@@ -97,7 +97,7 @@ impl Core {
             self.store.reap();
             let mut objects = self.store.objects.borrow_mut();
             objects.prune();
-            objects.shared.live(self.cluster.table_life(now));
+            objects.shared.live(self.cluster.table_life());
             drop(objects);
             if !self.network.asks() {
                 self.cluster.forget_watchers();

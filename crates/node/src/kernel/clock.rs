@@ -26,7 +26,7 @@ pub(crate) struct Clock {
     /// The time of the source when the clock was made, and the time of day then.
     began: (Instant, Duration),
     /// The time since the host was booted, in nanoseconds, if it is not told by the source.
-    boot: Option<fn() -> u64>,
+    boot: Option<Box<dyn Fn() -> u64>>,
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     drawn: Cell<u64>,
     /// Number of timers in the heap whose futures were dropped.
@@ -53,7 +53,7 @@ impl Clock {
     /// Makes a clock that shows the machine's monotonic clock.
     pub(crate) fn system() -> Rc<Self> {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self::made(Instant::now, unix, Some(plasmon::shared::boot_ns))
+        Self::made(Instant::now, unix, Some(Box::new(plasmon::shared::boot_ns)))
     }
 
     #[cfg(test)]
@@ -62,7 +62,22 @@ impl Clock {
         Self::made(source, unix, None)
     }
 
-    fn made(source: impl Fn() -> Instant + 'static, unix: Duration, boot: Option<fn() -> u64>) -> Rc<Self> {
+    #[cfg(test)]
+    /// Makes a clock as [`Clock::with_source`] does, of a host that sleeps at times: `boot` tells the time
+    /// since it was booted.
+    pub(crate) fn with_boot(
+        source: impl Fn() -> Instant + 'static,
+        unix: Duration,
+        boot: impl Fn() -> u64 + 'static,
+    ) -> Rc<Self> {
+        Self::made(source, unix, Some(Box::new(boot)))
+    }
+
+    fn made(
+        source: impl Fn() -> Instant + 'static,
+        unix: Duration,
+        boot: Option<Box<dyn Fn() -> u64>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             began: (source(), unix),
             source: Box::new(source),
@@ -88,7 +103,7 @@ impl Clock {
     /// The time since the host was booted in nanoseconds, with the time in which it slept, which timers do
     /// not count. Leases are counted by it.
     pub(crate) fn boot_ns(&self) -> u64 {
-        match self.boot {
+        match &self.boot {
             Some(boot) => boot(),
             None => self.unix_ns(),
         }

@@ -154,8 +154,8 @@ impl Cluster {
     }
 
     /// Whether this node is to fence itself: it is not a member any more, and is not fenced yet.
-    pub(crate) fn has_lapsed(&self, now: Instant) -> bool {
-        self.validity.is_over(now) && !self.fenced.get()
+    pub(crate) fn has_lapsed(&self) -> bool {
+        self.validity.is_over(self.kernel.clock.boot_ns()) && !self.fenced.get()
     }
 
     /// Whether this node is not a member at the moment.
@@ -169,8 +169,8 @@ impl Cluster {
     }
 
     /// How long clients may read this node's objects without asking.
-    pub(crate) fn table_life(&self, now: Instant) -> Duration {
-        match self.validity.left(now) {
+    pub(crate) fn table_life(&self) -> Duration {
+        match self.validity.left(self.kernel.clock.boot_ns()) {
             _ if self.withholds() => Duration::ZERO,
             Some(left) => TABLE_LIFE.min(left.saturating_sub(CLOCK_LAG)),
             None => TABLE_LIFE,

@@ -5,7 +5,7 @@
 //! its peers and its part of the directory, and serves nobody its objects.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plasmon::NodeId;
 use tracing::{debug, info, warn};
@@ -92,8 +92,8 @@ impl Cluster {
 
     /// Acts on the passing of time: this node's membership may have ended, or the coordinator's node may be
     /// gone.
-    pub(crate) fn on_time(&self, now: Instant) -> Option<Change> {
-        if self.has_lapsed(now) {
+    pub(crate) fn on_time(&self) -> Option<Change> {
+        if self.has_lapsed() {
             return self.fence();
         }
         let without = self.outlived.take()?;
@@ -137,7 +137,7 @@ impl Cluster {
     /// Serves this node's objects again.
     pub(crate) fn serve_again(&self) {
         self.withheld.set(false);
-        self.store.objects.borrow_mut().shared.live(self.table_life(self.kernel.clock.now()));
+        self.store.objects.borrow_mut().shared.live(self.table_life());
         self.wake_watchers();
     }
 

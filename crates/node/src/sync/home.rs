@@ -54,6 +54,8 @@ pub(super) struct Home {
     /// Guards that ended while this node took locks over.
     released: RefCell<HashSet<(NodeId, u64)>>,
     minted: Cell<u64>,
+    /// Before this time no call or guard is late: only those are heard of later who were known before.
+    next_late: Cell<u64>,
 }
 
 impl Home {
@@ -68,6 +70,7 @@ impl Home {
             left: RefCell::default(),
             released: RefCell::default(),
             minted: Cell::default(),
+            next_late: Cell::new(u64::MAX),
         }
     }
 
@@ -108,7 +111,9 @@ impl Home {
         let (name, owner) = (row.name.clone(), row.owner);
         let lock = locks.entry(id).or_insert_with(|| Lock::new(name, owner));
         lock.abandoned |= abandoned;
-        let said = lock.want(claim(from, &row, eager, self.now()), again)?;
+        let claim = claim(from, &row, eager, self.now());
+        self.note_claim(&claim);
+        let said = lock.want(claim, again)?;
         drop(locks);
         self.say(said);
         self.advance(&id);
@@ -173,6 +178,7 @@ impl Home {
         }
         let fits = lock.has_place_for(&claim);
         if fits {
+            self.note_claim(&claim);
             lock.adopt(claim);
         } else {
             tracing::warn!(lock = row.name, node = %from.node, "two members say that they hold a lock");
@@ -320,15 +326,37 @@ impl Home {
     /// Ends what was not heard of for too long.
     pub(super) fn on_tick(&self) {
         let now = self.now();
+        self.rest(now);
+        if now < self.next_late.get() {
+            return;
+        }
         let mut free = Vec::new();
+        let mut next = u64::MAX;
         let mut locks = self.locks.borrow_mut();
         for (id, lock) in locks.iter_mut() {
             if lock.drop_late(now) {
                 free.push(*id);
             }
+            next = next.min(lock.next_late());
         }
         drop(locks);
+        self.next_late.set(next);
         free.iter().for_each(|id| self.advance(id));
+    }
+
+    /// Has the next life of a coordinator's node wait for nothing, if nobody holds a lock.
+    fn rest(&self, now: u64) {
+        // A home that has not taken over does not know who holds what.
+        let mut life = self.life.borrow_mut();
+        if self.places.is_coordinated() && self.takeover.has(0) && life.leaves_a_wait(now) {
+            let is_held = self.locks.borrow().values().any(|lock| !lock.holders().is_empty());
+            life.rest(now, is_held);
+        }
+    }
+
+    /// Takes note of a call or guard, of which nothing may be heard any more from now on.
+    fn note_claim(&self, claim: &Claim) {
+        self.next_late.set(self.next_late.get().min(claim.late_after()));
     }
 
     /// Number of locks.

@@ -39,7 +39,7 @@ impl Locks {
 
     /// Until when a lease is valid, if nothing prolongs it: never longer than this node's membership.
     pub(super) fn lease_end(&self, ticket: &Ticket, now: u64) -> u64 {
-        let left = self.cluster.validity.left(self.kernel.clock.now()).map_or(u64::MAX, nanos);
+        let left = self.cluster.validity.left(self.kernel.clock.boot_ns()).map_or(u64::MAX, nanos);
         let member = if self.cluster.fenced() { 0 } else { now.saturating_add(left) };
         ticket.until().unwrap_or(0).min(member)
     }

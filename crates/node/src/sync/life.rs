@@ -3,9 +3,10 @@
 //!
 //! A coordinator's node that dies leaves guards that are valid for a while. So it keeps a file beside its
 //! socket that says until when. The next life grants nothing before. The file is written before a lease
-//! that lasts longer is given, for some time ahead, so that it is written rarely.
+//! that lasts longer is given, for some time ahead, so that it is written about once a second. When nobody
+//! holds a lock any more it says so, so that the next life need not wait.
 //!
-//! Invariant: the file names a time later than the end of every lease that was given.
+//! Invariant: the file names a time later than the end of every guard that may be valid.
 
 use std::fs;
 use std::io;
@@ -18,8 +19,8 @@ use plasmon::{Error, ErrorKind};
 
 use super::lock::{MARGIN, nanos};
 
-/// The time for which the file is written ahead.
-const AHEAD: Duration = Duration::from_secs(10);
+/// The time for which the file is written ahead. The next life waits so much longer than leases last.
+const AHEAD: Duration = Duration::from_secs(1);
 
 /// What the file says.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -39,6 +40,8 @@ pub(super) struct Life {
     /// Until when guards of the former life may be valid; `None` before the file was read.
     former: Option<(u64, u64)>,
     record: Option<Record>,
+    /// Since when nobody holds a lock.
+    rests_since: Option<u64>,
 }
 
 impl Life {
@@ -47,7 +50,13 @@ impl Life {
         let mut path = socket.as_os_str().to_owned();
         path.push(".locks");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Self { path: path.into(), boot: boot.trim().to_owned(), former: None, record: None }
+        Self {
+            path: path.into(),
+            boot: boot.trim().to_owned(),
+            former: None,
+            record: None,
+            rests_since: None,
+        }
     }
 
     /// Reads what the former life has left.
@@ -87,6 +96,7 @@ impl Life {
     /// # Errors
     /// `Internal` if the file cannot be written, so that the lease may not be given.
     pub(super) fn note(&mut self, now: u64, ttl_ns: u64, epoch: u64) -> Result<(), Error> {
+        self.rests_since = None;
         let end = now.saturating_add(ttl_ns).saturating_add(nanos(MARGIN));
         if self.record.as_ref().is_some_and(|record| end <= record.until_ns && record.epoch >= epoch) {
             return Ok(());
@@ -103,6 +113,32 @@ impl Life {
         })?;
         self.record = Some(record);
         Ok(())
+    }
+
+    /// Whether the next life would wait for more than it has to if nobody held a lock.
+    pub(super) fn leaves_a_wait(&mut self, now: u64) -> bool {
+        let least = now.max(self.until());
+        self.record.as_ref().is_some_and(|record| record.until_ns > least)
+    }
+
+    /// Takes note whether somebody holds a lock, as the home knows it. Some time after the last guard the
+    /// file says that nobody does.
+    pub(super) fn rest(&mut self, now: u64, is_held: bool) {
+        if is_held {
+            self.rests_since = None;
+            return;
+        }
+        let since = *self.rests_since.get_or_insert(now);
+        if now.saturating_sub(since) < nanos(AHEAD) {
+            return;
+        }
+        let until_ns = now.max(self.until());
+        let Some(record) = self.record.as_ref() else { return };
+        let record = Record { boot: self.boot.clone(), until_ns, epoch: record.epoch };
+        // If it cannot be written the next life waits longer than it has to.
+        if self.write(&record).is_ok() {
+            self.record = Some(record);
+        }
     }
 
     fn write(&self, record: &Record) -> io::Result<()> {
@@ -152,10 +188,45 @@ mod tests {
         let now = boot_ns();
         life.note(now, SECOND, 1).expect("it is written");
         fs::remove_file(&life.path).expect("it is there");
-        life.note(now + 9 * SECOND, SECOND, 1).expect("nothing has to be written");
+        life.note(now + SECOND / 2, SECOND, 1).expect("nothing has to be written");
         assert!(!life.path.exists());
-        life.note(now + 11 * SECOND, SECOND, 1).expect("it is written");
+        life.note(now + 2 * SECOND, SECOND, 1).expect("it is written");
         assert!(life.path.exists());
+    }
+
+    #[test]
+    fn the_next_life_of_a_home_that_rested_waits_for_nothing_and_mints_larger_tokens() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("plasmon.sock");
+        let now = boot_ns();
+        let mut first = Life::of(&socket);
+        first.note(now, 60 * SECOND, 7).expect("it is written");
+        first.rest(now + SECOND / 10, false);
+        assert!(Life::of(&socket).until() > now + 60 * SECOND, "it has not rested for long");
+        first.note(now + SECOND, 60 * SECOND, 7).expect("it is written");
+        first.rest(now + 2 * SECOND, false);
+        assert!(Life::of(&socket).until() > now + 60 * SECOND, "a lease was given meanwhile");
+        first.rest(now + 3 * SECOND, true);
+        first.rest(now + 4 * SECOND, false);
+        assert!(Life::of(&socket).until() > now + 60 * SECOND, "somebody held a lock a moment ago");
+        first.rest(now + 5 * SECOND, false);
+        assert!(!first.leaves_a_wait(now + 5 * SECOND));
+        let mut next = Life::of(&socket);
+        assert_eq!((next.until(), next.epoch(1)), (now + 5 * SECOND, 8));
+        first.note(now + 6 * SECOND, 60 * SECOND, 7).expect("it is written");
+        assert!(Life::of(&socket).until() > now + 64 * SECOND);
+    }
+
+    #[test]
+    fn a_life_that_rests_leaves_what_the_one_before_it_has_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("plasmon.sock");
+        let now = boot_ns();
+        Life::of(&socket).note(now, 50 * SECOND, 7).expect("it is written");
+        let mut second = Life::of(&socket);
+        second.note(now + SECOND, 60 * SECOND, 8).expect("it is written");
+        (0..4).for_each(|second_s| second.rest(now + (second_s + 2) * SECOND, false));
+        assert_eq!(Life::of(&socket).until(), now + 52 * SECOND);
     }
 
     #[test]

@@ -55,9 +55,14 @@ impl Claim {
         self.node == node && self.number == number
     }
 
+    /// The time after which its lease is over, unless the home hears of it.
+    pub(super) fn late_after(&self) -> u64 {
+        self.heard.saturating_add(self.ttl_ns).saturating_add(nanos(MARGIN))
+    }
+
     /// Whether the home has not heard of it for so long that its lease is over.
     fn is_late(&self, now: u64) -> bool {
-        self.heard.saturating_add(self.ttl_ns).saturating_add(nanos(MARGIN)) < now
+        self.late_after() < now
     }
 }
 
@@ -230,6 +235,11 @@ impl Lock {
         let before = self.waiting.len();
         self.waiting.retain(|claim| !claim.is(node, number));
         self.waiting.len() < before
+    }
+
+    /// The time after which a guard or a wait may be late.
+    pub(super) fn next_late(&self) -> u64 {
+        self.holders.iter().chain(&self.waiting).map(Claim::late_after).min().unwrap_or(u64::MAX)
     }
 
     /// Ends the guards and waits of which nothing was heard for too long; says whether there were any.

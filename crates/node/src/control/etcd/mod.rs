@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
 use self::roster::Roster;
-use self::server::{Failure, Session};
+use self::server::{Asked, Failure, Session};
 use super::guard::Guard;
 use super::member::{Coordinator, JoinError, Joined, Loss, News};
 use super::messages::PROTOCOL;
@@ -175,7 +175,7 @@ impl Etcd {
         let endpoint = self.next_endpoint();
         let prefix = self.prefix();
         let Some(membership) = &mut self.membership else { return Err(Failure::LeaseOver) };
-        let asked = Instant::now();
+        let asked = Asked::now();
         let patience = membership.patience();
         let client = server::connect(&self.config, &endpoint, patience)
             .await
@@ -280,9 +280,9 @@ impl Membership {
     }
 
     /// Prolongs the lease from the time at which that was asked for; `false` if the lease was over before.
-    fn prolong(&mut self, asked: Instant, validity: &Validity) -> bool {
-        self.until = self.until.max(asked + self.ttl);
-        validity.prolong(self.until.into_std())
+    fn prolong(&mut self, asked: Asked, validity: &Validity) -> bool {
+        self.until = self.until.max(asked.at + self.ttl);
+        validity.prolong(asked.end(self.ttl))
     }
 
     /// Asks to prolong the lease, unless the server does not answer.
@@ -290,13 +290,13 @@ impl Membership {
         let patience = self.patience();
         let session = self.session.as_mut()?;
         match session.asked {
-            Some(asked) if asked.elapsed() >= patience => {
+            Some(asked) if asked.at.elapsed() >= patience => {
                 return self.drop_session(&format!("it is silent for {patience:?}"));
             }
             Some(_) => return None,
             None => {}
         }
-        session.asked = Some(Instant::now());
+        session.asked = Some(Asked::now());
         match session.keeper.keep_alive().await {
             Ok(()) => None,
             Err(error) => self.drop_session(&error.to_string()),
@@ -368,14 +368,14 @@ impl Coordinator for Etcd {
             endpoint: endpoint.clone(),
         };
         // Joining may have taken most of the lease. Opening a session begins with prolonging it.
-        let asked = Instant::now();
+        let asked = Asked::now();
         let (since, period) = (membership.roster.next(), membership.period());
         let patience = membership.patience();
         let prefix = self.prefix();
         membership.session =
             Some(server::open(client, &endpoint, lease, &prefix, since, patience, period).await?);
-        membership.until = asked + ttl;
-        self.validity.begin(membership.until.into_std());
+        membership.until = asked.at + ttl;
+        self.validity.begin(asked.end(ttl));
         self.membership = Some(membership);
         self.failed = 0;
         Ok(Joined { view, coordinator: None })

@@ -14,10 +14,32 @@ use etcd_client::{
     Certificate, Client, ConnectOptions, Error, Identity, LeaseKeepAliveStream, LeaseKeeper, TlsOptions,
     WatchOptions, WatchStream,
 };
+use plasmon::shared::boot_ns;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 
 use crate::config::EtcdConfig;
 use crate::control::member::JoinError;
+
+/// When something was asked for, by the clock of timers and by the one that goes on while the host sleeps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) at: Instant,
+    pub(super) boot_ns: u64,
+}
+
+impl Asked {
+    /// The present moment.
+    pub(super) fn now() -> Self {
+        // In this order, a sleep between the two shortens what is counted from here.
+        let boot_ns = boot_ns();
+        Self { at: Instant::now(), boot_ns }
+    }
+
+    /// The end of a lease that is counted from here, in nanoseconds since the host was booted.
+    pub(super) fn end(&self, lease: Duration) -> u64 {
+        self.boot_ns.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
 
 /// A connection with a lease that is kept alive and a watch.
 pub(super) struct Session {
@@ -28,7 +50,7 @@ pub(super) struct Session {
     /// The interval at which to prolong the lease.
     pub(super) beat: Interval,
     /// Since when an answer to a request for more time is awaited; `None` if none is awaited.
-    pub(super) asked: Option<Instant>,
+    pub(super) asked: Option<Asked>,
 }
 
 /// Why there is no session.

@@ -11,6 +11,7 @@ use plasmon::drain::DrainStep;
 use rustix::event::epoll::{self, CreateFlags};
 use tempfile::TempDir;
 
+use super::clocks::Clocks;
 use super::networks::Networks;
 use super::{MAX_TURNS, Setup, Time, below, percent, span};
 use crate::config::Config;
@@ -53,6 +54,7 @@ pub(super) type Further = fn(&Rc<Network>) -> Vec<Rc<dyn Service>>;
 pub(super) struct Host {
     pub(super) number: u32,
     time: Time,
+    pub(super) clocks: Clocks,
     network: Networks,
     further: Further,
     setup: Setup,
@@ -113,6 +115,7 @@ impl Host {
         let mut host = Self {
             number,
             time: time.clone(),
+            clocks: Clocks::new(time, UNIX_START),
             network: network.clone(),
             further,
             setup,
@@ -134,6 +137,7 @@ impl Host {
         core.kernel.spawn(Rc::clone(&core).tick());
         let (inbox, events, next_turn) = (Inbox::default(), VecDeque::new(), Cell::default());
         self.node = Some(Node { core, disk, tasks, inbox, events, next_turn });
+        self.clocks.wake();
         self.is_expelled = false;
         self.stalled_until = Duration::ZERO;
     }
@@ -193,9 +197,16 @@ impl Host {
         self.stalled_until = until;
     }
 
+    /// Has the host sleep for a while: as [`Host::stall`], and its timers stand still.
+    pub(super) fn sleep(&mut self, until: Duration) {
+        self.clocks.sleep(until);
+        self.stall(until);
+    }
+
     /// Has the node take turns again, and its disk have room.
     pub(super) fn mend(&mut self) {
         self.stalled_until = Duration::ZERO;
+        self.clocks.wake();
         let disk = self.node.as_mut().and_then(|node| node.disk.as_mut());
         disk.into_iter().for_each(|disk| disk.has_room = true);
     }
@@ -280,8 +291,11 @@ impl Host {
             ..Config::new(memory, "simulated")
         };
         let keeping = keeping(&config);
-        let shared = self.time.clone();
-        let clock = Clock::with_source(move || shared.instant(), UNIX_START + self.time.now());
+        let (timers, boot) = (self.clocks.clone(), self.clocks.clone());
+        let unix = UNIX_START + self.time.now();
+        // A simulation is short.
+        let boot = move || boot.boot().as_nanos() as u64;
+        let clock = Clock::with_boot(move || timers.instant(), unix, boot);
         let kernel = Rc::new(Kernel::new(config, format!("10.0.0.{}:1", self.number), clock, tasks));
         let arena = Arena::new(&ArenaConfig {
             capacity: memory,

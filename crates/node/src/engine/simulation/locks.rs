@@ -92,6 +92,10 @@ impl Locker {
     }
 }
 
+fn nanos(span: Duration) -> u64 {
+    span.as_nanos() as u64
+}
+
 /// A guard that is valid, as its host and its ticket name it.
 type Key = (usize, ClientKey, u64);
 
@@ -105,6 +109,8 @@ struct Bench {
     tokens: HashMap<ObjectId, (u128, Key)>,
     /// Guards of daemons that died, with their ends: their clients go on.
     orphans: Vec<(Key, ObjectId, Duration)>,
+    /// When the membership of each host's node was prolonged last.
+    prolonged: Vec<Duration>,
     granted: usize,
     wrong: Vec<String>,
 }
@@ -115,6 +121,7 @@ impl Bench {
         simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
         simulation.pass(SETTLED);
         let mut lockers = Vec::new();
+        let prolonged = vec![simulation.time.now(); simulation.hosts.len()];
         for host in 0..simulation.hosts.len() {
             for _ in 0..CLIENTS {
                 lockers.push(Locker::connect(&mut simulation, host));
@@ -126,23 +133,62 @@ impl Bench {
             shared: HashMap::new(),
             tokens: HashMap::new(),
             orphans: Vec::new(),
+            prolonged,
             granted: 0,
             wrong: Vec::new(),
         }
+    }
+
+    /// The same, with hosts whose clocks differ and do not run equally fast.
+    fn with_own_clocks(seed: u64) -> Self {
+        let bench = Self::new(seed);
+        bench.simulation.hosts.iter().for_each(|host| host.clocks.draw());
+        bench
     }
 
     /// Lets time pass, and looks at all guards after every step.
     fn pass(&mut self, span: Duration) {
         let until = self.simulation.time.now() + span;
         while self.simulation.time.now() < until {
-            let end = self.simulation.time.instant() + LEASE;
-            for core in self.simulation.hosts.iter().filter_map(|host| host.core()) {
-                core.cluster.validity.begin(end);
-            }
+            (0..self.prolonged.len()).for_each(|host| self.prolong(host));
             // A membership is prolonged from time to time.
             let step = until.min(self.simulation.time.now() + LEASE / 4);
             self.simulation.step(step, false);
             self.check();
+        }
+    }
+
+    /// Prolongs the membership of a host's node, unless that is over or the host sleeps. The coordinator
+    /// takes a node for gone when that has slept for long enough.
+    fn prolong(&mut self, host: usize) {
+        let Simulation { hosts, coordinator, time, .. } = &mut self.simulation;
+        let now = time.now();
+        let Some(core) = hosts[host].core() else { return };
+        let (boot, validity) = (core.kernel.clock.boot_ns(), &core.cluster.validity);
+        if !hosts[host].clocks.are_asleep() {
+            if validity.left(boot).is_none_or(|left| !left.is_zero()) {
+                validity.begin(boot + nanos(LEASE));
+                self.prolonged[host] = now;
+            }
+        } else if now > self.prolonged[host] + LEASE + LEASE / 8 && coordinator.has(&hosts[host]) {
+            coordinator.remove(hosts, host, now);
+        }
+    }
+
+    /// Has a host sleep for a while. Its node is a member again afterwards.
+    fn suspend(&mut self, host: usize, span: Duration) {
+        let until = self.simulation.time.now() + span;
+        self.simulation.hosts[host].sleep(until);
+        while self.simulation.time.now() < until {
+            self.round();
+        }
+        self.pass(Duration::from_millis(1));
+        let Simulation { hosts, coordinator, time, .. } = &mut self.simulation;
+        if hosts[host].is_fenced() {
+            coordinator.remove(hosts, host, time.now());
+            self.simulation.bring_back(host);
+            let core = self.simulation.hosts[host].core().expect("it runs");
+            core.cluster.validity.begin(core.kernel.clock.boot_ns() + nanos(LEASE));
         }
     }
 
@@ -177,7 +223,8 @@ impl Bench {
     fn round(&mut self) {
         for at in 0..self.lockers.len() {
             let locker = &mut self.lockers[at];
-            if self.simulation.hosts[locker.user.host].core().is_none() {
+            let host = &self.simulation.hosts[locker.user.host];
+            if host.core().is_none() || host.clocks.are_asleep() {
                 continue;
             }
             if percent(95) {
@@ -207,11 +254,12 @@ impl Bench {
     fn kill(&mut self, host: usize) {
         let core = self.simulation.hosts[host].core().expect("it runs");
         let (boot, now) = (core.kernel.clock.boot_ns(), self.simulation.time.now());
-        let member = core.cluster.validity.left(self.simulation.time.instant()).expect("it ends");
+        let member = core.cluster.validity.left(boot).expect("it ends");
+        let clocks = &self.simulation.hosts[host].clocks;
         for ((client, ticket), fence, until) in core.guards.valid() {
             let left = Duration::from_nanos(until - boot);
             assert!(left <= member, "a guard outlives the membership: {left:?} and {member:?}");
-            self.orphans.push(((host, client, ticket), fence.lock, now + left));
+            self.orphans.push(((host, client, ticket), fence.lock, now + clocks.real(left)));
         }
         self.simulation.hosts[host].kill();
         self.lockers.retain(|locker| locker.user.host != host);
@@ -344,6 +392,21 @@ fn a_lock_has_one_holder_although_nodes_die() {
                 bench.kill(host);
                 (0..10).for_each(|_| bench.round());
                 bench.bring_back(host);
+            }
+        }
+        bench.finish(seed);
+    }
+}
+
+#[test]
+fn a_lock_has_one_holder_although_hosts_sleep_and_their_clocks_differ() {
+    for seed in SEEDS {
+        let mut bench = Bench::with_own_clocks(seed);
+        for round in 0..ROUNDS {
+            bench.round();
+            if round % 20 == 10 {
+                let host = below(bench.simulation.hosts.len());
+                bench.suspend(host, span(TTL * 2));
             }
         }
         bench.finish(seed);

@@ -18,6 +18,7 @@
 mod barriers;
 mod cases;
 mod checks;
+mod clocks;
 mod coordinator;
 mod counters;
 mod echo;
