@@ -1,7 +1,7 @@
 //! Locks and barriers as a peer, from Rust.
 //!
-//! Owns a client of the node of this host, and one of the node `other`, whose threads are rivals for a lock
-//! or parties of a barrier. The two may be one node. Threads end with the operation that began them.
+//! Owns a client of the node of this host, and one of each of the `others`, whose threads are rivals for a
+//! lock or parties of a barrier. They may be one node. Threads end with the operation that began them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,20 +16,27 @@ use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
 /// Longest wait for a lock, or at a barrier.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
-const OPERATIONS: &[&str] = &["lock", "hand_over", "meet"];
+const OPERATIONS: &[&str] = &["lock", "hand_over", "contended", "meet"];
 
-/// Clients of two nodes.
+/// Clients of several nodes.
 pub(crate) struct Locks {
     own: Client,
-    other: Client,
+    /// At least one.
+    others: Vec<Client>,
     /// Number of names that were used.
     used: u32,
 }
 
 impl Locks {
-    /// Connects to the node of this host, and to another one.
-    pub(crate) fn connect(socket: &str, other: &str) -> Result<Self> {
-        Ok(Self { own: Client::connect(socket)?, other: Client::connect(other)?, used: 0 })
+    /// Connects to the node of this host, and to others, whose sockets are separated by commas.
+    pub(crate) fn connect(socket: &str, others: &str) -> Result<Self> {
+        let others = others.split(',').map(Client::connect).collect::<plasmon::Result<Vec<_>>>()?;
+        Ok(Self { own: Client::connect(socket)?, others, used: 0 })
+    }
+
+    /// The clients in turns, so that each has as many of those who come as any other: first the others.
+    fn turns(&self) -> impl Iterator<Item = &Client> {
+        self.others.iter().chain([&self.own]).cycle()
     }
 
     fn handle(&self, client: &Client, name: &str) -> Result<Lock> {
@@ -58,15 +65,22 @@ impl Peer for Locks {
                 Box::new(Taken { lock, rival: None, took: Duration::ZERO })
             }
             "hand_over" => {
-                let (lock, theirs) = (self.handle(&self.own, &name)?, self.handle(&self.other, &name)?);
+                let (lock, theirs) = (self.handle(&self.own, &name)?, self.handle(&self.others[0], &name)?);
                 let rival = Threads::begin(vec![Box::new(move || theirs.take(PATIENCE)?.unlock())]);
                 Box::new(Taken { lock, rival: Some(rival), took: Duration::ZERO })
             }
+            "contended" => {
+                let rivals = self.turns().take(batch - 1).map(|client| -> Result<Work> {
+                    let theirs = self.handle(client, &name)?;
+                    Ok(Box::new(move || theirs.take(PATIENCE)?.unlock()))
+                });
+                let rivals = Threads::begin(rivals.collect::<Result<_>>()?);
+                Box::new(Contended { lock: self.handle(&self.own, &name)?, _rivals: rivals })
+            }
             "meet" => {
-                let (here, parties) = (batch / 2 - 1, u32::try_from(batch)?);
-                let clients = (0..batch - 1).map(|at| if at < here { &self.own } else { &self.other });
+                let parties = u32::try_from(batch)?;
                 let party = |client: &Client| Barrier::new(client, &name, parties, false);
-                let others = clients.map(party).collect::<plasmon::Result<Vec<_>>>()?;
+                let others = self.turns().take(batch - 1).map(party).collect::<plasmon::Result<Vec<_>>>()?;
                 let own = party(&self.own)?;
                 let waits =
                     others.into_iter().map(|one| -> Work { Box::new(move || one.wait(PATIENCE).map(drop)) });
@@ -141,6 +155,32 @@ impl Call for Taken {
 
     fn took(&self) -> Option<Duration> {
         Some(self.took)
+    }
+
+    fn check(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Lock for which many wait.
+struct Contended {
+    lock: Lock,
+    _rivals: Threads,
+}
+
+impl Call for Contended {
+    fn units(&self) -> usize {
+        1
+    }
+
+    fn once(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, _index: usize) -> Result<()> {
+        // It is unlocked at once: whoever wants it waits for all others who came before.
+        self.lock.take(PATIENCE)?.unlock()?;
+        Ok(())
     }
 
     fn check(&mut self, _index: usize) -> Result<()> {

@@ -2,7 +2,9 @@
 //!
 //! `plasmon-bench plasmon SOCKET` is a Rust program that uses Plasmon, and `plasmon-bench regions SOCKET
 //! HOME mapped|called` one that uses regions of the node HOME. `plasmon-bench calls SOCKET HOME` serves
-//! functions at the node HOME and calls them. `plasmon-bench redis ADDRESS` is one that uses Redis.
+//! functions at the node HOME and calls them, and `plasmon-bench locks SOCKET OTHERS` uses locks, beside
+//! threads that use other nodes. `plasmon-bench redis ADDRESS` is one that uses Redis, `plasmon-bench etcd
+//! ADDRESS` one that uses locks of etcd.
 //! `plasmon-bench raw -` measures what the machine can do without a store, and `plasmon-bench tcp ADDRESS`
 //! what a connection can. All exchange the lines of JSON that `bench/workers/worker.py` describes, on one
 //! thread. `plasmon-bench echo KIND` is the answering side of a round trip, which the raw worker starts, and
@@ -14,6 +16,7 @@
 mod calls;
 mod classes;
 mod echo;
+mod etcd;
 mod locks;
 mod log;
 mod raw;
@@ -34,7 +37,8 @@ fn main() -> ExitCode {
         ["plasmon-digest", socket] => store::Plasmon::connect(socket, true).and_then(serve),
         ["regions", socket, home, kind] => regions::Regions::connect(socket, home, kind).and_then(serve),
         ["calls", socket, home] => calls::Calls::connect(socket, home).and_then(serve),
-        ["locks", socket, other] => locks::Locks::connect(socket, other).and_then(serve),
+        ["locks", socket, others] => locks::Locks::connect(socket, others).and_then(serve),
+        ["etcd", address] => etcd::Etcd::connect(address).and_then(serve),
         ["redis", address] => redis::Redis::connect(address).and_then(serve),
         ["raw", _] => serve(raw::Raw::default()),
         ["echo", kind] => echo::answer(kind),
@@ -48,8 +52,8 @@ fn main() -> ExitCode {
             classes::measure(socket, home, seconds).map_err(|error| -> Box<dyn std::error::Error> { error })
         }
         _ => Err("usage: plasmon-bench plasmon SOCKET | plasmon-digest SOCKET | \
-                  regions SOCKET HOME mapped|called | calls SOCKET HOME | locks SOCKET OTHER | \
-                  redis ADDRESS | raw - | \
+                  regions SOCKET HOME mapped|called | calls SOCKET HOME | locks SOCKET OTHERS | \
+                  etcd ADDRESS | redis ADDRESS | raw - | \
                   echo KIND | tcp ADDRESS | tcp-serve ADDRESS | \
                   log SOCKET HOMES WRITERS WINDOW GROUP SECONDS | xadd ADDRESS WRITERS PIPELINE SECONDS | \
                   classes SOCKET HOME SECONDS"

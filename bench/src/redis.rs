@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use plasmon_bench::Result;
 use plasmon_bench::content::value;
@@ -35,7 +36,12 @@ impl Redis {
 
 impl Peer for Redis {
     fn greeting(&self) -> Greeting {
-        Greeting { version: "", in_place: false, shared: true, operations: &["read", "write", "fetch_add"] }
+        Greeting {
+            version: "",
+            in_place: false,
+            shared: true,
+            operations: &["read", "write", "fetch_add", "lock"],
+        }
     }
 
     fn operation(
@@ -47,6 +53,9 @@ impl Peer for Redis {
         _batch: usize,
     ) -> Result<Box<dyn Call + '_>> {
         let (key, number) = (format!("value-{size}"), format!("number-{size}"));
+        if operation == "lock" {
+            return Ok(Box::new(Taken::new(&mut *self.stream)));
+        }
         let content = value(size);
         let set = command(&[b"SET", key.as_bytes(), &content]);
         let (sent, is_value) = match operation {
@@ -78,6 +87,60 @@ pub(crate) fn command(words: &[&[u8]]) -> Vec<u8> {
         sent.extend_from_slice(b"\r\n");
     }
     sent
+}
+
+/// Lock as it is made of a key: the first who sets it has it until its time is over or it is deleted.
+struct Taken<'a> {
+    stream: &'a mut dyn Stream,
+    take: Vec<u8>,
+    unlock: Vec<u8>,
+    took: Duration,
+}
+
+impl<'a> Taken<'a> {
+    fn new(stream: &'a mut dyn Stream) -> Self {
+        let key: &[u8] = b"bench-lock";
+        let take = command(&[b"SET", key, b"the token of its holder", b"NX", b"PX", b"10000"]);
+        Self { stream, take, unlock: command(&[b"DEL", key]), took: Duration::ZERO }
+    }
+
+    fn ask(stream: &mut dyn Stream, sent: &[u8], wanted: &[u8]) -> Result<()> {
+        stream.write_all(sent)?;
+        let mut answer = [0; AROUND];
+        let mut len = 0;
+        while !answer[..len].ends_with(b"\r\n") {
+            match stream.read(&mut answer[len..])? {
+                0 => return Err("the server has closed the connection, or its answer is too long".into()),
+                came => len += came,
+            }
+        }
+        if answer[..len] == *wanted { Ok(()) } else { Err("the lock is not as it was left".into()) }
+    }
+}
+
+impl Call for Taken<'_> {
+    fn units(&self) -> usize {
+        1
+    }
+
+    fn once(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, _index: usize) -> Result<()> {
+        let begin = Instant::now();
+        Self::ask(self.stream, &self.take, b"+OK\r\n")?;
+        self.took = begin.elapsed();
+        Self::ask(self.stream, &self.unlock, b":1\r\n")
+    }
+
+    fn took(&self) -> Option<Duration> {
+        Some(self.took)
+    }
+
+    fn check(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Command, and its answer.

@@ -57,7 +57,8 @@ def run(quick: bool, results: Path) -> int:
             logged = log.QUICK if quick else log.FULL
             rows += _stage("the log", failures, lambda: log.measure(logged, hosts, folder / "log", say))
             locked = locks.QUICK if quick else locks.FULL
-            rows += _stage("locks", failures, lambda: locks.measure(locked, hosts, folder / "locks", say))
+            rows += _stage("locks", failures, lambda: locks.measure(locked, hosts, folder / "locks", say, failures))
+            described["missing"] |= locks.missing()
             lacking = calls.missing()
             described["missing"] |= lacking
             rows += _stage(

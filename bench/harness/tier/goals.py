@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness import page
@@ -40,6 +41,12 @@ class Found:
     def of(self, case: Case) -> Row | None:
         """Row of a case, if there is one."""
         return self.find(case.mode, case.peer, case.operation, case.size, case.batch, case.memory)
+
+    def by(self, mode: str, operation: str, clients: int) -> Row | None:
+        """Row of what so many clients of Plasmon do together, if there is one."""
+        which = (mode, RUST, operation, clients)
+        rows = (row for row in self.rows if (row.mode, row.peer, row.operation, row.clients) == which)
+        return next(rows, None)
 
     def sizes(self, operation: str, mode: str = REMOTE, peer: str = RUST) -> list[int]:
         """Sizes at which a peer's operation was measured."""
@@ -286,6 +293,31 @@ def _locks(found: Found) -> Iterator[Goal | None]:
     handed = found.find(REMOTE, RUST, locks.HAND_OVER, WORD)
     what = "a lock goes to another host, against a message there and back and a futex round trip"
     yield _at_most(what, _OVER, handed, [found.message, found.futex])
+    longest, mean = (
+        found.by(REMOTE, operation, locks.WAITING) for operation in (locks.LONGEST, locks.CONTENDED)
+    )
+    yield _at_most(f"the longest wait of {locks.WAITING} for a lock, against the mean", 2.0, longest, [mean])
+    taken, theirs = (found.find(REMOTE, peer, locks.LOCK, WORD) for peer in (RUST, locks.ETCD))
+    if taken and theirs:
+        ratio = theirs.median_us / taken.median_us
+        measured = f"{ratio:,.0f} times ({theirs.median_us:,.4g} µs / {taken.median_us:,.4g} µs)"
+        yield Goal("remote: a free lock is taken, against etcd", "≥ 20 times", measured, ratio >= 20)
+    yield _barrier(found)
+
+
+def _barrier(found: Found) -> Goal | None:
+    """Goal that a barrier takes little more than a message and the wakes of all who come."""
+    met, message, futex = found.by(REMOTE, locks.MEET, locks.ALL_PARTIES), found.message, found.futex
+    if met is None or message is None or futex is None:
+        return None
+    cores = os.cpu_count() or 1
+    bare = message.median_us + futex.median_us * (1 + locks.ALL_PARTIES / cores)
+    ratio = met.median_us / bare
+    what = (
+        f"a barrier of {locks.NODES} nodes x {locks.ALL_PARTIES // locks.NODES} parties, against a message "
+        f"there and back and {locks.ALL_PARTIES} / {cores} + 1 futex round trips"
+    )
+    return Goal(what, "≤ 1.5", f"{ratio:.2f} ({met.median_us:,.4g} µs / {bare:,.4g} µs)", ratio <= 1.5)
 
 
 def _call_rate(found: Found, mode: str) -> Goal | None:

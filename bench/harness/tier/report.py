@@ -330,8 +330,22 @@ def _locks(found: Found) -> str:
     rows.append(
         ("a lock goes to another host and back, each", found.find(REMOTE, RUST, locks.HAND_OVER, WORD))
     )
-    met = found.find(REMOTE, RUST, locks.MEET, WORD, locks.PARTIES)
-    rows.append((f"{locks.PARTIES} parties of two hosts meet at a barrier", met))
+    rows += [
+        (f"a free lock of {name} is taken, {hosts}", found.find(mode, peer, locks.LOCK, WORD))
+        for mode, hosts in where.items()
+        for name, peer in (("etcd", locks.ETCD), ("Redis (SET NX)", REDIS_RUST))
+    ]
+    rows += [
+        (
+            f"{what} of {locks.WAITING} who want a lock all the time",
+            found.by(REMOTE, operation, locks.WAITING),
+        )
+        for what, operation in (("mean wait", locks.CONTENDED), ("longest wait", locks.LONGEST))
+    ]
+    rows += [
+        (f"{parties} parties of {hosts} meet at a barrier", found.by(REMOTE, locks.MEET, parties))
+        for parties, hosts in ((locks.PARTIES, "two nodes"), (locks.ALL_PARTIES, f"{locks.NODES} nodes"))
+    ]
     lines = [[what, _time(row)] for what, row in rows if row]
     return "### Locks and barriers\n\n" + table(["", "µs"], lines) if lines else ""
 
