@@ -92,6 +92,24 @@ macro_rules! integers {
 
 integers!(u8 put_u8, u16 put_u16_le, u32 put_u32_le, u64 put_u64_le, u128 put_u128_le);
 
+impl Wire for i64 {
+    fn shape(_: &mut Types) -> Cow<'static, str> {
+        "i64".into()
+    }
+
+    fn put(value: &Self, out: &mut BytesMut) {
+        out.put_i64_le(*value);
+    }
+
+    fn take(body: &mut Reader) -> Result<Self, WireError> {
+        Ok(body.u64()? as Self)
+    }
+
+    fn draw(draw: &mut Draw) -> Self {
+        draw.number() as Self
+    }
+}
+
 impl Wire for bool {
     fn shape(_: &mut Types) -> Cow<'static, str> {
         "bool".into()

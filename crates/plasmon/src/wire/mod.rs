@@ -22,6 +22,7 @@ mod call;
 mod descriptors;
 mod draw;
 mod fields;
+pub mod files;
 #[doc(hidden)]
 pub mod page;
 mod peer;

@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::files::{FileAsked, VolumeChange, VolumeTerms};
 use super::reply::{Reply, replies};
 use super::{
     AtMost, Each, FLAG_MORE, Header, MAX_IDS, MAX_METADATA, MAX_NAME, MAX_WAIT, Table, WireError, put_frame,
@@ -504,6 +505,72 @@ crate::wire::table! {
         135 CloseBarrier {
             /// Number of the handle on this connection.
             barrier: u32,
+        } -> Done,
+        /// Attaches to a volume: makes a session at its home, or goes on with one.
+        150 AttachVolume {
+            /// Name of the volume.
+            name: String as AtMost<MAX_NAME>,
+            /// Whether the volume is created if there is none of the name.
+            create: bool,
+            /// Whether the session only reads.
+            read_only: bool,
+            /// Whether the home looks at permissions. It always does for sessions that are not trusted.
+            checked: bool,
+            /// Number and secret of the session that goes on. None for a new one.
+            again: Option<(u32, u64)>,
+        } -> VolumeAttached,
+        /// Has an operation carried out.
+        151 OnFile {
+            /// Number of the attached volume on this connection.
+            volume: u32,
+            /// Operation with its number.
+            asked: FileAsked,
+        } -> FileDone,
+        /// Has others' changes told that concern what sessions of another connection of the same user keep,
+        /// until one of the two connections ends.
+        152 FollowFiles {
+            /// Key of one of the sessions.
+            key: u64,
+        } -> FileEvents,
+        /// Confirms that the session keeps nothing any more of what events have told.
+        153 ConfirmFiles {
+            /// Key of the session.
+            key: u64,
+            /// Number of the last of the events.
+            number: u64,
+        },
+        /// Ends a session: its opens and locks go.
+        154 DetachVolume {
+            /// Number of the attached volume on this connection.
+            volume: u32,
+        } -> Done,
+        /// Creates a volume.
+        156 CreateVolume {
+            /// Name of the volume.
+            name: String as AtMost<MAX_NAME>,
+            /// Node that is to decide about it. None for this one.
+            home: Option<NodeId>,
+            /// Terms on which it is kept.
+            terms: VolumeTerms,
+        } -> Volume,
+        /// Asks for a page of the list of the volumes whose home a node is.
+        157 ListVolumes {
+            /// Id of the node.
+            node: NodeId,
+            /// Place at which the page begins: 0, or what the page before said.
+            from: u64,
+        } -> Volumes,
+        /// Changes the terms of a volume.
+        158 SetVolume {
+            /// Name of the volume.
+            name: String as AtMost<MAX_NAME>,
+            /// Changes.
+            change: VolumeChange,
+        } -> Volume,
+        /// Removes a volume with all its files. It is refused while sessions are attached.
+        159 RemoveVolume {
+            /// Name of the volume.
+            name: String as AtMost<MAX_NAME>,
         } -> Done,
     }
     others Other

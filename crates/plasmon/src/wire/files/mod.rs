@@ -1,0 +1,110 @@
+//! Files between a session, its node and the home of its volume: operations, outcomes and their parts.
+//!
+//! Owns no state. A *session* is what one mount, or one attached client, is to the home of a volume. It
+//! numbers its operations. An operation that changes something and is sent again under its number is done
+//! once, and gives the first outcome. A session says with each operation below which number it has read all
+//! outcomes; the home forgets those.
+//!
+//! A client sends operations in two ways. `Request::OnFile` carries any operation. A [slot](FilesCall)
+//! carries one whose encoding fits its payload; an outcome that is too long for the slot is asked for again
+//! by `OnFile`, under the same number.
+
+mod attributes;
+mod operation;
+mod outcome;
+mod volume;
+
+use bytes::{Bytes, BytesMut};
+
+use super::body::Reader;
+use super::{Wire, WireError};
+use crate::shared::ARGUMENTS;
+
+pub use attributes::{Attributes, Change, FileKind, SetAttributes, Time};
+pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Written};
+pub use outcome::{Errno, Extended, FileAnswer, FileEvent, FileOutcome, Listed, VolumeUsage};
+pub use volume::{Section, Source, VolumeChange, VolumeInfo, VolumeTerms, file_object, parts_of};
+
+/// Inode of the root folder of every volume.
+pub const ROOT_INODE: u64 = 1;
+/// Longest name of an entry of a folder, in bytes.
+pub const MAX_ENTRY_NAME: usize = 255;
+/// Longest name in an operation, in bytes. One that is longer than [`MAX_ENTRY_NAME`] is refused by the
+/// home.
+pub const MAX_SENT_NAME: usize = 1024;
+/// Longest target of a symbolic link, in bytes.
+pub const MAX_TARGET: usize = 4095;
+/// Largest number of bytes that lie in the map of a file itself.
+pub const MAX_INLINE: usize = 4096;
+/// Longest value of an extended attribute, in bytes.
+pub const MAX_XATTR: usize = 8 << 10;
+/// Largest number of sections in one operation or outcome.
+pub const MAX_SECTIONS: usize = 96;
+/// Largest number of entries in one outcome.
+pub const MAX_LISTED: usize = 512;
+/// Largest number of inodes that one operation closes.
+pub const MAX_CLOSED: usize = 512;
+/// Largest number of groups of an actor.
+pub const MAX_GROUPS: usize = 64;
+/// Largest offset in a file, in bytes: no file is longer.
+pub const MAX_FILE: u64 = i64::MAX as u64;
+/// Largest number of hard links of an inode.
+pub const MAX_LINKS: u32 = 65_000;
+/// Largest number of bytes of an outcome that is a page of something, without its last item.
+pub const PAGE_BYTES: usize = 8 << 10;
+
+/// Call by slot about files. Its number is [`FilesCall::OPCODE`], its first argument the number of the
+/// attached volume on the connection, its payload the encoded [`FileAsked`].
+///
+/// The first value of the result is 0 if the payload is the encoded [`FileAnswer`], and 1 if that is too
+/// long for a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesCall {
+    /// Number of the attached volume.
+    pub volume: u32,
+    /// What is asked.
+    pub asked: FileAsked,
+}
+
+impl FilesCall {
+    /// Number of the call.
+    pub const OPCODE: u8 = 150;
+
+    /// Arguments and payload of the call.
+    pub fn encode(&self) -> ([u64; ARGUMENTS], BytesMut) {
+        ([self.volume.into(), 0, 0, 0, 0, 0], encoded(&self.asked))
+    }
+
+    /// Call with these arguments and this payload.
+    ///
+    /// # Errors
+    /// If an argument is out of range or the payload is no operation.
+    pub fn decode([volume, rest @ ..]: [u64; ARGUMENTS], payload: &[u8]) -> Result<Self, WireError> {
+        let what = "call about a file";
+        let volume = u32::try_from(volume).map_err(|_| WireError::Malformed(what))?;
+        if rest != [0; ARGUMENTS - 1] {
+            return Err(WireError::Malformed(what));
+        }
+        Ok(Self { volume, asked: decoded(Bytes::copy_from_slice(payload), what)? })
+    }
+}
+
+/// Encodes a value as it lies in a frame or a slot.
+pub fn encoded<T: Wire>(value: &T) -> BytesMut {
+    let mut out = BytesMut::new();
+    T::put(value, &mut out);
+    out
+}
+
+/// Reads a value that makes up all of these bytes. `what` names them in errors.
+///
+/// # Errors
+/// If they are another value, or more than one.
+pub fn decoded<T: Wire>(bytes: Bytes, what: &'static str) -> Result<T, WireError> {
+    let mut body = Reader::new(bytes, what);
+    let value = T::take(&mut body)?;
+    body.finish(value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Outcomes of operations on a volume.
+
+use bytes::Bytes;
+
+use super::attributes::Attributes;
+use super::operation::LockRange;
+use super::volume::Section;
+use super::{MAX_ENTRY_NAME, MAX_LISTED, MAX_SECTIONS};
+use crate::wire::AtMost;
+
+crate::wire::codes! {
+    /// Reason why an operation failed. The numbers are those of Linux.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Errno: u16 else Io {
+        /// EPERM: the user may not do that.
+        1 NotPermitted,
+        /// ENOENT: there is no such name.
+        2 NotFound,
+        /// EINTR: a signal ended the operation.
+        4 Interrupted,
+        /// EIO: bytes are lost, or the volume cannot be reached.
+        5 Io,
+        /// ENXIO: there is no such data.
+        6 NoData,
+        /// EBADF: the file is not open for that.
+        9 NotOpen,
+        /// EAGAIN: the operation would have to wait.
+        11 Again,
+        /// EACCES: the permissions do not allow it.
+        13 NoAccess,
+        /// EEXIST: the name is taken.
+        17 Exists,
+        /// EXDEV: the two are in different volumes.
+        18 OtherVolume,
+        /// ENOTDIR: it is no folder.
+        20 NotFolder,
+        /// EISDIR: it is a folder.
+        21 IsFolder,
+        /// EINVAL: an argument is out of range.
+        22 Invalid,
+        /// EFBIG: the file would be too long.
+        27 TooLarge,
+        /// ENOSPC: the volume, or the memory for names, is full.
+        28 Full,
+        /// EROFS: the volume is attached for reading.
+        30 ReadOnly,
+        /// EMLINK: the inode has too many links.
+        31 TooManyLinks,
+        /// ERANGE: the room for the answer is too small.
+        34 OutOfRange,
+        /// EDEADLK: the lock would wait for itself.
+        35 Deadlock,
+        /// ENAMETOOLONG: the name is too long.
+        36 NameTooLong,
+        /// ENOLCK: there are too many locks.
+        37 TooManyLocks,
+        /// ENOTEMPTY: the folder is not empty.
+        39 NotEmpty,
+        /// ELOOP: it is a symbolic link.
+        40 IsLink,
+        /// ENODATA: there is no such extended attribute.
+        61 NoXattr,
+        /// EOVERFLOW: a number is out of range.
+        75 Overflow,
+        /// EOPNOTSUPP: volumes do not have that.
+        95 NotSupported,
+        /// ESTALE: the inode is gone.
+        116 Stale,
+        /// EDQUOT: the user's quota is used up.
+        122 OverQuota,
+        /// E2BIG: there are too many extended attributes.
+        7 TooMany,
+    }
+}
+
+crate::wire::record! {
+    /// Entry of a folder in a list.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Listed {
+        /// Name of the entry.
+        pub name: Bytes as AtMost<MAX_ENTRY_NAME>,
+        /// Number by which a list goes on behind this entry.
+        pub cookie: u64,
+        /// Attributes of the inode.
+        pub attributes: Attributes,
+    }
+}
+
+crate::wire::record! {
+    /// Sections of a file, from an offset.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Extended {
+        /// Sections, in the order of their offsets.
+        pub sections: Vec<Section> as AtMost<MAX_SECTIONS>,
+        /// Offset from which further sections are to be asked for. None if these are the last.
+        pub next: Option<u64>,
+    }
+}
+
+crate::wire::record! {
+    /// How full a volume is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct VolumeUsage {
+        /// Number of bytes that files may have in all.
+        pub capacity: u64,
+        /// Number of bytes that files have.
+        pub used: u64,
+        /// Number of bytes that may still be written.
+        pub free: u64,
+        /// Number of inodes that there may be.
+        pub most_inodes: u64,
+        /// Number of inodes.
+        pub inodes: u64,
+    }
+}
+
+crate::wire::table! {
+    /// Outcome of an operation.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum FileOutcome {
+        /// The operation failed, and changed nothing.
+        0 Failed(errno: Errno),
+        /// The operation was carried out.
+        1 Done,
+        /// Attributes of the inode that the operation was about.
+        2 Entry(attributes: Attributes),
+        /// The inode is open.
+        3 Opened {
+            /// Attributes of the inode.
+            attributes: Attributes,
+            /// Whether the operation made it.
+            created: bool,
+            /// First sections of the file.
+            map: Extended,
+        },
+        /// Sections of a file.
+        4 Map {
+            /// Attributes of the inode.
+            attributes: Attributes,
+            /// Sections.
+            map: Extended,
+        },
+        /// The bytes were appended.
+        5 Appended {
+            /// Offset of the first of them.
+            offset: u64,
+            /// Attributes of the inode.
+            attributes: Attributes,
+        },
+        /// The bytes have no room in the map of the file: they are to be put into an object.
+        6 NoRoomInline,
+        /// A range was cloned.
+        7 Cloned {
+            /// Number of bytes: fewer if the source ends before.
+            len: u64,
+            /// Attributes of the inode that was changed.
+            attributes: Attributes,
+        },
+        /// Entries of a folder.
+        8 Entries {
+            /// Entries, in the order of their cookies.
+            entries: Vec<Listed> as AtMost<MAX_LISTED>,
+            /// Whether these are the last.
+            end: bool,
+            /// Inode of the folder above.
+            above: u64,
+        },
+        /// Target of a link, value of an extended attribute, or names of extended attributes.
+        9 Bytes(bytes: Bytes),
+        /// The lock that is in the way, if one is.
+        10 Locked(range: Option<LockRange>),
+        /// How full the volume is.
+        11 Usage(usage: VolumeUsage),
+    }
+}
+
+crate::wire::record! {
+    /// Answer to an operation.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct FileAnswer {
+        /// Time in milliseconds, from when the operation was sent, for which attributes and names in the
+        /// outcome may be kept without asking again.
+        pub valid_ms: u32,
+        /// Outcome of the operation.
+        pub outcome: FileOutcome,
+    }
+}
+
+crate::wire::table! {
+    /// News of others' changes for a session.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum FileEvent {
+        /// The attributes of an inode have changed.
+        0 Attributes {
+            /// Number of the inode.
+            inode: u64,
+        },
+        /// The bytes of a range have changed, and the attributes.
+        1 Contents {
+            /// Number of the inode.
+            inode: u64,
+            /// Offset of the first byte.
+            offset: u64,
+            /// Number of bytes.
+            len: u64,
+        },
+        /// A name of a folder stands for another inode, or for none.
+        2 Name {
+            /// Inode of the folder.
+            folder: u64,
+            /// Name of the entry.
+            name: Bytes as AtMost<MAX_ENTRY_NAME>,
+        },
+    }
+}

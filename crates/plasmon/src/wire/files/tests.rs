@@ -1,0 +1,75 @@
+//! Tests of the codec of operations and outcomes.
+
+use super::*;
+use crate::wire::Table;
+use crate::{NodeId, ObjectId};
+
+#[test]
+fn every_operation_and_outcome_survives_the_wire() {
+    for operation in FileOperation::draw_all(60, 3) {
+        let bytes = encoded(&operation).freeze();
+        assert_eq!(decoded::<FileOperation>(bytes, "operation"), Ok(operation));
+    }
+    for outcome in FileOutcome::draw_all(60, 3) {
+        let answer = FileAnswer { valid_ms: 7, outcome };
+        assert_eq!(decoded::<FileAnswer>(encoded(&answer).freeze(), "answer"), Ok(answer));
+    }
+}
+
+#[test]
+fn what_is_out_of_range_is_no_operation() {
+    let lookup = |len: usize| {
+        let lookup = FileOperation::Lookup { folder: 1, name: vec![b'a'; len].into() };
+        decoded::<FileOperation>(encoded(&lookup).freeze(), "operation").is_ok()
+    };
+    assert!(lookup(MAX_SENT_NAME), "the home says that it is too long");
+    assert!(!lookup(MAX_SENT_NAME + 1));
+    let mut bytes = encoded(&FileOperation::Usage);
+    bytes.extend_from_slice(&[0]);
+    assert_eq!(
+        decoded::<FileOperation>(bytes.freeze(), "operation"),
+        Err(WireError::Malformed("operation")),
+        "something is left"
+    );
+}
+
+#[test]
+fn a_call_by_slot_is_an_operation() {
+    let asked =
+        FileAsked { number: 9, answered: 4, actor: Actor::default(), operation: FileOperation::Usage };
+    let call = FilesCall { volume: 3, asked };
+    let (mut arguments, payload) = call.encode();
+    assert_eq!(FilesCall::decode(arguments, &payload), Ok(call));
+    arguments[1] = 1;
+    assert!(FilesCall::decode(arguments, &payload).is_err());
+    assert!(FilesCall::decode([1 << 32, 0, 0, 0, 0, 0], &payload).is_err());
+    assert!(FilesCall::decode([1, 0, 0, 0, 0, 0], &payload[1..]).is_err());
+}
+
+#[test]
+fn ids_of_objects_say_whose_they_are() {
+    let id = file_object(7, u32::MAX, (1 << 48) - 1, u64::MAX);
+    assert_eq!(parts_of(&id), (7, u32::MAX, (1 << 48) - 1));
+    assert_ne!(file_object(7, 1, 2, 3), file_object(7, 1, 2, 4));
+}
+
+#[test]
+fn kinds_are_bits_of_a_mode() {
+    for kind in FileKind::ALL {
+        assert_eq!(FileKind::of_mode(kind.mode_bits() | 0o7777), Some(*kind));
+    }
+    assert_eq!(FileKind::of_mode(0o644), Some(FileKind::File));
+    assert_eq!(FileKind::of_mode(0o170_000), None);
+}
+
+#[test]
+fn a_page_of_sections_fits_a_frame_between_nodes() {
+    let source = Source::Object {
+        id: ObjectId::from_bytes([1; ObjectId::LEN]),
+        at: 0,
+        object_len: 1,
+        node: NodeId::from_bytes([2; NodeId::LEN]),
+    };
+    let sections = vec![Section { offset: 0, len: 1, source }; MAX_SECTIONS];
+    assert!(encoded(&Extended { sections, next: None }).len() <= PAGE_BYTES, "with what comes with it");
+}
