@@ -23,7 +23,7 @@ use crate::shared::ARGUMENTS;
 pub use attributes::{Attributes, Change, FileKind, SetAttributes, Time};
 pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Written};
 pub use outcome::{Errno, Extended, FileAnswer, FileEvent, FileOutcome, Listed, VolumeUsage};
-pub use volume::{Section, Source, VolumeChange, VolumeInfo, VolumeTerms, file_object, parts_of};
+pub use volume::{Section, Source, VolumeChange, VolumeInfo, VolumeTerms, file_object, parts_of, volume_id};
 
 /// Inode of the root folder of every volume.
 pub const ROOT_INODE: u64 = 1;

@@ -297,8 +297,9 @@ crate::wire::table! {
             /// Name of the attribute.
             name: Bytes as AtMost<MAX_SENT_NAME>,
         },
-        /// Locks or unlocks a range. The outcome is `Entry`; it is the errno `Again` if others hold the
-        /// range and the operation does not wait, or has waited for some seconds.
+        /// Locks or unlocks a range of a file that the session has open. The outcome is `Entry`; it is the
+        /// errno `Again` if others hold the range and the operation does not wait. A session that gives up
+        /// an operation that waits unlocks the range afterwards.
         25 Lock {
             /// Number of the inode.
             inode: u64,

@@ -48,9 +48,13 @@ fn a_call_by_slot_is_an_operation() {
 
 #[test]
 fn ids_of_objects_say_whose_they_are() {
-    let id = file_object(7, u32::MAX, (1 << 48) - 1, u64::MAX);
-    assert_eq!(parts_of(&id), (7, u32::MAX, (1 << 48) - 1));
-    assert_ne!(file_object(7, 1, 2, 3), file_object(7, 1, 2, 4));
+    let id = file_object(7, u32::MAX, (1 << 48) - 1);
+    assert_eq!(parts_of(&id), Some((7, u32::MAX, (1 << 48) - 1)));
+    for at in 0..ObjectId::LEN {
+        let mut bytes = *id.as_bytes();
+        bytes[at] ^= 1;
+        assert_eq!(parts_of(&ObjectId::from_bytes(bytes)), None, "another object's id has no mark");
+    }
 }
 
 #[test]

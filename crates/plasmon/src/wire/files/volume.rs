@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::MAX_INLINE;
+use crate::digest::Digest;
 use crate::wire::{AtMost, MAX_NAME};
 use crate::{NodeId, ObjectId};
 
@@ -98,22 +99,41 @@ crate::wire::record! {
     }
 }
 
-/// Id of an object with bytes of a file: volume (4 bytes), session (4), counter (6) and random bits (6),
-/// each little-endian. It was never used before, so no node has to be asked.
-pub fn file_object(volume: u32, session: u32, counter: u64, random: u64) -> ObjectId {
+/// Id of an object with bytes of a file: volume (4 bytes), session (4), counter (6) and a mark that only
+/// such ids bear (6), each little-endian. A session counts its objects, so no id is used twice and no node
+/// has to be asked.
+pub fn file_object(volume: u32, session: u32, counter: u64) -> ObjectId {
     let mut bytes = [0; ObjectId::LEN];
     bytes[..4].copy_from_slice(&volume.to_le_bytes());
     bytes[4..8].copy_from_slice(&session.to_le_bytes());
     bytes[8..14].copy_from_slice(&counter.to_le_bytes()[..6]);
-    bytes[14..].copy_from_slice(&random.to_le_bytes()[..6]);
+    let mark = mark_of(&bytes[..14]);
+    bytes[14..].copy_from_slice(&mark);
     ObjectId::from_bytes(bytes)
 }
 
-/// Volume, session and counter of the id of an object with bytes of a file.
-pub fn parts_of(id: &ObjectId) -> (u32, u32, u64) {
+/// Volume, session and counter of the id of an object with bytes of a file. `None` for any other object.
+pub fn parts_of(id: &ObjectId) -> Option<(u32, u32, u64)> {
     let bytes = id.as_bytes();
+    if bytes[14..] != mark_of(&bytes[..14]) {
+        return None;
+    }
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let mut counter = [0; 8];
     counter[..6].copy_from_slice(&bytes[8..14]);
-    (word(0), word(4), u64::from_le_bytes(counter))
+    Some((word(0), word(4), u64::from_le_bytes(counter)))
+}
+
+/// Mark behind the other bytes of an id.
+fn mark_of(bytes: &[u8]) -> [u8; 6] {
+    let mut digest = Digest::new();
+    digest.add(b"plasmon file");
+    digest.add(bytes);
+    let [a, b, c, d, e, f, ..] = digest.value().to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
+/// Id under which the name of a volume is claimed and found. It is that of no object with a name.
+pub fn volume_id(name: &str) -> ObjectId {
+    ObjectId::of_kind("volume", name)
 }
