@@ -20,7 +20,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
     Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
     Target { name: "messages", run: plasmon_node::fuzzing::message, seeds: plasmon_node::fuzzing::messages },
@@ -38,6 +38,11 @@ pub const TARGETS: [Target; 12] = [
         name: "locks",
         run: plasmon_node::fuzzing::sync_frame,
         seeds: plasmon_node::fuzzing::sync_frames,
+    },
+    Target {
+        name: "files",
+        run: plasmon_node::fuzzing::file_frame,
+        seeds: plasmon_node::fuzzing::file_frames,
     },
     Target {
         name: "control",

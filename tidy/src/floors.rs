@@ -12,7 +12,7 @@ use crate::{Finding, Kind, Source, Text};
 const NODE: &str = "crates/node/src/";
 
 /// Rooms and the floors on which they stand.
-const FLOORS: [(&str, u32); 24] = [
+const FLOORS: [(&str, u32); 25] = [
     ("memory", 1),
     // Where on the host the node runs.
     ("numa", 2),
@@ -35,6 +35,7 @@ const FLOORS: [(&str, u32); 24] = [
     ("region", 15),
     ("call", 16),
     ("sync", 17),
+    ("files", 17),
     ("engine", 18),
     // Doors for the fuzzer and for simulations, and the crate's own surface: they may name everybody.
     ("fuzzing", TOP),

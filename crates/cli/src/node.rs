@@ -171,6 +171,8 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         client_quota: args.client_quota,
         user_quota: args.user_quota,
         region_memory: args.region_memory,
+        files_memory: args.files_memory,
+        files: !args.no_files,
         user_regions: args.user_regions,
         capacity: args.capacity,
         max_clients: args.max_clients,

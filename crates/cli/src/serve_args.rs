@@ -65,6 +65,12 @@ pub(crate) struct Serve {
     /// Limit for the memory of all regions [default: half of the memory for objects]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub(crate) region_memory: Option<u64>,
+    /// Limit for the memory of names, attributes and maps of files [default: 5% of --memory]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub(crate) files_memory: Option<u64>,
+    /// Do not let this node decide about volumes of files
+    #[arg(long)]
+    pub(crate) no_files: bool,
     /// Largest number of regions that one user may have on this node
     #[arg(long, value_name = "N", default_value_t = 1 << 16)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]

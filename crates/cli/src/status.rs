@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use plasmon::Socket;
 use plasmon::status::{
-    ClassesStatus, ClusterStatus, FabricStatus, FunctionsStatus, LocksStatus, MemberStatus, MemoryStatus,
-    NumaStatus, ObjectsStatus, RegionsStatus, SlotsStatus, SpillStatus, TransferStatus,
+    ClassesStatus, ClusterStatus, FabricStatus, FilesStatus, FunctionsStatus, LocksStatus, MemberStatus,
+    MemoryStatus, NumaStatus, ObjectsStatus, RegionsStatus, SlotsStatus, SpillStatus, TransferStatus,
 };
 
 use crate::connecting::connect;
@@ -31,6 +31,7 @@ pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     tell_regions(&status.regions)?;
     tell_services(&status.functions)?;
     tell_locks(&status.locks)?;
+    tell_files(&status.files)?;
     tell_memory(&status.memory, &status.numa)?;
     tell_objects(&status.objects)?;
     tell_spill(&status.spill)?;
@@ -97,6 +98,24 @@ fn tell_locks(locks: &LocksStatus) -> Result<(), Failure> {
     line(&format!(
         "locks     {held} held by clients and {waiting} waited for, {granted} granted and {lost} lost; \
          {names} locks and {barriers} barriers decided here, {arrived} calls at a barrier"
+    ))
+}
+
+/// Prints the line about files, once there was a volume.
+fn tell_files(files: &FilesStatus) -> Result<(), Failure> {
+    if files.volumes + files.attached + files.asked == 0 {
+        return Ok(());
+    }
+    line(&format!(
+        "files     {} here with {} of {} in {} of {} of memory, {}; {} attached here, {} operations of them",
+        counted(files.volumes, "volume"),
+        counted(files.inodes, "inode"),
+        size(files.bytes),
+        size(files.memory),
+        size(files.memory_limit),
+        counted(files.sessions, "session"),
+        files.attached,
+        files.asked
     ))
 }
 

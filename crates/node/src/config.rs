@@ -80,6 +80,11 @@ pub struct Config {
     /// Maximum number of bytes of memory that all regions may take; `None` for half of what the arena may
     /// hold.
     pub region_memory: Option<u64>,
+    /// Number of bytes of memory that names, attributes and maps of files may take; `None` for a twentieth
+    /// of `memory`.
+    pub files_memory: Option<u64>,
+    /// Whether the node may be the home of volumes of files.
+    pub files: bool,
     /// Maximum number of regions of one user (uid).
     pub user_regions: u32,
     /// The rights of other users to objects created here that all users may read.
@@ -247,6 +252,8 @@ impl Config {
             client_quota: None,
             user_quota: None,
             region_memory: None,
+            files_memory: None,
+            files: true,
             user_regions: DEFAULT_USER_REGIONS,
             public: Rights::Read,
             max_clients: DEFAULT_MAX_CLIENTS,

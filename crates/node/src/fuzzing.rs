@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{call, control, net, region, spill, sync, transfer};
+use crate::{call, control, files, net, region, spill, sync, transfer};
 
 /// Decodes bytes as a message of a peer.
 pub fn message(bytes: &[u8]) {
@@ -32,6 +32,16 @@ pub fn sync_frame(bytes: &[u8]) {
 /// Returns a few frames about locks and barriers of each kind.
 pub fn sync_frames() -> Vec<Vec<u8>> {
     sync::fuzzing::frames()
+}
+
+/// Decodes bytes as a frame about files: its number, then its body.
+pub fn file_frame(bytes: &[u8]) {
+    files::fuzzing::frame(bytes);
+}
+
+/// Returns a few frames about files of each kind.
+pub fn file_frames() -> Vec<Vec<u8>> {
+    files::fuzzing::frames()
 }
 
 /// Decodes bytes as a frame about regions: its number, then its body.

@@ -5,7 +5,8 @@
 //!
 //! | floor | rooms |
 //! |---|---|
-//! | 17 | [`engine`]: the loop, and the composition of all rooms |
+//! | 18 | [`engine`]: the loop, and the composition of all rooms |
+//! | 17 | [`files`]: volumes of files; [`sync`]: locks and barriers |
 //! | 16 | [`call`]: functions that processes run for others |
 //! | 15 | [`region`]: named memory that processes of many hosts read and write |
 //! | 14 | [`sessions`]: clients and their requests |
@@ -31,6 +32,7 @@ mod config;
 mod control;
 mod directory;
 mod engine;
+mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod guard;

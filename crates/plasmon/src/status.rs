@@ -2,9 +2,13 @@
 //!
 //! The report travels as JSON. A newer daemon may add fields, and an older client ignores them.
 
+mod files;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use files::FilesStatus;
 
 /// Status report of a node. Sizes are in bytes. Counters start at 0 when the node starts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,6 +51,8 @@ pub struct Status {
     pub functions: FunctionsStatus,
     /// Locks and barriers.
     pub locks: LocksStatus,
+    /// Volumes of files.
+    pub files: FilesStatus,
     /// Objects that the node has written to disk.
     pub spill: SpillStatus,
     /// Clients of the node, at most 1,000 of them.

@@ -12,6 +12,7 @@ use super::classes::Classes;
 use super::overview::Overview;
 use crate::call::Calls;
 use crate::directory::Directory;
+use crate::files::Files;
 use crate::guard::Guards;
 use crate::kernel::Kernel;
 use crate::kernel::waker::Waker;
@@ -95,6 +96,7 @@ impl Core {
         all.push(Rc::new(Watching(Rc::clone(&regions))));
         all.push(Calls::new(&placement, &sessions, &requests));
         all.push(Locks::new(&cluster, &sessions, &guards));
+        all.push(Files::new(&placement, &sessions));
         services.register(all)?;
         Ok(Self {
             kernel: Rc::clone(kernel),

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use plasmon::Prepared;
+use plasmon::wire::files::parts_of;
 use plasmon::wire::{ObjectInfo, ObjectState};
 
 use super::table::{Creation, FastPins, Table};
@@ -140,7 +141,9 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     fn admits(&self, replica: &Replica) -> bool {
-        replica.visible_to(self.tenant) && self.filter.admits(|| replica.id(), replica.name())
+        replica.visible_to(self.tenant)
+            && parts_of(&replica.id()).is_none()
+            && self.filter.admits(|| replica.id(), replica.name())
     }
 }
 

@@ -21,6 +21,7 @@ use futures::FutureExt;
 use plasmon::shared::{
     Completion, Deleted, EngineChannel, MAX_DELETED, Operation, Outcome, Submission, TableId,
 };
+use plasmon::wire::files::parts_of;
 use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Terms};
 use plasmon::{Error, ErrorKind, ObjectId};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -357,6 +358,10 @@ impl Creations {
             return None;
         }
         let ids: Vec<_> = ids.iter().map(|id| ObjectId::from_bytes(*id)).collect();
+        if ids.iter().any(|id| parts_of(id).is_some()) {
+            // The socket says why not.
+            return None;
+        }
         let at_once: Vec<_> = {
             let objects = self.store.objects.borrow();
             ids.iter().map(|id| objects.get(id).is_none_or(|replica| replica.pins() == 0)).collect()

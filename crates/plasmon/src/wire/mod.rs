@@ -23,6 +23,8 @@ mod descriptors;
 mod draw;
 mod fields;
 pub mod files;
+mod gathering;
+mod new_object;
 #[doc(hidden)]
 pub mod page;
 mod peer;
@@ -42,13 +44,15 @@ pub use draw::Draw;
 pub use fields::{AtMost, Each, Types, Wire};
 #[doc(hidden)]
 pub use fields::{listed, numbered};
+pub use gathering::Gathering;
+pub use new_object::{NewObject, Terms};
 pub use peer::{Peer, peer_of};
 pub use region::{LentRange, Operation, RegionCall};
 pub use reply::{
     Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, RegionPlace, Reply,
     Span, TableDomain, TablePart, TablePartKind, replies,
 };
-pub use request::{Gathering, NewObject, Request, Terms, requests};
+pub use request::{Request, requests};
 pub use sync::{Locked, Passed, SyncCall};
 pub use table::{Ask, FIRST_OTHER, Field, Other, Row, Table, answers};
 #[doc(hidden)]

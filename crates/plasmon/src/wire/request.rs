@@ -1,50 +1,15 @@
-//! Requests of a client: the table of requests, and the request that may take several frames.
+//! Requests of a client: the table of requests.
 
 use bytes::{Bytes, BytesMut};
 
 use super::files::{FileAsked, VolumeChange, VolumeTerms};
 use super::reply::{Reply, replies};
-use super::{
-    AtMost, Each, FLAG_MORE, Header, MAX_IDS, MAX_METADATA, MAX_NAME, MAX_WAIT, Table, WireError, put_frame,
-};
+use super::{AtMost, Each, FLAG_MORE, MAX_IDS, MAX_NAME, NewObject, Table, put_frame};
 use crate::drain::DrainStep;
 use crate::region::Rights as RegionRights;
 use crate::service::{Allow, MAX_FUNCTIONS};
 use crate::shared::{ARGUMENTS, PAYLOAD_LEN};
-use crate::{Class, Filter, NodeId, ObjectId, Rights};
-
-crate::wire::record! {
-    /// Terms on which an object is kept.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-    pub struct Terms {
-        /// Whether the id was drawn at random for this object, so that no node has to be asked whether it is
-        /// taken.
-        pub fresh: bool,
-        /// Number of nodes that keep the object. 0 and 1 mean its own node alone.
-        pub copies: u16,
-        /// Time to live in milliseconds, after which the object is deleted everywhere. 0 means without end.
-        pub ttl_ms: u64,
-        /// Whether the object ends with the connection by which it was created.
-        pub owned: bool,
-    }
-}
-
-crate::wire::record! {
-    /// Description of an object before its data.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct NewObject {
-        /// Id of the object.
-        pub id: ObjectId,
-        /// Rights of other users to the object. A private object lies in its creator's domain.
-        pub rights: Rights,
-        /// Name behind the id. Empty if there is none.
-        pub name: String as AtMost<MAX_NAME>,
-        /// Metadata of the object.
-        pub metadata: Bytes as AtMost<MAX_METADATA>,
-        /// Terms on which the object is kept.
-        pub terms: Terms,
-    }
-}
+use crate::{Class, Filter, NodeId, ObjectId};
 
 crate::wire::table! {
     /// Request of a client. It is answered unless its row names no reply.
@@ -74,7 +39,7 @@ crate::wire::table! {
             /// Size of the data in bytes.
             data_len: u64,
             /// Bytes of metadata that the creator writes behind the data itself: 0, or more than
-            /// [`MAX_METADATA`], and then `object` has none.
+            /// [`MAX_METADATA`](super::MAX_METADATA), and then `object` has none.
             metadata_len: u32,
             /// Longest wait in microseconds for others to make room.
             room_us: u64,
@@ -600,41 +565,5 @@ impl Request {
     /// Whether the request is answered.
     pub fn is_answered(&self) -> bool {
         self.row().is_none_or(|row| !row.answers.is_empty())
-    }
-}
-
-/// Assembles requests whose frames arrive one after the other.
-#[derive(Debug, Default)]
-pub struct Gathering(Option<(u64, Vec<ObjectId>)>);
-
-impl Gathering {
-    /// Takes the next frame. Returns the request that the frame completes, if it completes one.
-    ///
-    /// # Errors
-    /// As [`Table::decode_body`]. Also if a frame has flags that its kind may not have, if another request
-    /// comes between two frames of one, or if they name too many objects.
-    pub fn take(&mut self, header: &Header, body: Bytes) -> Result<Option<Request>, WireError> {
-        let more = match header.flags {
-            0 => false,
-            FLAG_MORE => true,
-            _ => return Err(WireError::Malformed("flags of a request")),
-        };
-        let request = Request::decode_body(header.opcode, body)?;
-        let (timeout_us, count, ids) = match (request, self.0.take()) {
-            (request, None) if !more => return Ok(Some(request)),
-            (Request::Wait { timeout_us, count, ids }, None) => (timeout_us, count, ids),
-            (Request::Wait { timeout_us, count, ids }, Some((number, mut before)))
-                if number == header.request && before.len() + ids.len() <= MAX_WAIT =>
-            {
-                before.extend(ids);
-                (timeout_us, count, before)
-            }
-            _ => return Err(WireError::Malformed("request in several frames")),
-        };
-        if more {
-            self.0 = Some((header.request, ids));
-            return Ok(None);
-        }
-        Ok(Some(Request::Wait { timeout_us, count, ids }))
     }
 }

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plasmon::status::{
-    CallsStatus, ClassStatus, ClassesStatus, ClusterStatus, FabricStatus, FunctionsStatus, LocksStatus,
-    MemoryStatus, ObjectsStatus, ProtocolStatus, RegionsStatus, SlotsStatus, SpillStatus, Status,
-    TransferStatus,
+    CallsStatus, ClassStatus, ClassesStatus, ClusterStatus, FabricStatus, FilesStatus, FunctionsStatus,
+    LocksStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, RegionsStatus, SlotsStatus, SpillStatus,
+    Status, TransferStatus,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric, NoLabelSet, text};
@@ -121,6 +121,7 @@ impl Collector for Snapshot {
         region_metrics(&mut out, regions)?;
         service_metrics(&mut out, functions)?;
         lock_metrics(&mut out, &self.0.locks)?;
+        file_metrics(&mut out, &self.0.files)?;
         class_metrics(&mut out, classes)?;
         spill_metrics(&mut out, spill)?;
         fabric_metrics(&mut out, fabric)?;
@@ -255,6 +256,20 @@ fn lock_metrics(out: &mut Out<'_>, locks: &LocksStatus) -> fmt::Result {
     out.counter("plasmon_locks_lost", "Guards that ended before they were unlocked", locks.lost)?;
     out.gauge("plasmon_barriers", "Barriers about which the node decides", real(locks.barriers))?;
     out.gauge("plasmon_barriers_arrived", "Calls that wait at a barrier", real(locks.arrived))
+}
+
+fn file_metrics(out: &mut Out<'_>, files: &FilesStatus) -> fmt::Result {
+    out.gauge("plasmon_volumes", "Volumes of files whose home the node is", real(files.volumes))?;
+    out.gauge("plasmon_inodes", "Inodes of these volumes", real(files.inodes))?;
+    out.gauge("plasmon_files_bytes", "Bytes of the files of these volumes", real(files.bytes))?;
+    let memory = [("used", real(files.memory)), ("limit", real(files.memory_limit))];
+    out.gauges("plasmon_files_memory_bytes", "Memory for names, attributes and maps", "what", &memory)?;
+    out.gauge("plasmon_file_sessions", "Sessions of these volumes", real(files.sessions))?;
+    out.counter("plasmon_file_operations_decided", "Operations that the home decided", files.decided)?;
+    out.counter("plasmon_file_operations", "Operations on files of clients", files.asked)?;
+    out.counter("plasmon_file_operations_failed", "Operations on files that failed", files.failed)?;
+    out.gauge("plasmon_file_objects_condemned", "Objects of files to be deleted", real(files.condemned))?;
+    out.counter("plasmon_file_objects_deleted", "Objects of files that were deleted", files.deleted)
 }
 
 fn class_metrics(out: &mut Out<'_>, classes: &ClassesStatus) -> fmt::Result {

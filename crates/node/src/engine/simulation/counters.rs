@@ -119,9 +119,14 @@ impl User {
         (opcode, arguments): (u8, [u64; ARGUMENTS]),
         patience: Duration,
     ) -> Ended {
-        let core = simulation.hosts[self.host].core().expect("it runs");
         let timeout_us = patience.as_micros() as u64;
-        let request = CallRequest { opcode, class: None, timeout_us, arguments, payload: CallPayload::EMPTY };
+        let payload = CallPayload::EMPTY;
+        self.call_with(simulation, CallRequest { opcode, class: None, timeout_us, arguments, payload })
+    }
+
+    /// The same for any call.
+    pub(super) fn call_with(&self, simulation: &Simulation, request: CallRequest) -> Ended {
+        let core = simulation.hosts[self.host].core().expect("it runs");
         let ended = Ended::default();
         let end = Rc::clone(&ended);
         match core.services.on_call(self.key, request) {

@@ -23,6 +23,7 @@ mod coordinator;
 mod counters;
 mod echo;
 mod fenced;
+mod files;
 mod foreign_bytes;
 mod host;
 mod locks;

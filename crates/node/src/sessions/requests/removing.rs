@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
-use plasmon::ObjectId;
 use plasmon::wire::Reply;
+use plasmon::wire::files::parts_of;
+use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::Requests;
 use crate::kernel::ClientKey;
@@ -14,6 +15,12 @@ impl Requests {
     pub(super) fn delete(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
         if !self.sessions.set_out(client, ids.len()) {
             return self.sessions.reply(client, request, &Reply::Failed { error: busy() });
+        }
+        if let Some(id) = ids.iter().find(|id| parts_of(id).is_some()) {
+            self.sessions.arrive(client, ids.len());
+            let text = format!("object {id} has bytes of a file: delete the file");
+            let error = Error::new(ErrorKind::NotAllowed, text).about(*id);
+            return self.sessions.reply(client, request, &Reply::Failed { error });
         }
         let tenant = self.sessions.client(client, |client| client.uid);
         if self.cluster.solo() {

@@ -1,0 +1,249 @@
+//! Files of simulated nodes: an operation is done once although connections break, and what it tells is
+//! true of the volume.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plasmon::shared::{CallPayload, CallRequest};
+use plasmon::wire::files::{
+    Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, LockKind, LockRange,
+    ROOT_INODE, Source, Written, decoded,
+};
+use plasmon::wire::{Reply, Request};
+use plasmon::{Error, ErrorKind};
+
+use super::counters::{Ended, SETTLED, User, end};
+use super::{Simulation, below, percent, span};
+
+/// Seeds of each case.
+const SEEDS: RangeInclusive<u64> = 1..=6;
+/// Number of rounds in which all clients do something. All lines have room in the map of a file.
+const ROUNDS: usize = 60;
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A client that is attached to the volume.
+struct Writer {
+    user: User,
+    volume: u32,
+    session: u32,
+    numbers: u64,
+}
+
+impl Writer {
+    fn attach(simulation: &mut Simulation, host: usize) -> Self {
+        let mut user = User::connect(simulation, host);
+        let attach = Request::AttachVolume {
+            name: "simulated".to_owned(),
+            create: true,
+            read_only: false,
+            checked: false,
+            again: None,
+        };
+        match user.ask(simulation, attach) {
+            Ok(Reply::VolumeAttached { volume, session, .. }) => Self { user, volume, session, numbers: 0 },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Begins an operation, by a slot.
+    fn begin(&mut self, simulation: &Simulation, operation: FileOperation) -> Ended {
+        self.numbers += 1;
+        self.again(simulation, self.numbers, operation)
+    }
+
+    /// Asks for an operation under a number.
+    fn again(&self, simulation: &Simulation, number: u64, operation: FileOperation) -> Ended {
+        let asked = FileAsked { number, answered: 0, actor: Actor::default(), operation };
+        let (arguments, payload) = FilesCall { volume: self.volume, asked }.encode();
+        let payload = CallPayload::new(&payload).expect("it fits a slot");
+        let timeout_us = PATIENCE.as_micros() as u64;
+        let opcode = FilesCall::OPCODE;
+        let request = CallRequest { opcode, class: None, timeout_us, arguments, payload };
+        self.user.call_with(simulation, request)
+    }
+
+    /// Carries an operation out, by the socket.
+    fn run(&mut self, simulation: &mut Simulation, operation: FileOperation) -> FileOutcome {
+        self.numbers += 1;
+        let asked = FileAsked { number: self.numbers, answered: 0, actor: Actor::default(), operation };
+        match self.user.ask(simulation, Request::OnFile { volume: self.volume, asked }) {
+            Ok(Reply::FileDone(FileAnswer { outcome, .. })) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The outcome of an operation that has ended.
+fn outcome(ended: &Ended) -> Result<FileOutcome, Error> {
+    let result = ended.get().expect("every operation ends").as_ref().map_err(Clone::clone)?;
+    assert_eq!(result.values[0], 0, "the answer fits a slot");
+    let answer = decoded::<FileAnswer>(Bytes::copy_from_slice(&result.payload), "answer");
+    Ok(answer.expect("it is one").outcome)
+}
+
+/// A cluster of whose nodes each has a client that is attached to a volume, whose home is any of them.
+fn attached(seed: u64) -> (Simulation, Vec<Writer>) {
+    let mut simulation = Simulation::new(seed, |_| Vec::new());
+    simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
+    simulation.pass(SETTLED);
+    let first = below(simulation.hosts.len());
+    let hosts = simulation.hosts.len();
+    let writers = (0..hosts).map(|at| Writer::attach(&mut simulation, (first + at) % hosts)).collect();
+    (simulation, writers)
+}
+
+fn make(simulation: &mut Simulation, writer: &mut Writer, name: &'static str) -> u64 {
+    let name = Bytes::from_static(name.as_bytes());
+    let create =
+        FileOperation::Create { folder: ROOT_INODE, name, mode: 0o644, exclusive: true, truncate: false };
+    match writer.run(simulation, create) {
+        FileOutcome::Opened { attributes, .. } => attributes.inode,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The lines of a file, which are numbers.
+fn lines(simulation: &mut Simulation, writer: &mut Writer, inode: u64) -> Vec<u64> {
+    let FileOutcome::Map { map, .. } = writer.run(simulation, FileOperation::Map { inode, from: 0 }) else {
+        panic!("the file has a map");
+    };
+    let mut bytes = Vec::new();
+    for section in map.sections {
+        let Source::Inline(part) = section.source else { panic!("all bytes lie in the map") };
+        bytes.extend_from_slice(&part);
+    }
+    bytes.as_chunks::<8>().0.iter().map(|line| u64::from_le_bytes(*line)).collect()
+}
+
+#[test]
+fn what_is_appended_is_there_once_although_connections_break() {
+    for seed in SEEDS {
+        let (mut simulation, mut writers) = attached(seed);
+        let inode = make(&mut simulation, &mut writers[0], "log");
+        simulation.network.change_faults(|faults| faults.cut_ppm = 20_000);
+        let (mut ended, mut parted, mut line) = (Vec::new(), None, 0);
+        for round in 0..ROUNDS {
+            for writer in &mut writers {
+                line += 1;
+                let written = Written::Bytes(Bytes::copy_from_slice(&u64::to_le_bytes(line)));
+                let append = FileOperation::Append { inode, written, drops_privileges: false };
+                ended.push((line, writer.begin(&simulation, append.clone())));
+                if percent(20) {
+                    // Who asks again gets the same answer, and nothing is done again.
+                    ended.push((line, writer.again(&simulation, writer.numbers, append)));
+                }
+            }
+            simulation.pass(span(Duration::from_millis(50)));
+            if round % 10 == 5 {
+                let (one, other) = (below(writers.len()), below(writers.len()));
+                if one != other {
+                    simulation.network.partition(one as u32, other as u32, true);
+                    parted = Some((one, other));
+                }
+            } else if let Some((one, other)) = parted.filter(|_| round % 10 == 8) {
+                // Sometimes for longer than a home is waited for.
+                simulation.pass(span(Duration::from_secs(15)));
+                simulation.network.partition(one as u32, other as u32, false);
+            }
+        }
+        simulation.mend();
+        simulation.pass(PATIENCE);
+        let found = lines(&mut simulation, &mut writers[0], inode);
+        let once: BTreeSet<_> = found.iter().copied().collect();
+        assert_eq!(once.len(), found.len(), "seed {seed}: a line is there twice");
+        let mut done = 0;
+        for (line, ended) in &ended {
+            match outcome(ended) {
+                Ok(FileOutcome::Appended { offset, .. }) => {
+                    assert_eq!(
+                        found[offset as usize / 8],
+                        *line,
+                        "seed {seed}: it is where it was said to be"
+                    );
+                    done += 1;
+                }
+                Ok(other) => panic!("seed {seed}: {other:?}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Disconnected, "seed {seed}: {error}"),
+            }
+        }
+        assert!(done > ROUNDS, "seed {seed}: {done} of {} lines were appended", ended.len());
+        end(simulation);
+    }
+}
+
+#[test]
+fn one_of_those_who_make_a_name_has_made_it() {
+    for seed in SEEDS {
+        let (mut simulation, mut writers) = attached(seed);
+        simulation.network.change_faults(|faults| faults.cut_ppm = 20_000);
+        let mut rounds = Vec::new();
+        for round in 0..ROUNDS {
+            let name = Bytes::from(format!("name {round}"));
+            let made = FileOperation::MakeFolder { folder: ROOT_INODE, name, mode: 0o755 };
+            let all: Vec<_> =
+                writers.iter_mut().map(|writer| writer.begin(&simulation, made.clone())).collect();
+            simulation.pass(span(Duration::from_millis(20)));
+            rounds.push(all);
+        }
+        simulation.mend();
+        simulation.pass(PATIENCE);
+        for (round, all) in rounds.iter().enumerate() {
+            let outcomes: Vec<_> = all.iter().map(|one| outcome(one).expect("no home went")).collect();
+            let made = outcomes.iter().filter(|outcome| matches!(outcome, FileOutcome::Entry(_))).count();
+            let taken = FileOutcome::Failed(Errno::Exists);
+            let refused = outcomes.iter().filter(|outcome| **outcome == taken).count();
+            assert_eq!((made, refused), (1, all.len() - 1), "seed {seed}, round {round}");
+        }
+        end(simulation);
+    }
+}
+
+#[test]
+fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
+    for seed in SEEDS {
+        let (mut simulation, mut writers) = attached(seed);
+        let inode = make(&mut simulation, &mut writers[0], "locked");
+        for writer in &mut writers[1..] {
+            let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+            assert!(matches!(writer.run(&mut simulation, open), FileOutcome::Opened { .. }));
+        }
+        let lock = |kind, wait| {
+            let range = LockRange { owner: 1, pid: 1, start: 0, end: u64::MAX, kind, flock: true };
+            FileOperation::Lock { inode, range, wait }
+        };
+        let mut waiting: Vec<_> = writers
+            .iter_mut()
+            .map(|writer| (writer.session, writer.begin(&simulation, lock(LockKind::Exclusive, true))))
+            .collect();
+        let mut order = BTreeSet::new();
+        while !waiting.is_empty() {
+            simulation.pass(SETTLED);
+            let holds: Vec<_> = waiting
+                .iter()
+                .filter(|(_, ended)| ended.get().is_some())
+                .map(|(session, _)| *session)
+                .collect();
+            assert_eq!(holds.len(), 1, "seed {seed}: {holds:?} hold the lock");
+            waiting.retain(|(session, _)| *session != holds[0]);
+            order.insert(holds[0]);
+            let writer = writers.iter_mut().find(|writer| writer.session == holds[0]).expect("it is one");
+            let unlocked = writer.run(&mut simulation, lock(LockKind::Unlocked, false));
+            assert!(matches!(unlocked, FileOutcome::Entry(_)), "seed {seed}: {unlocked:?}");
+        }
+        assert_eq!(order.len(), writers.len());
+        // The node of a session that holds the lock dies, which is not the home.
+        let held = writers[1].run(&mut simulation, lock(LockKind::Exclusive, false));
+        assert!(matches!(held, FileOutcome::Entry(_)), "seed {seed}: {held:?}");
+        let waits = writers[0].begin(&simulation, lock(LockKind::Exclusive, true));
+        simulation.pass(SETTLED);
+        assert!(waits.get().is_none(), "seed {seed}: the lock is held");
+        simulation.hosts[writers[1].user.host].kill();
+        simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
+        simulation.pass(PATIENCE);
+        assert!(matches!(outcome(&waits), Ok(FileOutcome::Entry(_))), "seed {seed}: it is free");
+        end(simulation);
+    }
+}

@@ -1,0 +1,381 @@
+//! What clients of this node are attached to, and how their operations get to the homes. Engine thread only.
+//!
+//! An operation is asked again under its number until its home answers or is no member any more. A session
+//! ends with the connection of its client.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::shared::{CallRequest, CallResult};
+use plasmon::text::printable;
+use plasmon::wire::files::{
+    Errno, FileAnswer, FileAsked, FileOutcome, FilesCall, VolumeInfo, VolumeTerms, encoded,
+};
+use plasmon::wire::{MAX_NAME, Reply};
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::Files;
+use super::frames::{FileFrame, SessionKey, Wish, ask};
+use super::homes::no_volume;
+use super::volume::Ran;
+use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
+use crate::object::ROOT;
+use crate::service::{Answer, Return};
+
+/// How long a home may take to answer before it is asked again.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a home lets an operation of another node wait for a lock before that asks again.
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(4);
+/// Pause before a home is asked again that could not be reached.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Maximum number of bytes of an operation for another node.
+const MAX_SENT: usize = 15 << 10;
+/// Maximum number of volumes that a client is attached to.
+const MAX_ATTACHED: usize = 64;
+
+/// A volume that a client is attached to.
+#[derive(Clone, Copy)]
+pub(super) struct Attached {
+    pub(super) home: NodeId,
+    pub(super) key: SessionKey,
+    pub(super) user: u32,
+}
+
+/// The volumes of one client.
+#[derive(Default)]
+struct Own {
+    volumes: HashMap<u32, Attached>,
+    last: u32,
+}
+
+/// The volumes that all clients of this node are attached to.
+#[derive(Default)]
+pub(super) struct AllAttached {
+    clients: RefCell<HashMap<ClientKey, Own>>,
+}
+
+impl AllAttached {
+    fn get(&self, client: ClientKey, volume: u32) -> Result<Attached, Error> {
+        let clients = self.clients.borrow();
+        clients.get(&client).and_then(|own| own.volumes.get(&volume)).copied().ok_or_else(|| {
+            let text = format!("this connection is not attached to a volume {volume}: attach first");
+            Error::new(ErrorKind::Invalid, text)
+        })
+    }
+
+    fn open(&self, client: ClientKey, attached: Attached) -> u32 {
+        let mut clients = self.clients.borrow_mut();
+        let own = clients.entry(client).or_default();
+        own.last += 1;
+        own.volumes.insert(own.last, attached);
+        own.last
+    }
+
+    fn is_full(&self, client: ClientKey) -> bool {
+        let clients = self.clients.borrow();
+        clients.get(&client).is_some_and(|own| own.volumes.len() >= MAX_ATTACHED || own.last == u32::MAX)
+    }
+
+    fn close(&self, client: ClientKey, volume: u32) -> Option<Attached> {
+        self.clients.borrow_mut().get_mut(&client)?.volumes.remove(&volume)
+    }
+
+    /// Takes all that a client is attached to.
+    pub(super) fn close_all(&self, client: ClientKey) -> Vec<Attached> {
+        let own = self.clients.borrow_mut().remove(&client).unwrap_or_default();
+        let mut all: Vec<_> = own.volumes.into_iter().collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, attached)| attached).collect()
+    }
+
+    /// Whether a client of this node has a session.
+    pub(super) fn has(&self, volume: u32, session: u32) -> bool {
+        let clients = self.clients.borrow();
+        let mut all = clients.values().flat_map(|own| own.volumes.values());
+        all.any(|attached| (attached.key.volume, attached.key.session) == (volume, session))
+    }
+
+    /// Number of sessions.
+    pub(super) fn count(&self) -> u64 {
+        self.clients.borrow().values().map(|own| own.volumes.len() as u64).sum()
+    }
+}
+
+/// What a client asks for when it attaches.
+pub(super) struct Asked {
+    pub(super) name: String,
+    pub(super) create: bool,
+    pub(super) read_only: bool,
+    pub(super) checked: bool,
+    pub(super) again: Option<(u32, u64)>,
+}
+
+impl Files {
+    /// Attaches a client to a volume.
+    pub(super) async fn attach(self: Rc<Self>, client: ClientKey, asked: Asked) -> Result<Reply, Error> {
+        if self.attached.is_full(client) {
+            let text = format!("this connection is attached to {MAX_ATTACHED} volumes already");
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        let user = self.user(client);
+        let trusted = user == ROOT || user == rustix::process::geteuid().as_raw();
+        let wish = Wish {
+            gid: user,
+            trusted,
+            checked: asked.checked || !trusted,
+            read_only: asked.read_only,
+            again: asked.again,
+        };
+        let (home, attached) = self.attach_at_home(&asked.name, asked.create, user, wish).await?;
+        let ask::Attached { key, fresh, info } = attached;
+        self.sweeping.note_home(key.volume, home);
+        if self.sessions.session(client).is_none() {
+            // It has gone meanwhile.
+            self.end_session(Attached { home, key, user });
+            return Err(Error::new(ErrorKind::Interrupted, "the client has gone"));
+        }
+        let volume = self.attached.open(client, Attached { home, key, user });
+        Ok(Reply::VolumeAttached {
+            volume,
+            session: key.session,
+            secret: key.secret,
+            key: 0,
+            trusted,
+            fresh,
+            info,
+        })
+    }
+
+    /// Makes a session at the home of a volume, which is created if it is not there.
+    async fn attach_at_home(
+        self: &Rc<Self>,
+        name: &str,
+        create: bool,
+        user: u32,
+        wish: Wish,
+    ) -> Result<(NodeId, ask::Attached), Error> {
+        if name.len() > MAX_NAME {
+            return Err(no_volume(name));
+        }
+        let home = match self.home(name).await {
+            Err(error) if create && error.kind() == ErrorKind::NotFound => {
+                match self.create_here(name, user, VolumeTerms::default()).await {
+                    Ok(_) => self.kernel.node,
+                    // Another was first.
+                    Err(error) if error.kind() == ErrorKind::Exists => self.home(name).await?,
+                    Err(error) => return Err(error),
+                }
+            }
+            home => home?,
+        };
+        if home == self.kernel.node {
+            return Ok((home, self.attach_here(name, home, user, wish).await?));
+        }
+        let question = ask::Attach { name: name.to_owned(), wish };
+        Ok((home, self.network.ask(home, user, question, PATIENCE).await?))
+    }
+
+    /// Makes a session of a node to a volume whose home is this node.
+    ///
+    /// # Errors
+    /// `NotFound`, and `NotAllowed` for another user than the owner.
+    pub(super) async fn attach_here(
+        &self,
+        name: &str,
+        node: NodeId,
+        user: u32,
+        wish: Wish,
+    ) -> Result<ask::Attached, Error> {
+        self.ensure_serves()?;
+        let volume = self.volume_here(name).ok_or_else(|| no_volume(name))?;
+        if user != volume.owner {
+            let (name, owner) = (printable(name), volume.owner);
+            let text = format!(
+                "volume '{name}' belongs to user {owner}, and this is a process of user {user}: mount it as \
+                 user {owner}, or use a volume of your own"
+            );
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
+        let (key, fresh) = volume.attach(node, user, wish).await?;
+        let info: VolumeInfo = volume.info();
+        Ok(ask::Attached { key, fresh, info })
+    }
+
+    /// Detaches a client from a volume.
+    pub(super) fn detach(self: &Rc<Self>, client: ClientKey, volume: u32) -> Result<Reply, Error> {
+        self.attached.get(client, volume)?;
+        self.attached.close(client, volume).into_iter().for_each(|attached| self.end_session(attached));
+        Ok(Reply::Done)
+    }
+
+    /// Ends a session at its home, and deletes what it has put and not committed.
+    pub(super) fn end_session(self: &Rc<Self>, attached: Attached) {
+        let files = Rc::clone(self);
+        self.kernel.spawn(async move {
+            let key = attached.key;
+            if attached.home == files.kernel.node {
+                if let Some(volume) = files.volume_of(key.volume) {
+                    volume.end(key.session);
+                    files.delete_condemned(&volume);
+                }
+            } else {
+                while let Err(error) =
+                    files.network.ask(attached.home, attached.user, ask::Detach { key }, PATIENCE).await
+                {
+                    if error.kind() != ErrorKind::TimedOut {
+                        break;
+                    }
+                }
+            }
+            files.sweep_soon();
+        });
+    }
+
+    /// Carries out a client's operation that came by its socket.
+    pub(super) fn on_file(self: &Rc<Self>, client: ClientKey, volume: u32, asked: FileAsked) -> Answer {
+        let attached = match self.attached.get(client, volume) {
+            Ok(attached) => attached,
+            Err(error) => return Answer::now(Err(error)),
+        };
+        if let Some(answer) = self.at_once(&attached, &asked) {
+            return Answer::now(answer.map(Reply::FileDone));
+        }
+        let files = Rc::clone(self);
+        Answer::plain(1, async move { files.operate(attached, asked).await.map(Reply::FileDone) })
+    }
+
+    /// Carries out a client's operation that came by a slot.
+    pub(super) fn on_files_call(self: &Rc<Self>, client: ClientKey, request: &CallRequest) -> Return {
+        let call = FilesCall::decode(request.arguments, &request.payload);
+        let Ok(FilesCall { volume, asked }) = call else {
+            let text = "the payload of a call is no operation on a file";
+            return Return::Now(Err(Error::new(ErrorKind::Invalid, text)));
+        };
+        let attached = match self.attached.get(client, volume) {
+            Ok(attached) => attached,
+            Err(error) => return Return::Now(Err(error)),
+        };
+        if let Some(answer) = self.at_once(&attached, &asked) {
+            return Return::Now(answer.map(|answer| in_slot(&answer)));
+        }
+        let files = Rc::clone(self);
+        Return::uncertain(async move { Ok(in_slot(&files.operate(attached, asked).await?)) })
+    }
+
+    /// The answer of a home that is this node, unless it takes time.
+    fn at_once(self: &Rc<Self>, attached: &Attached, asked: &FileAsked) -> Option<Result<FileAnswer, Error>> {
+        if attached.home != self.kernel.node {
+            return None;
+        }
+        match self.run_here(&attached.key, asked) {
+            Ok(Ran::Waits) => None,
+            Ok(Ran::Answer(answer)) => Some(Ok(self.count(answer))),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn count(&self, answer: FileAnswer) -> FileAnswer {
+        self.asked.set(self.asked.get() + 1);
+        if matches!(answer.outcome, FileOutcome::Failed(_)) {
+            self.failed.set(self.failed.get() + 1);
+        }
+        answer
+    }
+
+    /// Carries out an operation on a volume whose home is this node.
+    fn run_here(self: &Rc<Self>, key: &SessionKey, asked: &FileAsked) -> Result<Ran, Error> {
+        self.cluster.ensure_member()?;
+        let volume = self.volume_of(key.volume).ok_or_else(|| lost(key.volume))?;
+        let ran = volume.run(key, asked, self.limits_of(&volume));
+        self.delete_condemned(&volume);
+        ran
+    }
+
+    /// The same, when it may wait for a lock, at most so long.
+    ///
+    /// # Errors
+    /// As [`Volume::run`](super::volume::Volume::run); `Lost` if the volume has gone.
+    pub(super) async fn operate_here(
+        self: &Rc<Self>,
+        key: &SessionKey,
+        asked: &FileAsked,
+        patience: Option<Duration>,
+    ) -> Result<FileAnswer, Error> {
+        let due = patience.map(|patience| self.kernel.clock.now() + patience);
+        loop {
+            if let Ran::Answer(answer) = self.run_here(key, asked)? {
+                return Ok(answer);
+            }
+            let volume = self.volume_of(key.volume).ok_or_else(|| lost(key.volume))?;
+            let freed = volume.freed();
+            if self.kernel.clock.bounded(due, freed).await.is_none() {
+                return Ok(FileAnswer { valid_ms: 0, outcome: FileOutcome::Failed(Errno::Again) });
+            }
+        }
+    }
+
+    /// Has a home carry out an operation.
+    async fn operate(self: &Rc<Self>, attached: Attached, asked: FileAsked) -> Result<FileAnswer, Error> {
+        let Attached { home, key, user } = attached;
+        if home == self.kernel.node {
+            return Ok(self.count(self.operate_here(&key, &asked, None).await?));
+        }
+        if encoded(&asked).len() > MAX_SENT {
+            return Ok(FileAnswer { valid_ms: 0, outcome: FileOutcome::Failed(Errno::TooMany) });
+        }
+        let waits = matches!(asked.operation, plasmon::wire::files::FileOperation::Lock { wait: true, .. });
+        loop {
+            let question = ask::Operate { key, asked: asked.clone() };
+            match self.network.ask(home, user, question, PATIENCE).await {
+                Ok(ask::Operated { answer }) => {
+                    let again = answer.outcome == FileOutcome::Failed(Errno::Again);
+                    if !(waits && again) {
+                        return Ok(self.count(answer));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                Err(error) if error.kind() == ErrorKind::Disconnected => {
+                    if !self.cluster.is_member(home) {
+                        return Err(away(home, &error));
+                    }
+                    self.kernel.clock.sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Answers another node's frame when an operation of its client was carried out.
+    pub(super) async fn operate_for(
+        self: &Rc<Self>,
+        node: NodeId,
+        key: SessionKey,
+        asked: FileAsked,
+    ) -> Result<FileFrame, Error> {
+        let volume = self.volume_of(key.volume).ok_or_else(|| lost(key.volume))?;
+        if !volume.knows(node, &key) {
+            return Err(Error::new(ErrorKind::Fenced, "the session has ended: attach to the volume anew"));
+        }
+        let answer = self.operate_here(&key, &asked, Some(LOCK_PATIENCE)).await?;
+        Ok(FileFrame::Operated { answer })
+    }
+}
+
+/// The error for a volume whose home has gone.
+fn lost(volume: u32) -> Error {
+    let text = format!("the home of volume number {volume} has gone, and with it the volume");
+    Error::new(ErrorKind::Lost, text)
+}
+
+/// The error for a home that is no member now.
+fn away(home: NodeId, error: &Error) -> Error {
+    let text = format!("node {home}, the home of the volume, is not a member now: {}", error.message());
+    Error::new(ErrorKind::Disconnected, text)
+}
+
+/// An answer as a slot takes it, or that it is too long for one.
+fn in_slot(answer: &FileAnswer) -> CallResult {
+    CallResult::with(&[0], &encoded(answer)).unwrap_or_else(|| CallResult::of(&[1]))
+}

@@ -1,0 +1,289 @@
+//! Contents: opening and closing, maps, commits, appends, clones, holes.
+
+use std::ops::Range;
+
+use plasmon::ObjectId;
+use plasmon::wire::files::{
+    Errno, FileKind, FileOutcome, MAX_FILE, MAX_INLINE, Section, Source, Time, Written, parts_of,
+};
+
+use super::{Asking, Decided, Decision, Draft, Say};
+use crate::files::access::{READ, WRITE, without_privileges};
+use crate::files::change::Change;
+use crate::files::map::{Map, Piece, Place};
+use crate::files::state::SECTION_BYTES;
+
+/// Maximum number of sections that one clone makes. The session asks again for the rest.
+const MAX_CLONED: usize = 256;
+/// Maximum number of inodes that a session has open.
+const MAX_OPENS: usize = 1 << 20;
+
+/// The range of so many bytes from an offset.
+///
+/// # Errors
+/// `TooLarge` if it ends behind the end of the longest file.
+pub(super) fn range(offset: u64, len: u64) -> Result<Range<u64>, Errno> {
+    let end = offset.checked_add(len).filter(|end| *end <= MAX_FILE);
+    end.map(|end| offset..end).ok_or(Errno::TooLarge)
+}
+
+/// Opens an inode.
+pub(super) fn open(asking: &Asking<'_>, number: u64, read: bool, write: bool, truncate: bool) -> Decided {
+    let inode = asking.inode(number)?;
+    let session = asking.number;
+    if inode.head.links == 0 && !asking.session.opens.contains_key(&number) {
+        return Err(Errno::Stale);
+    }
+    match inode.head.kind {
+        FileKind::Symlink => return Err(Errno::IsLink),
+        FileKind::Folder if write || truncate => return Err(Errno::IsFolder),
+        _ => {}
+    }
+    let wanted = if read { READ } else { 0 } | if write || truncate { WRITE } else { 0 };
+    asking.who.ensure_may(&inode.head, wanted)?;
+    if asking.session.opens.len() >= MAX_OPENS && !asking.session.opens.contains_key(&number) {
+        return Err(Errno::Full);
+    }
+    let mut draft = Draft::new(asking);
+    draft.push(Change::Open { inode: number, session, writes: write });
+    if truncate && inode.head.kind == FileKind::File {
+        cut(&mut draft, number, 0)?;
+        let head = draft.touch(number)?;
+        head.mode = without_privileges(head);
+    }
+    Ok(draft.decide(Say::Opened { inode: number, created: false }))
+}
+
+/// Ends opens.
+pub(super) fn close(asking: &Asking<'_>, inodes: Vec<u64>) -> Decided {
+    let session = asking.number;
+    let changes = inodes.into_iter().map(|inode| Change::Close { inode, session }).collect();
+    Ok(Decision { changes, say: Say::Outcome(FileOutcome::Done) })
+}
+
+/// Tells sections.
+pub(super) fn map(asking: &Asking<'_>, number: u64, from: u64) -> Decided {
+    let (inode, _) = asking.file(number)?;
+    if !asking.session.opens.contains_key(&number) {
+        asking.who.ensure_may(&inode.head, READ)?;
+    }
+    Ok(Decision::only(Say::Map { inode: number, from }))
+}
+
+/// Gives a file another size.
+pub(super) fn cut(draft: &mut Draft<'_>, number: u64, size: u64) -> Result<(), Errno> {
+    if size > MAX_FILE {
+        return Err(Errno::TooLarge);
+    }
+    let (inode, _) = draft.asking.file(number)?;
+    if size < inode.head.size {
+        draft.push(Change::Punch { inode: number, start: size, end: u64::MAX });
+    }
+    draft.head(number)?.size = size;
+    Ok(())
+}
+
+impl Asking<'_> {
+    /// Refuses to change the contents of a file that the session has not opened to write, and may not.
+    fn ensure_may_write(&self, number: u64) -> Result<&Map, Errno> {
+        let (inode, map) = self.file(number)?;
+        if !self.session.opens.get(&number).is_some_and(|opens| opens.writes) {
+            self.who.ensure_may(&inode.head, WRITE)?;
+        }
+        Ok(map)
+    }
+
+    /// Checks the place of a section that a session names: bytes of its own, or that the volume has.
+    fn piece(&self, section: &Section) -> Result<(Piece, Option<(u64, plasmon::NodeId)>), Errno> {
+        let len = section.len;
+        range(section.offset, len)?;
+        if len == 0 {
+            return Err(Errno::Invalid);
+        }
+        match &section.source {
+            Source::Inline(bytes) if bytes.len() as u64 == len => {
+                Ok((Piece { len, place: Place::Inline(bytes[..].into()) }, None))
+            }
+            Source::Inline(_) => Err(Errno::Invalid),
+            Source::Object { id, at, object_len, node } => {
+                let whole = at.checked_add(len).is_some_and(|end| end <= *object_len);
+                let piece = Piece { len, place: Place::Object(*id, *at) };
+                match self.state.objects.get(id) {
+                    Some(known) if whole && known.len == *object_len => Ok((piece, None)),
+                    None if whole && self.is_own(id) => Ok((piece, Some((*object_len, *node)))),
+                    _ => Err(Errno::NotPermitted),
+                }
+            }
+        }
+    }
+
+    /// Whether an id is one that the session makes, and of no object that is being deleted.
+    fn is_own(&self, id: &ObjectId) -> bool {
+        let own = |(volume, session, _)| (volume, session) == (self.state.number, self.number);
+        parts_of(id).is_some_and(own) && !self.state.condemned.contains(id)
+    }
+
+    /// Whether so many bytes may lie in the map of a file beside those that stay there.
+    fn has_inline_room(&self, map: &Map, stays: u64, more: u64) -> bool {
+        let others = self.state.inline.saturating_sub(map.inline());
+        more == 0 || (stays + more <= MAX_INLINE as u64 && others + stays + more <= self.limits.memory / 2)
+    }
+}
+
+/// Puts sections over what a file has. `None` if they have no room in the map itself.
+fn put_over(
+    draft: &mut Draft<'_>,
+    number: u64,
+    sections: &[Section],
+    modified: Option<Time>,
+    drops_privileges: bool,
+) -> Result<bool, Errno> {
+    let asking = draft.asking;
+    let map = asking.ensure_may_write(number)?;
+    let (mut more, mut inline, mut end, mut gone_inline) = (0, 0, 0, 0);
+    let mut changes = Vec::with_capacity(sections.len());
+    for section in sections {
+        let (piece, object) = asking.piece(section)?;
+        let covered = range(section.offset, section.len)?;
+        let (there, there_inline) = map.in_range(covered.clone());
+        more += section.len - there;
+        gone_inline += there_inline;
+        if matches!(piece.place, Place::Inline(_)) {
+            inline += section.len;
+        }
+        end = end.max(covered.end);
+        changes.push(Change::Cover { inode: number, offset: section.offset, piece, object });
+    }
+    if !asking.has_inline_room(map, map.inline().saturating_sub(gone_inline), inline) {
+        return Ok(false);
+    }
+    let uid = asking.inode(number)?.head.uid;
+    asking.ensure_room(uid, more)?;
+    asking.ensure_memory(sections.len() as u64 * SECTION_BYTES + inline)?;
+    draft.changes.extend(changes);
+    let head = draft.touch(number)?;
+    head.size = head.size.max(end);
+    head.modified = modified.filter(|time| time.nanos < 1_000_000_000).unwrap_or(head.modified);
+    if drops_privileges {
+        head.mode = without_privileges(head);
+    }
+    Ok(true)
+}
+
+/// Puts sections over what a file has there.
+pub(super) fn commit(
+    asking: &Asking<'_>,
+    number: u64,
+    sections: &[Section],
+    modified: Option<Time>,
+    drops_privileges: bool,
+) -> Decided {
+    let mut draft = Draft::new(asking);
+    if !put_over(&mut draft, number, sections, modified, drops_privileges)? {
+        return Ok(Decision::tells(FileOutcome::NoRoomInline));
+    }
+    Ok(draft.decide(Say::Entry(number)))
+}
+
+/// Puts bytes behind the end of a file.
+pub(super) fn append(asking: &Asking<'_>, number: u64, written: Written, drops_privileges: bool) -> Decided {
+    let (inode, _) = asking.file(number)?;
+    let offset = inode.head.size;
+    let mut sections = match written {
+        Written::Bytes(bytes) if bytes.is_empty() => Vec::new(),
+        Written::Bytes(bytes) => {
+            vec![Section { offset: 0, len: bytes.len() as u64, source: Source::Inline(bytes) }]
+        }
+        Written::Sections(sections) => sections,
+    };
+    for section in &mut sections {
+        section.offset = range(section.offset, offset)?.end;
+    }
+    let mut draft = Draft::new(asking);
+    if !put_over(&mut draft, number, &sections, None, drops_privileges)? {
+        return Ok(Decision::tells(FileOutcome::NoRoomInline));
+    }
+    Ok(draft.decide(Say::Appended { inode: number, offset }))
+}
+
+/// Copies a range by reference.
+pub(super) fn clone(
+    asking: &Asking<'_>,
+    (source, source_offset): (u64, u64),
+    (number, offset): (u64, u64),
+    len: u64,
+) -> Decided {
+    let (from, source_map) = asking.file(source)?;
+    if !asking.session.opens.contains_key(&source) {
+        asking.who.ensure_may(&from.head, READ)?;
+    }
+    let map = asking.ensure_may_write(number)?;
+    let end = range(source_offset, len)?.end.min(from.head.size);
+    let len = end.saturating_sub(source_offset);
+    let target = range(offset, len)?;
+    if source == number && source_offset < target.end && offset < source_offset + len {
+        return Err(Errno::Invalid);
+    }
+    let (mut pieces, mut done) = (Vec::new(), len);
+    for (at, piece) in source_map.within(source_offset..source_offset + len) {
+        if pieces.len() == MAX_CLONED {
+            done = at - source_offset;
+            break;
+        }
+        let part = at.max(source_offset)..(at + piece.len).min(end);
+        pieces.push((part.start - source_offset, piece.part(part.start - at..part.end - at)));
+    }
+    let covered = offset..offset + done;
+    let (there, there_inline) = map.in_range(covered.clone());
+    let (used, inline) = source_map.in_range(source_offset..source_offset + done);
+    if !asking.has_inline_room(map, map.inline().saturating_sub(there_inline), inline) {
+        return Ok(Decision::tells(FileOutcome::NoRoomInline));
+    }
+    asking.ensure_room(asking.inode(number)?.head.uid, used.saturating_sub(there))?;
+    asking.ensure_memory(pieces.len() as u64 * SECTION_BYTES + inline)?;
+    let mut draft = Draft::new(asking);
+    if done > 0 {
+        draft.push(Change::Punch { inode: number, start: covered.start, end: covered.end });
+        for (at, piece) in pieces {
+            draft.push(Change::Cover { inode: number, offset: offset + at, piece, object: None });
+        }
+        let head = draft.touch(number)?;
+        head.size = head.size.max(covered.end);
+    }
+    Ok(draft.decide(Say::Cloned { inode: number, len: done }))
+}
+
+/// Makes a hole.
+pub(super) fn punch(asking: &Asking<'_>, number: u64, offset: u64, len: u64, extend: bool) -> Decided {
+    asking.ensure_may_write(number)?;
+    let hole = range(offset, len)?;
+    // A hole cuts a section in two at most.
+    asking.ensure_memory(SECTION_BYTES)?;
+    let mut draft = Draft::new(asking);
+    draft.push(Change::Punch { inode: number, start: hole.start, end: hole.end });
+    let head = draft.touch(number)?;
+    if extend {
+        head.size = head.size.max(hole.end);
+    }
+    Ok(draft.decide(Say::Entry(number)))
+}
+
+/// Replaces sections by others with the same bytes, unless the file has changed.
+pub(super) fn tidy(asking: &Asking<'_>, number: u64, version: u64, sections: &[Section]) -> Decided {
+    let (inode, _) = asking.file(number)?;
+    let modified = inode.head.modified;
+    if inode.head.version != version {
+        return Err(Errno::Stale);
+    }
+    let mut draft = Draft::new(asking);
+    if !put_over(&mut draft, number, sections, Some(modified), false)? {
+        return Ok(Decision::tells(FileOutcome::NoRoomInline));
+    }
+    let head = draft.head(number)?;
+    if head.size != inode.head.size {
+        return Err(Errno::Invalid);
+    }
+    // Nobody sees a difference, but for the sections.
+    head.changed = inode.head.changed;
+    Ok(draft.decide(Say::Entry(number)))
+}

@@ -1,0 +1,50 @@
+//! Locks of ranges of files.
+
+use plasmon::wire::files::{Errno, FileKind, FileOutcome, LockKind, LockRange};
+
+use super::{Asking, Decided, Decision, Say};
+use crate::files::change::Change;
+use crate::files::ranges::in_the_way;
+use crate::files::state::Held;
+
+/// Maximum number of locks of an inode.
+const MAX_LOCKS: usize = 1 << 14;
+
+impl Asking<'_> {
+    fn wanted(&self, number: u64, range: LockRange) -> Result<Held, Errno> {
+        let inode = self.inode(number)?;
+        if inode.head.kind == FileKind::Symlink || range.start > range.end {
+            return Err(Errno::Invalid);
+        }
+        // A lock goes with the session, and is no use to one that has not opened the file.
+        if !self.session.opens.contains_key(&number) && range.kind != LockKind::Unlocked {
+            return Err(Errno::NotOpen);
+        }
+        Ok(Held { session: self.number, range })
+    }
+
+    fn held(&self, number: u64) -> &[Held] {
+        self.state.locks.get(&number).map_or(&[], |held| held)
+    }
+}
+
+/// Locks or unlocks a range: `Again` if others hold it.
+pub(super) fn lock(asking: &Asking<'_>, number: u64, range: LockRange) -> Decided {
+    let wanted = asking.wanted(number, range)?;
+    let held = asking.held(number);
+    if in_the_way(held, &wanted).is_some() {
+        return Err(Errno::Again);
+    }
+    if held.len() >= MAX_LOCKS && range.kind != LockKind::Unlocked {
+        return Err(Errno::TooManyLocks);
+    }
+    let changes = vec![Change::Lock { inode: number, session: asking.number, range }];
+    Ok(Decision { changes, say: Say::Entry(number) })
+}
+
+/// Tells which lock is in the way.
+pub(super) fn test(asking: &Asking<'_>, number: u64, range: LockRange) -> Decided {
+    let wanted = asking.wanted(number, range)?;
+    let found = in_the_way(asking.held(number), &wanted).map(|held| held.range);
+    Ok(Decision::tells(FileOutcome::Locked(found)))
+}

@@ -1,0 +1,305 @@
+//! Deciding: what an operation changes, and what its session is told. Pure; the state is read alone.
+//!
+//! An operation that fails changes nothing. What it tells of inodes is read after its changes were applied
+//! ([`Say`]).
+
+mod attributes;
+mod data;
+mod locks;
+mod names;
+mod rename;
+#[cfg(test)]
+mod tests;
+mod xattrs;
+
+use std::collections::BTreeMap;
+
+use plasmon::wire::files::{
+    Actor, Errno, Extended, FileOperation, FileOutcome, Listed, PAGE_BYTES, Section, Source, Time, encoded,
+};
+
+use super::access::Who;
+use super::change::Change;
+use super::map::{Map, Piece, Place};
+use super::state::{Body, FileSession, Head, Inode, State};
+
+/// What limits a volume beside its terms.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Bytes of memory that the state may take.
+    pub(super) memory: u64,
+    /// Bytes that may be written, where the terms set no limit.
+    pub(super) free: u64,
+}
+
+/// An operation, by whom, and when.
+pub(super) struct Asking<'a> {
+    pub(super) state: &'a State,
+    pub(super) number: u32,
+    pub(super) session: &'a FileSession,
+    pub(super) who: Who<'a>,
+    pub(super) now: Time,
+    pub(super) limits: Limits,
+}
+
+/// What a session is told when the changes were applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Say {
+    Outcome(FileOutcome),
+    /// Attributes of an inode.
+    Entry(u64),
+    Opened {
+        inode: u64,
+        created: bool,
+    },
+    Map {
+        inode: u64,
+        from: u64,
+    },
+    Appended {
+        inode: u64,
+        offset: u64,
+    },
+    Cloned {
+        inode: u64,
+        len: u64,
+    },
+}
+
+/// Changes, and what is told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) changes: Vec<Change>,
+    pub(super) say: Say,
+}
+
+impl Decision {
+    /// Changes nothing.
+    fn only(say: Say) -> Self {
+        Self { changes: Vec::new(), say }
+    }
+
+    fn tells(outcome: FileOutcome) -> Self {
+        Self::only(Say::Outcome(outcome))
+    }
+}
+
+/// What is decided, or why nothing is done.
+pub(super) type Decided = Result<Decision, Errno>;
+
+/// Changes that are being put together, with attributes as they will be.
+struct Draft<'a> {
+    asking: &'a Asking<'a>,
+    heads: BTreeMap<u64, Head>,
+    changes: Vec<Change>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(asking: &'a Asking<'a>) -> Self {
+        Self { asking, heads: BTreeMap::new(), changes: Vec::new() }
+    }
+
+    /// Attributes of an inode, which change. Its version grows.
+    fn head(&mut self, number: u64) -> Result<&mut Head, Errno> {
+        let before = self.asking.inode(number)?.head;
+        let now = self.asking.now;
+        Ok(self.heads.entry(number).or_insert(Head { version: before.version + 1, changed: now, ..before }))
+    }
+
+    /// The contents of an inode change.
+    fn touch(&mut self, number: u64) -> Result<&mut Head, Errno> {
+        let now = self.asking.now;
+        let head = self.head(number)?;
+        head.modified = now;
+        Ok(head)
+    }
+
+    fn push(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    /// The number of the inode that is made by the first change of its kind.
+    fn next_inode(&self) -> u64 {
+        self.asking.state.last_inode + 1
+    }
+
+    fn decide(mut self, say: Say) -> Decision {
+        let heads = self.heads.into_iter().map(|(inode, head)| Change::Head { inode, head });
+        self.changes.extend(heads);
+        Decision { changes: self.changes, say }
+    }
+}
+
+impl<'a> Asking<'a> {
+    /// An inode that is there.
+    fn inode(&self, number: u64) -> Result<&'a Inode, Errno> {
+        self.state.inode(number).ok_or(Errno::Stale)
+    }
+
+    /// A file with its map.
+    fn file(&self, number: u64) -> Result<(&'a Inode, &'a Map), Errno> {
+        let inode = self.inode(number)?;
+        match &inode.body {
+            Body::File(map) => Ok((inode, map)),
+            Body::Folder(_) => Err(Errno::IsFolder),
+            Body::Target(_) | Body::Nothing => Err(Errno::Invalid),
+        }
+    }
+
+    /// Refuses changes of a session that only reads.
+    fn ensure_writes(&self) -> Result<(), Errno> {
+        if self.session.read_only { Err(Errno::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Refuses what takes more memory for names, attributes and maps than there is.
+    fn ensure_memory(&self, more: u64) -> Result<(), Errno> {
+        let fits = self.state.memory.saturating_add(more) <= self.limits.memory;
+        if fits { Ok(()) } else { Err(Errno::Full) }
+    }
+
+    /// Refuses bytes that are more than the volume, or the user of a file, may have.
+    fn ensure_room(&self, uid: u32, more: u64) -> Result<(), Errno> {
+        let (terms, used) = (&self.state.terms, self.state.used);
+        let by_user = self.state.used_by.get(&uid).copied().unwrap_or_default();
+        if more > 0 && terms.capacity > 0 && used.saturating_add(more) > terms.capacity {
+            return Err(Errno::Full);
+        }
+        if more > 0 && terms.user_quota > 0 && by_user.saturating_add(more) > terms.user_quota {
+            return Err(Errno::OverQuota);
+        }
+        Ok(())
+    }
+}
+
+/// Decides about an operation.
+pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
+    use FileOperation as O;
+    if operation.changes() && !matches!(operation, O::Open { truncate: false, .. } | O::Closed { .. }) {
+        let only_locks = matches!(operation, O::Lock { .. });
+        let only_opens = matches!(operation, O::Open { write: false, truncate: false, .. });
+        if !only_locks && !only_opens {
+            asking.ensure_writes()?;
+        }
+    }
+    match operation {
+        O::Lookup { folder, name } => names::lookup(asking, folder, &name),
+        O::GetAttributes { inode } => attributes::get(asking, inode),
+        O::SetAttributes { inode, set } => attributes::set(asking, inode, &set),
+        O::Create { folder, name, mode, exclusive, truncate } => {
+            names::create(asking, folder, &name, mode, exclusive, truncate)
+        }
+        O::MakeFolder { folder, name, mode } => names::make_folder(asking, folder, &name, mode),
+        O::MakeNode { folder, name, mode, device } => names::make_node(asking, folder, &name, mode, device),
+        O::MakeSymlink { folder, name, target } => names::make_symlink(asking, folder, &name, &target),
+        O::ReadLink { inode } => names::read_link(asking, inode),
+        O::Link { inode, folder, name } => names::link(asking, inode, folder, &name),
+        O::Unlink { folder, name } => names::unlink(asking, folder, &name),
+        O::RemoveFolder { folder, name } => names::remove_folder(asking, folder, &name),
+        O::Rename { folder, name, to_folder, to_name, no_replace, exchange } => {
+            let move_ = rename::Move { from: (folder, &name), to: (to_folder, &to_name) };
+            rename::rename(asking, &move_, no_replace, exchange)
+        }
+        O::List { folder, after, most } => names::list(asking, folder, after, most),
+        O::Open { inode, read, write, truncate } => data::open(asking, inode, read, write, truncate),
+        O::Closed { inodes } => data::close(asking, inodes),
+        O::Map { inode, from } => data::map(asking, inode, from),
+        O::Commit { inode, sections, modified, drops_privileges } => {
+            data::commit(asking, inode, &sections, modified, drops_privileges)
+        }
+        O::Append { inode, written, drops_privileges } => {
+            data::append(asking, inode, written, drops_privileges)
+        }
+        O::Clone { source, source_offset, inode, offset, len } => {
+            data::clone(asking, (source, source_offset), (inode, offset), len)
+        }
+        O::Punch { inode, offset, len, extend } => data::punch(asking, inode, offset, len, extend),
+        O::GetXattr { inode, name } => xattrs::get(asking, inode, &name),
+        O::SetXattr { inode, name, value, create, replace } => {
+            xattrs::set(asking, inode, &name, &value, (create, replace))
+        }
+        O::ListXattrs { inode } => xattrs::list(asking, inode),
+        O::RemoveXattr { inode, name } => xattrs::remove(asking, inode, &name),
+        O::Lock { inode, range, .. } => locks::lock(asking, inode, range),
+        O::TestLock { inode, range } => locks::test(asking, inode, range),
+        O::Usage => attributes::usage(asking),
+        O::Tidy { inode, version, sections } => data::tidy(asking, inode, version, &sections),
+    }
+}
+
+/// Who acts: whom a trusted session names, else the user of the session.
+pub(super) fn who<'a>(session: &'a FileSession, actor: &'a Actor) -> Who<'a> {
+    if session.trusted {
+        Who { uid: actor.uid, gid: actor.gid, groups: &actor.groups, checked: session.checked }
+    } else {
+        Who { uid: session.uid, gid: session.gid, groups: &session.groups, checked: true }
+    }
+}
+
+impl State {
+    /// The outcome, as the state is now.
+    pub(super) fn tell(&self, say: Say) -> FileOutcome {
+        let outcome =
+            match say {
+                Say::Outcome(outcome) => Some(outcome),
+                Say::Entry(inode) => self.attributes(inode).map(FileOutcome::Entry),
+                Say::Opened { inode, created } => self.attributes(inode).map(|attributes| {
+                    FileOutcome::Opened { attributes, created, map: self.page_of(inode, 0) }
+                }),
+                Say::Map { inode, from } => self
+                    .attributes(inode)
+                    .map(|attributes| FileOutcome::Map { attributes, map: self.page_of(inode, from) }),
+                Say::Appended { inode, offset } => {
+                    self.attributes(inode).map(|attributes| FileOutcome::Appended { offset, attributes })
+                }
+                Say::Cloned { inode, len } => {
+                    self.attributes(inode).map(|attributes| FileOutcome::Cloned { len, attributes })
+                }
+            };
+        outcome.unwrap_or(FileOutcome::Failed(Errno::Stale))
+    }
+
+    /// The sections of a file from an offset that fit a page.
+    fn page_of(&self, number: u64, from: u64) -> Extended {
+        let mut page = Extended { sections: Vec::new(), next: None };
+        let Some(map) = self.inode(number).and_then(Inode::map) else { return page };
+        let mut bytes = 0;
+        for (offset, piece) in map.within(from..u64::MAX) {
+            if bytes >= PAGE_BYTES || page.sections.len() == plasmon::wire::files::MAX_SECTIONS {
+                page.next = Some(offset);
+                break;
+            }
+            let section = Section { offset, len: piece.len, source: self.source(piece) };
+            bytes += encoded(&section).len();
+            page.sections.push(section);
+        }
+        page
+    }
+
+    fn source(&self, piece: &Piece) -> Source {
+        match &piece.place {
+            Place::Inline(bytes) => Source::Inline(bytes.to_vec().into()),
+            Place::Object(id, at) => {
+                let object = self.objects.get(id).expect("sections refer to objects that are known");
+                Source::Object { id: *id, at: *at, object_len: object.len, node: object.node }
+            }
+        }
+    }
+
+    /// The entries of a folder behind a cookie that fit a page, and whether they are the last.
+    fn entries(&self, folder: u64, after: u64, most: u32) -> Option<(Vec<Listed>, bool)> {
+        let names = self.inode(folder)?.folder()?;
+        let most = (most.max(1) as usize).min(plasmon::wire::files::MAX_LISTED);
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for (cookie, name) in names.order.range(after.saturating_add(1)..) {
+            if bytes >= PAGE_BYTES || page.len() == most {
+                return Some((page, false));
+            }
+            let inode = names.names.get(name)?.inode;
+            let attributes = self.attributes(inode)?;
+            let listed = Listed { name: name.to_vec().into(), cookie: *cookie, attributes };
+            bytes += encoded(&listed).len();
+            page.push(listed);
+        }
+        Some((page, true))
+    }
+}

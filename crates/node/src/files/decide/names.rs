@@ -1,0 +1,278 @@
+//! Names: looking them up, giving them to inodes, taking them away, listing them.
+
+use std::rc::Rc;
+
+use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_ENTRY_NAME, MAX_LINKS};
+
+use super::{Asking, Decided, Decision, Draft, Say};
+use crate::files::access::{READ, SEARCH, SET_GROUP, WRITE};
+use crate::files::change::{Change, Made};
+use crate::files::state::{ENTRY_BYTES, Entry, Folder, Head, INODE_BYTES, Inode};
+
+/// Checks a name that is to be there, or to be made.
+///
+/// # Errors
+/// `NotFound` for no name, `NameTooLong`, `Invalid` for a name that no entry can have.
+pub(super) fn ensure_name(name: &[u8]) -> Result<(), Errno> {
+    match name {
+        [] => Err(Errno::NotFound),
+        _ if name.len() > MAX_ENTRY_NAME => Err(Errno::NameTooLong),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::Invalid),
+        _ => Ok(()),
+    }
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+impl<'a> Asking<'a> {
+    /// A folder with its names.
+    pub(super) fn folder(&self, number: u64) -> Result<(&'a Inode, &'a Folder), Errno> {
+        let inode = self.inode(number)?;
+        Ok((inode, inode.folder().ok_or(Errno::NotFolder)?))
+    }
+
+    /// A folder that a name may be given in, and which does not have it. `Err(Exists)` if it has.
+    fn place_for(&self, folder: u64, name: &[u8]) -> Result<&'a Inode, Errno> {
+        let (inode, names) = self.folder(folder)?;
+        ensure_name(name)?;
+        if is_dots(name) || names.names.contains_key(name) {
+            self.who.ensure_may(&inode.head, SEARCH)?;
+            return Err(Errno::Exists);
+        }
+        self.who.ensure_may(&inode.head, WRITE | SEARCH)?;
+        // A removed folder that is still open takes no names.
+        if inode.head.links == 0 { Err(Errno::NotFound) } else { Ok(inode) }
+    }
+
+    /// The entry of a name that is to be taken away, with its inode.
+    pub(super) fn taken(&self, folder: u64, name: &[u8]) -> Result<(Entry, &'a Inode), Errno> {
+        let (above, names) = self.folder(folder)?;
+        ensure_name(name)?;
+        if is_dots(name) {
+            return Err(Errno::Invalid);
+        }
+        let Some(entry) = names.names.get(name).copied() else {
+            self.who.ensure_may(&above.head, SEARCH)?;
+            return Err(Errno::NotFound);
+        };
+        let inode = self.inode(entry.inode)?;
+        self.who.ensure_may_take(&above.head, &inode.head)?;
+        Ok((entry, inode))
+    }
+
+    /// Attributes of a new inode in a folder.
+    fn new_head(&self, above: &Head, kind: FileKind, mode: u32) -> Result<Head, Errno> {
+        let (terms, count) = (&self.state.terms, self.state.inodes.len() as u64);
+        if terms.inodes > 0 && count >= terms.inodes {
+            return Err(Errno::Full);
+        }
+        self.ensure_memory(INODE_BYTES + ENTRY_BYTES)?;
+        let inherits = above.mode & SET_GROUP != 0;
+        let gid = if inherits { above.gid } else { self.who.gid };
+        let mut mode = mode as u16 & 0o7777;
+        if inherits && kind == FileKind::Folder {
+            mode |= SET_GROUP;
+        } else if mode & SET_GROUP != 0 && kind != FileKind::Folder {
+            let may = self.who.uid == 0 || self.who.is_of(gid);
+            mode = if may { mode } else { mode & !SET_GROUP };
+        }
+        Ok(Head {
+            kind,
+            mode,
+            copies: above.copies,
+            links: if kind == FileKind::Folder { 2 } else { 1 },
+            uid: self.who.uid,
+            gid,
+            device: 0,
+            size: 0,
+            accessed: self.now,
+            modified: self.now,
+            changed: self.now,
+            version: 1,
+        })
+    }
+
+    /// Makes an inode under a name.
+    fn make(&'a self, folder: u64, name: &[u8], head: Head, made: Made) -> Result<(Draft<'a>, u64), Errno> {
+        let mut draft = Draft::new(self);
+        let inode = draft.next_inode();
+        let is_folder = head.kind == FileKind::Folder;
+        draft.push(Change::Make { head, made });
+        draft.push(Change::Name { folder, name: name.into(), inode: Some(inode) });
+        let above = draft.touch(folder)?;
+        if is_folder {
+            if above.links >= MAX_LINKS {
+                return Err(Errno::TooManyLinks);
+            }
+            above.links += 1;
+        }
+        Ok((draft, inode))
+    }
+}
+
+/// Looks a name up.
+pub(super) fn lookup(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
+    let (inode, names) = asking.folder(folder)?;
+    asking.who.ensure_may(&inode.head, SEARCH)?;
+    ensure_name(name)?;
+    let found = match name {
+        b"." => folder,
+        b".." => names.above,
+        _ => names.names.get(name).ok_or(Errno::NotFound)?.inode,
+    };
+    Ok(Decision::only(Say::Entry(found)))
+}
+
+/// Makes a file and opens it, or opens the one that is there.
+pub(super) fn create(
+    asking: &Asking<'_>,
+    folder: u64,
+    name: &[u8],
+    mode: u32,
+    exclusive: bool,
+    truncate: bool,
+) -> Decided {
+    let session = asking.number;
+    if name.is_empty() {
+        return create_unnamed(asking, folder, mode);
+    }
+    let above = match asking.place_for(folder, name) {
+        Err(Errno::Exists) if !exclusive && !is_dots(name) => {
+            let entry = asking.state.entry(folder, name).ok_or(Errno::NotFound)?;
+            let inode = asking.inode(entry.inode)?;
+            return match inode.head.kind {
+                FileKind::Folder => Err(Errno::IsFolder),
+                FileKind::Symlink => Err(Errno::IsLink),
+                _ => super::data::open(asking, entry.inode, false, true, truncate),
+            };
+        }
+        place => place?,
+    };
+    let head = asking.new_head(&above.head, FileKind::File, mode)?;
+    let (mut draft, inode) = asking.make(folder, name, head, Made::File)?;
+    draft.push(Change::Open { inode, session, writes: true });
+    Ok(draft.decide(Say::Opened { inode, created: true }))
+}
+
+/// Makes a file without a name.
+fn create_unnamed(asking: &Asking<'_>, folder: u64, mode: u32) -> Decided {
+    let (above, _) = asking.folder(folder)?;
+    asking.who.ensure_may(&above.head, WRITE | SEARCH)?;
+    let head = Head { links: 0, ..asking.new_head(&above.head, FileKind::File, mode)? };
+    let mut draft = Draft::new(asking);
+    let inode = draft.next_inode();
+    draft.push(Change::Make { head, made: Made::File });
+    draft.push(Change::Open { inode, session: asking.number, writes: true });
+    Ok(draft.decide(Say::Opened { inode, created: true }))
+}
+
+/// Makes a folder.
+pub(super) fn make_folder(asking: &Asking<'_>, folder: u64, name: &[u8], mode: u32) -> Decided {
+    let above = asking.place_for(folder, name)?;
+    let head = asking.new_head(&above.head, FileKind::Folder, mode)?;
+    let (draft, inode) = asking.make(folder, name, head, Made::Folder(folder))?;
+    Ok(draft.decide(Say::Entry(inode)))
+}
+
+/// Makes a file, pipe, socket or device.
+pub(super) fn make_node(asking: &Asking<'_>, folder: u64, name: &[u8], mode: u32, device: u32) -> Decided {
+    let above = asking.place_for(folder, name)?;
+    let kind = FileKind::of_mode(mode).ok_or(Errno::Invalid)?;
+    let made = match kind {
+        FileKind::File => Made::File,
+        FileKind::Folder | FileKind::Symlink => return Err(Errno::NotPermitted),
+        FileKind::Character | FileKind::Block => {
+            asking.who.ensure_root()?;
+            Made::Other
+        }
+        FileKind::Pipe | FileKind::Socket => Made::Other,
+    };
+    let device = if matches!(kind, FileKind::Character | FileKind::Block) { device } else { 0 };
+    let head = Head { device, ..asking.new_head(&above.head, kind, mode)? };
+    let (draft, inode) = asking.make(folder, name, head, made)?;
+    Ok(draft.decide(Say::Entry(inode)))
+}
+
+/// Makes a symbolic link.
+pub(super) fn make_symlink(asking: &Asking<'_>, folder: u64, name: &[u8], target: &[u8]) -> Decided {
+    let above = asking.place_for(folder, name)?;
+    if target.is_empty() {
+        return Err(Errno::NotFound);
+    }
+    asking.ensure_memory(INODE_BYTES + ENTRY_BYTES + target.len() as u64)?;
+    let head = asking.new_head(&above.head, FileKind::Symlink, 0o777)?;
+    let (draft, inode) = asking.make(folder, name, head, Made::Target(target.into()))?;
+    Ok(draft.decide(Say::Entry(inode)))
+}
+
+/// Tells the target of a symbolic link.
+pub(super) fn read_link(asking: &Asking<'_>, number: u64) -> Decided {
+    match &asking.inode(number)?.body {
+        crate::files::state::Body::Target(target) => {
+            Ok(Decision::tells(FileOutcome::Bytes(target.to_vec().into())))
+        }
+        _ => Err(Errno::Invalid),
+    }
+}
+
+/// Gives an inode one more name.
+pub(super) fn link(asking: &Asking<'_>, number: u64, folder: u64, name: &[u8]) -> Decided {
+    let inode = asking.inode(number)?;
+    asking.place_for(folder, name)?;
+    asking.ensure_memory(ENTRY_BYTES)?;
+    if inode.head.kind == FileKind::Folder {
+        return Err(Errno::NotPermitted);
+    }
+    // Without a link, only who has made the file without a name can give it one.
+    if inode.head.links == 0 && !asking.session.opens.contains_key(&number) {
+        return Err(Errno::NotFound);
+    }
+    if inode.head.links >= MAX_LINKS {
+        return Err(Errno::TooManyLinks);
+    }
+    let mut draft = Draft::new(asking);
+    draft.push(Change::Name { folder, name: name.into(), inode: Some(number) });
+    draft.head(number)?.links += 1;
+    draft.touch(folder)?;
+    Ok(draft.decide(Say::Entry(number)))
+}
+
+/// Takes a name from an inode that is no folder.
+pub(super) fn unlink(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
+    let (entry, inode) = asking.taken(folder, name)?;
+    if inode.head.kind == FileKind::Folder {
+        return Err(Errno::IsFolder);
+    }
+    let mut draft = Draft::new(asking);
+    draft.push(Change::Name { folder, name: Rc::from(name), inode: None });
+    draft.touch(folder)?;
+    draft.head(entry.inode)?.links -= 1;
+    Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
+}
+
+/// Removes an empty folder.
+pub(super) fn remove_folder(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
+    if name == b".." {
+        return Err(Errno::NotEmpty);
+    }
+    let (entry, inode) = asking.taken(folder, name)?;
+    let names = inode.folder().ok_or(Errno::NotFolder)?;
+    if !names.names.is_empty() {
+        return Err(Errno::NotEmpty);
+    }
+    let mut draft = Draft::new(asking);
+    draft.push(Change::Name { folder, name: Rc::from(name), inode: None });
+    draft.touch(folder)?.links -= 1;
+    draft.head(entry.inode)?.links = 0;
+    Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
+}
+
+/// Lists the entries of a folder behind a cookie.
+pub(super) fn list(asking: &Asking<'_>, folder: u64, after: u64, most: u32) -> Decided {
+    let (inode, names) = asking.folder(folder)?;
+    asking.who.ensure_may(&inode.head, READ)?;
+    let (entries, end) = asking.state.entries(folder, after, most).ok_or(Errno::Stale)?;
+    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: names.above }))
+}

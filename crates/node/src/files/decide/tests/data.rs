@@ -1,0 +1,344 @@
+//! Contents: commits, appends, cuts, holes, clones, quotas, extended attributes.
+
+use plasmon::wire::files::{
+    Errno, Extended, FileOperation, FileOutcome, MAX_FILE, MAX_INLINE, MAX_SECTIONS, MAX_XATTR, Section,
+    SetAttributes, Source, Written,
+};
+
+use super::*;
+
+fn commit(inode: u64, sections: Vec<Section>) -> FileOperation {
+    FileOperation::Commit { inode, sections, modified: None, drops_privileges: false }
+}
+
+fn inline(offset: u64, bytes: &[u8]) -> Section {
+    Section { offset, len: bytes.len() as u64, source: Source::Inline(bytes.to_vec().into()) }
+}
+
+fn map_of(bench: &mut Bench, inode: u64, from: u64) -> Extended {
+    match bench.run(FileOperation::Map { inode, from }) {
+        Ok(FileOutcome::Map { map, .. }) => map,
+        other => panic!("{other:?} is no map"),
+    }
+}
+
+#[test]
+fn what_was_committed_is_the_map() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let (section, id) = bench.section(10, 100);
+    let attributes = bench.entry(commit(file, vec![section.clone()])).unwrap();
+    assert_eq!((attributes.size, attributes.used), (110, 100), "before it there is a hole");
+    assert_eq!(map_of(&mut bench, file, 0), Extended { sections: vec![section], next: None });
+    // What lies over it cuts it in two; its object stays as long as a part is seen.
+    let (over, _) = bench.section(20, 80);
+    bench.entry(commit(file, vec![over])).unwrap();
+    assert_eq!(map_of(&mut bench, file, 0).sections.len(), 3);
+    assert_eq!(bench.state.objects[&id].references, 2);
+    let (over, _) = bench.section(0, 110);
+    let attributes = bench.entry(commit(file, vec![over])).unwrap();
+    assert_eq!((attributes.size, attributes.used), (110, 110));
+    assert!(bench.state.condemned.contains(&id));
+    bench.run(unlink(TOP, "a")).unwrap();
+    assert_eq!((bench.state.used, bench.state.objects.len(), bench.state.condemned.len()), (0, 0, 3));
+    assert!(bench.state.used_by.is_empty());
+    assert_eq!(bench.state.memory, Bench::new().state.memory);
+}
+
+#[test]
+fn a_session_commits_its_own_objects_and_those_of_the_volume() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let (section, id) = bench.section(0, 100);
+    let node = NodeId::from_bytes([1; NodeId::LEN]);
+    let of = |id, at, len, object_len| {
+        let source = Source::Object { id, at, object_len, node };
+        commit(file, vec![Section { offset: 0, len, source }])
+    };
+    let foreign =
+        [file_object(VOLUME, 2, 1), file_object(VOLUME + 1, 1, 1), ObjectId::from_bytes([7; ObjectId::LEN])];
+    for id in foreign {
+        assert_eq!(bench.run(of(id, 0, 1, 1)).map(drop), Err(Errno::NotPermitted));
+    }
+    assert_eq!(bench.run(of(id, 1, 100, 100)).map(drop), Err(Errno::NotPermitted), "it ends before");
+    assert_eq!(bench.run(of(id, u64::MAX, 2, 100)).map(drop), Err(Errno::NotPermitted));
+    bench.entry(commit(file, vec![section])).unwrap();
+    assert_eq!(bench.run(of(id, 0, 1, 200)).map(drop), Err(Errno::NotPermitted), "it has another size");
+    let other = bench.attach(true);
+    bench.act(other, &Actor::default(), of(id, 50, 50, 100)).unwrap();
+    // An object that is being deleted is not named again.
+    bench.run(resize(file, 0)).unwrap();
+    assert!(bench.state.condemned.contains(&id));
+    assert_eq!(bench.run(of(id, 0, 100, 100)).map(drop), Err(Errno::NotPermitted));
+}
+
+#[test]
+fn offsets_reach_to_2_to_the_63() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let end = bench.entry(commit(file, vec![inline(MAX_FILE - 1, b"x")])).unwrap();
+    assert_eq!((end.size, end.used), (MAX_FILE, 1));
+    for offset in [MAX_FILE, u64::MAX - 1, u64::MAX] {
+        assert_eq!(bench.run(commit(file, vec![inline(offset, b"x")])).map(drop), Err(Errno::TooLarge));
+        assert_eq!(
+            bench.run(FileOperation::Punch { inode: file, offset, len: 2, extend: true }).map(drop),
+            Err(Errno::TooLarge)
+        );
+    }
+    assert_eq!(bench.run(resize(file, MAX_FILE + 1)).map(drop), Err(Errno::TooLarge));
+    let bytes = Written::Bytes(named("x"));
+    let append = FileOperation::Append { inode: file, written: bytes, drops_privileges: false };
+    assert_eq!(bench.run(append).map(drop), Err(Errno::TooLarge));
+    let folder = bench.make_folder(TOP, "folder");
+    assert_eq!(bench.run(resize(folder, 0)).map(drop), Err(Errno::IsFolder));
+    assert_eq!(bench.run(commit(folder, Vec::new())).map(drop), Err(Errno::IsFolder));
+    assert_eq!(bench.run(commit(file, vec![inline(0, b"")])).map(drop), Err(Errno::Invalid));
+}
+
+#[test]
+fn cutting_lets_go_and_lengthening_makes_a_hole() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let (section, id) = bench.section(0, 100);
+    bench.entry(commit(file, vec![section])).unwrap();
+    let cut = bench.entry(resize(file, 40)).unwrap();
+    assert_eq!((cut.size, cut.used), (40, 40));
+    let longer = bench.entry(resize(file, 100)).unwrap();
+    assert_eq!((longer.size, longer.used), (100, 40), "the bytes that were cut do not come back");
+    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: true };
+    assert_eq!(attributes_of(bench.run(open).unwrap()).size, 0);
+    assert!(bench.state.condemned.contains(&id));
+}
+
+#[test]
+fn appends_come_one_behind_the_other() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let append = |written| FileOperation::Append { inode: file, written, drops_privileges: false };
+    for (number, line) in ["one", "two", "three"].into_iter().enumerate() {
+        let Ok(FileOutcome::Appended { offset, .. }) = bench.run(append(Written::Bytes(named(line)))) else {
+            panic!("it is appended");
+        };
+        assert_eq!(offset, 3 * number as u64);
+    }
+    assert_eq!(map_of(&mut bench, file, 0).sections, [inline(0, b"onetwothree")]);
+    let (section, _) = bench.section(0, 50);
+    bench.run(append(Written::Sections(vec![section]))).unwrap();
+    assert_eq!(map_of(&mut bench, file, 11).sections[0].offset, 11);
+    let full = append(Written::Bytes(vec![0; MAX_INLINE].into()));
+    assert_eq!(bench.run(full), Ok(FileOutcome::NoRoomInline));
+    assert_eq!(bench.entry(FileOperation::GetAttributes { inode: file }).unwrap().size, 61);
+}
+
+#[test]
+fn a_small_file_lies_in_its_map_and_is_written_again_there() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let whole = vec![1; MAX_INLINE];
+    bench.entry(commit(file, vec![inline(0, &whole)])).unwrap();
+    bench.entry(commit(file, vec![inline(0, &whole)])).unwrap();
+    let more = commit(file, vec![inline(MAX_INLINE as u64, b"x")]);
+    assert_eq!(bench.run(more.clone()), Ok(FileOutcome::NoRoomInline));
+    // With less memory for maps, all bytes go to objects.
+    bench.entry(resize(file, 0)).unwrap();
+    bench.limits.memory = bench.state.memory + 6000;
+    assert_eq!(bench.run(commit(file, vec![inline(0, &whole)])), Ok(FileOutcome::NoRoomInline));
+}
+
+#[test]
+fn long_maps_come_in_pages() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    for number in 0..3 * MAX_SECTIONS as u64 {
+        let (section, _) = bench.section(number * 20, 10);
+        bench.entry(commit(file, vec![section])).unwrap();
+    }
+    let (mut offsets, mut from) = (Vec::new(), Some(0));
+    while let Some(at) = from {
+        let page = map_of(&mut bench, file, at);
+        assert!(page.sections.len() <= MAX_SECTIONS);
+        offsets.extend(page.sections.iter().map(|section| section.offset));
+        from = page.next;
+    }
+    assert_eq!(offsets, (0..3 * MAX_SECTIONS as u64).map(|number| number * 20).collect::<Vec<_>>());
+    assert_eq!(map_of(&mut bench, file, 25).sections[0].offset, 20, "it reaches behind 25");
+}
+
+#[test]
+fn a_clone_has_the_same_objects() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.make_file(TOP, "a"), bench.make_file(TOP, "b"));
+    let (section, id) = bench.section(0, 100);
+    bench.entry(commit(a, vec![section, inline(200, b"tail")])).unwrap();
+    let clone = |inode, source_offset, offset, len| FileOperation::Clone {
+        source: a,
+        source_offset,
+        inode,
+        offset,
+        len,
+    };
+    let cloned = bench.run(clone(b, 50, 1000, u64::from(u32::MAX)));
+    let Ok(FileOutcome::Cloned { len, attributes }) = cloned else { panic!("{cloned:?}") };
+    assert_eq!((len, attributes.size, attributes.used), (154, 1154, 54));
+    bench.run(unlink(TOP, "a")).unwrap();
+    assert_eq!(bench.state.objects[&id].references, 1);
+    let map = map_of(&mut bench, b, 0).sections;
+    assert_eq!((map[0].offset, map[0].len, map.len()), (1000, 50, 2));
+    bench.run(unlink(TOP, "b")).unwrap();
+    assert!(bench.state.condemned.contains(&id));
+    let file = bench.make_file(TOP, "c");
+    bench.entry(commit(file, vec![inline(0, b"0123456789")])).unwrap();
+    let onto =
+        |offset, len| FileOperation::Clone { source: file, source_offset: 0, inode: file, offset, len };
+    assert_eq!(bench.run(onto(5, 10)).map(drop), Err(Errno::Invalid), "the ranges overlap");
+    assert_eq!(attributes_of(bench.run(onto(10, 10)).unwrap()).size, 20);
+}
+
+#[test]
+fn a_hole_is_no_bytes() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let (section, _) = bench.section(0, 100);
+    bench.entry(commit(file, vec![section])).unwrap();
+    let punch = |offset, len, extend| FileOperation::Punch { inode: file, offset, len, extend };
+    let punched = bench.entry(punch(10, 20, false)).unwrap();
+    assert_eq!((punched.size, punched.used), (100, 80));
+    assert_eq!(bench.entry(punch(90, 20, false)).unwrap().size, 100);
+    assert_eq!(bench.entry(punch(90, 20, true)).unwrap().size, 110);
+}
+
+#[test]
+fn tidying_is_refused_if_the_file_has_changed() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let (section, _) = bench.section(0, 10);
+    let (more, _) = bench.section(10, 10);
+    let before = bench.entry(commit(file, vec![section, more])).unwrap();
+    let (whole, _) = bench.section(0, 20);
+    let tidy = |version, whole: &Section| FileOperation::Tidy {
+        inode: file,
+        version,
+        sections: vec![whole.clone()],
+    };
+    assert_eq!(bench.run(tidy(before.version - 1, &whole)).map(drop), Err(Errno::Stale));
+    let after = bench.entry(tidy(before.version, &whole)).unwrap();
+    assert_eq!((after.modified, after.changed, after.size), (before.modified, before.changed, 20));
+    assert_eq!(map_of(&mut bench, file, 0).sections, [whole]);
+    let (longer, _) = bench.section(0, 30);
+    assert_eq!(bench.run(tidy(after.version, &longer)).map(drop), Err(Errno::Invalid));
+}
+
+#[test]
+fn bytes_have_limits() {
+    let mut bench = Bench::with(VolumeTerms { capacity: 1000, user_quota: 600, ..Default::default() });
+    let (a, b) = (bench.make_file(TOP, "a"), bench.make_file(TOP, "b"));
+    let give = |inode, uid| FileOperation::SetAttributes {
+        inode,
+        set: SetAttributes { uid: Some(uid), ..Default::default() },
+    };
+    bench.run(give(b, 7)).unwrap();
+    let (section, _) = bench.section(0, 600);
+    bench.entry(commit(a, vec![section])).unwrap();
+    let (more, _) = bench.section(600, 1);
+    assert_eq!(bench.run(commit(a, vec![more])).map(drop), Err(Errno::OverQuota));
+    let (again, _) = bench.section(0, 600);
+    bench.entry(commit(a, vec![again])).expect("it takes the place of what was there");
+    let (other, _) = bench.section(0, 401);
+    assert_eq!(bench.run(commit(b, vec![other])).map(drop), Err(Errno::Full));
+    let (other, _) = bench.section(0, 400);
+    bench.entry(commit(b, vec![other])).unwrap();
+    assert_eq!(bench.run(give(b, 0)).map(drop), Err(Errno::OverQuota));
+    let Ok(FileOutcome::Usage(usage)) = bench.run(FileOperation::Usage) else { panic!() };
+    assert_eq!((usage.capacity, usage.used, usage.free, usage.inodes), (1000, 1000, 0, 3));
+    bench.run(resize(a, 0)).unwrap();
+    bench.run(give(b, 0)).unwrap();
+    assert_eq!(bench.state.used_by.get(&0), Some(&400));
+}
+
+#[test]
+fn writing_takes_privileges_away() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let set = SetAttributes { mode: Some(0o6755), ..Default::default() };
+    bench.run(FileOperation::SetAttributes { inode: file, set }).unwrap();
+    let write = |drops_privileges| FileOperation::Commit {
+        inode: file,
+        sections: vec![inline(0, b"x")],
+        modified: None,
+        drops_privileges,
+    };
+    assert_eq!(bench.entry(write(false)).unwrap().mode, 0o6755);
+    assert_eq!(bench.entry(write(true)).unwrap().mode, 0o755);
+}
+
+#[test]
+fn extended_attributes_are_kept_and_limited() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let set = |name: &str, value: Vec<u8>, create, replace| FileOperation::SetXattr {
+        inode: file,
+        name: named(name),
+        value: value.into(),
+        create,
+        replace,
+    };
+    let get = |name: &str| FileOperation::GetXattr { inode: file, name: named(name) };
+    let before = bench.state.memory;
+    assert_eq!(bench.run(get("user.a")).map(drop), Err(Errno::NoXattr));
+    assert_eq!(bench.run(set("user.a", vec![1], false, true)).map(drop), Err(Errno::NoXattr));
+    bench.run(set("user.a", vec![1], true, false)).unwrap();
+    assert_eq!(bench.run(set("user.a", vec![2], true, false)).map(drop), Err(Errno::Exists));
+    bench.run(set("user.a", vec![3; MAX_XATTR], false, true)).unwrap();
+    assert_eq!(bench.run(get("user.a")), Ok(FileOutcome::Bytes(vec![3; MAX_XATTR].into())));
+    let full =
+        (0..10).find_map(|n| bench.run(set(&format!("user.{n}"), vec![0; MAX_XATTR], false, false)).err());
+    assert_eq!(full, Some(Errno::Full));
+    assert_eq!(bench.run(set("user.", vec![], false, false)).map(drop), Err(Errno::NotSupported));
+    assert_eq!(
+        bench.run(set("system.posix_acl_access", vec![], false, false)).map(drop),
+        Err(Errno::NotSupported)
+    );
+    let long = format!("user.{}", "x".repeat(251));
+    assert_eq!(bench.run(set(&long, vec![], false, false)).map(drop), Err(Errno::OutOfRange));
+    let Ok(FileOutcome::Bytes(names)) = bench.run(FileOperation::ListXattrs { inode: file }) else {
+        panic!()
+    };
+    let names: Vec<_> = names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    for name in names {
+        let remove = FileOperation::RemoveXattr { inode: file, name: name.to_vec().into() };
+        bench.run(remove.clone()).unwrap();
+        assert_eq!(bench.run(remove).map(drop), Err(Errno::NoXattr));
+    }
+    assert_eq!(bench.state.memory, before);
+}
+
+#[test]
+fn what_is_made_in_a_folder_has_its_copies() {
+    let mut bench = Bench::with(VolumeTerms { copies: 2, ..Default::default() });
+    let folder = bench.make_folder(TOP, "a");
+    let set = |value: &str| FileOperation::SetXattr {
+        inode: folder,
+        name: named("user.plasmon.copies"),
+        value: named(value),
+        create: false,
+        replace: false,
+    };
+    for wrong in ["", "0", "-1", "two", "70000"] {
+        assert_eq!(bench.run(set(wrong)).map(drop), Err(Errno::Invalid), "{wrong}");
+    }
+    bench.run(set("3")).unwrap();
+    let inner = bench.make_folder(folder, "b");
+    bench.make_file(inner, "c");
+    assert_eq!(bench.look(inner, "c").unwrap().copies, 3);
+    assert_eq!(bench.look(TOP, ".").unwrap().copies, 2);
+    let get = FileOperation::GetXattr { inode: inner, name: named("user.plasmon.copies") };
+    assert_eq!(bench.run(get), Ok(FileOutcome::Bytes(named("3"))));
+    let place = FileOperation::SetXattr {
+        inode: folder,
+        name: named("user.plasmon.place"),
+        value: named("spread"),
+        create: false,
+        replace: false,
+    };
+    assert_eq!(bench.run(place).map(drop), Err(Errno::NotSupported));
+}

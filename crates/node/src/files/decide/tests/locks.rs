@@ -1,0 +1,41 @@
+//! Locks of files, between sessions.
+
+use plasmon::wire::files::{Errno, FileOperation, FileOutcome, LockKind, LockRange};
+
+use super::*;
+
+fn lock(inode: u64, kind: LockKind, start: u64, end: u64) -> FileOperation {
+    let range = LockRange { owner: 5, pid: 77, start, end, kind, flock: false };
+    FileOperation::Lock { inode, range, wait: false }
+}
+
+#[test]
+fn sessions_keep_each_other_from_locking() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let root = Actor::default();
+    let exclusive = lock(file, LockKind::Exclusive, 0, 9);
+    assert_eq!(bench.run(exclusive.clone()).map(drop), Err(Errno::NotOpen));
+    let second = bench.attach(true);
+    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: false };
+    for session in [1, second] {
+        bench.act(session, &root, open.clone()).unwrap();
+    }
+    bench.run(exclusive.clone()).unwrap();
+    assert_eq!(bench.act(second, &root, exclusive.clone()).map(drop), Err(Errno::Again));
+    bench.act(second, &root, lock(file, LockKind::Exclusive, 10, u64::MAX)).unwrap();
+    let FileOperation::Lock { range, .. } = exclusive else { panic!() };
+    let test = FileOperation::TestLock { inode: file, range };
+    let Ok(FileOutcome::Locked(Some(found))) = bench.act(second, &root, test) else { panic!() };
+    assert_eq!((found.pid, found.start, found.end), (77, 0, 9));
+    assert_eq!(bench.run(lock(file, LockKind::Shared, 9, 3)).map(drop), Err(Errno::Invalid));
+    bench.run(lock(file, LockKind::Unlocked, 0, u64::MAX)).unwrap();
+    bench.act(second, &root, lock(file, LockKind::Shared, 0, 9)).unwrap();
+    bench.run(lock(file, LockKind::Shared, 0, 9)).unwrap();
+    assert_eq!(bench.run(lock(file, LockKind::Exclusive, 0, 9)).map(drop), Err(Errno::Again));
+    // The locks of a session end with it.
+    bench.state.apply(Change::End { session: second });
+    bench.run(lock(file, LockKind::Exclusive, 0, u64::MAX)).unwrap();
+    bench.run(lock(file, LockKind::Unlocked, 0, u64::MAX)).unwrap();
+    assert!(bench.state.locks.is_empty());
+}

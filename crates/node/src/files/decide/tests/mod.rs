@@ -1,0 +1,193 @@
+//! Tests of what operations do: the corners of POSIX one by one, and random operations against a model.
+
+mod data;
+mod locks;
+mod model;
+mod names;
+mod permissions;
+
+use bytes::Bytes;
+use plasmon::wire::files::{
+    Actor, Attributes, Errno, FileOperation, FileOutcome, ROOT_INODE, Section, SetAttributes, Source, Time,
+    VolumeTerms, file_object,
+};
+use plasmon::{NodeId, ObjectId};
+
+use super::{Asking, Limits, decide, who};
+use crate::files::change::{Begun, Change};
+use crate::files::state::State;
+
+/// Number of the volume of the tests.
+const VOLUME: u32 = 9;
+
+/// A volume whose operations are decided and applied.
+pub(super) struct Bench {
+    pub(super) state: State,
+    pub(super) limits: Limits,
+    pub(super) now: i64,
+    objects: u64,
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        Self::with(VolumeTerms::default())
+    }
+
+    pub(super) fn with(terms: VolumeTerms) -> Self {
+        let state = State::new(VOLUME, terms, 0, 0, Time::default());
+        let limits = Limits { memory: 1 << 30, free: 1 << 40 };
+        let mut bench = Self { state, limits, now: 0, objects: 0 };
+        assert_eq!(bench.attach(true), 1);
+        bench
+    }
+
+    /// Makes a session of root, which looks at permissions or not; returns its number.
+    pub(super) fn attach(&mut self, checked: bool) -> u32 {
+        self.begin(Begun {
+            node: NodeId::from_bytes([1; NodeId::LEN]),
+            secret: 1,
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            trusted: true,
+            checked,
+            read_only: false,
+        })
+    }
+
+    pub(super) fn begin(&mut self, begun: Begun) -> u32 {
+        self.state.apply(Change::Begin(begun));
+        self.state.last_session
+    }
+
+    /// Carries an operation out for a user.
+    pub(super) fn act(
+        &mut self,
+        number: u32,
+        actor: &Actor,
+        operation: FileOperation,
+    ) -> Result<FileOutcome, Errno> {
+        self.now += 1;
+        let session = &self.state.sessions[&number];
+        let asking = Asking {
+            state: &self.state,
+            number,
+            session,
+            who: who(session, actor),
+            now: Time { seconds: self.now, nanos: 0 },
+            limits: self.limits,
+        };
+        let decision = decide(&asking, operation)?;
+        decision.changes.into_iter().for_each(|change| self.state.apply(change));
+        match self.state.tell(decision.say) {
+            FileOutcome::Failed(errno) => Err(errno),
+            outcome => Ok(outcome),
+        }
+    }
+
+    /// Carries an operation of root out in the first session.
+    pub(super) fn run(&mut self, operation: FileOperation) -> Result<FileOutcome, Errno> {
+        self.act(1, &Actor::default(), operation)
+    }
+
+    /// The attributes that an operation tells.
+    pub(super) fn entry(&mut self, operation: FileOperation) -> Result<Attributes, Errno> {
+        Ok(attributes_of(self.run(operation)?))
+    }
+
+    pub(super) fn look(&mut self, folder: u64, name: &str) -> Result<Attributes, Errno> {
+        self.entry(lookup(folder, name))
+    }
+
+    pub(super) fn make_folder(&mut self, folder: u64, name: &str) -> u64 {
+        let made = FileOperation::MakeFolder { folder, name: named(name), mode: 0o755 };
+        self.entry(made).expect("it can be made").inode
+    }
+
+    /// Makes a file and closes it.
+    pub(super) fn make_file(&mut self, folder: u64, name: &str) -> u64 {
+        let made = FileOperation::MakeNode { folder, name: named(name), mode: 0o644, device: 0 };
+        self.entry(made).expect("it can be made").inode
+    }
+
+    pub(super) fn open(&mut self, inode: u64) -> Result<FileOutcome, Errno> {
+        self.run(FileOperation::Open { inode, read: true, write: true, truncate: false })
+    }
+
+    pub(super) fn close(&mut self, inode: u64) {
+        self.run(FileOperation::Closed { inodes: vec![inode] }).expect("closing does not fail");
+    }
+
+    /// A section of a new object of the first session.
+    pub(super) fn section(&mut self, offset: u64, len: u64) -> (Section, ObjectId) {
+        self.objects += 1;
+        let id = file_object(VOLUME, 1, self.objects);
+        let node = NodeId::from_bytes([1; NodeId::LEN]);
+        let source = Source::Object { id, at: 0, object_len: len, node };
+        (Section { offset, len, source }, id)
+    }
+
+    /// The names in a folder, in the order in which they are listed, a page of two at a time.
+    pub(super) fn names(&mut self, folder: u64) -> Vec<String> {
+        let (mut names, mut after) = (Vec::new(), 0);
+        loop {
+            let list = FileOperation::List { folder, after, most: 2 };
+            let Ok(FileOutcome::Entries { entries, end, .. }) = self.run(list) else {
+                panic!("the folder can be listed");
+            };
+            for entry in entries {
+                assert!(entry.cookie > after, "cookies grow");
+                after = entry.cookie;
+                names.push(String::from_utf8(entry.name.into()).expect("names of tests are text"));
+            }
+            if end {
+                return names;
+            }
+        }
+    }
+}
+
+pub(super) fn named(name: &str) -> Bytes {
+    Bytes::copy_from_slice(name.as_bytes())
+}
+
+pub(super) fn lookup(folder: u64, name: &str) -> FileOperation {
+    FileOperation::Lookup { folder, name: named(name) }
+}
+
+pub(super) fn rename(folder: u64, name: &str, to_folder: u64, to_name: &str) -> FileOperation {
+    FileOperation::Rename {
+        folder,
+        name: named(name),
+        to_folder,
+        to_name: named(to_name),
+        no_replace: false,
+        exchange: false,
+    }
+}
+
+pub(super) fn unlink(folder: u64, name: &str) -> FileOperation {
+    FileOperation::Unlink { folder, name: named(name) }
+}
+
+pub(super) fn create(folder: u64, name: &str, exclusive: bool) -> FileOperation {
+    FileOperation::Create { folder, name: named(name), mode: 0o644, exclusive, truncate: false }
+}
+
+pub(super) fn resize(inode: u64, size: u64) -> FileOperation {
+    FileOperation::SetAttributes { inode, set: SetAttributes { size: Some(size), ..Default::default() } }
+}
+
+pub(super) fn attributes_of(outcome: FileOutcome) -> Attributes {
+    match outcome {
+        FileOutcome::Entry(attributes)
+        | FileOutcome::Opened { attributes, .. }
+        | FileOutcome::Map { attributes, .. }
+        | FileOutcome::Cloned { attributes, .. }
+        | FileOutcome::Appended { attributes, .. } => attributes,
+        other => panic!("{other:?} tells no attributes"),
+    }
+}
+
+/// The root folder.
+pub(super) const TOP: u64 = ROOT_INODE;

@@ -1,0 +1,140 @@
+//! Permissions: of sessions that the home checks, and modes that are set by itself.
+
+use plasmon::wire::files::{Errno, FileOperation, SetAttributes};
+
+use super::*;
+
+const ALICE: u32 = 1000;
+const BOB: u32 = 1001;
+
+fn user(uid: u32) -> Actor {
+    Actor { uid, gid: uid, groups: vec![50] }
+}
+
+fn set_mode(inode: u64, mode: u32) -> FileOperation {
+    FileOperation::SetAttributes { inode, set: SetAttributes { mode: Some(mode), ..Default::default() } }
+}
+
+/// Gives a user a folder of this mode.
+fn folder_of(bench: &mut Bench, name: &str, uid: u32, mode: u32) -> u64 {
+    let inode = bench.make_folder(TOP, name);
+    let set = SetAttributes { mode: Some(mode), uid: Some(uid), gid: Some(50), ..Default::default() };
+    bench.run(FileOperation::SetAttributes { inode, set }).unwrap();
+    inode
+}
+
+#[test]
+fn others_may_do_what_the_mode_says() {
+    let mut bench = Bench::new();
+    let folder = folder_of(&mut bench, "alice", ALICE, 0o700);
+    let file = attributes_of(bench.act(1, &user(ALICE), create(folder, "a", true)).unwrap());
+    assert_eq!((file.uid, file.gid), (ALICE, ALICE));
+    assert_eq!(bench.act(1, &user(BOB), lookup(folder, "a")).map(drop), Err(Errno::NoAccess));
+    assert_eq!(bench.act(1, &user(BOB), create(folder, "b", true)).map(drop), Err(Errno::NoAccess));
+    let list = FileOperation::List { folder, after: 0, most: 9 };
+    assert_eq!(bench.act(1, &user(BOB), list).map(drop), Err(Errno::NoAccess));
+    bench.act(1, &user(ALICE), set_mode(folder, 0o755)).unwrap();
+    bench.act(1, &user(BOB), lookup(folder, "a")).unwrap();
+    let open = |write| FileOperation::Open { inode: file.inode, read: true, write, truncate: false };
+    bench.act(1, &user(BOB), open(false)).unwrap();
+    assert_eq!(bench.act(1, &user(BOB), open(true)).map(drop), Err(Errno::NoAccess));
+    assert_eq!(bench.act(1, &user(BOB), set_mode(file.inode, 0o777)).map(drop), Err(Errno::NotPermitted));
+    assert_eq!(bench.act(1, &user(BOB), unlink(folder, "a")).map(drop), Err(Errno::NoAccess));
+    // A session whose kernel looks at permissions is asked nothing.
+    let free = bench.attach(false);
+    bench.act(free, &user(BOB), unlink(folder, "a")).unwrap();
+}
+
+#[test]
+fn a_sticky_folder_keeps_what_is_others() {
+    let mut bench = Bench::new();
+    let folder = folder_of(&mut bench, "tmp", 0, 0o1777);
+    bench.act(1, &user(ALICE), create(folder, "a", true)).unwrap();
+    bench.act(1, &user(BOB), create(folder, "b", true)).unwrap();
+    assert_eq!(bench.act(1, &user(BOB), unlink(folder, "a")).map(drop), Err(Errno::NotPermitted));
+    let over = bench.act(1, &user(BOB), rename(folder, "b", folder, "a"));
+    assert_eq!(over.map(drop), Err(Errno::NotPermitted));
+    let away = bench.act(1, &user(BOB), rename(folder, "a", folder, "c"));
+    assert_eq!(away.map(drop), Err(Errno::NotPermitted));
+    bench.act(1, &user(ALICE), unlink(folder, "a")).unwrap();
+}
+
+#[test]
+fn a_folder_may_give_its_group_to_what_is_in_it() {
+    let mut bench = Bench::new();
+    let folder = folder_of(&mut bench, "shared", 0, 0o2777);
+    let file = attributes_of(bench.act(1, &user(ALICE), create(folder, "a", true)).unwrap());
+    assert_eq!((file.gid, file.mode), (50, 0o644));
+    let inner = FileOperation::MakeFolder { folder, name: named("inner"), mode: 0o755 };
+    let inner = attributes_of(bench.act(1, &user(ALICE), inner).unwrap());
+    assert_eq!((inner.gid, inner.mode), (50, 0o2755));
+    let stranger = Actor { uid: BOB, gid: BOB, groups: Vec::new() };
+    let made = FileOperation::MakeNode { folder, name: named("b"), mode: 0o2755, device: 0 };
+    let made = attributes_of(bench.act(1, &stranger, made).unwrap());
+    assert_eq!(made.mode, 0o755, "the group is not the user's");
+}
+
+#[test]
+fn only_root_gives_files_away() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let give = |uid, gid| FileOperation::SetAttributes {
+        inode: file,
+        set: SetAttributes { uid, gid, ..Default::default() },
+    };
+    bench.run(set_mode(file, 0o6755)).unwrap();
+    let given = bench.entry(give(Some(ALICE), None)).unwrap();
+    assert_eq!((given.uid, given.mode), (ALICE, 0o755), "a program of root's does not become Alice's");
+    assert_eq!(bench.act(1, &user(ALICE), give(Some(BOB), None)).map(drop), Err(Errno::NotPermitted));
+    assert_eq!(bench.act(1, &user(ALICE), give(None, Some(60))).map(drop), Err(Errno::NotPermitted));
+    let group = attributes_of(bench.act(1, &user(ALICE), give(None, Some(50))).unwrap());
+    assert_eq!(group.gid, 50);
+    let device = |mode| FileOperation::MakeNode { folder: TOP, name: named("null"), mode, device: 259 };
+    bench.run(set_mode(TOP, 0o777)).unwrap();
+    assert_eq!(bench.act(1, &user(BOB), device(0o020_666)).map(drop), Err(Errno::NotPermitted));
+    assert_eq!(bench.entry(device(0o020_666)).unwrap().device, 259);
+    assert_eq!(bench.run(device(0o040_666)).map(drop), Err(Errno::Exists));
+}
+
+#[test]
+fn a_session_that_is_not_trusted_is_its_own_user() {
+    let mut bench = Bench::new();
+    let number = bench.begin(Begun {
+        node: plasmon::NodeId::from_bytes([1; plasmon::NodeId::LEN]),
+        secret: 1,
+        uid: ALICE,
+        gid: ALICE,
+        groups: Vec::new(),
+        trusted: false,
+        checked: false,
+        read_only: false,
+    });
+    let root = Actor::default();
+    assert_eq!(bench.act(number, &root, create(TOP, "a", true)).map(drop), Err(Errno::NoAccess));
+    let folder = folder_of(&mut bench, "alice", ALICE, 0o700);
+    let made = attributes_of(bench.act(number, &root, create(folder, "a", true)).unwrap());
+    assert_eq!(made.uid, ALICE);
+}
+
+#[test]
+fn a_session_that_reads_changes_nothing() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let number = bench.begin(Begun {
+        node: plasmon::NodeId::from_bytes([1; plasmon::NodeId::LEN]),
+        secret: 1,
+        uid: 0,
+        gid: 0,
+        groups: Vec::new(),
+        trusted: true,
+        checked: false,
+        read_only: true,
+    });
+    let root = Actor::default();
+    assert_eq!(bench.act(number, &root, create(TOP, "b", true)).map(drop), Err(Errno::ReadOnly));
+    assert_eq!(bench.act(number, &root, resize(file, 1)).map(drop), Err(Errno::ReadOnly));
+    let open = |write| FileOperation::Open { inode: file, read: true, write, truncate: false };
+    assert_eq!(bench.act(number, &root, open(true)).map(drop), Err(Errno::ReadOnly));
+    bench.act(number, &root, open(false)).unwrap();
+    bench.act(number, &root, FileOperation::Closed { inodes: vec![file] }).unwrap();
+}

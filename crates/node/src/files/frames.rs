@@ -1,0 +1,107 @@
+//! The one list of frames about files, which nodes send on behalf of their clients. The tenant of a frame is
+//! the user of the client.
+
+use std::ops::RangeInclusive;
+
+use plasmon::ObjectId;
+use plasmon::wire::files::{FileAnswer, FileAsked, VolumeChange, VolumeInfo, VolumeTerms};
+use plasmon::wire::{AtMost, MAX_NAME, record, table};
+
+use crate::net::frame::carried;
+
+/// Numbers of the frames about files.
+pub(super) const FILE_FRAMES: RangeInclusive<u8> = 160..=179;
+/// Maximum number of objects in a frame.
+pub(super) const MAX_OBJECTS: usize = 512;
+
+record! {
+    /// A session at the home of its volume.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct SessionKey {
+        /// Number of the volume.
+        pub(crate) volume: u32,
+        pub(crate) session: u32,
+        /// The number by which the home knows that the session is the sender's.
+        pub(crate) secret: u64,
+    }
+}
+
+record! {
+    /// What a session is to be.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Wish {
+        pub(crate) gid: u32,
+        /// Whether it says itself for whom it acts.
+        pub(crate) trusted: bool,
+        /// Whether the home looks at permissions.
+        pub(crate) checked: bool,
+        pub(crate) read_only: bool,
+        /// Number and secret of the session that goes on.
+        pub(crate) again: Option<(u32, u64)>,
+    }
+}
+
+table! {
+    /// A frame about files.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) enum FileFrame in ask -> FileFrame in self {
+        /// Has the home of a volume carry out an operation of a session.
+        160 Operate { key: SessionKey, asked: FileAsked } -> Operated,
+        /// Says what came of it.
+        161 Operated { answer: FileAnswer },
+        /// Makes a session at the home of a volume, or has one go on by the sender.
+        162 Attach { name: String as AtMost<MAX_NAME>, wish: Wish } -> Attached,
+        /// Gives a session.
+        163 Attached { key: SessionKey, fresh: bool, info: VolumeInfo },
+        /// Ends a session.
+        164 Detach { key: SessionKey } -> Ended,
+        /// Says that something has ended, or is not there.
+        165 Ended,
+        /// Has the receiver become the home of a new volume.
+        166 Create { name: String as AtMost<MAX_NAME>, terms: VolumeTerms } -> Described,
+        /// Changes the terms of a volume.
+        167 Set { name: String as AtMost<MAX_NAME>, change: VolumeChange } -> Described,
+        /// Says what a volume is like.
+        168 Described { info: VolumeInfo },
+        /// Removes a volume.
+        169 Remove { name: String as AtMost<MAX_NAME> } -> Ended,
+        /// Asks for the page of the receiver's volumes that begins at a place: 0, or what the page before
+        /// said.
+        170 List { from: u64 } -> Listed,
+        /// Answers a *list*, with the place at which the next page begins, if there is one.
+        171 Listed { volumes: Vec<VolumeInfo>, next: Option<u64> },
+        /// Asks which of these objects no file of a volume has, and none will have: those of sessions that
+        /// have ended.
+        172 Sweep { volume: u32, ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> } -> Swept,
+        /// Says it. They are to be deleted.
+        173 Swept { ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> },
+        /// Tells that a session of a volume of the sender has ended with its node: the receiver may have
+        /// objects of it.
+        174 SessionEnded { volume: u32 },
+    }
+}
+carried!(FileFrame);
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use plasmon::wire::{Table, page};
+
+    use super::*;
+    use crate::net::frame::Frames;
+
+    #[test]
+    fn every_frame_survives_the_wire_and_has_a_number_of_files() {
+        for frame in FileFrame::draw_all(50, 1) {
+            assert!(FILE_FRAMES.contains(&frame.opcode()));
+            assert_eq!(FileFrame::from_message(frame.clone().into_message()), Ok(frame));
+        }
+    }
+
+    #[test]
+    fn the_page_lists_the_frames() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/files.md");
+        page::check(&path, "file frames", &page::rows(FileFrame::ROWS, FileFrame::ROWS));
+    }
+}

@@ -1,0 +1,241 @@
+//! The map of a file: sections by offset. Engine thread only; plain data.
+//!
+//! Invariants: sections do not overlap and are not empty. `used` and `inline` are the sums of their bytes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use plasmon::ObjectId;
+
+/// Where the bytes of a section are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// From an offset in an object.
+    Object(ObjectId, u64),
+    /// Here.
+    Inline(Box<[u8]>),
+}
+
+/// A section without its offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) len: u64,
+    pub(super) place: Place,
+}
+
+impl Piece {
+    /// The bytes of the piece in a range that counts from its beginning.
+    pub(super) fn part(&self, range: Range<u64>) -> Self {
+        let place = match &self.place {
+            Place::Object(id, at) => Place::Object(*id, at + range.start),
+            Place::Inline(bytes) => Place::Inline(bytes[range.start as usize..range.end as usize].into()),
+        };
+        Self { len: range.end - range.start, place }
+    }
+
+    fn inline_len(&self) -> u64 {
+        if matches!(self.place, Place::Inline(_)) { self.len } else { 0 }
+    }
+}
+
+/// Objects that a change of a map refers to once more, or once less.
+#[derive(Debug, Default)]
+pub(super) struct References(pub(super) Vec<(ObjectId, bool)>);
+
+impl References {
+    fn note(&mut self, piece: &Piece, more: bool) {
+        if let Place::Object(id, _) = piece.place {
+            self.0.push((id, more));
+        }
+    }
+}
+
+/// Sections of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Map {
+    pieces: BTreeMap<u64, Piece>,
+    used: u64,
+    inline: u64,
+}
+
+impl Map {
+    /// Number of bytes that are no holes.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Number of bytes that lie in the map itself.
+    pub(super) fn inline(&self) -> u64 {
+        self.inline
+    }
+
+    /// Number of sections.
+    pub(super) fn count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Sections that reach into a range, in their order.
+    pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
+        let before = self.pieces.range(..range.start).next_back();
+        let before = before.filter(move |(offset, piece)| **offset + piece.len > range.start);
+        let rest = (range.start < range.end).then(|| self.pieces.range(range));
+        before.into_iter().chain(rest.into_iter().flatten()).map(|(offset, piece)| (*offset, piece))
+    }
+
+    /// Bytes of sections in a range: all, and those that lie here.
+    pub(super) fn in_range(&self, range: Range<u64>) -> (u64, u64) {
+        let parts = self.within(range.clone()).map(|(offset, piece)| {
+            let len = (offset + piece.len).min(range.end).saturating_sub(offset.max(range.start));
+            (len, if piece.inline_len() > 0 { len } else { 0 })
+        });
+        parts.fold((0, 0), |(all, inline), (len, here)| (all + len, inline + here))
+    }
+
+    fn insert(&mut self, offset: u64, piece: Piece, references: &mut References) {
+        references.note(&piece, true);
+        self.used += piece.len;
+        self.inline += piece.inline_len();
+        self.pieces.insert(offset, piece);
+    }
+
+    fn remove(&mut self, offset: u64, references: &mut References) -> Option<Piece> {
+        let piece = self.pieces.remove(&offset)?;
+        references.note(&piece, false);
+        self.used -= piece.len;
+        self.inline -= piece.inline_len();
+        Some(piece)
+    }
+
+    /// Makes a hole.
+    pub(super) fn punch(&mut self, range: Range<u64>, references: &mut References) {
+        if range.is_empty() {
+            return;
+        }
+        let offsets: Vec<_> = self.within(range.clone()).map(|(offset, _)| offset).collect();
+        for offset in offsets {
+            let Some(piece) = self.remove(offset, references) else { continue };
+            let end = offset + piece.len;
+            if offset < range.start {
+                self.insert(offset, piece.part(0..range.start - offset), references);
+            }
+            if end > range.end {
+                self.insert(range.end, piece.part(range.end - offset..piece.len), references);
+            }
+        }
+    }
+
+    /// Puts a section over what is there. Bytes that lie here and touch become one section.
+    pub(super) fn cover(&mut self, offset: u64, piece: Piece, references: &mut References) {
+        self.punch(offset..offset + piece.len, references);
+        let before = self.pieces.range(..offset).next_back();
+        let before = before.filter(|(at, one)| *at + one.len == offset).map(|(at, one)| (*at, one));
+        let joined = match (before, &piece.place) {
+            (Some((at, Piece { place: Place::Inline(first), .. })), Place::Inline(second)) => Some((
+                at,
+                Piece {
+                    len: piece.len + first.len() as u64,
+                    place: Place::Inline([&first[..], &second[..]].concat().into()),
+                },
+            )),
+            (Some((at, Piece { len, place: Place::Object(id, from) })), Place::Object(other, to))
+                if id == other && from + len == *to =>
+            {
+                Some((at, Piece { len: len + piece.len, place: Place::Object(*id, *from) }))
+            }
+            _ => None,
+        };
+        match joined {
+            Some((at, joined)) => {
+                self.remove(at, references);
+                self.insert(at, joined, references);
+            }
+            None => self.insert(offset, piece, references),
+        }
+    }
+
+    /// Lets go of all sections.
+    pub(super) fn clear(&mut self, references: &mut References) {
+        self.punch(0..u64::MAX, references);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::wire::Draw;
+
+    use super::*;
+
+    /// Bytes of a file as its map has them: of object n the byte at m is their sum.
+    fn bytes(map: &Map, len: usize) -> Vec<Option<u8>> {
+        let mut all = vec![None; len];
+        for (offset, piece) in map.within(0..len as u64) {
+            for at in 0..piece.len {
+                let byte = match &piece.place {
+                    Place::Object(id, from) => id.as_bytes()[0].wrapping_add((from + at) as u8),
+                    Place::Inline(bytes) => bytes[at as usize],
+                };
+                assert!(all[(offset + at) as usize].replace(byte).is_none(), "sections overlap");
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn what_was_put_last_lies_on_top() {
+        const LEN: usize = 64;
+        for seed in 0..300 {
+            let mut draw = Draw::new(seed);
+            let (mut map, mut model) = (Map::default(), vec![None; LEN]);
+            let mut counts = std::collections::BTreeMap::<ObjectId, i64>::new();
+            for _ in 0..40 {
+                let offset = draw.below(LEN);
+                let len = draw.below(LEN - offset) + usize::from(offset < LEN);
+                let mut references = References::default();
+                match draw.below(4) {
+                    0 => {
+                        map.punch(offset as u64..(offset + len) as u64, &mut references);
+                        model[offset..offset + len].fill(None);
+                    }
+                    kind => {
+                        let first = draw.below(200) as u8;
+                        let place = if kind == 1 {
+                            Place::Inline((0..len).map(|at| first.wrapping_add(at as u8)).collect())
+                        } else {
+                            Place::Object(ObjectId::from_bytes([first; ObjectId::LEN]), 0)
+                        };
+                        map.cover(offset as u64, Piece { len: len as u64, place }, &mut references);
+                        let put = (0..len).map(|at| Some(first.wrapping_add(at as u8)));
+                        model.splice(offset..offset + len, put);
+                    }
+                }
+                for (id, more) in references.0 {
+                    *counts.entry(id).or_default() += if more { 1 } else { -1 };
+                }
+                assert_eq!(bytes(&map, LEN), model, "seed {seed}");
+                assert_eq!(map.used(), model.iter().flatten().count() as u64);
+                let mut found = std::collections::BTreeMap::<ObjectId, i64>::new();
+                for (_, piece) in map.within(0..LEN as u64) {
+                    if let Place::Object(id, _) = piece.place {
+                        *found.entry(id).or_default() += 1;
+                    }
+                }
+                counts.retain(|_, count| *count != 0);
+                assert_eq!(counts, found, "seed {seed}");
+                let inline = map.within(0..LEN as u64).map(|(_, piece)| piece.inline_len()).sum::<u64>();
+                assert_eq!(map.inline(), inline);
+            }
+            let mut references = References::default();
+            map.clear(&mut references);
+            assert_eq!((map.used(), map.inline(), map.count()), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_appended_make_one_section() {
+        let (mut map, mut references) = (Map::default(), References::default());
+        for at in 0..100 {
+            map.cover(at, Piece { len: 1, place: Place::Inline([at as u8].into()) }, &mut references);
+        }
+        assert_eq!((map.count(), map.inline(), map.in_range(10..200)), (1, 100, (90, 90)));
+    }
+}

@@ -1,0 +1,95 @@
+//! Files: volumes of names, attributes and maps, whose bytes are objects.
+//!
+//! Engine thread only. A *volume* has a home ([`homes`]), which keeps its state ([`state`], [`volume`]). What
+//! an operation does is decided from the state alone ([`decide`]) and is a list of changes ([`change`]),
+//! which nothing but [`apply`] carries out. A client attaches to a volume and gets a *session*; its node
+//! passes operations on to the home ([`attached`]). Objects that no file has are deleted ([`sweep`]).
+
+mod access;
+mod apply;
+mod attached;
+mod change;
+mod decide;
+mod frames;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+mod homes;
+mod map;
+mod ranges;
+mod service;
+mod state;
+mod sweep;
+mod volume;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use self::attached::AllAttached;
+use self::decide::Limits;
+use self::sweep::Sweeping;
+use self::volume::Volume;
+use crate::directory::Directory;
+use crate::kernel::{ClientKey, Kernel};
+use crate::membership::Cluster;
+use crate::net::network::Network;
+use crate::placement::Placement;
+use crate::sessions::Sessions;
+use crate::store::Store;
+
+/// The files of this node: the volumes whose home it is, and what its clients are attached to.
+pub(crate) struct Files {
+    /// For events that bring no owner with them.
+    own: Weak<Self>,
+    kernel: Rc<Kernel>,
+    network: Rc<Network>,
+    cluster: Rc<Cluster>,
+    directory: Rc<Directory>,
+    placement: Rc<Placement>,
+    store: Rc<Store>,
+    sessions: Rc<Sessions>,
+    /// The volumes whose home this node is, by number.
+    volumes: RefCell<BTreeMap<u32, Rc<Volume>>>,
+    attached: AllAttached,
+    sweeping: Sweeping,
+    /// What limits volumes, as of the last second.
+    limits: Cell<Limits>,
+    /// Numbers of operations of this node's clients so far, and of those that failed.
+    asked: Cell<u64>,
+    failed: Cell<u64>,
+}
+
+impl Files {
+    pub(crate) fn new(placement: &Rc<Placement>, sessions: &Rc<Sessions>) -> Rc<Self> {
+        let memory = placement.kernel.config.files_memory.unwrap_or(placement.kernel.config.memory / 20);
+        Rc::new_cyclic(|own| Self {
+            own: Weak::clone(own),
+            kernel: Rc::clone(&placement.kernel),
+            network: Rc::clone(&placement.network),
+            cluster: Rc::clone(&placement.cluster),
+            directory: Rc::clone(&placement.directory),
+            placement: Rc::clone(placement),
+            store: Rc::clone(&placement.store),
+            sessions: Rc::clone(sessions),
+            volumes: RefCell::default(),
+            attached: AllAttached::default(),
+            sweeping: Sweeping::default(),
+            limits: Cell::new(Limits { memory, free: 0 }),
+            asked: Cell::default(),
+            failed: Cell::default(),
+        })
+    }
+
+    fn user(&self, client: ClientKey) -> u32 {
+        self.sessions.client(client, |client| client.uid)
+    }
+
+    /// What a volume may take of the memory for names: what the others leave.
+    fn limits_of(&self, volume: &Volume) -> Limits {
+        let limits = self.limits.get();
+        let volumes = self.volumes.borrow();
+        let others = volumes.values().filter(|other| other.number != volume.number);
+        let taken: u64 = others.map(|other| other.state.borrow().memory).sum();
+        Limits { memory: limits.memory.saturating_sub(taken), ..limits }
+    }
+}

@@ -1,0 +1,193 @@
+//! Files as a service: their frames, their requests and calls by slot, and their reactions to events. Engine
+//! thread only.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::Instant;
+
+use plasmon::shared::CallRequest;
+use plasmon::status::{FilesStatus, Status};
+use plasmon::wire::files::FilesCall;
+use plasmon::wire::{Request, Table, WireError};
+use plasmon::{Error, NodeId};
+
+use super::Files;
+use super::attached::Asked as Attaching;
+use super::decide::Limits;
+use super::frames::{FILE_FRAMES, FileFrame};
+use super::volume::Volume;
+use crate::kernel::ClientKey;
+use crate::net::frame::{Envelope, Frames, Message};
+use crate::service::{Answer, Asked, Return, Service};
+
+/// How many leases of a node the sessions of its clients outlast it, so that they can go on elsewhere.
+const LEASES: u32 = 2;
+
+impl Service for Files {
+    fn name(&self) -> &'static str {
+        "files"
+    }
+
+    fn frames(&self) -> RangeInclusive<u8> {
+        FILE_FRAMES
+    }
+
+    fn requests(&self) -> RangeInclusive<u8> {
+        150..=169
+    }
+
+    fn calls(&self) -> RangeInclusive<u8> {
+        FilesCall::OPCODE..=FilesCall::OPCODE
+    }
+
+    fn on_frame(self: Rc<Self>, mut frame: Envelope) -> Result<(), WireError> {
+        if !frame.answers && frame.reply_to != frame.from {
+            return Err(WireError::Malformed("frame about files: its answer is for another node"));
+        }
+        let message = std::mem::replace(&mut frame.message, Message::Done);
+        self.act(frame, FileFrame::from_message(message)?);
+        Ok(())
+    }
+
+    fn on_request(self: Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
+        let client = asked.session;
+        Ok(match asked.request {
+            Request::AttachVolume { name, create, read_only, checked, again } => {
+                let asked = Attaching { name, create, read_only, checked, again };
+                Answer::plain(1, self.attach(client, asked))
+            }
+            Request::OnFile { volume, asked } => self.on_file(client, volume, asked),
+            Request::DetachVolume { volume } => Answer::now(self.detach(client, volume)),
+            Request::CreateVolume { name, home, terms } => {
+                Answer::plain(1, self.create(client, name, home, terms))
+            }
+            Request::ListVolumes { node, from } => Answer::plain(1, self.list(client, node, from)),
+            Request::SetVolume { name, change } => Answer::plain(1, self.set(client, name, change)),
+            Request::RemoveVolume { name } => Answer::plain(1, self.remove(client, name)),
+            other => return Err(WireError::Opcode(other.opcode())),
+        })
+    }
+
+    fn on_call(self: Rc<Self>, client: ClientKey, request: CallRequest) -> Return {
+        self.on_files_call(client, &request)
+    }
+
+    fn on_gone(&self, gone: &[NodeId]) {
+        let ends = self.kernel.clock.now() + self.kernel.config.lease * LEASES;
+        for volume in self.volumes.borrow().values() {
+            volume.orphan(gone, ends);
+        }
+    }
+
+    fn on_session_end(&self, client: ClientKey) {
+        let Some(files) = self.own.upgrade() else { return };
+        for attached in self.attached.close_all(client) {
+            files.end_session(attached);
+        }
+    }
+
+    fn on_tick(self: Rc<Self>, now: Instant) {
+        self.tidy_volumes();
+        let free = self.store.arena.borrow_mut().usage().free;
+        self.limits.set(Limits { free, ..self.limits.get() });
+        let volumes: Vec<_> = self.volumes.borrow().values().cloned().collect();
+        for volume in &volumes {
+            if volume.end_orphans(now) {
+                self.tell_ended(volume.number);
+                self.sweep_soon();
+            }
+            self.delete_condemned(volume);
+        }
+    }
+
+    fn report(&self, status: &mut Status) {
+        let volumes = self.volumes.borrow();
+        let sum = |of: fn(&Volume) -> u64| volumes.values().map(|volume| of(volume)).sum();
+        status.files = FilesStatus {
+            volumes: volumes.len() as u64,
+            inodes: sum(|volume| volume.state.borrow().inodes.len() as u64),
+            bytes: sum(|volume| volume.state.borrow().used),
+            memory: sum(|volume| volume.state.borrow().memory),
+            memory_limit: self.limits.get().memory,
+            sessions: sum(|volume| volume.state.borrow().sessions.len() as u64),
+            decided: sum(|volume| volume.operations.get()),
+            condemned: sum(|volume| volume.state.borrow().condemned.len() as u64),
+            deleted: self.sweeping.deleted.get(),
+            attached: self.attached.count(),
+            asked: self.asked.get(),
+            failed: self.failed.get(),
+        };
+    }
+}
+
+impl Files {
+    /// Acts on a member's frame, whose envelope is without it.
+    fn act(self: &Rc<Self>, asked: Envelope, frame: FileFrame) {
+        let (from, user) = (asked.from, asked.tenant);
+        if let FileFrame::SessionEnded { volume } = frame {
+            self.sweeping.note_home(volume, from);
+            return self.sweep_soon();
+        }
+        if asked.answers {
+            // Nobody waits for it any more.
+            if let FileFrame::Attached { key, .. } = frame {
+                self.end_session(super::attached::Attached { home: from, key, user });
+            }
+            return;
+        }
+        let files = Rc::clone(self);
+        self.kernel.spawn(async move {
+            let answer = files.answer_to(from, user, frame).await;
+            match answer {
+                Ok(Some(answer)) => files.network.answer(&asked, answer),
+                Ok(None) => {}
+                Err(error) => files.network.answer(&asked, Message::Refused { error }),
+            }
+        });
+    }
+
+    /// What a node is answered; nothing if its frame is an answer itself.
+    async fn answer_to(
+        self: &Rc<Self>,
+        from: NodeId,
+        user: u32,
+        frame: FileFrame,
+    ) -> Result<Option<FileFrame>, Error> {
+        Ok(Some(match frame {
+            FileFrame::Operate { key, asked } => self.operate_for(from, key, asked).await?,
+            FileFrame::Attach { name, wish } => self.attach_here(&name, from, user, wish).await?.into(),
+            FileFrame::Detach { key } => {
+                if let Some(volume) = self.volume_of(key.volume).filter(|volume| volume.knows(from, &key)) {
+                    volume.end(key.session);
+                    self.delete_condemned(&volume);
+                }
+                FileFrame::Ended
+            }
+            FileFrame::Create { name, terms } => {
+                FileFrame::Described { info: self.create_here(&name, user, terms).await? }
+            }
+            FileFrame::Set { name, change } => {
+                FileFrame::Described { info: self.set_here(&name, user, change)? }
+            }
+            FileFrame::Remove { name } => {
+                self.remove_here(&name, user).await?;
+                FileFrame::Ended
+            }
+            FileFrame::List { from } => {
+                let (volumes, next) = self.page(from);
+                FileFrame::Listed { volumes, next }
+            }
+            FileFrame::Sweep { volume, ids } => {
+                let left = self.volume_of(volume).map_or_else(Vec::new, |volume| volume.swept(ids));
+                FileFrame::Swept { ids: left }
+            }
+            FileFrame::Operated { .. }
+            | FileFrame::Attached { .. }
+            | FileFrame::Ended
+            | FileFrame::Described { .. }
+            | FileFrame::Listed { .. }
+            | FileFrame::SessionEnded { .. }
+            | FileFrame::Swept { .. } => return Ok(None),
+        }))
+    }
+}

@@ -1,0 +1,231 @@
+//! The state of a volume: inodes, folders, objects, sessions and locks. Engine thread only; plain data.
+//!
+//! [`apply`](super::apply) alone writes it. Numbers of inodes are never used again. What follows from the
+//! rest (references of objects, usage) is kept while changes are applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::size_of;
+use std::rc::Rc;
+
+use plasmon::wire::files::{Attributes, FileKind, FileOutcome, LockRange, ROOT_INODE, Time, VolumeTerms};
+use plasmon::{NodeId, ObjectId};
+
+use super::map::Map;
+use crate::kernel::random::HashMap;
+
+/// Attributes of an inode that are not derived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: FileKind,
+    /// The lower 12 bits of `st_mode`.
+    pub(super) mode: u16,
+    /// Number of nodes that keep its bytes; 0 for what the volume says.
+    pub(super) copies: u16,
+    pub(super) links: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) device: u32,
+    pub(super) size: u64,
+    pub(super) accessed: Time,
+    pub(super) modified: Time,
+    pub(super) changed: Time,
+    pub(super) version: u64,
+}
+
+/// An entry of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) inode: u64,
+    pub(super) cookie: u64,
+}
+
+/// The names in a folder. Cookies only grow.
+#[derive(Debug, Default)]
+pub(super) struct Folder {
+    pub(super) above: u64,
+    pub(super) names: HashMap<Rc<[u8]>, Entry>,
+    pub(super) order: BTreeMap<u64, Rc<[u8]>>,
+    pub(super) last_cookie: u64,
+}
+
+/// What an inode is beside its attributes.
+#[derive(Debug)]
+pub(super) enum Body {
+    File(Map),
+    Folder(Box<Folder>),
+    Target(Box<[u8]>),
+    Nothing,
+}
+
+/// Extended attributes by name.
+pub(super) type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
+/// An inode.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) head: Head,
+    pub(super) xattrs: Option<Box<Xattrs>>,
+    pub(super) body: Body,
+}
+
+impl Inode {
+    pub(super) fn folder(&self) -> Option<&Folder> {
+        if let Body::Folder(folder) = &self.body { Some(folder) } else { None }
+    }
+
+    pub(super) fn map(&self) -> Option<&Map> {
+        if let Body::File(map) = &self.body { Some(map) } else { None }
+    }
+}
+
+/// An object that sections refer to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stored {
+    /// Number of sections.
+    pub(super) references: u64,
+    pub(super) len: u64,
+    /// The node that put it: it may have moved.
+    pub(super) node: NodeId,
+}
+
+/// What a session has open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Opens {
+    pub(super) count: u32,
+    /// Whether one of them is to write.
+    pub(super) writes: bool,
+}
+
+/// A session, as its volume knows it.
+#[derive(Debug)]
+pub(super) struct FileSession {
+    pub(super) node: NodeId,
+    pub(super) secret: u64,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) groups: Vec<u32>,
+    /// Whether it says itself for whom it acts.
+    pub(super) trusted: bool,
+    /// Whether permissions are looked at here.
+    pub(super) checked: bool,
+    pub(super) read_only: bool,
+    pub(super) opens: HashMap<u64, Opens>,
+    /// Outcomes that it may ask for again.
+    pub(super) outcomes: BTreeMap<u64, FileOutcome>,
+    /// The number below which it has all outcomes.
+    pub(super) answered: u64,
+}
+
+/// A lock that a session holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) session: u32,
+    pub(super) range: LockRange,
+}
+
+/// The state of a volume.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(super) number: u32,
+    pub(super) terms: VolumeTerms,
+    pub(super) inodes: HashMap<u64, Box<Inode>>,
+    pub(super) last_inode: u64,
+    pub(super) objects: HashMap<ObjectId, Stored>,
+    /// Objects that no section refers to any more, and that are to be deleted.
+    pub(super) condemned: BTreeSet<ObjectId>,
+    pub(super) sessions: BTreeMap<u32, FileSession>,
+    pub(super) last_session: u32,
+    pub(super) locks: HashMap<u64, Vec<Held>>,
+    /// How often each inode is open in all sessions.
+    pub(super) opens: HashMap<u64, u64>,
+    /// Bytes of all files, and by user.
+    pub(super) used: u64,
+    pub(super) used_by: HashMap<u32, u64>,
+    /// Bytes that lie in maps.
+    pub(super) inline: u64,
+    /// Bytes of names, targets, sections and extended attributes, with what comes with each.
+    pub(super) memory: u64,
+}
+
+/// Bytes of memory that an inode takes, with its place in the table.
+pub(super) const INODE_BYTES: u64 = size_of::<Inode>() as u64 + 40;
+/// Bytes of memory that an entry of a folder takes beside its name.
+pub(super) const ENTRY_BYTES: u64 = 160;
+/// Bytes of memory that a section takes, with its share of the object's row.
+pub(super) const SECTION_BYTES: u64 = 160;
+
+impl State {
+    /// A volume with an empty root folder, which belongs to a user.
+    pub(super) fn new(number: u32, terms: VolumeTerms, uid: u32, gid: u32, now: Time) -> Self {
+        let head = Head {
+            kind: FileKind::Folder,
+            mode: 0o755,
+            copies: 0,
+            links: 2,
+            uid,
+            gid,
+            device: 0,
+            size: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            version: 1,
+        };
+        let folder = Folder { above: ROOT_INODE, ..Folder::default() };
+        let root = Inode { head, xattrs: None, body: Body::Folder(Box::new(folder)) };
+        let mut inodes = HashMap::default();
+        inodes.insert(ROOT_INODE, Box::new(root));
+        Self {
+            number,
+            terms,
+            inodes,
+            last_inode: ROOT_INODE,
+            objects: HashMap::default(),
+            condemned: BTreeSet::new(),
+            sessions: BTreeMap::new(),
+            last_session: 0,
+            locks: HashMap::default(),
+            opens: HashMap::default(),
+            used: 0,
+            used_by: HashMap::default(),
+            inline: 0,
+            memory: INODE_BYTES,
+        }
+    }
+
+    pub(super) fn inode(&self, number: u64) -> Option<&Inode> {
+        self.inodes.get(&number).map(|inode| &**inode)
+    }
+
+    /// The entry of a name in a folder.
+    pub(super) fn entry(&self, folder: u64, name: &[u8]) -> Option<Entry> {
+        self.inode(folder)?.folder()?.names.get(name).copied()
+    }
+
+    /// Attributes of an inode, as sessions see them.
+    pub(super) fn attributes(&self, number: u64) -> Option<Attributes> {
+        let inode = self.inode(number)?;
+        let head = &inode.head;
+        let size = match &inode.body {
+            Body::Folder(folder) => folder.names.len() as u64,
+            Body::Target(target) => target.len() as u64,
+            Body::File(_) | Body::Nothing => head.size,
+        };
+        Some(Attributes {
+            inode: number,
+            kind: head.kind,
+            mode: head.mode.into(),
+            links: head.links,
+            uid: head.uid,
+            gid: head.gid,
+            device: head.device,
+            size,
+            used: inode.map().map_or(0, Map::used),
+            accessed: head.accessed,
+            modified: head.modified,
+            changed: head.changed,
+            version: head.version,
+            copies: if head.copies > 0 { head.copies } else { self.terms.copies.max(1) },
+        })
+    }
+}

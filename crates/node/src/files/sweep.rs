@@ -1,0 +1,172 @@
+//! Deleting the objects that no file has: those that files had, which the home deletes, and those that a
+//! session put and did not commit, which the node that holds them asks the home about. Engine thread only.
+//!
+//! Invariant: an object of a session is swept when its home has ended the session, so that no later commit
+//! can name it, and only if no file has it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::wire::MAX_IDS;
+use plasmon::wire::files::parts_of;
+use plasmon::{NodeId, ObjectId};
+
+use super::Files;
+use super::change::Change;
+use super::frames::{FileFrame, MAX_OBJECTS, ask};
+use super::homes::PATIENCE;
+use super::volume::Volume;
+use crate::kernel::random::HashMap;
+use crate::object::Table;
+
+/// Pause between two shares of the table, so that a walk does not hold the engine up.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long after a failure a walk is made again.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// The walks over this node's objects.
+#[derive(Default)]
+pub(super) struct Sweeping {
+    /// The homes of the volumes of which this node may have objects.
+    homes: RefCell<HashMap<u32, NodeId>>,
+    under_way: Cell<bool>,
+    /// Whether a session has ended since the walk began.
+    again: Cell<bool>,
+    /// Number of objects that were deleted so far.
+    pub(super) deleted: Cell<u64>,
+}
+
+impl Sweeping {
+    /// Notes where a volume's home is.
+    pub(super) fn note_home(&self, volume: u32, home: NodeId) {
+        self.homes.borrow_mut().insert(volume, home);
+    }
+}
+
+/// Objects of a user's volume that may be left.
+type Candidates = BTreeMap<(u32, u32), Vec<ObjectId>>;
+
+impl Files {
+    /// Has the objects of this node looked through, since a session has ended.
+    pub(super) fn sweep_soon(self: &Rc<Self>) {
+        self.sweeping.again.set(true);
+        if self.sweeping.under_way.replace(true) {
+            return;
+        }
+        let files = Rc::clone(self);
+        self.kernel.spawn(async move {
+            while files.sweeping.again.take() {
+                if !files.sweep().await {
+                    files.sweeping.again.set(true);
+                    files.kernel.clock.sleep(AGAIN_AFTER).await;
+                }
+            }
+            files.sweeping.under_way.set(false);
+        });
+    }
+
+    /// Looks through this node's objects once; says whether all homes have answered.
+    async fn sweep(self: &Rc<Self>) -> bool {
+        let mut all_answered = true;
+        for shard in 0..Table::SHARDS {
+            let found = self.candidates(shard);
+            if found.is_empty() {
+                continue;
+            }
+            for ((volume, user), ids) in found {
+                for ids in ids.chunks(MAX_OBJECTS) {
+                    all_answered &= self.sweep_some(volume, user, ids.to_vec()).await;
+                }
+            }
+            self.kernel.clock.sleep(PAUSE).await;
+        }
+        all_answered
+    }
+
+    /// The objects in a share of the table whose sessions no client of this node has.
+    fn candidates(&self, shard: usize) -> Candidates {
+        let mut found = Candidates::new();
+        let objects = self.store.objects.borrow();
+        for replica in objects.sealed_in(shard).filter(|replica| replica.role().stays()) {
+            let id = replica.id();
+            if let Some((volume, session, _)) = parts_of(&id)
+                && !self.attached.has(volume, session)
+            {
+                found.entry((volume, replica.ownership().user)).or_default().push(id);
+            }
+        }
+        found
+    }
+
+    /// Asks a home about objects, and deletes those that are left.
+    async fn sweep_some(self: &Rc<Self>, volume: u32, user: u32, ids: Vec<ObjectId>) -> bool {
+        let left = if let Some(volume) = self.volume_of(volume) {
+            volume.swept(ids)
+        } else {
+            // The objects of a volume that this node knows nothing of stay.
+            let home = self.sweeping.homes.borrow().get(&volume).copied();
+            let Some(home) = home.filter(|home| self.cluster.is_member(*home)) else { return true };
+            match self.network.ask(home, user, ask::Sweep { volume, ids }, PATIENCE).await {
+                Ok(ask::Swept { ids }) => ids,
+                Err(_) => return false,
+            }
+        };
+        self.delete_objects(&left, user).await
+    }
+
+    async fn delete_objects(&self, ids: &[ObjectId], user: u32) -> bool {
+        if ids.is_empty() {
+            return true;
+        }
+        let deleted = self.directory.deletion.delete_all(ids, &[], user).await;
+        if let Err(error) = &deleted {
+            tracing::debug!("objects of files are deleted later: {error}");
+            return false;
+        }
+        self.sweeping.deleted.set(self.sweeping.deleted.get() + ids.len() as u64);
+        true
+    }
+
+    /// Deletes the objects that no file of a volume has any more.
+    pub(super) fn delete_condemned(self: &Rc<Self>, volume: &Rc<Volume>) {
+        if volume.state.borrow().condemned.is_empty() || volume.sweeping.replace(true) {
+            return;
+        }
+        let (files, volume) = (Rc::clone(self), Rc::clone(volume));
+        self.kernel.spawn(async move {
+            loop {
+                let ids: Vec<_> = volume.state.borrow().condemned.iter().take(MAX_IDS).copied().collect();
+                if ids.is_empty() || !files.delete_objects(&ids, volume.owner).await {
+                    break;
+                }
+                volume.state.borrow_mut().apply(Change::Deleted(ids));
+            }
+            // What could not be deleted is tried again at the next tick.
+            volume.sweeping.set(false);
+        });
+    }
+
+    /// Deletes all objects of a volume that was removed.
+    pub(super) fn sweep_all(self: &Rc<Self>, volume: &Rc<Volume>) {
+        let (files, volume) = (Rc::clone(self), Rc::clone(volume));
+        self.kernel.spawn(async move {
+            let state = volume.state.borrow();
+            let ids: Vec<_> = state.objects.keys().chain(&state.condemned).copied().collect();
+            drop(state);
+            for ids in ids.chunks(MAX_IDS) {
+                while !files.delete_objects(ids, volume.owner).await {
+                    files.kernel.clock.sleep(AGAIN_AFTER).await;
+                }
+            }
+        });
+    }
+
+    /// Tells all members that a session of a node that has gone has ended: they may have objects of it.
+    pub(super) fn tell_ended(&self, volume: u32) {
+        for node in self.cluster.others(&[self.kernel.node]) {
+            self.network.tell(node, FileFrame::SessionEnded { volume });
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! A volume at its home: its state, what its sessions ask, and who waits for locks. Engine thread only.
+//!
+//! Invariants: an operation that changes something is done once, whoever asks again under its number. What
+//! an answer says may be kept for a time is never given while there are several sessions; a session that
+//! comes is let in when what was given to the only one before is over.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures::channel::oneshot;
+use plasmon::text::printable;
+use plasmon::wire::files::{
+    Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange, VolumeInfo,
+};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::change::{Begun, Change};
+use super::decide::{Asking, Decision, Limits, decide, who};
+use super::frames::{SessionKey, Wish};
+use super::state::{FileSession, State};
+use crate::kernel::Kernel;
+use crate::kernel::random::random_u64;
+use crate::object::Replica;
+
+/// How long the only session of a volume may keep names and attributes.
+const VALID: Duration = Duration::from_secs(1);
+/// Maximum number of outcomes that are kept for a session.
+const MAX_OUTCOMES: usize = 1 << 14;
+/// Maximum number of sessions of a volume.
+const MAX_SESSIONS: usize = 1 << 12;
+
+/// A volume whose home this node is.
+pub(super) struct Volume {
+    kernel: Rc<Kernel>,
+    pub(super) name: String,
+    pub(super) number: u32,
+    pub(super) owner: u32,
+    /// The deed of the name. Without it, the volume is not this node's.
+    pub(super) deed: Rc<Replica>,
+    pub(super) state: RefCell<State>,
+    since: Instant,
+    /// Until when the only session may keep what it was told.
+    valid_until: Cell<Instant>,
+    /// Number of sessions that are about to come.
+    coming: Cell<usize>,
+    /// Who waits until a lock may have become free.
+    waiting: RefCell<Vec<oneshot::Sender<()>>>,
+    /// Sessions of nodes that have gone, and when they end.
+    orphans: RefCell<Vec<(Instant, u32)>>,
+    /// Whether it is being removed.
+    pub(super) ends: Cell<bool>,
+    /// Whether objects of it are being deleted.
+    pub(super) sweeping: Cell<bool>,
+    pub(super) operations: Cell<u64>,
+}
+
+/// What became of an operation.
+pub(super) enum Ran {
+    Answer(FileAnswer),
+    /// It waits for a lock.
+    Waits,
+}
+
+impl Volume {
+    pub(super) fn new(kernel: &Rc<Kernel>, name: &str, state: State, owner: u32, deed: Rc<Replica>) -> Self {
+        let now = kernel.clock.now();
+        Self {
+            kernel: Rc::clone(kernel),
+            name: name.to_owned(),
+            number: state.number,
+            owner,
+            deed,
+            state: RefCell::new(state),
+            since: now,
+            valid_until: Cell::new(now),
+            coming: Cell::default(),
+            waiting: RefCell::default(),
+            orphans: RefCell::default(),
+            ends: Cell::default(),
+            sweeping: Cell::default(),
+            operations: Cell::default(),
+        }
+    }
+
+    /// The time of this node, for inodes.
+    pub(super) fn time(kernel: &Kernel) -> Time {
+        let ms = kernel.clock.unix_ms();
+        Time { seconds: (ms / 1000) as i64, nanos: (ms % 1000) as u32 * 1_000_000 }
+    }
+
+    pub(super) fn info(&self) -> VolumeInfo {
+        let state = self.state.borrow();
+        VolumeInfo {
+            name: self.name.clone(),
+            number: self.number,
+            owner: self.owner,
+            home: self.kernel.node,
+            terms: state.terms,
+            used: state.used,
+            inodes: state.inodes.len() as u64,
+            sessions: state.sessions.len() as u32,
+            memory: state.memory,
+            age_ms: self.kernel.clock.now().duration_since(self.since).as_millis() as u64,
+        }
+    }
+
+    /// Changes the terms.
+    pub(super) fn set(&self, change: VolumeChange) {
+        let mut state = self.state.borrow_mut();
+        let mut terms = state.terms;
+        terms.capacity = change.capacity.unwrap_or(terms.capacity);
+        terms.inodes = change.inodes.unwrap_or(terms.inodes);
+        terms.user_quota = change.user_quota.unwrap_or(terms.user_quota);
+        terms.copies = change.copies.unwrap_or(terms.copies).max(1);
+        state.apply(Change::Terms(terms));
+    }
+
+    /// Makes a session of a node, or has one go on; says whether it is new. Nothing that another session was
+    /// told to keep is kept any more then.
+    ///
+    /// # Errors
+    /// `Busy` if there are too many, `NotFound` if the volume is being removed.
+    pub(super) async fn attach(
+        &self,
+        node: NodeId,
+        uid: u32,
+        wish: Wish,
+    ) -> Result<(SessionKey, bool), Error> {
+        if let Some(key) = wish.again.and_then(|again| self.resume(node, uid, again)) {
+            return Ok((key, false));
+        }
+        self.coming.set(self.coming.get() + 1);
+        let wait = self.valid_until.get().saturating_duration_since(self.kernel.clock.now());
+        if !wait.is_zero() {
+            self.kernel.clock.sleep(wait).await;
+        }
+        self.coming.set(self.coming.get() - 1);
+        if self.ends.get() {
+            let text = format!("volume '{}' is being removed", printable(&self.name));
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        let mut state = self.state.borrow_mut();
+        if state.sessions.len() >= MAX_SESSIONS || state.last_session == u32::MAX {
+            let text = format!("volume '{}' has {MAX_SESSIONS} sessions already", printable(&self.name));
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        let secret = random_u64();
+        state.apply(Change::Begin(Begun {
+            node,
+            secret,
+            uid,
+            gid: wish.gid,
+            groups: Vec::new(),
+            trusted: wish.trusted,
+            checked: wish.checked,
+            read_only: wish.read_only,
+        }));
+        Ok((SessionKey { volume: self.number, session: state.last_session, secret }, true))
+    }
+
+    fn resume(&self, node: NodeId, uid: u32, (session, secret): (u32, u64)) -> Option<SessionKey> {
+        let mut state = self.state.borrow_mut();
+        let known = state.sessions.get(&session)?;
+        if known.secret != secret || known.uid != uid {
+            return None;
+        }
+        state.apply(Change::Move { session, node });
+        self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
+        Some(SessionKey { volume: self.number, session, secret })
+    }
+
+    /// Ends a session.
+    pub(super) fn end(&self, session: u32) {
+        self.state.borrow_mut().apply(Change::End { session });
+        self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
+        self.wake();
+    }
+
+    /// Notes that nodes have gone: the sessions of their clients end, unless they go on elsewhere.
+    pub(super) fn orphan(&self, gone: &[NodeId], ends: Instant) {
+        let state = self.state.borrow();
+        let left = state.sessions.iter().filter(|(_, session)| gone.contains(&session.node));
+        let mut orphans = self.orphans.borrow_mut();
+        for (number, _) in left {
+            if !orphans.iter().any(|(_, orphan)| orphan == number) {
+                orphans.push((ends, *number));
+            }
+        }
+    }
+
+    /// Ends the sessions whose nodes have gone too long ago; says whether there was one.
+    pub(super) fn end_orphans(&self, now: Instant) -> bool {
+        let orphans = self.orphans.borrow().clone();
+        let late: Vec<_> = orphans.into_iter().filter(|(ends, _)| *ends <= now).collect();
+        late.iter().for_each(|(_, session)| self.end(*session));
+        !late.is_empty()
+    }
+
+    /// Whether a key is that of a session of a node.
+    pub(super) fn knows(&self, node: NodeId, key: &SessionKey) -> bool {
+        let state = self.state.borrow();
+        let session = state.sessions.get(&key.session);
+        session.is_some_and(|session| session.secret == key.secret && session.node == node)
+    }
+
+    /// Carries an operation out.
+    ///
+    /// # Errors
+    /// `Fenced` if the session has ended, `Invalid` if it uses a number of before again.
+    pub(super) fn run(&self, key: &SessionKey, asked: &FileAsked, limits: Limits) -> Result<Ran, Error> {
+        let number = asked.number;
+        let mut state = self.state.borrow_mut();
+        let changes = asked.operation.changes();
+        {
+            let session = state.sessions.get(&key.session).ok_or_else(ended)?;
+            ensure_number(session, asked)?;
+            if changes && let Some(outcome) = session.outcomes.get(&number) {
+                return Ok(Ran::Answer(self.answer(&state, outcome.clone())));
+            }
+            if changes && session.outcomes.len() >= MAX_OUTCOMES {
+                let text =
+                    "a session has too many operations of which it did not say that it has their outcome";
+                return Err(Error::new(ErrorKind::Busy, text));
+            }
+        }
+        self.operations.set(self.operations.get() + 1);
+        let decided = {
+            let session = state.sessions.get(&key.session).ok_or_else(ended)?;
+            let asking = Asking {
+                state: &state,
+                number: key.session,
+                session,
+                who: who(session, &asked.actor),
+                now: Self::time(&self.kernel),
+                limits,
+            };
+            decide(&asking, asked.operation.clone())
+        };
+        state.apply(Change::Answered { session: key.session, number: asked.answered });
+        let outcome = match decided {
+            Ok(decision) => self.carry_out(&mut state, decision),
+            Err(Errno::Again) if matches!(asked.operation, FileOperation::Lock { wait: true, .. }) => {
+                return Ok(Ran::Waits);
+            }
+            Err(errno) => return Ok(Ran::Answer(self.answer(&state, FileOutcome::Failed(errno)))),
+        };
+        if changes && outcome != FileOutcome::NoRoomInline {
+            state.apply(Change::Note { session: key.session, number, outcome: outcome.clone() });
+        }
+        Ok(Ran::Answer(self.answer(&state, outcome)))
+    }
+
+    fn carry_out(&self, state: &mut State, decision: Decision) -> FileOutcome {
+        let mut frees = false;
+        for change in decision.changes {
+            frees |= matches!(change, Change::Lock { .. } | Change::Close { .. });
+            state.apply(change);
+        }
+        if frees {
+            self.wake();
+        }
+        state.tell(decision.say)
+    }
+
+    fn answer(&self, state: &State, outcome: FileOutcome) -> FileAnswer {
+        let alone = state.sessions.len() == 1 && self.coming.get() == 0;
+        if !alone {
+            return FileAnswer { valid_ms: 0, outcome };
+        }
+        self.valid_until.set(self.kernel.clock.now() + VALID);
+        FileAnswer { valid_ms: VALID.as_millis() as u32, outcome }
+    }
+
+    /// Waits until a lock may have become free.
+    pub(super) fn freed(&self) -> oneshot::Receiver<()> {
+        let (sender, freed) = oneshot::channel();
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|sender| !sender.is_canceled());
+        waiting.push(sender);
+        freed
+    }
+
+    fn wake(&self) {
+        for sender in self.waiting.take() {
+            // Who waited may have gone.
+            _ = sender.send(());
+        }
+    }
+
+    /// Which objects no file has, and none will have.
+    pub(super) fn swept(&self, ids: Vec<ObjectId>) -> Vec<ObjectId> {
+        let state = self.state.borrow();
+        let is_left = |id: &ObjectId| {
+            let Some((volume, session, _)) = plasmon::wire::files::parts_of(id) else { return false };
+            volume == self.number
+                && session <= state.last_session
+                && !state.sessions.contains_key(&session)
+                && !state.objects.contains_key(id)
+        };
+        ids.into_iter().filter(is_left).collect()
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Fenced, "the session has ended: attach to the volume anew")
+}
+
+fn ensure_number(session: &FileSession, asked: &FileAsked) -> Result<(), Error> {
+    if asked.number == 0 || asked.number < session.answered || asked.answered > asked.number {
+        let text = format!("operation {} of a session was answered before", asked.number);
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
+}

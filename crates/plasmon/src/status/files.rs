@@ -1,0 +1,35 @@
+//! The part of a status report about files.
+//!
+//! Owns no state.
+
+use serde::{Deserialize, Serialize};
+
+/// Volumes of files: those about which the node decides, and what its clients are attached to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FilesStatus {
+    /// Number of volumes whose home the node is.
+    pub volumes: u64,
+    /// Number of inodes of these volumes.
+    pub inodes: u64,
+    /// Number of bytes of their files.
+    pub bytes: u64,
+    /// Number of bytes of memory that their names, attributes and maps take.
+    pub memory: u64,
+    /// Number of bytes of memory that these may take.
+    pub memory_limit: u64,
+    /// Number of sessions of these volumes.
+    pub sessions: u64,
+    /// Number of operations that the node has decided so far.
+    pub decided: u64,
+    /// Number of objects that no file has any more, and that are not deleted yet.
+    pub condemned: u64,
+    /// Number of objects of files that the node has had deleted so far.
+    pub deleted: u64,
+    /// Number of volumes that its clients are attached to.
+    pub attached: u64,
+    /// Number of operations of its clients so far.
+    pub asked: u64,
+    /// Number of these that failed.
+    pub failed: u64,
+}
