@@ -137,15 +137,7 @@ impl Files {
             return Err(Error::new(ErrorKind::Interrupted, "the client has gone"));
         }
         let volume = self.attached.open(client, Attached { home, key, user });
-        Ok(Reply::VolumeAttached {
-            volume,
-            session: key.session,
-            secret: key.secret,
-            key: 0,
-            trusted,
-            fresh,
-            info,
-        })
+        Ok(Reply::VolumeAttached { volume, session: key.session, secret: key.secret, trusted, fresh, info })
     }
 
     /// Makes a session at the home of a volume, which is created if it is not there.

@@ -152,9 +152,7 @@ impl Files {
     pub(super) fn sweep_all(self: &Rc<Self>, volume: &Rc<Volume>) {
         let (files, volume) = (Rc::clone(self), Rc::clone(volume));
         self.kernel.spawn(async move {
-            let state = volume.state.borrow();
-            let ids: Vec<_> = state.objects.keys().chain(&state.condemned).copied().collect();
-            drop(state);
+            let ids = volume.all_objects();
             for ids in ids.chunks(MAX_IDS) {
                 while !files.delete_objects(ids, volume.owner).await {
                     files.kernel.clock.sleep(AGAIN_AFTER).await;

@@ -288,6 +288,12 @@ impl Volume {
         }
     }
 
+    /// All objects that files have or had.
+    pub(super) fn all_objects(&self) -> Vec<ObjectId> {
+        let state = self.state.borrow();
+        state.objects.keys().chain(&state.condemned).copied().collect()
+    }
+
     /// Which objects no file has, and none will have.
     pub(super) fn swept(&self, ids: Vec<ObjectId>) -> Vec<ObjectId> {
         let state = self.state.borrow();

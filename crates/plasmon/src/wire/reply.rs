@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::files::{FileAnswer, FileEvent, VolumeInfo};
+use super::files::{FileAnswer, VolumeInfo};
 use super::{
     AtMost, Each, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame,
 };
@@ -446,8 +446,6 @@ crate::wire::table! {
             session: u32,
             /// Secret by which the session goes on after its connection was lost.
             secret: u64,
-            /// Key by which another connection follows the session.
-            key: u64,
             /// Whether the session may act for any user.
             trusted: bool,
             /// Whether the session is new: if it was to go on and is new, opens and locks are gone.
@@ -457,15 +455,6 @@ crate::wire::table! {
         },
         /// Answers `OnFile`.
         151 FileDone(answer: FileAnswer),
-        /// Answers `FollowFiles`, again and again.
-        152 FileEvents {
-            /// Key of the session.
-            key: u64,
-            /// Number of the last of the events, which the session confirms.
-            number: u64,
-            /// Events, in their order.
-            events: Vec<FileEvent>,
-        },
         /// Answers `CreateVolume` and `SetVolume`.
         156 Volume(info: VolumeInfo),
         /// Answers `ListVolumes`.

@@ -491,19 +491,6 @@ crate::wire::table! {
             /// Operation with its number.
             asked: FileAsked,
         } -> FileDone,
-        /// Has others' changes told that concern what sessions of another connection of the same user keep,
-        /// until one of the two connections ends.
-        152 FollowFiles {
-            /// Key of one of the sessions.
-            key: u64,
-        } -> FileEvents,
-        /// Confirms that the session keeps nothing any more of what events have told.
-        153 ConfirmFiles {
-            /// Key of the session.
-            key: u64,
-            /// Number of the last of the events.
-            number: u64,
-        },
         /// Ends a session: its opens and locks go.
         154 DetachVolume {
             /// Number of the attached volume on this connection.

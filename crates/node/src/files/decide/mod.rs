@@ -174,12 +174,13 @@ impl<'a> Asking<'a> {
 /// Decides about an operation.
 pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
     use FileOperation as O;
-    if operation.changes() && !matches!(operation, O::Open { truncate: false, .. } | O::Closed { .. }) {
-        let only_locks = matches!(operation, O::Lock { .. });
-        let only_opens = matches!(operation, O::Open { write: false, truncate: false, .. });
-        if !only_locks && !only_opens {
-            asking.ensure_writes()?;
-        }
+    let only_reads = match &operation {
+        O::Open { write, truncate, .. } => !write && !truncate,
+        O::Closed { .. } | O::Lock { .. } => true,
+        other => !other.changes(),
+    };
+    if !only_reads {
+        asking.ensure_writes()?;
     }
     match operation {
         O::Lookup { folder, name } => names::lookup(asking, folder, &name),

@@ -22,7 +22,7 @@ use crate::shared::ARGUMENTS;
 
 pub use attributes::{Attributes, Change, FileKind, SetAttributes, Time};
 pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Written};
-pub use outcome::{Errno, Extended, FileAnswer, FileEvent, FileOutcome, Listed, VolumeUsage};
+pub use outcome::{Errno, Extended, FileAnswer, FileOutcome, Listed, VolumeUsage};
 pub use volume::{Section, Source, VolumeChange, VolumeInfo, VolumeTerms, file_object, parts_of, volume_id};
 
 /// Inode of the root folder of every volume.

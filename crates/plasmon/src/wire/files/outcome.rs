@@ -185,31 +185,3 @@ crate::wire::record! {
         pub outcome: FileOutcome,
     }
 }
-
-crate::wire::table! {
-    /// News of others' changes for a session.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum FileEvent {
-        /// The attributes of an inode have changed.
-        0 Attributes {
-            /// Number of the inode.
-            inode: u64,
-        },
-        /// The bytes of a range have changed, and the attributes.
-        1 Contents {
-            /// Number of the inode.
-            inode: u64,
-            /// Offset of the first byte.
-            offset: u64,
-            /// Number of bytes.
-            len: u64,
-        },
-        /// A name of a folder stands for another inode, or for none.
-        2 Name {
-            /// Inode of the folder.
-            folder: u64,
-            /// Name of the entry.
-            name: Bytes as AtMost<MAX_ENTRY_NAME>,
-        },
-    }
-}
