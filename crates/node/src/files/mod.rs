@@ -62,6 +62,7 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn new(placement: &Rc<Placement>, sessions: &Rc<Sessions>) -> Rc<Self> {
         let memory = placement.kernel.config.files_memory.unwrap_or(placement.kernel.config.memory / 20);
+        let free = placement.store.arena.borrow_mut().usage().free;
         Rc::new_cyclic(|own| Self {
             own: Weak::clone(own),
             kernel: Rc::clone(&placement.kernel),
@@ -74,7 +75,7 @@ impl Files {
             volumes: RefCell::default(),
             attached: AllAttached::default(),
             sweeping: Sweeping::default(),
-            limits: Cell::new(Limits { memory, free: 0 }),
+            limits: Cell::new(Limits { memory, free }),
             asked: Cell::default(),
             failed: Cell::default(),
         })

@@ -1,8 +1,8 @@
 //! Calls by slot: their numbers, and what their arguments and values are.
 //!
 //! Owns no state. The numbers are in the ranges of requests: 1 to 99 are of objects and the cluster, 100 to
-//! 119 of [regions](super::RegionCall), 120 to 139 of services, 140 to 149 of [locks](super::SyncCall), 150 of
-//! [files](super::files::FilesCall). How a call travels is in [`shared`](crate::shared).
+//! 119 of [regions](super::RegionCall), 120 to 139 of services, 140 to 149 of [locks](super::SyncCall), and
+//! 150 is of [files](super::files::FilesCall). How a call travels is in [`shared`](crate::shared).
 //!
 //! The bytes of a call of a service, and of its reply, travel in one of three ways. At most
 //! [`PAYLOAD_LEN`](crate::shared::PAYLOAD_LEN) bytes are the payload of a slot. More lie in memory that the
