@@ -22,6 +22,8 @@ mod client;
 pub mod digest;
 pub mod drain;
 mod error;
+#[cfg(not(loom))]
+pub mod files;
 mod filter;
 mod id;
 pub mod overview;

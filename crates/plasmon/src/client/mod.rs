@@ -39,6 +39,7 @@ mod stream;
 mod subscription;
 mod sync;
 mod vigil;
+mod volumes;
 mod writable;
 mod writing;
 
@@ -69,6 +70,7 @@ pub use services::ServiceList;
 pub use socket::Socket;
 pub use subscription::Subscription;
 pub use sync::{AwaitedGuard, AwaitedPassage, Barrier, Guard, Lock, LockList};
+pub use volumes::{VolumeList, Volumes};
 pub use writable::CreationMemory;
 
 use crate::wire::{Ask, MAX_IDS, Reply, Request};

@@ -1,0 +1,170 @@
+//! Blocks: memory into which writes go, and which becomes objects.
+//!
+//! Owns the free blocks of a volume, and the ids of its objects. Any thread. A block is a piece of the node's
+//! arena, so that a full one becomes an object where it lies. Invariants: a block of a connection that is
+//! lost never becomes an object; an id is used once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::session::Attached;
+use super::{Error, Result};
+use crate::wire::files::{Section, Source, file_object};
+use crate::{Client, CreateOptions, ObjectId, Rights, Scratch};
+
+/// Size of a block in bytes, and the largest size of an object of a file.
+pub const BLOCK_BYTES: usize = 1 << 20;
+/// Largest number of free blocks that are kept.
+const MAX_FREE: usize = 8;
+
+/// Memory of [`BLOCK_BYTES`] for the payload of writes ([`Volume::buffer`](super::Volume::buffer)).
+pub struct Buffer(Inner);
+
+enum Inner {
+    Block(Block),
+    /// The node had no room.
+    Own(Vec<u8>),
+}
+
+/// Block of the arena.
+pub(super) struct Block {
+    scratch: Scratch,
+    generation: u64,
+}
+
+impl Buffer {
+    /// Bytes of the buffer.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Inner::Block(block) => block.scratch.as_mut_slice(),
+            Inner::Own(bytes) => bytes,
+        }
+    }
+
+    /// Takes the block out of the buffer, and leaves another one. `None` if the buffer has none of this
+    /// connection.
+    pub(super) fn take(&mut self, blocks: &Blocks, attached: &Attached) -> Option<Block> {
+        match &self.0 {
+            Inner::Block(block) if block.generation == attached.generation => {}
+            _ => return None,
+        }
+        match std::mem::replace(self, blocks.buffer(attached)).0 {
+            Inner::Block(block) => Some(block),
+            Inner::Own(_) => None,
+        }
+    }
+}
+
+impl Block {
+    /// Bytes of the block.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        self.scratch.as_mut_slice()
+    }
+}
+
+/// Free blocks of a volume, and the numbers of its objects.
+#[derive(Default)]
+pub(super) struct Blocks {
+    free: Mutex<Vec<Block>>,
+    objects: AtomicU64,
+}
+
+impl Blocks {
+    /// Takes a free block, or asks the node for one.
+    pub(super) fn take(&self, attached: &Attached) -> Result<Block> {
+        let mut free = self.free.lock();
+        free.retain(|block| block.generation == attached.generation);
+        if let Some(block) = free.pop() {
+            return Ok(block);
+        }
+        drop(free);
+        let scratch =
+            attached.client.buffer(BLOCK_BYTES, true, None).map_err(|error| Error::of_client(&error))?;
+        Ok(Block { scratch, generation: attached.generation })
+    }
+
+    /// Keeps the block of a buffer that nobody needs any more.
+    pub(super) fn keep(&self, buffer: Buffer) {
+        let mut free = self.free.lock();
+        if let Inner::Block(block) = buffer.0
+            && free.len() < MAX_FREE
+        {
+            free.push(block);
+        }
+    }
+
+    /// Memory for the payload of a write: a block, or memory of this process while the node has no room.
+    pub(super) fn buffer(&self, attached: &Attached) -> Buffer {
+        Buffer(match self.take(attached) {
+            Ok(block) => Inner::Block(block),
+            Err(_) => Inner::Own(vec![0; BLOCK_BYTES]),
+        })
+    }
+
+    /// Makes a block an object, where it lies if the object is large.
+    pub(super) fn put_block(
+        &self,
+        attached: &Attached,
+        block: &mut Block,
+        len: usize,
+        copies: u16,
+    ) -> Result<Stored> {
+        let stored = self.stored(attached, len);
+        if block.generation != attached.generation {
+            let text = "the node of this host went away, with bytes that were not stored yet";
+            return Err(Error::because(crate::wire::files::Errno::Io, text));
+        }
+        let put = attached.client.put_from(stored.id, &mut block.scratch, len, &[], &options(copies));
+        told(&attached.client, &stored, put.map(drop))
+    }
+
+    /// Puts bytes as an object.
+    pub(super) fn put_bytes(&self, attached: &Attached, bytes: &[u8], copies: u16) -> Result<Stored> {
+        let stored = self.stored(attached, bytes.len());
+        let put = attached.client.put(stored.id, bytes, &[], &options(copies));
+        told(&attached.client, &stored, put)
+    }
+
+    fn stored(&self, attached: &Attached, len: usize) -> Stored {
+        let counter = self.objects.fetch_add(1, Ordering::Relaxed);
+        let id = file_object(attached.info.number, attached.session, counter);
+        Stored { id, len: len as u64, node: attached.client.node() }
+    }
+}
+
+/// Object with bytes of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stored {
+    id: ObjectId,
+    len: u64,
+    node: crate::NodeId,
+}
+
+impl Stored {
+    /// Section of a file with `len` bytes of the object, from `at` on.
+    pub(super) fn section(&self, offset: u64, at: u64, len: u64) -> Section {
+        let source = Source::Object { id: self.id, at, object_len: self.len, node: self.node };
+        Section { offset, len, source }
+    }
+}
+
+/// What became of a put. Fewer copies than were asked for are no error: there are not more nodes, and the
+/// node makes the rest later.
+fn told(client: &Client, stored: &Stored, put: crate::Result<()>) -> Result<Stored> {
+    match put {
+        Err(error) if error.kind() == crate::ErrorKind::TooFew => Ok(*stored),
+        Err(error) => {
+            // After a time-out the object may be there; nobody will ever name it.
+            if error.kind() == crate::ErrorKind::TimedOut {
+                let _ = client.delete(&[stored.id]);
+            }
+            Err(Error::of_client(&error))
+        }
+        Ok(()) => Ok(*stored),
+    }
+}
+
+fn options(copies: u16) -> CreateOptions {
+    CreateOptions { rights: Rights::Private, fresh: true, copies, ..CreateOptions::default() }
+}

@@ -1,0 +1,110 @@
+//! Errors of operations on files: what Linux calls them, what they were about, and why.
+//!
+//! Owns no state. Any thread. Invariant: every error has a number that programs understand.
+
+use std::fmt;
+
+use crate::ErrorKind;
+use crate::text::printable;
+use crate::wire::files::Errno;
+
+/// Result of an operation on files.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Error of an operation on files.
+///
+/// It is a pointer, so that results of operations that succeed stay small.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error(Box<Told>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Told {
+    errno: Errno,
+    message: Option<String>,
+    path: Option<String>,
+}
+
+impl Error {
+    /// Error with a number alone.
+    pub fn new(errno: Errno) -> Self {
+        Self(Box::new(Told { errno, message: None, path: None }))
+    }
+
+    /// Error with a number and what happened.
+    pub fn because(errno: Errno, message: impl Into<String>) -> Self {
+        Self(Box::new(Told { errno, message: Some(message.into()), path: None }))
+    }
+
+    /// Says which path the error is about, unless it says so already.
+    #[must_use]
+    pub fn at(mut self, path: &[u8]) -> Self {
+        self.0.path.get_or_insert_with(|| printable(&String::from_utf8_lossy(path)).to_string());
+        self
+    }
+
+    /// Number of the error.
+    pub fn errno(&self) -> Errno {
+        self.0.errno
+    }
+
+    /// Error of the client, as an operation on a file tells it.
+    pub(super) fn of_client(error: &crate::Error) -> Self {
+        let errno = match error.kind() {
+            ErrorKind::Full | ErrorKind::TooLarge => Errno::Full,
+            ErrorKind::Interrupted => Errno::Interrupted,
+            ErrorKind::NotAllowed => Errno::NoAccess,
+            _ => Errno::Io,
+        };
+        Self::because(errno, error.message())
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Self {
+        Self::new(errno)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.0.path {
+            write!(f, "{path}: ")?;
+        }
+        match &self.0.message {
+            Some(message) => f.write_str(message),
+            None => write!(f, "{}", std::io::Error::from_raw_os_error(self.0.errno as i32)),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        match error.0.message {
+            Some(_) => Self::new(Self::from_raw_os_error(error.errno() as i32).kind(), error),
+            None => Self::from_raw_os_error(error.errno() as i32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_path_once() {
+        let error = Error::new(Errno::NotFound).at(b"/a").at(b"/b");
+        assert_eq!(error.to_string(), "/a: No such file or directory (os error 2)");
+        let told = Error::because(Errno::Io, "the bytes are lost").at(b"/a");
+        assert_eq!(told.to_string(), "/a: the bytes are lost");
+    }
+
+    #[test]
+    fn a_full_store_is_a_full_file_system() {
+        let full = crate::Error::new(ErrorKind::Full, "no room");
+        assert_eq!(Error::of_client(&full).errno(), Errno::Full);
+        let gone = crate::Error::new(ErrorKind::Disconnected, "gone");
+        assert_eq!(Error::of_client(&gone).errno(), Errno::Io);
+    }
+}

@@ -1,0 +1,70 @@
+//! Files: volumes of the cluster, as programs and mounts use them.
+//!
+//! [`Volume::attach`] begins a session at the home of a volume. Files are used by their paths
+//! ([`Volume::open`], [`File`]), as `std::fs` does, or by the numbers of their inodes, as a mount does. Names
+//! and attributes are the home's; bytes lie in immutable objects, which are written and read in the memory of
+//! this host's node.
+//!
+//! ```no_run
+//! use plasmon::files::{AttachOptions, OpenOptions, Volume};
+//!
+//! let client = plasmon::Client::connect(plasmon::Socket::find())?;
+//! let volume = Volume::attach(&client, "main", &AttachOptions::default())?;
+//! let file = volume.open("/notes", OpenOptions::new().read(true).write(true).create(true))?;
+//! file.write_at(b"hello", 0)?;
+//! file.sync()?;
+//! let mut read = [0; 5];
+//! assert_eq!((file.read_at(&mut read, 0)?, &read), (5, b"hello"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Owns sessions, what they know of files that are open, and bytes that are not committed yet. Any thread,
+//! and one thread a volume of its own, which commits what waits. Invariants: a byte that was synced is named
+//! by the map at the home; a failure to commit is told once, by the next sync or close.
+
+mod blocks;
+mod error;
+mod inode;
+mod locks;
+mod map;
+mod names;
+mod path;
+mod reader;
+mod session;
+mod volume;
+mod writer;
+
+use std::time::Duration;
+
+pub use blocks::{BLOCK_BYTES, Buffer};
+pub use error::{Error, Result};
+pub use names::{Entry, Page};
+pub use path::{DirEntry, File, OpenOptions, ReadDir};
+pub use reader::{Part, Parts, Seek};
+pub use volume::{Opened, Volume};
+
+pub use crate::client::{VolumeList, Volumes};
+pub use crate::wire::files::{
+    Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE, ROOT_INODE, SetAttributes,
+    Time, VolumeChange, VolumeInfo, VolumeTerms, VolumeUsage,
+};
+
+/// How a volume is attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachOptions {
+    /// Whether the volume is created if there is none of the name.
+    pub create: bool,
+    /// Whether nothing is to be changed.
+    pub read_only: bool,
+    /// Whether the home looks at permissions. A mount leaves that to the kernel. For sessions that are not
+    /// trusted the home always does.
+    pub checked: bool,
+    /// Time that an operation waits for a node that is away.
+    pub patience: Duration,
+}
+
+impl Default for AttachOptions {
+    fn default() -> Self {
+        Self { create: false, read_only: false, checked: true, patience: Duration::from_secs(60) }
+    }
+}

@@ -1,0 +1,272 @@
+//! Operations on names and attributes, by the numbers of inodes.
+//!
+//! Owns no state. Any thread. Each of them is one operation of the home. Invariant: attributes of a file
+//! tell what this session has written, committed or not.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::session::unexpected;
+use super::{Error, Result, Volume};
+use crate::wire::files::{
+    Actor, Attributes, Errno, FileOperation, FileOutcome, Listed, MAX_SENT_NAME, MAX_TARGET, MAX_XATTR,
+    SetAttributes, VolumeUsage,
+};
+
+/// Attributes of an inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Attributes of the inode.
+    pub attributes: Attributes,
+    /// Time for which they, and the name that led to them, may be kept without asking again.
+    pub valid: Duration,
+}
+
+/// Part of the entries of a folder.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// Entries, in an order that does not change.
+    pub entries: Vec<Listed>,
+    /// Whether these are the last.
+    pub end: bool,
+    /// Inode of the folder above.
+    pub above: u64,
+    /// Time for which names and attributes may be kept without asking again.
+    pub valid: Duration,
+}
+
+/// Name as it is sent. One that is too long for an operation is too long for a folder as well.
+pub(super) fn sent(name: &[u8]) -> Result<Bytes> {
+    match name.len() {
+        0..=MAX_SENT_NAME => Ok(Bytes::copy_from_slice(name)),
+        _ => Err(Error::new(Errno::NameTooLong)),
+    }
+}
+
+impl Volume {
+    /// Looks up a name in a folder.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, and others of Linux. This holds for all operations here.
+    pub fn lookup(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<Entry> {
+        self.entry(actor, FileOperation::Lookup { folder, name: sent(name)? })
+    }
+
+    /// Attributes of an inode.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn attributes(&self, actor: &Actor, inode: u64) -> Result<Entry> {
+        self.entry(actor, FileOperation::GetAttributes { inode })
+    }
+
+    /// Sets attributes of an inode. Bytes that were written before are committed first.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn set_attributes(&self, actor: &Actor, inode: u64, set: &SetAttributes) -> Result<Entry> {
+        self.flush(inode)?;
+        self.entry(actor, FileOperation::SetAttributes { inode, set: set.clone() })
+    }
+
+    /// Makes a folder.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn make_folder(&self, actor: &Actor, folder: u64, name: &[u8], mode: u32) -> Result<Entry> {
+        self.entry(actor, FileOperation::MakeFolder { folder, name: sent(name)?, mode })
+    }
+
+    /// Makes a file, pipe, socket or device, which is not opened.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn make_node(
+        &self,
+        actor: &Actor,
+        folder: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+    ) -> Result<Entry> {
+        self.entry(actor, FileOperation::MakeNode { folder, name: sent(name)?, mode, device })
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn make_symlink(&self, actor: &Actor, folder: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        if target.len() > MAX_TARGET {
+            return Err(Error::new(Errno::NameTooLong));
+        }
+        let target = Bytes::copy_from_slice(target);
+        self.entry(actor, FileOperation::MakeSymlink { folder, name: sent(name)?, target })
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn read_link(&self, actor: &Actor, inode: u64) -> Result<Bytes> {
+        self.bytes(actor, FileOperation::ReadLink { inode })
+    }
+
+    /// Gives an inode one more name.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn link(&self, actor: &Actor, inode: u64, folder: u64, name: &[u8]) -> Result<Entry> {
+        self.entry(actor, FileOperation::Link { inode, folder, name: sent(name)? })
+    }
+
+    /// Takes a name from an inode that is no folder.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn unlink(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<()> {
+        self.done(actor, FileOperation::Unlink { folder, name: sent(name)? })
+    }
+
+    /// Removes an empty folder.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn remove_folder(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<()> {
+        self.done(actor, FileOperation::RemoveFolder { folder, name: sent(name)? })
+    }
+
+    /// Renames an entry of a folder in one step, or exchanges two entries.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn rename_entry(
+        &self,
+        actor: &Actor,
+        (folder, name): (u64, &[u8]),
+        (to_folder, to_name): (u64, &[u8]),
+        no_replace: bool,
+        exchange: bool,
+    ) -> Result<()> {
+        let (name, to_name) = (sent(name)?, sent(to_name)?);
+        self.done(actor, FileOperation::Rename { folder, name, to_folder, to_name, no_replace, exchange })
+    }
+
+    /// Entries of a folder behind a cookie, at most so many. `.` and `..` are not among them.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn list(&self, actor: &Actor, folder: u64, after: u64, most: u32) -> Result<Page> {
+        let (outcome, valid) = self.0.ask(actor, FileOperation::List { folder, after, most })?;
+        let FileOutcome::Entries { mut entries, end, above } = outcome else { return Err(unexpected()) };
+        entries.iter_mut().for_each(|entry| self.0.overlay(&mut entry.attributes));
+        Ok(Page { entries, end, above, valid })
+    }
+
+    /// Value of an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn xattr(&self, actor: &Actor, inode: u64, name: &[u8]) -> Result<Bytes> {
+        self.bytes(actor, FileOperation::GetXattr { inode, name: sent(name)? })
+    }
+
+    /// Names of extended attributes, each with a zero behind.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn xattrs(&self, actor: &Actor, inode: u64) -> Result<Bytes> {
+        self.bytes(actor, FileOperation::ListXattrs { inode })
+    }
+
+    /// Sets an extended attribute: one that is not there yet (`create`), or one that is (`replace`).
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn set_xattr(
+        &self,
+        actor: &Actor,
+        inode: u64,
+        name: &[u8],
+        value: &[u8],
+        (create, replace): (bool, bool),
+    ) -> Result<()> {
+        if value.len() > MAX_XATTR {
+            return Err(Error::new(Errno::TooMany));
+        }
+        let value = Bytes::copy_from_slice(value);
+        self.done(actor, FileOperation::SetXattr { inode, name: sent(name)?, value, create, replace })
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn remove_xattr(&self, actor: &Actor, inode: u64, name: &[u8]) -> Result<()> {
+        self.done(actor, FileOperation::RemoveXattr { inode, name: sent(name)? })
+    }
+
+    /// How full the volume is.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn usage(&self) -> Result<VolumeUsage> {
+        match self.0.ask(&Actor::default(), FileOperation::Usage)?.0 {
+            FileOutcome::Usage(usage) => Ok(usage),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Makes a hole in a file. With `extend` a file that ends before becomes longer.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn punch(&self, actor: &Actor, inode: u64, offset: u64, len: u64, extend: bool) -> Result<()> {
+        self.flush(inode)?;
+        self.entry(actor, FileOperation::Punch { inode, offset, len, extend }).map(drop)
+    }
+
+    /// Copies a range of a file to another, or to another place in it, without its bytes. Returns how many
+    /// bytes there were.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn clone_range(
+        &self,
+        actor: &Actor,
+        (source, source_offset): (u64, u64),
+        (inode, offset): (u64, u64),
+        len: u64,
+    ) -> Result<u64> {
+        self.flush(source)?;
+        self.flush(inode)?;
+        let operation = FileOperation::Clone { source, source_offset, inode, offset, len };
+        let FileOutcome::Cloned { len, mut attributes } = self.0.ask(actor, operation)?.0 else {
+            return Err(unexpected());
+        };
+        self.0.overlay(&mut attributes);
+        Ok(len)
+    }
+
+    pub(super) fn entry(&self, actor: &Actor, operation: FileOperation) -> Result<Entry> {
+        let (outcome, valid) = self.0.ask(actor, operation)?;
+        let FileOutcome::Entry(mut attributes) = outcome else { return Err(unexpected()) };
+        self.0.overlay(&mut attributes);
+        Ok(Entry { attributes, valid })
+    }
+
+    fn done(&self, actor: &Actor, operation: FileOperation) -> Result<()> {
+        match self.0.ask(actor, operation)?.0 {
+            FileOutcome::Done => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn bytes(&self, actor: &Actor, operation: FileOperation) -> Result<Bytes> {
+        match self.0.ask(actor, operation)?.0 {
+            FileOutcome::Bytes(bytes) => Ok(bytes),
+            _ => Err(unexpected()),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Reading: the parts of a range of a file, in the memory where they lie.
+//!
+//! Owns no state. Any thread. A plan of a read is made with the file locked; bytes are brought without the
+//! lock. Objects stay pinned as long as their parts are held. Invariants: a read never gives other bytes than
+//! those of one version of the map; bytes that are lost are an error, never zeros.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::inode::{Inode, State};
+use super::session::{Attached, unexpected};
+use super::volume::Shared;
+use super::{Error, Result, Volume};
+use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_FILE, Section, Source};
+use crate::{ErrorKind, Object, ObjectId};
+
+/// Number of bytes that are asked for ahead of who reads in order.
+const AHEAD_BYTES: u64 = 16 << 20;
+/// Time between two attempts to find an object that is not where the map says.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// Number of zeros of a hole that are given at once.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Bytes of a file, in parts.
+#[derive(Debug, Clone, Default)]
+pub struct Parts(Vec<Part>);
+
+/// Part of a read.
+#[derive(Debug, Clone)]
+pub enum Part {
+    /// Range of an object, which lies in the memory of this host's node.
+    Object(Object, Range<usize>),
+    /// Bytes of the map itself.
+    Bytes(Bytes),
+    /// So many zeros.
+    Hole(usize),
+}
+
+/// What a seek looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// Bytes that were written.
+    Data,
+    /// A hole, or the end.
+    Hole,
+}
+
+impl Parts {
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|part| part.len()).sum()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Parts in their order.
+    pub fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// The bytes as slices, one behind the other.
+    pub fn slices(&self) -> Vec<&[u8]> {
+        self.0.iter().flat_map(Part::slices).collect()
+    }
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Self::Object(_, range) => range.len(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Hole(len) => *len,
+        }
+    }
+
+    fn slices(&self) -> Vec<&[u8]> {
+        match self {
+            Self::Object(object, range) => vec![&object.data()[range.clone()]],
+            Self::Bytes(bytes) => vec![bytes],
+            Self::Hole(len) => {
+                let slice = |at: usize| &ZEROS[..(*len - at).min(ZEROS.len())];
+                (0..*len).step_by(ZEROS.len()).map(slice).collect()
+            }
+        }
+    }
+}
+
+/// Part of a read, before its bytes are here.
+enum Planned {
+    Here(Part),
+    /// Range of an object that may be elsewhere.
+    There(ObjectId, Range<u64>),
+}
+
+impl Volume {
+    /// Bytes of a file that is open, from an offset on, at most so many: fewer at its end.
+    ///
+    /// # Errors
+    /// `Io` if bytes are lost. `NotOpen`, and others of Linux.
+    pub fn read(&self, inode: u64, offset: u64, len: usize) -> Result<Parts> {
+        let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
+        let until = Instant::now() + self.0.session.patience();
+        loop {
+            let attached = self.0.session.attached();
+            let (plan, version) = self.0.plan(inode, &open, offset, len)?;
+            let planned = plan.into_iter().map(|part| self.0.bring(&attached, &open, part));
+            let error = match planned.collect::<crate::Result<Vec<Part>>>() {
+                Ok(parts) => return Ok(Parts(parts)),
+                Err(error) => error,
+            };
+            self.0.look_again(inode, &open, version, &error, until)?;
+        }
+    }
+
+    /// Offset of the next bytes that were written, or of the next hole, at or behind an offset.
+    ///
+    /// # Errors
+    /// `NoData` if there is none before the end of the file.
+    pub fn seek(&self, inode: u64, offset: u64, wanted: Seek) -> Result<u64> {
+        let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
+        let mut state = open.state.lock();
+        self.0.commit(inode, &mut state)?;
+        if offset >= state.size {
+            return Err(Error::new(Errno::NoData));
+        }
+        let mut at = offset;
+        loop {
+            // A page of the map at a time.
+            self.0.know(inode, &mut state, &(at..at + 1))?;
+            let (known, size) = (state.map.end().min(state.size), state.size);
+            for section in state.map.within(&(at..known)) {
+                let start = section.offset.max(at);
+                match wanted {
+                    Seek::Data => return Ok(start),
+                    Seek::Hole if start > at => return Ok(at),
+                    Seek::Hole => at = section.offset + section.len,
+                }
+            }
+            match wanted {
+                Seek::Hole if at < known || at >= size => return Ok(at.min(size)),
+                Seek::Data if known >= size => return Err(Error::new(Errno::NoData)),
+                _ => at = at.max(known),
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Parts of a read, and the version of the file that they are of.
+    fn plan(&self, inode: u64, open: &Inode, offset: u64, len: usize) -> Result<(Vec<Planned>, u64)> {
+        let end = offset.saturating_add(len as u64).min(MAX_FILE);
+        let mut state = open.state.lock();
+        if state.writer.touches(&(offset..end)) {
+            self.commit(inode, &mut state)?;
+        }
+        let range = offset..end.min(state.end());
+        if range.is_empty() {
+            return Ok((Vec::new(), state.version));
+        }
+        self.know(inode, &mut state, &range)?;
+        self.read_ahead(&mut state, &range);
+        let (mut plan, mut at) = (Vec::new(), range.start);
+        for section in state.map.within(&range) {
+            if section.offset > at {
+                plan.push(Planned::Here(Part::Hole((section.offset - at) as usize)));
+            }
+            at = at.max(section.offset);
+            let end = section.offset.saturating_add(section.len).min(range.end);
+            plan.push(planned(section, at..end)?);
+            at = end;
+        }
+        if at < range.end {
+            plan.push(Planned::Here(Part::Hole((range.end - at) as usize)));
+        }
+        for part in &mut plan {
+            if let Planned::There(id, range) = part
+                && let Some(object) = state.pinned(id)
+            {
+                *part = Planned::Here(part_of(object, range)?);
+            }
+        }
+        Ok((plan, state.version))
+    }
+
+    /// Makes a range of the map known.
+    fn know(&self, inode: u64, state: &mut State, range: &Range<u64>) -> Result<()> {
+        while let Some(from) = state.map.missing(range) {
+            let (outcome, _) = self.session.ask(&Actor::default(), FileOperation::Map { inode, from })?;
+            let FileOutcome::Map { attributes, map } = outcome else { return Err(unexpected()) };
+            if map.next.is_some_and(|next| next <= from) {
+                return Err(unexpected());
+            }
+            state.learn_map(&attributes, from, map);
+        }
+        Ok(())
+    }
+
+    /// Brings a part to this host.
+    fn bring(&self, attached: &Attached, open: &Inode, part: Planned) -> crate::Result<Part> {
+        let (id, range) = match part {
+            Planned::Here(part) => return Ok(part),
+            Planned::There(id, range) => (id, range),
+        };
+        let object = match attached.client.get_here(&id) {
+            Some(object) => object,
+            None => {
+                let got = attached.client.get(&[id], Some(Duration::ZERO))?.pop();
+                got.unwrap_or_else(|| Err(crate::Error::new(ErrorKind::NotFound, "no result")))?
+            }
+        };
+        open.state.lock().pin(&object, attached.generation);
+        part_of(object, &range).map_err(|_| {
+            let text = format!("object {id} is shorter than its file says");
+            crate::Error::new(ErrorKind::Damaged, text)
+        })
+    }
+
+    /// Decides after an error whether the bytes are looked for again: the map may be an old one, or the
+    /// object on its way.
+    fn look_again(
+        &self,
+        inode: u64,
+        open: &Arc<Inode>,
+        version: u64,
+        error: &crate::Error,
+        until: Instant,
+    ) -> Result<()> {
+        let waits = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::Lost => true,
+            ErrorKind::TimedOut | ErrorKind::Disconnected | ErrorKind::Busy => true,
+            _ => return Err(Error::of_client(error)),
+        };
+        let mut state = open.state.lock();
+        state.map.clear();
+        self.know(inode, &mut state, &(0..1))?;
+        let same = state.version == version;
+        drop(state);
+        // An object that is lost does not come back; another version may have other objects.
+        if same && (error.kind() == ErrorKind::Lost || !waits || Instant::now() >= until) {
+            return Err(Error::of_client(error));
+        }
+        if same {
+            thread::sleep(RETRY_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Asks for objects of other nodes that lie ahead of who reads in order.
+    fn read_ahead(&self, state: &mut State, range: &Range<u64>) {
+        let in_order = range.start == state.next_read;
+        state.next_read = range.end;
+        if !in_order {
+            state.ahead = range.end;
+            return;
+        }
+        let goal = range.end.saturating_add(AHEAD_BYTES).min(state.map.end());
+        // Half of it is asked for at a time, so that not every read asks.
+        if state.ahead.saturating_add(AHEAD_BYTES / 2) > goal && goal < state.size {
+            return;
+        }
+        let from = state.ahead.max(range.end);
+        if from >= goal {
+            return;
+        }
+        let attached = self.session.attached();
+        let own = attached.client.node();
+        let mut ids: Vec<ObjectId> = Vec::new();
+        for section in state.map.within(&(from..goal)) {
+            if let Source::Object { id, node, .. } = &section.source
+                && *node != own
+                && ids.last() != Some(id)
+                && attached.client.get_here(id).is_none()
+            {
+                ids.push(*id);
+            }
+        }
+        state.ahead = goal;
+        if !ids.is_empty() {
+            // A node that brings too much already does without this.
+            let _ = attached.client.prefetch(&ids, Duration::ZERO);
+        }
+    }
+}
+
+/// Range of a file that lies in a section.
+fn planned(section: &Section, range: Range<u64>) -> Result<Planned> {
+    let damaged = || Error::because(Errno::Io, "the map of the file names bytes that no object has");
+    let from = range.start - section.offset;
+    let len = range.end - range.start;
+    match &section.source {
+        Source::Inline(bytes) => {
+            let end = from.checked_add(len).filter(|end| *end <= bytes.len() as u64).ok_or_else(damaged)?;
+            Ok(Planned::Here(Part::Bytes(bytes.slice(from as usize..end as usize))))
+        }
+        Source::Object { id, at, object_len, .. } => {
+            let start = at.checked_add(from).ok_or_else(damaged)?;
+            let end = start.checked_add(len).filter(|end| end <= object_len).ok_or_else(damaged)?;
+            Ok(Planned::There(*id, start..end))
+        }
+    }
+}
+
+/// Part of an object that is here.
+fn part_of(object: Object, range: &Range<u64>) -> Result<Part> {
+    let fits = range.end <= object.data().len() as u64;
+    if !fits {
+        return Err(Error::because(Errno::Io, "an object is shorter than its file says"));
+    }
+    Ok(Part::Object(object, range.start as usize..range.end as usize))
+}

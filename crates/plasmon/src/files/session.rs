@@ -1,0 +1,232 @@
+//! A session at the home of a volume: it numbers operations, and sends again what was not answered.
+//!
+//! Owns the connection and the numbers. Any thread. When the node of this host is away, operations wait for
+//! it, as long as the patience of the session lasts: the session attaches anew and asks again under the same
+//! numbers. Invariants: a number stands for one operation; an operation that changes something is done at
+//! most once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::{AttachOptions, Error, Result};
+use crate::client::Volumes;
+use crate::wire::files::{Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, VolumeInfo};
+use crate::wire::{replies, requests};
+use crate::{Client, ErrorKind};
+
+/// Time between two attempts while the node or the home is away.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest wait for one answer, after which the operation is asked again.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time that one attempt to connect takes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Session of a volume.
+pub(super) struct Session {
+    name: String,
+    options: AttachOptions,
+    attached: RwLock<Arc<Attached>>,
+    /// Attempts to attach anew are made by one thread at a time.
+    attaching: Mutex<()>,
+    numbers: Mutex<Numbers>,
+    /// Number of times that the session began anew without its opens and locks.
+    losses: AtomicU64,
+}
+
+/// Session on one connection.
+pub(super) struct Attached {
+    pub(super) client: Client,
+    /// Number of the attached volume on the connection.
+    number: u32,
+    /// Number of the session.
+    pub(super) session: u32,
+    secret: u64,
+    pub(super) info: VolumeInfo,
+    /// Whether the session may act for any user.
+    pub(super) trusted: bool,
+    /// Number of this connection among those of the session.
+    pub(super) generation: u64,
+}
+
+/// Numbers of operations.
+struct Numbers {
+    next: u64,
+    /// Numbers of operations that have no answer yet.
+    open: BTreeSet<u64>,
+}
+
+impl Numbers {
+    /// Takes a number. Returns it with the number below which all are answered.
+    fn begin(&mut self) -> (u64, u64) {
+        let number = self.next;
+        self.next += 1;
+        self.open.insert(number);
+        (number, self.open.first().copied().unwrap_or(number))
+    }
+}
+
+impl Session {
+    /// Begins a session of the volume of this name.
+    pub(super) fn attach(client: &Client, name: &str, options: &AttachOptions) -> crate::Result<Self> {
+        let told = Volumes::by(client).attach(question(name, options, None), Some(options.patience))?;
+        let attached = Attached::of(client.clone(), told, 0);
+        Ok(Self {
+            name: name.to_owned(),
+            options: options.clone(),
+            attached: RwLock::new(Arc::new(attached)),
+            attaching: Mutex::new(()),
+            numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
+            losses: AtomicU64::new(0),
+        })
+    }
+
+    /// The session on its present connection.
+    pub(super) fn attached(&self) -> Arc<Attached> {
+        Arc::clone(&self.attached.read())
+    }
+
+    /// Number of times that the session began anew without its opens and locks.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// Time that an operation waits for a node that is away.
+    pub(super) fn patience(&self) -> Duration {
+        self.options.patience
+    }
+
+    /// Whether the session only reads.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    /// Has an operation carried out on behalf of a user. Returns its outcome, and how long names and
+    /// attributes in it may be kept.
+    pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Duration)> {
+        let (number, answered) = self.numbers.lock().begin();
+        let asked = FileAsked { number, answered, actor: actor.clone(), operation };
+        let result = self.ask_numbered(&asked);
+        // An operation that was given up is never asked again, so nobody needs its outcome.
+        self.numbers.lock().open.remove(&number);
+        let (answer, sent) = result?;
+        let valid = Duration::from_millis(answer.valid_ms.into()).saturating_sub(sent.elapsed());
+        match answer.outcome {
+            FileOutcome::Failed(errno) => Err(errno.into()),
+            outcome => Ok((outcome, valid)),
+        }
+    }
+
+    /// Asks until there is an answer. Returns it with the time of the question.
+    fn ask_numbered(&self, asked: &FileAsked) -> Result<(FileAnswer, Instant)> {
+        let mut until = None;
+        loop {
+            let attached = self.attached();
+            let sent = Instant::now();
+            let timeout = self.options.patience.min(ANSWER_TIMEOUT);
+            let error = match Volumes::by(&attached.client).ask(attached.number, asked.clone(), timeout) {
+                Ok(answer) => return Ok((answer, sent)),
+                Err(error) => error,
+            };
+            let until = *until.get_or_insert_with(|| sent + self.options.patience);
+            let ended = error.kind() == ErrorKind::Fenced;
+            let waits = ended || matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut);
+            if !waits || Instant::now() >= until {
+                return Err(Error::of_client(&error));
+            }
+            if Volumes::by(&attached.client).is_connected() && !ended {
+                thread::sleep(RETRY_INTERVAL);
+            } else {
+                self.attach_anew(attached.generation, until)?;
+            }
+        }
+    }
+
+    /// Attaches anew after the connection of this generation was lost.
+    fn attach_anew(&self, lost: u64, until: Instant) -> Result<()> {
+        let _attaching = self.attaching.lock();
+        loop {
+            let old = self.attached();
+            if old.generation != lost {
+                return Ok(());
+            }
+            let error = match self.attach_once(&old) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if error.kind() == ErrorKind::Interrupted || Instant::now() >= until {
+                return Err(Error::of_client(&error));
+            }
+            thread::sleep(RETRY_INTERVAL);
+        }
+    }
+
+    fn attach_once(&self, old: &Attached) -> crate::Result<()> {
+        let client = Volumes::by(&old.client).reconnect("files", CONNECT_TIMEOUT)?;
+        let again = Some((old.session, old.secret));
+        let told = Volumes::by(&client).attach(question(&self.name, &self.options, again), None)?;
+        if told.info.number != old.info.number {
+            let text = format!("volume '{}' is another one than before: umount it and mount it", self.name);
+            return Err(crate::Error::new(ErrorKind::Lost, text));
+        }
+        let fresh = told.fresh;
+        *self.attached.write() = Arc::new(Attached::of(client, told, old.generation + 1));
+        if fresh {
+            self.losses.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Ends the session at its home.
+    pub(super) fn detach(&self) {
+        let attached = self.attached();
+        // If the node is away, the home ends the session after its time.
+        let _ = Volumes::by(&attached.client).detach(attached.number);
+    }
+}
+
+impl Attached {
+    fn of(client: Client, told: replies::VolumeAttached, generation: u64) -> Self {
+        let replies::VolumeAttached { volume, session, secret, trusted, info, .. } = told;
+        Self { client, number: volume, session, secret, info, trusted, generation }
+    }
+}
+
+fn question(name: &str, options: &AttachOptions, again: Option<(u32, u64)>) -> requests::AttachVolume {
+    requests::AttachVolume {
+        name: name.to_owned(),
+        create: options.create && again.is_none(),
+        read_only: options.read_only,
+        checked: options.checked,
+        again,
+    }
+}
+
+/// Error of an outcome of another kind than the operation has.
+pub(super) fn unexpected() -> Error {
+    Error::because(
+        Errno::Io,
+        "the home of the volume answered something else: run the same release everywhere",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_answered_is_below_the_oldest_open_number() {
+        let mut numbers = Numbers { next: 1, open: BTreeSet::new() };
+        assert_eq!(numbers.begin(), (1, 1));
+        assert_eq!(numbers.begin(), (2, 1));
+        numbers.open.remove(&1);
+        assert_eq!(numbers.begin(), (3, 2));
+        numbers.open.remove(&3);
+        numbers.open.remove(&2);
+        assert_eq!(numbers.begin(), (4, 4));
+    }
+}

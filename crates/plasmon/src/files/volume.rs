@@ -1,0 +1,415 @@
+//! Volumes: sessions with the files that they have open, and the thread that commits what waits.
+//!
+//! Owns the table of open files and the closes that the home was not told of. Any thread. Closes are told in
+//! batches, since nobody waits for them. Invariants: the home is told as many closes as it was told opens;
+//! no lock on the table is held while the home is asked.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::blocks::{Blocks, Buffer};
+use super::inode::{Inode, State};
+use super::names::Entry;
+use super::session::{Session, unexpected};
+use super::writer::{Commit, Target};
+use super::{AttachOptions, Error, Result};
+use crate::wire::files::{
+    Actor, Attributes, Errno, FileOperation, FileOutcome, MAX_CLOSED, MAX_SECTIONS, VolumeInfo, Written,
+};
+use crate::{Client, NodeId};
+
+/// Time between two looks at what waits.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Number of closes that wait at most.
+const MAX_WAITING_CLOSES: usize = 256;
+
+/// Session of a volume, for any number of threads. Clones share it; it ends with the last of them.
+#[derive(Clone)]
+pub struct Volume(
+    pub(super) Arc<Shared>,
+    #[expect(dead_code, reason = "its drop ends the session")] Arc<End>,
+);
+
+/// End of a session, with the last handle of its volume.
+struct End(Arc<Shared>);
+
+/// What the clones share.
+pub(super) struct Shared {
+    pub(super) session: Session,
+    pub(super) blocks: Blocks,
+    inodes: Mutex<HashMap<u64, Arc<Inode>>>,
+    closed: Mutex<Vec<u64>>,
+    /// Losses of the session after which its files were opened again.
+    reopened: AtomicU64,
+    /// Whether the session has ended.
+    over: Mutex<bool>,
+    ended: Condvar,
+}
+
+/// File that was opened.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Attributes of the file.
+    pub entry: Entry,
+    /// Whether the open has made it.
+    pub created: bool,
+}
+
+impl Volume {
+    /// Attaches to a volume.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such volume, unless `options.create` is set. `NotAllowed` if it belongs to
+    /// another user. `TimedOut` or `Disconnected` if a node does not answer.
+    pub fn attach(client: &Client, name: &str, options: &AttachOptions) -> crate::Result<Self> {
+        let shared = Arc::new(Shared {
+            session: Session::attach(client, name, options)?,
+            blocks: Blocks::default(),
+            inodes: Mutex::default(),
+            closed: Mutex::default(),
+            reopened: AtomicU64::new(0),
+            over: Mutex::new(false),
+            ended: Condvar::new(),
+        });
+        let volume = Self(Arc::clone(&shared), Arc::new(End(Arc::clone(&shared))));
+        let spawned =
+            thread::Builder::new().name("plasmon-files".to_owned()).spawn(move || shared.look_after());
+        spawned.map_err(|error| {
+            let text = format!("cannot start a thread for volume '{name}': {error}");
+            crate::Error::new(crate::ErrorKind::Internal, text)
+        })?;
+        Ok(volume)
+    }
+
+    /// What the volume was when it was attached.
+    pub fn info(&self) -> VolumeInfo {
+        self.0.session.attached().info.clone()
+    }
+
+    /// Node that this session asks.
+    pub fn node(&self) -> NodeId {
+        self.0.session.attached().client.node()
+    }
+
+    /// Whether the session may act for any user.
+    pub fn is_trusted(&self) -> bool {
+        self.0.session.attached().trusted
+    }
+
+    /// Whether the session only reads.
+    pub fn is_read_only(&self) -> bool {
+        self.0.session.is_read_only()
+    }
+
+    /// Memory for the payload of a write.
+    pub fn buffer(&self) -> Buffer {
+        self.0.blocks.buffer(&self.0.session.attached())
+    }
+
+    /// Opens an inode. It stays when its last link goes, until it is [closed](Volume::close).
+    ///
+    /// # Errors
+    /// `Stale` if it is gone, and others of Linux.
+    pub fn open_inode(&self, actor: &Actor, inode: u64, options: &super::OpenOptions) -> Result<Opened> {
+        if options.truncates() {
+            self.flush(inode)?;
+        }
+        let operation = FileOperation::Open {
+            inode,
+            read: options.reads(),
+            write: options.writes(),
+            truncate: options.truncates(),
+        };
+        self.0.opened(self.0.ask(actor, operation)?)
+    }
+
+    /// Makes a file in a folder and opens it, or opens the file that has the name. Without a name the file is
+    /// in no folder.
+    ///
+    /// # Errors
+    /// Those of Linux.
+    pub fn create(
+        &self,
+        actor: &Actor,
+        folder: u64,
+        name: &[u8],
+        mode: u32,
+        options: &super::OpenOptions,
+    ) -> Result<Opened> {
+        let operation = FileOperation::Create {
+            folder,
+            name: super::names::sent(name)?,
+            mode,
+            exclusive: options.is_exclusive(),
+            truncate: options.truncates(),
+        };
+        self.0.opened(self.0.ask(actor, operation)?)
+    }
+
+    /// Ends one open of an inode. What was written is committed.
+    ///
+    /// # Errors
+    /// Why something that was written is not at the home.
+    pub fn close(&self, inode: u64) -> Result<()> {
+        let flushed = self.flush(inode);
+        self.0.close(inode);
+        flushed
+    }
+
+    /// Commits what was written to a file, here, and returns when as many nodes keep it as its folder says.
+    ///
+    /// # Errors
+    /// Why something is not at the home, also of bytes that were written before.
+    pub fn flush(&self, inode: u64) -> Result<()> {
+        let Some(open) = self.0.inode(inode) else { return Ok(()) };
+        let mut state = open.state.lock();
+        let committed = self.0.commit(inode, &mut state);
+        match state.failed.take() {
+            Some(failed) => Err(failed),
+            None => committed,
+        }
+    }
+
+    /// Writes the first `len` bytes of a buffer to a file that is open. The buffer may be another one after
+    /// that, of undefined content.
+    ///
+    /// # Errors
+    /// `Full` if there is no room for the bytes, and others of Linux.
+    pub fn write(
+        &self,
+        inode: u64,
+        offset: u64,
+        buffer: &mut Buffer,
+        len: usize,
+        drops_privileges: bool,
+    ) -> Result<()> {
+        let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
+        let mut state = open.state.lock();
+        let attached = self.0.session.attached();
+        let target = Target { blocks: &self.0.blocks, attached: &attached, copies: state.copies };
+        state.writer.write(&target, offset, buffer, len, drops_privileges)?;
+        if state.writer.is_due() { self.0.commit(inode, &mut state) } else { Ok(()) }
+    }
+
+    /// Puts bytes behind the end of a file that is open, wherever that is. Returns their offset.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn append(&self, inode: u64, bytes: &[u8], drops_privileges: bool) -> Result<u64> {
+        let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
+        let mut state = open.state.lock();
+        self.0.commit(inode, &mut state)?;
+        let append = |written| FileOperation::Append { inode, written, drops_privileges };
+        if bytes.len() <= crate::wire::files::MAX_INLINE {
+            let written = Written::Bytes(bytes::Bytes::copy_from_slice(bytes));
+            let (outcome, _) = self.0.ask(&Actor::default(), append(written))?;
+            if let Some(offset) = appended(outcome, &mut state)? {
+                return Ok(offset);
+            }
+        }
+        let attached = self.0.session.attached();
+        let stored = self.0.blocks.put_bytes(&attached, bytes, state.copies)?;
+        let written = Written::Sections(vec![stored.section(0, 0, bytes.len() as u64)]);
+        let (outcome, _) = self.0.ask(&Actor::default(), append(written))?;
+        appended(outcome, &mut state)?.ok_or_else(unexpected)
+    }
+}
+
+/// Offset of bytes that were appended. `None` if they have no room in the map.
+fn appended(outcome: FileOutcome, state: &mut State) -> Result<Option<u64>> {
+    match outcome {
+        FileOutcome::Appended { offset, attributes } => {
+            state.learn(&attributes);
+            Ok(Some(offset))
+        }
+        FileOutcome::NoRoomInline => Ok(None),
+        _ => Err(unexpected()),
+    }
+}
+
+impl Shared {
+    /// Has an operation carried out. After the session was lost, files are opened again first.
+    pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Duration)> {
+        let answered = self.session.ask(actor, operation);
+        self.open_again();
+        answered
+    }
+
+    /// File that is open.
+    pub(super) fn inode(&self, inode: u64) -> Option<Arc<Inode>> {
+        self.inodes.lock().get(&inode).cloned()
+    }
+
+    /// Puts what is known of an inode over its attributes, and takes these in.
+    pub(super) fn overlay(&self, attributes: &mut Attributes) {
+        if let Some(open) = self.inode(attributes.inode) {
+            let mut state = open.state.lock();
+            state.learn(attributes);
+            state.overlay(attributes);
+        }
+    }
+
+    fn opened(&self, (outcome, valid): (FileOutcome, Duration)) -> Result<Opened> {
+        let FileOutcome::Opened { mut attributes, created, map } = outcome else { return Err(unexpected()) };
+        let mut inodes = self.inodes.lock();
+        let open = Arc::clone(inodes.entry(attributes.inode).or_default());
+        // The number changes under the lock of the table alone.
+        open.opens.fetch_add(1, Ordering::Relaxed);
+        drop(inodes);
+        let mut state = open.state.lock();
+        state.learn_map(&attributes, 0, map);
+        state.overlay(&mut attributes);
+        Ok(Opened { entry: Entry { attributes, valid }, created })
+    }
+
+    fn close(&self, inode: u64) {
+        let mut inodes = self.inodes.lock();
+        let Some(open) = inodes.get(&inode) else { return };
+        if open.opens.fetch_sub(1, Ordering::Relaxed) == 1 {
+            inodes.remove(&inode);
+        }
+        drop(inodes);
+        let mut closed = self.closed.lock();
+        closed.push(inode);
+        let full = closed.len() >= MAX_WAITING_CLOSES;
+        drop(closed);
+        if full {
+            self.tell_closes();
+        }
+    }
+
+    /// Commits everything that waits of a file. Bytes that can never be committed are given up, and told by
+    /// the next sync or close.
+    pub(super) fn commit(&self, inode: u64, state: &mut State) -> Result<()> {
+        let committed = self.try_commit(inode, state);
+        if let Err(error) = &committed
+            && !matches!(error.errno(), Errno::Full | Errno::OverQuota | Errno::Interrupted)
+        {
+            state.writer.clear();
+        }
+        committed
+    }
+
+    fn try_commit(&self, inode: u64, state: &mut State) -> Result<()> {
+        if state.writer.is_empty() {
+            return Ok(());
+        }
+        if let Some(inline) = state.writer.inline(state.size)
+            && self.send_commit(inode, state, &inline)?
+        {
+            state.writer.clear();
+            return Ok(());
+        }
+        let attached = self.session.attached();
+        let target = Target { blocks: &self.blocks, attached: &attached, copies: state.copies };
+        let stored = state.writer.store(&target)?;
+        for sections in stored.sections.chunks(MAX_SECTIONS) {
+            let Commit { modified, drops_privileges, .. } = stored;
+            let part = Commit { sections: sections.to_vec(), modified, drops_privileges };
+            if !self.send_commit(inode, state, &part)? {
+                return Err(unexpected());
+            }
+        }
+        state.writer.clear();
+        Ok(())
+    }
+
+    /// Sends a commit. Returns whether there was room for what lies in it.
+    fn send_commit(&self, inode: u64, state: &mut State, commit: &Commit) -> Result<bool> {
+        let operation = FileOperation::Commit {
+            inode,
+            sections: commit.sections.clone(),
+            modified: Some(commit.modified),
+            drops_privileges: commit.drops_privileges,
+        };
+        match self.session.ask(&Actor::default(), operation)?.0 {
+            FileOutcome::Entry(attributes) => {
+                state.learn(&attributes);
+                Ok(true)
+            }
+            FileOutcome::NoRoomInline => Ok(false),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Tells the home of closes that it was not told of.
+    fn tell_closes(&self) {
+        let closed = std::mem::take(&mut *self.closed.lock());
+        for inodes in closed.chunks(MAX_CLOSED) {
+            // If the home cannot be asked, the closes go with the session.
+            let _ = self.session.ask(&Actor::default(), FileOperation::Closed { inodes: inodes.to_vec() });
+        }
+    }
+
+    /// Opens the files again after the session began anew.
+    fn open_again(&self) {
+        let losses = self.session.losses();
+        if self.reopened.swap(losses, Ordering::AcqRel) == losses {
+            return;
+        }
+        self.closed.lock().clear();
+        let open: Vec<u64> = self.inodes.lock().keys().copied().collect();
+        for inode in open {
+            let operation = FileOperation::Open { inode, read: true, write: true, truncate: false };
+            // A file that went with its last link meanwhile stays gone: its users see an error.
+            let _ = self.session.ask(&Actor::default(), operation);
+        }
+    }
+
+    /// Commits in time what waits, until the session ends.
+    fn look_after(&self) {
+        loop {
+            let mut over = self.over.lock();
+            if !*over {
+                self.ended.wait_for(&mut over, LOOK_INTERVAL);
+            }
+            if *over {
+                return;
+            }
+            drop(over);
+            self.look();
+        }
+    }
+
+    /// Commits what has waited for its time, and tells closes.
+    fn look(&self) {
+        self.tell_closes();
+        let open: Vec<(u64, Arc<Inode>)> =
+            self.inodes.lock().iter().map(|(number, inode)| (*number, Arc::clone(inode))).collect();
+        for (number, inode) in open {
+            // Whoever has it locked is using it: there is a next time.
+            let Some(mut state) = inode.state.try_lock() else { continue };
+            if state.writer.is_old()
+                && let Err(error) = self.commit(number, &mut state)
+                && state.writer.is_empty()
+            {
+                state.failed.get_or_insert(error);
+            }
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        *self.0.over.lock() = true;
+        self.0.ended.notify_all();
+        let open: Vec<(u64, Arc<Inode>)> = self.0.inodes.lock().drain().collect();
+        for (number, inode) in open {
+            // Nobody is left whom a failure could be told.
+            let _ = self.0.commit(number, &mut inode.state.lock());
+        }
+        self.0.session.detach();
+    }
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").field("name", &self.info().name).finish_non_exhaustive()
+    }
+}

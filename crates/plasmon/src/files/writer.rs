@@ -1,0 +1,223 @@
+//! Bytes of a file that were written and not committed yet.
+//!
+//! Owns them. The thread that has the file locked. Writes lie one behind another in a block, whatever their
+//! offsets; a full block becomes an object. A commit names the objects to the home. Invariants: pieces of a
+//! block do not overlap in it; what was written later is committed later, or stands later in a commit.
+
+use std::ops::Range;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use super::blocks::{BLOCK_BYTES, Block, Blocks, Buffer};
+use super::session::Attached;
+use super::{Error, Result};
+use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, Section, Source, Time};
+
+/// Size in bytes up to which writes wait in memory of this process, since such objects travel by the ring.
+const SMALL_BYTES: usize = 64 << 10;
+/// Size in bytes from which a write keeps the block into which the kernel put it.
+const LARGE_WRITE: usize = 512 << 10;
+/// Number of bytes that wait for a commit at most.
+const MAX_WAITING: u64 = 64 << 20;
+/// Longest time that bytes wait for a commit.
+const MAX_AGE: Duration = Duration::from_secs(1);
+
+/// Bytes of a file that are not committed.
+#[derive(Default)]
+pub(super) struct Writer {
+    open: Option<Open>,
+    /// Sections of objects that the home does not know.
+    stored: Vec<Section>,
+    /// Number of bytes, those that were written twice counted twice.
+    bytes: u64,
+    /// Range of the file outside of which nothing was written.
+    span: Range<u64>,
+    first: Option<Instant>,
+    last: Time,
+    /// Whether setuid and setgid bits go with the commit.
+    drops_privileges: bool,
+}
+
+/// Block that is being filled.
+struct Open {
+    memory: Memory,
+    used: usize,
+    pieces: Vec<Piece>,
+}
+
+enum Memory {
+    Own(Vec<u8>),
+    Block(Block),
+}
+
+/// Range of a file in a block.
+struct Piece {
+    offset: u64,
+    at: u64,
+    len: u64,
+}
+
+/// Where a writer puts its blocks.
+pub(super) struct Target<'a> {
+    pub(super) blocks: &'a Blocks,
+    pub(super) attached: &'a Attached,
+    pub(super) copies: u16,
+}
+
+/// What is to be committed.
+pub(super) struct Commit {
+    pub(super) sections: Vec<Section>,
+    pub(super) modified: Time,
+    pub(super) drops_privileges: bool,
+}
+
+impl Writer {
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Whether something that waits may lie in a range.
+    pub(super) fn touches(&self, range: &Range<u64>) -> bool {
+        !self.is_empty() && self.span.start < range.end && range.start < self.span.end
+    }
+
+    /// End of the last byte that waits, and the time of the last write. `None` if nothing waits.
+    pub(super) fn end(&self) -> Option<(u64, Time)> {
+        (!self.is_empty()).then_some((self.span.end, self.last))
+    }
+
+    /// Whether so much waits that it is to be committed, or for so long.
+    pub(super) fn is_due(&self) -> bool {
+        self.bytes >= MAX_WAITING || self.is_old()
+    }
+
+    /// Whether something waits for its longest time.
+    pub(super) fn is_old(&self) -> bool {
+        self.first.is_some_and(|first| first.elapsed() >= MAX_AGE)
+    }
+
+    /// Takes in a write of the first `len` bytes of a buffer.
+    pub(super) fn write(
+        &mut self,
+        target: &Target<'_>,
+        offset: u64,
+        buffer: &mut Buffer,
+        len: usize,
+        drops_privileges: bool,
+    ) -> Result<()> {
+        let end = offset.checked_add(len as u64).filter(|end| *end <= MAX_FILE);
+        let end = end.ok_or_else(|| Error::new(Errno::TooLarge))?;
+        if len == 0 {
+            return Ok(());
+        }
+        let whole = if len >= LARGE_WRITE { buffer.take(target.blocks, target.attached) } else { None };
+        match whole {
+            Some(block) => {
+                self.store_open(target)?;
+                let pieces = vec![Piece { offset, at: 0, len: len as u64 }];
+                self.open = Some(Open { memory: Memory::Block(block), used: len, pieces });
+            }
+            None => {
+                let bytes = buffer.bytes().get(..len).ok_or_else(|| Error::new(Errno::Invalid))?;
+                self.append(target, offset, bytes)?;
+            }
+        }
+        self.span =
+            if self.is_empty() { offset..end } else { self.span.start.min(offset)..self.span.end.max(end) };
+        self.bytes += len as u64;
+        self.first.get_or_insert_with(Instant::now);
+        self.last = now();
+        self.drops_privileges |= drops_privileges;
+        if self.open.as_ref().is_some_and(|open| open.used == BLOCK_BYTES) {
+            self.store_open(target)?;
+        }
+        Ok(())
+    }
+
+    /// Appends bytes to the open block.
+    fn append(&mut self, target: &Target<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.open.as_ref().is_some_and(|open| open.used + bytes.len() > BLOCK_BYTES) {
+            self.store_open(target)?;
+        }
+        let empty = || Open { memory: Memory::Own(Vec::new()), used: 0, pieces: Vec::new() };
+        let open = self.open.get_or_insert_with(empty);
+        open.append(target, offset, bytes)
+    }
+
+    /// Makes the open block an object.
+    fn store_open(&mut self, target: &Target<'_>) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        // After an error the bytes stay: the next attempt may find room.
+        let stored = match &mut open.memory {
+            Memory::Own(bytes) => target.blocks.put_bytes(target.attached, bytes, target.copies)?,
+            Memory::Block(block) => {
+                target.blocks.put_block(target.attached, block, open.used, target.copies)?
+            }
+        };
+        let sections = open.pieces.iter().map(|piece| stored.section(piece.offset, piece.at, piece.len));
+        self.stored.extend(sections);
+        self.open = None;
+        Ok(())
+    }
+
+    /// Everything as a commit in which the bytes themselves lie. `None` if they are too many, or if the file
+    /// is or becomes larger than what lies in a map.
+    pub(super) fn inline(&self, size: u64) -> Option<Commit> {
+        let small = self.stored.is_empty() && self.bytes <= MAX_INLINE as u64;
+        if !small || size.max(self.span.end) > MAX_INLINE as u64 {
+            return None;
+        }
+        let Open { memory: Memory::Own(bytes), pieces, .. } = self.open.as_ref()? else { return None };
+        let bytes = Bytes::copy_from_slice(bytes);
+        let section = |piece: &Piece| {
+            let at = piece.at as usize..(piece.at + piece.len) as usize;
+            Section { offset: piece.offset, len: piece.len, source: Source::Inline(bytes.slice(at)) }
+        };
+        let sections = pieces.iter().map(section).collect();
+        Some(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
+    }
+
+    /// Makes objects of everything. Returns what is to be committed, which is kept until it is.
+    pub(super) fn store(&mut self, target: &Target<'_>) -> Result<Commit> {
+        self.store_open(target)?;
+        let sections = self.stored.clone();
+        Ok(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
+    }
+
+    /// Forgets everything: it is committed, or lost.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Open {
+    fn append(&mut self, target: &Target<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let used = self.used;
+        if let Memory::Own(own) = &mut self.memory
+            && used + bytes.len() > SMALL_BYTES
+        {
+            let mut block = target.blocks.take(target.attached)?;
+            block.bytes()[..used].copy_from_slice(own);
+            self.memory = Memory::Block(block);
+        }
+        match &mut self.memory {
+            Memory::Own(own) => own.extend_from_slice(bytes),
+            Memory::Block(block) => block.bytes()[used..used + bytes.len()].copy_from_slice(bytes),
+        }
+        let (at, len) = (used as u64, bytes.len() as u64);
+        self.used += bytes.len();
+        match self.pieces.last_mut() {
+            Some(last) if last.offset + last.len == offset => last.len += len,
+            _ => self.pieces.push(Piece { offset, at, len }),
+        }
+        Ok(())
+    }
+}
+
+/// Time of the clock of this host.
+pub(super) fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+}
