@@ -20,7 +20,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
     Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
     Target { name: "messages", run: plasmon_node::fuzzing::message, seeds: plasmon_node::fuzzing::messages },
@@ -64,6 +64,7 @@ pub const TARGETS: [Target; 13] = [
         run: plasmon_node::fuzzing::calibration_file,
         seeds: plasmon_node::fuzzing::calibration_files,
     },
+    Target { name: "kernel", run: plasmon_mount::examine_request, seeds: plasmon_mount::request_seeds },
     Target { name: "channel", run: channel::page_set, seeds: channel::seeds },
     Target { name: "calls", run: calls::page_set, seeds: calls::seeds },
 ];

@@ -9,13 +9,16 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use plasmon::wire::MAX_NAME;
 use plasmon::{Class, Client, ObjectId, Rights};
 
+use crate::demo::Demo;
 use crate::list_args::{Ls, Rm};
 use crate::lock::{BarrierArgs, LockArgs};
 use crate::manual::{Completions, ManPages};
+use crate::mount::{MountArgs, UmountArgs};
 use crate::ping::Ping;
 use crate::region_args::RegionCommand;
 use crate::serve_args::{Serve, memory, positive_size, public, seconds};
 use crate::service::CallFunction;
+use crate::volume::VolumeCommand;
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -126,6 +129,13 @@ out of reach, and one that comes, has a line that says so.")]
     /// Make, read and change regions: memory with a name that programs of all hosts read and write
     #[command(subcommand)]
     Region(RegionCommand),
+    /// Mount a volume of files at a folder of this host
+    Mount(MountArgs),
+    /// Unmount a folder
+    Umount(UmountArgs),
+    /// Make, list, change and remove volumes: file systems in the memory of the cluster
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// List the services of the cluster: functions that programs run for others
     #[command(after_help = "\
 A node that does not answer is named on standard error; the rest is printed, and the exit code is 4.")]
@@ -173,21 +183,6 @@ pub(crate) struct Top {
     /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub(crate) interval: Duration,
-}
-
-/// Arguments of `plasmon demo`.
-#[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-It runs in the Python that has the package plasmon: the one beside this program, else python3. On its first \
-run it downloads the flights (9 MB), and NumPy and PyArrow where they are missing, into plasmon/demo in \
-$XDG_CACHE_HOME or ~/.cache. Ctrl-C ends it and its nodes.")]
-pub(crate) struct Demo {
-    /// Memory of each node [default: 1GiB]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<String>,
-    /// Number of times to measure each operation after its first [default: 30]
-    #[arg(long, value_name = "N")]
-    pub(crate) repeat: Option<u32>,
 }
 
 /// Arguments of `plasmon put`.

@@ -2,9 +2,25 @@
 //!
 //! Owns no state. Invariant: the demo's nodes are those of this program.
 
-use crate::args::Demo;
+use clap::Args as ClapArgs;
+
 use crate::failure::Failure;
 use crate::python;
+
+/// Arguments of `plasmon demo`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+It runs in the Python that has the package plasmon: the one beside this program, else python3. On its first \
+run it downloads the flights (9 MB), and NumPy and PyArrow where they are missing, into plasmon/demo in \
+$XDG_CACHE_HOME or ~/.cache. Ctrl-C ends it and its nodes.")]
+pub(crate) struct Demo {
+    /// Memory of each node [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Number of times to measure each operation after its first [default: 30]
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+}
 
 /// Replaces this process by the demo. Returns only if that fails.
 pub(crate) fn demo(json: bool, args: &Demo) -> Result<(), Failure> {

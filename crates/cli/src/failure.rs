@@ -15,6 +15,12 @@ pub(crate) enum Failure {
     /// A call on a region or of a service failed.
     #[error("{0}")]
     Region(plasmon::Error),
+    /// A folder cannot be mounted or unmounted.
+    #[error("{0}")]
+    Mount(#[from] plasmon_mount::MountError),
+    /// The process that was to serve a mount has ended, and said why.
+    #[error("{problem}")]
+    Mounting { problem: String, code: u8 },
     /// A file or a stream failed.
     #[error("cannot {action} {path}: {source}")]
     File { action: &'static str, path: PathBuf, source: io::Error },
@@ -80,6 +86,15 @@ pub(crate) enum Failure {
     Problems(usize),
 }
 
+impl From<plasmon_mount::Failed> for Failure {
+    fn from(failed: plasmon_mount::Failed) -> Self {
+        match failed {
+            plasmon_mount::Failed::Volume(error) => Self::Store(error),
+            plasmon_mount::Failed::Mount(error) => Self::Mount(error),
+        }
+    }
+}
+
 impl Failure {
     /// Names the action and the file that failed.
     pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
@@ -89,12 +104,15 @@ impl Failure {
 
     /// Exit code, as `plasmon --help` lists them.
     pub(crate) fn exit_code(&self) -> ExitCode {
+        if let Self::Mount(error) = self {
+            return crate::mount::exit_code(error);
+        }
         ExitCode::from(match self {
             Self::CountOf { .. } | Self::NoCommand => 2,
             Self::Absent(_) => 3,
             Self::TooFew { .. } | Self::Incomplete(_) => 4,
             Self::Unreached(_) => 10,
-            Self::Unwritten { code, .. } | Self::Command { code, .. } => *code,
+            Self::Unwritten { code, .. } | Self::Command { code, .. } | Self::Mounting { code, .. } => *code,
             Self::Alone => 11,
             Self::Region(error) if error.kind() == ErrorKind::OutcomeUnknown => 11,
             Self::Store(error) | Self::Region(error) => match error.kind() {
@@ -109,7 +127,8 @@ impl Failure {
                 ErrorKind::OutcomeUnknown | ErrorKind::Fenced | ErrorKind::Broken => 12,
                 _ => 1,
             },
-            Self::File { .. }
+            Self::Mount(_)
+            | Self::File { .. }
             | Self::Refused(_)
             | Self::NoDaemon(_)
             | Self::NoPython { .. }

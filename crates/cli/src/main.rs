@@ -15,6 +15,7 @@ mod listing;
 mod lock;
 mod locks;
 mod manual;
+mod mount;
 mod objects;
 mod output;
 mod overview;
@@ -35,6 +36,7 @@ mod settings;
 mod status;
 mod top;
 mod users;
+mod volume;
 mod watch;
 
 use std::process::ExitCode;
@@ -93,6 +95,9 @@ fn run(socket: &Socket, json: bool, command: Command, definitions: impl Fn() -> 
         Command::Prefetch(prefetch) => explain::prefetch(socket, &prefetch),
         Command::Explain(located) => explain::explain(socket, json, &located),
         Command::Region(command) => region::region(socket, json, &command),
+        Command::Mount(args) => mount::mount(socket, json, &args),
+        Command::Umount(args) => mount::umount(&args),
+        Command::Volume(command) => volume::volume(socket, json, &command),
         Command::Services => service::services(socket, json),
         Command::Call(args) => service::call(socket, json, &args),
         Command::Lock(args) => lock::lock(socket, &args).map(|code| well = code),

@@ -20,6 +20,7 @@ mod doctor;
 mod drain;
 mod etcd;
 mod fetch;
+mod files;
 mod garbage;
 mod hostile;
 mod hung;

@@ -1,0 +1,167 @@
+//! `plasmon volume`: makes, lists, changes and removes volumes.
+//!
+//! Owns no state.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Subcommand};
+use plasmon::files::{VolumeChange, VolumeInfo, VolumeTerms, Volumes};
+use plasmon::{Socket, find_nodes};
+use serde_json::{Value, json};
+
+use crate::args::name;
+use crate::connecting::connect;
+use crate::failure::Failure;
+use crate::listing::{complete, short};
+use crate::output::{self, age, size, table};
+use crate::serve_args::positive_size;
+
+/// Name of the command in the node's list of clients.
+const NAME: &str = "plasmon volume";
+
+/// Commands of `plasmon volume`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make a volume
+    #[command(after_help = "\
+Its home, the node that decides about names, is the node of this host unless --home says another one. Exit \
+code 5 if there is a volume of this name.")]
+    Create(CreateVolume),
+    /// List the volumes of the cluster
+    #[command(after_help = "\
+A node that does not answer is named on standard error; the rest is printed, and the exit code is 4.")]
+    Ls,
+    /// Change the terms of a volume
+    Set(SetVolume),
+    /// Remove a volume with all its files
+    #[command(after_help = "It is refused while the volume is mounted somewhere.")]
+    Rm {
+        /// Name of the volume
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: String,
+    },
+}
+
+/// Arguments of `plasmon volume create`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CreateVolume {
+    /// Name of the volume
+    #[arg(value_name = "NAME", value_parser = name)]
+    name: String,
+    /// Number of nodes that keep names and attributes
+    #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    metadata_copies: u16,
+    /// Node that decides about names, as its host's name or address, or as its id or the beginning of the id
+    #[arg(long, value_name = "NODE|HOST")]
+    home: Option<String>,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+/// Arguments of `plasmon volume set`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SetVolume {
+    /// Name of the volume
+    #[arg(value_name = "NAME", value_parser = name)]
+    name: String,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+/// Terms that a volume is made with, and that may change.
+#[derive(Debug, ClapArgs)]
+struct Terms {
+    /// Size that all files may have together [default: what the nodes have room for]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    capacity: Option<u64>,
+    /// Number of nodes that keep the bytes of a file [default: 1]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
+    copies: Option<u16>,
+    /// Size that the files of one user may have together [default: any]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    user_quota: Option<u64>,
+    /// Number of files, folders and others that there may be [default: what the home has room for]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    inodes: Option<u64>,
+}
+
+pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) -> Result<(), Failure> {
+    let client = connect(socket, NAME)?;
+    let volumes = Volumes::by(&client);
+    match command {
+        VolumeCommand::Create(args) => {
+            let home = match &args.home {
+                Some(home) => Some(find_nodes(&client, &[home], None)?[0]),
+                None => None,
+            };
+            let info = volumes.create(&args.name, home, terms(args))?;
+            done(as_json, &row_json(&info))
+        }
+        VolumeCommand::Ls => {
+            let list = volumes.list()?;
+            if as_json {
+                output::json(&list.volumes.iter().map(row_json).collect::<Value>().to_string())?;
+            } else {
+                let rows: Vec<_> = list.volumes.iter().map(row).collect();
+                table(["USED", "CAPACITY", "INODES", "COPIES", "HOME", "MOUNTS", "AGE", "NAME"], &rows)?;
+            }
+            complete(&list.missing)
+        }
+        VolumeCommand::Set(args) => {
+            let Terms { capacity, copies, user_quota, inodes } = args.terms;
+            let info = volumes.set(&args.name, VolumeChange { capacity, inodes, user_quota, copies })?;
+            done(as_json, &row_json(&info))
+        }
+        VolumeCommand::Rm { name } => {
+            volumes.remove(name)?;
+            done(as_json, &json!({ "name": name }))
+        }
+    }
+}
+
+fn terms(args: &CreateVolume) -> VolumeTerms {
+    VolumeTerms {
+        capacity: args.terms.capacity.unwrap_or(0),
+        inodes: args.terms.inodes.unwrap_or(0),
+        user_quota: args.terms.user_quota.unwrap_or(0),
+        copies: args.terms.copies.unwrap_or(1),
+        metadata_copies: args.metadata_copies,
+    }
+}
+
+/// Prints nothing for people, and what was done for programs.
+fn done(as_json: bool, what: &Value) -> Result<(), Failure> {
+    if as_json { output::json(&what.to_string()) } else { Ok(()) }
+}
+
+fn row(info: &VolumeInfo) -> [String; 8] {
+    [
+        size(info.used),
+        if info.terms.capacity == 0 { "any".to_owned() } else { size(info.terms.capacity) },
+        info.inodes.to_string(),
+        info.terms.copies.to_string(),
+        short(&[info.home]),
+        info.sessions.to_string(),
+        age(Duration::from_millis(info.age_ms)),
+        info.name.clone(),
+    ]
+}
+
+fn row_json(info: &VolumeInfo) -> Value {
+    json!({
+        "name": info.name,
+        "number": info.number,
+        "owner": info.owner,
+        "home": info.home.to_string(),
+        "capacity": info.terms.capacity,
+        "most_inodes": info.terms.inodes,
+        "user_quota": info.terms.user_quota,
+        "copies": info.terms.copies,
+        "metadata_copies": info.terms.metadata_copies,
+        "used": info.used,
+        "inodes": info.inodes,
+        "sessions": info.sessions,
+        "memory": info.memory,
+        "age_ms": info.age_ms,
+    })
+}

@@ -1,0 +1,181 @@
+//! The mount: a volume of files as a folder of this host.
+//!
+//! A [`Mount`] attaches to a volume by the node of this host, mounts a folder, and serves the kernel's
+//! requests until the folder is unmounted. The transport is its own ([`device`], [`worker`]), because the
+//! payload of a write is to land in a block of the node's arena, where it becomes an object: libraries read
+//! into buffers of their own, which is a copy more of each byte.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`kernel`] | the structures and requests of the protocol |
+//! | [`device`], [`reply`] | reading requests, answering them |
+//! | [`worker`], [`running`] | the threads, and requests that are given up |
+//! | [`negotiation`] | what kernel and mount agree on |
+//! | [`serve`] | a volume, request by request |
+//! | [`null`] | a file system without a node, to measure the transport by |
+//! | [`mounting`] | mounting and unmounting |
+#![deny(unsafe_code)]
+
+mod device;
+mod kernel;
+mod mounting;
+mod negotiation;
+mod null;
+mod reply;
+mod running;
+mod serve;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plasmon::Client;
+use plasmon::files::{AttachOptions, Volume};
+
+use crate::device::Device;
+use crate::null::NullServer;
+use crate::serve::VolumeServer;
+use crate::worker::{Server, Workers};
+
+pub use crate::mounting::{MountError, unmount_folder};
+
+/// Largest number of threads, unless another is chosen.
+pub const DEFAULT_THREADS: usize = 32;
+/// Read-ahead of a mount in KiB.
+const READ_AHEAD_KIB: u32 = 4 << 10;
+
+/// How a volume is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Name of the volume.
+    pub volume: String,
+    /// Whether the volume is created if there is none of the name.
+    pub create: bool,
+    /// Whether other users may use the folder, as far as modes allow.
+    pub allow_other: bool,
+    /// Whether nothing can be changed.
+    pub read_only: bool,
+    /// Longest time for which the kernel keeps names and attributes.
+    pub cache: Duration,
+    /// Whether no file goes through the page cache.
+    pub direct: bool,
+    /// Largest number of threads.
+    pub threads: usize,
+    /// Time that an operation waits for a node that is away.
+    pub patience: Duration,
+}
+
+/// Failure to mount a volume.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// The node or the volume refused.
+    #[error("{0}")]
+    Volume(#[from] plasmon::Error),
+    /// The folder cannot be mounted.
+    #[error("{0}")]
+    Mount(#[from] MountError),
+}
+
+/// Folder that is mounted.
+pub struct Mount {
+    folder: PathBuf,
+    device: Device,
+    threads: usize,
+    content: Content,
+}
+
+/// What a mounted folder shows.
+enum Content {
+    Volume(Volume, serve::Manner),
+    Null,
+}
+
+impl Mount {
+    /// Attaches to a volume and mounts it. Requests wait until the mount [serves](Mount::serve) them.
+    ///
+    /// # Errors
+    /// If there is no such volume, or this user may not use it; if the folder cannot be mounted.
+    pub fn new(client: Client, folder: &Path, options: &MountOptions) -> Result<Self, Failed> {
+        let folder = mounting::folder(folder)?;
+        let attach = AttachOptions {
+            create: options.create,
+            read_only: options.read_only,
+            checked: false,
+            patience: options.patience,
+        };
+        let client = client.interruptible(running::given_up);
+        let volume = Volume::attach(&client, &options.volume, &attach)?;
+        if options.allow_other && !volume.is_trusted() {
+            let text = "only root and the user of the node may mount a volume for other users: leave \
+                        --allow-other out";
+            return Err(plasmon::Error::new(plasmon::ErrorKind::NotAllowed, text).into());
+        }
+        let manner = mounting::Manner {
+            source: options.volume.clone(),
+            allow_other: options.allow_other,
+            read_only: options.read_only,
+        };
+        let device = mounting::mount_at(&folder, &manner)?;
+        let served = serve::Manner { cache: options.cache, direct: options.direct };
+        Ok(Self { folder, device, threads: options.threads, content: Content::Volume(volume, served) })
+    }
+
+    /// Mounts a file system that keeps files in this process alone, and of their bytes nothing but the last
+    /// ones written: for measuring what the kernel and the transport take.
+    ///
+    /// # Errors
+    /// If the folder cannot be mounted.
+    pub fn null(folder: &Path, threads: usize) -> Result<Self, Failed> {
+        let folder = mounting::folder(folder)?;
+        let manner = mounting::Manner { source: "null".to_owned(), allow_other: false, read_only: false };
+        let device = mounting::mount_at(&folder, &manner)?;
+        Ok(Self { folder, device, threads, content: Content::Null })
+    }
+
+    /// Absolute path of the folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Serves the folder until it is unmounted. `ready` is called once the kernel has begun.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn serve(self, ready: impl Fn() + Send + Sync + 'static) -> Result<(), MountError> {
+        let Self { folder, device, threads, content } = self;
+        let path = folder.clone();
+        let begin = move |_| {
+            // Asking for attributes of the folder takes a worker, which this thread is not any more.
+            let folder = folder.clone();
+            std::thread::spawn(move || {
+                if let Err(error) = mounting::set_read_ahead(&folder, READ_AHEAD_KIB) {
+                    tracing::debug!(%error, "the read-ahead stays as it is");
+                }
+            });
+            ready();
+        };
+        let served = match content {
+            Content::Volume(volume, manner) => {
+                let server = VolumeServer::new(volume, device.clone(), manner, begin);
+                serve_by(device, server, threads)
+            }
+            Content::Null => serve_by(device, NullServer::new(begin), threads),
+        };
+        served.map_err(|source| MountError::Serving { path, source })
+    }
+}
+
+fn serve_by<S: Server>(device: Device, server: S, threads: usize) -> std::io::Result<()> {
+    Workers::serve(device, Arc::new(server), threads)
+}
+
+/// Entry for the fuzzer: reads bytes as a request of the kernel.
+pub fn examine_request(bytes: &[u8]) {
+    worker::examine(bytes);
+}
+
+/// Seeds for the fuzzer: a request of each kind that has a body.
+pub fn request_seeds() -> Vec<Vec<u8>> {
+    kernel::seeds()
+}

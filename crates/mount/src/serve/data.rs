@@ -1,0 +1,229 @@
+//! Requests about the bytes of files.
+//!
+//! Owns which versions the kernel may have pages of. Any worker. A handle of the kernel says only whether
+//! the file was opened to append; what is known of the file is the session's. Invariants: a file that is only
+//! written, or appended to, does not go through the page cache; the kernel keeps pages over an open only if
+//! they are of the version that is opened.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use plasmon::files::{Buffer, Entry, OpenOptions, Opened, Seek, SetAttributes};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::attributes::entry_out;
+use super::{VolumeServer, actor, errno};
+use crate::device::Device;
+use crate::kernel::{
+    Call, CopyIn, CreateIn, FallocateIn, InHeader, InvalInode, LseekIn, Name, OpenIn, OpenOut, ReadIn,
+    Structure, WriteIn, WriteOut, fopen, locks, writes,
+};
+use crate::reply::Reply;
+
+/// Number of the notification that pages are old.
+const NOTIFY_INVAL_INODE: i32 = 2;
+/// Largest number of files of which the versions of pages are known.
+const MAX_PAGES_KNOWN: usize = 64 << 10;
+/// Kinds of a seek.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+/// Flags of `fallocate`.
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const ZERO_RANGE: u32 = 16;
+/// Handle of a file that was opened to append.
+const APPENDS: u64 = 1;
+/// Largest number of bytes that one request copies.
+const MAX_COPY: u64 = 1 << 30;
+
+/// Versions of files of which the kernel may have pages.
+#[derive(Clone, Default)]
+pub(super) struct Pages(Arc<Mutex<HashMap<u64, u64>>>);
+
+impl Pages {
+    /// Notes that a file is opened. Returns whether the kernel may keep its pages.
+    fn open(&self, inode: u64, version: u64) -> bool {
+        let mut known = self.0.lock();
+        if known.len() >= MAX_PAGES_KNOWN {
+            known.clear();
+        }
+        known.insert(inode, version) == Some(version)
+    }
+
+    /// Drops the pages of a file, if they are not of the version of these attributes.
+    pub(super) fn make_current(&self, device: &Device, entry: &Entry) {
+        let (inode, version) = (entry.attributes.inode, entry.attributes.version);
+        if self.0.lock().insert(inode, version) == Some(version) {
+            return;
+        }
+        let all = InvalInode { ino: inode, off: 0, len: 0 };
+        // A file that the kernel does not know has no pages.
+        let _ = device.notify(NOTIFY_INVAL_INODE, &[&all.bytes()]);
+    }
+}
+
+impl VolumeServer {
+    /// Carries out a request about the bytes of a file.
+    pub(super) fn on_data(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
+        let node = header.nodeid;
+        match call {
+            Call::Open(open) => self.open(header, open, reply),
+            Call::Create(create, name) => self.create(header, create, name, reply),
+            Call::Tmpfile(create) => self.create(header, create, b"", reply),
+            Call::Read(read) => self.read(node, read, reply),
+            Call::Flush(flush) => {
+                let flushed = self.volume.flush(node);
+                self.unlock(node, flush.lock_owner, false);
+                reply.outcome(flushed.map_err(|error| errno(&error)));
+            }
+            Call::Fsync(_) => {
+                reply.outcome(self.volume.flush(node).map_err(|error| errno(&error)));
+            }
+            Call::Release(release) => {
+                if release.release_flags & locks::RELEASE_FLOCK != 0 {
+                    self.unlock(node, release.lock_owner, true);
+                }
+                if let Err(error) = self.volume.close(node) {
+                    tracing::warn!(inode = node, %error, "bytes that nobody synced were lost");
+                }
+                reply.done();
+            }
+            Call::Fallocate(allocate) => self.allocate(header, allocate, reply),
+            Call::Lseek(seek) => self.seek(node, seek, reply),
+            Call::CopyFileRange(copy) => self.copy(header, copy, reply),
+            Call::Syncfs | Call::Destroy => reply.done(),
+            _ => reply.error(Errno::NOSYS),
+        }
+    }
+
+    /// Carries out a write, whose payload begins with the buffer.
+    pub(super) fn on_write(&self, header: &InHeader, write: WriteIn, buffer: &mut Buffer, reply: Reply) {
+        let (node, len) = (header.nodeid, write.size as usize);
+        let drops_privileges = write.write_flags & writes::KILL_SUIDGID != 0;
+        let appends = write.fh & APPENDS != 0 && write.write_flags & writes::CACHE == 0;
+        let written = if appends {
+            self.volume.append(node, &buffer.bytes()[..len], drops_privileges).map(drop)
+        } else {
+            self.volume.write(node, write.offset, buffer, len, drops_privileges)
+        };
+        let written = written.map_err(|error| errno(&error));
+        reply.result(written, |()| WriteOut { size: write.size, spare: 0 });
+    }
+
+    fn open(&self, header: &InHeader, open: OpenIn, reply: Reply) {
+        let options = options(open.flags);
+        let truncates = flags(open.flags).contains(OFlags::TRUNC);
+        let opened = self.volume.open_inode(&actor(header), header.nodeid, &options).and_then(|opened| {
+            if truncates && open.open_flags & fopen::KILL_SUIDGID != 0 {
+                self.drop_privileges(header)?;
+            }
+            Ok(opened)
+        });
+        let opened = opened.map_err(|error| errno(&error));
+        reply.result(opened, |opened| self.open_out(open.flags, &opened));
+    }
+
+    fn create(&self, header: &InHeader, create: CreateIn, name: Name<'_>, reply: Reply) {
+        let mut options = options(create.flags);
+        options.create_new(flags(create.flags).contains(OFlags::EXCL) && !name.is_empty());
+        let mode = create.mode & !(create.umask & 0o777) & 0o7777;
+        match self.volume.create(&actor(header), header.nodeid, name, mode, &options) {
+            Ok(opened) => {
+                let entry = entry_out(&opened.entry.attributes, self.kept(opened.entry.valid));
+                reply.parts(&[&entry.bytes(), &self.open_out(create.flags, &opened).bytes()]);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// Answer to an open with these flags.
+    fn open_out(&self, raw: u32, opened: &Opened) -> OpenOut {
+        let flags = flags(raw);
+        let appends = flags.contains(OFlags::APPEND);
+        let direct = self.manner.direct || appends || flags & OFlags::RWMODE == OFlags::WRONLY;
+        let attributes = &opened.entry.attributes;
+        let keeps = self.pages.open(attributes.inode, attributes.version);
+        let mut open_flags = if keeps { fopen::KEEP_CACHE } else { 0 };
+        if direct {
+            open_flags |= fopen::DIRECT_IO;
+        }
+        if direct && !appends {
+            open_flags |= fopen::PARALLEL_DIRECT_WRITES;
+        }
+        OpenOut { fh: if appends { APPENDS } else { 0 }, open_flags, spare: 0 }
+    }
+
+    fn drop_privileges(&self, header: &InHeader) -> plasmon::files::Result<()> {
+        let set = SetAttributes { drops_privileges: true, ..SetAttributes::default() };
+        self.volume.set_attributes(&actor(header), header.nodeid, &set).map(drop)
+    }
+
+    fn read(&self, node: u64, read: ReadIn, reply: Reply) {
+        match self.volume.read(node, read.offset, read.size as usize) {
+            Ok(parts) => reply.parts(&parts.slices()),
+            Err(error) => {
+                tracing::debug!(inode = node, offset = read.offset, %error, "a read failed");
+                reply.error(errno(&error));
+            }
+        }
+    }
+
+    fn seek(&self, node: u64, seek: LseekIn, reply: Reply) {
+        let wanted = match seek.whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(Errno::INVAL),
+        };
+        let found = self.volume.seek(node, seek.offset, wanted).map_err(|error| errno(&error));
+        reply.result(found, |offset| offset);
+    }
+
+    fn copy(&self, header: &InHeader, copy: CopyIn, reply: Reply) {
+        let (from, to) = ((header.nodeid, copy.off_in), (copy.nodeid_out, copy.off_out));
+        let copied = self.volume.clone_range(&actor(header), from, to, copy.len.min(MAX_COPY));
+        let copied = copied.map_err(|error| errno(&error));
+        reply.result(copied, |len| WriteOut { size: len as u32, spare: 0 });
+    }
+
+    fn allocate(&self, header: &InHeader, allocate: FallocateIn, reply: Reply) {
+        let FallocateIn { offset, length, mode, .. } = allocate;
+        let (actor, node, extends) = (&actor(header), header.nodeid, mode & KEEP_SIZE == 0);
+        let Some(end) = offset.checked_add(length) else { return reply.error(Errno::FBIG) };
+        let outcome = match mode & !KEEP_SIZE {
+            PUNCH_HOLE if !extends => self.volume.punch(actor, node, offset, length, false),
+            ZERO_RANGE => self.volume.punch(actor, node, offset, length, extends),
+            // Room is taken when bytes are written: copies on write have no place of their own before.
+            0 => self.lengthen(actor, node, if extends { end } else { 0 }),
+            _ => return reply.error(Errno::OPNOTSUPP),
+        };
+        reply.outcome(outcome.map_err(|error| errno(&error)));
+    }
+
+    /// Makes a file as long as this, unless it is longer.
+    fn lengthen(&self, actor: &plasmon::files::Actor, node: u64, len: u64) -> plasmon::files::Result<()> {
+        if self.volume.attributes(actor, node)?.attributes.size >= len {
+            return Ok(());
+        }
+        let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
+        self.volume.set_attributes(actor, node, &set).map(drop)
+    }
+}
+
+fn flags(raw: u32) -> OFlags {
+    OFlags::from_bits_retain(raw)
+}
+
+/// Options of an open with these flags.
+fn options(raw: u32) -> OpenOptions {
+    let flags = flags(raw);
+    let access = flags & OFlags::RWMODE;
+    let mut options = OpenOptions::new();
+    options
+        .read(access != OFlags::WRONLY)
+        .write(access != OFlags::RDONLY)
+        .append(flags.contains(OFlags::APPEND))
+        .truncate(flags.contains(OFlags::TRUNC));
+    options
+}

@@ -1,0 +1,139 @@
+//! Requests about locks.
+//!
+//! Owns no state beside the server's. Locks that are free or not waited for are got by the worker; a wait has
+//! a thread of its own, so that it keeps no worker. Invariants: what the kernel has of a file is dropped
+//! before a lock is answered, if others have changed it; an owner's locks of `fcntl` go with its close.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use plasmon::files::{LockKind, LockRange};
+use rustix::io::Errno;
+
+use super::{VolumeServer, errno};
+use crate::kernel::{Call, FileLock, InHeader, LkIn, locks};
+use crate::reply::Reply;
+
+impl VolumeServer {
+    /// Carries out a request about a lock.
+    pub(super) fn on_lock(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
+        let node = header.nodeid;
+        match call {
+            Call::Getlk(lock) => match range_of(&lock).map(|range| self.volume.test_lock(node, range)) {
+                None => reply.error(Errno::INVAL),
+                Some(Err(error)) => reply.error(errno(&error)),
+                Some(Ok(other)) => reply.structure(&told(&lock, other)),
+            },
+            Call::Setlk(lock) | Call::SetlkWait(lock) => {
+                let Some(range) = range_of(&lock) else { return reply.error(Errno::INVAL) };
+                let result = self.volume.lock(node, range, || false);
+                let busy = matches!(&result, Err(error) if errno(error) == Errno::AGAIN);
+                if !range.flock && (result.is_ok() || busy) {
+                    self.locked.lock().insert((node, range.owner));
+                }
+                match call {
+                    Call::SetlkWait(_) if busy => self.wait(header.unique, node, range, reply),
+                    _ => match result {
+                        Ok(entry) => {
+                            self.pages.make_current(&self.device, &entry);
+                            reply.done();
+                        }
+                        Err(error) => reply.error(errno(&error)),
+                    },
+                }
+            }
+            _ => reply.error(Errno::NOSYS),
+        }
+    }
+
+    /// Ends the locks of an owner of a file: those of `fcntl`, or those of `flock`.
+    pub(super) fn unlock(&self, node: u64, owner: u64, flock: bool) {
+        if !flock && !self.locked.lock().remove(&(node, owner)) {
+            return;
+        }
+        let range = LockRange { owner, pid: 0, start: 0, end: u64::MAX, kind: LockKind::Unlocked, flock };
+        if let Err(error) = self.volume.lock(node, range, || false) {
+            tracing::warn!(inode = node, %error, "a lock was not ended");
+        }
+    }
+
+    /// Waits for a lock on a thread of its own.
+    fn wait(&self, unique: u64, node: u64, range: LockRange, reply: Reply) {
+        let over = Arc::new(AtomicBool::new(false));
+        self.waits.lock().insert(unique, Arc::clone(&over));
+        let (volume, device) = (self.volume.clone(), self.device.clone());
+        let (waits, pages) = (Arc::clone(&self.waits), self.pages.clone());
+        let wait = move || {
+            let result = volume.lock(node, range, || !over.load(Ordering::Acquire));
+            waits.lock().remove(&unique);
+            match result {
+                Ok(entry) => {
+                    pages.make_current(&device, &entry);
+                    reply.done();
+                }
+                // The wait was ended by a signal, or with the mount.
+                Err(error) if errno(&error) == Errno::AGAIN => reply.error(Errno::INTR),
+                Err(error) => reply.error(errno(&error)),
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("lock".to_owned()).spawn(wait) {
+            // The reply went with the thread, and said EIO.
+            tracing::warn!(%error, "no thread can be started to wait for a lock");
+            self.waits.lock().remove(&unique);
+        }
+    }
+}
+
+/// Range and owner of a lock. `None` for a kind that there is not.
+fn range_of(lock: &LkIn) -> Option<LockRange> {
+    let kind = match lock.lk.kind {
+        locks::READ => LockKind::Shared,
+        locks::WRITE => LockKind::Exclusive,
+        locks::UNLOCK => LockKind::Unlocked,
+        _ => return None,
+    };
+    let flock = lock.lk_flags & locks::FLOCK != 0;
+    let (start, end) = if flock { (0, u64::MAX) } else { (lock.lk.start, lock.lk.end) };
+    (start <= end).then_some(LockRange { owner: lock.owner, pid: lock.lk.pid, start, end, kind, flock })
+}
+
+/// Answer to the question who is in the way.
+fn told(asked: &LkIn, other: Option<LockRange>) -> FileLock {
+    match other {
+        None => FileLock { kind: locks::UNLOCK, ..asked.lk },
+        Some(other) => FileLock {
+            start: other.start,
+            end: other.end,
+            kind: if other.kind == LockKind::Shared { locks::READ } else { locks::WRITE },
+            pid: other.pid,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_of_flock_is_of_the_whole_file() {
+        let lk = FileLock { start: 5, end: 9, kind: locks::WRITE, pid: 3 };
+        let lock = LkIn { owner: 7, lk, ..LkIn::default() };
+        let range = range_of(&lock).expect("a lock");
+        assert_eq!((range.start, range.end, range.kind, range.flock), (5, 9, LockKind::Exclusive, false));
+        let range = range_of(&LkIn { lk_flags: locks::FLOCK, ..lock }).expect("a lock");
+        assert_eq!((range.start, range.end, range.flock), (0, u64::MAX, true));
+        assert_eq!(range_of(&LkIn { lk: FileLock { kind: 3, ..lk }, ..lock }), None);
+        assert_eq!(range_of(&LkIn { lk: FileLock { start: 10, ..lk }, ..lock }), None);
+    }
+
+    #[test]
+    fn who_is_in_the_way_is_told() {
+        let lk = FileLock { start: 5, end: 9, kind: locks::WRITE, pid: 3 };
+        let asked = LkIn { owner: 7, lk, ..LkIn::default() };
+        assert_eq!(told(&asked, None).kind, locks::UNLOCK);
+        let other = LockRange { owner: 1, pid: 8, start: 0, end: 6, kind: LockKind::Shared, flock: false };
+        let shown = FileLock { start: 0, end: 6, kind: locks::READ, pid: 8 };
+        assert_eq!(told(&asked, Some(other)), shown);
+    }
+}

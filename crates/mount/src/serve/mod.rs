@@ -1,0 +1,137 @@
+//! A volume, served to the kernel.
+//!
+//! Owns the handles of folders that are open, the owners of locks, and the waits for locks. Any worker, and
+//! a thread for each wait for a lock. A node id of the kernel is the number of the inode, so there is no
+//! table of inodes. Invariant: each request is answered with what the home says, or with the bytes of this
+//! host's node.
+
+mod attributes;
+mod data;
+mod locks;
+mod names;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use plasmon::files::{Actor, Buffer, Volume};
+use rustix::io::Errno;
+
+use self::names::Listing;
+use crate::device::Device;
+use crate::kernel::{Call, InHeader, WriteIn, opcode};
+use crate::negotiation::Agreed;
+use crate::reply::Reply;
+use crate::worker::{Block, Server};
+
+/// How a volume is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Longest time for which the kernel keeps names and attributes.
+    pub(crate) cache: Duration,
+    /// Whether no file goes through the page cache.
+    pub(crate) direct: bool,
+}
+
+/// Server of a volume.
+pub(crate) struct VolumeServer {
+    volume: Volume,
+    device: Device,
+    manner: Manner,
+    begin: Box<dyn Fn(Agreed) + Send + Sync>,
+    folders: Mutex<HashMap<u64, Arc<Listing>>>,
+    next_folder: AtomicU64,
+    /// Files with locks of `fcntl`, each with an owner.
+    locked: Mutex<HashSet<(u64, u64)>>,
+    /// Waits for locks by the numbers of their requests. A wait that is set to true ends.
+    waits: Arc<Mutex<HashMap<u64, Arc<AtomicBool>>>>,
+    /// Versions of files of which the kernel may have pages.
+    pages: data::Pages,
+}
+
+impl VolumeServer {
+    /// Server of a volume on a device. `begin` is called once the kernel has begun.
+    pub(crate) fn new(
+        volume: Volume,
+        device: Device,
+        manner: Manner,
+        begin: impl Fn(Agreed) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            volume,
+            device,
+            manner,
+            begin: Box::new(begin),
+            folders: Mutex::default(),
+            next_folder: AtomicU64::new(1),
+            locked: Mutex::default(),
+            waits: Arc::default(),
+            pages: data::Pages::default(),
+        }
+    }
+
+    /// Time for which the kernel may keep what may be kept for so long.
+    fn kept(&self, valid: Duration) -> Duration {
+        valid.min(self.manner.cache)
+    }
+}
+
+/// User on whose behalf a request is made.
+fn actor(header: &InHeader) -> Actor {
+    Actor { uid: header.uid, gid: header.gid, groups: Vec::new() }
+}
+
+/// Number of an error, as the kernel knows it.
+fn errno(error: &plasmon::files::Error) -> Errno {
+    Errno::from_raw_os_error(error.errno() as i32)
+}
+
+impl Block for Buffer {
+    fn bytes(&mut self) -> &mut [u8] {
+        Self::bytes(self)
+    }
+}
+
+impl Server for VolumeServer {
+    type Block = Buffer;
+
+    fn block(&self) -> Buffer {
+        self.volume.buffer()
+    }
+
+    fn call(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
+        match header.opcode {
+            opcode::LOOKUP..=opcode::LINK
+            | opcode::SETXATTR..=opcode::REMOVEXATTR
+            | opcode::RENAME2
+            | opcode::OPENDIR..=opcode::FSYNCDIR
+            | opcode::READDIRPLUS
+            | opcode::STATFS => self.on_name(header, call, reply),
+            opcode::GETLK..=opcode::SETLKW => self.on_lock(header, call, reply),
+            _ => self.on_data(header, call, reply),
+        }
+    }
+
+    fn write(&self, header: &InHeader, write: WriteIn, block: &mut Buffer, reply: Reply) {
+        self.on_write(header, write, block, reply);
+    }
+
+    fn interrupt(&self, unique: u64) -> bool {
+        let waits = self.waits.lock();
+        let wait = waits.get(&unique);
+        if let Some(wait) = wait {
+            wait.store(true, Ordering::Release);
+        }
+        wait.is_some()
+    }
+
+    fn begin(&self, agreed: Agreed) {
+        (self.begin)(agreed);
+    }
+
+    fn end(&self) {
+        self.waits.lock().values().for_each(|wait| wait.store(true, Ordering::Release));
+    }
+}

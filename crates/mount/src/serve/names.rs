@@ -1,0 +1,255 @@
+//! Requests about names, attributes, extended attributes and folders.
+//!
+//! Owns what was listed of folders that are open and not read yet. Any worker. Invariant: an entry that is
+//! there from the first to the last page of a listing is listed once, since a listing goes on by cookies.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use plasmon::files::{Actor, Entry, Page, ROOT_INODE, Result};
+use rustix::io::Errno;
+
+use super::attributes::{attr_out, dirent_kind, entry_out, set_of};
+use super::{VolumeServer, actor, errno};
+use crate::kernel::{
+    Call, Dirent, EntryOut, GetxattrIn, InHeader, OpenOut, ReadIn, SetattrIn, SetxattrIn, StatfsOut,
+    Structure, fattr, renames,
+};
+use crate::reply::Reply;
+
+/// Flags of setxattr: the attribute must not be there, must be there.
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+/// Offset behind `.`, and behind `..`: cookies of entries follow.
+const SELF_OFFSET: u64 = 1;
+const ABOVE_OFFSET: u64 = 2;
+/// Size in bytes of the shortest entry of a listing.
+const SHORTEST_ENTRY: u32 = 32;
+/// Largest number of entries that are asked for at once.
+const MAX_ASKED: u32 = 512;
+/// Size in bytes in which `statfs` counts.
+const STATFS_BYTES: u64 = 4 << 10;
+
+/// Folder that is open: a page of it, and the offset at which that begins.
+#[derive(Default)]
+pub(super) struct Listing(Mutex<Option<(u64, Page)>>);
+
+impl VolumeServer {
+    /// Carries out a request about a name, or about attributes.
+    pub(super) fn on_name(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
+        let (volume, actor, node) = (&self.volume, &actor(header), header.nodeid);
+        match call {
+            Call::Lookup(name) => self.entry(reply, volume.lookup(actor, node, name)),
+            Call::Getattr(_) => self.attributes(reply, volume.attributes(actor, node)),
+            Call::Setattr(set) => self.attributes(reply, self.set(actor, node, &set)),
+            Call::Readlink => match volume.read_link(actor, node) {
+                Ok(target) => reply.parts(&[&target]),
+                Err(error) => reply.error(errno(&error)),
+            },
+            Call::Symlink(name, target) => self.entry(reply, volume.make_symlink(actor, node, name, target)),
+            Call::Mknod(make, name) => {
+                let mode = make.mode & !(make.umask & 0o777);
+                self.entry(reply, volume.make_node(actor, node, name, mode, make.rdev));
+            }
+            Call::Mkdir(make, name) => {
+                let mode = make.mode & !(make.umask & 0o777) & 0o7777;
+                self.entry(reply, volume.make_folder(actor, node, name, mode));
+            }
+            Call::Unlink(name) => done(reply, volume.unlink(actor, node, name)),
+            Call::Rmdir(name) => done(reply, volume.remove_folder(actor, node, name)),
+            Call::Rename(rename, from, to) => {
+                let (old, new) = ((node, from), (rename.newdir, to));
+                let known = renames::NO_REPLACE | renames::EXCHANGE;
+                if rename.flags & !known != 0 {
+                    return reply.error(Errno::INVAL);
+                }
+                let has = |flag: u32| rename.flags & flag != 0;
+                let (keeps, exchanges) = (has(renames::NO_REPLACE), has(renames::EXCHANGE));
+                done(reply, volume.rename_entry(actor, old, new, keeps, exchanges));
+            }
+            Call::Link(inode, name) => self.entry(reply, volume.link(actor, inode, node, name)),
+            call => self.on_folder(header, call, reply),
+        }
+    }
+
+    /// Carries out a request about a folder, extended attributes or the volume.
+    fn on_folder(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
+        let (volume, actor, node) = (&self.volume, &actor(header), header.nodeid);
+        match call {
+            Call::Opendir(_) => {
+                let fh = self.next_folder.fetch_add(1, Ordering::Relaxed);
+                self.folders.lock().insert(fh, Arc::default());
+                reply.structure(&OpenOut { fh, ..OpenOut::default() });
+            }
+            Call::Releasedir(release) => {
+                self.folders.lock().remove(&release.fh);
+                reply.done();
+            }
+            Call::Fsyncdir => reply.done(),
+            Call::Readdir(read) => self.list(actor, node, read, false, reply),
+            Call::ReaddirPlus(read) => self.list(actor, node, read, true, reply),
+            Call::Getxattr(get, name) => sized(reply, get, volume.xattr(actor, node, name)),
+            Call::Listxattr(get) => sized(reply, get, volume.xattrs(actor, node)),
+            Call::Setxattr(SetxattrIn { flags, .. }, name, value) => {
+                let how = (flags & XATTR_CREATE != 0, flags & XATTR_REPLACE != 0);
+                done(reply, volume.set_xattr(actor, node, name, value, how));
+            }
+            Call::Removexattr(name) => done(reply, volume.remove_xattr(actor, node, name)),
+            Call::Statfs => match volume.usage() {
+                Ok(usage) => reply.structure(&StatfsOut {
+                    blocks: usage.capacity / STATFS_BYTES,
+                    bfree: usage.free / STATFS_BYTES,
+                    bavail: usage.free / STATFS_BYTES,
+                    files: usage.most_inodes,
+                    ffree: usage.most_inodes.saturating_sub(usage.inodes),
+                    bsize: STATFS_BYTES as u32,
+                    namelen: 255,
+                    frsize: STATFS_BYTES as u32,
+                    ..StatfsOut::default()
+                }),
+                Err(error) => reply.error(errno(&error)),
+            },
+            _ => reply.error(Errno::NOSYS),
+        }
+    }
+
+    fn set(&self, actor: &Actor, node: u64, set: &SetattrIn) -> Result<Entry> {
+        let wanted = set_of(set);
+        // A change of the time of change alone comes with every change at the home.
+        if set.valid & !(fattr::FH | fattr::CTIME) == 0 {
+            return self.volume.attributes(actor, node);
+        }
+        self.volume.set_attributes(actor, node, &wanted)
+    }
+
+    fn entry(&self, reply: Reply, entry: Result<Entry>) {
+        let entry = entry.map_err(|error| errno(&error));
+        reply.result(entry, |entry| entry_out(&entry.attributes, self.kept(entry.valid)));
+    }
+
+    fn attributes(&self, reply: Reply, entry: Result<Entry>) {
+        let entry = entry.map_err(|error| errno(&error));
+        reply.result(entry, |entry| attr_out(&entry, self.kept(entry.valid)));
+    }
+
+    /// Lists entries of a folder from an offset, with attributes or without.
+    fn list(&self, actor: &Actor, node: u64, read: ReadIn, plus: bool, reply: Reply) {
+        let Some(listing) = self.folders.lock().get(&read.fh).cloned() else {
+            return reply.error(Errno::BADF);
+        };
+        let mut listed = Listed { bytes: Vec::new(), room: read.size as usize, plus };
+        match self.fill(actor, node, read, &listing, &mut listed) {
+            Ok(()) => reply.parts(&[&listed.bytes]),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn fill(
+        &self,
+        actor: &Actor,
+        node: u64,
+        read: ReadIn,
+        listing: &Listing,
+        listed: &mut Listed,
+    ) -> Result<()> {
+        let mut kept = listing.0.lock();
+        let mut offset = read.offset;
+        let begins = |at: u64, kept: &Option<(u64, Page)>| kept.as_ref().is_some_and(|(from, _)| *from == at);
+        if offset == 0 || !begins(offset, &kept) {
+            let after = offset.saturating_sub(ABOVE_OFFSET);
+            let most = (read.size / SHORTEST_ENTRY).clamp(1, MAX_ASKED);
+            *kept = Some((offset, self.volume.list(actor, node, after, most)?));
+        }
+        let Some((from, page)) = kept.as_mut() else { return Ok(()) };
+        let above = if node == ROOT_INODE { ROOT_INODE } else { page.above };
+        for (name, inode, next) in [(&b"."[..], node, SELF_OFFSET), (b"..", above, ABOVE_OFFSET)] {
+            if offset < next {
+                if !listed.push(name, inode, next, 4, &EntryOut::default()) {
+                    *kept = None;
+                    return Ok(());
+                }
+                offset = next;
+            }
+        }
+        let time = self.kept(page.valid);
+        let mut taken = 0;
+        for entry in &page.entries {
+            let next = entry.cookie.saturating_add(ABOVE_OFFSET);
+            let (out, kind) = (entry_out(&entry.attributes, time), dirent_kind(entry.attributes.kind));
+            if !listed.push(&entry.name, entry.attributes.inode, next, kind, &out) {
+                break;
+            }
+            taken += 1;
+            offset = next;
+        }
+        page.entries.drain(..taken);
+        *from = offset;
+        // An empty page that is not the last would be read as the end.
+        if page.entries.is_empty() && !page.end {
+            *kept = None;
+        }
+        Ok(())
+    }
+}
+
+/// Entries of a folder, as the kernel reads them.
+struct Listed {
+    bytes: Vec<u8>,
+    room: usize,
+    plus: bool,
+}
+
+impl Listed {
+    /// Appends an entry. Returns whether there was room.
+    fn push(&mut self, name: &[u8], ino: u64, off: u64, kind: u32, out: &EntryOut) -> bool {
+        let head = if self.plus { EntryOut::LEN } else { 0 };
+        let len = (head + Dirent::LEN + name.len()).next_multiple_of(8);
+        if self.bytes.len() + len > self.room {
+            return false;
+        }
+        let end = self.bytes.len() + len;
+        if self.plus {
+            out.put(&mut self.bytes);
+        }
+        Dirent { ino, off, namelen: name.len() as u32, kind }.put(&mut self.bytes);
+        self.bytes.extend_from_slice(name);
+        self.bytes.resize(end, 0);
+        true
+    }
+}
+
+fn done(reply: Reply, result: Result<()>) {
+    reply.outcome(result.map_err(|error| errno(&error)));
+}
+
+/// Answers with bytes, or with their number if there is no room for any.
+fn sized(reply: Reply, get: GetxattrIn, bytes: Result<impl AsRef<[u8]>>) {
+    match bytes {
+        Err(error) => reply.error(errno(&error)),
+        Ok(bytes) => {
+            let bytes = bytes.as_ref();
+            match get.size as usize {
+                0 => reply.structure(&GetxattrIn { size: bytes.len() as u32, spare: 0 }),
+                room if room < bytes.len() => reply.error(Errno::RANGE),
+                _ => reply.parts(&[bytes]),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_padded_to_eight_bytes() {
+        let mut listed = Listed { bytes: Vec::new(), room: 64, plus: false };
+        assert!(listed.push(b"a", 7, 3, 8, &EntryOut::default()));
+        assert_eq!(listed.bytes.len(), 32);
+        assert_eq!(&listed.bytes[24..26], b"a\0");
+        assert!(listed.push(b"12345678", 8, 4, 8, &EntryOut::default()));
+        assert!(!listed.push(b"b", 9, 5, 8, &EntryOut::default()), "there is no room");
+        assert_eq!(listed.bytes.len(), 64);
+    }
+}

@@ -1,0 +1,102 @@
+//! Files: volumes that are mounted, as programs use them.
+//!
+//! A mount needs root and `/dev/fuse`; without them these tests say so and end. Each mount is a process of
+//! the host on which the tests run: what ties it to a node is the node's socket.
+
+mod abuse;
+mod coherence;
+mod data;
+mod deaths;
+mod names;
+mod native;
+mod programs;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use plasmon_e2e::{Cluster, binary, until};
+use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+/// Whether folders can be mounted here.
+fn can_mount() -> bool {
+    let can = geteuid().is_root() && File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !can {
+        eprintln!("skipped: mounting takes root and /dev/fuse");
+    }
+    can
+}
+
+/// Volume that is mounted at a folder of its own.
+struct Mounted {
+    folder: TempDir,
+    pid: Pid,
+}
+
+impl Mounted {
+    /// Mounts the volume `main` by a node.
+    fn new(cluster: &Cluster, node: usize) -> Self {
+        Self::with(cluster, node, &[])
+    }
+
+    /// Mounts by a node, with options.
+    fn with(cluster: &Cluster, node: usize, options: &[&str]) -> Self {
+        let folder = TempDir::new().expect("there is a folder for temporary files");
+        let pid = mount(cluster, node, folder.path(), options);
+        Self { folder, pid }
+    }
+
+    /// Path of a name in the volume.
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn root(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Unmounts, as a user does, and waits until the process has ended.
+    fn unmount(self) {
+        let output = plasmon(&["umount", text(self.root())]);
+        assert!(output.status.success(), "umount: {}", String::from_utf8_lossy(&output.stderr));
+        until("the mount's process ends", || test_kill_process(self.pid).err());
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // After `unmount` nothing is mounted, which the command says.
+        let _ = plasmon(&["umount", "--force", text(self.root())]);
+    }
+}
+
+/// Mounts a folder by a node. Returns the process that serves it.
+fn mount(cluster: &Cluster, node: usize, folder: &Path, options: &[&str]) -> Pid {
+    let output = try_mount(cluster, node, folder, options);
+    assert!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    Pid::from_raw(told["pid"].as_i64().expect("a number") as i32).expect("a process")
+}
+
+fn try_mount(cluster: &Cluster, node: usize, folder: &Path, options: &[&str]) -> Output {
+    let log = cluster.folder().join("mount.log");
+    let mut command = Command::new(binary());
+    command.args(["mount", "--json", "--log", text(&log)]).arg("--socket").arg(cluster.socket(node));
+    command.args(options).arg(folder).output().expect("plasmon runs")
+}
+
+/// Runs the command `plasmon`.
+fn plasmon(words: &[&str]) -> Output {
+    Command::new(binary()).args(words).output().expect("plasmon runs")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("folders of tests have plain names")
+}
+
+fn kill(pid: Pid) {
+    kill_process(pid, Signal::KILL).expect("the process is ours");
+    // The process is nobody's child here, so init reaps it.
+    until("the process is gone", || test_kill_process(pid).err());
+}
