@@ -59,7 +59,7 @@ class Series(Generic[Kind]):
         The description says when that was, and so does the page.
         """
         if (last := self.last()) is None:
-            raise SystemExit(f"nothing was measured yet whose {part} could be replaced: make bench-{self.name}")
+            raise SystemExit(f"there is no run whose {part} could be replaced: make bench-{self.name}")
         others, described = [row for row in last[0] if not is_part(row)], last[1]
         of_part = {name: run[name] for name in ("date", "cpu", "seconds", "load_before")}
         described["renewed"] = described.get("renewed", {}) | {part: of_part}

@@ -26,7 +26,7 @@ const TURN_BYTES: u64 = 1 << 20;
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Alignment in bytes of the buffer of copies. An allocator puts large buffers 16 bytes behind the begin of a
 /// page. Some processors (AMD's from Zen 3 on) copy with `rep movsb` at a fifth of their speed if the target
-/// lies up to 31 bytes further in its page than the source, as such a buffer does beside the begin of a region.
+/// lies up to 31 bytes further in its page than the source, as such a buffer does beside a region's begin.
 const ALIGNMENT: usize = 4096;
 
 /// Has `copy` copy bytes of this node, some at a time, by way of a buffer that all copies share. It gets the
