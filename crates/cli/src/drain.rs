@@ -78,7 +78,11 @@ fn left(status: &DrainStatus) -> String {
         0 => String::new(),
         regions => format!(" and {}", counted(regions, "region")),
     };
-    format!("{} objects ({}){unsealed}{regions} left", status.objects, size(status.bytes))
+    let volumes = match status.volumes {
+        0 => String::new(),
+        volumes => format!(" and {}", counted(volumes, "volume")),
+    };
+    format!("{} objects ({}){unsealed}{regions}{volumes} left", status.objects, size(status.bytes))
 }
 
 fn in_vain(node: NodeId, status: &DrainStatus) -> Error {
@@ -111,6 +115,12 @@ fn stuck(node: NodeId, status: &DrainStatus) -> Error {
         stays.push(format!(
             "no node takes regions that are ephemeral or have views, or that it has no room for: {which}; \
              free them (`plasmon region free`), or end the programs that use them"
+        ));
+    }
+    if status.volumes > 0 {
+        let which = some(&status.volume_names, status.volumes);
+        stays.push(format!(
+            "volumes of files do not move: {which}; copy what is needed and remove them (`plasmon volume rm`)"
         ));
     }
     let text = format!(

@@ -48,12 +48,16 @@ pub struct DrainStatus {
     pub regions_refused: u64,
     /// Names of the first few of these, for root and for the user that the node runs as.
     pub region_names: Vec<String>,
+    /// Number of volumes of files whose home is the node. They do not move: they have to be removed.
+    pub volumes: u64,
+    /// Names of the first few of these, for root and for the user that the node runs as.
+    pub volume_names: Vec<String>,
 }
 
 impl DrainStatus {
-    /// Whether nothing is left but damaged objects and regions, so that the drain does not end by itself.
+    /// Whether nothing is left but damaged objects, regions and volumes, so that the drain does not end by itself.
     pub fn is_stuck(&self) -> bool {
-        let stay = self.damaged + self.regions;
+        let stay = self.damaged + self.regions + self.volumes;
         let offered = self.damaged == self.objects && self.regions_refused >= self.regions;
         stay > 0 && offered && self.unsealed == 0
     }

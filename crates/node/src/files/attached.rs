@@ -280,7 +280,10 @@ impl Files {
     fn run_here(self: &Rc<Self>, key: &SessionKey, asked: &FileAsked) -> Result<Ran, Error> {
         self.cluster.ensure_member()?;
         let volume = self.volume_of(key.volume).ok_or_else(|| lost(key.volume))?;
+        let before = volume.state.borrow().memory;
         let ran = volume.run(key, asked, self.limits_of(&volume));
+        let after = volume.state.borrow().memory;
+        self.taken.set((self.taken.get() + after).saturating_sub(before));
         self.delete_condemned(&volume);
         ran
     }

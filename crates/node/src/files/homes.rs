@@ -18,6 +18,7 @@ use super::volume::Volume;
 use crate::kernel::ClientKey;
 use crate::kernel::random::random_u64;
 use crate::object::{DEEDS, ROOT};
+use crate::placement::drain::Settled;
 
 /// How long another node may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,6 +47,17 @@ pub(super) fn no_volume(name: &str) -> Error {
     let name = printable(name);
     let text = format!("there is no volume '{name}': create it with `plasmon volume create {name}`");
     Error::new(ErrorKind::NotFound, text)
+}
+
+impl Settled for Files {
+    fn count(&self) -> u64 {
+        self.volumes.borrow().len() as u64
+    }
+
+    fn names(&self, most: usize) -> Vec<String> {
+        let volumes = self.volumes.borrow();
+        volumes.values().take(most).map(|volume| format!("'{}'", printable(&volume.name))).collect()
+    }
 }
 
 impl Files {
@@ -156,6 +168,7 @@ impl Files {
         let volume = Rc::new(Volume::new(&self.kernel, name, state, user, deed));
         let info = volume.info();
         self.volumes.borrow_mut().insert(number, volume);
+        self.count_memory();
         tracing::info!("this node is the home of volume '{}'", printable(name));
         Ok(info)
     }

@@ -34,6 +34,7 @@ use crate::kernel::{ClientKey, Kernel};
 use crate::membership::Cluster;
 use crate::net::network::Network;
 use crate::placement::Placement;
+use crate::placement::drain::Settled;
 use crate::sessions::Sessions;
 use crate::store::Store;
 
@@ -54,6 +55,8 @@ pub(crate) struct Files {
     sweeping: Sweeping,
     /// What limits volumes, as of the last second.
     limits: Cell<Limits>,
+    /// Bytes of memory that all volumes take, as of the last second, and with what operations took since.
+    taken: Cell<u64>,
     /// Numbers of operations of this node's clients so far, and of those that failed.
     asked: Cell<u64>,
     failed: Cell<u64>,
@@ -63,7 +66,7 @@ impl Files {
     pub(crate) fn new(placement: &Rc<Placement>, sessions: &Rc<Sessions>) -> Rc<Self> {
         let memory = placement.kernel.config.files_memory.unwrap_or(placement.kernel.config.memory / 20);
         let free = placement.store.arena.borrow_mut().usage().free;
-        Rc::new_cyclic(|own| Self {
+        let files = Rc::new_cyclic(|own| Self {
             own: Weak::clone(own),
             kernel: Rc::clone(&placement.kernel),
             network: Rc::clone(&placement.network),
@@ -76,9 +79,14 @@ impl Files {
             attached: AllAttached::default(),
             sweeping: Sweeping::default(),
             limits: Cell::new(Limits { memory, free }),
+            taken: Cell::default(),
             asked: Cell::default(),
             failed: Cell::default(),
-        })
+        });
+        let settled = Rc::downgrade(&(Rc::clone(&files) as Rc<dyn Settled>));
+        // A node has its volumes once.
+        _ = placement.drain.volumes.set(settled);
+        files
     }
 
     fn user(&self, client: ClientKey) -> u32 {
@@ -87,10 +95,14 @@ impl Files {
 
     /// What a volume may take of the memory for names: what the others leave.
     fn limits_of(&self, volume: &Volume) -> Limits {
-        let limits = self.limits.get();
+        let (limits, own) = (self.limits.get(), volume.state.borrow().memory);
+        let others = self.taken.get().saturating_sub(own);
+        Limits { memory: limits.memory.saturating_sub(others), ..limits }
+    }
+
+    /// Counts the memory that all volumes take.
+    fn count_memory(&self) {
         let volumes = self.volumes.borrow();
-        let others = volumes.values().filter(|other| other.number != volume.number);
-        let taken: u64 = others.map(|other| other.state.borrow().memory).sum();
-        Limits { memory: limits.memory.saturating_sub(taken), ..limits }
+        self.taken.set(volumes.values().map(|volume| volume.state.borrow().memory).sum());
     }
 }

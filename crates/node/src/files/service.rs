@@ -88,6 +88,7 @@ impl Service for Files {
 
     fn on_tick(self: Rc<Self>, now: Instant) {
         self.tidy_volumes();
+        self.count_memory();
         let free = self.store.arena.borrow_mut().usage().free;
         self.limits.set(Limits { free, ..self.limits.get() });
         let volumes: Vec<_> = self.volumes.borrow().values().cloned().collect();

@@ -71,16 +71,14 @@ impl Files {
     async fn sweep(self: &Rc<Self>) -> bool {
         let mut all_answered = true;
         for shard in 0..Table::SHARDS {
+            // A share in a turn, however few objects of files there are.
+            self.kernel.clock.sleep(PAUSE).await;
             let found = self.candidates(shard);
-            if found.is_empty() {
-                continue;
-            }
             for ((volume, user), ids) in found {
                 for ids in ids.chunks(MAX_OBJECTS) {
                     all_answered &= self.sweep_some(volume, user, ids.to_vec()).await;
                 }
             }
-            self.kernel.clock.sleep(PAUSE).await;
         }
         all_answered
     }

@@ -62,12 +62,16 @@ const MAX_NAMED: usize = 8;
 /// Maximum number of characters of the reason why objects stay, so that a report fits a frame.
 const MAX_TROUBLE_CHARS: usize = 600;
 
-/// The regions that live on this node.
-pub(crate) trait Residents {
-    /// Number of regions.
+/// What lives on this node beside objects: regions, or volumes of files.
+pub(crate) trait Settled {
+    /// Number of them.
     fn count(&self) -> u64;
-    /// Names of at most so many regions, for people.
+    /// Names of at most so many of them, for people.
     fn names(&self, most: usize) -> Vec<String>;
+}
+
+/// The regions that live on this node.
+pub(crate) trait Residents: Settled {
     /// Moves all regions to a node, one after the other; gives the last error of those that stay.
     fn move_away(self: Rc<Self>, to: NodeId) -> LocalBoxFuture<'static, Option<Error>>;
 }
@@ -76,6 +80,8 @@ pub(crate) trait Residents {
 pub(crate) struct Drain {
     /// The regions of this node. Set once, by the room above that has them.
     pub(crate) residents: OnceCell<Weak<dyn Residents>>,
+    /// The volumes whose home this node is, which do not move. Set once, as the regions are.
+    pub(crate) volumes: OnceCell<Weak<dyn Settled>>,
     /// Turns at the keepers of the objects and at the nodes that take them.
     turns: Turns,
     /// Number of drains begun so far.
@@ -110,6 +116,7 @@ impl Drain {
     pub(super) fn new(transfer: &Transfer) -> Self {
         Self {
             residents: OnceCell::new(),
+            volumes: OnceCell::new(),
             turns: Turns::of(transfer, MOVES_A_NODE),
             begun: Cell::default(),
             under_way: RefCell::default(),
@@ -124,6 +131,10 @@ impl Drain {
 
     fn residents(&self) -> Option<Rc<dyn Residents>> {
         self.residents.get().and_then(Weak::upgrade)
+    }
+
+    fn volumes(&self) -> Option<Rc<dyn Settled>> {
+        self.volumes.get().and_then(Weak::upgrade)
     }
 
     fn is(&self, number: u64) -> bool {
@@ -265,6 +276,7 @@ impl Placement {
     fn drain_status(&self, names: bool) -> DrainStatus {
         let left = self.left_to_drain();
         let residents = self.drain.residents().filter(|_| names);
+        let volumes = self.drain.volumes().filter(|_| names);
         let under_way = self.drain.under_way.borrow();
         under_way.as_ref().map_or_else(DrainStatus::default, |drain| {
             let objects = self.store.objects.borrow();
@@ -286,6 +298,8 @@ impl Placement {
                 regions: left.regions,
                 regions_refused: drain.refused_regions,
                 region_names: residents.map_or_else(Vec::new, |residents| residents.names(MAX_NAMED)),
+                volumes: left.volumes,
+                volume_names: volumes.map_or_else(Vec::new, |volumes| volumes.names(MAX_NAMED)),
             }
         })
     }
@@ -511,7 +525,8 @@ impl Placement {
     fn left_to_drain(&self) -> Left {
         let (objects, bytes, unsealed) = self.store.objects.borrow().staying();
         let regions = self.drain.residents().map_or(0, |residents| residents.count());
-        Left { objects, bytes, unsealed: unsealed as u64, regions }
+        let volumes = self.drain.volumes().map_or(0, |volumes| volumes.count());
+        Left { objects, bytes, unsealed: unsealed as u64, regions, volumes }
     }
 }
 
@@ -523,10 +538,12 @@ struct Left {
     unsealed: u64,
     /// Number of regions that live here.
     regions: u64,
+    /// Number of volumes whose home is here.
+    volumes: u64,
 }
 
 impl Left {
     fn nothing(&self) -> bool {
-        self.objects == 0 && self.unsealed == 0 && self.regions == 0
+        self.objects == 0 && self.unsealed == 0 && self.regions == 0 && self.volumes == 0
     }
 }

@@ -37,7 +37,7 @@ use crate::kernel::ClientKey;
 use crate::net::frame::Location;
 use crate::net::sending::describe_segments;
 use crate::object::{DEEDS, ROOT};
-use crate::placement::drain::Residents;
+use crate::placement::drain::{Residents, Settled};
 use crate::transfer::{locate, read_run, whole};
 
 /// How long a node may take to read a region of the most bytes, or to answer otherwise.
@@ -130,7 +130,7 @@ fn let_go() -> Error {
     Error::new(ErrorKind::Lost, "the region that is to be adopted was waited for in vain, and let go")
 }
 
-impl Residents for Regions {
+impl Settled for Regions {
     fn count(&self) -> u64 {
         self.home.count()
     }
@@ -138,7 +138,9 @@ impl Residents for Regions {
     fn names(&self, most: usize) -> Vec<String> {
         self.home.names(most)
     }
+}
 
+impl Residents for Regions {
     fn move_away(self: Rc<Self>, to: NodeId) -> LocalBoxFuture<'static, Option<Error>> {
         Box::pin(async move {
             let mut trouble = None;

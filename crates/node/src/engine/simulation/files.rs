@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
+use plasmon::drain::DrainStep;
 use plasmon::shared::{CallPayload, CallRequest};
 use plasmon::wire::files::{
     Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, LockKind, LockRange,
@@ -244,6 +245,34 @@ fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
         simulation.pass(PATIENCE);
         assert!(matches!(outcome(&waits), Ok(FileOutcome::Entry(_))), "seed {seed}: it is free");
+        end(simulation);
+    }
+}
+
+#[test]
+fn a_home_stays_in_a_drain_until_its_volumes_are_removed() {
+    for seed in SEEDS {
+        let (mut simulation, mut writers) = attached(seed);
+        let inode = make(&mut simulation, &mut writers[0], "kept");
+        let home = writers[0].user.host;
+        simulation.hosts[home].drain();
+        simulation.pass(SETTLED);
+        let core = simulation.hosts[home].core().expect("it stays");
+        let status = core.placement.drain_here(DrainStep::Look, 0).expect("everybody may look");
+        assert!(status.is_stuck(), "seed {seed}: {status:?}");
+        assert_eq!((status.volumes, &status.volume_names[..]), (1, &["'simulated'".to_owned()][..]));
+        let lines = lines(&mut simulation, &mut writers[1], inode);
+        assert!(lines.is_empty(), "seed {seed}: it serves its sessions");
+        let remove = || Request::RemoveVolume { name: "simulated".to_owned() };
+        let busy = writers[1].user.ask(&mut simulation, remove()).map_err(|error| error.kind());
+        assert_eq!(busy, Err(ErrorKind::Busy), "seed {seed}");
+        for writer in &mut writers {
+            let detach = Request::DetachVolume { volume: writer.volume };
+            assert_eq!(writer.user.ask(&mut simulation, detach), Ok(Reply::Done), "seed {seed}");
+        }
+        assert_eq!(writers[1].user.ask(&mut simulation, remove()), Ok(Reply::Done), "seed {seed}");
+        simulation.pass(SETTLED);
+        assert!(!simulation.hosts[home].is_alive(), "seed {seed}: it leaves");
         end(simulation);
     }
 }
