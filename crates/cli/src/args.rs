@@ -26,9 +26,9 @@ Exit codes:
   1  it failed; the message says why
      (doctor: it found a problem)
   2  wrong arguments
-  3  no such object or region
+  3  no such object, region or volume
   4  timed out, or a node did not answer (ls --cluster, rm of a pattern)
-  5  the object exists already
+  5  the object or volume exists already
   6  the store is full, or too small for the object
   7  no daemon answers, or it is being drained
   8  the object is lost: every node that held it is gone

@@ -17,6 +17,8 @@ use crate::{Client, CreateOptions, ObjectId, Rights, Scratch};
 pub const BLOCK_BYTES: usize = 1 << 20;
 /// Largest number of free blocks that are kept.
 const MAX_FREE: usize = 8;
+/// Part of the node's memory that buffers may hold: one of so many.
+const BUFFERS_PART: u64 = 32;
 
 /// Memory of [`BLOCK_BYTES`] for the payload of writes ([`Volume::buffer`](super::Volume::buffer)).
 pub struct Buffer(Inner);
@@ -50,7 +52,10 @@ impl Buffer {
             _ => return None,
         }
         match std::mem::replace(self, blocks.buffer(attached)).0 {
-            Inner::Block(block) => Some(block),
+            Inner::Block(block) => {
+                blocks.buffers.fetch_sub(1, Ordering::Relaxed);
+                Some(block)
+            }
             Inner::Own(_) => None,
         }
     }
@@ -67,6 +72,8 @@ impl Block {
 #[derive(Default)]
 pub(super) struct Blocks {
     free: Mutex<Vec<Block>>,
+    /// Number of blocks that are buffers.
+    buffers: AtomicU64,
     objects: AtomicU64,
 }
 
@@ -86,19 +93,26 @@ impl Blocks {
 
     /// Keeps the block of a buffer that nobody needs any more.
     pub(super) fn keep(&self, buffer: Buffer) {
+        let Inner::Block(block) = buffer.0 else { return };
+        self.buffers.fetch_sub(1, Ordering::Relaxed);
         let mut free = self.free.lock();
-        if let Inner::Block(block) = buffer.0
-            && free.len() < MAX_FREE
-        {
+        if free.len() < MAX_FREE {
             free.push(block);
         }
     }
 
-    /// Memory for the payload of a write: a block, or memory of this process while the node has no room.
+    /// Memory for the payload of a write: a block, or memory of this process while the node has no room, or
+    /// if buffers hold as much of it as they may.
     pub(super) fn buffer(&self, attached: &Attached) -> Buffer {
-        Buffer(match self.take(attached) {
-            Ok(block) => Inner::Block(block),
-            Err(_) => Inner::Own(vec![0; BLOCK_BYTES]),
+        let most = attached.client.capacity() / BLOCK_BYTES as u64 / BUFFERS_PART;
+        let held = self.buffers.fetch_add(1, Ordering::Relaxed);
+        let block = if held < most { self.take(attached).ok() } else { None };
+        Buffer(match block {
+            Some(block) => Inner::Block(block),
+            None => {
+                self.buffers.fetch_sub(1, Ordering::Relaxed);
+                Inner::Own(vec![0; BLOCK_BYTES])
+            }
         })
     }
 

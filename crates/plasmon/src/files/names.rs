@@ -66,7 +66,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`].
     pub fn set_attributes(&self, actor: &Actor, inode: u64, set: &SetAttributes) -> Result<Entry> {
-        self.flush(inode)?;
+        self.0.settle(inode, set.size)?;
         self.entry(actor, FileOperation::SetAttributes { inode, set: set.clone() })
     }
 
@@ -223,7 +223,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`].
     pub fn punch(&self, actor: &Actor, inode: u64, offset: u64, len: u64, extend: bool) -> Result<()> {
-        self.flush(inode)?;
+        self.0.settle(inode, None)?;
         self.entry(actor, FileOperation::Punch { inode, offset, len, extend }).map(drop)
     }
 
@@ -239,8 +239,8 @@ impl Volume {
         (inode, offset): (u64, u64),
         len: u64,
     ) -> Result<u64> {
-        self.flush(source)?;
-        self.flush(inode)?;
+        self.0.settle(source, None)?;
+        self.0.settle(inode, None)?;
         let operation = FileOperation::Clone { source, source_offset, inode, offset, len };
         let FileOutcome::Cloned { len, mut attributes } = self.0.ask(actor, operation)?.0 else {
             return Err(unexpected());

@@ -118,7 +118,7 @@ impl Volume {
     /// `Stale` if it is gone, and others of Linux.
     pub fn open_inode(&self, actor: &Actor, inode: u64, options: &super::OpenOptions) -> Result<Opened> {
         if options.truncates() {
-            self.flush(inode)?;
+            self.0.settle(inode, Some(0))?;
         }
         let operation = FileOperation::Open {
             inode,
@@ -284,6 +284,18 @@ impl Shared {
         }
     }
 
+    /// Commits what waits of a file, before something that has to come after it. What is to be cut to no
+    /// bytes is forgotten instead.
+    pub(super) fn settle(&self, inode: u64, size: Option<u64>) -> Result<()> {
+        let Some(open) = self.inode(inode) else { return Ok(()) };
+        let mut state = open.state.lock();
+        if size == Some(0) {
+            state.writer.clear();
+            return Ok(());
+        }
+        self.commit(inode, &mut state)
+    }
+
     /// Commits everything that waits of a file. Bytes that can never be committed are given up, and told by
     /// the next sync or close.
     pub(super) fn commit(&self, inode: u64, state: &mut State) -> Result<()> {
@@ -292,6 +304,7 @@ impl Shared {
             && !matches!(error.errno(), Errno::Full | Errno::OverQuota | Errno::Interrupted)
         {
             state.writer.clear();
+            state.failed.get_or_insert_with(|| error.clone());
         }
         committed
     }
@@ -385,11 +398,9 @@ impl Shared {
         for (number, inode) in open {
             // Whoever has it locked is using it: there is a next time.
             let Some(mut state) = inode.state.try_lock() else { continue };
-            if state.writer.is_old()
-                && let Err(error) = self.commit(number, &mut state)
-                && state.writer.is_empty()
-            {
-                state.failed.get_or_insert(error);
+            if state.writer.is_old() {
+                // What failed is told by the next sync or close.
+                let _ = self.commit(number, &mut state);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Bad input: of the commands, and of programs on a mount.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
@@ -88,4 +89,46 @@ fn bad_names_offsets_and_values_are_errors_that_programs_understand() {
     let read_only = Mounted::with(&cluster, 0, &["--read-only"]);
     assert_eq!(errno(File::create_new(read_only.path("x"))), Some(30), "EROFS");
     assert_eq!(fs::read(read_only.path("file")).expect("read"), b"");
+}
+
+#[test]
+fn a_volume_that_is_full_says_so_and_keeps_what_it_has() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().memory("128MiB").start();
+    json(&cluster, 0, &["volume", "create", "small", "--capacity", "4MiB"]);
+    let mounted = Mounted::with(&cluster, 0, &["--volume", "small"]);
+    fs::write(mounted.path("fits"), vec![1; 3 << 20]).expect("there is room");
+    let mut file = File::create_new(mounted.path("too much")).expect("create");
+    let written = file.write_all(&vec![2; 3 << 20]).and_then(|()| file.sync_all());
+    assert_eq!(written.expect_err("no room").raw_os_error(), Some(28), "ENOSPC");
+    drop(file);
+    assert_eq!(fs::read(mounted.path("fits")).expect("read"), vec![1; 3 << 20]);
+    File::create(mounted.path("fits")).expect("cutting needs no room");
+    fs::remove_file(mounted.path("too much")).expect("unlink");
+    fs::write(mounted.path("again"), vec![3; 3 << 20]).expect("there is room again");
+}
+
+#[test]
+fn a_mount_without_a_node_keeps_names_and_sizes() {
+    if !can_mount() {
+        return;
+    }
+    let folder = TempDir::new().expect("a folder");
+    let mounted = plasmon(&["mount", "--null", text(folder.path())]);
+    assert!(mounted.status.success(), "{mounted:?}");
+    let path = folder.path().join("file");
+    fs::write(&path, vec![1; (3 << 20) + 5]).expect("write");
+    assert_eq!(fs::metadata(&path).expect("stat").len(), (3 << 20) + 5);
+    assert_eq!(fs::read(&path).expect("read").len(), (3 << 20) + 5);
+    let names: Vec<_> = fs::read_dir(folder.path())
+        .expect("opendir")
+        .map(|entry| entry.expect("readdir").file_name())
+        .collect();
+    assert_eq!(names, ["file"]);
+    fs::remove_file(&path).expect("unlink");
+    assert!(!path.exists());
+    let ended = plasmon(&["umount", text(folder.path())]);
+    assert!(ended.status.success(), "{ended:?}");
 }
