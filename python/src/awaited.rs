@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes};
 
 use crate::begun::Word;
+use crate::classes::{chosen, during};
 use crate::error::{invalid, raised, raised_of_region};
 use crate::lock::{lock, taken};
 use crate::memory::Bytes;
@@ -168,7 +169,8 @@ impl RegionCalls {
     ) -> Begun {
         let timeout = duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
         let region = self.0.get().region(py)?.with_timeout(timeout);
-        let begun = begin(&region, &mut told).map_err(|error| raised_of_region(py, &error))?;
+        let begun = during(chosen(py, None)?, || begin(&region, &mut told));
+        let begun = begun.map_err(|error| raised_of_region(py, &error))?;
         Ok(begun.map(|begun| AwaitedOperation {
             number: begun.number(),
             begun: Mutex::new(Some(UnderWay::Operation(begun, told))),

@@ -8,6 +8,7 @@
 mod awaited;
 mod begun;
 mod buffer;
+mod classes;
 mod client;
 mod connecting;
 mod detached;

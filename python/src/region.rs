@@ -17,8 +17,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::begun::{Begun, PendingOperation, Word};
+use crate::classes::classed;
 use crate::client::Client;
-use crate::detached::{detached, ended_by};
+use crate::detached::ended_by;
 use crate::error::{closed, invalid, raised_of_region};
 use crate::id::ObjectId;
 use crate::lock::{cloned, lock, taken};
@@ -493,7 +494,7 @@ impl RegionHandle {
     ) -> PyResult<T> {
         let timeout = duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
         let region = self.region(py)?.with_timeout(timeout);
-        let result = detached(py, || ended_by(&self.closing, || call(&region)));
+        let result = classed(py, None, || ended_by(&self.closing, || call(&region)))?;
         result.map_err(|error| self.raised(py, &error))
     }
 

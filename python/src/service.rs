@@ -18,6 +18,7 @@ use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::awaited::AwaitedOperation;
 use crate::begun::{Begun, PendingOperation};
+use crate::classes::{chosen, classed, during};
 use crate::client::Client;
 use crate::detached::{detached, ended_by, without_signals};
 use crate::error::{closed, invalid, raised};
@@ -91,6 +92,7 @@ impl ServiceHandle {
     ///     data: Bytes for the function.
     ///     timeout: Time in seconds that the call may take.
     ///     into: Writable buffer that receives the reply. Then the part that holds it is returned.
+    ///     priority: Class of the call: "high", "normal" or "low", instead of the client's.
     ///
     /// Raises:
     ///     CallFailed: The function was run and failed.
@@ -98,7 +100,7 @@ impl ServiceHandle {
     ///     TimedOut: No thread of a server was free in time. The function was not run.
     ///     ObjectNotFound: No process serves it any more. The function was not run.
     ///     InvalidArgument: There is no such function; or the reply, which is lost, does not fit the buffer.
-    #[pyo3(signature = (function, data = None, *, timeout = 10.0, into = None))]
+    #[pyo3(signature = (function, data = None, *, timeout = 10.0, into = None, priority = None))]
     fn call<'py>(
         &self,
         py: Python<'py>,
@@ -106,6 +108,7 @@ impl ServiceHandle {
         data: Option<&Bound<'py, PyAny>>,
         timeout: f64,
         into: Option<&Bound<'py, PyAny>>,
+        priority: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         // The function is not run for a buffer that cannot be written.
         let room = into.map(|into| Bytes::writable(into).or_else(|_| Bytes::writable(&flat(into)?)));
@@ -113,7 +116,7 @@ impl ServiceHandle {
         let data = given(data)?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         let timeout = limit(py, timeout)?;
-        let reply = self.run(py, |service| service.call(function, sent, timeout))?;
+        let reply = self.run(py, priority, |service| service.call(function, sent, timeout))?;
         let Some((into, mut room)) = into.zip(room) else {
             return bytes_of(py, &reply).map(Bound::into_any);
         };
@@ -134,17 +137,18 @@ impl ServiceHandle {
         function: &str,
         data: &Bound<'py, PyAny>,
         timeout: f64,
+        priority: Option<&str>,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
         let timeout = limit(py, timeout)?;
         let reply = match data.cast::<Outgoing>() {
             Ok(outgoing) => {
                 let (memory, len) = outgoing.get().take(py)?;
-                self.run(py, |service| service.begin_from(function, memory, len, timeout)?.wait())?
+                self.run(py, priority, |service| service.begin_from(function, memory, len, timeout)?.wait())?
             }
             Err(_) => {
                 let data = Bytes::of(data)?;
                 let sent = data.as_slice();
-                self.run(py, |service| service.call(function, sent, timeout))?
+                self.run(py, priority, |service| service.call(function, sent, timeout))?
             }
         };
         PyMemoryView::from(Bound::new(py, Came(Whole::Reply(reply)))?.as_any())
@@ -157,12 +161,14 @@ impl ServiceHandle {
         function: &str,
         data: &Bound<'_, PyAny>,
         timeout: f64,
+        priority: Option<&str>,
     ) -> PyResult<Option<AwaitedOperation>> {
         if data.is_instance_of::<Outgoing>() {
             return Ok(None);
         }
         let (data, timeout) = (bytes(data)?, limit(py, timeout)?);
-        let begun = self.service(py)?.await_call(function, data.as_slice(), timeout);
+        let (service, class) = (self.service(py)?, chosen(py, priority)?);
+        let begun = during(class, || service.await_call(function, data.as_slice(), timeout));
         begun.map(|begun| begun.map(AwaitedOperation::of_call)).map_err(|error| raised(py, &error))
     }
 
@@ -172,18 +178,20 @@ impl ServiceHandle {
     ///     function: Name of the function.
     ///     data: Bytes for the function.
     ///     timeout: Time in seconds that the call may take.
-    #[pyo3(signature = (function, data = None, *, timeout = 10.0))]
+    ///     priority: Class of the call: "high", "normal" or "low", instead of the client's.
+    #[pyo3(signature = (function, data = None, *, timeout = 10.0, priority = None))]
     fn begin(
         &self,
         py: Python<'_>,
         function: &str,
         data: Option<&Bound<'_, PyAny>>,
         timeout: f64,
+        priority: Option<&str>,
     ) -> PyResult<PendingOperation> {
         let data = given(data)?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         let timeout = limit(py, timeout)?;
-        let begun = self.run(py, |service| service.begin(function, sent, timeout))?;
+        let begun = self.run(py, priority, |service| service.begin(function, sent, timeout))?;
         Ok(PendingOperation::new(Begun::Call(Box::new(begun)), &self.closing))
     }
 
@@ -196,17 +204,19 @@ impl ServiceHandle {
     ///     data: Bytes for the function.
     ///     confirm: Whether to wait until a server has the call. More than 320 bytes are waited for in any
     ///         case.
-    #[pyo3(signature = (function, data = None, *, confirm = false))]
+    ///     priority: Class of the call: "high", "normal" or "low", instead of the client's.
+    #[pyo3(signature = (function, data = None, *, confirm = false, priority = None))]
     fn send(
         &self,
         py: Python<'_>,
         function: &str,
         data: Option<&Bound<'_, PyAny>>,
         confirm: bool,
+        priority: Option<&str>,
     ) -> PyResult<()> {
         let data = given(data)?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
-        self.run(py, |service| match confirm {
+        self.run(py, priority, |service| match confirm {
             true => service.send(function, sent),
             false => service.post(function, sent),
         })
@@ -222,10 +232,15 @@ impl ServiceHandle {
         cloned(&self.service).ok_or_else(|| invalid(py, &given_up()))
     }
 
-    /// Makes a call without the GIL. Signals and the end of the client end it where it waits.
-    fn run<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&Service) -> Result<T> + Send) -> PyResult<T> {
+    /// Makes a call of a class without the GIL. Signals and the end of the client end it where it waits.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        priority: Option<&str>,
+        call: impl FnOnce(&Service) -> Result<T> + Send,
+    ) -> PyResult<T> {
         let service = self.service(py)?;
-        let result = detached(py, || ended_by(&self.closing, || call(&service)));
+        let result = classed(py, priority, || ended_by(&self.closing, || call(&service)))?;
         result.map_err(|error| raised(py, &self.told(error)))
     }
 
@@ -271,11 +286,14 @@ pub(crate) fn multicast<'py>(
     function: &str,
     data: &Bound<'py, PyAny>,
     timeout: f64,
+    priority: Option<&str>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let to = services.iter().map(|service| service.service(py)).collect::<PyResult<Vec<_>>>()?;
     let (data, timeout) = (bytes(data)?, limit(py, timeout)?);
     let sent = data.as_slice();
-    let replies = client.run(py, |client| client.multicast(&to, function, sent, timeout))?;
+    let class = chosen(py, priority)?;
+    let replies =
+        client.run(py, |client| during(class, || client.multicast(&to, function, sent, timeout)))?;
     let replies = replies.map_err(|error| raised(py, &error))?;
     let told = |reply: Result<Reply>| match reply {
         Ok(reply) => bytes_of(py, &reply).map(Bound::into_any),

@@ -89,6 +89,10 @@ pub struct Summary {
     pub region_operations: u64,
     /// Number of calls that functions of the node's processes replied to.
     pub calls_served: u64,
+    /// Number of requests of the node's clients for work of class high.
+    pub high_requests: u64,
+    /// Number of requests of the node's clients for work of class low.
+    pub low_requests: u64,
     /// Number of messages sent to other nodes.
     pub messages_sent: u64,
     /// Reason why the node does not serve as it should. Empty if the node is healthy.
@@ -97,7 +101,7 @@ pub struct Summary {
 
 impl From<&Status> for Summary {
     fn from(status: &Status) -> Self {
-        let Status { memory, objects, spill, fabric, transfer, regions, functions, .. } = status;
+        let Status { memory, objects, spill, fabric, transfer, regions, functions, classes, .. } = status;
         let protocols = || transfer.protocols.values();
         Self {
             version: status.version.clone(),
@@ -122,6 +126,8 @@ impl From<&Status> for Summary {
             regions_crowded_out: regions.crowded_out,
             region_operations: regions.operations(),
             calls_served: functions.served,
+            high_requests: classes.high.operations,
+            low_requests: classes.low.operations,
             messages_sent: fabric.messages_sent,
             unfit: status.unfit.clone(),
         }

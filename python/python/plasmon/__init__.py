@@ -12,7 +12,7 @@ a name (`str`).
 
 FUNCTIONS AND CLASSES
     connect(socket=None, timeout=None)   connects to the node of this host; returns a Client
-    default_socket()                     path of the socket at which that node listens by default
+    default_socket(), priority(priority) path at which it listens; a block of operations of a class
     LocalCluster(nodes=2, memory="1GiB") a cluster on this host, for tests and for trying Plasmon out
     Client                               connection to a node: the calls below
     ObjectId                             id of an object: random(), from_name(name), from_hex(text)
@@ -41,8 +41,7 @@ CALLS OF A CLIENT
     serve, service, multicast, lock, barrier  functions of programs on any host; one process at a time
     hash, verify, explain                the digest of an object, and how it came here
     subscribe, status, usage, capacity   what happens on the node, and what it has
-    set_options, with_class, close, closed  the client: its class, name, quota and namespace, user and
-                                         owner, node and socket
+    set_options, with_class, close, closed  the client: its name, quota, namespace, user, owner, node, socket
 
 ERRORS
     Every exception is an `Error`. Those in brackets are Python's own that it also is.
@@ -78,6 +77,7 @@ SUBMODULES FOR USERS
 # Names are exported by `import X as X`, and there is no `__all__`: pydoc describes a class in `__all__` with
 # all that it inherits, which would make `help(plasmon)` hundreds of lines about exceptions.
 from plasmon import errors as errors
+from plasmon._classes import priority as priority
 from plasmon._client import Client as Client
 from plasmon._client import connect as connect
 from plasmon._cluster import LocalCluster as LocalCluster

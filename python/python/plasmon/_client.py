@@ -9,10 +9,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, Literal, NoReturn, Self, cast
+from typing import Any, NoReturn, Self, cast
 from weakref import WeakSet
 
 from plasmon import _internal
+from plasmon._classes import Priority
 from plasmon._closing import Closing
 from plasmon._ids import ONE, IdLike, is_hex, prefix_of
 from plasmon._internal import ObjectId
@@ -26,9 +27,6 @@ from plasmon._subscription import Subscription
 from plasmon._sync import Locks
 from plasmon._writes import Writes
 from plasmon.errors import Disconnected, IncompleteList, InvalidArgument, ObjectNotFound, WrongType
-
-Priority = Literal["high", "normal", "low"]
-"""Class of work."""
 
 _clients: WeakSet[Client] = WeakSet()
 """Clients of this process that are open."""

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, SupportsIndex, TypeAli
 
 from typing_extensions import Buffer as Readable
 
+from plasmon._classes import Priority
 from plasmon._terms import Terms
 from plasmon.errors import Error
 
@@ -541,7 +542,13 @@ class ServiceHandle:
         """Gives the handle up. The service stays."""
     @overload
     def call(
-        self, function: str, data: Readable | None = None, *, timeout: float = 10, into: None = None
+        self,
+        function: str,
+        data: Readable | None = None,
+        *,
+        timeout: float = 10,
+        into: None = None,
+        priority: Priority | None = None,
     ) -> bytes:
         """Calls a function, and waits for its reply.
 
@@ -550,6 +557,7 @@ class ServiceHandle:
             data: Bytes for the function.
             timeout: Time in seconds that the call may take.
             into: Writable buffer that receives the reply. Then the part that holds it is returned.
+            priority: Class of the call: "high", "normal" or "low", instead of the client's.
 
         Raises:
             CallFailed: The function was run and failed.
@@ -560,14 +568,27 @@ class ServiceHandle:
         """
     @overload
     def call(
-        self, function: str, data: Readable | None = None, *, timeout: float = 10, into: Readable
+        self,
+        function: str,
+        data: Readable | None = None,
+        *,
+        timeout: float = 10,
+        into: Readable,
+        priority: Priority | None = None,
     ) -> memoryview: ...
-    def ask(self, function: str, data: Readable | Outgoing, timeout: float) -> memoryview: ...
+    def ask(
+        self, function: str, data: Readable | Outgoing, timeout: float, priority: Priority | None
+    ) -> memoryview: ...
     def await_call(
-        self, function: str, data: Readable | Outgoing, timeout: float
+        self, function: str, data: Readable | Outgoing, timeout: float, priority: Priority | None
     ) -> AwaitedOperation | None: ...
     def begin(
-        self, function: str, data: Readable | None = None, *, timeout: float = 10
+        self,
+        function: str,
+        data: Readable | None = None,
+        *,
+        timeout: float = 10,
+        priority: Priority | None = None,
     ) -> PendingOperation[bytes]:
         """Begins a call. The result is `bytes`.
 
@@ -575,8 +596,16 @@ class ServiceHandle:
             function: Name of the function.
             data: Bytes for the function.
             timeout: Time in seconds that the call may take.
+            priority: Class of the call: "high", "normal" or "low", instead of the client's.
         """
-    def send(self, function: str, data: Readable | None = None, *, confirm: bool = False) -> None:
+    def send(
+        self,
+        function: str,
+        data: Readable | None = None,
+        *,
+        confirm: bool = False,
+        priority: Priority | None = None,
+    ) -> None:
         """Calls a function without waiting for its reply.
 
         What the function returns or raises is not told, nor whether it is run at all if its server dies.
@@ -586,10 +615,16 @@ class ServiceHandle:
             data: Bytes for the function.
             confirm: Whether to wait until a server has the call. More than 320 bytes are waited for in any
                 case.
+            priority: Class of the call: "high", "normal" or "low", instead of the client's.
         """
 
 def multicast(
-    client: Client, services: Sequence[ServiceHandle], function: str, data: Readable, timeout: float
+    client: Client,
+    services: Sequence[ServiceHandle],
+    function: str,
+    data: Readable,
+    timeout: float,
+    priority: Priority | None,
 ) -> builtins.list[bytes | Error]:
     """What each of several services says to the same call: bytes, or an exception."""
 

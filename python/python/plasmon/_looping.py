@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -109,7 +110,8 @@ class Looping:
             begun.set()
             return cancellation.run(call)
 
-        running = self._asyncio.run_in_executor(threads, run)
+        # What the task has chosen, such as a class of work, holds in the thread as well.
+        running = self._asyncio.run_in_executor(threads, copy_context().run, run)
         try:
             if timeout is not None and timeout > 0:
                 await asyncio.wait([running], timeout=timeout)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakSet
 
 from plasmon import _internal, _messages
+from plasmon._classes import Priority
 from plasmon._closing import Closing
 from plasmon._handle import Handle
 from plasmon._regions import EVERYONE, user_id
@@ -112,7 +113,14 @@ class Service(_internal.ServiceHandle, Closing):
         """Name of the service, as the client names it."""
         return self._name
 
-    def invoke(self, function: str, *args: Any, timeout: float = 10, allow_pickle: bool = False) -> Any:
+    def invoke(
+        self,
+        function: str,
+        *args: Any,
+        timeout: float = 10,
+        allow_pickle: bool = False,
+        priority: Priority | None = None,
+    ) -> Any:
         """Calls a function with Python values, and returns the value that it returns.
 
         The server has to serve with `values=True`. Arrays, tables and frames are not copied where they
@@ -125,13 +133,15 @@ class Service(_internal.ServiceHandle, Closing):
             timeout: Time in seconds that the call may take.
             allow_pickle: Whether arguments may be pickled, and the result unpickled. A pickle runs any code
                 that its maker wants. The server has to allow it as well.
+            priority: Class of the call: "high", "normal" or "low", instead of the client's.
 
         Raises:
             CallFailed: The function was run and raised an exception, or its arguments could not be read.
             WrongType: An argument cannot be sent, or only as a pickle.
             MalformedValue: The function was run, and its result is no value, or a pickle that is not allowed.
         """
-        return self._unpack(self.ask(function, self._pack(args, allow_pickle), timeout), allow_pickle)
+        packed = self._pack(args, allow_pickle)
+        return self._unpack(self.ask(function, packed, timeout, priority), allow_pickle)
 
     def _pack(self, args: tuple[Any, ...], allow_pickle: bool) -> bytearray | _internal.Outgoing:
         """Encodes the arguments of a call."""
@@ -344,7 +354,13 @@ class Services(Handle):
         return service
 
     def multicast(
-        self, services: Sequence[Service], function: str, data: Readable = b"", *, timeout: float = 10
+        self,
+        services: Sequence[Service],
+        function: str,
+        data: Readable = b"",
+        *,
+        timeout: float = 10,
+        priority: Priority | None = None,
     ) -> builtins.list[bytes | Error]:
         """Calls the same function of several services at the same time, at most 64 at once.
 
@@ -353,11 +369,12 @@ class Services(Handle):
             function: Name of the function.
             data: Bytes for the function.
             timeout: Time in seconds that each call may take.
+            priority: Class of the calls: "high", "normal" or "low", instead of the client's.
 
         Returns:
             What each of them replied, in order, or the exception that its call would have raised.
         """
-        return _internal.multicast(self._connected(), services, function, data, timeout)
+        return _internal.multicast(self._connected(), services, function, data, timeout, priority)
 
     def _of_values(
         self, function: Callable[..., Any], allow_pickle: bool

@@ -14,6 +14,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from plasmon._classes import Priority
 from plasmon._closing import ClosingAsync
 from plasmon._internal import KeptReply, Outgoing
 from plasmon._regions_aio import Kind
@@ -42,11 +43,23 @@ class Service(ClosingAsync):
 
     @overload
     async def call(
-        self, function: str, data: Readable | None = None, *, timeout: float = ..., into: None = None
+        self,
+        function: str,
+        data: Readable | None = None,
+        *,
+        timeout: float = ...,
+        into: None = None,
+        priority: Priority | None = None,
     ) -> bytes: ...
     @overload
     async def call(
-        self, function: str, data: Readable | None = None, *, timeout: float = ..., into: Readable
+        self,
+        function: str,
+        data: Readable | None = None,
+        *,
+        timeout: float = ...,
+        into: Readable,
+        priority: Priority | None = None,
     ) -> memoryview: ...
     async def call(
         self,
@@ -55,37 +68,53 @@ class Service(ClosingAsync):
         *,
         timeout: float = _CALL_SECONDS,
         into: Readable | None = None,
+        priority: Priority | None = None,
     ) -> bytes | memoryview:
         """Calls a function, and waits for its reply, as `plasmon.Service.call` does."""
         if into is not None:
-            made = partial(self._service.call, function, data, timeout=timeout, into=into)
+            made = partial(self._service.call, function, data, timeout=timeout, into=into, priority=priority)
             return await self._client._operate(made, timeout)
-        return bytes(await self._ask(function, b"" if data is None else data, timeout))
+        return bytes(await self._ask(function, b"" if data is None else data, timeout, priority))
 
     async def invoke(
-        self, function: str, *args: Any, timeout: float = _CALL_SECONDS, allow_pickle: bool = False
+        self,
+        function: str,
+        *args: Any,
+        timeout: float = _CALL_SECONDS,
+        allow_pickle: bool = False,
+        priority: Priority | None = None,
     ) -> Any:
         """Calls a function with Python values, as `plasmon.Service.invoke` does."""
         message = self._service._pack(args, allow_pickle)
-        return self._service._unpack(await self._ask(function, message, timeout), allow_pickle)
+        return self._service._unpack(await self._ask(function, message, timeout, priority), allow_pickle)
 
-    async def _ask(self, function: str, data: Readable | Outgoing, timeout: float) -> memoryview:
+    async def _ask(
+        self, function: str, data: Readable | Outgoing, timeout: float, priority: Priority | None
+    ) -> memoryview:
         """Reply to a call. No thread waits for the function."""
         client = self._client
         client._check()
         turns = await client._turns.take(Kind.CALL, timeout)
         try:
-            begun = self._service.await_call(function, data, timeout)
+            begun = self._service.await_call(function, data, timeout, priority)
             if begun is not None:
                 came: memoryview | KeptReply = await client._finish(begun)
                 return came if isinstance(came, memoryview) else await client._operate(came.take, None)
         finally:
             turns.release()
-        return await client._operate(partial(self._service.ask, function, data, timeout), timeout)
+        return await client._operate(partial(self._service.ask, function, data, timeout, priority), timeout)
 
-    async def send(self, function: str, data: Readable | None = None, *, confirm: bool = False) -> None:
+    async def send(
+        self,
+        function: str,
+        data: Readable | None = None,
+        *,
+        confirm: bool = False,
+        priority: Priority | None = None,
+    ) -> None:
         """Calls a function without waiting for its reply, as `plasmon.Service.send` does."""
-        await self._client._operate(partial(self._service.send, function, data, confirm=confirm), None)
+        made = partial(self._service.send, function, data, confirm=confirm, priority=priority)
+        await self._client._operate(made, None)
 
     @property
     def name(self) -> str:

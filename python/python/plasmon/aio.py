@@ -23,11 +23,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakSet
 
 import plasmon
 from plasmon import _internal, _values
+from plasmon._classes import Priority
 from plasmon._ids import ONE, IdLike, several
 from plasmon._internal import Buffer, ObjectId
 from plasmon._looping import Looping, patiently, soon
@@ -121,7 +122,7 @@ class Client(Looping):
     status = soon(plasmon.Client.status)
     regions = soon(plasmon.Client.regions)
 
-    def with_class(self, priority: Literal["high", "normal", "low"]) -> Opening[Client]:
+    def with_class(self, priority: Priority) -> Opening[Client]:
         """Makes a client whose work is of another class, as `plasmon.Client.with_class` does.
 
         The result is awaited, or entered by `async with`.
@@ -192,11 +193,17 @@ class Client(Looping):
         return Service(await self._run(self._patient, find, timeout), self)
 
     async def multicast(
-        self, services: Sequence[Service], function: str, data: Readable = b"", *, timeout: float = 10
+        self,
+        services: Sequence[Service],
+        function: str,
+        data: Readable = b"",
+        *,
+        timeout: float = 10,
+        priority: Priority | None = None,
     ) -> builtins.list[bytes | Error]:
         """Calls the same function of several services, as `plasmon.Client.multicast` does."""
         to = [service._service for service in services]
-        call = partial(self._client.multicast, to, function, data, timeout=timeout)
+        call = partial(self._client.multicast, to, function, data, timeout=timeout, priority=priority)
         return await self._run(self._patient, call, timeout)
 
     async def lock(
@@ -483,7 +490,7 @@ def connect(
     timeout: float | None = None,
     *,
     namespace: str | None = None,
-    priority: Literal["high", "normal", "low"] = "normal",
+    priority: Priority = "normal",
 ) -> Opening[Client]:
     """Connects to the node of this host. The result is awaited, or entered by `async with`.
 

@@ -13,6 +13,9 @@ pub(super) struct Rate {
     pub(super) operations: f64,
     /// Calls that functions of the node's processes replied to.
     pub(super) calls: f64,
+    /// Requests of the node's clients for work of class high, and of class low.
+    pub(super) high: f64,
+    pub(super) low: f64,
     pub(super) messages: f64,
 }
 
@@ -41,6 +44,8 @@ impl Rates {
                         served_bytes: rate(|summary| summary.served_bytes),
                         operations: rate(|summary| summary.region_operations),
                         calls: rate(|summary| summary.calls_served),
+                        high: rate(|summary| summary.high_requests),
+                        low: rate(|summary| summary.low_requests),
                         messages: rate(|summary| summary.messages_sent),
                     })
                 }
@@ -66,8 +71,16 @@ mod tests {
 
     fn look(uptime_seconds: f64, fetched_bytes: u64) -> Overview {
         let (region_operations, calls_served) = (fetched_bytes / 2, fetched_bytes / 4);
-        let summary =
-            Summary { uptime_seconds, fetched_bytes, region_operations, calls_served, ..Summary::default() };
+        let (high_requests, low_requests) = (fetched_bytes / 8, fetched_bytes / 16);
+        let summary = Summary {
+            uptime_seconds,
+            fetched_bytes,
+            region_operations,
+            calls_served,
+            high_requests,
+            low_requests,
+            ..Summary::default()
+        };
         let node = NodeOverview { node: "a".into(), summary: Some(summary), ..NodeOverview::default() };
         Overview { nodes: vec![node], ..Overview::default() }
     }
@@ -80,6 +93,7 @@ mod tests {
         rates.take(&look(12.0, 500));
         assert_eq!(rates.of("a").map(|rate| rate.fetched_bytes), Some(200.0));
         assert_eq!(rates.of("a").map(|rate| (rate.operations, rate.calls)), Some((100.0, 50.0)));
+        assert_eq!(rates.of("a").map(|rate| (rate.high, rate.low)), Some((25.0, 12.5)));
         rates.take(&look(12.0, 500));
         assert_eq!(rates.of("a").map(|rate| rate.fetched_bytes), Some(200.0), "the same report again");
         rates.take(&look(1.0, 0));

@@ -16,7 +16,7 @@ use crate::output::size;
 use crate::overview::{cells, heading, note};
 
 /// Headings of the columns, with their widths. The last one takes what is left.
-const COLUMNS: [(&str, u16); 12] = [
+const COLUMNS: [(&str, u16); 13] = [
     ("NODE", 8),
     ("LISTEN", 21),
     ("MEMORY", 21),
@@ -27,6 +27,7 @@ const COLUMNS: [(&str, u16); 12] = [
     ("SERVED/s", 11),
     ("REGION OPS/s", 13),
     ("CALLS/s", 8),
+    ("HIGH, LOW/s", 12),
     ("MESSAGES/s", 10),
     ("", 20),
 ];
@@ -93,9 +94,10 @@ impl View {
                 size(rate.served_bytes as u64),
                 format!("{:.0}", rate.operations),
                 format!("{:.0}", rate.calls),
+                format!("{:.0}, {:.0}", rate.high, rate.low),
                 format!("{:.0}", rate.messages),
             ],
-            None => ["-"; 5].map(str::to_owned),
+            None => ["-"; 6].map(str::to_owned),
         };
         let style = match &node.summary {
             None => Style::new().fg(Color::Red),
@@ -163,6 +165,19 @@ mod tests {
         assert!(!drawn(&mut view, 240, 10).contains("aaaaaaaa"), "it was scrolled away");
         view.scroll(-5);
         assert!(drawn(&mut view, 240, 10).contains("aaaaaaaa"));
+    }
+
+    #[test]
+    fn requests_of_classes_are_shown_by_the_second() {
+        let mut view = View::default();
+        for (uptime_seconds, high_requests, low_requests) in [(5.0, 10, 0), (7.0, 20, 6)] {
+            let mut overview = cluster();
+            let summary = Summary { uptime_seconds, high_requests, low_requests, ..Summary::default() };
+            overview.nodes[0].summary = Some(summary);
+            view.take(Ok(overview));
+        }
+        let text = drawn(&mut view, 240, 10);
+        assert!(text.contains("HIGH, LOW/s") && text.contains("5, 3"), "{text}");
     }
 
     #[test]
