@@ -18,7 +18,7 @@ use crate::client::connection::{Undo, silent, unexpected};
 use crate::client::due::{Due, due};
 use crate::client::reading::microseconds;
 use crate::shared::CallResult;
-use crate::wire::{Replied, Request, ServiceCall};
+use crate::wire::{Replied, Request};
 use crate::{Class, Error, Result};
 
 /// Call of a function that was begun for an event loop. Dropping it gives the call up.
@@ -60,15 +60,7 @@ impl Service {
         let Some(mut sent) = Sent::free(client, data)? else { return Ok(None) };
         let mut room = Room::free(client);
         let (began, due) = (Instant::now(), due(Some(timeout)));
-        let what = ServiceCall::Call {
-            service: self.handle.number,
-            function,
-            len: sent.len(),
-            data: sent.range(),
-            room: room.len(),
-            into: room.range(),
-        };
-        let (operation, arguments) = what.encode();
+        let (operation, arguments) = self.called(function, &sent, &room).encode();
         let timeout_us = microseconds(Some(timeout));
         let payload = Bytes::copy_from_slice(sent.payload(data));
         let request = Request::Call {

@@ -188,18 +188,28 @@ impl Service {
         let client = &self.handle.client;
         let (began, due) = (Instant::now(), due(Some(timeout)));
         let mut room = Room::new(client);
-        let what = ServiceCall::Call {
+        let call = begin(
+            client,
+            self.called(function, &sent, &room),
+            sent.payload(data),
+            microseconds(Some(timeout)),
+            due,
+        )?;
+        sent.set_busy(true);
+        room.set_busy(true);
+        Ok(PendingReply { service: self.clone(), call, sent, room, due, began })
+    }
+
+    /// A call of a function with these data, whose reply comes to this room.
+    fn called(&self, function: u16, sent: &Sent, room: &Room) -> ServiceCall {
+        ServiceCall::Call {
             service: self.handle.number,
             function,
             len: sent.len(),
             data: sent.range(),
             room: room.len(),
             into: room.range(),
-        };
-        let call = begin(client, what, sent.payload(data), microseconds(Some(timeout)), due)?;
-        sent.set_busy(true);
-        room.set_busy(true);
-        Ok(PendingReply { service: self.clone(), call, sent, room, due, began })
+        }
     }
 
     /// Calls a function without waiting for its reply: returns when a server has the call. What the function
