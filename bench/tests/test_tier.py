@@ -11,7 +11,7 @@ import pytest
 from harness import machine, paths
 from harness.figures import Case, Row, Samples
 from harness.page import Goal
-from harness.tier import calls, command, extent, goals, locks, log, pieces, report, ucx
+from harness.tier import calls, classes, command, extent, goals, locks, log, pieces, report, ucx
 from harness.tier import run as running
 from harness.tier.extent import CROWD, Crowd
 from harness.tier.many import MANY, Many
@@ -62,6 +62,7 @@ def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     few, most = CROWD.read(tmp_path)
     assert (few.clients, most.clients) == (1, 8)
     assert few.connections == most.connections > 0
+    assert [one.qos for one in classes.CLASSES.read(tmp_path)] == list(classes.QUICK.modes)
     if "ucx" not in missing:
         polled = {one.operation for one in command.TIER.read(tmp_path) if one.peer == ucx.POLL}
         assert polled, "the operations of UCX"
@@ -134,6 +135,49 @@ def test_large_regions_and_many_clients_cost_no_more() -> None:
     for last, connections, reached in ((11.0, 4, True), (11.1, 5, False)):
         crowds = [Crowd(1, 10.0, 20.0, 4), Crowd(1000, last, 20.0, connections)]
         assert [goal.reached for goal in goals.check([], [], crowds)] == [reached] * 2
+
+
+def test_classes_are_held_against_work_without_them() -> None:
+    told = {
+        "high_alone": 100e6,
+        "low_alone": 100e6,
+        "high": 50e6,
+        "low": 50e6,
+        "whole_after_ms": 40.0,
+        "calls_idle_us": [50.0, 100.0],
+        "calls_us": [500.0, 1000.0],
+    }
+    off = classes.apart(classes.OFF, told)
+    good = classes.apart(classes.PRIORITY, {**told, "high": 95e6, "low": 0.0, "calls_us": [60.0, 300.0]})
+    bad = classes.apart(classes.PRIORITY, {**told, "high": 94e6, "low": 0.0, "whole_after_ms": None})
+    for one, reached in ((good, True), (bad, False)):
+        judged = goals.check([], [], [], [off, one])
+        assert [goal.reached for goal in judged] == [reached] * 4
+    assert goals.check([], [], [], [off]) == []
+    assert "| priority | 100.0 | 95.0 (0.95) |" in classes.table([off, good])
+
+
+def test_locks_are_held_against_those_of_etcd_and_the_wakes_of_a_barrier() -> None:
+    def together(operation: str, clients: int, ns: int) -> Row:
+        samples = Samples()
+        samples.add(Case(REMOTE, RUST, operation, "", WORD, 1, clients), [ns], moves=False)
+        return samples.rows()[0]
+
+    rows = [
+        row(MAPPED, MACHINE, "futex_round_trip", 0, 5_000),
+        row(REMOTE, FABRIC, "message", WORD, 20_000),
+        row(REMOTE, RUST, locks.LOCK, WORD, 30_000),
+        row(REMOTE, locks.ETCD, locks.LOCK, WORD, 600_000),
+        together(locks.LONGEST, locks.WAITING, 210_000),
+        together(locks.CONTENDED, locks.WAITING, 100_000),
+        together(locks.MEET, locks.PARTIES, 1),
+        together(locks.MEET, locks.ALL_PARTIES, 1_000_000),
+    ]
+    found = judged(rows)
+    assert found["remote: a free lock is taken, against etcd"].reached
+    assert not found["the longest wait of 16 for a lock, against the mean"].reached
+    barriers = [goal for what, goal in found.items() if what.startswith("a barrier of 4 nodes x 4 parties")]
+    assert [goal.reached for goal in barriers] == [False]
 
 
 def test_the_page_says_what_was_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,6 @@ many as are measured, `call_begun` has a batch of calls under way.
 
 from __future__ import annotations
 
-import gc
-import json
 import os
 import sys
 import threading
@@ -21,6 +19,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
+
+from answering import serve
 
 LITTLE = 64
 """Number of bytes that a call brings which is held against its reply."""
@@ -198,23 +198,7 @@ def main() -> None:
     name, *arguments = sys.argv[1:]
     if name in SERVERS:
         return SERVERS[name](*arguments)
-    # Libraries may print, so the answers have the pipe for themselves.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    peer = PEERS[name](*arguments)
-    greeting = {"version": peer.version, "in_place": False, "shared": True, "operations": OPERATIONS}
-    print(json.dumps(greeting), file=answers)
-    gc.disable()
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if request.pop("do") != "measure":
-                raise ValueError("only measure is known here")
-            answer = measure(peer, **request)
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        gc.collect()
-        print(json.dumps(answer), file=answers)
+    serve(lambda: PEERS[name](*arguments), lambda _: OPERATIONS, measure)
     return None
 
 

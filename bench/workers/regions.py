@@ -10,14 +10,14 @@ single calls, one after the other or, in `read_begun`, begun together. Its time 
 
 from __future__ import annotations
 
-import gc
-import json
 import os
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from answering import serve
 
 ALIGNED = 64
 ROOM = 32 << 20
@@ -205,23 +205,7 @@ PEERS: dict[str, Callable[..., Peer]] = {"plasmon": Plasmon, "redis": Redis}
 def main() -> None:
     """Answers requests until standard input ends."""
     name, *arguments = sys.argv[1:]
-    # Libraries may print, so the answers have the pipe for themselves.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    peer = PEERS[name](*arguments)
-    greeting = {"version": peer.version, "in_place": False, "shared": True, "operations": peer.operations}
-    print(json.dumps(greeting), file=answers)
-    gc.disable()
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if request.pop("do") != "measure":
-                raise ValueError("only measure is known here")
-            answer = measure(peer, **request)
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        gc.collect()
-        print(json.dumps(answer), file=answers)
+    serve(lambda: PEERS[name](*arguments), lambda peer: peer.operations, measure)
 
 
 if __name__ == "__main__":

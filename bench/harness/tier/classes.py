@@ -1,86 +1,174 @@
 """What classes of work are worth on a link of 1 Gbit/s, with each way of keeping them apart.
 
-`python -m harness.tier.classes` prints a table. For each way two nodes are started anew, and `plasmon-bench
-classes` measures beside one of them: what high and low reads of a region of the other node get alone and
-together, how soon low work has its rate again, and how long small calls of class high take.
+For each way two nodes are started anew, and `plasmon-bench classes` measures beside one of them: what high
+and low reads of a region of the other node get alone and together, how soon low work has its rate again, and
+how long small calls of class high take. The hosts are others than those of the rest, with slower links.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
-import sys
-import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import paths
+from harness import page, paths
+from harness.figures import rounded
 from harness.network import Network
+from harness.page import Goal
+from harness.processes import PeerError
+from harness.progress import Progress
 from harness.remote.contenders import GETTER, HOLDER, Plasmon
+from harness.series import Series
 
 LINK_GBIT = 1.0
-MODES = ("off", "separate", "priority")
+OFF, PRIORITY = "off", "priority"
+MODES = (OFF, "separate", PRIORITY)
 _MEMORY = 512 << 20
 _PHASES = 10
 """More phases than a measurement has."""
 _START = 60.0
+_SHARE, _WHOLE_MS, _LATER = 0.95, 100.0, 3.0
 
 
-def measure(mode: str, seconds: float, folder: Path) -> dict[str, Any]:
-    """Measures one way of keeping classes apart, with phases of so many seconds."""
+@dataclass(frozen=True)
+class Plan:
+    """Extent of the measurement."""
+
+    modes: Sequence[str]
+    seconds: float
+    """Time in seconds of a phase."""
+
+
+FULL = Plan(MODES, 5.0)
+QUICK = Plan((OFF, PRIORITY), 0.5)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Figures of a way to keep classes apart. Rates are bytes a second."""
+
+    qos: str
+    high_alone: float
+    low_alone: float
+    high: float
+    """Rate of high work beside low work."""
+    low: float
+    """Rate of low work meanwhile."""
+    whole_after_ms: float | None
+    """Time from the end of high work until low work has its rate again. `None` if it never had."""
+    idle_us: float
+    """Median time of small calls of class high without other work."""
+    idle_p99_us: float
+    beside_us: float
+    """Median time of such calls beside low work."""
+    beside_p99_us: float
+
+
+CLASSES = Series("tier-classes", Apart)
+
+
+def measure(plan: Plan, folder: Path, say: Progress) -> list[Apart]:
+    """Measures all ways, each with hosts and nodes of its own.
+
+    Raises:
+        PeerError: No link can be limited here, or a node or the program that measures failed.
+    """
+    return [_measure(mode, plan.seconds, folder / mode, say) for mode in plan.modes]
+
+
+def _measure(mode: str, seconds: float, folder: Path, say: Progress) -> Apart:
+    say(f"classes, --qos {mode}")
     cluster = Plasmon("auto", ["--qos", mode])
     with Network(2, link_gbit=LINK_GBIT) as network:
         if network.why_not is not None:
-            raise SystemExit(f"no link can be limited: {network.why_not}")
+            raise PeerError(f"no link can be limited: {network.why_not}")
         try:
-            cluster.start(network.hosts, folder / mode, _MEMORY)
+            cluster.start(network.hosts, folder, _MEMORY)
             here, home = cluster.nodes[GETTER], cluster.nodes[HOLDER]
             worker = [paths.rust_worker(), "classes", here.socket, home.socket, str(seconds)]
             command = here.host.command(worker)
             patience = _PHASES * seconds + _START
-            done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=patience)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise PeerError(f"--qos {mode} was not measured in {patience:.0f} s") from late
         finally:
             cluster.close()
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    if done.returncode != 0:
+        raise PeerError(f"--qos {mode} was not measured: {done.stderr.strip()}")
+    return apart(mode, json.loads(done.stdout))
 
 
-def row(mode: str, found: dict[str, Any]) -> str:
-    """Line of the table."""
-    share = found["high"] / found["high_alone"]
-    together = (found["high"] + found["low"]) / max(found["high_alone"], found["low_alone"])
+def apart(mode: str, found: dict[str, Any]) -> Apart:
+    """Figures that the program has printed."""
     after = found["whole_after_ms"]
-    (idle, idle_late), (busy, busy_late) = found["calls_idle_us"], found["calls_us"]
-    cells = [
-        mode,
-        f"{found['high_alone'] / 1e6:.1f}",
-        f"{found['high'] / 1e6:.1f} ({share:.2f})",
-        f"{found['low'] / 1e6:.1f}",
-        f"{together:.2f}",
-        "never" if after is None else f"{after:.0f}",
-        f"{idle:.0f} ({idle_late:.0f})",
-        f"{busy:.0f} ({busy_late:.0f})",
-        f"{busy_late / idle_late:.1f}",
+    (idle, idle_late), (beside, beside_late) = found["calls_idle_us"], found["calls_us"]
+    return Apart(
+        qos=mode,
+        high_alone=rounded(found["high_alone"]),
+        low_alone=rounded(found["low_alone"]),
+        high=rounded(found["high"]),
+        low=rounded(found["low"]),
+        whole_after_ms=None if after is None else rounded(after),
+        idle_us=rounded(idle),
+        idle_p99_us=rounded(idle_late),
+        beside_us=rounded(beside),
+        beside_p99_us=rounded(beside_late),
+    )
+
+
+def goals(found: Sequence[Apart]) -> Iterator[Goal]:
+    """Goals of classes that are kept apart by priority."""
+    by = {one.qos: one for one in found}
+    one, off = by.get(PRIORITY), by.get(OFF)
+    if one is None:
+        return
+    share = one.high / one.high_alone
+    measured = f"{share:.2f} ({_mb(one.high)} / {_mb(one.high_alone)} MB/s)"
+    yield Goal("`--qos priority`: high work beside low, against alone", "≥ 0.95", measured, share >= _SHARE)
+    if off is not None:
+        ours, theirs = one.high + one.low, off.high + off.low
+        measured = f"{ours / theirs:.2f} ({_mb(ours)} / {_mb(theirs)} MB/s)"
+        what = "`--qos priority`: high and low work together, against `--qos off`"
+        yield Goal(what, "≥ 0.95", measured, ours >= _SHARE * theirs)
+    after = one.whole_after_ms
+    whole = after is not None and after <= _WHOLE_MS
+    what = "`--qos priority`: low work has its rate again after high work"
+    yield Goal(what, "≤ 100 ms", _after(after), whole)
+    ratio = one.beside_p99_us / one.idle_p99_us
+    measured = f"{ratio:.1f} ({one.beside_p99_us:,.4g} µs / {one.idle_p99_us:,.4g} µs)"
+    what = "`--qos priority`: p99 of small calls of class high beside low reads, against none"
+    yield Goal(what, "≤ 3", measured, ratio <= _LATER)
+
+
+def table(found: Sequence[Apart]) -> str:
+    """Section of the page."""
+    heads = ["`--qos`", "high alone, MB/s", "high beside low", "low beside high", "low whole after"]
+    heads += ["small calls, µs (p99)", "beside low reads"]
+    lines = [
+        [
+            one.qos,
+            _mb(one.high_alone),
+            f"{_mb(one.high)} ({one.high / one.high_alone:.2f})",
+            _mb(one.low),
+            _after(one.whole_after_ms),
+            f"{page.short(one.idle_us)} ({page.short(one.idle_p99_us)})",
+            f"{page.short(one.beside_us)} ({page.short(one.beside_p99_us)})",
+        ]
+        for one in found
     ]
-    return "| " + " | ".join(cells) + " |"
+    text = (
+        f"Two hosts whose links have {LINK_GBIT:g} Gbit/s. Four threads read 1 MiB at a time of a region of "
+        "the other host, for each class. Small calls are adds to a word of it, of class high."
+    )
+    return f"### Classes of work\n\n{text}\n\n" + page.table(heads, lines) if lines else ""
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of a phase")
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
-    given = parser.parse_args()
-    heads = ["--qos", "high alone, MB/s", "high beside low", "low beside high", "sum / alone"]
-    heads += ["low whole after, ms", "small calls idle, us: p50 (p99)", "beside low", "p99 / idle"]
-    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        for mode in given.modes:
-            found = measure(mode, given.seconds, Path(name))
-            print(row(mode, found))
-            print(json.dumps({"qos": mode, **found}), file=sys.stderr)
+def _mb(rate: float) -> str:
+    return f"{rate / 1e6:.1f}"
 
 
-if __name__ == "__main__":
-    main()
+def _after(after: float | None) -> str:
+    return "never" if after is None else f"{after:.0f} ms"

@@ -16,8 +16,9 @@ from harness.peers import absent
 from harness.processes import PeerError
 from harness.progress import Progress
 from harness.series import Series
-from harness.tier import calls, extent, locks, log, many, mpi, pieces, ucx
+from harness.tier import calls, classes, extent, locks, log, many, mpi, pieces, ucx
 from harness.tier import run as running
+from harness.tier.classes import CLASSES, Apart
 from harness.tier.extent import CROWD, Crowd
 from harness.tier.many import MANY, Many
 from harness.tier.workers import MACHINE, Workers
@@ -38,6 +39,7 @@ def run(quick: bool, results: Path) -> int:
     rows: list[Row] = []
     stages: list[Many] = []
     crowds: list[Crowd] = []
+    apart: list[Apart] = []
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as name, Network(2) as network:
             described["network"] = network.description
@@ -57,7 +59,9 @@ def run(quick: bool, results: Path) -> int:
             logged = log.QUICK if quick else log.FULL
             rows += _stage("the log", failures, lambda: log.measure(logged, hosts, folder / "log", say))
             locked = locks.QUICK if quick else locks.FULL
-            rows += _stage("locks", failures, lambda: locks.measure(locked, hosts, folder / "locks", say, failures))
+            rows += _stage(
+                "locks", failures, lambda: locks.measure(locked, hosts, folder / "locks", say, failures)
+            )
             described["missing"] |= locks.missing()
             lacking = calls.missing()
             described["missing"] |= lacking
@@ -67,6 +71,7 @@ def run(quick: bool, results: Path) -> int:
                 lambda: calls.measure(of_calls, hosts, folder / "calls", say, failures, lacking),
             )
             rows += _mpi(plan, network, folder, say, failures, described)
+        apart = _classes(classes.QUICK if quick else classes.FULL, say, failures)
         described["whole"] = True
     except (PeerError, OSError) as failure:
         failures.setdefault("plasmon", []).append(str(failure))
@@ -83,6 +88,7 @@ def run(quick: bool, results: Path) -> int:
     TIER.keep(results, figures.ordered(rows), described)
     MANY.keep(results, stages, described)
     CROWD.keep(results, crowds, described)
+    CLASSES.keep(results, apart, described)
     print(f"Measured in {described['seconds']} s: {results}/tier.csv", file=sys.stderr)
     own = [peer for peer in failures if peer in ("plasmon", "rust", "python", MACHINE)]
     return 0 if described["whole"] and not own else 1
@@ -115,6 +121,16 @@ def _extent(
     except (PeerError, OSError) as failure:
         failures.setdefault("plasmon", []).append(f"large regions and many clients: {failure}")
         return [], []
+
+
+def _classes(plan: classes.Plan, say: Progress, failures: dict[str, list[str]]) -> list[Apart]:
+    """Figures of classes, between hosts with links of their own rate."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-") as name:
+            return classes.measure(plan, Path(name), say)
+    except (PeerError, OSError) as failure:
+        failures.setdefault("classes", []).append(str(failure))
+        return []
 
 
 def _ucx(

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from harness import page
 from harness.figures import Case, Row
 from harness.page import Goal
-from harness.tier import calls, locks, log
+from harness.tier import calls, classes, locks, log
+from harness.tier.classes import Apart
 from harness.tier.extent import KINDS, Crowd
 from harness.tier.many import LARGE, SIZE, Many
 from harness.tier.pieces import PAIRS, PIECES, WHOLE, Pair, case
@@ -71,7 +72,9 @@ class Found:
         return self.find(REMOTE, FABRIC, "message", WORD)
 
 
-def check(rows: Iterable[Row], many: Sequence[Many], crowds: Sequence[Crowd] = ()) -> list[Goal]:
+def check(
+    rows: Iterable[Row], many: Sequence[Many], crowds: Sequence[Crowd] = (), apart: Sequence[Apart] = ()
+) -> list[Goal]:
     """All goals for which there are figures."""
     found = Found(rows)
     goals = [
@@ -93,6 +96,7 @@ def check(rows: Iterable[Row], many: Sequence[Many], crowds: Sequence[Crowd] = (
         *_locks(found),
         *_many(many),
         *_crowds(crowds),
+        *classes.goals(apart),
     ]
     return [goal for goal in goals if goal is not None]
 

@@ -12,7 +12,7 @@ import contextlib
 import shutil
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,6 +173,7 @@ def _others(
 ) -> Iterator[tuple[tuple[str, str], Worker]]:
     """Clients of etcd and of Redis, by mode and peer."""
     lacks = missing()
+    servers: dict[str, Callable[[], str]]
     servers = {ETCD: lambda: _etcd(hosts[HOME], folder, ends), "redis": lambda: _redis(hosts, folder, ends)}
     for name, serve in servers.items():
         if name in lacks:

@@ -8,7 +8,8 @@ from typing import Any
 from harness import page
 from harness.figures import Row
 from harness.page import short, size_of, table
-from harness.tier import calls, extent, goals, locks, log, mpi, pieces, ucx
+from harness.tier import calls, classes, extent, goals, locks, log, mpi, pieces, ucx
+from harness.tier.classes import CLASSES
 from harness.tier.extent import CROWD, Crowd
 from harness.tier.goals import Found
 from harness.tier.many import MANY, SIZE, Many
@@ -52,9 +53,10 @@ _NAMED = {"fetch_add": "locked_add"}
 def text(rows: list[Row], run: dict[str, Any]) -> list[str]:
     """The section."""
     found, (many, _), (crowds, _) = Found(rows), MANY.last() or ([], {}), CROWD.last() or ([], {})
+    apart, _ = CLASSES.last() or ([], {})
     return [
         _points(run),
-        page.goals("Goals of regions", "median", goals.check(rows, many, crowds)),
+        page.goals("Goals of regions", "median", goals.check(rows, many, crowds, apart)),
         "![Regions of another host](img/tier.png)",
         _here(found),
         *(_afar(found, operation) for operation in ("read", "write")),
@@ -67,6 +69,7 @@ def text(rows: list[Row], run: dict[str, Any]) -> list[str]:
         log.table(rows),
         _calls(found),
         _locks(found),
+        classes.table(apart),
         _many(many),
         _crowds(crowds),
         _ucx(found),
@@ -279,7 +282,7 @@ def _ucx(found: Found) -> str:
             lines.append([operation, "polling" if peer == ucx.POLL else "asleep", size_of(size), _time(row)])
     text = (
         "Microseconds: median (p99), by `ucx_perftest` of ucx-utils over TCP, with both sides in the "
-        "library. A put is half of one in each direction, without an acknowledgement."
+        "library. A put, and an active message (`am`), is half of one in each direction."
     )
     heads = ["", "both sides", "bytes", "µs"]
     return f"### UCX\n\n{text}\n\n" + table(heads, lines) if lines else ""

@@ -1,8 +1,10 @@
-"""One-sided operations of UCX between the two hosts, by the `ucx_perftest` of Debian's ucx-utils over TCP.
+"""One-sided operations and active messages of UCX between the two hosts, by `ucx_perftest` over TCP.
 
-It is measured behind all others, since one who polls takes a core from them. A side that waits polls, or
-sleeps. Over TCP the other side carries operations out while it makes progress, so it is in its loop, too. The
-time of a put is half of that of two puts, one in each direction: nobody waits for an acknowledgement.
+The program is that of Debian's ucx-utils. It is measured behind all others, since one who polls takes a core
+from them. A side that waits polls, or sleeps. Over TCP the other side carries operations out while it makes
+progress, so it is in its loop, too. The time of a put is half of that of two puts, one in each direction:
+nobody waits for an acknowledgement. That of an active message (`am`) is half of that of one there and one
+back, as a call and its reply are.
 """
 
 from __future__ import annotations
@@ -25,8 +27,15 @@ from harness.tier.workers import HOME, OTHER, REMOTE
 NAME = "ucx"
 POLL, SLEEP = "ucx-poll", "ucx-sleep"
 _PROGRAM = "ucx_perftest"
-_TESTS = {"get": "ucp_get", "put": "ucp_put_lat", "fadd": "ucp_fadd", "cswap": "ucp_cswap"}
+_TESTS = {
+    "get": "ucp_get",
+    "put": "ucp_put_lat",
+    "am": "ucp_am_lat",
+    "fadd": "ucp_fadd",
+    "cswap": "ucp_cswap",
+}
 """Operations, as the rows call them, and the tests that measure them."""
+_OF_BYTES = ("get", "put", "am")
 _PORT = 13337
 _TRIES = 2
 _CONNECTS, _PAUSE = 20, 0.1
@@ -41,7 +50,7 @@ def turns(sizes: Sequence[int]) -> list[tuple[str, str, int]]:
         (peer, operation, size)
         for peer in (POLL, SLEEP)
         for operation in _TESTS
-        for size in (sizes if operation in ("get", "put") else (WORD,))
+        for size in (sizes if operation in _OF_BYTES else (WORD,))
     ]
 
 
@@ -77,7 +86,7 @@ def measure(
             left_out[f"{peer}, {operation} of {size} B"] = str(failure).splitlines()[0]
             continue
         case = Case(REMOTE, peer, operation, "", size, 1, 1)
-        moved = rounded(size / each / 1e3) if operation in ("get", "put") else None
+        moved = rounded(size / each / 1e3) if operation in _OF_BYTES else None
         rows.append(
             Row(
                 **vars(case),
