@@ -10,10 +10,10 @@ use plasmon::drain::DrainStep;
 use plasmon::shared::{CallPayload, CallRequest};
 use plasmon::wire::files::{
     Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, LockKind, LockRange,
-    ROOT_INODE, Source, Written, decoded,
+    ROOT_INODE, Section, Source, Written, decoded, file_object,
 };
-use plasmon::wire::{Reply, Request};
-use plasmon::{Error, ErrorKind};
+use plasmon::wire::{NewObject, Reply, Request, Terms};
+use plasmon::{Error, ErrorKind, ObjectId, Rights};
 
 use super::counters::{Ended, SETTLED, User, end};
 use super::{Simulation, below, percent, span};
@@ -22,6 +22,8 @@ use super::{Simulation, below, percent, span};
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// Number of rounds in which all clients do something. All lines have room in the map of a file.
 const ROUNDS: usize = 60;
+/// Number of bytes of an object.
+const OBJECT_LEN: usize = 5000;
 /// How long a call may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -30,6 +32,8 @@ struct Writer {
     user: User,
     volume: u32,
     session: u32,
+    /// Number of the volume, as all nodes know it.
+    number: u32,
     numbers: u64,
 }
 
@@ -44,9 +48,37 @@ impl Writer {
             again: None,
         };
         match user.ask(simulation, attach) {
-            Ok(Reply::VolumeAttached { volume, session, .. }) => Self { user, volume, session, numbers: 0 },
+            Ok(Reply::VolumeAttached { volume, session, info, .. }) => {
+                Self { user, volume, session, number: info.number, numbers: 0 }
+            }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Puts an object with bytes for a file, which so many nodes keep; returns a section of it.
+    fn put(&mut self, simulation: &mut Simulation, counter: u64, copies: u16) -> (ObjectId, Section) {
+        let id = file_object(self.number, self.session, counter);
+        let terms = Terms { fresh: true, copies, ttl_ms: 0, owned: false };
+        let (rights, name, metadata) = (Rights::Private, String::new(), Bytes::new());
+        let object = NewObject { id, rights, name, metadata, terms };
+        let data = Bytes::from_static(&[7; OBJECT_LEN]);
+        let put = Request::Put { object, digest: 0, room_us: 1_000_000, data };
+        assert_eq!(self.user.ask(simulation, put), Ok(Reply::Done));
+        if copies > 1 {
+            // As the client library does: a put alone does not wait for the other nodes.
+            let replicate = Request::Replicate { timeout_us: 5_000_000, id, copies };
+            let kept = self.user.ask(simulation, replicate);
+            assert!(matches!(kept, Ok(Reply::Report { .. })), "{kept:?}");
+        }
+        let (len, node) = (OBJECT_LEN as u64, simulation.hosts[self.user.host].id().expect("it runs"));
+        let source = Source::Object { id, at: 0, object_len: len, node };
+        (id, Section { offset: 0, len, source })
+    }
+
+    fn commit(&mut self, simulation: &mut Simulation, inode: u64, section: Section) {
+        let sections = vec![section];
+        let commit = FileOperation::Commit { inode, sections, modified: None, drops_privileges: false };
+        assert!(matches!(self.run(simulation, commit), FileOutcome::Entry(_)));
     }
 
     /// Begins an operation, by a slot.
@@ -273,6 +305,59 @@ fn a_home_stays_in_a_drain_until_its_volumes_are_removed() {
         assert_eq!(writers[1].user.ask(&mut simulation, remove()), Ok(Reply::Done), "seed {seed}");
         simulation.pass(SETTLED);
         assert!(!simulation.hosts[home].is_alive(), "seed {seed}: it leaves");
+        end(simulation);
+    }
+}
+
+/// Number of nodes that hold an object.
+fn holders(simulation: &Simulation, id: ObjectId) -> usize {
+    let alive = (0..simulation.hosts.len()).filter(|host| simulation.hosts[*host].is_alive());
+    alive.map(|host| simulation.here(host, &[id])).sum()
+}
+
+#[test]
+fn an_object_that_no_file_has_is_deleted() {
+    for seed in SEEDS {
+        let (mut simulation, mut writers) = attached(seed);
+        let kept = make(&mut simulation, &mut writers[0], "kept");
+        let (committed, section) = writers[1].put(&mut simulation, 1, 1);
+        writers[1].commit(&mut simulation, kept, section);
+        let (left, _) = writers[1].put(&mut simulation, 2, 1);
+        let delete = Request::Delete { ids: vec![committed] };
+        let refused = writers[1].user.ask(&mut simulation, delete).map_err(|error| error.kind());
+        assert_eq!(refused, Err(ErrorKind::NotAllowed), "seed {seed}: it goes with its file alone");
+        assert_eq!((holders(&simulation, committed), holders(&simulation, left)), (1, 1));
+        // A client dies, with an object that it did not commit.
+        let core = simulation.hosts[writers[1].user.host].core().expect("it runs");
+        core.sessions.let_go(writers[1].user.key, "it has died");
+        simulation.pass(SETTLED);
+        assert_eq!((holders(&simulation, committed), holders(&simulation, left)), (1, 0), "seed {seed}");
+        // A node dies with a client, whose objects others keep.
+        let (left, _) = writers[2].put(&mut simulation, 1, 2);
+        let (copied, section) = writers[2].put(&mut simulation, 2, 2);
+        let copy = make(&mut simulation, &mut writers[0], "copy");
+        writers[2].commit(&mut simulation, copy, section);
+        simulation.hosts[writers[2].user.host].kill();
+        simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
+        simulation.pass(PATIENCE);
+        assert_eq!(holders(&simulation, left), 0, "seed {seed}: its session has ended");
+        assert!(holders(&simulation, copied) > 0, "seed {seed}: a file has it");
+        // A file goes, then the volume.
+        let name = Bytes::from_static(b"kept");
+        let unlink = FileOperation::Unlink { folder: ROOT_INODE, name };
+        assert_eq!(writers[0].run(&mut simulation, unlink), FileOutcome::Done);
+        simulation.pass(SETTLED);
+        assert_eq!(holders(&simulation, committed), 1, "seed {seed}: it is open");
+        let close = FileOperation::Closed { inodes: vec![kept] };
+        assert_eq!(writers[0].run(&mut simulation, close), FileOutcome::Done);
+        simulation.pass(SETTLED);
+        assert_eq!(holders(&simulation, committed), 0, "seed {seed}");
+        let detach = Request::DetachVolume { volume: writers[0].volume };
+        assert_eq!(writers[0].user.ask(&mut simulation, detach), Ok(Reply::Done));
+        let remove = Request::RemoveVolume { name: "simulated".to_owned() };
+        assert_eq!(writers[0].user.ask(&mut simulation, remove), Ok(Reply::Done), "seed {seed}");
+        simulation.pass(SETTLED);
+        assert_eq!(holders(&simulation, copied), 0, "seed {seed}");
         end(simulation);
     }
 }
