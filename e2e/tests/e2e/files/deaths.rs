@@ -112,7 +112,7 @@ fn lost_bytes_are_errors_and_those_with_copies_are_not_lost() {
     let mut cluster = Cluster::builder().nodes(3).memory("128MiB").start();
     json(&cluster, 0, &["volume", "create", "one"]);
     json(&cluster, 0, &["volume", "create", "two", "--copies", "2"]);
-    let mount = |node, volume| Mounted::with(&cluster, node, &["--volume", volume]);
+    let mount = |node, volume| Mounted::with(&cluster, node, &["--volume", volume, "--patience", "3"]);
     let writers = [mount(2, "one"), mount(2, "two")];
     let readers = [mount(0, "one"), mount(0, "two")];
     let data = Pattern(8).bytes(2 * MIB + 9);
