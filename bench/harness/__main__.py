@@ -60,6 +60,14 @@ def main() -> int:
             command.add_argument(
                 "--only", choices=("lanes",), help="a part; the other figures stay those of the last run"
             )
+        if name == "tier":
+            command.add_argument(
+                "--only",
+                nargs="+",
+                choices=tier.PARTS,
+                default=list(tier.PARTS),
+                help="parts; the other figures stay those of the last run",
+            )
         if name == "growth":
             command.add_argument("--million", action="store_true", help="up to a million objects")
         elif name == "mpi":
@@ -112,7 +120,7 @@ def main() -> int:
     if arguments.command == "broadcast":
         return broadcast.run(arguments.quick, arguments.results)
     if arguments.command == "tier":
-        return tier.run(arguments.quick, arguments.results)
+        return tier.run(arguments.quick, arguments.results, arguments.only)
     if arguments.command == "python":
         return python.run(arguments.quick, arguments.results)
     if arguments.command == "mpi":

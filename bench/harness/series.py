@@ -53,8 +53,9 @@ class Series(Generic[Kind]):
         rows: Iterable[Kind],
         run: dict[str, Any],
         is_part: Callable[[Kind], bool],
+        ordered: Callable[[list[Kind]], list[Kind]],
     ) -> None:
-        """Puts the rows of a part that was measured alone in the place of those of the last run.
+        """Puts the rows of a part that was measured alone in the place of those of the last run, in order.
 
         The description says when that was, and so does the page.
         """
@@ -63,7 +64,7 @@ class Series(Generic[Kind]):
         others, described = [row for row in last[0] if not is_part(row)], last[1]
         of_part = {name: run[name] for name in ("date", "cpu", "seconds", "load_before")}
         described["renewed"] = described.get("renewed", {}) | {part: of_part}
-        self.keep(results, [*others, *rows], described)
+        self.keep(results, ordered([*others, *rows]), described)
 
     def report(
         self,

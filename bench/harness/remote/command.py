@@ -119,7 +119,7 @@ def run_lanes(quick: bool, results: Path) -> int:
     if failures:
         return 1
     described["seconds"] = round(time.monotonic() - begin)
-    REMOTE.renew(results, lanes.LANES, rows, described, lambda row: row.mode == lanes.LANES)
+    REMOTE.renew(results, lanes.LANES, rows, described, lambda row: row.mode == lanes.LANES, figures.ordered)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,18 @@ from harness.tier.many import MANY, Many
 from harness.tier.workers import MACHINE, Workers
 
 TIER = Series("tier", Row)
+PARTS = ("many", "operations", "pieces", "extent", "ucx", "log", "locks", "calls", "mpi", "classes")
 
 
-def run(quick: bool, results: Path) -> int:
-    """Measures, and writes the figures and the description of the run, even if it is interrupted."""
+def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
+    """Measures, and writes the figures and the description of the run, even if it is interrupted.
+
+    If only some parts are measured, the figures of the others stay those of the last run.
+    """
     needed = (paths.plasmon(), paths.plasmon_python(), paths.rust_worker())
     if reason := next(filter(None, (absent(path, "make bench-tier") for path in needed)), None):
         raise SystemExit(f"nothing can be measured: {reason}")
-    described: dict[str, Any] = machine.describe() | {"quick": quick, "whole": False}
+    described: dict[str, Any] = machine.describe() | {"quick": quick, "whole": False, "missing": {}}
     plan, growing = (running.QUICK, many.QUICK) if quick else (running.FULL, many.FULL)
     in_pieces = pieces.QUICK if quick else pieces.FULL
     of_calls = calls.QUICK if quick else calls.FULL
@@ -44,34 +48,45 @@ def run(quick: bool, results: Path) -> int:
         with tempfile.TemporaryDirectory(prefix="bench-") as name, Network(2) as network:
             described["network"] = network.description
             folder = Path(name)
-            stages, maps = _many(growing, network, folder / "many", say, failures)
-            _operations(plan, network, folder, say, failures, described, rows)
+            hosts, maps = network.hosts, list[Row]()
+            if "many" in only:
+                stages, maps = _many(growing, network, folder / "many", say, failures)
+            if "operations" in only:
+                _operations(plan, network, folder, say, failures, described, rows)
             rows += maps
-            hosts = network.hosts
-            rows += _stage(
-                "regions in pieces",
-                failures,
-                lambda: pieces.measure(in_pieces, hosts, folder / "pieces", say),
-            )
-            crowds, over = _extent(extent.QUICK if quick else extent.FULL, network, folder, say, failures)
-            rows += over
-            rows += _ucx(plan, network, folder / "ucx", say, described)
-            logged = log.QUICK if quick else log.FULL
-            rows += _stage("the log", failures, lambda: log.measure(logged, hosts, folder / "log", say))
-            locked = locks.QUICK if quick else locks.FULL
-            rows += _stage(
-                "locks", failures, lambda: locks.measure(locked, hosts, folder / "locks", say, failures)
-            )
-            described["missing"] |= locks.missing()
-            lacking = calls.missing()
-            described["missing"] |= lacking
-            rows += _stage(
-                "calls",
-                failures,
-                lambda: calls.measure(of_calls, hosts, folder / "calls", say, failures, lacking),
-            )
-            rows += _mpi(plan, network, folder, say, failures, described)
-        apart = _classes(classes.QUICK if quick else classes.FULL, say, failures)
+            if "pieces" in only:
+                rows += _stage(
+                    "regions in pieces",
+                    failures,
+                    lambda: pieces.measure(in_pieces, hosts, folder / "pieces", say),
+                )
+            if "extent" in only:
+                extents = extent.QUICK if quick else extent.FULL
+                crowds, over = _extent(extents, network, folder, say, failures)
+                rows += over
+            if "ucx" in only:
+                rows += _ucx(plan, network, folder / "ucx", say, described)
+            if "log" in only:
+                logged = log.QUICK if quick else log.FULL
+                rows += _stage("the log", failures, lambda: log.measure(logged, hosts, folder / "log", say))
+            if "locks" in only:
+                locked = locks.QUICK if quick else locks.FULL
+                rows += _stage(
+                    "locks", failures, lambda: locks.measure(locked, hosts, folder / "locks", say, failures)
+                )
+                described["missing"] |= locks.missing()
+            if "calls" in only:
+                lacking = calls.missing()
+                described["missing"] |= lacking
+                rows += _stage(
+                    "calls",
+                    failures,
+                    lambda: calls.measure(of_calls, hosts, folder / "calls", say, failures, lacking),
+                )
+            if "mpi" in only:
+                rows += _mpi(plan, network, folder, say, failures, described)
+        if "classes" in only:
+            apart = _classes(classes.QUICK if quick else classes.FULL, say, failures)
         described["whole"] = True
     except (PeerError, OSError) as failure:
         failures.setdefault("plasmon", []).append(str(failure))
@@ -82,16 +97,28 @@ def run(quick: bool, results: Path) -> int:
     described |= {"seconds": round(time.monotonic() - begin), "failures": failures}
     for peer, reasons in failures.items():
         print(f"{peer} failed {len(reasons)} times, first: {reasons[0]}", file=sys.stderr)
-    if not rows:
+    if not rows and not apart:
         print("Nothing was measured.", file=sys.stderr)
         return 1
-    TIER.keep(results, figures.ordered(rows), described)
-    MANY.keep(results, stages, described)
-    CROWD.keep(results, crowds, described)
-    CLASSES.keep(results, apart, described)
+    if set(only) == set(PARTS):
+        TIER.keep(results, figures.ordered(rows), described)
+    else:
+        cases = {_case(row) for row in rows}
+        part = ", ".join(only)
+        TIER.renew(results, part, rows, described, lambda row: _case(row) in cases, figures.ordered)
+    if stages:
+        MANY.keep(results, stages, described)
+    if crowds:
+        CROWD.keep(results, crowds, described)
+    if apart:
+        CLASSES.keep(results, apart, described)
     print(f"Measured in {described['seconds']} s: {results}/tier.csv", file=sys.stderr)
     own = [peer for peer in failures if peer in ("plasmon", "rust", "python", MACHINE)]
     return 0 if described["whole"] and not own else 1
+
+
+def _case(row: Row) -> tuple[object, ...]:
+    return row.mode, row.peer, row.operation, row.memory, row.size, row.batch, row.clients
 
 
 def _many(
