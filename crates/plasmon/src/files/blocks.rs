@@ -4,13 +4,14 @@
 //! arena, so that a full one becomes an object where it lies. Invariants: a block of a connection that is
 //! lost never becomes an object; an id is used once.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::session::Attached;
 use super::{Error, Result};
-use crate::wire::files::{Section, Source, file_object};
+use crate::wire::files::{Errno, Section, Source, file_object};
 use crate::{Client, CreateOptions, ObjectId, Rights, Scratch};
 
 /// Size of a block in bytes, and the largest size of an object of a file.
@@ -62,9 +63,16 @@ impl Buffer {
 }
 
 impl Block {
-    /// Bytes of the block.
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
-        self.scratch.as_mut_slice()
+    /// Range of the bytes of the block. It is an error if the block became an object, or may have become
+    /// one.
+    pub(super) fn room(&mut self, range: Range<usize>) -> Result<&mut [u8]> {
+        let bytes = self.scratch.as_mut_slice().get_mut(range);
+        bytes.ok_or_else(|| Error::because(Errno::Io, "the memory of a write is not this session's any more"))
+    }
+
+    /// Whether the block can never become an object: its connection is lost, or the node may have taken it.
+    pub(super) fn is_lost(&mut self, attached: &Attached) -> bool {
+        self.generation != attached.generation || self.scratch.as_mut_slice().is_empty()
     }
 }
 
@@ -127,16 +135,16 @@ impl Blocks {
         let stored = self.stored(attached, len);
         if block.generation != attached.generation {
             let text = "the node of this host went away, with bytes that were not stored yet";
-            return Err(Error::because(crate::wire::files::Errno::Io, text));
+            return Err(Error::because(Errno::Io, text));
         }
-        let put = attached.client.put_from(stored.id, &mut block.scratch, len, &[], &options(copies));
+        let put = attached.steady.put_from(stored.id, &mut block.scratch, len, &[], &options(copies));
         told(&attached.client, &stored, put.map(drop))
     }
 
     /// Puts bytes as an object.
     pub(super) fn put_bytes(&self, attached: &Attached, bytes: &[u8], copies: u16) -> Result<Stored> {
         let stored = self.stored(attached, bytes.len());
-        let put = attached.client.put(stored.id, bytes, &[], &options(copies));
+        let put = attached.steady.put(stored.id, bytes, &[], &options(copies));
         told(&attached.client, &stored, put)
     }
 

@@ -66,8 +66,12 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`].
     pub fn set_attributes(&self, actor: &Actor, inode: u64, set: &SetAttributes) -> Result<Entry> {
-        self.0.settle(inode, set.size)?;
-        self.entry(actor, FileOperation::SetAttributes { inode, set: set.clone() })
+        let operation = FileOperation::SetAttributes { inode, set: set.clone() };
+        if set.size == Some(0) {
+            return self.entry_of(self.0.ask_to_cut(actor, inode, operation)?);
+        }
+        self.0.settle(inode)?;
+        self.entry(actor, operation)
     }
 
     /// Makes a folder.
@@ -223,7 +227,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`].
     pub fn punch(&self, actor: &Actor, inode: u64, offset: u64, len: u64, extend: bool) -> Result<()> {
-        self.0.settle(inode, None)?;
+        self.0.settle(inode)?;
         self.entry(actor, FileOperation::Punch { inode, offset, len, extend }).map(drop)
     }
 
@@ -239,8 +243,8 @@ impl Volume {
         (inode, offset): (u64, u64),
         len: u64,
     ) -> Result<u64> {
-        self.0.settle(source, None)?;
-        self.0.settle(inode, None)?;
+        self.0.settle(source)?;
+        self.0.settle(inode)?;
         let operation = FileOperation::Clone { source, source_offset, inode, offset, len };
         let FileOutcome::Cloned { len, mut attributes } = self.0.ask(actor, operation)?.0 else {
             return Err(unexpected());
@@ -250,7 +254,10 @@ impl Volume {
     }
 
     pub(super) fn entry(&self, actor: &Actor, operation: FileOperation) -> Result<Entry> {
-        let (outcome, valid) = self.0.ask(actor, operation)?;
+        self.entry_of(self.0.ask(actor, operation)?)
+    }
+
+    fn entry_of(&self, (outcome, valid): (FileOutcome, Duration)) -> Result<Entry> {
         let FileOutcome::Entry(mut attributes) = outcome else { return Err(unexpected()) };
         self.0.overlay(&mut attributes);
         Ok(Entry { attributes, valid })

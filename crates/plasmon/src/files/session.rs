@@ -15,7 +15,10 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{AttachOptions, Error, Result};
 use crate::client::Volumes;
-use crate::wire::files::{Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, VolumeInfo};
+use crate::wire::files::{
+    Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, MAX_CLOSED, MAX_GROUPS, MAX_INLINE,
+    MAX_SECTIONS, VolumeInfo, Written,
+};
 use crate::wire::{replies, requests};
 use crate::{Client, ErrorKind};
 
@@ -41,6 +44,9 @@ pub(super) struct Session {
 /// Session on one connection.
 pub(super) struct Attached {
     pub(super) client: Client,
+    /// The same client, whose calls go on when their program is killed: for bytes of files, which may be
+    /// those of other programs as well.
+    pub(super) steady: Client,
     /// Number of the attached volume on the connection.
     number: u32,
     /// Number of the session.
@@ -108,9 +114,24 @@ impl Session {
     /// Has an operation carried out on behalf of a user. Returns its outcome, and how long names and
     /// attributes in it may be kept.
     pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Duration)> {
+        self.ask_by(actor, operation, |attached| &attached.client)
+    }
+
+    /// As [`Session::ask`], but goes on when the program is killed, as long as the node is there.
+    pub(super) fn ask_steadily(&self, operation: FileOperation) -> Result<FileOutcome> {
+        self.ask_by(&Actor::default(), operation, |attached| &attached.steady).map(|(outcome, _)| outcome)
+    }
+
+    fn ask_by(
+        &self,
+        actor: &Actor,
+        operation: FileOperation,
+        client: fn(&Attached) -> &Client,
+    ) -> Result<(FileOutcome, Duration)> {
+        check(actor, &operation)?;
         let (number, answered) = self.numbers.lock().begin();
         let asked = FileAsked { number, answered, actor: actor.clone(), operation };
-        let result = self.ask_numbered(&asked);
+        let result = self.ask_numbered(&asked, client);
         // An operation that was given up is never asked again, so nobody needs its outcome.
         self.numbers.lock().open.remove(&number);
         let (answer, sent) = result?;
@@ -122,13 +143,17 @@ impl Session {
     }
 
     /// Asks until there is an answer. Returns it with the time of the question.
-    fn ask_numbered(&self, asked: &FileAsked) -> Result<(FileAnswer, Instant)> {
+    fn ask_numbered(
+        &self,
+        asked: &FileAsked,
+        client: fn(&Attached) -> &Client,
+    ) -> Result<(FileAnswer, Instant)> {
         let mut until = None;
         loop {
             let attached = self.attached();
             let sent = Instant::now();
             let timeout = self.options.patience.min(ANSWER_TIMEOUT);
-            let error = match Volumes::by(&attached.client).ask(attached.number, asked.clone(), timeout) {
+            let error = match Volumes::by(client(&attached)).ask(attached.number, asked.clone(), timeout) {
                 Ok(answer) => return Ok((answer, sent)),
                 Err(error) => error,
             };
@@ -192,8 +217,28 @@ impl Session {
 impl Attached {
     fn of(client: Client, told: replies::VolumeAttached, generation: u64) -> Self {
         let replies::VolumeAttached { volume, session, secret, trusted, info, .. } = told;
-        Self { client, number: volume, session, secret, info, trusted, generation }
+        let steady = client.clone().interruptible(|| false);
+        Self { client, steady, number: volume, session, secret, info, trusted, generation }
     }
+}
+
+/// Refuses what is longer than an operation can be: the node would take it for a malformed request, and end
+/// the connection.
+fn check(actor: &Actor, operation: &FileOperation) -> Result<()> {
+    use FileOperation::{Append, Closed, Commit, Tidy};
+    let (many, most, what) = match operation {
+        _ if actor.groups.len() > MAX_GROUPS => (actor.groups.len(), MAX_GROUPS, "groups of a user"),
+        Commit { sections, .. } | Tidy { sections, .. } => (sections.len(), MAX_SECTIONS, "sections"),
+        Append { written: Written::Sections(sections), .. } => (sections.len(), MAX_SECTIONS, "sections"),
+        Append { written: Written::Bytes(bytes), .. } => (bytes.len(), MAX_INLINE, "bytes"),
+        Closed { inodes } => (inodes.len(), MAX_CLOSED, "inodes"),
+        _ => return Ok(()),
+    };
+    if many > most {
+        let text = format!("an operation on files has at most {most} {what}, and this has {many}");
+        return Err(Error::because(Errno::TooMany, text));
+    }
+    Ok(())
 }
 
 fn question(name: &str, options: &AttachOptions, again: Option<(u32, u64)>) -> requests::AttachVolume {
@@ -217,6 +262,19 @@ pub(super) fn unexpected() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_long_for_an_operation_is_refused_here() {
+        let closed = |many| FileOperation::Closed { inodes: vec![9; many] };
+        let of_groups = |many| Actor { uid: 1, gid: 1, groups: vec![7; many] };
+        assert_eq!(check(&of_groups(MAX_GROUPS), &closed(MAX_CLOSED)), Ok(()));
+        let refused = |actor, operation| check(&actor, &operation).map_err(|error| error.errno());
+        assert_eq!(refused(of_groups(MAX_GROUPS + 1), FileOperation::Usage), Err(Errno::TooMany));
+        assert_eq!(refused(of_groups(0), closed(MAX_CLOSED + 1)), Err(Errno::TooMany));
+        let written = Written::Bytes(vec![0; MAX_INLINE + 1].into());
+        let append = FileOperation::Append { inode: 9, written, drops_privileges: false };
+        assert_eq!(refused(of_groups(0), append), Err(Errno::TooMany));
+    }
 
     #[test]
     fn what_is_answered_is_below_the_oldest_open_number() {

@@ -20,7 +20,7 @@ use super::session::{Session, unexpected};
 use super::writer::{Commit, Target};
 use super::{AttachOptions, Error, Result};
 use crate::wire::files::{
-    Actor, Attributes, Errno, FileOperation, FileOutcome, MAX_CLOSED, MAX_SECTIONS, VolumeInfo, Written,
+    Actor, Attributes, Errno, FileOperation, FileOutcome, MAX_CLOSED, VolumeInfo, Written,
 };
 use crate::{Client, NodeId};
 
@@ -117,16 +117,14 @@ impl Volume {
     /// # Errors
     /// `Stale` if it is gone, and others of Linux.
     pub fn open_inode(&self, actor: &Actor, inode: u64, options: &super::OpenOptions) -> Result<Opened> {
-        if options.truncates() {
-            self.0.settle(inode, Some(0))?;
-        }
-        let operation = FileOperation::Open {
-            inode,
-            read: options.reads(),
-            write: options.writes(),
-            truncate: options.truncates(),
-        };
-        self.0.opened(self.0.ask(actor, operation)?)
+        let truncate = options.truncates();
+        let operation =
+            FileOperation::Open { inode, read: options.reads(), write: options.writes(), truncate };
+        self.0.opened(if truncate {
+            self.0.ask_to_cut(actor, inode, operation)?
+        } else {
+            self.0.ask(actor, operation)?
+        })
     }
 
     /// Makes a file in a folder and opens it, or opens the file that has the name. Without a name the file is
@@ -284,16 +282,28 @@ impl Shared {
         }
     }
 
-    /// Commits what waits of a file, before something that has to come after it. What is to be cut to no
-    /// bytes is forgotten instead.
-    pub(super) fn settle(&self, inode: u64, size: Option<u64>) -> Result<()> {
+    /// Commits what waits of a file, before something that has to come after it.
+    pub(super) fn settle(&self, inode: u64) -> Result<()> {
         let Some(open) = self.inode(inode) else { return Ok(()) };
         let mut state = open.state.lock();
-        if size == Some(0) {
-            state.writer.clear();
-            return Ok(());
-        }
         self.commit(inode, &mut state)
+    }
+
+    /// Has a file cut to no bytes. What waits of it is forgotten then instead of committed.
+    pub(super) fn ask_to_cut(
+        &self,
+        actor: &Actor,
+        inode: u64,
+        operation: FileOperation,
+    ) -> Result<(FileOutcome, Duration)> {
+        let open = self.inode(inode);
+        // Nothing is written or committed between the cut and the end of what came before it.
+        let mut state = open.as_ref().map(|open| open.state.lock());
+        let cut = self.ask(actor, operation)?;
+        if let Some(state) = &mut state {
+            state.writer.clear();
+        }
+        Ok(cut)
     }
 
     /// Commits everything that waits of a file. Bytes that can never be committed are given up, and told by
@@ -301,7 +311,7 @@ impl Shared {
     pub(super) fn commit(&self, inode: u64, state: &mut State) -> Result<()> {
         let committed = self.try_commit(inode, state);
         if let Err(error) = &committed
-            && !matches!(error.errno(), Errno::Full | Errno::OverQuota | Errno::Interrupted)
+            && !matches!(error.errno(), Errno::Full | Errno::OverQuota)
         {
             state.writer.clear();
             state.failed.get_or_insert_with(|| error.clone());
@@ -310,6 +320,9 @@ impl Shared {
     }
 
     fn try_commit(&self, inode: u64, state: &mut State) -> Result<()> {
+        if let Some(lost) = state.writer.take_lost() {
+            return Err(lost);
+        }
         if state.writer.is_empty() {
             return Ok(());
         }
@@ -321,13 +334,12 @@ impl Shared {
         }
         let attached = self.session.attached();
         let target = Target { blocks: &self.blocks, attached: &attached, copies: state.copies };
-        let stored = state.writer.store(&target)?;
-        for sections in stored.sections.chunks(MAX_SECTIONS) {
-            let Commit { modified, drops_privileges, .. } = stored;
-            let part = Commit { sections: sections.to_vec(), modified, drops_privileges };
+        state.writer.store(&target)?;
+        while let Some(part) = state.writer.part() {
             if !self.send_commit(inode, state, &part)? {
                 return Err(unexpected());
             }
+            state.writer.committed(&part);
         }
         state.writer.clear();
         Ok(())
@@ -341,7 +353,9 @@ impl Shared {
             modified: Some(commit.modified),
             drops_privileges: commit.drops_privileges,
         };
-        match self.session.ask(&Actor::default(), operation)?.0 {
+        let answered = self.session.ask_steadily(operation);
+        self.open_again();
+        match answered? {
             FileOutcome::Entry(attributes) => {
                 state.learn(&attributes);
                 Ok(true)
@@ -360,18 +374,31 @@ impl Shared {
         }
     }
 
-    /// Opens the files again after the session began anew.
+    /// Opens the files again after the session began anew, as often as they are open here.
     fn open_again(&self) {
         let losses = self.session.losses();
         if self.reopened.swap(losses, Ordering::AcqRel) == losses {
             return;
         }
         self.closed.lock().clear();
-        let open: Vec<u64> = self.inodes.lock().keys().copied().collect();
-        for inode in open {
-            let operation = FileOperation::Open { inode, read: true, write: true, truncate: false };
+        let opens = |inode: &Arc<Inode>| inode.opens.load(Ordering::Relaxed);
+        let open: Vec<(u64, u32)> =
+            self.inodes.lock().iter().map(|(number, inode)| (*number, opens(inode))).collect();
+        for (inode, opens) in open {
+            (0..opens).for_each(|_| self.open_once_more(inode));
+        }
+    }
+
+    /// Opens a file again: for writing, if this session may.
+    fn open_once_more(&self, inode: u64) {
+        let open = |write| {
+            let operation = FileOperation::Open { inode, read: true, write, truncate: false };
+            self.session.ask(&Actor::default(), operation)
+        };
+        let written = !self.session.is_read_only() && open(true).is_ok();
+        if !written {
             // A file that went with its last link meanwhile stays gone: its users see an error.
-            let _ = self.session.ask(&Actor::default(), operation);
+            let _ = open(false);
         }
     }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::blocks::{BLOCK_BYTES, Block, Blocks, Buffer};
 use super::session::Attached;
 use super::{Error, Result};
-use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, Section, Source, Time};
+use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, MAX_SECTIONS, Section, Source, Time};
 
 /// Size in bytes up to which writes wait in memory of this process, since such objects travel by the ring.
 const SMALL_BYTES: usize = 64 << 10;
@@ -37,6 +37,8 @@ pub(super) struct Writer {
     last: Time,
     /// Whether setuid and setgid bits go with the commit.
     drops_privileges: bool,
+    /// Why bytes that waited are lost.
+    lost: Option<Error>,
 }
 
 /// Block that is being filled.
@@ -153,7 +155,16 @@ impl Writer {
         let stored = match &mut open.memory {
             Memory::Own(bytes) => target.blocks.put_bytes(target.attached, bytes, target.copies)?,
             Memory::Block(block) => {
-                target.blocks.put_block(target.attached, block, open.used, target.copies)?
+                let put = target.blocks.put_block(target.attached, block, open.used, target.copies);
+                match put {
+                    Err(error) if block.is_lost(target.attached) => {
+                        let error = Error::because(Errno::Io, error.to_string());
+                        self.lost.get_or_insert_with(|| error.clone());
+                        self.open = None;
+                        return Err(error);
+                    }
+                    put => put?,
+                }
             }
         };
         let sections = open.pieces.iter().map(|piece| stored.section(piece.offset, piece.at, piece.len));
@@ -163,13 +174,16 @@ impl Writer {
     }
 
     /// Everything as a commit in which the bytes themselves lie. `None` if they are too many, or if the file
-    /// is or becomes larger than what lies in a map.
+    /// is or becomes larger than what lies in a map, or if there are more pieces than a commit can name.
     pub(super) fn inline(&self, size: u64) -> Option<Commit> {
         let small = self.stored.is_empty() && self.bytes <= MAX_INLINE as u64;
         if !small || size.max(self.span.end) > MAX_INLINE as u64 {
             return None;
         }
         let Open { memory: Memory::Own(bytes), pieces, .. } = self.open.as_ref()? else { return None };
+        if pieces.len() > MAX_SECTIONS {
+            return None;
+        }
         let bytes = Bytes::copy_from_slice(bytes);
         let section = |piece: &Piece| {
             let at = piece.at as usize..(piece.at + piece.len) as usize;
@@ -179,11 +193,26 @@ impl Writer {
         Some(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
     }
 
-    /// Makes objects of everything. Returns what is to be committed, which is kept until it is.
-    pub(super) fn store(&mut self, target: &Target<'_>) -> Result<Commit> {
-        self.store_open(target)?;
-        let sections = self.stored.clone();
-        Ok(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
+    /// Makes objects of everything.
+    pub(super) fn store(&mut self, target: &Target<'_>) -> Result<()> {
+        self.store_open(target)
+    }
+
+    /// The first part of what is stored and not committed, as long as a commit can be. `None` if there is
+    /// none.
+    pub(super) fn part(&self) -> Option<Commit> {
+        let sections = self.stored.chunks(MAX_SECTIONS).next()?.to_vec();
+        Some(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
+    }
+
+    /// Forgets a part that is committed: its objects may be gone before the rest is.
+    pub(super) fn committed(&mut self, part: &Commit) {
+        self.stored.drain(..part.sections.len());
+    }
+
+    /// Why bytes that waited are lost, if some are.
+    pub(super) fn take_lost(&mut self) -> Option<Error> {
+        self.lost.take()
     }
 
     /// Forgets everything: it is committed, or lost.
@@ -199,12 +228,12 @@ impl Open {
             && used + bytes.len() > SMALL_BYTES
         {
             let mut block = target.blocks.take(target.attached)?;
-            block.bytes()[..used].copy_from_slice(own);
+            block.room(0..used)?.copy_from_slice(own);
             self.memory = Memory::Block(block);
         }
         match &mut self.memory {
             Memory::Own(own) => own.extend_from_slice(bytes),
-            Memory::Block(block) => block.bytes()[used..used + bytes.len()].copy_from_slice(bytes),
+            Memory::Block(block) => block.room(used..used + bytes.len())?.copy_from_slice(bytes),
         }
         let (at, len) = (used as u64, bytes.len() as u64);
         self.used += bytes.len();
@@ -220,4 +249,43 @@ impl Open {
 pub(super) fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::files::file_object;
+
+    /// Writer in which so many pieces of one byte wait, none of which touches another.
+    fn writer(pieces: u64) -> Writer {
+        let memory = Memory::Own(vec![7; pieces as usize]);
+        let piece = |at| Piece { offset: 2 * at, at, len: 1 };
+        let open = Open { memory, used: pieces as usize, pieces: (0..pieces).map(piece).collect() };
+        Writer { open: Some(open), bytes: pieces, span: 0..2 * pieces, ..Writer::default() }
+    }
+
+    #[test]
+    fn a_commit_names_no_more_pieces_than_it_can() {
+        let most = MAX_SECTIONS as u64;
+        assert_eq!(writer(most).inline(0).map(|commit| commit.sections.len()), Some(MAX_SECTIONS));
+        assert!(writer(most + 1).inline(0).is_none());
+    }
+
+    #[test]
+    fn what_is_committed_is_not_committed_again() {
+        let node = crate::NodeId::from_bytes([1; crate::NodeId::LEN]);
+        let section = |number: u64| {
+            let source = Source::Object { id: file_object(1, 1, number), at: 0, object_len: 1, node };
+            Section { offset: number, len: 1, source }
+        };
+        let stored = (0..MAX_SECTIONS as u64 + 4).map(section).collect();
+        let mut writer = Writer { stored, bytes: 100, ..Writer::default() };
+        let first = writer.part().expect("sections wait");
+        assert_eq!(first.sections.len(), MAX_SECTIONS);
+        writer.committed(&first);
+        let second = writer.part().expect("the rest waits");
+        assert_eq!(second.sections, (96..100).map(section).collect::<Vec<_>>());
+        writer.committed(&second);
+        assert!(writer.part().is_none());
+    }
 }

@@ -74,3 +74,22 @@ fn appends_and_locks_are_decided_by_the_home() {
         waiting.join().expect("no panic").expect("the lock was given");
     });
 }
+
+#[test]
+fn many_small_pieces_of_a_small_file_are_committed() {
+    let cluster = Cluster::builder().start();
+    let volume = attach(&cluster, 0);
+    let file = volume.open("/pieces", OpenOptions::new().read(true).write(true).create(true)).expect("open");
+    let mut expected = vec![0; 100 * 40];
+    for (number, place) in expected.chunks_mut(40).enumerate().rev() {
+        let piece = Pattern(number as u64).bytes(10);
+        place[..10].copy_from_slice(&piece);
+        file.write_at(&piece, number as u64 * 40).expect("write");
+    }
+    file.sync().expect("sync");
+    expected.truncate(99 * 40 + 10);
+    let mut read = vec![0; expected.len() + 1];
+    let again = attach(&cluster, 0).open("/pieces", OpenOptions::new().read(true)).expect("open");
+    assert_eq!(again.read_at(&mut read, 0).expect("read"), expected.len());
+    assert!(read[..expected.len()] == expected);
+}
