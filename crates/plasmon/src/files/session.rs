@@ -148,9 +148,16 @@ impl Session {
         asked: &FileAsked,
         client: fn(&Attached) -> &Client,
     ) -> Result<(FileAnswer, Instant)> {
-        let mut until = None;
+        let (mut until, mut begun) = (None, None);
         loop {
             let attached = self.attached();
+            // A session that begins anew does not know what the one before it has done.
+            if begun.is_some_and(|session| session != attached.secret) && !may_be_done_twice(&asked.operation)
+            {
+                let text = "the session began anew, and whether the operation was done before is not known";
+                return Err(Error::because(Errno::Io, text));
+            }
+            let connected = Volumes::by(&attached.client).is_connected();
             let sent = Instant::now();
             let timeout = self.options.patience.min(ANSWER_TIMEOUT);
             let error = match Volumes::by(client(&attached)).ask(attached.number, asked.clone(), timeout) {
@@ -159,7 +166,18 @@ impl Session {
             };
             let until = *until.get_or_insert_with(|| sent + self.options.patience);
             let ended = error.kind() == ErrorKind::Fenced;
-            let waits = ended || matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut);
+            // What was sent to nobody, or refused, was not done.
+            if connected && !ended && error.kind() != ErrorKind::Busy {
+                begun.get_or_insert(attached.secret);
+            }
+            let waits = ended
+                || matches!(
+                    error.kind(),
+                    ErrorKind::Disconnected
+                        | ErrorKind::TimedOut
+                        | ErrorKind::OutcomeUnknown
+                        | ErrorKind::Busy
+                );
             if !waits || Instant::now() >= until {
                 return Err(Error::of_client(&error));
             }
@@ -222,6 +240,16 @@ impl Attached {
     }
 }
 
+/// Whether an operation may be asked of a session that began anew, though the one before may have done it.
+/// Opens and locks are the session's, so that they went with it.
+fn may_be_done_twice(operation: &FileOperation) -> bool {
+    match operation {
+        FileOperation::Open { truncate, .. } => !truncate,
+        FileOperation::Lock { .. } => true,
+        other => !other.changes(),
+    }
+}
+
 /// Refuses what is longer than an operation can be: the node would take it for a malformed request, and end
 /// the connection.
 fn check(actor: &Actor, operation: &FileOperation) -> Result<()> {
@@ -274,6 +302,17 @@ mod tests {
         let written = Written::Bytes(vec![0; MAX_INLINE + 1].into());
         let append = FileOperation::Append { inode: 9, written, drops_privileges: false };
         assert_eq!(refused(of_groups(0), append), Err(Errno::TooMany));
+    }
+
+    #[test]
+    fn a_change_is_not_done_by_two_sessions() {
+        let open = |truncate| FileOperation::Open { inode: 9, read: true, write: true, truncate };
+        assert!(may_be_done_twice(&FileOperation::GetAttributes { inode: 9 }));
+        assert!(may_be_done_twice(&open(false)) && !may_be_done_twice(&open(true)));
+        assert!(!may_be_done_twice(&FileOperation::Unlink {
+            folder: 1,
+            name: bytes::Bytes::from_static(b"a")
+        }));
     }
 
     #[test]
