@@ -5,17 +5,20 @@
 //! come from other nodes. Invariant: the map belongs to the version.
 
 use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::Error;
 use super::map::Map;
 use super::writer::Writer;
-use crate::wire::files::{Attributes, Extended};
+use crate::wire::files::{Attributes, Extended, MAX_FILE};
 use crate::{Object, ObjectId};
 
 /// Largest number of objects of one file that stay pinned.
 const MAX_PINNED: usize = 4;
+/// Age of attributes from which a read asks whether they are still true.
+const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// File that is open.
 #[derive(Default)]
@@ -31,6 +34,8 @@ pub(super) struct State {
     pub(super) size: u64,
     pub(super) version: u64,
     pub(super) copies: u16,
+    /// Attributes of this version, and when they were told.
+    latest: Option<(Attributes, Instant)>,
     pub(super) map: Map,
     pub(super) writer: Writer,
     /// Failure that the next sync or close tells.
@@ -57,6 +62,12 @@ impl State {
         self.version = attributes.version;
         self.size = attributes.size;
         self.copies = attributes.copies;
+        self.latest = Some((attributes.clone(), Instant::now()));
+    }
+
+    /// Whether others may have changed the file since its attributes were told.
+    pub(super) fn is_old(&self) -> bool {
+        self.latest.as_ref().is_none_or(|(_, told)| told.elapsed() >= MAX_AGE)
     }
 
     /// Takes in attributes with a page of the map that is of the same version.
@@ -72,10 +83,18 @@ impl State {
         self.writer.end().map_or(self.size, |(end, _)| end.max(self.size))
     }
 
-    /// Puts what is not committed over attributes.
+    /// Puts later attributes that are known, and what is not committed, over attributes.
     pub(super) fn overlay(&self, attributes: &mut Attributes) {
+        // An answer may be overtaken by that to a later commit.
+        if let Some((latest, _)) = &self.latest
+            && latest.version > attributes.version
+        {
+            *attributes = latest.clone();
+        }
         if let Some((end, last)) = self.writer.end() {
             attributes.size = attributes.size.max(end);
+            // A file without bytes would be taken for one hole.
+            attributes.used = attributes.used.saturating_add(self.writer.waiting()).min(MAX_FILE);
             attributes.modified = attributes.modified.max(last);
             attributes.changed = attributes.changed.max(last);
         }
@@ -98,5 +117,47 @@ impl State {
             }
             self.pinned.push(object.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::files::{FileKind, Time};
+
+    fn attributes(version: u64, size: u64) -> Attributes {
+        let time = Time::default();
+        Attributes {
+            inode: 9,
+            kind: FileKind::File,
+            mode: 0o644,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            size,
+            used: size,
+            accessed: time,
+            modified: time,
+            changed: time,
+            version,
+            copies: 1,
+        }
+    }
+
+    #[test]
+    fn an_answer_that_was_overtaken_changes_nothing() {
+        let mut state = State::default();
+        assert!(state.is_old(), "nothing is known");
+        state.learn(&attributes(7, 100));
+        assert!(!state.is_old());
+        let mut overtaken = attributes(6, 10);
+        state.learn(&overtaken);
+        state.overlay(&mut overtaken);
+        assert_eq!(overtaken, attributes(7, 100));
+        let mut later = attributes(8, 20);
+        state.learn(&later);
+        state.overlay(&mut later);
+        assert_eq!((later.size, state.size), (20, 20));
     }
 }

@@ -235,7 +235,7 @@ impl Volume {
     /// bytes there were.
     ///
     /// # Errors
-    /// As [`Volume::lookup`].
+    /// `OtherVolume` if the bytes have to be read and written instead. Otherwise as [`Volume::lookup`].
     pub fn clone_range(
         &self,
         actor: &Actor,
@@ -246,11 +246,17 @@ impl Volume {
         self.0.settle(source)?;
         self.0.settle(inode)?;
         let operation = FileOperation::Clone { source, source_offset, inode, offset, len };
-        let FileOutcome::Cloned { len, mut attributes } = self.0.ask(actor, operation)?.0 else {
-            return Err(unexpected());
-        };
-        self.0.overlay(&mut attributes);
-        Ok(len)
+        match self.0.ask(actor, operation)?.0 {
+            FileOutcome::Cloned { len, mut attributes } => {
+                self.0.overlay(&mut attributes);
+                Ok(len)
+            }
+            FileOutcome::NoRoomInline => {
+                let text = "so many small parts cannot be copied by reference: read and write the bytes";
+                Err(Error::because(Errno::OtherVolume, text))
+            }
+            _ => Err(unexpected()),
+        }
     }
 
     pub(super) fn entry(&self, actor: &Actor, operation: FileOperation) -> Result<Entry> {

@@ -160,11 +160,20 @@ impl Shared {
         if state.writer.touches(&(offset..end)) {
             self.commit(inode, &mut state)?;
         }
+        if state.is_old() {
+            let (outcome, _) = self.ask(&Actor::default(), FileOperation::GetAttributes { inode })?;
+            let FileOutcome::Entry(attributes) = outcome else { return Err(unexpected()) };
+            state.learn(&attributes);
+        }
         let range = offset..end.min(state.end());
+        if !range.is_empty() {
+            self.know(inode, &mut state, &range)?;
+        }
+        // The file may have become shorter with what was asked for.
+        let range = offset..range.end.min(state.end());
         if range.is_empty() {
             return Ok((Vec::new(), state.version));
         }
-        self.know(inode, &mut state, &range)?;
         self.read_ahead(&mut state, &range);
         let (mut plan, mut at) = (Vec::new(), range.start);
         for section in state.map.within(&range) {
@@ -192,7 +201,7 @@ impl Shared {
     /// Makes a range of the map known.
     fn know(&self, inode: u64, state: &mut State, range: &Range<u64>) -> Result<()> {
         while let Some(from) = state.map.missing(range) {
-            let (outcome, _) = self.session.ask(&Actor::default(), FileOperation::Map { inode, from })?;
+            let (outcome, _) = self.ask(&Actor::default(), FileOperation::Map { inode, from })?;
             let FileOutcome::Map { attributes, map } = outcome else { return Err(unexpected()) };
             if map.next.is_some_and(|next| next <= from) {
                 return Err(unexpected());

@@ -210,6 +210,11 @@ impl Writer {
         self.stored.drain(..part.sections.len());
     }
 
+    /// Number of bytes that wait, those that were written twice counted twice.
+    pub(super) fn waiting(&self) -> u64 {
+        self.bytes
+    }
+
     /// Why bytes that waited are lost, if some are.
     pub(super) fn take_lost(&mut self) -> Option<Error> {
         self.lost.take()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plasmon::files::{AttachOptions, Errno, FileKind, LockKind, OpenOptions, Volume};
-use plasmon_e2e::{Cluster, Pattern};
+use plasmon_e2e::{Cluster, Pattern, eventually};
 
 use crate::support::MIB;
 
@@ -92,4 +92,25 @@ fn many_small_pieces_of_a_small_file_are_committed() {
     let again = attach(&cluster, 0).open("/pieces", OpenOptions::new().read(true)).expect("open");
     assert_eq!(again.read_at(&mut read, 0).expect("read"), expected.len());
     assert!(read[..expected.len()] == expected);
+}
+
+#[test]
+fn a_file_that_stays_open_shows_what_others_write() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (volume, other) = (attach(&cluster, 0), attach(&cluster, 1));
+    let writer = volume.open("/shared", OpenOptions::new().write(true).create(true)).expect("open");
+    writer.write_at(b"before", 0).expect("write");
+    writer.sync().expect("sync");
+    let reader = other.open("/shared", OpenOptions::new().read(true)).expect("open");
+    let read = || {
+        let mut bytes = [0; 20];
+        let len = reader.read_at(&mut bytes, 0).expect("read");
+        bytes[..len].to_vec()
+    };
+    assert_eq!(read(), b"before");
+    writer.write_at(b"after that", 0).expect("write");
+    writer.sync().expect("sync");
+    eventually("the reader sees it", || read() == b"after that");
+    writer.set_len(5).expect("cut");
+    eventually("the reader sees the end", || read() == b"after");
 }
