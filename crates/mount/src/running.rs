@@ -1,6 +1,6 @@
 //! Requests that are being carried out, and those of them that their program has given up.
 //!
-//! Owns a place for each worker: the request that it carries out, and whether that was given up. Any thread.
+//! Owns a place for each worker: the request that it carries out, and which was interrupted. Any thread.
 //! The kernel sends INTERRUPT for any signal. A request is given up only if its thread is to be killed,
 //! since a program that gets a harmless signal expects its call to go on. Invariant: a worker looks at its
 //! own place alone.
@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -26,7 +26,8 @@ struct Place {
     /// Number of the request; 0 if there is none.
     unique: AtomicU64,
     thread: AtomicU32,
-    given_up: AtomicBool,
+    /// Number of the request that was interrupted last.
+    interrupted: AtomicU64,
 }
 
 /// Requests that the workers of a mount carry out.
@@ -49,9 +50,7 @@ impl Running {
         let Some(place) = places.iter().find(|place| place.unique.load(Ordering::Acquire) == unique) else {
             return false;
         };
-        if is_killed(place.thread.load(Ordering::Relaxed)) {
-            place.given_up.store(true, Ordering::Release);
-        }
+        place.interrupted.store(unique, Ordering::Release);
         true
     }
 }
@@ -60,7 +59,6 @@ impl Running {
 pub(crate) fn carry_out(unique: u64, thread: u32, run: impl FnOnce()) {
     let place = PLACE.with(|own| own.borrow().clone());
     if let Some(place) = &place {
-        place.given_up.store(false, Ordering::Relaxed);
         place.thread.store(thread, Ordering::Relaxed);
         place.unique.store(unique, Ordering::Release);
     }
@@ -70,9 +68,19 @@ pub(crate) fn carry_out(unique: u64, thread: u32, run: impl FnOnce()) {
     }
 }
 
-/// Whether the request that this thread carries out was given up.
+/// Whether the request that this thread carries out was given up. The kernel interrupts a request once, so
+/// that a later signal is seen by looking again.
 pub(crate) fn given_up() -> bool {
-    PLACE.with(|own| own.borrow().as_ref().is_some_and(|place| place.given_up.load(Ordering::Acquire)))
+    PLACE.with(|own| own.borrow().as_ref().is_some_and(|place| place.is_given_up()))
+}
+
+impl Place {
+    fn is_given_up(&self) -> bool {
+        let unique = self.unique.load(Ordering::Acquire);
+        unique != 0
+            && self.interrupted.load(Ordering::Acquire) == unique
+            && is_killed(self.thread.load(Ordering::Relaxed))
+    }
 }
 
 /// Whether a thread is to be killed. A thread that is gone is.
@@ -117,7 +125,21 @@ mod tests {
             assert!(running.interrupt(9));
             assert!(given_up());
         });
-        carry_out(10, own, || assert!(!given_up()));
+        carry_out(10, u32::MAX, || assert!(!given_up(), "the one before was interrupted"));
         assert!(!running.interrupt(10));
+    }
+
+    #[test]
+    fn a_thread_that_is_killed_after_an_interruption_is_seen() {
+        let running = Running::default();
+        running.enter();
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep runs");
+        carry_out(7, child.id(), || {
+            assert!(running.interrupt(7));
+            assert!(!given_up(), "the signal was another one");
+            child.kill().expect("it is our child");
+            child.wait().expect("it is our child");
+            assert!(given_up());
+        });
     }
 }

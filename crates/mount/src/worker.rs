@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
 use crate::device::{Device, Received};
-use crate::kernel::{Call, InHeader, Reader, Structure, WRITE_HEAD, WriteIn};
+use crate::kernel::{Call, InHeader, Reader, Structure, WRITE_HEAD, WriteIn, opcode};
 use crate::negotiation::{self, Agreed};
 use crate::reply::Reply;
 use crate::running::{Running, carry_out};
@@ -97,9 +97,8 @@ impl<S: Server> Workers<S> {
         }
         let workers = Arc::clone(self);
         thread::Builder::new().name(format!("worker-{total}")).spawn(move || {
+            let _leaving = Leaving(&workers);
             workers.run();
-            *workers.total.lock() -= 1;
-            workers.ended.notify_all();
         })?;
         *total += 1;
         Ok(())
@@ -143,9 +142,13 @@ impl<S: Server> Workers<S> {
         block: &mut S::Block,
     ) {
         let reply = Reply::new(device.clone(), header.unique);
+        if matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET) {
+            // Nobody waits for an answer, however long the request is.
+            return reply.none();
+        }
         let (in_head, in_block) = split(head, len);
         let joined;
-        let body = if in_block == 0 || header.opcode == crate::kernel::opcode::WRITE {
+        let body = if in_block == 0 || header.opcode == opcode::WRITE {
             in_head
         } else if in_block > MAX_BODY {
             return reply.error(Errno::INVAL);
@@ -159,7 +162,8 @@ impl<S: Server> Workers<S> {
         match call {
             Call::Forget => reply.none(),
             Call::Interrupt(unique) => {
-                let known = self.running.interrupt(unique) || self.server.interrupt(unique);
+                // A wait for a lock may be tried by a worker, and then go on without one.
+                let known = self.running.interrupt(unique) | self.server.interrupt(unique);
                 // The kernel sends an interruption again that comes before its request.
                 if known { reply.none() } else { reply.error(Errno::AGAIN) }
             }
@@ -174,6 +178,16 @@ impl<S: Server> Workers<S> {
             }),
             call => carry_out(header.unique, header.pid, || self.server.call(header, call, reply)),
         }
+    }
+}
+
+/// End of a worker, also of one that panics: the mount must not wait for it.
+struct Leaving<'a, S: Server>(&'a Workers<S>);
+
+impl<S: Server> Drop for Leaving<'_, S> {
+    fn drop(&mut self) {
+        *self.0.total.lock() -= 1;
+        self.0.ended.notify_all();
     }
 }
 

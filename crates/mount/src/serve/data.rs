@@ -1,9 +1,8 @@
 //! Requests about the bytes of files.
 //!
-//! Owns which versions the kernel may have pages of. Any worker. A handle of the kernel says only whether
-//! the file was opened to append; what is known of the file is the session's. Invariants: a file that is only
-//! written, or appended to, does not go through the page cache; the kernel keeps pages over an open only if
-//! they are of the version that is opened.
+//! Owns which versions the kernel may have pages of. Any worker. A handle of the kernel says nothing: what is
+//! known of the file is the session's. Invariants: a file that is only written, or appended to, does not go
+//! through the page cache; the kernel keeps pages over an open only if they are of the version that is opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,8 +32,6 @@ const SEEK_HOLE: u32 = 4;
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
-/// Handle of a file that was opened to append.
-const APPENDS: u64 = 1;
 /// Largest number of bytes that one request copies.
 const MAX_COPY: u64 = 1 << 30;
 
@@ -102,7 +99,8 @@ impl VolumeServer {
     pub(super) fn on_write(&self, header: &InHeader, write: WriteIn, buffer: &mut Buffer, reply: Reply) {
         let (node, len) = (header.nodeid, write.size as usize);
         let drops_privileges = write.write_flags & writes::KILL_SUIDGID != 0;
-        let appends = write.fh & APPENDS != 0 && write.write_flags & writes::CACHE == 0;
+        // Programs change the flag of files that are open, too.
+        let appends = flags(write.flags).contains(OFlags::APPEND) && write.write_flags & writes::CACHE == 0;
         let written = if appends {
             self.volume.append(node, &buffer.bytes()[..len], drops_privileges).map(drop)
         } else {
@@ -152,7 +150,7 @@ impl VolumeServer {
         if direct && !appends {
             open_flags |= fopen::PARALLEL_DIRECT_WRITES;
         }
-        OpenOut { fh: if appends { APPENDS } else { 0 }, open_flags, spare: 0 }
+        OpenOut { fh: 0, open_flags, spare: 0 }
     }
 
     fn drop_privileges(&self, header: &InHeader) -> plasmon::files::Result<()> {
@@ -206,8 +204,8 @@ impl VolumeServer {
         if self.volume.attributes(actor, node)?.attributes.size >= len {
             return Ok(());
         }
-        let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
-        self.volume.set_attributes(actor, node, &set).map(drop)
+        // The home makes the file longer, but never cuts what another host has appended meanwhile.
+        self.volume.punch(actor, node, len, 0, true)
     }
 }
 

@@ -27,20 +27,24 @@ impl VolumeServer {
             },
             Call::Setlk(lock) | Call::SetlkWait(lock) => {
                 let Some(range) = range_of(&lock) else { return reply.error(Errno::INVAL) };
+                // An interruption may come before the wait has begun.
+                let over = matches!(call, Call::SetlkWait(_)).then(|| self.waiting(header.unique));
                 let result = self.volume.lock(node, range, || false);
                 let busy = matches!(&result, Err(error) if errno(error) == Errno::AGAIN);
                 if !range.flock && (result.is_ok() || busy) {
                     self.locked.lock().insert((node, range.owner));
                 }
-                match call {
-                    Call::SetlkWait(_) if busy => self.wait(header.unique, node, range, reply),
-                    _ => match result {
-                        Ok(entry) => {
-                            self.pages.make_current(&self.device, &entry);
-                            reply.done();
-                        }
-                        Err(error) => reply.error(errno(&error)),
-                    },
+                match over {
+                    Some(over) if busy => return self.wait(header.unique, node, range, over, reply),
+                    Some(_) => drop(self.waits.lock().remove(&header.unique)),
+                    None => {}
+                }
+                match result {
+                    Ok(entry) => {
+                        self.pages.make_current(&self.device, &entry);
+                        reply.done();
+                    }
+                    Err(error) => reply.error(errno(&error)),
                 }
             }
             _ => reply.error(Errno::NOSYS),
@@ -58,10 +62,15 @@ impl VolumeServer {
         }
     }
 
-    /// Waits for a lock on a thread of its own.
-    fn wait(&self, unique: u64, node: u64, range: LockRange, reply: Reply) {
+    /// Notes a wait for a lock. Returns what is true when the wait is to end.
+    fn waiting(&self, unique: u64) -> Arc<AtomicBool> {
         let over = Arc::new(AtomicBool::new(false));
         self.waits.lock().insert(unique, Arc::clone(&over));
+        over
+    }
+
+    /// Waits for a lock on a thread of its own, until the wait is over.
+    fn wait(&self, unique: u64, node: u64, range: LockRange, over: Arc<AtomicBool>, reply: Reply) {
         let (volume, device) = (self.volume.clone(), self.device.clone());
         let (waits, pages) = (Arc::clone(&self.waits), self.pages.clone());
         let wait = move || {

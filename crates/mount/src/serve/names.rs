@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use plasmon::files::{Actor, Entry, Page, ROOT_INODE, Result};
@@ -31,9 +32,18 @@ const MAX_ASKED: u32 = 512;
 /// Size in bytes in which `statfs` counts.
 const STATFS_BYTES: u64 = 4 << 10;
 
-/// Folder that is open: a page of it, and the offset at which that begins.
+/// Folder that is open, with what was listed of it.
 #[derive(Default)]
-pub(super) struct Listing(Mutex<Option<(u64, Page)>>);
+pub(super) struct Listing(Mutex<Option<Kept>>);
+
+/// Page of a folder.
+struct Kept {
+    /// Offset at which the page begins.
+    from: u64,
+    page: Page,
+    /// Time at which the page was asked for.
+    asked: Instant,
+}
 
 impl VolumeServer {
     /// Carries out a request about a name, or about attributes.
@@ -155,13 +165,13 @@ impl VolumeServer {
     ) -> Result<()> {
         let mut kept = listing.0.lock();
         let mut offset = read.offset;
-        let begins = |at: u64, kept: &Option<(u64, Page)>| kept.as_ref().is_some_and(|(from, _)| *from == at);
-        if offset == 0 || !begins(offset, &kept) {
+        if offset == 0 || kept.as_ref().is_none_or(|kept| kept.from != offset) {
             let after = offset.saturating_sub(ABOVE_OFFSET);
             let most = (read.size / SHORTEST_ENTRY).clamp(1, MAX_ASKED);
-            *kept = Some((offset, self.volume.list(actor, node, after, most)?));
+            let asked = Instant::now();
+            *kept = Some(Kept { from: offset, page: self.volume.list(actor, node, after, most)?, asked });
         }
-        let Some((from, page)) = kept.as_mut() else { return Ok(()) };
+        let Some(Kept { from, page, asked }) = kept.as_mut() else { return Ok(()) };
         let above = if node == ROOT_INODE { ROOT_INODE } else { page.above };
         for (name, inode, next) in [(&b"."[..], node, SELF_OFFSET), (b"..", above, ABOVE_OFFSET)] {
             if offset < next {
@@ -172,11 +182,13 @@ impl VolumeServer {
                 offset = next;
             }
         }
-        let time = self.kept(page.valid);
+        let left = page.valid.checked_sub(asked.elapsed()).filter(|left| !left.is_zero());
         let mut taken = 0;
         for entry in &page.entries {
             let next = entry.cookie.saturating_add(ABOVE_OFFSET);
-            let (out, kind) = (entry_out(&entry.attributes, time), dirent_kind(entry.attributes.kind));
+            // Attributes that are old by now are left out: the kernel asks for those that it needs.
+            let out = left.map(|left| entry_out(&entry.attributes, self.kept(left))).unwrap_or_default();
+            let kind = dirent_kind(entry.attributes.kind);
             if !listed.push(&entry.name, entry.attributes.inode, next, kind, &out) {
                 break;
             }

@@ -81,3 +81,22 @@ fn appends_of_two_hosts_lose_no_line() {
         }
     }
 }
+
+#[test]
+fn a_file_that_is_open_becomes_one_to_append_to() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let (one, two) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
+    let mut file = File::create_new(one.path("log")).expect("create");
+    file.write_all(b"one").expect("write");
+    file.sync_all().expect("fsync");
+    let mut other = File::options().append(true).open(two.path("log")).expect("open");
+    other.write_all(b"two").expect("append");
+    drop(other);
+    rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND).expect("fcntl");
+    file.write_all(b"three").expect("append");
+    drop(file);
+    assert_eq!(fs::read(two.path("log")).expect("read"), b"onetwothree");
+}

@@ -226,6 +226,16 @@ fn clones(mounted: &Mounted) {
     assert!(fs::read(mounted.path("target")).expect("read") == data[50..]);
     fs::remove_file(mounted.path("source")).expect("unlink");
     assert!(fs::read(mounted.path("target")).expect("read") == data[50..], "the copy stays");
+    // What has no room in the map of a file is copied by the kernel.
+    for name in ["small", "other"] {
+        fs::write(mounted.path(name), &data[..3000]).expect("write");
+    }
+    let source = File::open(mounted.path("small")).expect("open");
+    let target = File::options().write(true).open(mounted.path("other")).expect("open");
+    let (mut from, mut to) = (0, 3000);
+    assert_eq!(copy_file_range(&source, Some(&mut from), &target, Some(&mut to), 3000), Ok(3000));
+    drop(target);
+    assert!(fs::read(mounted.path("other")).expect("read") == [&data[..3000], &data[..3000]].concat());
 }
 
 fn direct(mounted: &Mounted) {
