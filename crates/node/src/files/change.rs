@@ -42,7 +42,8 @@ pub(super) enum Change {
     Name { folder: u64, name: Rc<[u8]>, inode: Option<u64> },
     /// A folder lies in another.
     Above { folder: u64, above: u64 },
-    /// A section lies over what a file had there. Of an object, the change says its size and its node.
+    /// A section lies over what a file had there. The change says size and node of an object, unless another
+    /// section refers to it all the while.
     Cover { inode: u64, offset: u64, piece: Piece, object: Option<(u64, NodeId)> },
     /// A file has a hole.
     Punch { inode: u64, start: u64, end: u64 },

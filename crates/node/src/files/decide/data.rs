@@ -109,7 +109,10 @@ impl Asking<'_> {
                 let whole = at.checked_add(len).is_some_and(|end| end <= *object_len);
                 let piece = Piece { len, place: Place::Object(*id, *at) };
                 match self.state.objects.get(id) {
-                    Some(known) if whole && known.len == *object_len => Ok((piece, None)),
+                    // An earlier section of the operation may take away the last reference to it.
+                    Some(known) if whole && known.len == *object_len => {
+                        Ok((piece, Some((known.len, known.node))))
+                    }
                     None if whole && self.is_own(id) => Ok((piece, Some((*object_len, *node)))),
                     _ => Err(Errno::NotPermitted),
                 }

@@ -239,51 +239,53 @@ pub(super) fn who<'a>(session: &'a FileSession, actor: &'a Actor) -> Who<'a> {
 impl State {
     /// The outcome, as the state is now.
     pub(super) fn tell(&self, say: Say) -> FileOutcome {
-        let outcome =
-            match say {
-                Say::Outcome(outcome) => Some(outcome),
-                Say::Entry(inode) => self.attributes(inode).map(FileOutcome::Entry),
-                Say::Opened { inode, created } => self.attributes(inode).map(|attributes| {
-                    FileOutcome::Opened { attributes, created, map: self.page_of(inode, 0) }
-                }),
-                Say::Map { inode, from } => self
-                    .attributes(inode)
-                    .map(|attributes| FileOutcome::Map { attributes, map: self.page_of(inode, from) }),
-                Say::Appended { inode, offset } => {
-                    self.attributes(inode).map(|attributes| FileOutcome::Appended { offset, attributes })
-                }
-                Say::Cloned { inode, len } => {
-                    self.attributes(inode).map(|attributes| FileOutcome::Cloned { len, attributes })
-                }
-            };
+        let outcome = match say {
+            Say::Outcome(outcome) => Some(outcome),
+            Say::Entry(inode) => self.attributes(inode).map(FileOutcome::Entry),
+            Say::Opened { inode, created } => self.attributes(inode).map(|attributes| {
+                let opened = |map| FileOutcome::Opened { attributes, created, map };
+                self.page_of(inode, 0).map_or(FileOutcome::Failed(Errno::Io), opened)
+            }),
+            Say::Map { inode, from } => self.attributes(inode).map(|attributes| {
+                let told = |map| FileOutcome::Map { attributes, map };
+                self.page_of(inode, from).map_or(FileOutcome::Failed(Errno::Io), told)
+            }),
+            Say::Appended { inode, offset } => {
+                self.attributes(inode).map(|attributes| FileOutcome::Appended { offset, attributes })
+            }
+            Say::Cloned { inode, len } => {
+                self.attributes(inode).map(|attributes| FileOutcome::Cloned { len, attributes })
+            }
+        };
         outcome.unwrap_or(FileOutcome::Failed(Errno::Stale))
     }
 
-    /// The sections of a file from an offset that fit a page.
-    fn page_of(&self, number: u64, from: u64) -> Extended {
+    /// The sections of a file from an offset that fit a page. `None` if one refers to an object that is not
+    /// known.
+    fn page_of(&self, number: u64, from: u64) -> Option<Extended> {
         let mut page = Extended { sections: Vec::new(), next: None };
-        let Some(map) = self.inode(number).and_then(Inode::map) else { return page };
+        let Some(map) = self.inode(number).and_then(Inode::map) else { return Some(page) };
         let mut bytes = 0;
         for (offset, piece) in map.within(from..u64::MAX) {
             if bytes >= PAGE_BYTES || page.sections.len() == plasmon::wire::files::MAX_SECTIONS {
                 page.next = Some(offset);
                 break;
             }
-            let section = Section { offset, len: piece.len, source: self.source(piece) };
+            let section = Section { offset, len: piece.len, source: self.source(piece)? };
             bytes += encoded(&section).len();
             page.sections.push(section);
         }
-        page
+        Some(page)
     }
 
-    fn source(&self, piece: &Piece) -> Source {
-        match &piece.place {
+    fn source(&self, piece: &Piece) -> Option<Source> {
+        Some(match &piece.place {
             Place::Inline(bytes) => Source::Inline(bytes.to_vec().into()),
             Place::Object(id, at) => {
-                let object = self.objects.get(id).expect("sections refer to objects that are known");
+                let object = self.objects.get(id)?;
                 Source::Object { id: *id, at: *at, object_len: object.len, node: object.node }
             }
-        }
+        })
     }
 
     /// The entries of a folder behind a cookie that fit a page, and whether they are the last.

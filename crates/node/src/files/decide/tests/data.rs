@@ -73,6 +73,23 @@ fn a_session_commits_its_own_objects_and_those_of_the_volume() {
 }
 
 #[test]
+fn an_object_moves_within_a_commit() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let (first, id) = bench.section(0, 1);
+    bench.entry(commit(file, vec![first.clone()])).unwrap();
+    // The first section takes away the last reference to an object that the second names.
+    let (over, _) = bench.section(0, 1);
+    let moved = Section { offset: 1, ..first };
+    bench.entry(commit(file, vec![over.clone(), moved.clone()])).unwrap();
+    assert_eq!(bench.state.objects[&id].references, 1);
+    assert!(bench.state.condemned.is_empty());
+    assert_eq!(map_of(&mut bench, file, 0).sections, [over, moved]);
+    let opened = bench.open(file).unwrap();
+    assert!(matches!(opened, FileOutcome::Opened { .. }), "{opened:?}");
+}
+
+#[test]
 fn offsets_reach_to_2_to_the_63() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
