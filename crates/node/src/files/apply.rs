@@ -5,11 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use plasmon::ObjectId;
+use plasmon::wire::files::parts_of;
+
 use super::change::{Change, Made};
 use super::map::{Map, Place, References};
 use super::ranges;
 use super::state::{
-    Body, ENTRY_BYTES, Entry, FileSession, Folder, Held, INODE_BYTES, Inode, SECTION_BYTES, State, Stored,
+    Body, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Held, INODE_BYTES, Inode, RANGE_BYTES,
+    SECTION_BYTES, State, Stored,
 };
 use crate::kernel::random::HashMap;
 
@@ -60,9 +64,7 @@ impl State {
             }
             Change::Open { inode, session, writes } => self.open(inode, session, writes),
             Change::Close { inode, session } => self.close(inode, session),
-            Change::Deleted(ids) => ids.iter().for_each(|id| {
-                self.condemned.remove(id);
-            }),
+            Change::Deleted(ids) => ids.iter().for_each(|id| self.forget_object(id)),
             Change::Terms(terms) => self.terms = terms,
             other => self.apply_to_session(other),
         }
@@ -84,6 +86,7 @@ impl State {
                     opens: HashMap::default(),
                     outcomes: BTreeMap::new(),
                     answered: 0,
+                    deleted: Counters::default(),
                 };
                 self.sessions.insert(self.last_session, session);
             }
@@ -188,6 +191,16 @@ impl State {
         }
     }
 
+    /// Forgets an object that was deleted. Its session, which goes on, cannot name it again.
+    fn forget_object(&mut self, id: &ObjectId) {
+        self.condemned.remove(id);
+        let Some((_, session, counter)) = parts_of(id) else { return };
+        let Some(session) = self.sessions.get_mut(&session) else { return };
+        let before = session.deleted.ranges() * RANGE_BYTES;
+        session.deleted.insert(counter);
+        self.memory = self.memory - before + session.deleted.ranges() * RANGE_BYTES;
+    }
+
     fn set_xattr(&mut self, number: u64, name: Box<[u8]>, value: Option<Box<[u8]>>) {
         let Some(inode) = self.inodes.get_mut(&number) else { return };
         let xattrs = inode.xattrs.get_or_insert_default();
@@ -235,6 +248,7 @@ impl State {
 
     fn end_session(&mut self, number: u32) {
         let Some(session) = self.sessions.remove(&number) else { return };
+        self.memory -= session.deleted.ranges() * RANGE_BYTES;
         self.locks.retain(|_, held| {
             held.retain(|one| one.session != number);
             !held.is_empty()

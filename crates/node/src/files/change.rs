@@ -65,7 +65,7 @@ pub(super) enum Change {
     Note { session: u32, number: u64, outcome: FileOutcome },
     /// A session has all outcomes below a number.
     Answered { session: u32, number: u64 },
-    /// The holders of these objects have deleted them.
+    /// The holders of these objects have deleted them. No session names them again.
     Deleted(Vec<ObjectId>),
     /// The volume has other terms.
     Terms(VolumeTerms),

@@ -114,6 +114,33 @@ pub(super) struct FileSession {
     pub(super) outcomes: BTreeMap<u64, FileOutcome>,
     /// The number below which it has all outcomes.
     pub(super) answered: u64,
+    /// Counters of its objects that were deleted: no commit names them again.
+    pub(super) deleted: Counters,
+}
+
+/// Numbers, kept as ranges that do not touch: the first of each and its last.
+#[derive(Debug, Default)]
+pub(super) struct Counters(BTreeMap<u64, u64>);
+
+impl Counters {
+    pub(super) fn contains(&self, number: u64) -> bool {
+        self.0.range(..=number).next_back().is_some_and(|(_, last)| number <= *last)
+    }
+
+    pub(super) fn insert(&mut self, number: u64) {
+        if self.contains(number) {
+            return;
+        }
+        let before = self.0.range(..number).next_back().filter(|(_, last)| **last + 1 == number);
+        let first = before.map_or(number, |(first, _)| *first);
+        let after = number.checked_add(1).and_then(|next| self.0.remove(&next));
+        self.0.insert(first, after.unwrap_or(number));
+    }
+
+    /// Number of ranges.
+    pub(super) fn ranges(&self) -> u64 {
+        self.0.len() as u64
+    }
 }
 
 /// A lock that a session holds.
@@ -153,6 +180,8 @@ pub(super) const INODE_BYTES: u64 = size_of::<Inode>() as u64 + 40;
 pub(super) const ENTRY_BYTES: u64 = 160;
 /// Bytes of memory that a section takes, with its share of the object's row.
 pub(super) const SECTION_BYTES: u64 = 160;
+/// Bytes of memory that a range of numbers takes.
+pub(super) const RANGE_BYTES: u64 = 32;
 
 impl State {
     /// A volume with an empty root folder, which belongs to a user.
@@ -227,5 +256,32 @@ impl State {
             version: head.version,
             copies: if head.copies > 0 { head.copies } else { self.terms.copies.max(1) },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use plasmon::wire::Draw;
+
+    use super::Counters;
+
+    #[test]
+    fn numbers_are_kept_as_ranges_that_do_not_touch() {
+        for seed in 0..100 {
+            let mut draw = Draw::new(seed);
+            let (mut counters, mut model) = (Counters::default(), BTreeSet::new());
+            for _ in 0..60 {
+                let number = draw.below(64) as u64;
+                counters.insert(number);
+                model.insert(number);
+                for number in 0..66 {
+                    assert_eq!(counters.contains(number), model.contains(&number), "seed {seed}");
+                }
+                let ranges = model.iter().filter(|number| !model.contains(&(**number + 1))).count();
+                assert_eq!(counters.ranges(), ranges as u64, "seed {seed}");
+            }
+        }
     }
 }

@@ -120,9 +120,12 @@ impl Asking<'_> {
         }
     }
 
-    /// Whether an id is one that the session makes, and of no object that is being deleted.
+    /// Whether an id is one that the session makes, and of no object that was or is being deleted.
     fn is_own(&self, id: &ObjectId) -> bool {
-        let own = |(volume, session, _)| (volume, session) == (self.state.number, self.number);
+        let own = |(volume, session, counter)| {
+            let is_own = (volume, session) == (self.state.number, self.number);
+            is_own && !self.session.deleted.contains(counter)
+        };
         parts_of(id).is_some_and(own) && !self.state.condemned.contains(id)
     }
 

@@ -70,6 +70,13 @@ fn a_session_commits_its_own_objects_and_those_of_the_volume() {
     bench.run(resize(file, 0)).unwrap();
     assert!(bench.state.condemned.contains(&id));
     assert_eq!(bench.run(of(id, 0, 100, 100)).map(drop), Err(Errno::NotPermitted));
+    bench.state.apply(Change::Deleted(vec![id]));
+    assert_eq!(bench.run(of(id, 0, 100, 100)).map(drop), Err(Errno::NotPermitted), "it was deleted");
+    let (next, _) = bench.section(0, 100);
+    bench.entry(commit(file, vec![next])).unwrap();
+    let memory = bench.state.memory;
+    bench.state.apply(Change::End { session: 1 });
+    assert!(bench.state.memory < memory, "what was deleted is forgotten with the session");
 }
 
 #[test]
