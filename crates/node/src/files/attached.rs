@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(4);
 /// Pause before a home is asked again that could not be reached.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How many leases of a node the sessions of its clients outlast it, so that they can go on elsewhere.
+pub(super) const LEASES: u32 = 2;
 /// Maximum number of bytes of an operation for another node.
 const MAX_SENT: usize = 15 << 10;
 /// Maximum number of volumes that a client is attached to.
@@ -133,7 +135,7 @@ impl Files {
         self.sweeping.note_home(key.volume, home);
         if self.sessions.session(client).is_none() {
             // It has gone meanwhile.
-            self.end_session(Attached { home, key, user });
+            self.end_untaken(Attached { home, key, user }, fresh);
             return Err(Error::new(ErrorKind::Interrupted, "the client has gone"));
         }
         let volume = self.attached.open(client, Attached { home, key, user });
@@ -202,27 +204,51 @@ impl Files {
         Ok(Reply::Done)
     }
 
-    /// Ends a session at its home, and deletes what it has put and not committed.
+    /// Ends a session at its home, unless a client of this node has it, and deletes what it has put and not
+    /// committed.
     pub(super) fn end_session(self: &Rc<Self>, attached: Attached) {
+        let Attached { home, key, user } = attached;
+        if self.attached.has(key.volume, key.session) {
+            return;
+        }
         let files = Rc::clone(self);
         self.kernel.spawn(async move {
-            let key = attached.key;
-            if attached.home == files.kernel.node {
-                if let Some(volume) = files.volume_of(key.volume) {
-                    volume.end(key.session);
-                    files.delete_condemned(&volume);
-                }
-            } else {
-                while let Err(error) =
-                    files.network.ask(attached.home, attached.user, ask::Detach { key }, PATIENCE).await
-                {
-                    if error.kind() != ErrorKind::TimedOut {
-                        break;
+            if home == files.kernel.node {
+                files.end_here(home, &key);
+                return files.sweep_soon();
+            }
+            while let Err(error) = files.network.ask(home, user, ask::Detach { key }, PATIENCE).await {
+                match error.kind() {
+                    ErrorKind::TimedOut => {}
+                    ErrorKind::Disconnected if files.cluster.is_member(home) => {
+                        files.kernel.clock.sleep(PAUSE).await;
                     }
+                    _ => break,
                 }
             }
             files.sweep_soon();
         });
+    }
+
+    /// Ends a session that no client has taken: at once if it is new. One that goes on may be about to be
+    /// taken, by a client that has asked again.
+    pub(super) fn end_untaken(self: &Rc<Self>, attached: Attached, fresh: bool) {
+        if fresh {
+            return self.end_session(attached);
+        }
+        let files = Rc::clone(self);
+        self.kernel.spawn(async move {
+            files.kernel.clock.sleep(files.kernel.config.lease * LEASES).await;
+            files.end_session(attached);
+        });
+    }
+
+    /// Ends a session of a node, if it still is that node's, of a volume whose home is this node.
+    pub(super) fn end_here(self: &Rc<Self>, node: NodeId, key: &SessionKey) {
+        if let Some(volume) = self.volume_of(key.volume).filter(|volume| volume.knows(node, key)) {
+            volume.end(key.session);
+            self.delete_condemned(&volume);
+        }
     }
 
     /// Carries out a client's operation that came by its socket.

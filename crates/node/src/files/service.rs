@@ -12,16 +12,13 @@ use plasmon::wire::{Request, Table, WireError};
 use plasmon::{Error, NodeId};
 
 use super::Files;
-use super::attached::Asked as Attaching;
+use super::attached::{Asked as Attaching, Attached, LEASES};
 use super::decide::Limits;
 use super::frames::{FILE_FRAMES, FileFrame};
 use super::volume::Volume;
 use crate::kernel::ClientKey;
 use crate::net::frame::{Envelope, Frames, Message};
 use crate::service::{Answer, Asked, Return, Service};
-
-/// How many leases of a node the sessions of its clients outlast it, so that they can go on elsewhere.
-const LEASES: u32 = 2;
 
 impl Service for Files {
     fn name(&self) -> &'static str {
@@ -131,8 +128,8 @@ impl Files {
         }
         if asked.answers {
             // Nobody waits for it any more.
-            if let FileFrame::Attached { key, .. } = frame {
-                self.end_session(super::attached::Attached { home: from, key, user });
+            if let FileFrame::Attached { key, fresh, .. } = frame {
+                self.end_untaken(Attached { home: from, key, user }, fresh);
             }
             return;
         }
@@ -158,10 +155,7 @@ impl Files {
             FileFrame::Operate { key, asked } => self.operate_for(from, key, asked).await?,
             FileFrame::Attach { name, wish } => self.attach_here(&name, from, user, wish).await?.into(),
             FileFrame::Detach { key } => {
-                if let Some(volume) = self.volume_of(key.volume).filter(|volume| volume.knows(from, &key)) {
-                    volume.end(key.session);
-                    self.delete_condemned(&volume);
-                }
+                self.end_here(from, &key);
                 FileFrame::Ended
             }
             FileFrame::Create { name, terms } => {

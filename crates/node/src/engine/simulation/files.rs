@@ -282,6 +282,37 @@ fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
 }
 
 #[test]
+fn a_session_ends_although_its_home_is_out_of_reach_when_its_client_goes() {
+    for seed in SEEDS {
+        let (mut simulation, mut writers) = attached(seed);
+        let inode = make(&mut simulation, &mut writers[0], "locked");
+        let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+        assert!(matches!(writers[1].run(&mut simulation, open), FileOutcome::Opened { .. }));
+        let kind = LockKind::Exclusive;
+        let range = LockRange { owner: 1, pid: 1, start: 0, end: u64::MAX, kind, flock: true };
+        let lock = FileOperation::Lock { inode, range, wait: false };
+        let held = writers[1].run(&mut simulation, lock.clone());
+        assert!(matches!(held, FileOutcome::Entry(_)), "seed {seed}: {held:?}");
+        let (home, host) = (writers[0].user.host, writers[1].user.host);
+        simulation.network.partition(home as u32, host as u32, true);
+        let core = simulation.hosts[host].core().expect("it runs");
+        core.sessions.let_go(writers[1].user.key, "it has died");
+        simulation.pass(span(Duration::from_secs(15)));
+        assert_eq!(
+            writers[0].run(&mut simulation, lock.clone()),
+            FileOutcome::Failed(Errno::Again),
+            "seed {seed}: the home knows nothing of it"
+        );
+        simulation.network.partition(home as u32, host as u32, false);
+        simulation.mend();
+        simulation.pass(PATIENCE);
+        let locked = writers[0].run(&mut simulation, lock);
+        assert!(matches!(locked, FileOutcome::Entry(_)), "seed {seed}: it is free, not {locked:?}");
+        end(simulation);
+    }
+}
+
+#[test]
 fn a_home_stays_in_a_drain_until_its_volumes_are_removed() {
     for seed in SEEDS {
         let (mut simulation, mut writers) = attached(seed);
