@@ -214,8 +214,7 @@ impl Files {
         let files = Rc::clone(self);
         self.kernel.spawn(async move {
             if home == files.kernel.node {
-                files.end_here(home, &key);
-                return files.sweep_soon();
+                return files.end_here(home, &key);
             }
             while let Err(error) = files.network.ask(home, user, ask::Detach { key }, PATIENCE).await {
                 match error.kind() {
@@ -243,11 +242,14 @@ impl Files {
         });
     }
 
-    /// Ends a session of a node, if it still is that node's, of a volume whose home is this node.
+    /// Ends a session of a node, if it still is that node's, of a volume whose home is this node. All members
+    /// may have objects of it.
     pub(super) fn end_here(self: &Rc<Self>, node: NodeId, key: &SessionKey) {
         if let Some(volume) = self.volume_of(key.volume).filter(|volume| volume.knows(node, key)) {
             volume.end(key.session);
             self.delete_condemned(&volume);
+            self.tell_ended(volume.number);
+            self.sweep_soon();
         }
     }
 

@@ -75,8 +75,7 @@ table! {
         172 Sweep { volume: u32, ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> } -> Swept,
         /// Says it. They are to be deleted.
         173 Swept { ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> },
-        /// Tells that a session of a volume of the sender has ended with its node: the receiver may have
-        /// objects of it.
+        /// Tells that a session of a volume of the sender has ended: the receiver may have objects of it.
         174 SessionEnded { volume: u32 },
     }
 }

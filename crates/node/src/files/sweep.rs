@@ -159,7 +159,7 @@ impl Files {
         });
     }
 
-    /// Tells all members that a session of a node that has gone has ended: they may have objects of it.
+    /// Tells all members that a session has ended: they may have objects of it.
     pub(super) fn tell_ended(&self, volume: u32) {
         for node in self.cluster.others(&[self.kernel.node]) {
             self.network.tell(node, FileFrame::SessionEnded { volume });
