@@ -65,8 +65,6 @@ pub(super) fn set(asking: &Asking<'_>, number: u64, set: &SetAttributes) -> Deci
         }
         cut(&mut draft, number, size)?;
         draft.touch(number)?;
-        // The hole cuts one section at most.
-        asking.ensure_memory(0)?;
     }
     let (uid, gid) = (set.uid.unwrap_or(before.uid), set.gid.unwrap_or(before.gid));
     if uid != before.uid {

@@ -1,5 +1,6 @@
 //! Contents: opening and closing, maps, commits, appends, clones, holes.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use plasmon::ObjectId;
@@ -106,7 +107,8 @@ impl Asking<'_> {
             }
             Source::Inline(_) => Err(Errno::Invalid),
             Source::Object { id, at, object_len, node } => {
-                let whole = at.checked_add(len).is_some_and(|end| end <= *object_len);
+                let end = at.checked_add(len).filter(|_| *object_len <= MAX_FILE);
+                let whole = end.is_some_and(|end| end <= *object_len);
                 let piece = Piece { len, place: Place::Object(*id, *at) };
                 match self.state.objects.get(id) {
                     // An earlier section of the operation may take away the last reference to it.
@@ -146,13 +148,18 @@ fn put_over(
 ) -> Result<bool, Errno> {
     let asking = draft.asking;
     let map = asking.ensure_may_write(number)?;
-    let (mut more, mut inline, mut end, mut gone_inline) = (0, 0, 0, 0);
-    let mut changes = Vec::with_capacity(sections.len());
+    let (mut more, mut inline, mut end, mut gone_inline) = (0_u64, 0, 0, 0);
+    let (mut changes, mut lens) = (Vec::with_capacity(sections.len()), BTreeMap::new());
     for section in sections {
         let (piece, object) = asking.piece(section)?;
+        if let (Place::Object(id, _), Some((len, _))) = (&piece.place, object)
+            && *lens.entry(*id).or_insert(len) != len
+        {
+            return Err(Errno::NotPermitted);
+        }
         let covered = range(section.offset, section.len)?;
         let (there, there_inline) = map.in_range(covered.clone());
-        more += section.len - there;
+        more = section.len.saturating_sub(there).saturating_add(more);
         gone_inline += there_inline;
         if matches!(piece.place, Place::Inline(_)) {
             inline += section.len;

@@ -15,7 +15,8 @@ mod xattrs;
 use std::collections::BTreeMap;
 
 use plasmon::wire::files::{
-    Actor, Errno, Extended, FileOperation, FileOutcome, Listed, PAGE_BYTES, Section, Source, Time, encoded,
+    Actor, Errno, Extended, FileOperation, FileOutcome, Listed, MAX_FILE, PAGE_BYTES, Section, Source, Time,
+    encoded,
 };
 
 use super::access::Who;
@@ -161,7 +162,9 @@ impl<'a> Asking<'a> {
     fn ensure_room(&self, uid: u32, more: u64) -> Result<(), Errno> {
         let (terms, used) = (&self.state.terms, self.state.used);
         let by_user = self.state.used_by.get(&uid).copied().unwrap_or_default();
-        if more > 0 && terms.capacity > 0 && used.saturating_add(more) > terms.capacity {
+        // The bytes of all files can be counted, whatever the terms say.
+        let capacity = if terms.capacity > 0 { terms.capacity.min(MAX_FILE) } else { MAX_FILE };
+        if more > 0 && used.saturating_add(more) > capacity {
             return Err(Errno::Full);
         }
         if more > 0 && terms.user_quota > 0 && by_user.saturating_add(more) > terms.user_quota {

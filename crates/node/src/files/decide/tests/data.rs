@@ -120,6 +120,44 @@ fn offsets_reach_to_2_to_the_63() {
 }
 
 #[test]
+fn bytes_of_all_files_can_be_counted() {
+    let mut bench = Bench::new();
+    let files = [bench.make_file(TOP, "a"), bench.make_file(TOP, "b"), bench.make_file(TOP, "c")];
+    // Sections that lie one over the other: only the last one is seen, but all are counted when they come.
+    let over = (0..3).map(|_| bench.section(0, MAX_FILE).0).collect();
+    assert_eq!(bench.run(commit(files[0], over)).map(drop), Err(Errno::Full));
+    let (whole, _) = bench.section(0, MAX_FILE);
+    assert_eq!(bench.entry(commit(files[0], vec![whole])).unwrap().used, MAX_FILE);
+    for file in &files[1..] {
+        let (whole, _) = bench.section(0, MAX_FILE);
+        assert_eq!(bench.run(commit(*file, vec![whole])).map(drop), Err(Errno::Full));
+    }
+    // An object has one size, which some object could have.
+    let (section, _) = bench.section(0, 1);
+    let Source::Object { id, at, node, .. } = section.source else { panic!("it is of an object") };
+    let of = |offset, object_len| {
+        let source = Source::Object { id, at, object_len, node };
+        Section { offset, len: 1, source }
+    };
+    bench.entry(resize(files[0], 0)).unwrap();
+    for wrong in [vec![of(0, u64::MAX)], vec![of(0, 1), of(1, 2)]] {
+        assert_eq!(bench.run(commit(files[1], wrong)).map(drop), Err(Errno::NotPermitted));
+    }
+}
+
+#[test]
+fn a_file_gets_shorter_although_there_is_no_memory() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let (section, id) = bench.section(0, 100);
+    bench.entry(commit(file, vec![section])).unwrap();
+    bench.limits.memory = 0;
+    assert_eq!(bench.entry(resize(file, 10)).unwrap().used, 10);
+    assert_eq!(bench.entry(resize(file, 0)).unwrap().used, 0);
+    assert!(bench.state.condemned.contains(&id));
+}
+
+#[test]
 fn cutting_lets_go_and_lengthening_makes_a_hole() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
