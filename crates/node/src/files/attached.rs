@@ -20,7 +20,7 @@ use super::frames::{FileFrame, SessionKey, Wish, ask};
 use super::homes::no_volume;
 use super::volume::Ran;
 use crate::kernel::ClientKey;
-use crate::kernel::random::HashMap;
+use crate::kernel::random::{HashMap, HashSet};
 use crate::object::ROOT;
 use crate::service::{Answer, Return};
 
@@ -97,6 +97,13 @@ impl AllAttached {
         let clients = self.clients.borrow();
         let mut all = clients.values().flat_map(|own| own.volumes.values());
         all.any(|attached| (attached.key.volume, attached.key.session) == (volume, session))
+    }
+
+    /// All sessions that clients of this node have, each with its volume.
+    pub(super) fn sessions(&self) -> HashSet<(u32, u32)> {
+        let clients = self.clients.borrow();
+        let all = clients.values().flat_map(|own| own.volumes.values());
+        all.map(|attached| (attached.key.volume, attached.key.session)).collect()
     }
 
     /// Number of sessions.

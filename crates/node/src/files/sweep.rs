@@ -85,12 +85,12 @@ impl Files {
 
     /// The objects in a share of the table whose sessions no client of this node has.
     fn candidates(&self, shard: usize) -> Candidates {
-        let mut found = Candidates::new();
+        let (mut found, attached) = (Candidates::new(), self.attached.sessions());
         let objects = self.store.objects.borrow();
         for replica in objects.sealed_in(shard).filter(|replica| replica.role().stays()) {
             let id = replica.id();
             if let Some((volume, session, _)) = parts_of(&id)
-                && !self.attached.has(volume, session)
+                && !attached.contains(&(volume, session))
             {
                 found.entry((volume, replica.ownership().user)).or_default().push(id);
             }

@@ -254,7 +254,12 @@ impl Volume {
     fn carry_out(&self, state: &mut State, decision: Decision) -> FileOutcome {
         let mut frees = false;
         for change in decision.changes {
-            frees |= matches!(change, Change::Lock { .. } | Change::Close { .. });
+            // Who waits for a lock has the inode open, or is told that it has not.
+            frees |= match &change {
+                Change::Lock { .. } => true,
+                Change::Close { inode, .. } => state.locks.contains_key(inode),
+                _ => false,
+            };
             state.apply(change);
         }
         if frees {
