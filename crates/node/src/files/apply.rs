@@ -12,8 +12,8 @@ use super::change::{Change, Made};
 use super::map::{Map, Place, References};
 use super::ranges;
 use super::state::{
-    Body, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Held, INODE_BYTES, Inode, RANGE_BYTES,
-    SECTION_BYTES, State, Stored,
+    Body, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Held, INODE_BYTES, Inode, LOCK_BYTES,
+    OPEN_BYTES, OUTCOME_BYTES, RANGE_BYTES, SECTION_BYTES, State, Stored,
 };
 use crate::kernel::random::HashMap;
 
@@ -56,7 +56,9 @@ impl State {
             Change::Lock { inode, session, range } => {
                 if self.sessions.contains_key(&session) {
                     let held = self.locks.entry(inode).or_default();
+                    self.memory -= held.len() as u64 * LOCK_BYTES;
                     ranges::set(held, Held { session, range });
+                    self.memory += held.len() as u64 * LOCK_BYTES;
                     if held.is_empty() {
                         self.locks.remove(&inode);
                     }
@@ -97,8 +99,10 @@ impl State {
             }
             Change::End { session } => self.end_session(session),
             Change::Note { session, number, outcome } => {
-                if let Some(session) = self.sessions.get_mut(&session) {
-                    session.outcomes.insert(number, outcome);
+                if let Some(session) = self.sessions.get_mut(&session)
+                    && session.outcomes.insert(number, outcome).is_none()
+                {
+                    self.memory += OUTCOME_BYTES;
                 }
             }
             Change::Answered { session, number } => {
@@ -106,7 +110,9 @@ impl State {
                     && number > session.answered
                 {
                     session.answered = number;
-                    session.outcomes = session.outcomes.split_off(&number);
+                    let kept = session.outcomes.split_off(&number);
+                    self.memory -= session.outcomes.len() as u64 * OUTCOME_BYTES;
+                    session.outcomes = kept;
                 }
             }
             other => unreachable!("{other:?} is no change of a session"),
@@ -220,6 +226,9 @@ impl State {
     fn open(&mut self, inode: u64, session: u32, writes: bool) {
         let Some(session) = self.sessions.get_mut(&session) else { return };
         let opens = session.opens.entry(inode).or_default();
+        if opens.count == 0 {
+            self.memory += OPEN_BYTES;
+        }
         opens.count += 1;
         opens.writes |= writes;
         *self.opens.entry(inode).or_default() += 1;
@@ -231,6 +240,7 @@ impl State {
         opens.count -= 1;
         if opens.count == 0 {
             session.opens.remove(&inode);
+            self.memory -= OPEN_BYTES;
         }
         self.closed(inode, 1);
     }
@@ -248,9 +258,13 @@ impl State {
 
     fn end_session(&mut self, number: u32) {
         let Some(session) = self.sessions.remove(&number) else { return };
-        self.memory -= session.deleted.ranges() * RANGE_BYTES;
+        self.memory -= session.deleted.ranges() * RANGE_BYTES
+            + session.opens.len() as u64 * OPEN_BYTES
+            + session.outcomes.len() as u64 * OUTCOME_BYTES;
         self.locks.retain(|_, held| {
+            let before = held.len();
             held.retain(|one| one.session != number);
+            self.memory -= (before - held.len()) as u64 * LOCK_BYTES;
             !held.is_empty()
         });
         let mut opens: Vec<_> = session.opens.into_iter().collect();
@@ -266,8 +280,8 @@ impl State {
         }
         self.change_map(number, Map::clear);
         let Some(inode) = self.inodes.remove(&number) else { return };
-        self.locks.remove(&number);
-        self.memory -= INODE_BYTES;
+        let locks = self.locks.remove(&number).map_or(0, |held| held.len() as u64);
+        self.memory -= INODE_BYTES + locks * LOCK_BYTES;
         if let Body::Target(target) = &inode.body {
             self.memory -= target.len() as u64;
         }

@@ -110,7 +110,7 @@ pub(super) struct FileSession {
     pub(super) checked: bool,
     pub(super) read_only: bool,
     pub(super) opens: HashMap<u64, Opens>,
-    /// Outcomes that it may ask for again.
+    /// Outcomes that it may ask for again, without maps.
     pub(super) outcomes: BTreeMap<u64, FileOutcome>,
     /// The number below which it has all outcomes.
     pub(super) answered: u64,
@@ -170,7 +170,8 @@ pub(crate) struct State {
     pub(super) used_by: HashMap<u32, u64>,
     /// Bytes that lie in maps.
     pub(super) inline: u64,
-    /// Bytes of names, targets, sections and extended attributes, with what comes with each.
+    /// Bytes of names, targets, sections, extended attributes, opens, locks and outcomes, with what comes with
+    /// each.
     pub(super) memory: u64,
 }
 
@@ -180,6 +181,12 @@ pub(super) const INODE_BYTES: u64 = size_of::<Inode>() as u64 + 40;
 pub(super) const ENTRY_BYTES: u64 = 160;
 /// Bytes of memory that a section takes, with its share of the object's row.
 pub(super) const SECTION_BYTES: u64 = 160;
+/// Bytes of memory that an inode takes that a session has open, in the tables of session and volume.
+pub(super) const OPEN_BYTES: u64 = 96;
+/// Bytes of memory that a lock takes.
+pub(super) const LOCK_BYTES: u64 = size_of::<Held>() as u64 + 16;
+/// Bytes of memory that an outcome takes.
+pub(super) const OUTCOME_BYTES: u64 = size_of::<FileOutcome>() as u64 + 32;
 /// Bytes of memory that a range of numbers takes.
 pub(super) const RANGE_BYTES: u64 = 32;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures::channel::oneshot;
 use plasmon::text::printable;
 use plasmon::wire::files::{
-    Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange, VolumeInfo,
+    Errno, Extended, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange, VolumeInfo,
 };
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
@@ -25,8 +25,9 @@ use crate::object::Replica;
 
 /// How long the only session of a volume may keep names and attributes.
 const VALID: Duration = Duration::from_secs(1);
-/// Maximum number of outcomes that are kept for a session.
+/// Maximum number of outcomes that are kept for a session, and if there is no memory.
 const MAX_OUTCOMES: usize = 1 << 14;
+const FEW_OUTCOMES: usize = 1 << 8;
 /// Maximum number of sessions of a volume.
 const MAX_SESSIONS: usize = 1 << 12;
 
@@ -212,13 +213,15 @@ impl Volume {
         let number = asked.number;
         let mut state = self.state.borrow_mut();
         let changes = asked.operation.changes();
-        {
+        ensure_number(state.sessions.get(&key.session).ok_or_else(ended)?, asked)?;
+        state.apply(Change::Answered { session: key.session, number: asked.answered });
+        if changes {
             let session = state.sessions.get(&key.session).ok_or_else(ended)?;
-            ensure_number(session, asked)?;
-            if changes && let Some(outcome) = session.outcomes.get(&number) {
+            if let Some(outcome) = session.outcomes.get(&number) {
                 return Ok(Ran::Answer(self.answer(&state, outcome.clone())));
             }
-            if changes && session.outcomes.len() >= MAX_OUTCOMES {
+            let most = if state.memory > limits.memory { FEW_OUTCOMES } else { MAX_OUTCOMES };
+            if session.outcomes.len() >= most {
                 let text =
                     "a session has too many operations of which it did not say that it has their outcome";
                 return Err(Error::new(ErrorKind::Busy, text));
@@ -237,7 +240,6 @@ impl Volume {
             };
             decide(&asking, asked.operation.clone())
         };
-        state.apply(Change::Answered { session: key.session, number: asked.answered });
         let outcome = match decided {
             Ok(decision) => self.carry_out(&mut state, decision),
             Err(Errno::Again) if matches!(asked.operation, FileOperation::Lock { wait: true, .. }) => {
@@ -246,7 +248,7 @@ impl Volume {
             Err(errno) => return Ok(Ran::Answer(self.answer(&state, FileOutcome::Failed(errno)))),
         };
         if changes && outcome != FileOutcome::NoRoomInline {
-            state.apply(Change::Note { session: key.session, number, outcome: outcome.clone() });
+            state.apply(Change::Note { session: key.session, number, outcome: kept(&outcome) });
         }
         Ok(Ran::Answer(self.answer(&state, outcome)))
     }
@@ -317,10 +319,42 @@ fn ended() -> Error {
     Error::new(ErrorKind::Fenced, "the session has ended: attach to the volume anew")
 }
 
+/// An outcome as it is kept. Who asks for it again asks for the map of an opened file too.
+fn kept(outcome: &FileOutcome) -> FileOutcome {
+    match outcome {
+        FileOutcome::Opened { attributes, created, map } if !map.sections.is_empty() => {
+            let map = Extended { sections: Vec::new(), next: Some(0) };
+            FileOutcome::Opened { attributes: attributes.clone(), created: *created, map }
+        }
+        other => other.clone(),
+    }
+}
+
 fn ensure_number(session: &FileSession, asked: &FileAsked) -> Result<(), Error> {
     if asked.number == 0 || asked.number < session.answered || asked.answered > asked.number {
         let text = format!("operation {} of a session was answered before", asked.number);
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::wire::files::{ROOT_INODE, Section, Source, VolumeTerms};
+
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_kept_without_a_map() {
+        let state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
+        let attributes = state.attributes(ROOT_INODE).expect("every volume has a root");
+        let section = Section { offset: 0, len: 3, source: Source::Inline("abc".into()) };
+        let opened = |sections, next| {
+            let map = Extended { sections, next };
+            FileOutcome::Opened { attributes: attributes.clone(), created: true, map }
+        };
+        assert_eq!(kept(&opened(vec![section], None)), opened(Vec::new(), Some(0)));
+        let empty = opened(Vec::new(), None);
+        assert_eq!(kept(&empty), empty);
+    }
 }

@@ -12,12 +12,14 @@ use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, WRITE, without_privileges};
 use crate::files::change::Change;
 use crate::files::map::{Map, Piece, Place};
-use crate::files::state::SECTION_BYTES;
+use crate::files::state::{OPEN_BYTES, SECTION_BYTES};
 
 /// Maximum number of sections that one clone makes. The session asks again for the rest.
 const MAX_CLONED: usize = 256;
 /// Maximum number of inodes that a session has open.
 const MAX_OPENS: usize = 1 << 20;
+/// Number of inodes that a session may have open although there is no memory.
+const FEW_OPENS: usize = 1 << 10;
 
 /// The range of so many bytes from an offset.
 ///
@@ -42,8 +44,11 @@ pub(super) fn open(asking: &Asking<'_>, number: u64, read: bool, write: bool, tr
     }
     let wanted = if read { READ } else { 0 } | if write || truncate { WRITE } else { 0 };
     asking.who.ensure_may(&inode.head, wanted)?;
-    if asking.session.opens.len() >= MAX_OPENS && !asking.session.opens.contains_key(&number) {
-        return Err(Errno::Full);
+    match asking.session.opens.get(&number) {
+        Some(opens) if opens.count == u32::MAX => return Err(Errno::Full),
+        None if asking.session.opens.len() >= MAX_OPENS => return Err(Errno::Full),
+        None if asking.session.opens.len() >= FEW_OPENS => asking.ensure_memory(OPEN_BYTES)?,
+        _ => {}
     }
     let mut draft = Draft::new(asking);
     draft.push(Change::Open { inode: number, session, writes: write });

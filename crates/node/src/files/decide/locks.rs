@@ -5,7 +5,7 @@ use plasmon::wire::files::{Errno, FileKind, FileOutcome, LockKind, LockRange};
 use super::{Asking, Decided, Decision, Say};
 use crate::files::change::Change;
 use crate::files::ranges::in_the_way;
-use crate::files::state::Held;
+use crate::files::state::{Held, LOCK_BYTES};
 
 /// Maximum number of locks of an inode.
 const MAX_LOCKS: usize = 1 << 14;
@@ -37,6 +37,10 @@ pub(super) fn lock(asking: &Asking<'_>, number: u64, range: LockRange) -> Decide
     }
     if held.len() >= MAX_LOCKS && range.kind != LockKind::Unlocked {
         return Err(Errno::TooManyLocks);
+    }
+    if range.kind != LockKind::Unlocked {
+        // It may cut another one in two.
+        asking.ensure_memory(2 * LOCK_BYTES).map_err(|_| Errno::TooManyLocks)?;
     }
     let changes = vec![Change::Lock { inode: number, session: asking.number, range }];
     Ok(Decision { changes, say: Say::Entry(number) })

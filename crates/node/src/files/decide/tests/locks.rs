@@ -39,3 +39,50 @@ fn sessions_keep_each_other_from_locking() {
     bench.run(lock(file, LockKind::Unlocked, 0, u64::MAX)).unwrap();
     assert!(bench.state.locks.is_empty());
 }
+
+#[test]
+fn opens_locks_and_outcomes_are_memory() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let (before, limits) = (bench.state.memory, bench.limits);
+    bench.open(file).unwrap();
+    bench.run(lock(file, LockKind::Exclusive, 0, 9)).unwrap();
+    let whole = bench.state.memory;
+    bench.run(lock(file, LockKind::Unlocked, 3, 5)).unwrap();
+    assert!(before < whole && whole < bench.state.memory, "there are two locks now");
+    bench.limits.memory = bench.state.memory;
+    assert_eq!(bench.run(lock(file, LockKind::Shared, 20, 30)).map(drop), Err(Errno::TooManyLocks));
+    bench.run(lock(file, LockKind::Unlocked, 0, u64::MAX)).unwrap();
+    bench.close(file);
+    assert_eq!(bench.state.memory, before);
+    // What a session has goes with it, and outcomes that it has.
+    bench.limits = limits;
+    let second = bench.attach(true);
+    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: false };
+    for operation in [open, lock(file, LockKind::Exclusive, 0, 9)] {
+        bench.act(second, &Actor::default(), operation).unwrap();
+    }
+    let held = bench.state.memory;
+    for number in 1..=4 {
+        bench.state.apply(Change::Note { session: second, number, outcome: FileOutcome::Done });
+    }
+    let noted = bench.state.memory;
+    bench.state.apply(Change::Answered { session: second, number: 4 });
+    assert!(held < bench.state.memory && bench.state.memory < noted, "one outcome is kept");
+    bench.state.apply(Change::End { session: second });
+    assert_eq!(bench.state.memory, before);
+}
+
+#[test]
+fn without_memory_a_session_opens_few_files() {
+    let mut bench = Bench::new();
+    let files: Vec<_> = (0..1025).map(|number| bench.make_file(TOP, &format!("{number}"))).collect();
+    bench.limits.memory = 0;
+    for file in &files[..1024] {
+        bench.open(*file).unwrap();
+    }
+    assert_eq!(bench.open(files[1024]).map(drop), Err(Errno::Full));
+    bench.open(files[0]).expect("it is open");
+    bench.close(files[1]);
+    bench.open(files[1024]).unwrap();
+}
