@@ -55,7 +55,7 @@ pub struct DrainStatus {
 }
 
 impl DrainStatus {
-    /// Whether nothing is left but damaged objects, regions and volumes, so that the drain does not end by itself.
+    /// Whether nothing is left but damaged objects, regions and volumes, so that the drain does not end.
     pub fn is_stuck(&self) -> bool {
         let stay = self.damaged + self.regions + self.volumes;
         let offered = self.damaged == self.objects && self.regions_refused >= self.regions;

@@ -148,7 +148,7 @@ impl Session {
         asked: &FileAsked,
         client: fn(&Attached) -> &Client,
     ) -> Result<(FileAnswer, Instant)> {
-        let (mut until, mut begun) = (None, None);
+        let (mut until, mut begun) = (None, None::<u64>);
         loop {
             let attached = self.attached();
             // A session that begins anew does not know what the one before it has done.
