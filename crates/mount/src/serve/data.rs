@@ -2,7 +2,8 @@
 //!
 //! Owns which versions the kernel may have pages of. Any worker. A handle of the kernel says nothing: what is
 //! known of the file is the session's. Invariants: a file that is only written, or appended to, does not go
-//! through the page cache; the kernel keeps pages over an open only if they are of the version that is opened.
+//! through the page cache; the kernel keeps pages over an open only if they are of the version that is
+//! opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;

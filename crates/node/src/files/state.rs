@@ -170,8 +170,8 @@ pub(crate) struct State {
     pub(super) used_by: HashMap<u32, u64>,
     /// Bytes that lie in maps.
     pub(super) inline: u64,
-    /// Bytes of names, targets, sections, extended attributes, opens, locks and outcomes, with what comes with
-    /// each.
+    /// Bytes of names, targets, sections, extended attributes, opens, locks and outcomes, with what comes
+    /// with each.
     pub(super) memory: u64,
 }
 

@@ -11,9 +11,9 @@
 //!
 //! A call that makes room waits for the daemon's answer alone if it has no time-out, or one of zero. A call
 //! that gets objects with a time-out of zero may bring them from other nodes or from disk, which takes its
-//! time. As long as the daemon says in its tables that it lives, such a call ends like one that waits for the
-//! daemon's answer alone. Time that the program itself takes, to copy bytes or to write them in place, does
-//! not count.
+//! time, and so does a call that looks more than 1,024 objects up. As long as the daemon says in its tables
+//! that it lives, such a call ends like one that waits for the daemon's answer alone. Time that the program
+//! itself takes, to copy bytes or to write them in place, does not count.
 
 use std::time::{Duration, Instant};
 

@@ -164,7 +164,8 @@ impl Client {
     }
 
     /// Waits until `count` of the objects are in this host's memory or cannot come. Returns for each id, in
-    /// order, whether the object is in memory. At most 65,536 ids. `interrupt` works as in
+    /// order, whether the object is in memory. At most 65,536 ids. A daemon that lives gets the time that it
+    /// needs to look more than 1,024 of them up, beyond the time-out. `interrupt` works as in
     /// [`Client::get_interruptible`].
     ///
     /// # Errors
@@ -182,10 +183,12 @@ impl Client {
             let text = format!("one wait takes at most {MAX_WAIT} objects, not {}", ids.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         }
+        // The daemon needs time of its own to look so many objects up, and keeps the time-out then.
+        let longest = if ids.len() > MAX_IDS { self.due_of_answer() } else { None };
         let due = due(timeout);
         let (timeout_us, count) = (microseconds(timeout), count.min(ids.len()) as u32);
         let request = Request::Wait { timeout_us, count, ids: ids.to_vec() };
-        let ticket = self.connection.send(&request, Undo::Cancel)?;
+        let ticket = self.connection.send(&request, Undo::Cancel)?.while_alive(longest);
         let reply = ticket.wait(due, interrupt.map(|interrupt| interrupt as Interrupt<'_>))?;
         let replies::Waited(here) = self.connection.only::<requests::Wait>(reply)?;
         self.connection.one_each(ids, here)
