@@ -29,8 +29,8 @@ _LOOKED_AT = 1000
 """Number of calls that are looked at: the last ones of those that make, and as many maps and reads."""
 _MAPS = 100
 """Number of maps of each size."""
-_HELD = 10_000
-"""Number of mappings whose memory is measured."""
+_HELD = 100_000
+"""Number of mappings whose memory is measured: many, since the nodes give memory back meanwhile."""
 _SETTLED = 1.0
 """Time in seconds after which the directory knows what was made."""
 _PATIENCE = 300.0
