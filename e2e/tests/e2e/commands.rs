@@ -100,7 +100,7 @@ fn programs_can_read_what_is_there() {
 fn the_status_says_how_much_is_in_huge_pages() {
     const CAPACITY: u64 = 64 << 20;
     for (args, most) in [(&[][..], CAPACITY), (&["--no-huge-pages"], 0)] {
-        let cluster = Cluster::builder().args(args).start();
+        let cluster = Cluster::builder().prefault().args(args).start();
         eventually("all is touched", || cluster.status(0).memory.prefaulted == CAPACITY);
         let text = String::from_utf8(output(&cluster, 0, &["status"])).expect("it is text");
         let huge = json(&cluster, 0, &["status"])["memory"]["huge"].as_u64().expect("it is a number");

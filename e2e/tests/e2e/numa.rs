@@ -89,6 +89,7 @@ fn threads_and_memory_go_to_the_card() {
     for provider in ["tcp", "verbs"] {
         let cluster = Cluster::builder()
             .memory("256MiB")
+            .prefault()
             .args(&["--provider", provider, "--spill-dir", "spill", "--numa", "auto"])
             .start();
         let status = cluster.status(0);
@@ -118,10 +119,7 @@ fn threads_and_memory_go_to_the_card() {
 #[ignore = "needs a guest with two memory nodes: make test-rdma"]
 fn what_a_client_touches_first_lies_there_too() {
     assert_two_nodes();
-    let cluster = Cluster::builder()
-        .memory("256MiB")
-        .args(&["--no-prefault", "--no-huge-pages", "--numa", "1"])
-        .start();
+    let cluster = Cluster::builder().memory("256MiB").args(&["--no-huge-pages", "--numa", "1"]).start();
     fs::write(cluster.folder().join("in"), Pattern(3).bytes(32 * MIB)).expect("the folder is ours");
     let mut client = Command::new("taskset");
     client.args(["-c", "0"]).arg(binary()).args(["put", "in", "--name", "far"]);
@@ -134,7 +132,7 @@ fn what_a_client_touches_first_lies_there_too() {
 #[ignore = "needs a guest with two memory nodes: make test-rdma"]
 fn the_pieces_of_a_region_lie_there_too() {
     assert_two_nodes();
-    let args = ["--no-prefault", "--no-huge-pages", "--numa", "1"];
+    let args = ["--no-huge-pages", "--numa", "1"];
     let cluster = Cluster::builder().memory("64MiB").args(&args).start();
     let client = cluster.client(0);
     let teeth = comb(&client);
@@ -174,7 +172,7 @@ fn a_node_away_from_its_card_is_told_so() {
 fn an_arena_that_is_larger_than_its_memory_node_is_had_and_told() {
     assert_two_nodes();
     // Of 2 GiB in two nodes.
-    let cluster = Cluster::builder().memory("1200MiB").args(&["--provider", "tcp"]).start();
+    let cluster = Cluster::builder().memory("1200MiB").prefault().args(&["--provider", "tcp"]).start();
     eventually("all memory is there", || {
         let memory = cluster.status(0).memory;
         memory.prefaulted == memory.capacity
