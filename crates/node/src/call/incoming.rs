@@ -15,6 +15,7 @@ use plasmon::{Error, ErrorKind, NodeId};
 use super::Calls;
 use super::bodies::Body;
 use super::frames::CallFrame;
+use crate::kernel::clock::Clock;
 use crate::net::frame::{Envelope, Message};
 
 /// How a call ended that a function has answered.
@@ -37,6 +38,7 @@ pub(super) enum Asker {
 /// A call that has come.
 pub(super) struct Incoming {
     calls: Weak<Calls>,
+    clock: Rc<Clock>,
     /// Place of the function in the list of the service.
     pub(super) function: u16,
     pub(super) user: u32,
@@ -70,15 +72,21 @@ pub(super) fn nobody_here(node: NodeId) -> Error {
 
 impl Incoming {
     pub(super) fn new(calls: &Rc<Calls>, function: u16, arriving: Arriving) -> Rc<Self> {
+        Self::with(Rc::downgrade(calls), &calls.kernel.clock, function, arriving)
+    }
+
+    /// Makes a call. What is answered to other nodes goes by `calls`.
+    pub(super) fn with(calls: Weak<Calls>, clock: &Rc<Clock>, function: u16, arriving: Arriving) -> Rc<Self> {
         let Arriving { user, from, body, due, one_way, asker } = arriving;
         Rc::new(Self {
-            calls: Rc::downgrade(calls),
+            calls,
+            clock: Rc::clone(clock),
             function,
             user,
             from,
             body,
             due,
-            arrived: calls.kernel.clock.now(),
+            arrived: clock.now(),
             begun: Cell::default(),
             one_way,
             asker: RefCell::new(Some(asker)),
@@ -130,8 +138,7 @@ impl Incoming {
     /// Answers the call, unless it was answered.
     pub(super) fn answer(&self, result: Result<Body, Error>) {
         let Some(asker) = self.asker.take() else { return };
-        let Some(calls) = self.calls.upgrade() else { return };
-        let now = calls.kernel.clock.now();
+        let now = self.clock.now();
         let begun = self.begun.get().unwrap_or(now);
         let ended = result.map(|body| Ended {
             body,
@@ -141,7 +148,11 @@ impl Incoming {
         match asker {
             // The caller may have gone.
             Asker::Here(sender) => drop(sender.send(ended)),
-            Asker::There(asked) => calls.return_to(&asked, ended),
+            Asker::There(asked) => {
+                if let Some(calls) = self.calls.upgrade() {
+                    calls.return_to(&asked, ended);
+                }
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 //! A thread *receives* by a call by slot, which is parked at the port until a call comes. So a call is handed
 //! out in one turn of the engine, and there is no memory in which it could be scribbled over.
 //!
-//! Invariants: a call is in one port, or a thread has it. Where a call waits and a thread is parked, one was
-//! woken. A thread takes the calls of its own port first, and then those that wait at the other ports of its
+//! Invariants: a call is in one port, or a thread has it. Where a call waits and a thread is parked that may have
+//! it, at this port or at another of the service, one was woken. A thread takes the calls of its own port first, and then those that wait at the other ports of its
 //! service: so none waits for a process that hangs while another has free threads. A port that has ended has
 //! neither calls nor threads.
 
@@ -112,8 +112,10 @@ struct Parked<'a> {
 
 impl Drop for Parked<'_> {
     fn drop(&mut self) {
-        // It may have been woken and given up since.
-        self.port.wake();
+        // It was woken, and has given up since: the call is for another thread.
+        if matches!(self.woken.try_recv(), Ok(Some(()))) {
+            self.port.pass_on();
+        }
     }
 }
 
@@ -173,17 +175,32 @@ impl Port {
         self.wake();
     }
 
-    /// Wakes a thread if a call waits.
+    /// Wakes a thread if a call waits: one of this port, or else one of another port that may have the call.
     fn wake(&self) {
-        if self.waiting.borrow().is_empty() && self.ended.borrow().is_none() {
+        if self.waiting.borrow().is_empty() || self.wake_own() {
             return;
         }
-        loop {
-            let Some(parked) = self.parked.borrow_mut().pop_front() else { return };
-            if parked.send(()).is_ok() {
-                return;
-            }
-        }
+        let ports = self.served.ports.borrow();
+        let waiting = self.waiting.borrow();
+        let parked = ports.iter().filter(|port| !port.parked.borrow().is_empty());
+        let mut may_have = parked.filter(|port| waiting.iter().any(|call| port.may_have(call)));
+        may_have.any(|port| port.wake_own());
+    }
+
+    /// Wakes a thread of this port; `false` if none is parked.
+    fn wake_own(&self) -> bool {
+        let mut parked = self.parked.borrow_mut();
+        std::iter::from_fn(|| parked.pop_front()).any(|thread| thread.send(()).is_ok())
+    }
+
+    /// Wakes threads for the calls that wait at the ports of the service: one that was woken takes none.
+    fn pass_on(&self) {
+        self.served.ports.borrow().iter().for_each(|port| port.wake());
+    }
+
+    /// Whether the threads of this port may have a call.
+    fn may_have(&self, call: &Incoming) -> bool {
+        self.allow.permits(self.served.owner, call.user)
     }
 
     /// The next call for a thread of this port.
@@ -195,7 +212,7 @@ impl Port {
     /// The first call that waits here and that another port of the service may have.
     fn hand_to(&self, other: &Self) -> Option<Rc<Incoming>> {
         let mut waiting = self.waiting.borrow_mut();
-        let at = waiting.iter().position(|call| other.allow.permits(other.served.owner, call.user))?;
+        let at = waiting.iter().position(|call| other.may_have(call))?;
         waiting.remove(at)
     }
 
@@ -228,10 +245,16 @@ impl Port {
         self.ended.borrow_mut().get_or_insert(why);
         let parked = self.parked.take();
         drop(parked);
-        self.waiting.take()
+        let waiting = self.waiting.take();
+        // A thread that was woken for a call of another port does not come.
+        self.pass_on();
+        waiting
     }
 }
 
 fn is_wanted(call: &Incoming, now: Instant) -> bool {
     now < call.due && !call.caller_gone()
 }
+
+#[cfg(test)]
+mod tests;
