@@ -354,11 +354,14 @@ impl Locks {
         let Some(one) = here.get_mut(id).filter(|_| self.is_from_home(from, id)) else { return };
         let ask::Passed { life, generation, first, count, .. } = told;
         let is_next = generation >= one.row.generation;
-        if one.row.life != life || one.row.broken.is_some() || generation + 1 < one.row.generation {
+        if one.row.life != life
+            || one.row.broken.is_some()
+            || generation.saturating_add(1) < one.row.generation
+        {
             return;
         }
         if is_next {
-            (one.row.generation, one.row.first, one.row.count) = (generation + 1, first, count);
+            (one.row.generation, one.row.first, one.row.count) = (generation.saturating_add(1), first, count);
         } else {
             one.row.count = one.row.count.saturating_add(count);
         }

@@ -4,7 +4,7 @@
 //! The rogue is a program with a fabric of its own that was admitted like any other member. [`nonsense`] has
 //! invalid messages, [`offers`] false offers, [`damaged`] wrong bytes, [`leases`] uses of what is not its
 //! own, [`feeds`] too many questions for events, [`regions`] and [`region_moves`] regions that are not as
-//! their homes say, [`calls`] calls and replies that are none.
+//! their homes say, [`calls`] calls and replies that are none, [`locks`] locks and barriers of others.
 
 mod call_frames;
 mod calls;
@@ -12,6 +12,7 @@ mod damaged;
 mod feeds;
 mod frames;
 mod leases;
+mod locks;
 mod nonsense;
 mod offers;
 mod region_frames;

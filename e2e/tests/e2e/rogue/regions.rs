@@ -84,6 +84,7 @@ pub(super) fn refusal(answer: &Frame) -> Option<ErrorKind> {
         ErrorKind::Busy,
         ErrorKind::Disconnected,
         ErrorKind::Internal,
+        ErrorKind::Fenced,
         ErrorKind::Freed,
         ErrorKind::NotHere,
     ];
