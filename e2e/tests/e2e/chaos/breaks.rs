@@ -109,8 +109,11 @@ fn run(coordinator: Coordinator) {
     }
     let (adds, lives) = ground.regions.adds();
     let guards = ground.locks.given();
-    let ends = ground.model.ends();
-    eprintln!("chaos: {ends}; {adds} adds to {lives} lives of regions; {guards} guards of locks");
-    assert!(adds > 0, "nobody added anything");
+    let (ends, passed) = (ground.model.ends(), ground.barriers.passed());
+    eprintln!(
+        "chaos: {ends}; {adds} adds to {lives} lives of regions; {guards} guards of locks; {passed} passages of \
+         barriers"
+    );
+    assert!(adds > 0 && passed > 0, "nobody added or passed anything");
     nothing_is_left(&ground, &faults.cluster, &before);
 }

@@ -17,7 +17,7 @@ use super::names::named;
 use super::schedule::{NAMES, NODES};
 use super::watcher::Watch;
 use super::worker::Ground;
-use super::{locks, regions};
+use super::{barriers, locks, regions};
 use crate::support::MIB;
 
 /// Descriptors and memory of each daemon before the first fault.
@@ -89,6 +89,8 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
     ground.note(&format!("CALM: {there} regions are there; adds and lives: {:?}", ground.regions.adds()));
     locks::look(&ground.locks, &clients);
     ground.note(&format!("CALM: locks are free, after {} guards", ground.locks.given()));
+    barriers::look(&clients);
+    ground.note(&format!("CALM: barriers let pass, after {} passages", ground.barriers.passed()));
     let well = calls::look(&ground.calls_made, &clients);
     ground.note(&format!("CALM: {well} calls of functions ended well"));
     for node in 0..NODES {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use plasmon::ObjectId;
 use plasmon_e2e::Chance;
 
+use super::barriers::BARRIERS;
 use super::calls::SERVICES;
 use super::locks::LOCKS;
 use super::regions::REGIONS;
@@ -152,6 +153,11 @@ pub(super) enum Operation {
         span: Duration,
         quietly: bool,
     },
+    /// Waits once at a barrier of two parties.
+    Meet {
+        barrier: usize,
+        patience: Duration,
+    },
     /// Calls a function, with data and a reply of these lengths.
     Call {
         service: usize,
@@ -212,6 +218,10 @@ const WEIGHTS: &[(usize, Draw)] = &[
         patience: *chance.pick(&[Duration::ZERO, Duration::from_millis(200), Duration::from_secs(5)]),
         span: chance.span(Duration::from_millis(50)),
         quietly: chance.percent(30),
+    }),
+    (6, |chance| Operation::Meet {
+        barrier: chance.below(BARRIERS),
+        patience: Duration::from_millis(*chance.pick(&[20, 200, 2_000])),
     }),
     (12, |chance| Operation::Call {
         service: chance.below(SERVICES),

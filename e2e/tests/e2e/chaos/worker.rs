@@ -14,6 +14,7 @@ use plasmon::{
 use plasmon_e2e::PATIENCE;
 use plasmon_e2e::wait::{SLACK, ended_in_time, let_pass, patiently};
 
+use super::barriers::Barriers;
 use super::life::Life;
 use super::locks::Locks;
 use super::model::{Key, Model, Place, Record, State, Weather};
@@ -45,6 +46,7 @@ pub(super) struct Ground {
     pub(super) histories: Histories,
     pub(super) regions: Regions,
     pub(super) locks: Locks,
+    pub(super) barriers: Barriers,
     pub(super) calls_made: CallModel,
     pub(super) sockets: Vec<PathBuf>,
     order: AtomicU8,
@@ -64,6 +66,7 @@ impl Ground {
             histories: Histories::new(),
             regions: Regions::default(),
             locks: Locks::default(),
+            barriers: Barriers::default(),
             calls_made: CallModel::default(),
             sockets,
             order: AtomicU8::new(REST),
@@ -271,6 +274,7 @@ impl Worker {
             Operation::Lock { lock, patience, span, quietly } => {
                 self.lock(*lock, *patience, *span, *quietly);
             }
+            Operation::Meet { barrier, patience } => self.meet(*barrier, *patience),
             Operation::Call { service, lens, patience } => self.call_function(*service, *lens, *patience),
             Operation::List => {
                 let listed = self.call("list", Duration::ZERO, Client::list);
