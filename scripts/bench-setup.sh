@@ -54,6 +54,16 @@ ucx() {
     return 1
 }
 
+# tonic: builds bench/tonic by itself, with dependencies of its own.
+tonic() {
+    if ! cargo build --quiet --release --locked --manifest-path bench/tonic/Cargo.toml \
+        --target-dir "$CACHE/tonic" >&2; then
+        echo "cargo could not build bench/tonic (is crates.io reachable?)"
+        return 1
+    fi
+    ln -sfn ../tonic/release/plasmon-bench-tonic "$CACHE/bin/plasmon-bench-tonic"
+}
+
 # install_package NAME: installs a Debian package, as root.
 install_package() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
@@ -83,6 +93,7 @@ fi
 [ $# = 0 ] || exit 0
 optional redis redis
 optional ucx ucx
+optional tonic tonic
 optional ray environment ray 3.13 3.12 3.11
 optional mooncake environment mooncake 3.13 3.12 3.11
 # The package is used in the environment for which it was built. An environment with another version of Python

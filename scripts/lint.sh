@@ -7,12 +7,14 @@ PYTHON_CODE=(python bench scripts docs/tools examples/log/python)
 
 if [ "${1:-}" = --fix ]; then
     cargo fmt --all
+    cargo fmt --manifest-path bench/tonic/Cargo.toml
     "$VENV/bin/ruff" check --quiet --fix "${PYTHON_CODE[@]}"
     "$VENV/bin/ruff" format "${PYTHON_CODE[@]}"
     exit
 fi
 say "cargo fmt --check"
 cargo fmt --all --check
+cargo fmt --manifest-path bench/tonic/Cargo.toml --check
 say "cargo clippy"
 cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 say "cargo clippy, without etcd's client"

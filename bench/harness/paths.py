@@ -36,6 +36,11 @@ def fabric_worker() -> Path:
     return rust_worker().with_name("plasmon-bench-fabric")
 
 
+def tonic_worker() -> Path:
+    """Program that calls functions by tonic: where `scripts/bench-setup.sh` installs it."""
+    return CACHE / "bin" / "plasmon-bench-tonic"
+
+
 def scale_worker() -> Path:
     """Program that simulates large clusters, beside the worker in Rust."""
     return rust_worker().with_name("plasmon-bench-scale")

@@ -5,7 +5,7 @@
 Rank 1 reads and writes memory of rank 0, and adds to a word there; each call is followed by a flush. Times
 are those of single calls with their flush, in nanoseconds. Rank 0 waits at a barrier meanwhile, where it
 makes progress for MPI. "fetch_add busy" is an add that begins when rank 0 begins to compute, without any call
-of MPI.
+of MPI. "barrier" is one of both ranks, as rank 1 sees it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ HOME, OTHER = 0, 1
 COMPUTES = 0.1
 """Time in seconds that rank 0 computes during an add."""
 BUSY_CALLS = 5
+BARRIERS = 1000
+"""Number of barriers, which both ranks have to agree on."""
 ROOM = 32 << 20
 """Size in bytes of the memory whose places are visited."""
 PLACES, ONE_PLACE_FROM = 256, 64 << 10
@@ -34,7 +36,7 @@ _clock = time.perf_counter_ns
 def timed(call: Callable[[int], None], calls: int, seconds: float) -> list[int]:
     """Times of calls, by their numbers."""
     ns: list[int] = []
-    end = _clock() + int(seconds * 1e9)
+    end = _clock() + seconds * 1e9
     for number in range(calls):
         start = _clock()
         call(number)
@@ -97,6 +99,9 @@ def main() -> None:
             {"operation": "fetch_add", "size": 8, "ns": timed(add, arguments.calls, arguments.seconds)}
         )
     world.Barrier()
+    met = timed(lambda _: world.Barrier(), BARRIERS, float("inf"))
+    if rank == OTHER:
+        found.append({"operation": "barrier", "size": 8, "ns": met})
     busy: list[int] = []
     for _ in range(BUSY_CALLS):
         if rank == OTHER:

@@ -2,32 +2,31 @@
 //!
 //! Owns a server at one node, whose threads end with the process, and clients of another node that call it.
 //! The two may be one node. Runs on the worker's only thread, except for those that serve, and those that
-//! call at a pace.
+//! call at a [`pace`](crate::pace).
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plasmon::service::{Reply, ServeOptions};
 use plasmon::{Client, Server, Service};
 use plasmon_bench::Result;
 use plasmon_bench::content::value;
-use plasmon_bench::protocol::{Call, Greeting, Limit, Numbers, Peer};
+use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
+
+use crate::pace::{Facebook, Paced, value_of};
 
 /// Number of threads that serve: one more than cores are in use while a call is made.
 const SERVING: usize = 3;
-/// Number of threads that call at a pace, and of calls that all of them make in a second.
-const PACED: usize = 8;
-const PACE: usize = 1000;
 /// Number of bytes that a call brings which is held against its reply.
 const LITTLE: usize = 64;
 /// Longest time for a call.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-const OPERATIONS: &[&str] = &["call", "call_reply", "call_begun", "call_phases", "paced"];
+const OPERATIONS: &[&str] = &["call", "call_reply", "call_begun", "call_phases", "paced", "facebook"];
 
 /// Functions that are served, by their places: the first returns what it is given, the second as many bytes
-/// as it is told.
-const FUNCTIONS: [&str; 2] = ["echo", "give"];
+/// as it is told, the third the value of a key.
+pub(crate) const FUNCTIONS: [&str; 3] = ["echo", "give", "get"];
 
 /// Service with its server, at a node, and a handle to it at another.
 pub(crate) struct Calls {
@@ -59,6 +58,7 @@ fn serve(server: &Server) {
         let Ok(Some(call)) = received else { return };
         let reply = match call.function() {
             0 => call.data().to_vec(),
+            2 => value_of(call.data()),
             _ => vec![7; call.data().first_chunk().map_or(0, |len| u64::from_le_bytes(*len) as usize)],
         };
         answered = Some((call, reply));
@@ -92,6 +92,8 @@ impl Peer for Calls {
                 Box::new(Made { service, function, data, size, batch, begun, last, phase })
             }
             "paced" => Box::new(Paced { service, data, calls: batch }),
+            // Of these the size says how many times longer the gaps are.
+            "facebook" => Box::new(Facebook::new(service, batch, size)),
             other => return Err(format!("there is no operation {other:?}").into()),
         })
     }
@@ -160,37 +162,5 @@ impl Call for Made<'_> {
             _ => self.last.len() == self.size && self.last.iter().all(|byte| *byte == 7),
         };
         if right { Ok(()) } else { Err("a reply of other bytes came".into()) }
-    }
-}
-
-/// So many calls by several threads that rest between them.
-struct Paced<'a> {
-    service: &'a Service,
-    data: Vec<u8>,
-    calls: usize,
-}
-
-impl Limit for Paced<'_> {
-    fn call(&mut self) -> Result<()> {
-        let (service, data) = (self.service, &self.data);
-        let pause = Duration::from_secs(1) * PACED as u32 / PACE as u32;
-        let each = self.calls.div_ceil(PACED);
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..PACED as u32)
-                .map(|thread| {
-                    scope.spawn(move || {
-                        let begin = Instant::now() + pause * thread / PACED as u32;
-                        for nth in 0..each as u32 {
-                            let at = begin + pause * nth;
-                            thread::sleep(at.saturating_duration_since(Instant::now()));
-                            service.call("echo", data, PATIENCE)?;
-                        }
-                        plasmon::Result::Ok(())
-                    })
-                })
-                .collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("a call does not panic"))
-        })?;
-        Ok(())
     }
 }

@@ -1,9 +1,10 @@
-//! Classes of work beside each other: low reads of a region of another host, high reads of it, and small
-//! calls of class high. One process; the threads wait for their node, so they take little of a processor.
+//! Classes of work beside each other: low reads of a region of another host, high reads of it, small calls of
+//! class high, and a log of class high on the other host beside low writes to the region. One process; the
+//! threads wait for their node, so they take little of a processor.
 //!
 //! The answer is one line of JSON: bytes a second of high and of low work alone and together, the time after
-//! the end of high work in which low work has its rate again, and the times of small calls alone and beside
-//! low work.
+//! the end of high work in which low work has its rate again, the times of small calls alone and beside low
+//! work, and commits a second alone and beside low writes, with the bytes a second of these.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +12,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::region::Rights;
-use plasmon::{Class, Client, Region, RegionOptions};
+use plasmon::{Class, Client, ErrorKind, NodeId, RegionOptions};
+use plasmon_log::Log;
 use serde_json::json;
 
 /// Size in bytes of the region, and of one read of it.
 const REGION_BYTES: u64 = 64 << 20;
 const READ_BYTES: usize = 1 << 20;
-/// Number of threads that read for a class.
+/// Number of threads that read for a class, or write.
 const READERS: usize = 4;
+/// Bytes of the log, of which one record of 16 bytes is a transaction, and so many are under way.
+const LOG_BYTES: u64 = 64 << 20;
+const RECORD: [u8; 16] = *b"0123456789abcdef";
+const WINDOW_OF_LOG: usize = 64;
 /// The share of the rate alone that low work has again.
 const WHOLE: f64 = 0.95;
 /// The span over which that is looked at.
@@ -62,6 +68,7 @@ pub(crate) fn measure(socket: &str, home: &str, seconds: &str) -> Result<(), Fai
         reads.join().map_err(|_| Failure::from("a reader failed"))??;
         calls
     })?;
+    let logged = append_beside((&high, &low), (&name, holder.node()), span)?;
     made.free()?;
     println!(
         "{}",
@@ -70,24 +77,89 @@ pub(crate) fn measure(socket: &str, home: &str, seconds: &str) -> Result<(), Fai
             "whole_after_ms": beside.map(|after| after.as_secs_f64() * 1e3),
             "calls_idle_us": [part(&idle, 0.5), part(&idle, 0.99)],
             "calls_us": [part(&busy, 0.5), part(&busy, 0.99)],
+            "log_alone": logged.alone, "log": logged.beside, "writes": logged.writes,
         })
     );
     Ok(())
 }
 
-fn mapped(client: &Client, name: &str) -> plasmon::Result<Region> {
-    client.map_region(name, Rights::READ, None)
+/// What a log of class high has.
+struct Logged {
+    /// Commits a second without other work, and beside low writes.
+    alone: f64,
+    beside: f64,
+    /// Bytes a second of low writes meanwhile.
+    writes: f64,
+}
+
+/// Appends to a log at a node, alone and beside low writes to a region of the same node.
+fn append_beside(
+    (high, low): (&Client, &Client),
+    (name, home): (&str, NodeId),
+    span: Duration,
+) -> Result<Logged, Failure> {
+    let alone = append_during(high, home, span)?;
+    let (beside, writes) = thread::scope(|scope| {
+        let writes = scope.spawn(|| move_during(low, name, Way::Write, span + 2 * WINDOW));
+        thread::sleep(WINDOW);
+        let began = Instant::now();
+        let rate = append_during(high, home, span);
+        let ended = Instant::now();
+        let writes = writes.join().map_err(|_| Failure::from("a writer failed"))??;
+        let together = writes.iter().filter(|end| (began..ended).contains(end)).count() * READ_BYTES;
+        Ok::<_, Failure>((rate?, together as f64 / (ended - began).as_secs_f64()))
+    })?;
+    Ok(Logged { alone, beside, writes })
+}
+
+/// Appends records to a new log at a node for so long; returns how many were committed a second.
+fn append_during(client: &Client, home: NodeId, span: Duration) -> Result<f64, Failure> {
+    let name = format!("classes-{}", std::process::id());
+    let log = Log::create(client, &name, LOG_BYTES, &[home])?;
+    let mut writer = Log::open(client, &name)?.writer()?.with_window(WINDOW_OF_LOG);
+    let (began, mut committed) = (Instant::now(), 0_u64);
+    while began.elapsed() < span {
+        while writer.under_way() < writer.window() {
+            writer.begin(&[RECORD])?;
+        }
+        match writer.finish() {
+            Some(Ok(_)) => committed += 1,
+            // Segments that are full are freed.
+            Some(Err(error)) if error.kind() == ErrorKind::Full => drop(log.trim(log.end()?)?),
+            Some(Err(error)) => return Err(error.into()),
+            None => {}
+        }
+    }
+    let took = began.elapsed();
+    while writer.finish().is_some() {}
+    log.remove()?;
+    Ok(committed as f64 / took.as_secs_f64())
 }
 
 /// Reads the region in turns, by some threads, for so long. Returns when the reads ended.
 fn read_during(client: &Client, name: &str, span: Duration) -> Result<Ends, Failure> {
+    move_during(client, name, Way::Read, span)
+}
+
+/// What is done with the region.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Read,
+    Write,
+}
+
+/// Reads or writes the region in turns, by some threads, for so long. Returns when each of them ended.
+fn move_during(client: &Client, name: &str, way: Way, span: Duration) -> Result<Ends, Failure> {
     let (stop, began) = (AtomicBool::new(false), Instant::now());
     let read = |thread: usize| -> Result<Ends, Failure> {
-        let region = mapped(client, name)?;
+        let region = client.map_region(name, Rights::READ_WRITE, None)?;
         let mut buffer = client.buffer(READ_BYTES, true, None)?;
         let (mut ends, mut at) = (Ends::new(), (thread * READ_BYTES) as u64);
         while began.elapsed() < span && !stop.load(Ordering::Relaxed) {
-            region.read_to(at, &mut buffer, 0..READ_BYTES)?;
+            match way {
+                Way::Read => region.read_to(at, &mut buffer, 0..READ_BYTES)?,
+                Way::Write => region.write_from(at, &buffer, 0..READ_BYTES)?,
+            }
             ends.push(Instant::now());
             at = (at + (READERS * READ_BYTES) as u64) % REGION_BYTES;
         }
@@ -112,7 +184,7 @@ fn read_during(client: &Client, name: &str, span: Duration) -> Result<Ends, Fail
 
 /// Times reads of 8 bytes for so long, one after the other, in microseconds and in order.
 fn call_during(client: &Client, name: &str, span: Duration) -> Result<Vec<f64>, Failure> {
-    let (region, began) = (mapped(client, name)?, Instant::now());
+    let (region, began) = (client.map_region(name, Rights::READ, None)?, Instant::now());
     let (mut times, mut word) = (Vec::new(), [0; 8]);
     while began.elapsed() < span {
         let called = Instant::now();

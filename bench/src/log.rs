@@ -31,19 +31,21 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// Appends to a new log by the node of `socket`, with copies on the nodes of the sockets in `homes`. Of
-/// `work`, the first number is that of writers, the second that of transactions under way for each, the third
-/// that of records in a transaction, the fourth that of seconds.
-pub(crate) fn log(socket: &str, homes: &str, work: [&str; 4]) -> Result<()> {
+/// Appends to a new log, with copies on the nodes of the sockets in `homes`. The writers take turns to use the
+/// nodes of the sockets in `sockets`. Of `work`, the first number is that of writers, the second that of
+/// transactions under way for each, the third that of records in a transaction, the fourth that of seconds.
+pub(crate) fn log(sockets: &str, homes: &str, work: [&str; 4]) -> Result<()> {
     let [writers, window, group, seconds] = numbers(work)?;
+    let sockets: Vec<&str> = sockets.split(',').collect();
     let nodes =
         homes.split(',').map(|home| Ok(Client::connect(home)?.node())).collect::<Result<Vec<NodeId>>>()?;
-    let client = Client::connect(socket)?;
+    let client = Client::connect(sockets[0])?;
     let name = format!("bench-{}", std::process::id());
     let log = Log::create(&client, &name, CAPACITY, &nodes)?;
     let records = vec![RECORD; group as usize];
-    let append = |shared: &Shared| -> Result<()> {
-        let mut writer = Log::open(&Client::connect(socket)?, &name)?.writer()?.with_window(window as usize);
+    let append = |number: usize, shared: &Shared| -> Result<()> {
+        let client = Client::connect(sockets[number % sockets.len()])?;
+        let mut writer = Log::open(&client, &name)?.writer()?.with_window(window as usize);
         while !shared.over.load(Ordering::Relaxed) {
             while writer.under_way() < writer.window() {
                 writer.begin(&records)?;
@@ -76,7 +78,7 @@ pub(crate) fn xadd(address: &str, work: [&str; 3]) -> Result<()> {
     let [writers, pipeline, seconds] = numbers(work)?;
     let one = command(&[b"XADD", b"log", b"MAXLEN", b"~", STREAM, b"*", b"f", &RECORD]);
     let sent = one.repeat(pipeline as usize);
-    let append = |shared: &Shared| -> Result<()> {
+    let append = |_: usize, shared: &Shared| -> Result<()> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let mut answer = vec![0; 64 << 10];
@@ -113,17 +115,17 @@ fn numbers<const N: usize>(words: [&str; N]) -> Result<[u64; N]> {
 fn measure(
     writers: u64,
     seconds: u64,
-    append: impl Fn(&Shared) -> Result<()> + Sync,
+    append: impl Fn(usize, &Shared) -> Result<()> + Sync,
     meanwhile: impl Fn() -> Result<()>,
 ) -> Result<()> {
-    let shared = Shared { committed: AtomicU64::new(0), over: AtomicBool::new(false) };
+    let (shared, append) = (&Shared { committed: AtomicU64::new(0), over: AtomicBool::new(false) }, &append);
     let (committed, took) = thread::scope(|scope| -> Result<(u64, Duration)> {
-        let run = || {
-            append(&shared)
+        let run = move |number: u64| {
+            append(number as usize, shared)
                 .map_err(|error| error.to_string())
                 .inspect_err(|_| shared.over.store(true, Ordering::Relaxed))
         };
-        let threads: Vec<_> = (0..writers).map(|_| scope.spawn(run)).collect();
+        let threads: Vec<_> = (0..writers).map(|number| scope.spawn(move || run(number))).collect();
         let until = |span: Duration| -> Result<(u64, Instant)> {
             let end = Instant::now() + span;
             while Instant::now() < end && !shared.over.load(Ordering::Relaxed) {

@@ -4,7 +4,8 @@
 //! HOME mapped|called` one that uses regions of the node HOME. `plasmon-bench calls SOCKET HOME` serves
 //! functions at the node HOME and calls them, and `plasmon-bench locks SOCKET OTHERS` uses locks, beside
 //! threads that use other nodes. `plasmon-bench redis ADDRESS` is one that uses Redis, `plasmon-bench etcd
-//! ADDRESS` one that uses locks of etcd.
+//! ADDRESS` one that uses locks of etcd. `plasmon-bench queue ADDRESS` calls through lists of Redis, and
+//! `plasmon-bench queue-serve ADDRESS` answers.
 //! `plasmon-bench raw -` measures what the machine can do without a store, and `plasmon-bench tcp ADDRESS`
 //! what a connection can. All exchange the lines of JSON that `bench/workers/worker.py` describes, on one
 //! thread. `plasmon-bench echo KIND` is the answering side of a round trip, which the raw worker starts, and
@@ -19,6 +20,8 @@ mod echo;
 mod etcd;
 mod locks;
 mod log;
+mod pace;
+mod queue;
 mod raw;
 mod redis;
 mod region_calls;
@@ -40,10 +43,12 @@ fn main() -> ExitCode {
         ["locks", socket, others] => locks::Locks::connect(socket, others).and_then(serve),
         ["etcd", address] => etcd::Etcd::connect(address).and_then(serve),
         ["redis", address] => redis::Redis::connect(address).and_then(serve),
+        ["queue", address] => queue::Queue::connect(address).and_then(serve),
+        ["queue-serve", address] => queue::answer(address),
         ["raw", _] => serve(raw::Raw::default()),
         ["echo", kind] => echo::answer(kind),
-        ["log", socket, homes, writers, window, group, seconds] => {
-            log::log(socket, homes, [writers, window, group, seconds])
+        ["log", sockets, homes, writers, window, group, seconds] => {
+            log::log(sockets, homes, [writers, window, group, seconds])
         }
         ["xadd", address, writers, pipeline, seconds] => log::xadd(address, [writers, pipeline, seconds]),
         ["tcp", address] => tcp::Tcp::connect(address).and_then(serve),
@@ -53,9 +58,9 @@ fn main() -> ExitCode {
         }
         _ => Err("usage: plasmon-bench plasmon SOCKET | plasmon-digest SOCKET | \
                   regions SOCKET HOME mapped|called | calls SOCKET HOME | locks SOCKET OTHERS | \
-                  etcd ADDRESS | redis ADDRESS | raw - | \
+                  etcd ADDRESS | redis ADDRESS | queue ADDRESS | queue-serve ADDRESS | raw - | \
                   echo KIND | tcp ADDRESS | tcp-serve ADDRESS | \
-                  log SOCKET HOMES WRITERS WINDOW GROUP SECONDS | xadd ADDRESS WRITERS PIPELINE SECONDS | \
+                  log SOCKETS HOMES WRITERS WINDOW GROUP SECONDS | xadd ADDRESS WRITERS PIPELINE SECONDS | \
                   classes SOCKET HOME SECONDS"
             .into()),
     };

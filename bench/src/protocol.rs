@@ -108,6 +108,9 @@ pub enum Answer {
         ns: Vec<u64>,
         /// CPU time of all calls.
         cpu_ns: u64,
+        /// Bytes that the last call has brought there and back, if it knows that better than who made it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bytes: Option<u64>,
     },
     /// Calls one after the other, for a time.
     Sustained {
@@ -152,6 +155,11 @@ pub trait Call {
     fn took(&self) -> Option<Duration> {
         None
     }
+    /// Bytes that the last call has brought there and back, if the call itself knows it better than who made
+    /// it.
+    fn bytes(&self) -> Option<u64> {
+        None
+    }
     /// Checks the unit of the last call. Not timed.
     fn check(&mut self, index: usize) -> Result<()>;
 }
@@ -171,6 +179,10 @@ pub trait Limit {
     /// # Errors
     /// If the call fails.
     fn call(&mut self) -> Result<()>;
+    /// Bytes that the call has brought there and back, if it knows them.
+    fn bytes(&self) -> Option<u64> {
+        None
+    }
     /// Checks the effect of the call. Not timed.
     ///
     /// # Errors
@@ -195,6 +207,10 @@ impl<T: Limit> Call for T {
 
     fn call(&mut self, _index: usize) -> Result<()> {
         Limit::call(self)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        Limit::bytes(self)
     }
 
     fn check(&mut self, _index: usize) -> Result<()> {
@@ -288,7 +304,7 @@ fn measure(call: &mut dyn Call, calls: usize, seconds: Duration) -> Result<Answe
     if let Some(last) = ns.len().checked_sub(1) {
         call.check(last % call.units())?;
     }
-    Ok(Answer::Measured { ns, cpu_ns })
+    Ok(Answer::Measured { ns, cpu_ns, bytes: call.bytes() })
 }
 
 fn sustain(call: &mut dyn Call, start: u64, seconds: Duration) -> Result<Answer> {

@@ -11,10 +11,25 @@ import pytest
 from harness import machine, paths
 from harness.figures import Case, Row, Samples
 from harness.page import Goal
-from harness.tier import calls, classes, command, extent, goals, locks, log, pieces, report, ucx
+from harness.tier import (
+    callers,
+    calls,
+    classes,
+    command,
+    extent,
+    goals,
+    locks,
+    log,
+    log_nodes,
+    pace,
+    pieces,
+    report,
+    ucx,
+)
 from harness.tier import run as running
 from harness.tier.extent import CROWD, Crowd
 from harness.tier.many import MANY, Many
+from harness.tier.pace import PACE, Pace
 from harness.tier.run import IN_FLIGHT, LITTLE, MANY_RUST, WORD
 from harness.tier.workers import FABRIC, MACHINE, MAPPED, PYTHON, REDIS_RUST, REMOTE, RUST
 
@@ -41,7 +56,7 @@ def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     assert (described["failures"], described["whole"]) == ({}, True)
     missing = tuple(described["missing"])
     absent = {name for name in missing if not name.startswith((ucx.POLL, ucx.SLEEP))}
-    optional = {"redis", "mpi", "ucx", locks.ETCD, calls.ZMQ, calls.GRPC}
+    optional = {"redis", "mpi", "ucx", locks.ETCD, *calls.OTHERS}
     assert absent <= optional, "only these may not be installed"
     cases = [
         (one.mode, one.peer, one.operation, one.size, one.batch, one.memory)
@@ -52,12 +67,20 @@ def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     wanted = {turn.case for turn in turns if not turn.peer.startswith(missing or ("nobody",))}
     wanted |= {pieces.case(pair, kind) for pair in pieces.PAIRS for kind in (pieces.WHOLE, pieces.PIECES)}
     wanted |= {extent.case(kind, size) for kind in extent.KINDS for size in extent.QUICK.sizes}
-    wanted |= {case for case in calls.cases(calls.QUICK) if case.peer not in missing}
+    wanted |= {case for case in calls.cases() if case.peer not in missing}
     wanted |= {case for case in locks.cases() if not case.peer.startswith(missing or ("nobody",))}
     wanted |= {case for case in log.cases(log.QUICK) if not case.peer.startswith(missing or ("nobody",))}
+    several = list(log_nodes.cases(log_nodes.QUICK))
     assert sorted(cases) == sorted(
-        (case.mode, case.peer, case.operation, case.size, case.batch, case.memory) for case in wanted
+        (case.mode, case.peer, case.operation, case.size, case.batch, case.memory)
+        for case in (*wanted, *several)
     )
+    paced = PACE.read(tmp_path)
+    assert [(one.mode, one.peer, one.arrivals) for one in paced] == pace.expected(pace.QUICK, missing)
+    assert all(one.cpu_us > 0 for one in paced)
+    shares = [one.payload for one in paced if one.payload is not None]
+    assert len(shares) == len(pace.QUICK.slower)
+    assert all(0 < share < 1 for share in shares)
     assert [one.regions for one in MANY.read(tmp_path)] == [100, 1000]
     few, most = CROWD.read(tmp_path)
     assert (few.clients, most.clients) == (1, 8)
@@ -137,6 +160,29 @@ def test_large_regions_and_many_clients_cost_no_more() -> None:
         assert [goal.reached for goal in goals.check([], [], crowds)] == [reached] * 2
 
 
+def test_calls_are_held_against_those_of_other_libraries() -> None:
+    rows = [
+        row(REMOTE, RUST, calls.CALL, LITTLE, 100_000),
+        row(REMOTE, callers.TONIC, calls.CALL, LITTLE, 199_000),
+        row(REMOTE, RUST, calls.CALL_BEGUN, LITTLE, 6_000, IN_FLIGHT),
+        row(REMOTE, callers.TONIC, calls.CALL_BEGUN, LITTLE, 30_000, IN_FLIGHT),
+    ]
+    found = judged(rows)
+    assert not found[f"remote `call` of {LITTLE} B, Rust, against tonic"].reached
+    assert found[f"remote, {IN_FLIGHT} calls in flight, against tonic"].reached
+
+
+def test_calls_at_a_pace_are_held_against_who_polls_and_the_bytes_that_they_bring() -> None:
+    def of(peer: str, us: float) -> Pace:
+        return Pace(REMOTE, peer, pace.STEADY, 100, 1000.0, us, None)
+
+    found = [of(RUST, 200.0), of(PYTHON, 301.0), of(callers.ZMQ, 300.0), of(FABRIC, 800.0)]
+    found += [Pace(REMOTE, RUST, "gaps x 1", 100, 1.0, 2.0, share) for share in (0.6, 0.59)]
+    assert [goal.reached for goal in goals.check([], [], [], [], found)] == [True, False, True, False]
+    assert [goal.reached for goal in goals.check([], [], [], [], found[:3])] == [False]
+    assert "| two processes that poll, two hosts | 1,000 a second |" in pace.table(found)
+
+
 def test_classes_are_held_against_work_without_them() -> None:
     told = {
         "high_alone": 100e6,
@@ -146,6 +192,9 @@ def test_classes_are_held_against_work_without_them() -> None:
         "whole_after_ms": 40.0,
         "calls_idle_us": [50.0, 100.0],
         "calls_us": [500.0, 1000.0],
+        "log_alone": 10_000.0,
+        "log": 9_000.0,
+        "writes": 50e6,
     }
     off = classes.apart(classes.OFF, told)
     good = classes.apart(classes.PRIORITY, {**told, "high": 95e6, "low": 0.0, "calls_us": [60.0, 300.0]})
@@ -154,7 +203,9 @@ def test_classes_are_held_against_work_without_them() -> None:
         judged = goals.check([], [], [], [off, one])
         assert [goal.reached for goal in judged] == [reached] * 4
     assert goals.check([], [], [], [off]) == []
-    assert "| priority | 100.0 | 95.0 (0.95) |" in classes.table([off, good])
+    text = classes.table([off, good])
+    assert "| priority | 100.0 | 95.0 (0.95) |" in text
+    assert "| priority | 10,000 | 9,000 (0.90) | 50.0 |" in text
 
 
 def test_locks_are_held_against_those_of_etcd_and_the_wakes_of_a_barrier() -> None:

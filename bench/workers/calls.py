@@ -7,7 +7,8 @@
 SOCKET is that of the node whose client this is, and HOME that of the node at which functions are served, by
 this process. A server prints a line when it serves. Clients exchange lines of JSON, as `worker.py` describes
 them, and know only `measure`: `call` returns what it was given, `call_reply` gets 64 bytes and returns as
-many as are measured, `call_begun` has a batch of calls under way.
+many as are measured, `call_begun` has a batch of calls under way, `paced` makes a batch of calls by 8
+threads, 1,000 a second all together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from answering import serve
@@ -25,6 +27,8 @@ from answering import serve
 LITTLE = 64
 """Number of bytes that a call brings which is held against its reply."""
 PATIENCE = 20.0
+THREADS, PACE = 8, 1000
+"""Number of threads that call at a pace, and of calls that all of them make in a second."""
 _METHOD = "/bench/call"
 
 _clock = time.perf_counter_ns
@@ -57,6 +61,25 @@ class Peer(ABC):
     def call_all(self, data: bytes, count: int) -> bytes:
         """Has so many calls under way, and returns the last reply."""
 
+    def caller(self) -> Callable[[bytes], bytes]:
+        """What calls the function in a thread of its own."""
+        return self.call
+
+    def call_paced(self, data: bytes, count: int) -> bytes:
+        """Makes so many calls at a pace, and returns the last reply of a thread."""
+        begin, gap = time.monotonic(), 1 / PACE
+
+        def run(first: int) -> bytes:
+            call, last = self.caller(), b""
+            for number in range(first, count, THREADS):
+                time.sleep(max(0.0, begin + number * gap - time.monotonic()))
+                last = call(data)
+            return last
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            first, *_ = threads.map(run, range(THREADS))
+        return first
+
 
 class Plasmon(Peer):
     """Functions that this process serves at one node and calls at another."""
@@ -88,18 +111,31 @@ class Zmq(Peer):
     def __init__(self, address: str) -> None:
         import zmq
 
-        context = zmq.Context()
-        self._one: Any = context.socket(zmq.REQ)
-        self._many: Any = context.socket(zmq.DEALER)
-        for socket in (self._one, self._many):
-            socket.connect(f"tcp://{address}")
+        self._context: Any = zmq.Context()
+        self._address, self._req = address, zmq.REQ
+        self._many: Any = self._socket(zmq.DEALER)
+        self._one = self.caller()
         self.version = zmq.zmq_version()
+
+    def _socket(self, kind: int) -> Any:
+        socket = self._context.socket(kind)
+        socket.connect(f"tcp://{self._address}")
+        return socket
 
     def call(self, data: bytes) -> bytes:
         """Calls the function, and waits for its reply."""
-        self._one.send(data)
-        reply: bytes = self._one.recv()
-        return reply
+        return self._one(data)
+
+    def caller(self) -> Callable[[bytes], bytes]:
+        """What calls the function in a thread of its own, by a socket of its own."""
+        socket = self._socket(self._req)
+
+        def call(data: bytes) -> bytes:
+            socket.send(data)
+            reply: bytes = socket.recv()
+            return reply
+
+        return call
 
     def call_all(self, data: bytes, count: int) -> bytes:
         """Has so many calls under way, and returns the last reply."""
@@ -144,8 +180,6 @@ def serve_zmq(address: str) -> None:
 
 def serve_grpc(address: str) -> None:
     """Answers calls of gRPC."""
-    from concurrent.futures import ThreadPoolExecutor
-
     import grpc
 
     handler = grpc.unary_unary_rpc_method_handler(lambda data, _: reply_to(data))
@@ -170,8 +204,11 @@ def measure(
 ) -> dict[str, Any]:
     """Times every call."""
     data, wanted = question(operation, size)
-    once: Callable[[], bytes]
-    once = (lambda: peer.call_all(data, batch)) if operation == "call_begun" else (lambda: peer.call(data))
+    ways: dict[str, Callable[[], bytes]] = {
+        "call_begun": lambda: peer.call_all(data, batch),
+        "paced": lambda: peer.call_paced(data, batch),
+    }
+    once = ways.get(operation, lambda: peer.call(data))
     ns: list[int] = []
     cpu, begin = time.process_time_ns(), _clock()
     end, last = begin + int(seconds * 1e9), b""
@@ -190,7 +227,7 @@ def measure(
 
 PEERS: dict[str, Callable[..., Peer]] = {"plasmon": Plasmon, "zmq": Zmq, "grpc": Grpc}
 SERVERS = {"zmq-serve": serve_zmq, "grpc-serve": serve_grpc}
-OPERATIONS = ("call", "call_reply", "call_begun")
+OPERATIONS = ("call", "call_reply", "call_begun", "paced")
 
 
 def main() -> None:

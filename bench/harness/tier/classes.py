@@ -1,8 +1,9 @@
 """What classes of work are worth on a link of 1 Gbit/s, with each way of keeping them apart.
 
 For each way two nodes are started anew, and `plasmon-bench classes` measures beside one of them: what high
-and low reads of a region of the other node get alone and together, how soon low work has its rate again, and
-how long small calls of class high take. The hosts are others than those of the rest, with slower links.
+and low reads of a region of the other node get alone and together, how soon low work has its rate again, how
+long small calls of class high take, and what a log of class high has beside low writes. The hosts are others
+than those of the rest, with slower links.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LINK_GBIT = 1.0
 OFF, PRIORITY = "off", "priority"
 MODES = (OFF, "separate", PRIORITY)
 _MEMORY = 512 << 20
-_PHASES = 10
+_PHASES = 14
 """More phases than a measurement has."""
 _START = 60.0
 _SHARE, _WHOLE_MS, _LATER = 0.95, 100.0, 3.0
@@ -65,6 +66,12 @@ class Apart:
     beside_us: float
     """Median time of such calls beside low work."""
     beside_p99_us: float
+    log_alone: float
+    """Commits a second of a log of class high, without other work."""
+    log: float
+    """Commits a second beside low writes."""
+    writes: float
+    """Rate of low writes meanwhile."""
 
 
 CLASSES = Series("tier-classes", Apart)
@@ -116,6 +123,9 @@ def apart(mode: str, found: dict[str, Any]) -> Apart:
         idle_p99_us=rounded(idle_late),
         beside_us=rounded(beside),
         beside_p99_us=rounded(beside_late),
+        log_alone=rounded(found["log_alone"]),
+        log=rounded(found["log"]),
+        writes=rounded(found["writes"]),
     )
 
 
@@ -143,6 +153,25 @@ def goals(found: Sequence[Apart]) -> Iterator[Goal]:
     yield Goal(what, "≤ 3", measured, ratio <= _LATER)
 
 
+def _log_table(found: Sequence[Apart]) -> str:
+    lines = [
+        [
+            one.qos,
+            f"{one.log_alone:,.0f}",
+            f"{one.log:,.0f} ({one.log / one.log_alone:.2f})",
+            _mb(one.writes),
+        ]
+        for one in found
+    ]
+    text = (
+        "A log on the other host, whose writer is of class high: commits a second with 64 transactions of "
+        "one record of 16 bytes under way, alone and beside four threads that write 1 MiB at a time to a "
+        "region of that host."
+    )
+    heads = ["`--qos`", "commits/s alone", "beside low writes", "writes, MB/s"]
+    return f"{text}\n\n" + page.table(heads, lines)
+
+
 def table(found: Sequence[Apart]) -> str:
     """Section of the page."""
     heads = ["`--qos`", "high alone, MB/s", "high beside low", "low beside high", "low whole after"]
@@ -163,7 +192,9 @@ def table(found: Sequence[Apart]) -> str:
         f"Two hosts whose links have {LINK_GBIT:g} Gbit/s. Four threads read 1 MiB at a time of a region of "
         "the other host, for each class. Small calls are adds to a word of it, of class high."
     )
-    return f"### Classes of work\n\n{text}\n\n" + page.table(heads, lines) if lines else ""
+    if not lines:
+        return ""
+    return f"### Classes of work\n\n{text}\n\n{page.table(heads, lines)}\n\n{_log_table(found)}"
 
 
 def _mb(rate: float) -> str:

@@ -16,15 +16,19 @@ from harness.peers import absent
 from harness.processes import PeerError
 from harness.progress import Progress
 from harness.series import Series
-from harness.tier import calls, classes, extent, locks, log, many, mpi, pieces, ucx
+from harness.tier import callers, calls, classes, extent, locks, log, log_nodes, many, mpi, pace, pieces, ucx
 from harness.tier import run as running
 from harness.tier.classes import CLASSES, Apart
 from harness.tier.extent import CROWD, Crowd
 from harness.tier.many import MANY, Many
+from harness.tier.pace import PACE, Pace
 from harness.tier.workers import MACHINE, Workers
 
 TIER = Series("tier", Row)
-PARTS = ("many", "operations", "pieces", "extent", "ucx", "log", "locks", "calls", "mpi", "classes")
+PARTS = (
+    *("many", "operations", "pieces", "extent", "ucx", "log", "nodes", "locks", "calls", "pace", "mpi"),
+    "classes",
+)
 
 
 def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
@@ -44,6 +48,7 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
     stages: list[Many] = []
     crowds: list[Crowd] = []
     apart: list[Apart] = []
+    paced: list[Pace] = []
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as name, Network(2) as network:
             described["network"] = network.description
@@ -69,6 +74,13 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
             if "log" in only:
                 logged = log.QUICK if quick else log.FULL
                 rows += _stage("the log", failures, lambda: log.measure(logged, hosts, folder / "log", say))
+            if "nodes" in only:
+                of_nodes = log_nodes.QUICK if quick else log_nodes.FULL
+                rows += _stage(
+                    "the log of several nodes",
+                    failures,
+                    lambda: log_nodes.measure(of_nodes, hosts, folder / "nodes", say),
+                )
             if "locks" in only:
                 locked = locks.QUICK if quick else locks.FULL
                 rows += _stage(
@@ -76,13 +88,16 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
                 )
                 described["missing"] |= locks.missing()
             if "calls" in only:
-                lacking = calls.missing()
+                lacking = callers.missing()
                 described["missing"] |= lacking
                 rows += _stage(
                     "calls",
                     failures,
                     lambda: calls.measure(of_calls, hosts, folder / "calls", say, failures, lacking),
                 )
+            if "pace" in only:
+                of_pace = pace.QUICK if quick else pace.FULL
+                paced = _pace(of_pace, network, folder / "pace", say, failures)
             if "mpi" in only:
                 rows += _mpi(plan, network, folder, say, failures, described)
         if "classes" in only:
@@ -97,7 +112,7 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
     described |= {"seconds": round(time.monotonic() - begin), "failures": failures}
     for peer, reasons in failures.items():
         print(f"{peer} failed {len(reasons)} times, first: {reasons[0]}", file=sys.stderr)
-    if not rows and not apart:
+    if not rows and not apart and not paced:
         print("Nothing was measured.", file=sys.stderr)
         return 1
     if set(only) == set(PARTS):
@@ -112,6 +127,8 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
         CROWD.keep(results, crowds, described)
     if apart:
         CLASSES.keep(results, apart, described)
+    if paced:
+        PACE.keep(results, paced, described)
     print(f"Measured in {described['seconds']} s: {results}/tier.csv", file=sys.stderr)
     own = [peer for peer in failures if peer in ("plasmon", "rust", "python", MACHINE)]
     return 0 if described["whole"] and not own else 1
@@ -157,6 +174,16 @@ def _classes(plan: classes.Plan, say: Progress, failures: dict[str, list[str]]) 
             return classes.measure(plan, Path(name), say)
     except (PeerError, OSError) as failure:
         failures.setdefault("classes", []).append(str(failure))
+        return []
+
+
+def _pace(
+    plan: pace.Plan, network: Network, folder: Path, say: Progress, failures: dict[str, list[str]]
+) -> list[Pace]:
+    try:
+        return pace.measure(plan, network.hosts, folder, say, failures)
+    except (PeerError, OSError) as failure:
+        failures.setdefault("plasmon", []).append(f"calls at a pace: {failure}")
         return []
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from harness import page
 from harness.figures import Case, Row
 from harness.page import Goal
-from harness.tier import calls, classes, locks, log
+from harness.tier import callers, calls, classes, locks, log, pace
 from harness.tier.classes import Apart
 from harness.tier.extent import KINDS, Crowd
 from harness.tier.many import LARGE, SIZE, Many
+from harness.tier.pace import Pace
 from harness.tier.pieces import PAIRS, PIECES, WHOLE, Pair, case
 from harness.tier.run import BUSY, IN_FLIGHT, KIB, LITTLE, MANY_PYTHON, MANY_RUST, MIB, WORD
 from harness.tier.workers import FABRIC, MACHINE, MAPPED, PYTHON, REDIS_RUST, REMOTE, RUST
@@ -73,7 +74,11 @@ class Found:
 
 
 def check(
-    rows: Iterable[Row], many: Sequence[Many], crowds: Sequence[Crowd] = (), apart: Sequence[Apart] = ()
+    rows: Iterable[Row],
+    many: Sequence[Many],
+    crowds: Sequence[Crowd] = (),
+    apart: Sequence[Apart] = (),
+    paced: Sequence[Pace] = (),
 ) -> list[Goal]:
     """All goals for which there are figures."""
     found = Found(rows)
@@ -93,6 +98,7 @@ def check(
         *(_over(found, *kind) for kind in KINDS),
         *log.goals(found.rows),
         *_calls(found),
+        *pace.goals(paced),
         *_locks(found),
         *_many(many),
         *_crowds(crowds),
@@ -264,7 +270,7 @@ def _calls(found: Found) -> list[Goal | None]:
     near, far = (found.find(mode, RUST, calls.CALL, LITTLE) for mode in (MAPPED, REMOTE))
     reply = found.find(REMOTE, RUST, calls.CALL_REPLY, calls.REPLY)
     python = found.find(REMOTE, PYTHON, calls.CALL, LITTLE)
-    zmq, grpc = (found.find(REMOTE, peer, calls.CALL, LITTLE) for peer in (calls.ZMQ, calls.GRPC))
+    zmq, tonic = (found.find(REMOTE, peer, calls.CALL, LITTLE) for peer in (callers.ZMQ, callers.TONIC))
     called = f"remote `call` of {LITTLE} B"
     return [
         _at_most(
@@ -283,8 +289,9 @@ def _calls(found: Found) -> list[Goal | None]:
             [far],
         ),
         _at_most(f"{called}, Python, against ZeroMQ", 1.0, python, [zmq]),
-        _at_most(f"{called}, Rust, against gRPC from Python", 0.5, far, [grpc]),
+        _at_most(f"{called}, Rust, against tonic", 0.5, far, [tonic]),
         *(_call_rate(found, mode) for mode in (MAPPED, REMOTE)),
+        *(_against_tonic(found, mode) for mode in (MAPPED, REMOTE)),
         _parked(found),
     ]
 
@@ -330,6 +337,17 @@ def _call_rate(found: Found, mode: str) -> Goal | None:
         return None
     rate = 1e6 / row.median_us
     return Goal(f"{mode}, {IN_FLIGHT} calls in flight", "≥ 150,000/s", f"{rate:,.0f}/s", rate >= 150_000)
+
+
+def _against_tonic(found: Found, mode: str) -> Goal | None:
+    ours, theirs = (
+        found.find(mode, peer, calls.CALL_BEGUN, LITTLE, IN_FLIGHT) for peer in (RUST, callers.TONIC)
+    )
+    if ours is None or theirs is None:
+        return None
+    ratio = theirs.median_us / ours.median_us
+    measured = f"{ratio:.2f} ({1e6 / ours.median_us:,.0f}/s / {1e6 / theirs.median_us:,.0f}/s)"
+    return Goal(f"{mode}, {IN_FLIGHT} calls in flight, against tonic", "≥ 5", measured, ratio >= 5)
 
 
 def _parked(found: Found) -> Goal | None:

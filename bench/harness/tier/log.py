@@ -91,13 +91,22 @@ def _rate(case: Case, nodes: Nodes, redis: RedisTcp, host: Host, seconds: int) -
         window = GROUPS if case.operation == GROUPED else WINDOW
         words = ["log", nodes.nodes[OTHER].socket, ",".join(map(str, homes)), case.clients]
         words += [window, case.batch, seconds]
+    return run_rate(words, host, f"{case.operation} by {case.peer}")
+
+
+def run_rate(words: Sequence[object], host: Host, what: str) -> float:
+    """Records a second, by a program that appends on a host.
+
+    Raises:
+        PeerError: The program failed, or did not end.
+    """
     command = host.command([paths.rust_worker(), *map(str, words)])
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     except subprocess.TimeoutExpired as late:
-        raise PeerError(f"{case.operation} by {case.peer} did not end in {_PATIENCE:.0f} s") from late
+        raise PeerError(f"{what} did not end in {_PATIENCE:.0f} s") from late
     if done.returncode != 0:
-        raise PeerError(f"{case.operation} by {case.peer} failed: {done.stderr.strip()}")
+        raise PeerError(f"{what} failed: {done.stderr.strip()}")
     told = json.loads(done.stdout)
     return float(max(1, told["committed"])) / float(told["seconds"])
 

@@ -1,4 +1,4 @@
-"""One-sided operations of MPI between the two hosts, by MPICH and the TCP of UCX over the same network.
+"""One-sided operations and barriers of MPI between the two hosts, by MPICH and the TCP of UCX.
 
 It is measured behind all others: both ranks look for work all the time, and would take the cores from them.
 """
@@ -18,6 +18,8 @@ from harness.tier.run import BUSY, Plan
 from harness.tier.workers import HOME, OTHER, REMOTE
 
 NAME = "mpi"
+BARRIER = "barrier"
+"""Operation of a row: both ranks meet."""
 _PROGRAM = paths.ROOT / "bench" / "mpi" / "windows.py"
 _CALLS = 2000
 _LIMIT = 60.0
@@ -51,7 +53,7 @@ def measure(plan: Plan, hosts: Sequence[Host], folder: Path) -> list[Row]:
         operation, _, state = one["operation"].partition(" ")
         memory = BUSY if state else ""
         case = Case(REMOTE, NAME, operation, memory, one["size"], 1, 1)
-        samples.add(case, one["ns"], moves=operation != "fetch_add")
+        samples.add(case, one["ns"], moves=operation not in ("fetch_add", BARRIER))
     return samples.rows()
 
 

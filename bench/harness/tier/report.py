@@ -8,11 +8,12 @@ from typing import Any
 from harness import page
 from harness.figures import Row
 from harness.page import short, size_of, table
-from harness.tier import calls, classes, extent, goals, locks, log, mpi, pieces, ucx
+from harness.tier import callers, calls, classes, extent, goals, locks, log, log_nodes, mpi, pace, pieces, ucx
 from harness.tier.classes import CLASSES
 from harness.tier.extent import CROWD, Crowd
 from harness.tier.goals import Found
 from harness.tier.many import MANY, SIZE, Many
+from harness.tier.pace import PACE
 from harness.tier.run import BUSY, IN_FLIGHT, LITTLE, MANY_PYTHON, MANY_RUST, MIB, WORD
 from harness.tier.workers import (
     FABRIC,
@@ -53,10 +54,10 @@ _NAMED = {"fetch_add": "locked_add"}
 def text(rows: list[Row], run: dict[str, Any]) -> list[str]:
     """The section."""
     found, (many, _), (crowds, _) = Found(rows), MANY.last() or ([], {}), CROWD.last() or ([], {})
-    apart, _ = CLASSES.last() or ([], {})
+    (apart, _), (paced, _) = CLASSES.last() or ([], {}), PACE.last() or ([], {})
     return [
         _points(run),
-        page.goals("Goals of regions", "median", goals.check(rows, many, crowds, apart)),
+        page.goals("Goals of regions", "median", goals.check(rows, many, crowds, apart, paced)),
         "![Regions of another host](img/tier.png)",
         _here(found),
         *(_afar(found, operation) for operation in ("read", "write")),
@@ -67,7 +68,9 @@ def text(rows: list[Row], run: dict[str, Any]) -> list[str]:
         _in_pieces(found),
         _over(found),
         log.table(rows),
+        log_nodes.table(rows),
         _calls(found),
+        pace.table(paced),
         _locks(found),
         classes.table(apart),
         _many(many),
@@ -349,12 +352,22 @@ def _locks(found: Found) -> str:
         (f"{parties} parties of {hosts} meet at a barrier", found.by(REMOTE, locks.MEET, parties))
         for parties, hosts in ((locks.PARTIES, "two nodes"), (locks.ALL_PARTIES, f"{locks.NODES} nodes"))
     ]
+    rows.append(
+        ("2 ranks of MPI on two hosts meet, both polling", found.find(REMOTE, mpi.NAME, mpi.BARRIER, WORD))
+    )
     lines = [[what, _time(row)] for what, row in rows if row]
     return "### Locks and barriers\n\n" + table(["", "µs"], lines) if lines else ""
 
 
 def _calls(found: Found) -> str:
-    peers = [("Rust", RUST), ("Python", PYTHON), ("ZeroMQ, Python", calls.ZMQ), ("gRPC, Python", calls.GRPC)]
+    peers = [
+        ("Rust", RUST),
+        ("Python", PYTHON),
+        ("ZeroMQ, Python", callers.ZMQ),
+        ("gRPC, Python", callers.GRPC),
+        ("gRPC, Rust (tonic)", callers.TONIC),
+        ("Redis, LPUSH and BRPOP", callers.QUEUE),
+    ]
     lines, where = [], {MAPPED: "one host", REMOTE: "two hosts"}
     for mode, hosts in where.items():
         for operation, size, batch, what in (
@@ -366,14 +379,8 @@ def _calls(found: Found) -> str:
             if any(cells):
                 lines.append([f"{what}, {hosts}", *cells])
         if wire := found.find(mode, RUST, calls.PHASES, LITTLE):
-            lines.append([f"part of it between the nodes, {hosts}", _time(wire), "", "", ""])
+            lines.append([f"part of it between the nodes, {hosts}", _time(wire), *[""] * (len(peers) - 1)])
     if not lines:
         return ""
-    paced = [row for row in found.rows if row.operation == calls.PACED]
-    spent = "".join(
-        f" {row.batch:,} calls at 1,000 a second by 8 threads on {where[row.mode]} take"
-        f" {row.median_us / 1e6:.3g} s of processor time, of nodes, callers and servers."
-        for row in paced
-    )
-    text = f"Microseconds: median (p99). All sides sleep while they wait.{spent}"
+    text = "Microseconds: median (p99). All sides sleep while they wait."
     return f"### Calls of functions\n\n{text}\n\n" + table(["", *(head for head, _ in peers)], lines)

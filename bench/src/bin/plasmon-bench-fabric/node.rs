@@ -87,9 +87,14 @@ impl Node {
         }
     }
 
+    /// Polls the provider. Returns the number of events.
+    pub(crate) fn poll(&self) -> Result<usize> {
+        Ok(self.domain.poll(&mut self.events.borrow_mut())?)
+    }
+
     /// Polls the provider. Then sleeps until there is more to do, unless `polling`.
     fn turn(&self, polling: bool) -> Result<()> {
-        let happened = self.domain.poll(&mut self.events.borrow_mut())?;
+        let happened = self.poll()?;
         if polling || happened > 0 {
             return Ok(());
         }

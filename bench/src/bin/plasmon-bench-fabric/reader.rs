@@ -5,13 +5,15 @@
 //! - `read_asleep`, `read_chunks_asleep`: as above, with both sides asleep in the kernel while they wait;
 //! - `write_asleep`: one write of the same bytes as are there, until the other side has acknowledged it;
 //! - `read_begun_asleep`: a batch of reads in flight;
-//! - `message_asleep`: a small message there and back.
+//! - `message_asleep`: a small message there and back;
+//! - `message_paced`: a batch of such messages, 1,000 a second, both sides polling all the time.
 //!
 //! Each reads one place again and again, which is then in the processor's caches. With `_places` after its
 //! name it reads as many places as a store has objects, in memory like that of a store.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use plasmon_bench::Result;
 use plasmon_bench::content::{is_at, value};
@@ -24,6 +26,8 @@ use crate::server::LARGEST;
 
 const CHUNK: usize = 512 << 10;
 const READS: usize = 4;
+/// Time from one message to the next of those that have a pace.
+const GAP: Duration = Duration::from_millis(1);
 
 /// Reader of one server's memory.
 pub(crate) struct Reader {
@@ -90,6 +94,7 @@ impl Peer for Reader {
                 "write_asleep_places",
                 "read_begun_asleep_places",
                 "message_asleep",
+                "message_paced",
             ],
         }
     }
@@ -102,9 +107,13 @@ impl Peer for Reader {
         numbers: Numbers,
         batch: usize,
     ) -> Result<Box<dyn Call + '_>> {
-        if operation == "message_asleep" {
+        if operation.starts_with("message") {
             if size > MESSAGE {
                 return Err(format!("{size} bytes are more than a message carries").into());
+            }
+            if operation == "message_paced" {
+                tell(&self.node, self.server, POLL)?;
+                return Ok(Box::new(Paced { reader: self, messages: batch }));
             }
             return Ok(Box::new(Message(self)));
         }
@@ -203,10 +212,16 @@ impl Call for Read<'_> {
 
 impl Drop for Read<'_> {
     fn drop(&mut self) {
-        // If the server cannot be told, the next operation fails.
-        if self.polling && tell(&self.reader.node, self.reader.server, SLEEP).is_err() {
-            eprintln!("plasmon-bench-fabric: the server does not answer");
+        if self.polling {
+            let_sleep(self.reader);
         }
+    }
+}
+
+/// Has the server sleep again. If it cannot be told, the next operation fails.
+fn let_sleep(reader: &Reader) {
+    if tell(&reader.node, reader.server, SLEEP).is_err() {
+        eprintln!("plasmon-bench-fabric: the server does not answer");
     }
 }
 
@@ -249,6 +264,35 @@ impl Limit for Message<'_> {
         let (answer, _) = node.next_message(false)?;
         node.finish(&sent, false)?;
         if answer == SLEEP { Ok(()) } else { Err(format!("the server answered {answer}").into()) }
+    }
+}
+
+/// Small messages at a pace, and the answers to them, between two that poll all the time.
+struct Paced<'a> {
+    reader: &'a Reader,
+    messages: usize,
+}
+
+impl Limit for Paced<'_> {
+    fn call(&mut self) -> Result<()> {
+        let (node, begin) = (&self.reader.node, Instant::now());
+        for nth in 0..self.messages as u32 {
+            while begin.elapsed() < GAP * nth {
+                node.poll()?;
+            }
+            node.send(self.reader.server, POLL)?;
+            match node.next_message(true)?.0 {
+                POLL => {}
+                other => return Err(format!("the server answered {other}").into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Paced<'_> {
+    fn drop(&mut self) {
+        let_sleep(self.reader);
     }
 }
 
