@@ -66,11 +66,11 @@ class Apart:
     beside_us: float
     """Median time of such calls beside low work."""
     beside_p99_us: float
-    log_alone: float
-    """Commits a second of a log of class high, without other work."""
-    log: float
+    log_alone: float | None = None
+    """Commits a second of a log of class high, without other work. `None` in runs that had no log."""
+    log: float | None = None
     """Commits a second beside low writes."""
-    writes: float
+    writes: float | None = None
     """Rate of low writes meanwhile."""
 
 
@@ -162,6 +162,7 @@ def _log_table(found: Sequence[Apart]) -> str:
             _mb(one.writes),
         ]
         for one in found
+        if one.log_alone is not None and one.log is not None and one.writes is not None
     ]
     text = (
         "A log on the other host, whose writer is of class high: commits a second with 64 transactions of "
@@ -169,7 +170,7 @@ def _log_table(found: Sequence[Apart]) -> str:
         "region of that host."
     )
     heads = ["`--qos`", "commits/s alone", "beside low writes", "writes, MB/s"]
-    return f"{text}\n\n" + page.table(heads, lines)
+    return f"\n\n{text}\n\n" + page.table(heads, lines) if lines else ""
 
 
 def table(found: Sequence[Apart]) -> str:
@@ -194,7 +195,7 @@ def table(found: Sequence[Apart]) -> str:
     )
     if not lines:
         return ""
-    return f"### Classes of work\n\n{text}\n\n{page.table(heads, lines)}\n\n{_log_table(found)}"
+    return f"### Classes of work\n\n{text}\n\n{page.table(heads, lines)}{_log_table(found)}"
 
 
 def _mb(rate: float) -> str:
