@@ -16,6 +16,7 @@ mod lock;
 mod locks;
 mod manual;
 mod mount;
+mod mount_helper;
 mod objects;
 mod output;
 mod overview;
@@ -39,17 +40,35 @@ mod users;
 mod volume;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::{Args, Command, StatusOf};
 use clap::{CommandFactory, FromArgMatches};
 use failure::Failure;
 use manual::Completions;
+use mount_helper::Asked;
 use plasmon::Socket;
 
 fn main() -> ExitCode {
+    match mount_helper::asked() {
+        Ok(Asked::Command(words)) => command(words),
+        Ok(Asked::Mount(words)) => match command(words) {
+            well if well == ExitCode::SUCCESS => well,
+            _ => ExitCode::from(mount_helper::FAILED),
+        },
+        Ok(Asked::Nothing) => ExitCode::SUCCESS,
+        Err(problem) => {
+            output::complain(&problem);
+            ExitCode::from(mount_helper::WRONG)
+        }
+    }
+}
+
+/// Does what the words of a command line say. Returns the exit code.
+fn command(words: Vec<OsString>) -> ExitCode {
     let definitions = || settings::with_environment(Args::command());
-    let matches = definitions().try_get_matches();
+    let matches = definitions().try_get_matches_from(&words);
     let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
         Err(error) => {
@@ -63,15 +82,21 @@ fn main() -> ExitCode {
         found.iter().for_each(|one| output::complain(&settings::misspelling(one)));
     }
     let socket = socket.map_or_else(Socket::find, Socket::from);
-    let run = || run(&socket, json, command, definitions);
+    let run = || run(&socket, json, command, words.get(1..).unwrap_or_default(), definitions);
     match priority {
         Some(class) => class.during(run),
         None => run(),
     }
 }
 
-/// Runs a command. Returns the exit code.
-fn run(socket: &Socket, json: bool, command: Command, definitions: impl Fn() -> clap::Command) -> ExitCode {
+/// Runs a command, which `words` say, without the program's name. Returns the exit code.
+fn run(
+    socket: &Socket,
+    json: bool,
+    command: Command,
+    words: &[OsString],
+    definitions: impl Fn() -> clap::Command,
+) -> ExitCode {
     let mut well = ExitCode::SUCCESS;
     let done = match command {
         Command::Serve(args) => serve::serve(&args),
@@ -95,7 +120,7 @@ fn run(socket: &Socket, json: bool, command: Command, definitions: impl Fn() -> 
         Command::Prefetch(prefetch) => explain::prefetch(socket, &prefetch),
         Command::Explain(located) => explain::explain(socket, json, &located),
         Command::Region(command) => region::region(socket, json, &command),
-        Command::Mount(args) => mount::mount(socket, json, &args),
+        Command::Mount(args) => mount::mount(socket, json, &args, words),
         Command::Umount(args) => mount::umount(&args),
         Command::Volume(command) => volume::volume(socket, json, &command),
         Command::Services => service::services(socket, json),

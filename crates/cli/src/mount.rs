@@ -4,6 +4,7 @@
 //! itself again in the background, and returns when the folder is mounted. Invariant: a command that ends
 //! well leaves a folder that can be used.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -97,8 +98,14 @@ pub(crate) struct UmountArgs {
     force: bool,
 }
 
-pub(crate) fn mount(socket: &Socket, as_json: bool, args: &MountArgs) -> Result<(), Failure> {
-    if args.foreground || args.in_background { serve(socket, as_json, args) } else { start(as_json) }
+/// Mounts a volume, as `words` say, the command line of this process without the program's name.
+pub(crate) fn mount(
+    socket: &Socket,
+    as_json: bool,
+    args: &MountArgs,
+    words: &[OsString],
+) -> Result<(), Failure> {
+    if args.foreground || args.in_background { serve(socket, as_json, args) } else { start(as_json, words) }
 }
 
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
@@ -106,10 +113,10 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
 }
 
 /// Starts this command in the background, and waits until it has mounted or failed.
-fn start(as_json: bool) -> Result<(), Failure> {
+fn start(as_json: bool, words: &[OsString]) -> Result<(), Failure> {
     let own = env::current_exe().map_err(Failure::file("find", "this program"))?;
     let mut child: Child = Command::new(&own)
-        .args(env::args_os().skip(1))
+        .args(words)
         .arg(IN_BACKGROUND)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -9,6 +9,7 @@ mod cpu;
 mod daemon;
 mod files;
 mod finding;
+mod fuse;
 mod limits;
 mod memory;
 mod network;
@@ -144,6 +145,7 @@ fn examine(case: &Case, answer: &Answer) -> Vec<Finding> {
     findings.extend(cpu::check(case));
     findings.extend(spill::check(case));
     findings.extend(tier::check(case));
+    findings.extend(fuse::check(case));
     findings
 }
 

@@ -517,3 +517,50 @@ fn a_kernel_that_says_nothing_is_no_failure() {
     let problems: Vec<_> = findings.iter().filter(|found| found.severity == Severity::Problem).collect();
     assert_eq!(problems.iter().map(|found| found.topic).collect::<Vec<_>>(), ["memory"]);
 }
+
+#[test]
+fn mounts_take_the_device_and_for_users_the_helper() {
+    let without = Host::plain();
+    let device = without.finding("fuse");
+    assert_eq!((device.severity, commands(&device).as_str()), (Severity::Advice, "modprobe fuse\n"));
+    assert_eq!(without.severity("fuse_helper"), Severity::Ok, "root needs none");
+    let mut user = Host::plain().with("/dev/fuse", "");
+    assert_eq!(user.severity("fuse"), Severity::Ok);
+    user.case.shell = Shell { root: false };
+    assert_eq!(commands(&user.finding("fuse_helper")), "sudo apt-get install -y fuse3\n");
+    let user = user.with("/usr/bin/fusermount3", "").with("/etc/fuse.conf", "# user_allow_other\n");
+    let alone = user.finding("fuse_helper");
+    assert_eq!(alone.severity, Severity::Ok);
+    assert!(alone.found.contains("for themselves"), "{alone:?}");
+    let shared = user.with("/etc/fuse.conf", "user_allow_other\n").finding("fuse_helper");
+    assert!(shared.found.contains("may share"), "{shared:?}");
+}
+
+#[test]
+fn requests_and_read_ahead_of_mounts_are_large() {
+    const LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
+    let any = |topic: &str, host: &Host| host.findings().iter().any(|finding| finding.topic == topic);
+    assert!(!any("fuse_requests", &Host::plain()), "older kernels have no such limit");
+    assert_eq!(Host::plain().with(LIMIT, "256\n").severity("fuse_requests"), Severity::Ok);
+    let small = Host::plain().with(LIMIT, "32\n").finding("fuse_requests");
+    assert_eq!(small.severity, Severity::Advice);
+    assert!(commands(&small).starts_with("sysctl -w fs.fuse.max_pages_limit=256\n"), "{small:?}");
+
+    let mounted = |kib: &str| {
+        Host::plain()
+            .with(
+                "/proc/self/mountinfo",
+                "40 36 0:45 / /mnt/a rw,nosuid - fuse.plasmon main rw\n\
+                 41 36 0:46 / /mnt/b rw - fuse.sshfs host rw\n\
+                 42 36 0:47 / /mnt/c rw shared:7 - fuse.plasmon other rw\n",
+            )
+            .with("/sys/class/bdi/0:45/read_ahead_kb", "4096\n")
+            .with("/sys/class/bdi/0:46/read_ahead_kb", "1\n")
+            .with("/sys/class/bdi/0:47/read_ahead_kb", kib)
+    };
+    assert_eq!(mounted("4096\n").severity("fuse_read_ahead"), Severity::Ok);
+    let little = mounted("128\n").finding("fuse_read_ahead");
+    assert_eq!(little.severity, Severity::Advice);
+    assert_eq!(commands(&little), "echo '4096' | tee /sys/class/bdi/0:47/read_ahead_kb\n");
+    assert!(!any("fuse_read_ahead", &Host::plain()), "nothing is mounted");
+}

@@ -7,6 +7,7 @@ mod abuse;
 mod coherence;
 mod data;
 mod deaths;
+mod fstab;
 mod names;
 mod native;
 mod programs;
