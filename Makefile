@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all simulate test-chaos test-rdma test-door wheel test-python build setup fmt lint clean fuzz
 .PHONY: bench-metrics bench-local bench-objects bench-remote bench-growth bench-mpi bench-heal bench-broadcast bench-python bench-rdma
-.PHONY: bench-tier bench-scale bench-report bench-compare docs test-docs image test-slurm test-kubernetes
+.PHONY: bench-tier bench-files bench-scale bench-report bench-compare docs test-docs image test-slurm test-kubernetes
 
 help: ## Show this list
 	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -98,6 +98,9 @@ bench-python: ## Values of PyTorch, Polars, pandas, joblib and Dask, with Plasmo
 
 bench-tier: ## Regions, mapped and from another host, beside the machine, libfabric, TCP and Redis; QUICK=1 as above
 	@scripts/bench.sh tier $(if $(QUICK),--quick)
+
+bench-files: ## Files on volumes, beside MooseFS, JuiceFS, tmpfs and libfabric; as root; ONLY="far names" for parts, QUICK=1 as above
+	@scripts/bench.sh files $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 bench-rdma: ## What registering memory costs an RDMA device, as ratios, in a virtual machine with Soft-RoCE
 	@scripts/bench.sh rdma

@@ -64,6 +64,76 @@ tonic() {
     ln -sfn ../tonic/release/plasmon-bench-tonic "$CACHE/bin/plasmon-bench-tonic"
 }
 
+# fetch WHAT NAME...: has apt download Debian packages, or their sources, into the working folder. The package
+# lists may be missing or too old. They are fetched only then, because that takes time.
+fetch() {
+    local what=$1
+    shift
+    apt-get -qq "$what" "$@" >/dev/null 2>&1 </dev/null && return
+    [ "$(id -u)" = 0 ] && apt-get -qq update </dev/null >/dev/null 2>&1 &&
+        apt-get -qq "$what" "$@" >/dev/null 2>&1 </dev/null
+}
+
+# moosefs: makes .cache/bench/moosefs of Debian's packages, which are not installed: they would start servers.
+moosefs() {
+    local folder=$CACHE/moosefs package
+    if [ ! -x "$folder/usr/sbin/mfsmaster" ]; then
+        if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+            echo "its packages are Debian's, and there is no apt-get here"
+            return 1
+        fi
+        say "Fetching Debian's MooseFS" >&2
+        rm -rf "$folder" && mkdir -p "$folder/packages" &&
+            if ! (cd "$folder/packages" && fetch download moosefs-{master,chunkserver,client}); then
+                echo "apt-get could not download moosefs-master, moosefs-chunkserver and moosefs-client"
+                return 1
+            fi
+        for package in "$folder"/packages/*.deb; do dpkg-deb -x "$package" "$folder" >&2; done
+    fi
+    if ldd "$folder"/usr/{sbin/mfsmaster,sbin/mfschunkserver,bin/mfsmount} 2>/dev/null |
+        grep -q 'not found'; then
+        echo "$folder/usr/bin/mfsmount lacks a library: apt-get install libfuse3-3"
+        return 1
+    fi
+}
+
+# project: makes .cache/bench/project/source.tar, the source of Debian's zlib, which a benchmark builds.
+project() {
+    local folder=$CACHE/project suite archive options
+    [ -f "$folder/source.tar" ] && return
+    if ! command -v apt-get >/dev/null; then
+        echo "its source is Debian's, and there is no apt-get here"
+        return 1
+    fi
+    say "Fetching the source of Debian's zlib" >&2
+    suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
+    rm -rf "$folder" && mkdir -p "$folder/lists/partial"
+    # Sources are asked for by lists of their own, because most machines have none.
+    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
+        "http://deb.debian.org/debian $suite main" >"$folder/sources.list"
+    options=(-qq -o "Dir::Etc::sourcelist=$ROOT/$folder/sources.list" -o Dir::Etc::sourceparts=-
+        -o "Dir::State::lists=$ROOT/$folder/lists" -o APT::Sandbox::User=root
+        -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=")
+    if ! (
+        cd "$folder"
+        apt-get "${options[@]}" update && apt-get "${options[@]}" source --download-only zlib
+    ) </dev/null >&2; then
+        echo "apt-get could not fetch the source of zlib"
+        return 1
+    fi
+    rm -rf "$folder/lists"
+    archive=$(compgen -G "$folder/zlib_*.orig.tar.*" | grep -v '\.asc$' | head -n1)
+    "$CACHE/harness/bin/python" - "$archive" >"$folder/source.tar.new" <<'PYTHON' &&
+import bz2, gzip, lzma, shutil, sys
+path = sys.argv[1]
+opened = {"bz2": bz2.open, "gz": gzip.open, "xz": lzma.open}[path.rpartition(".")[2]](path)
+shutil.copyfileobj(opened, sys.stdout.buffer)
+PYTHON
+        mv "$folder/source.tar.new" "$folder/source.tar" && return
+    echo "$archive cannot be unpacked"
+    return 1
+}
+
 # install_package NAME: installs a Debian package, as root.
 install_package() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
@@ -94,6 +164,9 @@ fi
 optional redis redis
 optional ucx ucx
 optional tonic tonic
+optional moosefs moosefs
+optional juicefs environment juicefs 3.13 3.12 3.11
+optional project project
 optional ray environment ray 3.13 3.12 3.11
 optional mooncake environment mooncake 3.13 3.12 3.11
 # The package is used in the environment for which it was built. An environment with another version of Python

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a benchmark: bench.sh local | objects | remote | growth | mpi | heal | broadcast | python | tier |
-# rdma | scale | report | compare REVISION, followed by options of the harness.
+# files | rdma | scale | report | compare REVISION, followed by options of the harness.
 #
 # Builds Plasmon first, unless PLASMON_PYTHON names an interpreter that has it already.
 . "$(dirname "$0")/lib.sh"

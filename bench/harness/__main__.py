@@ -26,6 +26,7 @@ from harness import (
     scale,
 )
 from harness.choosing import choose
+from harness.files import command as files
 from harness.remote import command as remote
 from harness.remote import growth
 from harness.tier import command as tier
@@ -50,6 +51,7 @@ def main() -> int:
         ("broadcast", "one object to many nodes, by a broadcast and by gets"),
         ("python", "values of Python's libraries, with Plasmon and without"),
         ("tier", "regions, beside the machine, the network and Redis"),
+        ("files", "files on volumes, beside MooseFS, JuiceFS and memory"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
@@ -60,12 +62,12 @@ def main() -> int:
             command.add_argument(
                 "--only", choices=("lanes",), help="a part; the other figures stay those of the last run"
             )
-        if name == "tier":
+        if parts := {"tier": tier.PARTS, "files": files.PARTS}.get(name):
             command.add_argument(
                 "--only",
                 nargs="+",
-                choices=tier.PARTS,
-                default=list(tier.PARTS),
+                choices=parts,
+                default=list(parts),
                 help="parts; the other figures stay those of the last run",
             )
         if name == "growth":
@@ -74,7 +76,7 @@ def main() -> int:
             command.add_argument("--ranks", type=int, default=4, help="2 or more (default: 4)")
             command.add_argument("--sizes", nargs="+", type=int, default=[], metavar="BYTES")
             command.add_argument("--batch", type=int, default=mpi.BATCH, help="objects of a rank and round")
-        elif name not in ("heal", "broadcast", "python", "tier"):
+        elif name not in ("heal", "broadcast", "python", "tier", "files"):
             command.add_argument("--peers", nargs="+", metavar="PEER", help="only these")
         command.add_argument(
             "--results",
@@ -121,6 +123,8 @@ def main() -> int:
         return broadcast.run(arguments.quick, arguments.results)
     if arguments.command == "tier":
         return tier.run(arguments.quick, arguments.results, arguments.only)
+    if arguments.command == "files":
+        return files.run(arguments.quick, arguments.results, arguments.only)
     if arguments.command == "python":
         return python.run(arguments.quick, arguments.results)
     if arguments.command == "mpi":

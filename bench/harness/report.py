@@ -7,6 +7,9 @@ from typing import Any
 from harness import broadcast, goals, heal, page, paths, peers, plots, python, rdma, scale_report
 from harness.broadcast import BROADCAST
 from harness.figures import Row
+from harness.files import plots as files_plots
+from harness.files import report as files
+from harness.files.figures import FILES, Figure
 from harness.goals import Figures
 from harness.heal import HEAL
 from harness.local import LOCAL
@@ -55,6 +58,7 @@ def make() -> None:
     HEAL.report(heal.text)
     PYTHON.report(python.text)
     TIER.report(_tier)
+    FILES.report(_files)
     RDMA.report(rdma.text, "registration", paths.RDMA_PAGE)
     SCALE.report(scale_report.text, "figures", paths.SCALE_PAGE)
 
@@ -82,6 +86,12 @@ def _tier(rows: list[Row], run: dict[str, Any]) -> list[str]:
     """Regions, with their plot."""
     tier_plots.draw(rows)
     return tier.text(rows, run)
+
+
+def _files(figures: list[Figure], run: dict[str, Any]) -> list[str]:
+    """Files, with their plot."""
+    files_plots.draw(figures, run["labels"])
+    return files.text(figures, run)
 
 
 def _machine(run: dict[str, Any]) -> str:

@@ -11,13 +11,15 @@
 //! thread. `plasmon-bench echo KIND` is the answering side of a round trip, which the raw worker starts, and
 //! `plasmon-bench tcp-serve ADDRESS` that of a connection. `plasmon-bench log`
 //! and `xadd` print how fast several writers append, and `plasmon-bench classes SOCKET HOME SECONDS` what
-//! classes of work get beside each other; they exchange nothing.
+//! classes of work get beside each other; they exchange nothing. `plasmon-bench files` uses files of whatever
+//! file system, by requests of its own.
 #![deny(unsafe_code)]
 
 mod calls;
 mod classes;
 mod echo;
 mod etcd;
+mod files;
 mod locks;
 mod log;
 mod pace;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
             log::log(sockets, homes, [writers, window, group, seconds])
         }
         ["xadd", address, writers, pipeline, seconds] => log::xadd(address, [writers, pipeline, seconds]),
+        ["files"] => files::serve(),
         ["tcp", address] => tcp::Tcp::connect(address).and_then(serve),
         ["tcp-serve", address] => tcp::answer(address),
         ["classes", socket, home, seconds] => {
@@ -59,7 +62,7 @@ fn main() -> ExitCode {
         _ => Err("usage: plasmon-bench plasmon SOCKET | plasmon-digest SOCKET | \
                   regions SOCKET HOME mapped|called | calls SOCKET HOME | locks SOCKET OTHERS | \
                   etcd ADDRESS | redis ADDRESS | queue ADDRESS | queue-serve ADDRESS | raw - | \
-                  echo KIND | tcp ADDRESS | tcp-serve ADDRESS | \
+                  echo KIND | files | tcp ADDRESS | tcp-serve ADDRESS | \
                   log SOCKETS HOMES WRITERS WINDOW GROUP SECONDS | xadd ADDRESS WRITERS PIPELINE SECONDS | \
                   classes SOCKET HOME SECONDS"
             .into()),
