@@ -4,6 +4,7 @@
 //! the host on which the tests run: what ties it to a node is the node's socket.
 
 mod abuse;
+mod chaos;
 mod coherence;
 mod data;
 mod deaths;
