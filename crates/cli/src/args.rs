@@ -124,7 +124,11 @@ out of reach, and one that comes, has a line that says so.")]
     Drain(Drain),
     /// Begin to bring objects to this host, without waiting for them
     Prefetch(Prefetch),
-    /// Explain how an object came to this host: source, protocol with the reason, and the time of each step
+    /// Explain how an object came to this host (source, protocol with the reason, and the time of each step),
+    /// or where the bytes of a file lie
+    #[command(after_help = "\
+A file of a volume is named by its path in a folder at which the volume is mounted, with at least one slash \
+(./FILE), or as VOLUME:/PATH.")]
     Explain(Located),
     /// Make, read and change regions: memory with a name that programs of all hosts read and write
     #[command(subcommand)]
@@ -533,6 +537,11 @@ impl Which {
     /// Id of the object for this client.
     pub(crate) fn id(&self, client: &Client, whose: &Whose) -> ObjectId {
         self.id.unwrap_or_else(|| whose.named(&self.text, client))
+    }
+
+    /// Name, if the text is none of an id.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.id.is_none().then_some(self.text.as_str())
     }
 
     /// Names the object, in an error of a call for it, as the user named it.

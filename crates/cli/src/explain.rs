@@ -5,10 +5,14 @@ use plasmon::{Error, ErrorKind, ObjectId, Socket};
 
 use crate::args::{Located, Prefetch};
 use crate::connecting::connect;
+use crate::explain_file;
 use crate::failure::Failure;
 use crate::output::{json, line, size, table};
 
 pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<(), Failure> {
+    if let Some(file) = explain_file::named(args) {
+        return explain_file::explain(socket, as_json, &file);
+    }
     let client = connect(socket, "plasmon explain")?;
     let id = args.object.id(&client, &args.whose);
     let explanation = client.explain(id).map_err(args.object.named(id))?;

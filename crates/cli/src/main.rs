@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod drain;
 mod explain;
+mod explain_file;
 mod failure;
 mod list_args;
 mod listing;

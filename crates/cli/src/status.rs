@@ -116,6 +116,19 @@ fn tell_files(files: &FilesStatus) -> Result<(), Failure> {
         counted(files.sessions, "session"),
         files.attached,
         files.asked
+    ))?;
+    if files.placed_elsewhere + files.placed_in_vain + files.placed_here + files.pulls > 0 {
+        line(&format!(
+            "  objects {} taken by other nodes, {} taken from others, {} stayed in vain; {} under way",
+            files.placed_elsewhere, files.placed_here, files.placed_in_vain, files.pulls
+        ))?;
+    }
+    if files.ranges_asked + files.ranges_read + files.ranges_given == 0 {
+        return Ok(());
+    }
+    line(&format!(
+        "  ranges  {} asked for and {} read one-sidedly at other nodes, {} given to others",
+        files.ranges_asked, files.ranges_read, files.ranges_given
     ))
 }
 

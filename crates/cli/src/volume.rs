@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use plasmon::files::{VolumeChange, VolumeInfo, VolumeTerms, Volumes};
-use plasmon::{Socket, find_nodes};
+use plasmon::files::{Place, VolumeChange, VolumeInfo, VolumeTerms, Volumes, find_place};
+use plasmon::{Client, Socket, find_nodes};
 use serde_json::{Value, json};
 
 use crate::args::name;
@@ -77,6 +77,11 @@ struct Terms {
     /// Number of nodes that keep the bytes of a file [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     copies: Option<u16>,
+    /// Where the bytes of files lie that are written from now on: on the host that writes them while a tenth of
+    /// its memory is free (local), on hosts with much free memory (spread), or on these nodes, each as its
+    /// host's name or address, or as its id or the beginning of the id; never on a cache [default: local]
+    #[arg(long, value_name = "local|spread|NODE,..")]
+    place: Option<String>,
     /// Size that the files of one user may have together [default: any]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     user_quota: Option<u64>,
@@ -94,7 +99,7 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
                 Some(home) => Some(find_nodes(&client, &[home], None)?[0]),
                 None => None,
             };
-            let info = volumes.create(&args.name, home, terms(args))?;
+            let info = volumes.create(&args.name, home, terms(&client, args)?)?;
             done(as_json, &row_json(&info))
         }
         VolumeCommand::Ls => {
@@ -108,8 +113,10 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
             complete(&list.missing)
         }
         VolumeCommand::Set(args) => {
-            let Terms { capacity, copies, user_quota, inodes } = args.terms;
-            let info = volumes.set(&args.name, VolumeChange { capacity, inodes, user_quota, copies })?;
+            let Terms { capacity, copies, user_quota, inodes, .. } = args.terms;
+            let place = place(&client, args.terms.place.as_deref())?;
+            let change = VolumeChange { capacity, inodes, user_quota, copies, place };
+            let info = volumes.set(&args.name, change)?;
             done(as_json, &row_json(&info))
         }
         VolumeCommand::Rm { name } => {
@@ -119,14 +126,20 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
     }
 }
 
-fn terms(args: &CreateVolume) -> VolumeTerms {
-    VolumeTerms {
+/// Place that a word stands for, if there is one.
+fn place(client: &Client, word: Option<&str>) -> Result<Option<Place>, Failure> {
+    Ok(word.map(|word| find_place(client, word)).transpose()?)
+}
+
+fn terms(client: &Client, args: &CreateVolume) -> Result<VolumeTerms, Failure> {
+    Ok(VolumeTerms {
         capacity: args.terms.capacity.unwrap_or(0),
         inodes: args.terms.inodes.unwrap_or(0),
         user_quota: args.terms.user_quota.unwrap_or(0),
         copies: args.terms.copies.unwrap_or(1),
         metadata_copies: args.metadata_copies,
-    }
+        place: place(client, args.terms.place.as_deref())?.unwrap_or_default(),
+    })
 }
 
 /// Prints nothing for people, and what was done for programs.
@@ -157,6 +170,7 @@ fn row_json(info: &VolumeInfo) -> Value {
         "most_inodes": info.terms.inodes,
         "user_quota": info.terms.user_quota,
         "copies": info.terms.copies,
+        "place": info.terms.place.to_string(),
         "metadata_copies": info.terms.metadata_copies,
         "used": info.used,
         "inodes": info.inodes,

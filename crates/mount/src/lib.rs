@@ -38,7 +38,7 @@ use crate::null::NullServer;
 use crate::serve::VolumeServer;
 use crate::worker::{Server, Workers};
 
-pub use crate::mounting::{MountError, unmount_folder};
+pub use crate::mounting::{MountError, unmount_folder, volume_of};
 
 /// Largest number of threads, unless another is chosen.
 pub const DEFAULT_THREADS: usize = 32;

@@ -19,6 +19,8 @@ use rustix::process::{getegid, geteuid};
 
 use crate::device::Device;
 
+/// Mounts of this process, as the kernel tells them.
+const MOUNTS: &str = "/proc/self/mountinfo";
 /// Type of the file system, as `/proc/mounts` shows it.
 const KIND: &str = "fuse.plasmon";
 /// Program by which users other than root mount.
@@ -217,16 +219,51 @@ fn escaped(name: &str) -> String {
 
 /// Whether a volume is mounted at this absolute path.
 pub(crate) fn is_mounted(folder: &Path) -> bool {
-    fs::read("/proc/self/mountinfo").is_ok_and(|text| mounts(&text).any(|mounted| mounted == folder))
+    fs::read(MOUNTS).is_ok_and(|text| mounts(&text).any(|mounted| mounted.folder == folder))
 }
 
-/// Paths at which volumes are mounted.
-fn mounts(text: &[u8]) -> impl Iterator<Item = PathBuf> + '_ {
+/// Volume in which a path of this host lies, and its path there. `None` if it lies in none.
+///
+/// # Errors
+/// If there is no such path, or it cannot be looked at.
+pub fn volume_of(path: &Path) -> io::Result<Option<(String, PathBuf)>> {
+    let whole = fs::canonicalize(path)?;
+    let device = stat(&whole)?.st_dev;
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let text = fs::read(MOUNTS)?;
+    let within = |mounted: Mounted| {
+        let rest = whole.strip_prefix(&mounted.folder).ok()?;
+        let depth = mounted.folder.components().count();
+        Some((depth, mounted.volume, mounted.root.join(rest)))
+    };
+    let found = mounts(&text).filter(|mounted| mounted.device == device.as_bytes()).filter_map(within);
+    Ok(found.max_by_key(|(depth, ..)| *depth).map(|(_, volume, path)| (volume, path)))
+}
+
+/// Volume that is mounted.
+struct Mounted {
+    /// Number of the device, as `mountinfo` shows it.
+    device: Vec<u8>,
+    /// Path within the volume that is shown.
+    root: PathBuf,
+    folder: PathBuf,
+    volume: String,
+}
+
+/// Mounts of volumes.
+fn mounts(text: &[u8]) -> impl Iterator<Item = Mounted> + '_ {
     text.split(|byte| *byte == b'\n').filter_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let dash = fields.iter().position(|field| *field == b"-")?;
-        let kind = fields.get(dash + 1)?;
-        (*kind == KIND.as_bytes()).then(|| unescaped(fields.get(4).copied().unwrap_or_default()))
+        if *fields.get(dash + 1)? != KIND.as_bytes() {
+            return None;
+        }
+        Some(Mounted {
+            device: fields.get(2)?.to_vec(),
+            root: unescaped(fields.get(3)?),
+            folder: unescaped(fields.get(4)?),
+            volume: unescaped(fields.get(dash + 2)?).to_string_lossy().into_owned(),
+        })
     })
 }
 
@@ -283,9 +320,11 @@ mod tests {
         let text = b"36 35 98:0 / /mnt rw,noatime shared:1 - ext3 /dev/root rw\n\
             40 36 0:45 / /mnt/a\\040b rw,nosuid - fuse.plasmon main rw,user_id=0\n\
             41 36 0:46 / /mnt/c rw - fuse.sshfs host rw\n";
-        let found: Vec<PathBuf> = mounts(text).collect();
+        let found: Vec<Mounted> = mounts(text).collect();
         assert_eq!(found.len(), 1);
-        assert_eq!(bytes(&found[0]), b"/mnt/a b");
+        assert_eq!(bytes(&found[0].folder), b"/mnt/a b");
+        assert_eq!((found[0].volume.as_str(), &found[0].device[..]), ("main", &b"0:45"[..]));
+        assert_eq!(bytes(&found[0].root), b"/");
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) struct AllAttached {
 }
 
 impl AllAttached {
-    fn get(&self, client: ClientKey, volume: u32) -> Result<Attached, Error> {
+    pub(super) fn get(&self, client: ClientKey, volume: u32) -> Result<Attached, Error> {
         let clients = self.clients.borrow();
         clients.get(&client).and_then(|own| own.volumes.get(&volume)).copied().ok_or_else(|| {
             let text = format!("this connection is not attached to a volume {volume}: attach first");
@@ -207,7 +207,10 @@ impl Files {
     /// Detaches a client from a volume.
     pub(super) fn detach(self: &Rc<Self>, client: ClientKey, volume: u32) -> Result<Reply, Error> {
         self.attached.get(client, volume)?;
-        self.attached.close(client, volume).into_iter().for_each(|attached| self.end_session(attached));
+        if let Some(attached) = self.attached.close(client, volume) {
+            self.placing.forget(&attached.key);
+            self.end_session(attached);
+        }
         Ok(Reply::Done)
     }
 

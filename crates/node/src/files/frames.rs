@@ -3,14 +3,16 @@
 
 use std::ops::RangeInclusive;
 
+use bytes::Bytes;
 use plasmon::ObjectId;
 use plasmon::wire::files::{FileAnswer, FileAsked, VolumeChange, VolumeInfo, VolumeTerms};
 use plasmon::wire::{AtMost, MAX_NAME, record, table};
 
-use crate::net::frame::carried;
+use crate::net::frame::{Location, Order, carried};
+use crate::object::{Head, Stamp};
 
 /// Numbers of the frames about files.
-pub(super) const FILE_FRAMES: RangeInclusive<u8> = 160..=179;
+pub(super) const FILE_FRAMES: RangeInclusive<u8> = 160..=209;
 /// Maximum number of objects in a frame.
 pub(super) const MAX_OBJECTS: usize = 512;
 
@@ -38,6 +40,29 @@ record! {
         pub(crate) read_only: bool,
         /// Number and secret of the session that goes on.
         pub(crate) again: Option<(u32, u64)>,
+    }
+}
+
+record! {
+    /// Where an object lies at the sender, as long as the stamp has this value.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Lying {
+        pub(crate) head: Head,
+        pub(crate) pieces: Vec<Location>,
+        pub(crate) stamp: Stamp,
+    }
+}
+
+record! {
+    /// The room that a node has for objects of files.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Room {
+        /// Whether it takes any: not in cache mode, nor without files, nor while it is drained or nearly full.
+        pub(crate) takes: bool,
+        /// Number of bytes that are free, or of objects that it may drop.
+        pub(crate) free: u64,
+        /// Number of bytes of its memory.
+        pub(crate) capacity: u64,
     }
 }
 
@@ -77,6 +102,16 @@ table! {
         173 Swept { ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> },
         /// Tells that a session of a volume of the sender has ended: the receiver may have objects of it.
         174 SessionEnded { volume: u32 },
+        /// Has the receiver take an object of the sender's in this role, and read it where it lies.
+        200 Pull { order: Order, lying: Option<Lying> } -> HasRoom,
+        /// Asks how much room the receiver has for objects of files.
+        201 AskRoom -> HasRoom,
+        /// Says how much room the sender has for objects of files; to a *pull*, that it has the object.
+        202 HasRoom { room: Room },
+        /// Asks a holder for a range of an object of a file.
+        203 Peek { id: ObjectId, at: u64, len: u32 } -> Peeked,
+        /// Brings it, unless it is too long, and says where the object lies.
+        204 Peeked { lying: Lying, bytes: Bytes },
     }
 }
 carried!(FileFrame);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::text::printable;
-use plasmon::wire::files::{VolumeChange, VolumeInfo, VolumeTerms, volume_id};
+use plasmon::wire::files::{Place, VolumeChange, VolumeInfo, VolumeTerms, volume_id};
 use plasmon::wire::{MAX_NAME, Reply};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
@@ -41,6 +41,17 @@ fn ensure_name(name: &str) -> Result<(), Error> {
         printable(name)
     );
     Err(Error::new(ErrorKind::Invalid, text))
+}
+
+/// Refuses a place without nodes.
+///
+/// # Errors
+/// `Invalid`.
+fn ensure_place(place: &Place) -> Result<(), Error> {
+    if place.is_valid() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Invalid, "the place of a volume names no node, or too many"))
 }
 
 pub(super) fn no_volume(name: &str) -> Error {
@@ -184,6 +195,7 @@ impl Files {
     }
 
     fn ensure_takes(&self, terms: &VolumeTerms) -> Result<(), Error> {
+        ensure_place(&terms.place)?;
         self.placement.ensure_stays()?;
         self.ensure_serves()?;
         let config = &self.kernel.config;
@@ -233,9 +245,11 @@ impl Files {
     /// Changes the terms of a volume whose home is this node.
     ///
     /// # Errors
-    /// `NotFound`, and `NotAllowed` for another user than its owner and root.
+    /// `NotFound`, `NotAllowed` for another user than its owner and root, and `Invalid` for a place without
+    /// nodes.
     pub(super) fn set_here(&self, name: &str, user: u32, change: VolumeChange) -> Result<VolumeInfo, Error> {
         let volume = self.owned(name, user)?;
+        change.place.as_ref().map_or(Ok(()), ensure_place)?;
         volume.set(change);
         Ok(volume.info())
     }

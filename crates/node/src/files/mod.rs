@@ -3,7 +3,9 @@
 //! Engine thread only. A *volume* has a home ([`homes`]), which keeps its state ([`state`], [`volume`]). What
 //! an operation does is decided from the state alone ([`decide`]) and is a list of changes ([`change`]),
 //! which nothing but [`apply`] carries out. A client attaches to a volume and gets a *session*; its node
-//! passes operations on to the home ([`attached`]). Objects that no file has are deleted ([`sweep`]).
+//! passes operations on to the home ([`attached`]). Objects that are to lie on other nodes are brought there
+//! ([`place`], [`pull`]), ranges of objects are read where they lie ([`peek`]), and objects that no file has
+//! are deleted ([`sweep`]).
 
 mod access;
 mod apply;
@@ -15,6 +17,9 @@ mod frames;
 pub(crate) mod fuzzing;
 mod homes;
 mod map;
+mod peek;
+mod place;
+mod pull;
 mod ranges;
 mod service;
 mod state;
@@ -27,6 +32,8 @@ use std::rc::{Rc, Weak};
 
 use self::attached::AllAttached;
 use self::decide::Limits;
+use self::peek::Peeking;
+use self::place::Placing;
 use self::sweep::Sweeping;
 use self::volume::Volume;
 use crate::directory::Directory;
@@ -53,6 +60,8 @@ pub(crate) struct Files {
     volumes: RefCell<BTreeMap<u32, Rc<Volume>>>,
     attached: AllAttached,
     sweeping: Sweeping,
+    placing: Placing,
+    peeking: Peeking,
     /// What limits volumes, as of the last second.
     limits: Cell<Limits>,
     /// Bytes of memory that all volumes take, as of the last second, and with what operations took since.
@@ -78,6 +87,8 @@ impl Files {
             volumes: RefCell::default(),
             attached: AllAttached::default(),
             sweeping: Sweeping::default(),
+            placing: Placing::default(),
+            peeking: Peeking::default(),
             limits: Cell::new(Limits { memory, free }),
             taken: Cell::default(),
             asked: Cell::default(),

@@ -15,6 +15,8 @@ use super::Files;
 use super::attached::{Asked as Attaching, Attached, LEASES};
 use super::decide::Limits;
 use super::frames::{FILE_FRAMES, FileFrame};
+use super::peek::Wish;
+use super::place::Wanted;
 use super::volume::Volume;
 use crate::kernel::ClientKey;
 use crate::net::frame::{Envelope, Frames, Message};
@@ -55,6 +57,16 @@ impl Service for Files {
             }
             Request::OnFile { volume, asked } => self.on_file(client, volume, asked),
             Request::DetachVolume { volume } => Answer::now(self.detach(client, volume)),
+            Request::Settle { volume, ids, place, copies } => {
+                Answer::plain(1, self.settle(client, volume, ids, Wanted { place, copies }))
+            }
+            Request::Peek { volume, id, node, at, len } => {
+                Answer::plain(1, self.peek(client, volume, Wish { id, node, at, len }))
+            }
+            Request::BeginSettling { volume, ids, place, copies } => {
+                self.begin_settling(client, volume, &ids, &Wanted { place, copies });
+                Answer::Silent
+            }
             Request::CreateVolume { name, home, terms } => {
                 Answer::plain(1, self.create(client, name, home, terms))
             }
@@ -79,6 +91,7 @@ impl Service for Files {
     fn on_session_end(&self, client: ClientKey) {
         let Some(files) = self.own.upgrade() else { return };
         for attached in self.attached.close_all(client) {
+            self.placing.forget(&attached.key);
             files.end_session(attached);
         }
     }
@@ -114,6 +127,10 @@ impl Service for Files {
             attached: self.attached.count(),
             asked: self.asked.get(),
             failed: self.failed.get(),
+            ranges_asked: self.peeking.asked.get(),
+            ranges_read: self.peeking.read.get(),
+            ranges_given: self.peeking.given.get(),
+            ..self.placing.report()
         };
     }
 }
@@ -176,12 +193,20 @@ impl Files {
                 let left = self.volume_of(volume).map_or_else(Vec::new, |volume| volume.swept(ids));
                 FileFrame::Swept { ids: left }
             }
+            FileFrame::Pull { order, lying } => {
+                self.take_pulled(order, user, lying).await?;
+                FileFrame::HasRoom { room: self.room_here() }
+            }
+            FileFrame::Peek { id, at, len } => self.give_range(from, user, id, at, len)?,
+            FileFrame::AskRoom => FileFrame::HasRoom { room: self.room_here() },
             FileFrame::Operated { .. }
             | FileFrame::Attached { .. }
             | FileFrame::Ended
             | FileFrame::Described { .. }
             | FileFrame::Listed { .. }
             | FileFrame::SessionEnded { .. }
+            | FileFrame::HasRoom { .. }
+            | FileFrame::Peeked { .. }
             | FileFrame::Swept { .. } => return Ok(None),
         }))
     }

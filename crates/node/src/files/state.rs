@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
 use std::rc::Rc;
 
-use plasmon::wire::files::{Attributes, FileKind, FileOutcome, LockRange, ROOT_INODE, Time, VolumeTerms};
+use plasmon::wire::files::{
+    Attributes, FileKind, FileOutcome, LockRange, PLACE_XATTR, Place, ROOT_INODE, Time, VolumeTerms,
+};
 use plasmon::{NodeId, ObjectId};
 
 use super::map::Map;
@@ -75,6 +77,16 @@ impl Inode {
 
     pub(super) fn map(&self) -> Option<&Map> {
         if let Body::File(map) = &self.body { Some(map) } else { None }
+    }
+
+    /// The value of the attribute that says where bytes are to lie, if it has one of its own.
+    pub(super) fn place_value(&self) -> Option<&[u8]> {
+        self.xattrs.as_ref()?.get(PLACE_XATTR.as_bytes()).map(|value| &**value)
+    }
+
+    /// The place of its bytes, unless it is that of the volume.
+    fn place(&self) -> Option<Place> {
+        std::str::from_utf8(self.place_value()?).ok()?.parse().ok()
     }
 }
 
@@ -262,6 +274,7 @@ impl State {
             changed: head.changed,
             version: head.version,
             copies: if head.copies > 0 { head.copies } else { self.terms.copies.max(1) },
+            place: inode.place().unwrap_or_else(|| self.terms.place.clone()),
         })
     }
 }

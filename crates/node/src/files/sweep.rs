@@ -99,7 +99,7 @@ impl Files {
     }
 
     /// Asks a home about objects, and deletes those that are left.
-    async fn sweep_some(self: &Rc<Self>, volume: u32, user: u32, ids: Vec<ObjectId>) -> bool {
+    pub(super) async fn sweep_some(self: &Rc<Self>, volume: u32, user: u32, ids: Vec<ObjectId>) -> bool {
         let left = if let Some(volume) = self.volume_of(volume) {
             volume.swept(ids)
         } else {

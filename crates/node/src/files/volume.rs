@@ -97,7 +97,7 @@ impl Volume {
             number: self.number,
             owner: self.owner,
             home: self.kernel.node,
-            terms: state.terms,
+            terms: state.terms.clone(),
             used: state.used,
             inodes: state.inodes.len() as u64,
             sessions: state.sessions.len() as u32,
@@ -109,11 +109,12 @@ impl Volume {
     /// Changes the terms.
     pub(super) fn set(&self, change: VolumeChange) {
         let mut state = self.state.borrow_mut();
-        let mut terms = state.terms;
+        let mut terms = state.terms.clone();
         terms.capacity = change.capacity.unwrap_or(terms.capacity);
         terms.inodes = change.inodes.unwrap_or(terms.inodes);
         terms.user_quota = change.user_quota.unwrap_or(terms.user_quota);
         terms.copies = change.copies.unwrap_or(terms.copies).max(1);
+        terms.place = change.place.unwrap_or(terms.place);
         state.apply(Change::Terms(terms));
     }
 

@@ -355,6 +355,11 @@ impl Network {
         self.fabrics[on].pools.lend(STAMP_LEN)
     }
 
+    /// A registered block of so many bytes, at most those of a message.
+    pub(crate) fn block(&self, on: usize, len: usize) -> Result<Slice, FabricError> {
+        self.fabrics[on].pools.lend(len)
+    }
+
     /// The domain of a fabric, to register memory with.
     pub(crate) fn domain(&self, on: usize) -> &Domain {
         &self.fabrics[on].domain

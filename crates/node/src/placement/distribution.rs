@@ -287,7 +287,7 @@ impl Placement {
     }
 
     /// Waits until the keepers know a new primary; returns all holders that they know.
-    async fn await_primary(
+    pub(super) async fn await_primary(
         self: &Rc<Self>,
         id: ObjectId,
         tenant: u32,

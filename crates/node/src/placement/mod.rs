@@ -1,12 +1,14 @@
 //! Placement of objects: how many nodes keep an object ([`replication`]), moving and spreading objects
 //! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`]) or
-//! whose client has gone ([`owned`]). [`turns`] limits what one node has to do with at a time.
+//! whose client has gone ([`owned`]). A node gives objects away that are to lie elsewhere ([`giving`]).
+//! [`turns`] limits what one node has to do with at a time.
 //!
 //! Engine thread only.
 
 pub(crate) mod distribution;
 pub(crate) mod drain;
 pub(crate) mod expiry;
+mod giving;
 mod owned;
 pub(crate) mod replication;
 mod service;
@@ -16,6 +18,7 @@ use std::rc::Rc;
 
 use self::drain::Drain;
 use self::expiry::Expiry;
+use self::giving::Giving;
 use self::owned::Owned;
 use self::replication::Replication;
 use crate::directory::Directory;
@@ -36,6 +39,7 @@ pub(crate) struct Placement {
     replication: Replication,
     pub(crate) drain: Drain,
     expiry: Expiry,
+    giving: Giving,
     owned: Owned,
 }
 
@@ -51,6 +55,7 @@ impl Placement {
             replication: Replication::new(transfer),
             drain: Drain::new(transfer),
             expiry: Expiry::default(),
+            giving: Giving::new(transfer),
             owned: Owned::default(),
         }
     }

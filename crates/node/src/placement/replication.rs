@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tracing::{debug, info, warn};
 
 use super::turns::{Turn, Turns};
+use crate::directory::arrivals::Lies;
 use crate::directory::table::Shortage;
 use crate::kernel::counted::Counted;
 use crate::kernel::planted::{Bug, is_planted};
@@ -101,7 +102,7 @@ impl Placement {
     pub(crate) fn on_order(self: &Rc<Self>, asked: Envelope, order: Order) {
         let placement = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match placement.carry_out(order, asked.tenant).await {
+            let message = match placement.carry_out(order, asked.tenant, None).await {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
@@ -111,8 +112,13 @@ impl Placement {
         });
     }
 
-    /// Holds an object in the role that an order says.
-    async fn carry_out(self: &Rc<Self>, order: Order, tenant: u32) -> Result<(), Error> {
+    /// Holds an object in the role that an order says. Who gave the order may have said where the object lies.
+    pub(super) async fn carry_out(
+        self: &Rc<Self>,
+        order: Order,
+        tenant: u32,
+        lies: Option<Rc<Lies>>,
+    ) -> Result<(), Error> {
         let id = order.id;
         if self.assume(&order)? || is_planted(Bug::ReplicaNotMade) {
             return Ok(());
@@ -124,7 +130,7 @@ impl Placement {
         };
         let _restoring = order.patient.then(|| Counted::new(&replication.restoring));
         for _ in 0..MAX_KEEP_TRIES {
-            self.bring(&order, tenant).await?;
+            self.bring(&order, tenant, lies.as_ref()).await?;
             if self.assume(&order)? {
                 if order.patient {
                     let len = self.store.objects.borrow().get(&id).map_or(0, |replica| replica.len());
@@ -158,10 +164,16 @@ impl Placement {
     }
 
     /// Fetches an object, as long as bytes keep coming.
-    async fn bring(self: &Rc<Self>, order: &Order, tenant: u32) -> Result<(), Error> {
-        let fetch = match order.from.filter(|from| *from != self.kernel.node) {
-            Some(from) => self.transfer.fetch_from(order.id, tenant, from),
-            None => self.transfer.fetch(order.id, tenant, false),
+    async fn bring(
+        self: &Rc<Self>,
+        order: &Order,
+        tenant: u32,
+        lies: Option<&Rc<Lies>>,
+    ) -> Result<(), Error> {
+        let fetch = match (order.from.filter(|from| *from != self.kernel.node), lies) {
+            (Some(from), Some(lies)) => self.transfer.fetch_told(order.id, tenant, from, Rc::clone(lies)),
+            (Some(from), None) => self.transfer.fetch_from(order.id, tenant, from),
+            (None, _) => self.transfer.fetch(order.id, tenant, false),
         };
         loop {
             let due = Some(self.kernel.clock.now() + STALL_PATIENCE);
@@ -176,7 +188,7 @@ impl Placement {
     }
 
     /// Gives the replica on this node the role of an order; returns whether there is a replica.
-    fn assume(self: &Rc<Self>, order: &Order) -> Result<bool, Error> {
+    pub(super) fn assume(self: &Rc<Self>, order: &Order) -> Result<bool, Error> {
         if order.role.stays() {
             self.ensure_stays()?;
         }

@@ -50,7 +50,7 @@ struct Seen {
 }
 
 /// A turn at each of some nodes, until this is dropped.
-pub(super) struct Turn {
+pub(crate) struct Turn {
     moves: Rc<Moves>,
     number: u64,
 }

@@ -24,11 +24,11 @@ use super::comparing::Wanted;
 use super::failure::Failure;
 use super::landing::{Given, Target};
 use super::lease::Lease;
+use super::pieces::whole;
 use super::reading::Offer;
 use super::record::Trace;
 use super::rooms::MESSAGES_BYTES_MAX;
-use crate::directory::arrivals::Noted;
-use crate::directory::arrivals::Place;
+use crate::directory::arrivals::{Lies, Noted, Place};
 use crate::kernel::class;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Stage, Withdrawal};
@@ -110,6 +110,47 @@ impl Transfer {
                             debug!(
                                 "object {id} does not come from node {parent}: {reason}; trying elsewhere"
                             );
+                        }
+                    }
+                }
+                fetch(transfer, id, tenant, target).await
+            })
+        })
+    }
+
+    /// Fetches an object from where its holder says that it lies, and from any other node if that fails. Gets
+    /// of the object join the fetch.
+    pub(crate) fn fetch_told(
+        self: &Rc<Self>,
+        id: ObjectId,
+        tenant: u32,
+        holder: NodeId,
+        lies: Rc<Lies>,
+    ) -> Shared<Outcome> {
+        let transfer = Rc::clone(self);
+        self.share_fetch(id, tenant, false, move |wanted| {
+            Box::pin(async move {
+                let target = (Target::Replica, wanted);
+                let (head, pieces, _) = &*lies;
+                let is_it = head.id == id && whole(pieces) == Some(head.len()) && lies.0.visible_to(tenant);
+                if is_it && matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
+                    let mut trace = Trace::begin(&transfer.records, id, tenant, target.clone());
+                    let _noted = Noted::begin(&transfer.directory.arrivals, id);
+                    // As in `fetch_from`: a deletion has to know of this node.
+                    transfer.directory.deletion.enroll(id).await?;
+                    match transfer
+                        .read_first(holder, &lies, "its holder said where it lies", &mut trace)
+                        .await
+                    {
+                        Ok(()) => {
+                            trace.finish();
+                            return Ok(());
+                        }
+                        Err(Failure::Here(error)) => return Err(error),
+                        Err(reason @ Failure::Damaged { .. }) => _ = trace.told_damaged(&reason),
+                        Err(reason) => {
+                            trace.failed();
+                            debug!("object {id} does not lie where node {holder} said: {reason}");
                         }
                     }
                 }
@@ -232,7 +273,9 @@ impl Transfer {
             return None;
         }
         let tried = match &place.at {
-            Some(at) if at.0.visible_to(tenant) => self.read_first(place.holder, at, trace).await,
+            Some(at) if at.0.visible_to(tenant) => {
+                self.read_first(place.holder, at, "it was fetched from there before", trace).await
+            }
             _ => self.fetch_direct(place.holder, trace).await,
         };
         trace.stopped();

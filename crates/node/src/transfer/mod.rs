@@ -19,7 +19,7 @@
 //! | 5 | [`short`]: batches of short objects |
 //! | 4 | protocols: [`eager`], [`push`], [`striped_read`], [`read`], [`read_first`], [`relay`] |
 //! | 4 | further protocols: [`relayed_read`], [`send`], [`read_register`], [`socket`] |
-//! | 4 | [`plain`]: bytes that are no object's, and copies within this node |
+//! | 4 | [`plain`]: bytes that are no object's, and copies within this node; [`range`]: ranges of objects |
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
@@ -40,6 +40,7 @@ mod lease;
 mod pieces;
 mod plain;
 mod push;
+mod range;
 mod read;
 mod read_first;
 mod read_register;

@@ -15,9 +15,7 @@ use plasmon::NodeId;
 
 use super::failure::Failure;
 use super::record::Trace;
-use crate::net::frame::Location;
-use crate::object::Head;
-use crate::object::Stamp;
+use crate::directory::arrivals::Lies;
 use crate::transfer::Transfer;
 
 impl Transfer {
@@ -28,13 +26,14 @@ impl Transfer {
     pub(super) async fn read_first(
         self: &Rc<Self>,
         holder: NodeId,
-        (head, pieces, stamp): &(Head, Vec<Location>, Stamp),
+        (head, pieces, stamp): &Lies,
+        why: &'static str,
         trace: &mut Trace,
     ) -> Result<(), Failure> {
         let unknown = || Failure::Holder("its stamps are not known here".into());
         let remote = self.network.remote_stamp(holder, *stamp).ok_or_else(unknown)?;
         let word = self.network.word(remote.on)?;
-        trace.answered(holder, "read-first", head.len(), "it was fetched from there before");
+        trace.answered(holder, "read-first", head.len(), why);
         let _slot = self.slots.take(holder).await;
         let landing = self.landing(head, &trace.target, &trace.wanted).await?;
         trace.allocated();

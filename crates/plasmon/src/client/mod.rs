@@ -70,7 +70,7 @@ pub use services::ServiceList;
 pub use socket::Socket;
 pub use subscription::Subscription;
 pub use sync::{AwaitedGuard, AwaitedPassage, Barrier, Guard, Lock, LockList};
-pub use volumes::{VolumeList, Volumes};
+pub use volumes::{VolumeList, Volumes, find_place};
 pub use writable::CreationMemory;
 
 use crate::wire::{Ask, MAX_IDS, Reply, Request};

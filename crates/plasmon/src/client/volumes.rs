@@ -11,13 +11,22 @@ use super::Client;
 use super::calling::Calls;
 use super::connection::{Undo, unexpected};
 use super::due::{Due, due};
+use super::nodes::find_nodes;
 use super::paging::pages;
 use crate::shared::{CallPayload, CallRequest, Manner, PAYLOAD_LEN};
 use crate::wire::files::{
-    FileAnswer, FileAsked, FilesCall, VolumeChange, VolumeInfo, VolumeTerms, decoded, encoded,
+    FileAnswer, FileAsked, FilesCall, MAX_PLACE_NODES, Place, VolumeChange, VolumeInfo, VolumeTerms, decoded,
+    encoded,
 };
 use crate::wire::{MAX_NAME, replies, requests};
-use crate::{Class, Error, ErrorKind, NodeId, Result};
+use crate::{Class, Error, ErrorKind, NodeId, ObjectId, Result};
+
+/// Longest wait until objects lie where they are to: a node that does not take them may have to leave the
+/// cluster before another is asked.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Longest wait for a range of an object. After that the object is brought.
+const PEEK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// List of the volumes of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +36,24 @@ pub struct VolumeList {
     /// Nodes that did not tell all their volumes, each with the reason: the list lacks those whose home they
     /// are.
     pub missing: Vec<(NodeId, Error)>,
+}
+
+/// Finds the place that a text stands for: `local`, `spread`, or nodes with commas between, each the name or
+/// address of a host, or an id or its beginning.
+///
+/// # Errors
+/// As [`find_nodes`](crate::find_nodes); `Invalid` for too many nodes.
+pub fn find_place(client: &Client, text: &str) -> Result<Place> {
+    let place = match text {
+        "local" => Place::Local,
+        "spread" => Place::Spread,
+        nodes => {
+            let nodes: Vec<_> = nodes.split(',').map(str::trim).collect();
+            Place::Nodes(find_nodes(client, &nodes, None)?)
+        }
+    };
+    check_place(Some(&place))?;
+    Ok(place)
 }
 
 /// Calls about volumes of a client.
@@ -47,6 +74,7 @@ impl<'a> Volumes<'a> {
     /// `Disconnected` if a node does not answer.
     pub fn create(self, name: &str, home: Option<NodeId>, terms: VolumeTerms) -> Result<VolumeInfo> {
         check(name)?;
+        check_place(Some(&terms.place))?;
         let create = requests::CreateVolume { name: name.to_owned(), home, terms };
         let replies::Volume(info) = self.0.ask(create, Undo::Nothing)?;
         Ok(info)
@@ -59,6 +87,7 @@ impl<'a> Volumes<'a> {
     /// [`Volumes::create`].
     pub fn set(self, name: &str, change: VolumeChange) -> Result<VolumeInfo> {
         check(name)?;
+        check_place(change.place.as_ref())?;
         let replies::Volume(info) =
             self.0.ask(requests::SetVolume { name: name.to_owned(), change }, Undo::Nothing)?;
         Ok(info)
@@ -99,6 +128,30 @@ impl<'a> Volumes<'a> {
     /// Ends the session of an attached volume.
     pub(crate) fn detach(self, volume: u32) -> Result<()> {
         self.0.ask(requests::DetachVolume { volume }, Undo::Nothing).map(drop)
+    }
+
+    /// Has an object of an attached volume be brought where it is to lie, without waiting for that.
+    pub(crate) fn begin_settling(self, volume: u32, id: ObjectId, place: &Place, copies: u16) {
+        let begin = requests::BeginSettling { volume, ids: vec![id], place: place.clone(), copies };
+        self.0.connection.send_and_forget(&begin.into());
+    }
+
+    /// Waits until objects of an attached volume lie where they are to, or stay because nobody takes them.
+    pub(crate) fn settle(
+        self,
+        volume: u32,
+        ids: &[ObjectId],
+        place: &Place,
+        copies: u16,
+    ) -> Result<replies::Settled> {
+        let settle = requests::Settle { volume, ids: ids.to_vec(), place: place.clone(), copies };
+        self.0.ask_until(settle, Undo::Nothing, due(Some(SETTLE_TIMEOUT)))
+    }
+
+    /// Reads a range of an object of another node, of an attached volume, without bringing the object.
+    pub(crate) fn peek(self, peek: requests::Peek) -> Result<Bytes> {
+        let replies::Peeked { bytes } = self.0.ask_until(peek, Undo::Nothing, due(Some(PEEK_TIMEOUT)))?;
+        Ok(bytes)
     }
 
     /// Has an operation carried out, and returns what the home says.
@@ -163,9 +216,29 @@ fn check(name: &str) -> Result<()> {
     Ok(())
 }
 
+fn check_place(place: Option<&Place>) -> Result<()> {
+    match place {
+        Some(place) if !place.is_valid() => {
+            let text = format!("a place has 1 to {MAX_PLACE_NODES} nodes, and '{place}' has not");
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{MAX_PLACE_NODES, NodeId, Place, check, check_place};
+
+    #[test]
+    fn places_have_some_nodes_and_not_too_many() {
+        let nodes = |many| Place::Nodes(vec![NodeId::from_bytes([1; NodeId::LEN]); many]);
+        assert!(check_place(None).is_ok() && check_place(Some(&Place::Spread)).is_ok());
+        assert!(check_place(Some(&nodes(1))).is_ok() && check_place(Some(&nodes(MAX_PLACE_NODES))).is_ok());
+        assert!(
+            check_place(Some(&nodes(0))).is_err() && check_place(Some(&nodes(MAX_PLACE_NODES + 1))).is_err()
+        );
+    }
 
     #[test]
     fn names_have_1_to_255_bytes() {

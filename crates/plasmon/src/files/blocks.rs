@@ -164,6 +164,11 @@ pub(super) struct Stored {
 }
 
 impl Stored {
+    /// Id of the object.
+    pub(super) fn id(&self) -> ObjectId {
+        self.id
+    }
+
     /// Section of a file with `len` bytes of the object, from `at` on.
     pub(super) fn section(&self, offset: u64, at: u64, len: u64) -> Section {
         let source = Source::Object { id: self.id, at, object_len: self.len, node: self.node };

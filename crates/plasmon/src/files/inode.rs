@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 
 use super::Error;
 use super::map::Map;
+use super::peek::Peeks;
 use super::writer::Writer;
-use crate::wire::files::{Attributes, Extended, MAX_FILE};
+use crate::wire::files::{Attributes, Extended, MAX_FILE, Place};
 use crate::{Object, ObjectId};
 
 /// Largest number of objects of one file that stay pinned.
@@ -34,6 +35,7 @@ pub(super) struct State {
     pub(super) size: u64,
     pub(super) version: u64,
     pub(super) copies: u16,
+    pub(super) place: Place,
     /// Attributes of this version, and when they were told.
     latest: Option<(Attributes, Instant)>,
     pub(super) map: Map,
@@ -48,6 +50,8 @@ pub(super) struct State {
     pub(super) next_read: u64,
     /// Offset up to which objects were asked for ahead.
     pub(super) ahead: u64,
+    /// What was read of objects that are not here.
+    pub(super) peeks: Peeks,
 }
 
 impl State {
@@ -62,6 +66,7 @@ impl State {
         self.version = attributes.version;
         self.size = attributes.size;
         self.copies = attributes.copies;
+        self.place = attributes.place.clone();
         self.latest = Some((attributes.clone(), Instant::now()));
     }
 
@@ -142,6 +147,7 @@ mod tests {
             changed: time,
             version,
             copies: 1,
+            place: Place::Local,
         }
     }
 

@@ -24,11 +24,14 @@
 
 mod blocks;
 mod error;
+mod explain;
 mod inode;
 mod locks;
 mod map;
 mod names;
 mod path;
+mod peek;
+mod placing;
 mod reader;
 mod session;
 mod volume;
@@ -43,10 +46,10 @@ pub use path::{DirEntry, File, OpenOptions, ReadDir};
 pub use reader::{Part, Parts, Seek};
 pub use volume::{Opened, Volume};
 
-pub use crate::client::{VolumeList, Volumes};
+pub use crate::client::{VolumeList, Volumes, find_place};
 pub use crate::wire::files::{
-    Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE, ROOT_INODE, SetAttributes,
-    Time, VolumeChange, VolumeInfo, VolumeTerms, VolumeUsage,
+    Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE, PLACE_XATTR, Place,
+    ROOT_INODE, Section, SetAttributes, Source, Time, VolumeChange, VolumeInfo, VolumeTerms, VolumeUsage,
 };
 
 /// How a volume is attached.

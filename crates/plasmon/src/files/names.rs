@@ -9,9 +9,11 @@ use bytes::Bytes;
 
 use super::session::unexpected;
 use super::{Error, Result, Volume};
+use crate::ErrorKind;
+use crate::client::find_place;
 use crate::wire::files::{
     Actor, Attributes, Errno, FileOperation, FileOutcome, Listed, MAX_SENT_NAME, MAX_TARGET, MAX_XATTR,
-    SetAttributes, VolumeUsage,
+    PLACE_XATTR, SetAttributes, VolumeUsage,
 };
 
 /// Attributes of an inode.
@@ -41,6 +43,14 @@ pub(super) fn sent(name: &[u8]) -> Result<Bytes> {
     match name.len() {
         0..=MAX_SENT_NAME => Ok(Bytes::copy_from_slice(name)),
         _ => Err(Error::new(Errno::NameTooLong)),
+    }
+}
+
+/// Error for a text that stands for no place.
+fn no_place(error: &crate::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::Invalid => Error::because(Errno::Invalid, error.message()),
+        _ => Error::of_client(error),
     }
 }
 
@@ -184,7 +194,8 @@ impl Volume {
         self.bytes(actor, FileOperation::ListXattrs { inode })
     }
 
-    /// Sets an extended attribute: one that is not there yet (`create`), or one that is (`replace`).
+    /// Sets an extended attribute: one that is not there yet (`create`), or one that is (`replace`). The nodes
+    /// of [`PLACE_XATTR`](super::PLACE_XATTR) may be named as in [`find_place`].
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -199,7 +210,14 @@ impl Volume {
         if value.len() > MAX_XATTR {
             return Err(Error::new(Errno::TooMany));
         }
-        let value = Bytes::copy_from_slice(value);
+        // The home knows nodes by their ids alone.
+        let value = match std::str::from_utf8(value) {
+            Ok(place) if name == PLACE_XATTR.as_bytes() => {
+                let found = find_place(&self.0.session.attached().client, place.trim());
+                Bytes::from(found.map_err(|error| no_place(&error))?.to_string())
+            }
+            _ => Bytes::copy_from_slice(value),
+        };
         self.done(actor, FileOperation::SetXattr { inode, name: sent(name)?, value, create, replace })
     }
 

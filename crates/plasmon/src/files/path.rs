@@ -246,7 +246,7 @@ impl Volume {
     }
 
     /// User of this session.
-    fn actor(&self) -> Actor {
+    pub(super) fn actor(&self) -> Actor {
         let gid = rustix::process::getegid().as_raw();
         Actor { uid: self.0.session.attached().client.user(), gid, groups: Vec::new() }
     }

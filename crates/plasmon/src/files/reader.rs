@@ -15,8 +15,10 @@ use super::inode::{Inode, State};
 use super::session::{Attached, unexpected};
 use super::volume::Shared;
 use super::{Error, Result, Volume};
+use crate::client::Volumes;
 use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_FILE, Section, Source};
-use crate::{ErrorKind, Object, ObjectId};
+use crate::wire::requests;
+use crate::{ErrorKind, NodeId, Object, ObjectId};
 
 /// Number of bytes that are asked for ahead of who reads in order.
 const AHEAD_BYTES: u64 = 16 << 20;
@@ -92,11 +94,19 @@ impl Part {
     }
 }
 
+/// What a map says of an object.
+struct Hint {
+    len: u64,
+    node: NodeId,
+}
+
 /// Part of a read, before its bytes are here.
 enum Planned {
     Here(Part),
-    /// Range of an object that may be elsewhere.
-    There(ObjectId, Range<u64>),
+    /// Range of an object that may be elsewhere, with its hint.
+    There(ObjectId, Range<u64>, Hint),
+    /// The same of which the range alone is read, if the object is elsewhere.
+    Range(ObjectId, Range<u64>, NodeId),
 }
 
 impl Volume {
@@ -174,7 +184,9 @@ impl Shared {
         if range.is_empty() {
             return Ok((Vec::new(), state.version));
         }
-        self.read_ahead(&mut state, &range);
+        let in_order = self.read_ahead(&mut state, &range);
+        let state = &mut *state;
+        let own = self.session.attached().client.node();
         let (mut plan, mut at) = (Vec::new(), range.start);
         for section in state.map.within(&range) {
             if section.offset > at {
@@ -189,10 +201,11 @@ impl Shared {
             plan.push(Planned::Here(Part::Hole((range.end - at) as usize)));
         }
         for part in &mut plan {
-            if let Planned::There(id, range) = part
-                && let Some(object) = state.pinned(id)
-            {
+            let Planned::There(id, range, hint) = part else { continue };
+            if let Some(object) = state.pinned(id) {
                 *part = Planned::Here(part_of(object, range)?);
+            } else if !in_order && hint.node != own && state.peeks.take(id, hint.len, range) {
+                *part = Planned::Range(*id, range.clone(), hint.node);
             }
         }
         Ok((plan, state.version))
@@ -213,11 +226,19 @@ impl Shared {
 
     /// Brings a part to this host.
     fn bring(&self, attached: &Attached, open: &Inode, part: Planned) -> crate::Result<Part> {
-        let (id, range) = match part {
+        let (id, range, alone) = match part {
             Planned::Here(part) => return Ok(part),
-            Planned::There(id, range) => (id, range),
+            Planned::There(id, range, _) => (id, range, None),
+            Planned::Range(id, range, node) => (id, range, Some(node)),
         };
-        let object = match attached.client.get_here(&id) {
+        let here = attached.client.get_here(&id);
+        if here.is_none()
+            && let Some(node) = alone
+            && let Some(bytes) = peeked(attached, id, &range, node)
+        {
+            return Ok(Part::Bytes(bytes));
+        }
+        let object = match here {
             Some(object) => object,
             None => {
                 let got = attached.client.get(&[id], Some(Duration::ZERO))?.pop();
@@ -261,22 +282,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Asks for objects of other nodes that lie ahead of who reads in order.
-    fn read_ahead(&self, state: &mut State, range: &Range<u64>) {
+    /// Asks for objects of other nodes that lie ahead of who reads in order. Returns whether the read is in
+    /// order.
+    fn read_ahead(&self, state: &mut State, range: &Range<u64>) -> bool {
         let in_order = range.start == state.next_read;
         state.next_read = range.end;
         if !in_order {
             state.ahead = range.end;
-            return;
+            return false;
         }
         let goal = range.end.saturating_add(AHEAD_BYTES).min(state.map.end());
         // Half of it is asked for at a time, so that not every read asks.
         if state.ahead.saturating_add(AHEAD_BYTES / 2) > goal && goal < state.size {
-            return;
+            return true;
         }
         let from = state.ahead.max(range.end);
         if from >= goal {
-            return;
+            return true;
         }
         let attached = self.session.attached();
         let own = attached.client.node();
@@ -295,7 +317,16 @@ impl Shared {
             // A node that brings too much already does without this.
             let _ = attached.client.prefetch(&ids, Duration::ZERO);
         }
+        true
     }
+}
+
+/// Range of an object that was read alone. `None` if that cannot be: the object is brought then.
+fn peeked(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> Option<Bytes> {
+    let len = u32::try_from(range.end - range.start).ok()?;
+    let peek = requests::Peek { volume: attached.number, id, node, at: range.start, len };
+    let bytes = Volumes::by(&attached.client).peek(peek).ok()?;
+    (bytes.len() == len as usize).then_some(bytes)
 }
 
 /// Range of a file that lies in a section.
@@ -308,10 +339,10 @@ fn planned(section: &Section, range: Range<u64>) -> Result<Planned> {
             let end = from.checked_add(len).filter(|end| *end <= bytes.len() as u64).ok_or_else(damaged)?;
             Ok(Planned::Here(Part::Bytes(bytes.slice(from as usize..end as usize))))
         }
-        Source::Object { id, at, object_len, .. } => {
+        Source::Object { id, at, object_len, node } => {
             let start = at.checked_add(from).ok_or_else(damaged)?;
             let end = start.checked_add(len).filter(|end| end <= object_len).ok_or_else(damaged)?;
-            Ok(Planned::There(*id, start..end))
+            Ok(Planned::There(*id, start..end, Hint { len: *object_len, node: *node }))
         }
     }
 }

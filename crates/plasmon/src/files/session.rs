@@ -48,7 +48,7 @@ pub(super) struct Attached {
     /// those of other programs as well.
     pub(super) steady: Client,
     /// Number of the attached volume on the connection.
-    number: u32,
+    pub(super) number: u32,
     /// Number of the session.
     pub(super) session: u32,
     secret: u64,

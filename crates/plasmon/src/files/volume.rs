@@ -16,11 +16,12 @@ use parking_lot::{Condvar, Mutex};
 use super::blocks::{Blocks, Buffer};
 use super::inode::{Inode, State};
 use super::names::Entry;
-use super::session::{Session, unexpected};
-use super::writer::{Commit, Target};
+use super::placing::{Placing, Target};
+use super::session::{Attached, Session, unexpected};
+use super::writer::Commit;
 use super::{AttachOptions, Error, Result};
 use crate::wire::files::{
-    Actor, Attributes, Errno, FileOperation, FileOutcome, MAX_CLOSED, VolumeInfo, Written,
+    Actor, Attributes, Errno, FileOperation, FileOutcome, MAX_CLOSED, Place, VolumeInfo, Written,
 };
 use crate::{Client, NodeId};
 
@@ -43,6 +44,7 @@ struct End(Arc<Shared>);
 pub(super) struct Shared {
     pub(super) session: Session,
     pub(super) blocks: Blocks,
+    placing: Placing,
     inodes: Mutex<HashMap<u64, Arc<Inode>>>,
     closed: Mutex<Vec<u64>>,
     /// Losses of the session after which its files were opened again.
@@ -71,6 +73,7 @@ impl Volume {
         let shared = Arc::new(Shared {
             session: Session::attach(client, name, options)?,
             blocks: Blocks::default(),
+            placing: Placing::default(),
             inodes: Mutex::default(),
             closed: Mutex::default(),
             reopened: AtomicU64::new(0),
@@ -189,10 +192,11 @@ impl Volume {
     ) -> Result<()> {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let mut state = open.state.lock();
+        let state = &mut *state;
         let attached = self.0.session.attached();
-        let target = Target { blocks: &self.0.blocks, attached: &attached, copies: state.copies };
+        let target = self.0.target(&attached, &state.place, state.copies);
         state.writer.write(&target, offset, buffer, len, drops_privileges)?;
-        if state.writer.is_due() { self.0.commit(inode, &mut state) } else { Ok(()) }
+        if state.writer.is_due() { self.0.commit(inode, state) } else { Ok(()) }
     }
 
     /// Puts bytes behind the end of a file that is open, wherever that is. Returns their offset.
@@ -212,8 +216,10 @@ impl Volume {
             }
         }
         let attached = self.0.session.attached();
-        let stored = self.0.blocks.put_bytes(&attached, bytes, state.copies)?;
-        let written = Written::Sections(vec![stored.section(0, 0, bytes.len() as u64)]);
+        let target = self.0.target(&attached, &state.place, state.copies);
+        let mut sections = vec![target.put_bytes(bytes)?.section(0, 0, bytes.len() as u64)];
+        target.settle(&mut sections);
+        let written = Written::Sections(sections);
         let (outcome, _) = self.0.ask(&Actor::default(), append(written))?;
         appended(outcome, &mut state)?.ok_or_else(unexpected)
     }
@@ -232,6 +238,11 @@ fn appended(outcome: FileOutcome, state: &mut State) -> Result<Option<u64>> {
 }
 
 impl Shared {
+    /// Where a file with this place, and this number of copies, has its bytes put.
+    fn target<'a>(&'a self, attached: &'a Attached, place: &'a Place, copies: u16) -> Target<'a> {
+        Target { blocks: &self.blocks, attached, placing: &self.placing, place, copies }
+    }
+
     /// Has an operation carried out. After the session was lost, files are opened again first.
     pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Duration)> {
         let answered = self.session.ask(actor, operation);
@@ -333,7 +344,7 @@ impl Shared {
             return Ok(());
         }
         let attached = self.session.attached();
-        let target = Target { blocks: &self.blocks, attached: &attached, copies: state.copies };
+        let target = self.target(&attached, &state.place, state.copies);
         state.writer.store(&target)?;
         while let Some(part) = state.writer.part() {
             if !self.send_commit(inode, state, &part)? {
@@ -420,6 +431,7 @@ impl Shared {
     /// Commits what has waited for its time, and tells closes.
     fn look(&self) {
         self.tell_closes();
+        self.placing.look(&self.session.attached());
         let open: Vec<(u64, Arc<Inode>)> =
             self.inodes.lock().iter().map(|(number, inode)| (*number, Arc::clone(inode))).collect();
         for (number, inode) in open {

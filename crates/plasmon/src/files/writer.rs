@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use super::blocks::{BLOCK_BYTES, Block, Blocks, Buffer};
-use super::session::Attached;
+use super::blocks::{BLOCK_BYTES, Block, Buffer};
+use super::placing::{ROOM_PATIENCE, Target};
 use super::{Error, Result};
 use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, MAX_SECTIONS, Section, Source, Time};
 
@@ -29,6 +29,8 @@ pub(super) struct Writer {
     open: Option<Open>,
     /// Sections of objects that the home does not know.
     stored: Vec<Section>,
+    /// Number of these, from the first on, whose objects lie where they are to.
+    settled: usize,
     /// Number of bytes, those that were written twice counted twice.
     bytes: u64,
     /// Range of the file outside of which nothing was written.
@@ -58,13 +60,6 @@ struct Piece {
     offset: u64,
     at: u64,
     len: u64,
-}
-
-/// Where a writer puts its blocks.
-pub(super) struct Target<'a> {
-    pub(super) blocks: &'a Blocks,
-    pub(super) attached: &'a Attached,
-    pub(super) copies: u16,
 }
 
 /// What is to be committed.
@@ -143,9 +138,22 @@ impl Writer {
         if self.open.as_ref().is_some_and(|open| open.used + bytes.len() > BLOCK_BYTES) {
             self.store_open(target)?;
         }
-        let empty = || Open { memory: Memory::Own(Vec::new()), used: 0, pieces: Vec::new() };
-        let open = self.open.get_or_insert_with(empty);
-        open.append(target, offset, bytes)
+        let until = Instant::now() + ROOM_PATIENCE;
+        loop {
+            let empty = || Open { memory: Memory::Own(Vec::new()), used: 0, pieces: Vec::new() };
+            let done = self.open.get_or_insert_with(empty).append(target, offset, bytes);
+            if !target.may_have_room(&done, until) {
+                return done;
+            }
+            // What was put before makes room when it lies elsewhere.
+            self.settle(target);
+        }
+    }
+
+    /// Waits until what is stored lies where it is to lie.
+    fn settle(&mut self, target: &Target<'_>) {
+        target.settle(&mut self.stored[self.settled..]);
+        self.settled = self.stored.len();
     }
 
     /// Makes the open block an object.
@@ -153,19 +161,16 @@ impl Writer {
         let Some(open) = &mut self.open else { return Ok(()) };
         // After an error the bytes stay: the next attempt may find room.
         let stored = match &mut open.memory {
-            Memory::Own(bytes) => target.blocks.put_bytes(target.attached, bytes, target.copies)?,
-            Memory::Block(block) => {
-                let put = target.blocks.put_block(target.attached, block, open.used, target.copies);
-                match put {
-                    Err(error) if block.is_lost(target.attached) => {
-                        let error = Error::because(Errno::Io, error.to_string());
-                        self.lost.get_or_insert_with(|| error.clone());
-                        self.open = None;
-                        return Err(error);
-                    }
-                    put => put?,
+            Memory::Own(bytes) => target.put_bytes(bytes)?,
+            Memory::Block(block) => match target.put_block(block, open.used) {
+                Err(error) if block.is_lost(target.attached) => {
+                    let error = Error::because(Errno::Io, error.to_string());
+                    self.lost.get_or_insert_with(|| error.clone());
+                    self.open = None;
+                    return Err(error);
                 }
-            }
+                put => put?,
+            },
         };
         let sections = open.pieces.iter().map(|piece| stored.section(piece.offset, piece.at, piece.len));
         self.stored.extend(sections);
@@ -193,9 +198,11 @@ impl Writer {
         Some(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
     }
 
-    /// Makes objects of everything.
+    /// Makes objects of everything, which lie where they are to lie.
     pub(super) fn store(&mut self, target: &Target<'_>) -> Result<()> {
-        self.store_open(target)
+        self.store_open(target)?;
+        self.settle(target);
+        Ok(())
     }
 
     /// The first part of what is stored and not committed, as long as a commit can be. `None` if there is
@@ -208,6 +215,7 @@ impl Writer {
     /// Forgets a part that is committed: its objects may be gone before the rest is.
     pub(super) fn committed(&mut self, part: &Commit) {
         self.stored.drain(..part.sections.len());
+        self.settled = self.settled.saturating_sub(part.sections.len());
     }
 
     /// Number of bytes that wait, those that were written twice counted twice.
@@ -232,7 +240,7 @@ impl Open {
         if let Memory::Own(own) = &mut self.memory
             && used + bytes.len() > SMALL_BYTES
         {
-            let mut block = target.blocks.take(target.attached)?;
+            let mut block = target.take()?;
             block.room(0..used)?.copy_from_slice(own);
             self.memory = Memory::Block(block);
         }

@@ -32,4 +32,20 @@ pub struct FilesStatus {
     pub asked: u64,
     /// Number of these that failed.
     pub failed: u64,
+    /// Number of objects of files that other nodes are taking from the node now.
+    pub pulls: u64,
+    /// Number of times that a node was asked again to take one, since it had not answered.
+    pub pulls_repeated: u64,
+    /// Number of objects of files, put on the node, that others took so far, since they were to lie elsewhere.
+    pub placed_elsewhere: u64,
+    /// Number of these that no other node took.
+    pub placed_in_vain: u64,
+    /// Number of objects of files that the node took from others.
+    pub placed_here: u64,
+    /// Number of ranges of objects of other nodes, for clients that read at random, that came in messages.
+    pub ranges_asked: u64,
+    /// Number of these that were read one-sidedly.
+    pub ranges_read: u64,
+    /// Number of ranges that the node gave others in messages, or said where they lie.
+    pub ranges_given: u64,
 }

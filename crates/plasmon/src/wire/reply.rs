@@ -455,8 +455,21 @@ crate::wire::table! {
         },
         /// Answers `OnFile`.
         151 FileDone(answer: FileAnswer),
+        /// Answers `Settle`.
+        155 Settled {
+            /// Node that has each object as its primary now, in the order of the request.
+            nodes: Vec<NodeId>,
+            /// Whether objects of a volume that has them on the node of its sessions are to be settled, since
+            /// this node is short of memory or keeps no files.
+            elsewhere: bool,
+        },
         /// Answers `CreateVolume` and `SetVolume`.
         156 Volume(info: VolumeInfo),
+        /// Answers `Peek`.
+        167 Peeked {
+            /// Bytes of the range.
+            bytes: Bytes,
+        },
         /// Answers `ListVolumes`.
         157 Volumes {
             /// Rows of the page.

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::files::{FileAsked, VolumeChange, VolumeTerms};
+use super::files::{FileAsked, MAX_SETTLED, Place, VolumeChange, VolumeTerms};
 use super::reply::{Reply, replies};
 use super::{AtMost, Each, FLAG_MORE, MAX_IDS, MAX_NAME, NewObject, Table, put_frame};
 use crate::drain::DrainStep;
@@ -496,6 +496,18 @@ crate::wire::table! {
             /// Number of the attached volume on this connection.
             volume: u32,
         } -> Done,
+        /// Has objects of an attached volume, which the client has put, lie where they are to lie, and waits for
+        /// that.
+        155 Settle {
+            /// Number of the attached volume on this connection.
+            volume: u32,
+            /// Ids of the objects.
+            ids: Vec<ObjectId> as AtMost<MAX_SETTLED>,
+            /// Where they are to lie.
+            place: Place,
+            /// Number of nodes that are to keep each of them.
+            copies: u16,
+        } -> Settled,
         /// Creates a volume.
         156 CreateVolume {
             /// Name of the volume.
@@ -524,6 +536,30 @@ crate::wire::table! {
             /// Name of the volume.
             name: String as AtMost<MAX_NAME>,
         } -> Done,
+        /// Begins what `Settle` waits for.
+        166 BeginSettling {
+            /// Number of the attached volume on this connection.
+            volume: u32,
+            /// Ids of the objects.
+            ids: Vec<ObjectId> as AtMost<MAX_SETTLED>,
+            /// Where they are to lie.
+            place: Place,
+            /// Number of nodes that are to keep each of them.
+            copies: u16,
+        },
+        /// Asks for a range of an object of another node, of an attached volume, without bringing the object.
+        167 Peek {
+            /// Number of the attached volume on this connection.
+            volume: u32,
+            /// Id of the object.
+            id: ObjectId,
+            /// Node that is asked first.
+            node: NodeId,
+            /// Offset of the range, in bytes.
+            at: u64,
+            /// Number of bytes, at most `MAX_PEEK`.
+            len: u32,
+        } -> Peeked,
     }
     others Other
 }

@@ -11,6 +11,7 @@ mod deaths;
 mod fstab;
 mod names;
 mod native;
+mod place;
 mod programs;
 
 use std::fs::File;

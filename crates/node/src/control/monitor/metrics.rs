@@ -269,7 +269,22 @@ fn file_metrics(out: &mut Out<'_>, files: &FilesStatus) -> fmt::Result {
     out.counter("plasmon_file_operations", "Operations on files of clients", files.asked)?;
     out.counter("plasmon_file_operations_failed", "Operations on files that failed", files.failed)?;
     out.gauge("plasmon_file_objects_condemned", "Objects of files to be deleted", real(files.condemned))?;
-    out.counter("plasmon_file_objects_deleted", "Objects of files that were deleted", files.deleted)
+    out.counter("plasmon_file_objects_deleted", "Objects of files that were deleted", files.deleted)?;
+    out.gauge("plasmon_file_pulls", "Objects of files that other nodes are taking", real(files.pulls))?;
+    out.counter("plasmon_file_pulls_repeated", "Pulls that were sent again", files.pulls_repeated)?;
+    let placed = [
+        ("elsewhere", files.placed_elsewhere),
+        ("in vain", files.placed_in_vain),
+        ("here", files.placed_here),
+    ];
+    out.counters(
+        "plasmon_file_objects_placed",
+        "Objects of files brought to their places",
+        "where",
+        &placed,
+    )?;
+    let ranges = [("asked", files.ranges_asked), ("read", files.ranges_read), ("given", files.ranges_given)];
+    out.counters("plasmon_file_ranges", "Ranges of objects that were read at random", "how", &ranges)
 }
 
 fn class_metrics(out: &mut Out<'_>, classes: &ClassesStatus) -> fmt::Result {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_ENTRY_NAME, MAX_LINKS};
+use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_ENTRY_NAME, MAX_LINKS, PLACE_XATTR};
 
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, SEARCH, SET_GROUP, WRITE};
@@ -94,13 +94,27 @@ impl<'a> Asking<'a> {
         })
     }
 
+    /// Has a new inode keep its bytes where its folder says.
+    fn inherit_place(&self, draft: &mut Draft<'_>, folder: u64, inode: u64) -> Result<(), Errno> {
+        if let Some(value) = self.inode(folder)?.place_value() {
+            self.ensure_memory(INODE_BYTES + 2 * ENTRY_BYTES + (PLACE_XATTR.len() + value.len()) as u64)?;
+            let name = PLACE_XATTR.as_bytes().into();
+            draft.push(Change::Xattr { inode, name, value: Some(value.into()) });
+        }
+        Ok(())
+    }
+
     /// Makes an inode under a name.
     fn make(&'a self, folder: u64, name: &[u8], head: Head, made: Made) -> Result<(Draft<'a>, u64), Errno> {
         let mut draft = Draft::new(self);
         let inode = draft.next_inode();
         let is_folder = head.kind == FileKind::Folder;
+        let has_bytes = matches!(head.kind, FileKind::File | FileKind::Folder);
         draft.push(Change::Make { head, made });
         draft.push(Change::Name { folder, name: name.into(), inode: Some(inode) });
+        if has_bytes {
+            self.inherit_place(&mut draft, folder, inode)?;
+        }
         let above = draft.touch(folder)?;
         if is_folder {
             if above.links >= MAX_LINKS {
@@ -164,6 +178,7 @@ fn create_unnamed(asking: &Asking<'_>, folder: u64, mode: u32) -> Decided {
     let mut draft = Draft::new(asking);
     let inode = draft.next_inode();
     draft.push(Change::Make { head, made: Made::File });
+    asking.inherit_place(&mut draft, folder, inode)?;
     draft.push(Change::Open { inode, session: asking.number, writes: true });
     Ok(draft.decide(Say::Opened { inode, created: true }))
 }

@@ -1,6 +1,6 @@
 //! Extended attributes. Those of Plasmon itself say how the bytes of files below a folder are kept.
 
-use plasmon::wire::files::{Errno, FileOutcome, MAX_ENTRY_NAME, MAX_XATTR};
+use plasmon::wire::files::{Errno, FileOutcome, MAX_ENTRY_NAME, MAX_XATTR, PLACE_XATTR, Place};
 
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, WRITE};
@@ -44,6 +44,10 @@ pub(super) fn get(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
     if name == COPIES {
         let copies = asking.state.attributes(number).ok_or(Errno::Stale)?.copies;
         return Ok(Decision::tells(FileOutcome::Bytes(copies.to_string().into())));
+    }
+    if name == PLACE_XATTR.as_bytes() {
+        let place = asking.state.attributes(number).ok_or(Errno::Stale)?.place;
+        return Ok(Decision::tells(FileOutcome::Bytes(place.to_string().into())));
     }
     let value = inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(name)).ok_or(Errno::NoXattr)?;
     Ok(Decision::tells(FileOutcome::Bytes(value.to_vec().into())))
@@ -110,6 +114,9 @@ pub(super) fn remove(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
 
 /// Sets an attribute that means something to Plasmon. What is made below a folder inherits it.
 fn set_own(asking: &Asking<'_>, number: u64, name: &[u8], value: Option<&[u8]>) -> Decided {
+    if name == PLACE_XATTR.as_bytes() {
+        return set_place(asking, number, value);
+    }
     if name != COPIES {
         return Err(Errno::NotSupported);
     }
@@ -122,5 +129,22 @@ fn set_own(asking: &Asking<'_>, number: u64, name: &[u8], value: Option<&[u8]>) 
     };
     let mut draft = Draft::new(asking);
     draft.head(number)?.copies = copies;
+    Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
+}
+
+/// Sets where bytes are to lie that are written from now on.
+fn set_place(asking: &Asking<'_>, number: u64, value: Option<&[u8]>) -> Decided {
+    let value: Option<Box<[u8]>> = match value {
+        None => None,
+        Some(value) => {
+            let place = std::str::from_utf8(value).ok().and_then(|text| text.parse::<Place>().ok());
+            Some(place.ok_or(Errno::Invalid)?.to_string().into_bytes().into())
+        }
+    };
+    let more = ENTRY_BYTES + PLACE_XATTR.len() as u64 + value.as_ref().map_or(0, |value| value.len() as u64);
+    asking.ensure_memory(more)?;
+    let mut draft = Draft::new(asking);
+    draft.head(number)?;
+    draft.push(Change::Xattr { inode: number, name: PLACE_XATTR.as_bytes().into(), value });
     Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
 }

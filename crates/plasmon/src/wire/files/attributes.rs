@@ -1,5 +1,7 @@
 //! Attributes of inodes, as operations and outcomes carry them.
 
+use super::volume::Place;
+
 crate::wire::codes! {
     /// Kind of an inode.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -87,6 +89,8 @@ crate::wire::record! {
         pub version: u64,
         /// Number of nodes that keep bytes written from now on.
         pub copies: u16,
+        /// Place of bytes written from now on.
+        pub place: Place,
     }
 }
 

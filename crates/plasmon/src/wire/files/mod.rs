@@ -23,7 +23,9 @@ use crate::shared::ARGUMENTS;
 pub use attributes::{Attributes, Change, FileKind, SetAttributes, Time};
 pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Written};
 pub use outcome::{Errno, Extended, FileAnswer, FileOutcome, Listed, VolumeUsage};
-pub use volume::{Section, Source, VolumeChange, VolumeInfo, VolumeTerms, file_object, parts_of, volume_id};
+pub use volume::{
+    Place, Section, Source, VolumeChange, VolumeInfo, VolumeTerms, file_object, parts_of, volume_id,
+};
 
 /// Inode of the root folder of every volume.
 pub const ROOT_INODE: u64 = 1;
@@ -44,6 +46,14 @@ pub const MAX_SECTIONS: usize = 96;
 pub const MAX_LISTED: usize = 512;
 /// Largest number of inodes that one operation closes.
 pub const MAX_CLOSED: usize = 512;
+/// Extended attribute that says where bytes of a file, or of what is made in a folder, are to lie.
+pub const PLACE_XATTR: &str = "user.plasmon.place";
+/// Largest number of nodes that a place names.
+pub const MAX_PLACE_NODES: usize = 16;
+/// Largest number of objects that one request has brought to their places.
+pub const MAX_SETTLED: usize = 256;
+/// Largest number of bytes of an object that are read without bringing the object.
+pub const MAX_PEEK: usize = 64 << 10;
 /// Largest number of groups of an actor.
 pub const MAX_GROUPS: usize = 64;
 /// Largest offset in a file, in bytes: no file is longer.

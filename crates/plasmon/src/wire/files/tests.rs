@@ -77,3 +77,19 @@ fn a_page_of_sections_fits_a_frame_between_nodes() {
     let sections = vec![Section { offset: 0, len: 1, source }; MAX_SECTIONS];
     assert!(encoded(&Extended { sections, next: None }).len() <= PAGE_BYTES, "with what comes with it");
 }
+
+#[test]
+fn a_place_is_its_text() {
+    let node = |number| NodeId::from_bytes([number; NodeId::LEN]);
+    let most = Place::Nodes(vec![node(9); MAX_PLACE_NODES]);
+    for place in [Place::Local, Place::Spread, Place::Nodes(vec![node(1), node(2)]), most] {
+        assert!(place.is_valid());
+        assert_eq!(place.to_string().parse(), Ok(place));
+    }
+    let spaced = format!("{}, {}", node(1), node(2));
+    assert_eq!(spaced.parse(), Ok(Place::Nodes(vec![node(1), node(2)])));
+    let too_many = Place::Nodes(vec![node(9); MAX_PLACE_NODES + 1]).to_string();
+    for wrong in ["", "locally", "07", &format!("{},", node(1)), &too_many] {
+        assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+    }
+}

@@ -1,15 +1,78 @@
 //! Volumes, and the sections of which their files are made.
 
+use std::fmt;
+use std::str::FromStr;
+
 use bytes::Bytes;
 
-use super::MAX_INLINE;
+use super::{MAX_INLINE, MAX_PLACE_NODES};
 use crate::digest::Digest;
-use crate::wire::{AtMost, MAX_NAME};
+use crate::wire::{AtMost, MAX_NAME, WireError};
 use crate::{NodeId, ObjectId};
+
+crate::wire::table! {
+    /// Place where the objects of bytes written from now on are to lie. It is never a node in cache mode.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    pub enum Place {
+        /// Node of the session that writes, while a tenth of its memory is free, then as `Spread`.
+        0 Local,
+        /// Nodes with much free memory.
+        1 Spread,
+        /// These nodes, those that are members.
+        2 Nodes(nodes: Vec<NodeId> as AtMost<MAX_PLACE_NODES>),
+    }
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Local
+    }
+}
+
+impl Place {
+    /// Whether there are not too many nodes, and not none.
+    pub fn is_valid(&self) -> bool {
+        match self {
+            Self::Nodes(nodes) => (1..=MAX_PLACE_NODES).contains(&nodes.len()),
+            Self::Local | Self::Spread => true,
+        }
+    }
+}
+
+/// Text of a place: `local`, `spread`, or ids of nodes with commas between.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("local"),
+            Self::Spread => f.write_str("spread"),
+            Self::Nodes(nodes) => {
+                let ids: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+                f.write_str(&ids.join(","))
+            }
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = WireError;
+
+    fn from_str(text: &str) -> Result<Self, WireError> {
+        let malformed = || WireError::Malformed("place of the bytes of files");
+        let place = match text {
+            "local" => Self::Local,
+            "spread" => Self::Spread,
+            ids => {
+                let nodes = ids.split(',').map(|id| id.trim().parse().map_err(|_| malformed()));
+                Self::Nodes(nodes.collect::<Result<_, _>>()?)
+            }
+        };
+        Some(place).filter(Self::is_valid).ok_or_else(malformed)
+    }
+}
 
 crate::wire::record! {
     /// Terms on which a volume is kept.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct VolumeTerms {
         /// Largest number of bytes of all files. 0 for as many as the nodes have room for.
         pub capacity: u64,
@@ -21,12 +84,14 @@ crate::wire::record! {
         pub copies: u16,
         /// Number of nodes that keep names, attributes and maps. At least 1.
         pub metadata_copies: u16,
+        /// Place of the bytes of files, where their folders say nothing else.
+        pub place: Place,
     }
 }
 
 crate::wire::record! {
     /// Change of the terms of a volume. What is none stays.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct VolumeChange {
         /// Largest number of bytes of all files.
         pub capacity: Option<u64>,
@@ -36,6 +101,8 @@ crate::wire::record! {
         pub user_quota: Option<u64>,
         /// Number of nodes that keep the bytes of a file.
         pub copies: Option<u16>,
+        /// Place of the bytes of files that are written from now on.
+        pub place: Option<Place>,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Contents: commits, appends, cuts, holes, clones, quotas, extended attributes.
 
 use plasmon::wire::files::{
-    Errno, Extended, FileOperation, FileOutcome, MAX_FILE, MAX_INLINE, MAX_SECTIONS, MAX_XATTR, Section,
-    SetAttributes, Source, Written,
+    Errno, Extended, FileOperation, FileOutcome, MAX_FILE, MAX_INLINE, MAX_SECTIONS, MAX_XATTR, PLACE_XATTR,
+    Place, Section, SetAttributes, Source, Written,
 };
 
 use super::*;
@@ -395,12 +395,53 @@ fn what_is_made_in_a_folder_has_its_copies() {
     assert_eq!(bench.look(TOP, ".").unwrap().copies, 2);
     let get = FileOperation::GetXattr { inode: inner, name: named("user.plasmon.copies") };
     assert_eq!(bench.run(get), Ok(FileOutcome::Bytes(named("3"))));
-    let place = FileOperation::SetXattr {
+    let other = FileOperation::SetXattr {
         inode: folder,
-        name: named("user.plasmon.place"),
+        name: named("user.plasmon.other"),
         value: named("spread"),
         create: false,
         replace: false,
     };
-    assert_eq!(bench.run(place).map(drop), Err(Errno::NotSupported));
+    assert_eq!(bench.run(other).map(drop), Err(Errno::NotSupported));
+}
+
+#[test]
+fn what_is_made_in_a_folder_has_its_place() {
+    let mut bench = Bench::with(VolumeTerms { place: Place::Spread, ..Default::default() });
+    let (name, folder) = (|| named(PLACE_XATTR), bench.make_folder(TOP, "a"));
+    let before = bench.state.memory;
+    let set = |inode, value: &str| FileOperation::SetXattr {
+        inode,
+        name: name(),
+        value: named(value),
+        create: false,
+        replace: false,
+    };
+    let node = plasmon::NodeId::from_bytes([7; plasmon::NodeId::LEN]);
+    for wrong in ["", "here", "07", &format!("{node},"), &vec![node.to_string(); 17].join(",")] {
+        assert_eq!(bench.run(set(folder, wrong)).map(drop), Err(Errno::Invalid), "{wrong}");
+    }
+    bench.run(set(folder, &node.to_string())).unwrap();
+    let inner = bench.make_folder(folder, "b");
+    let file = bench.make_file(inner, "c");
+    let nodes = Place::Nodes(vec![node]);
+    assert_eq!(bench.look(inner, "c").unwrap().place, nodes);
+    assert_eq!(bench.look(TOP, ".").unwrap().place, Place::Spread, "what the volume says");
+    // A file has a place of its own from then on.
+    bench.run(set(folder, "local")).unwrap();
+    assert_eq!(bench.look(inner, "c").unwrap().place, nodes);
+    assert_eq!(bench.look(folder, ".").unwrap().place, Place::Local);
+    let get = |inode| FileOperation::GetXattr { inode, name: name() };
+    assert_eq!(bench.run(get(file)), Ok(FileOutcome::Bytes(named(&node.to_string()))));
+    assert_eq!(bench.run(get(TOP)), Ok(FileOutcome::Bytes(named("spread"))));
+    for (folder, name) in [(inner, "c"), (folder, "b")] {
+        let remove = match name {
+            "c" => FileOperation::Unlink { folder, name: named(name) },
+            _ => FileOperation::RemoveFolder { folder, name: named(name) },
+        };
+        bench.run(remove).unwrap();
+    }
+    bench.run(FileOperation::RemoveXattr { inode: folder, name: name() }).unwrap();
+    assert_eq!(bench.look(folder, ".").unwrap().place, Place::Spread);
+    assert_eq!(bench.state.memory, before);
 }

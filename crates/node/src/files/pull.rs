@@ -1,0 +1,125 @@
+//! Pulls: an object of a file, put on this node, goes to the node on which it is to lie. Engine thread only.
+//!
+//! The other node is sent one message with the order and with where the object lies, reads it one-sidedly and
+//! answers when it is the primary. An unanswered pull is sent again, to the same node, until that is no
+//! member: it may have the object by then. Until somebody has taken an object, it stays as it is.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::Files;
+use super::frames::{Lying, Room, ask};
+use crate::kernel::counted::Counted;
+use crate::net::frame::Order;
+use crate::object::{Replica, Role};
+
+/// How long a node may take to answer a pull before it is asked again. An object is small.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node may take to say how much room it has.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+/// Part of the memory of a node that no pull fills, so that objects can still come there to be read: one of so
+/// many.
+const RESERVED_PART: u64 = 20;
+/// Pause before a node is asked again that could not be reached.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Files {
+    /// Has a node take an object of this node in a role. Returns the room that the node has left.
+    ///
+    /// # Errors
+    /// Why the node does not have the object; `TimedOut` if it stands still, `NotFound` if the object has gone.
+    pub(super) async fn give(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        to: NodeId,
+        role: Role,
+        copies: u16,
+    ) -> Result<Room, Error> {
+        let (id, life, user) = (replica.id(), replica.life, replica.ownership().user);
+        let _turn = self.placement.turn_to_give(to).await?;
+        let _pulled = Counted::new(&self.placing.pulled);
+        let order = Order { id, life, role, copies, patient: false, from: Some(self.kernel.node) };
+        loop {
+            let lies = self.placement.lies(replica, to);
+            let (_pin, lying) = lies
+                .map(|(pin, (head, pieces, stamp))| (pin, Lying { head, pieces, stamp }))
+                .map_or((None, None), |(pin, lying)| (Some(pin), Some(lying)));
+            let error = match self.network.ask(to, user, ask::Pull { order, lying }, PATIENCE).await {
+                Ok(ask::HasRoom { room }) => return Ok(room),
+                Err(error) => error,
+            };
+            if !self.store.objects.borrow().has(replica) {
+                return Err(Error::new(ErrorKind::NotFound, format!("object {id} has gone")));
+            }
+            match error.kind() {
+                ErrorKind::TimedOut => {}
+                ErrorKind::Disconnected if self.cluster.is_member(to) => self.kernel.clock.sleep(PAUSE).await,
+                _ => return Err(error),
+            }
+            self.placing.repeated.set(self.placing.repeated.get() + 1);
+        }
+    }
+
+    /// Takes an object of a file from another node.
+    ///
+    /// # Errors
+    /// Why this node does not have it. It is never `TimedOut`, which says that there was no answer.
+    pub(super) async fn take_pulled(
+        self: &Rc<Self>,
+        order: Order,
+        user: u32,
+        lying: Option<Lying>,
+    ) -> Result<(), Error> {
+        self.ensure_takes_objects()?;
+        if !self.room_here().takes {
+            let text = format!("node {} is nearly full, and takes no bytes of files", self.kernel.node);
+            return Err(Error::new(ErrorKind::Full, text));
+        }
+        let lies = lying.map(|Lying { head, pieces, stamp }| (head, pieces, stamp));
+        self.placement.take(order, user, lies).await.map_err(|error| match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::Disconnected => Error::new(ErrorKind::Busy, error.message()),
+            _ => error,
+        })?;
+        self.placing.taken.set(self.placing.taken.get() + 1);
+        Ok(())
+    }
+
+    /// Refuses objects of files that nobody here has put.
+    ///
+    /// # Errors
+    /// `NotAllowed` in cache mode and without files, `Busy` while this node is drained.
+    fn ensure_takes_objects(&self) -> Result<(), Error> {
+        let (config, node) = (&self.kernel.config, self.kernel.node);
+        if config.cache || !config.files {
+            let why = if config.cache { "is a cache" } else { "was started with --no-files" };
+            let text = format!("node {node} {why}, and takes no bytes of files");
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
+        self.placement.ensure_stays().map_err(|error| Error::new(ErrorKind::Busy, error.message()))
+    }
+
+    /// The room that this node has for objects of files.
+    pub(super) fn room_here(&self) -> Room {
+        let usage = self.store.arena.borrow_mut().usage();
+        let cached = self.store.objects.borrow().in_memory().cached;
+        let (free, capacity) = (usage.free.saturating_add(cached), usage.capacity);
+        let takes = self.ensure_takes_objects().is_ok() && free >= capacity / RESERVED_PART;
+        Room { takes, free, capacity }
+    }
+
+    /// The room that a node has, which is asked if it has not said so lately. `None` if it does not answer.
+    pub(super) async fn room_of(&self, node: NodeId, user: u32) -> Option<Room> {
+        if node == self.kernel.node {
+            return Some(self.room_here());
+        }
+        let now = self.kernel.clock.now();
+        if let Some(room) = self.placing.known_room(node, now) {
+            return Some(room);
+        }
+        let ask::HasRoom { room } = self.network.ask(node, user, ask::AskRoom, ROOM_PATIENCE).await.ok()?;
+        self.placing.note_room(node, room, now);
+        Some(room)
+    }
+}

@@ -1,0 +1,134 @@
+//! Giving objects of this node away: another node becomes the primary, and this node's replica a cached one.
+//!
+//! Engine thread only. The node that takes an object is sent one message with the order and with where the
+//! object lies. It reads the bytes one-sidedly, is the primary, and answers when the keepers know that. So
+//! there is no moment at which the keepers know no primary. It is a move that the former primary leads
+//! itself, of an object that nobody else knows yet.
+//!
+//! Invariants: this node drops its role only when another has said that it is the primary, and if no order to
+//! keep the object came meanwhile; a node takes [`GIVEN_AT_ONCE`] objects of another at a time.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::turns::{Turn, Turns};
+use crate::directory::arrivals::Lies;
+use crate::net::frame::{Holding, Order};
+use crate::net::sending::describe_segments;
+use crate::object::{Pin, Replica, Role};
+use crate::placement::Placement;
+use crate::transfer::{Transfer, locate};
+
+/// Maximum number of objects that this node gives to one other node at a time.
+const GIVEN_AT_ONCE: usize = 16;
+
+/// What this node gives away.
+pub(super) struct Giving {
+    turns: Turns,
+}
+
+impl Giving {
+    pub(super) fn new(transfer: &Transfer) -> Self {
+        Self { turns: Turns::of(transfer, GIVEN_AT_ONCE) }
+    }
+}
+
+/// An object that this node is giving away. It keeps its role if this is dropped.
+pub(crate) struct Given {
+    placement: Rc<Placement>,
+    replica: Rc<Replica>,
+    id: ObjectId,
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.placement.replication.handing.borrow_mut().remove(&self.id);
+    }
+}
+
+impl Given {
+    /// Drops the role of primary, which another node has now. With `keep` this node keeps the object beside
+    /// that one, else its replica is a cached one from now on.
+    pub(crate) fn is_taken(self, keep: bool) {
+        let (placement, replica) = (&self.placement, &self.replica);
+        let undisturbed = placement.replication.handing.borrow_mut().remove(&self.id);
+        // If it was ordered meanwhile that this node keeps it, the keeper finds two primaries.
+        if !undisturbed || !placement.store.objects.borrow().has(replica) || !replica.role().stays() {
+            return;
+        }
+        placement.store.quotas.borrow_mut().give_back(replica);
+        if keep && !placement.is_draining() {
+            placement.store.objects.borrow_mut().set_role(&self.id, Role::Kept);
+            placement.store.publish(Holding::of(replica));
+        } else {
+            placement.keep_no_longer(replica);
+        }
+    }
+}
+
+impl Placement {
+    /// Waits until a node may be given an object.
+    ///
+    /// # Errors
+    /// `TimedOut` if the node stands still.
+    pub(crate) async fn turn_to_give(&self, to: NodeId) -> Result<Turn, Error> {
+        self.giving.turns.take(&[to]).await
+    }
+
+    /// Begins to give away an object of which this node is the primary; `None` if it is on its way to another
+    /// node already.
+    pub(crate) fn begin_giving(self: &Rc<Self>, replica: &Rc<Replica>) -> Option<Given> {
+        let id = replica.id();
+        let begun = self.replication.handing.borrow_mut().insert(id);
+        begun.then(|| Given { placement: Rc::clone(self), replica: Rc::clone(replica), id })
+    }
+
+    /// Where an object lies, for a node that is to read it, and what keeps it there. `None` if it is not in
+    /// memory.
+    pub(crate) fn lies(&self, replica: &Rc<Replica>, to: NodeId) -> Option<(Pin, Lies)> {
+        let pin = Pin::new(replica)?;
+        let pieces = locate(&self.store, &pin.run());
+        let objects = self.store.objects.borrow();
+        let stamp = objects.has(replica).then(|| objects.stamps.borrow_mut().of(replica.id()))?;
+        drop(objects);
+        describe_segments(&self.network, to, &pieces);
+        let head = pin.head();
+        Some((pin, (head, pieces, stamp)))
+    }
+
+    /// Takes an object that another node gives away, and returns when the keepers know that.
+    ///
+    /// # Errors
+    /// Why this node does not have it.
+    pub(crate) async fn take(
+        self: &Rc<Self>,
+        order: Order,
+        tenant: u32,
+        lies: Option<Lies>,
+    ) -> Result<(), Error> {
+        let done = self.carry_out(order, tenant, lies.map(Rc::new)).await;
+        self.transfer.serve_waiting(order.id);
+        done?;
+        if order.role == Role::Primary {
+            // The keepers are told at the end of this turn.
+            self.kernel.clock.sleep(Duration::ZERO).await;
+            self.await_primary(order.id, tenant, self.kernel.node).await?;
+        }
+        Ok(())
+    }
+
+    /// Has this node keep an object of its own as primary, with so many nodes that are to keep it.
+    ///
+    /// # Errors
+    /// While this node is drained.
+    pub(crate) fn stay_primary(self: &Rc<Self>, replica: &Rc<Replica>, copies: u16) -> Result<(), Error> {
+        let (id, life) = (replica.id(), replica.life);
+        let order = Order { id, life, role: Role::Primary, copies, patient: false, from: None };
+        if self.assume(&order)? {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotFound, format!("object {id} has gone")))
+    }
+}

@@ -1,0 +1,71 @@
+//! How much was read of objects that lie on other nodes, range by range.
+//!
+//! Owns a number for each object. The thread that has the file locked. Reads at random would bring whole
+//! objects of which nobody needs more; but an object of which much is read is better brought. Invariant: less
+//! than a quarter of an object is read by its ranges.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::ObjectId;
+use crate::wire::files::MAX_PEEK;
+
+/// Size in bytes from which objects are read by ranges.
+const LEAST_OBJECT: u64 = 4 * MAX_PEEK as u64;
+/// Part of an object that is read by ranges: one of so many.
+const PART: u64 = 4;
+/// Largest number of objects that are counted.
+const MAX_COUNTED: usize = 4096;
+
+/// Bytes that were read of objects.
+#[derive(Debug, Default)]
+pub(super) struct Peeks(HashMap<ObjectId, u64>);
+
+impl Peeks {
+    /// Whether a range of an object of this size is to be read alone. It then counts as read.
+    pub(super) fn take(&mut self, id: &ObjectId, object_len: u64, range: &Range<u64>) -> bool {
+        let len = range.end.saturating_sub(range.start);
+        if len > MAX_PEEK as u64 || object_len < LEAST_OBJECT {
+            return false;
+        }
+        if self.0.len() >= MAX_COUNTED && !self.0.contains_key(id) {
+            self.0.clear();
+        }
+        let read = self.0.entry(*id).or_default();
+        *read = read.saturating_add(len);
+        *read < object_len / PART
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_a_quarter_is_read_by_ranges() {
+        let (mut peeks, one, other) = (Peeks::default(), ObjectId::random(), ObjectId::random());
+        for at in 0..3 {
+            assert!(peeks.take(&one, 1 << 20, &(at << 16..(at + 1) << 16)));
+        }
+        assert!(!peeks.take(&one, 1 << 20, &(0..1 << 16)), "that makes a quarter");
+        assert!(!peeks.take(&one, 1 << 20, &(0..1)));
+        assert!(peeks.take(&other, 1 << 20, &(0..1)));
+    }
+
+    #[test]
+    fn long_ranges_and_short_objects_are_brought() {
+        let (mut peeks, id) = (Peeks::default(), ObjectId::random());
+        assert!(!peeks.take(&id, 1 << 20, &(0..MAX_PEEK as u64 + 1)));
+        assert!(!peeks.take(&id, LEAST_OBJECT - 1, &(0..1)));
+        assert!(peeks.take(&id, LEAST_OBJECT, &(5..6)));
+    }
+
+    #[test]
+    fn no_more_than_so_many_objects_are_counted() {
+        let mut peeks = Peeks::default();
+        for _ in 0..2 * MAX_COUNTED {
+            assert!(peeks.take(&ObjectId::random(), 1 << 20, &(0..1)));
+            assert!(peeks.0.len() <= MAX_COUNTED);
+        }
+    }
+}
