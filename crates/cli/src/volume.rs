@@ -77,8 +77,8 @@ struct Terms {
     /// Number of nodes that keep the bytes of a file [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
     copies: Option<u16>,
-    /// Where the bytes of files lie that are written from now on: on the host that writes them while a tenth of
-    /// its memory is free (local), on hosts with much free memory (spread), or on these nodes, each as its
+    /// Where the bytes of files lie that are written from now on: on the host that writes them while a tenth
+    /// of its memory is free (local), on hosts with much free memory (spread), or on these nodes, each as its
     /// host's name or address, or as its id or the beginning of the id; never on a cache [default: local]
     #[arg(long, value_name = "local|spread|NODE,..")]
     place: Option<String>,

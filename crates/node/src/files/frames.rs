@@ -57,7 +57,8 @@ record! {
     /// The room that a node has for objects of files.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Room {
-        /// Whether it takes any: not in cache mode, nor without files, nor while it is drained or nearly full.
+        /// Whether it takes any: not in cache mode, nor without files, nor while it is drained or nearly
+        /// full.
         pub(crate) takes: bool,
         /// Number of bytes that are free, or of objects that it may drop.
         pub(crate) free: u64,

@@ -1,4 +1,5 @@
-//! Peeks: ranges of objects that lie on other nodes, for clients that read files at random. Engine thread only.
+//! Peeks: ranges of objects that lie on other nodes, for clients that read files at random. Engine thread
+//! only.
 //!
 //! The first range of an object is asked for at its holder, whose answer tells as well where the object lies.
 //! Further ranges are read there one-sidedly, with the stamp that tells whether the object still lies there.

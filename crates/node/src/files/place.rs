@@ -1,5 +1,5 @@
-//! Where objects of files are to lie: on the node of the session that puts them, on nodes with much free memory,
-//! or on nodes by name. Engine thread only.
+//! Where objects of files are to lie: on the node of the session that puts them, on nodes with much free
+//! memory, or on nodes by name. Engine thread only.
 //!
 //! A client puts an object on this node and has it *settled*: this node chooses others by the place that the
 //! file has, and has them pull the object. Of two nodes drawn at random the one with more free memory is

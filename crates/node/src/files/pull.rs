@@ -19,8 +19,8 @@ use crate::object::{Replica, Role};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node may take to say how much room it has.
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
-/// Part of the memory of a node that no pull fills, so that objects can still come there to be read: one of so
-/// many.
+/// Part of the memory of a node that no pull fills, so that objects can still come there to be read: one of
+/// so many.
 const RESERVED_PART: u64 = 20;
 /// Pause before a node is asked again that could not be reached.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -29,7 +29,8 @@ impl Files {
     /// Has a node take an object of this node in a role. Returns the room that the node has left.
     ///
     /// # Errors
-    /// Why the node does not have the object; `TimedOut` if it stands still, `NotFound` if the object has gone.
+    /// Why the node does not have the object; `TimedOut` if it stands still, `NotFound` if the object has
+    /// gone.
     pub(super) async fn give(
         self: &Rc<Self>,
         replica: &Rc<Replica>,

@@ -112,7 +112,8 @@ impl Placement {
         });
     }
 
-    /// Holds an object in the role that an order says. Who gave the order may have said where the object lies.
+    /// Holds an object in the role that an order says. Who gave the order may have said where the object
+    /// lies.
     pub(super) async fn carry_out(
         self: &Rc<Self>,
         order: Order,

@@ -1,8 +1,8 @@
 //! Reading ranges of objects of other nodes, without bringing the objects here. Engine thread only.
 //!
-//! The bytes are read one-sidedly from where their holder said that the object lies, into blocks of the pools,
-//! and behind them the holder's stamp. If the stamp has the expected value, the bytes were the object's when
-//! they were read. Nothing of them stays here, so a deletion need not know of this node.
+//! The bytes are read one-sidedly from where their holder said that the object lies, into blocks of the
+//! pools, and behind them the holder's stamp. If the stamp has the expected value, the bytes were the
+//! object's when they were read. Nothing of them stays here, so a deletion need not know of this node.
 
 use std::ops::Range;
 

@@ -14,7 +14,8 @@ impl Volume {
     /// elsewhere are holes. Bytes that another session has not committed yet are not among them.
     ///
     /// # Errors
-    /// `IsFolder` for a folder and `Invalid` for what is no file otherwise; those of `open(2)`, with the path.
+    /// `IsFolder` for a folder and `Invalid` for what is no file otherwise; those of `open(2)`, with the
+    /// path.
     pub fn sections(&self, path: impl AsRef<Path>) -> Result<Vec<Section>> {
         let path = path.as_ref();
         let name = path.as_os_str().as_bytes();

@@ -194,8 +194,8 @@ impl Volume {
         self.bytes(actor, FileOperation::ListXattrs { inode })
     }
 
-    /// Sets an extended attribute: one that is not there yet (`create`), or one that is (`replace`). The nodes
-    /// of [`PLACE_XATTR`](super::PLACE_XATTR) may be named as in [`find_place`].
+    /// Sets an extended attribute: one that is not there yet (`create`), or one that is (`replace`). The
+    /// nodes of [`PLACE_XATTR`](super::PLACE_XATTR) may be named as in [`find_place`].
     ///
     /// # Errors
     /// As [`Volume::lookup`].

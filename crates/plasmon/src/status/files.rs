@@ -36,7 +36,8 @@ pub struct FilesStatus {
     pub pulls: u64,
     /// Number of times that a node was asked again to take one, since it had not answered.
     pub pulls_repeated: u64,
-    /// Number of objects of files, put on the node, that others took so far, since they were to lie elsewhere.
+    /// Number of objects of files, put on the node, that others took so far, since they were to lie
+    /// elsewhere.
     pub placed_elsewhere: u64,
     /// Number of these that no other node took.
     pub placed_in_vain: u64,

@@ -496,8 +496,8 @@ crate::wire::table! {
             /// Number of the attached volume on this connection.
             volume: u32,
         } -> Done,
-        /// Has objects of an attached volume, which the client has put, lie where they are to lie, and waits for
-        /// that.
+        /// Has objects of an attached volume, which the client has put, lie where they are to lie, and waits
+        /// for that.
         155 Settle {
             /// Number of the attached volume on this connection.
             volume: u32,
