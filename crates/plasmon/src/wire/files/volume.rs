@@ -23,6 +23,7 @@ crate::wire::table! {
     }
 }
 
+#[allow(clippy::derivable_impls, reason = "a table has no attributes of its rows")]
 impl Default for Place {
     fn default() -> Self {
         Self::Local
