@@ -170,7 +170,7 @@ impl Files {
             Some(node) if *node != own => {
                 count(&self.placing.given);
                 // Rather here than on too few nodes.
-                given.is_taken(keeping.contains(&own) || keeping.len() < least);
+                given.let_go(keeping.contains(&own) || keeping.len() < least);
                 *node
             }
             first => {

@@ -51,7 +51,7 @@ impl Drop for Given {
 impl Given {
     /// Drops the role of primary, which another node has now. With `keep` this node keeps the object beside
     /// that one, else its replica is a cached one from now on.
-    pub(crate) fn is_taken(self, keep: bool) {
+    pub(crate) fn let_go(self, keep: bool) {
         let (placement, replica) = (&self.placement, &self.replica);
         let undisturbed = placement.replication.handing.borrow_mut().remove(&self.id);
         // If it was ordered meanwhile that this node keeps it, the keeper finds two primaries.
