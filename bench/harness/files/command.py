@@ -137,7 +137,7 @@ class Measured:
             stores = self._started(
                 [own, twice(own), socket, MooseFs(), JuiceFs(), *near], hosts, folder, ends
             )
-            team = Team(folder)
+            team = Team(folder, self._plan.head_start)
             ends.callback(team.close)
             run = Run(stores, hosts, self._plan, team, self.collected, self.say)
             try:
@@ -150,7 +150,7 @@ class Measured:
         with ExitStack() as ends:
             hosts = self._hosts(1 + len(_CROWD), folder, ends)
             stores = self._started([plasmon(), MooseFs(), JuiceFs()], hosts, folder, ends)
-            team = Team(folder)
+            team = Team(folder, self._plan.head_start)
             ends.callback(team.close)
             run = Run(stores, hosts, self._plan, team, self.collected, self.say)
             try:

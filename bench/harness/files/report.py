@@ -83,6 +83,7 @@ def _by_processes(
     found: Found, labels: dict[str, str], part: str, where: str, operations: Sequence[str]
 ) -> str:
     """Table of rates with a row for each store, and columns for numbers of processes."""
+    operations = [operation for operation in operations if found.processes(part, operation)]
     counts = sorted({count for operation in operations for count in found.processes(part, operation)})
     heads = ["", *(f"{operation}, {count}" for operation in operations for count in counts)]
     lines = []

@@ -64,6 +64,8 @@ class Plan:
     """Longest time of reads at random, and of bare reads."""
     memory: int
     """Bytes that each store may take."""
+    head_start: float
+    """Time in seconds from a request to the start."""
 
 
 FULL = Plan(
@@ -77,6 +79,7 @@ FULL = Plan(
     random=((4 * KIB, 10_000), (64 * KIB, 1_000), (MIB, 128)),
     seconds=8.0,
     memory=512 * MIB,
+    head_start=0.2,
 )
 QUICK = Plan(
     rounds=1,
@@ -89,6 +92,7 @@ QUICK = Plan(
     random=((4 * KIB, 200),),
     seconds=0.2,
     memory=128 * MIB,
+    head_start=0.5,
 )
 
 
