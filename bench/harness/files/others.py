@@ -78,28 +78,18 @@ class MooseFs(Store):
                 "HDD_LEAVE_SPACE_DEFAULT = 16MiB",
             ],
         )
-        for server in ("mfsmaster", "mfschunkserver"):
+        master, _ = (
             self._spawn(host, [_moosefs(server), "-f", "-c", base / f"{server}.cfg", "start"], server)
+            for server in ("mfsmaster", "mfschunkserver")
+        )
         self.version = _version([_moosefs("mfsmaster"), "-v"])
-        _until(self, self._stores, base / "mfschunkserver.log")
+        # Whoever writes before is told to wait, for longer and longer.
+        _until(self, lambda: "chunkserver register end" in master.read_text(errors="replace"), master)
         folder = self.folder(HOLDER)
         for tool, value in (("mfssetgoal", "1"), ("mfssettrashtime", "0")):
             # Tools ask the mount, by its host's own address.
             command = host.command([_moosefs(tool), "-r", value, folder])
             subprocess.run(command, check=True, capture_output=True, timeout=_COMMAND)
-
-    def _stores(self) -> bool:
-        """Whether bytes of a file are stored: the master serves before it knows of a chunk server."""
-        try:
-            probe = self.folder(HOLDER) / "probe"
-        except PeerError:
-            return False
-        try:
-            probe.write_bytes(b"x")
-            probe.unlink()
-        except OSError:
-            return False
-        return True
 
     def _mount(self, at: int, folder: Path) -> list[object]:
         return [_moosefs("mfsmount"), folder, "-f", "-H", self._hosts[HOLDER].address, "-P", self._PORT]
