@@ -19,7 +19,7 @@ use std::time::Duration;
 use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Chance, Cluster, Pattern, eventually};
 
-use super::{Mounted, can_mount, plasmon, text};
+use super::{Mounted, can_mount, kill, plasmon, text};
 use crate::commands::json;
 use crate::support::MIB;
 
@@ -286,7 +286,9 @@ fn what_programs_were_told_is_done_survives_the_deaths_of_a_node() {
         eprintln!("chaos on mounts: {files} files and {records} records are there");
         assert!(files > 0 && records > 0, "nothing was tried");
     }
-    mounts.into_iter().for_each(Mounted::unmount);
+    // A node that was started meanwhile has a view of the mounts of its own, in which they would go on.
+    mounts.iter().for_each(|mounted| kill(mounted.pid));
+    drop(mounts);
     let socket = cluster.socket(HOME);
     eventually("the volume goes", || {
         plasmon(&["volume", "rm", "kept", "--socket", text(&socket)]).status.success()
