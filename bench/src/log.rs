@@ -31,8 +31,8 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// Appends to a new log, with copies on the nodes of the sockets in `homes`. The writers take turns to use the
-/// nodes of the sockets in `sockets`. Of `work`, the first number is that of writers, the second that of
+/// Appends to a new log, with copies on the nodes of the sockets in `homes`. The writers take turns to use
+/// the nodes of the sockets in `sockets`. Of `work`, the first number is that of writers, the second that of
 /// transactions under way for each, the third that of records in a transaction, the fourth that of seconds.
 pub(crate) fn log(sockets: &str, homes: &str, work: [&str; 4]) -> Result<()> {
     let [writers, window, group, seconds] = numbers(work)?;

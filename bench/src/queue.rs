@@ -1,5 +1,5 @@
-//! Calls through lists of Redis as a peer: a caller pushes its data onto one list and waits at another for the
-//! reply (LPUSH, BRPOP).
+//! Calls through lists of Redis as a peer: a caller pushes its data onto one list and waits at another for
+//! the reply (LPUSH, BRPOP).
 //!
 //! [`Queue`] is the calling side, a worker. [`answer`] is the other one, `plasmon-bench queue-serve`, which
 //! waits in the kernel. Both send the command that pushes and the one that waits in one piece.

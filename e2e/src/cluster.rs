@@ -66,8 +66,8 @@ impl Builder {
         self
     }
 
-    /// Has the nodes touch their memory when they start, as they do for users. A sixth of the tests' processor
-    /// time would otherwise go into memory that no test looks at.
+    /// Has the nodes touch their memory when they start, as they do for users. A sixth of the tests' time on
+    /// processors would otherwise go into memory that no test looks at.
     pub fn prefault(mut self) -> Self {
         self.prefault = true;
         self

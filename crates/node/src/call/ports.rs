@@ -3,10 +3,10 @@
 //! A thread *receives* by a call by slot, which is parked at the port until a call comes. So a call is handed
 //! out in one turn of the engine, and there is no memory in which it could be scribbled over.
 //!
-//! Invariants: a call is in one port, or a thread has it. Where a call waits and a thread is parked that may have
-//! it, at this port or at another of the service, one was woken. A thread takes the calls of its own port first, and then those that wait at the other ports of its
-//! service: so none waits for a process that hangs while another has free threads. A port that has ended has
-//! neither calls nor threads.
+//! Invariants: a call is in one port, or a thread has it. Where a call waits and a thread is parked that may
+//! have it, at this port or at another of the service, one was woken. A thread takes the calls of its own
+//! port first, and then those that wait at the other ports of its service: so none waits for a process that
+//! hangs while another has free threads. A port that has ended has neither calls nor threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

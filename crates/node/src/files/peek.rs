@@ -24,6 +24,7 @@ use super::frames::{FileFrame, Lying, ask};
 use crate::directory::arrivals::Lies;
 use crate::kernel::ClientKey;
 use crate::object::{Pin, not_visible};
+use crate::transfer::range::read_range;
 
 /// Maximum number of bytes that an answer brings.
 pub(super) const MAX_IN_ANSWER: u32 = 12 << 10;
@@ -88,7 +89,7 @@ impl Files {
         let (id, user) = (wish.id, attached.user);
         let known = self.peeking.known.borrow_mut().get(&id).cloned();
         if let Some((holder, lies)) = known.filter(|(_, lies)| lies.0.visible_to(user)) {
-            if let Ok(bytes) = self.placement.transfer.read_range(holder, &lies, wish.range()).await {
+            if let Ok(bytes) = read_range(&self.placement.transfer, holder, &lies, wish.range()).await {
                 count(&self.peeking.read);
                 return Ok(Reply::Peeked { bytes });
             }
@@ -132,7 +133,7 @@ impl Files {
             count(&self.peeking.asked);
             return Ok(bytes);
         }
-        let bytes = self.placement.transfer.read_range(holder, &lies, wish.range()).await?;
+        let bytes = read_range(&self.placement.transfer, holder, &lies, wish.range()).await?;
         count(&self.peeking.read);
         Ok(bytes)
     }

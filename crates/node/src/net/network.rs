@@ -350,11 +350,6 @@ impl Network {
         fabric.domain.provider().reads_in_order() && pieces.iter().all(same)
     }
 
-    /// A registered block for a word.
-    pub(crate) fn word(&self, on: usize) -> Result<Slice, FabricError> {
-        self.fabrics[on].pools.lend(STAMP_LEN)
-    }
-
     /// A registered block of so many bytes, at most those of a message.
     pub(crate) fn block(&self, on: usize, len: usize) -> Result<Slice, FabricError> {
         self.fabrics[on].pools.lend(len)

@@ -171,10 +171,9 @@ impl Placement {
         tenant: u32,
         lies: Option<&Rc<Lies>>,
     ) -> Result<(), Error> {
-        let fetch = match (order.from.filter(|from| *from != self.kernel.node), lies) {
-            (Some(from), Some(lies)) => self.transfer.fetch_told(order.id, tenant, from, Rc::clone(lies)),
-            (Some(from), None) => self.transfer.fetch_from(order.id, tenant, from),
-            (None, _) => self.transfer.fetch(order.id, tenant, false),
+        let fetch = match order.from.filter(|from| *from != self.kernel.node) {
+            Some(from) => self.transfer.fetch_from(order.id, tenant, from, lies.cloned()),
+            None => self.transfer.fetch(order.id, tenant, false),
         };
         loop {
             let due = Some(self.kernel.clock.now() + STALL_PATIENCE);

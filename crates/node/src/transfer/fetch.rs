@@ -85,63 +85,35 @@ impl Transfer {
         fetch
     }
 
-    /// Fetches an object from a node that has it or is about to have it, and from any other node if that
-    /// fails. Gets of the object join the fetch.
-    pub(crate) fn fetch_from(self: &Rc<Self>, id: ObjectId, tenant: u32, parent: NodeId) -> Shared<Outcome> {
-        let transfer = Rc::clone(self);
-        self.share_fetch(id, tenant, false, move |wanted| {
-            Box::pin(async move {
-                let target = (Target::Replica, wanted);
-                if matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
-                    let mut trace = Trace::begin(&transfer.records, id, tenant, target.clone());
-                    let _noted = Noted::begin(&transfer.directory.arrivals, id);
-                    // The directory is not asked for the object, and has to know which nodes a deletion
-                    // concerns.
-                    transfer.directory.deletion.enroll(id).await?;
-                    match transfer.relayed(parent, &mut trace).await {
-                        Ok(()) => {
-                            trace.finish();
-                            return Ok(());
-                        }
-                        Err(Failure::Here(error)) => return Err(error),
-                        Err(reason @ Failure::Damaged { .. }) => _ = trace.told_damaged(&reason),
-                        Err(reason) => {
-                            trace.failed();
-                            debug!(
-                                "object {id} does not come from node {parent}: {reason}; trying elsewhere"
-                            );
-                        }
-                    }
-                }
-                fetch(transfer, id, tenant, target).await
-            })
-        })
-    }
-
-    /// Fetches an object from where its holder says that it lies, and from any other node if that fails. Gets
-    /// of the object join the fetch.
-    pub(crate) fn fetch_told(
+    /// Fetches an object from a node that has it or is about to have it, or from where a node says that it
+    /// `lies`, and from any other node if that fails. Gets of the object join the fetch.
+    pub(crate) fn fetch_from(
         self: &Rc<Self>,
         id: ObjectId,
         tenant: u32,
-        holder: NodeId,
-        lies: Rc<Lies>,
+        from: NodeId,
+        lies: Option<Rc<Lies>>,
     ) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
         self.share_fetch(id, tenant, false, move |wanted| {
             Box::pin(async move {
                 let target = (Target::Replica, wanted);
-                let (head, pieces, _) = &*lies;
-                let is_it = head.id == id && whole(pieces) == Some(head.len()) && lies.0.visible_to(tenant);
+                let is_it = lies.as_ref().is_none_or(|lies| {
+                    let (head, pieces, _) = &**lies;
+                    head.id == id && whole(pieces) == Some(head.len()) && head.visible_to(tenant)
+                });
                 if is_it && matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
                     let mut trace = Trace::begin(&transfer.records, id, tenant, target.clone());
                     let _noted = Noted::begin(&transfer.directory.arrivals, id);
-                    // As in `fetch_from`: a deletion has to know of this node.
+                    // The directory is not asked for the object, and has to know which nodes a deletion
+                    // concerns.
                     transfer.directory.deletion.enroll(id).await?;
-                    match transfer
-                        .read_first(holder, &lies, "its holder said where it lies", &mut trace)
-                        .await
-                    {
+                    let why = "its holder said where it lies";
+                    let brought = match &lies {
+                        Some(lies) => transfer.read_first(from, lies, why, &mut trace).await,
+                        None => transfer.relayed(from, &mut trace).await,
+                    };
+                    match brought {
                         Ok(()) => {
                             trace.finish();
                             return Ok(());
@@ -150,7 +122,7 @@ impl Transfer {
                         Err(reason @ Failure::Damaged { .. }) => _ = trace.told_damaged(&reason),
                         Err(reason) => {
                             trace.failed();
-                            debug!("object {id} does not lie where node {holder} said: {reason}");
+                            debug!("object {id} does not come from node {from}: {reason}; trying elsewhere");
                         }
                     }
                 }

@@ -40,7 +40,7 @@ mod lease;
 mod pieces;
 mod plain;
 mod push;
-mod range;
+pub(crate) mod range;
 mod read;
 mod read_first;
 mod read_register;

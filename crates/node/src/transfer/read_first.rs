@@ -32,7 +32,7 @@ impl Transfer {
     ) -> Result<(), Failure> {
         let unknown = || Failure::Holder("its stamps are not known here".into());
         let remote = self.network.remote_stamp(holder, *stamp).ok_or_else(unknown)?;
-        let word = self.network.word(remote.on)?;
+        let word = self.network.block(remote.on, size_of::<u64>())?;
         trace.answered(holder, "read-first", head.len(), why);
         let _slot = self.slots.take(holder).await;
         let landing = self.landing(head, &trace.target, &trace.wanted).await?;

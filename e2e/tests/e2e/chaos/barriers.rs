@@ -1,5 +1,5 @@
-//! Barriers at which workers meet, two at a time: who passes was there together with another, and when nothing
-//! is broken any more, every barrier can be passed.
+//! Barriers at which workers meet, two at a time: who passes was there together with another, and when
+//! nothing is broken any more, every barrier can be passed.
 //!
 //! A visit of a worker opens a barrier, waits there once, and closes it. A visit that failed may have been
 //! counted all the same, once: the worker gave up, and its node could not say so in time.

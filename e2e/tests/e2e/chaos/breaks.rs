@@ -111,8 +111,8 @@ fn run(coordinator: Coordinator) {
     let guards = ground.locks.given();
     let (ends, passed) = (ground.model.ends(), ground.barriers.passed());
     eprintln!(
-        "chaos: {ends}; {adds} adds to {lives} lives of regions; {guards} guards of locks; {passed} passages of \
-         barriers"
+        "chaos: {ends}; {adds} adds to {lives} lives of regions; {guards} guards of locks; {passed} passages \
+         of barriers"
     );
     assert!(adds > 0 && passed > 0, "nobody added or passed anything");
     nothing_is_left(&ground, &faults.cluster, &before);

@@ -11,9 +11,9 @@
 //! object with the [`model`], and checks of every name whether it was a register before the first fault
 //! ([`names`]), of every region whether all adds are there ([`regions`]), and of every call whether it was
 //! run as often as its caller was told ([`calls`]). Of a lock there is one valid guard at most, at any time
-//! ([`locks`]), and nobody passes a barrier alone ([`barriers`]). The seed alone determines what is drawn, but
-//! not how the operations interleave: a replay does the same things to the same cluster, and need not fail at
-//! the same place.
+//! ([`locks`]), and nobody passes a barrier alone ([`barriers`]). The seed alone determines what is drawn,
+//! but not how the operations interleave: a replay does the same things to the same cluster, and need not
+//! fail at the same place.
 //!
 //! To extend the run: an operation is a variant of [`schedule::Operation`] with a line in its table of
 //! weights and an arm in [`worker`]; a fault is a variant of [`schedule::Fault`] with an arm in [`faults`].

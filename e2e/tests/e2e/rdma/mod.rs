@@ -1,8 +1,8 @@
 //! Tests of Plasmon on an RDMA device: verbs, one-sided reads that no CPU serves, and their failures.
 //!
 //! These tests run in a guest, which `make test-rdma` boots (see `plasmon_e2e::guest`): [`alone`] and the
-//! modules beside it in one, with all nodes on one device; [`pair`], [`pair_calls`] and [`link`] in two that are
-//! joined by a cable; [`mixed`] in two of which one has no device.
+//! modules beside it in one, with all nodes on one device; [`pair`], [`pair_calls`] and [`link`] in two that
+//! are joined by a cable; [`mixed`] in two of which one has no device.
 
 mod alone;
 mod doctor;

@@ -11,8 +11,8 @@ use super::half::Half;
 use super::{VERBS, packets};
 use crate::support::MIB;
 
-/// Sizes in bytes of calls and of their replies, and whether one-sided reads bring them. What is shorter comes
-/// with a message.
+/// Sizes in bytes of calls and of their replies, and whether one-sided reads bring them. What is shorter
+/// comes with a message.
 const BODIES: [(usize, bool); 4] = [(64, false), (4096, false), (64 << 10, true), (4 * MIB, true)];
 
 impl Half {

@@ -1,5 +1,5 @@
-//! Tests of a rogue among those who use locks and barriers: it is not their home, and says that it is, or that
-//! it holds what others hold. Regions refuse tokens that come too late from it as from anybody.
+//! Tests of a rogue among those who use locks and barriers: it is not their home, and says that it is, or
+//! that it holds what others hold. Regions refuse tokens that come too late from it as from anybody.
 //!
 //! Frames are written by hand, as `docs/design/sync.md` and `docs/design/region.md` describe them.
 
@@ -71,7 +71,7 @@ impl Rogue {
         self.send(to, &frame);
     }
 
-    /// Tells a node, for each number that it may have drawn, that the lock is granted, and that it is refused.
+    /// Tells a node that a lock is granted, and that it is refused, for each number that it may have drawn.
     fn decide(&mut self, to: &str) {
         for number in NUMBERS {
             self.utter(to, opcode::GRANTED, granted(number));
