@@ -58,7 +58,7 @@ ucx() {
 tonic() {
     if ! cargo build --quiet --release --locked --manifest-path bench/tonic/Cargo.toml \
         --target-dir "$CACHE/tonic" >&2; then
-        echo "cargo could not build bench/tonic (is crates.io reachable?)"
+        echo "cargo could not build bench/tonic (does cargo reach its registry?)"
         return 1
     fi
     ln -sfn ../tonic/release/plasmon-bench-tonic "$CACHE/bin/plasmon-bench-tonic"
@@ -99,19 +99,21 @@ moosefs() {
 
 # project: makes .cache/bench/project/source.tar, the source of Debian's zlib, which a benchmark builds.
 project() {
-    local folder=$CACHE/project suite archive options
+    local folder=$CACHE/project list archive options
     [ -f "$folder/source.tar" ] && return
     if ! command -v apt-get >/dev/null; then
         echo "its source is Debian's, and there is no apt-get here"
         return 1
     fi
     say "Fetching the source of Debian's zlib" >&2
-    suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
-    rm -rf "$folder" && mkdir -p "$folder/lists/partial"
-    # Sources are asked for by lists of their own, because most machines have none.
-    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
-        "http://deb.debian.org/debian $suite main" >"$folder/sources.list"
-    options=(-qq -o "Dir::Etc::sourcelist=$ROOT/$folder/sources.list" -o Dir::Etc::sourceparts=-
+    rm -rf "$folder" && mkdir -p "$folder/lists/partial" "$folder/parts"
+    # Sources are asked for by lists of their own, because most machines have none: those of the packages.
+    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+        sed -n 's/^deb /deb-src /p' >"$folder/parts/own.list"
+    for list in /etc/apt/sources.list.d/*.sources; do
+        [ ! -f "$list" ] || sed 's/^Types:.*/Types: deb-src/' "$list" >"$folder/parts/${list##*/}"
+    done
+    options=(-qq -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$ROOT/$folder/parts"
         -o "Dir::State::lists=$ROOT/$folder/lists" -o APT::Sandbox::User=root
         -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=")
     if ! (
@@ -121,7 +123,7 @@ project() {
         echo "apt-get could not fetch the source of zlib"
         return 1
     fi
-    rm -rf "$folder/lists"
+    rm -rf "$folder/lists" "$folder/parts"
     archive=$(compgen -G "$folder/zlib_*.orig.tar.*" | grep -v '\.asc$' | head -n1)
     "$CACHE/harness/bin/python" - "$archive" >"$folder/source.tar.new" <<'PYTHON' &&
 import bz2, gzip, lzma, shutil, sys
