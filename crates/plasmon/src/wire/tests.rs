@@ -36,7 +36,16 @@ fn answers_are_replies() {
     let silent = Request::ROWS.iter().filter(|row| row.answers.is_empty()).map(|row| row.name);
     assert_eq!(
         silent.collect::<Vec<_>>(),
-        ["Release", "Cancel", "GiveBack", "UnmapRegion", "Unserve", "LeaveService", "DropCall"]
+        [
+            "Release",
+            "Cancel",
+            "GiveBack",
+            "UnmapRegion",
+            "Unserve",
+            "LeaveService",
+            "DropCall",
+            "BeginSettling"
+        ]
     );
 }
 
