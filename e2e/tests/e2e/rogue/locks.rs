@@ -192,5 +192,6 @@ fn a_late_token_is_refused_whoever_shows_it() {
     let mut found = [0; 6];
     near.read(0, &mut found).expect("read");
     assert_eq!(&found, b"honest");
+    rogue.letting_go(|| near.free().expect("free"));
     the_others_go_on(&cluster, &mut rogue);
 }
