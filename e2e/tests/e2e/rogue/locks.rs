@@ -192,6 +192,8 @@ fn a_late_token_is_refused_whoever_shows_it() {
     let mut found = [0; 6];
     near.read(0, &mut found).expect("read");
     assert_eq!(&found, b"honest");
+    let leave = rogue.frame(&home, region_frames::opcode::LEAVE, region_frames::body::leave(desk, 1));
+    rogue.send(&home, &leave);
     rogue.letting_go(|| near.free().expect("free"));
     the_others_go_on(&cluster, &mut rogue);
 }
