@@ -51,8 +51,6 @@ use crate::transfer::Tunings;
 
 /// How often a fabric without a descriptor is polled.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// Number of turns in a row that do not poll the fabric, because the node has frames for itself.
-const OWN_TURNS: u32 = 8;
 /// How long rings are looked at after the last entry: about what waking costs.
 const RING_SPIN: Duration = Duration::from_micros(20);
 /// How long an answer of another node is looked for.
@@ -265,14 +263,11 @@ impl Node {
     fn turns(&mut self) -> Result<(), NodeError> {
         let mut inbox = Inbox::default();
         let mut idle_since = None;
-        let (mut asleep, mut looked, mut own_turns) = (false, true, 0);
+        let (mut asleep, mut looked) = (false, true);
         loop {
             // To poll the fabric is several system calls: a client that has woken the engine does not wait
-            // for them, nor does what the node has asked of itself.
-            let slept_quietly = std::mem::take(&mut asleep) && self.sockets.fabric_is_quiet();
-            let is_own = self.core.network.talks_to_itself() && own_turns < OWN_TURNS;
-            own_turns = if is_own { own_turns + 1 } else { 0 };
-            let is_quiet = slept_quietly || is_own;
+            // for them.
+            let is_quiet = std::mem::take(&mut asleep) && self.sockets.fabric_is_quiet();
             let mut work = self.core.begin_turn(&mut inbox, is_quiet)?;
             // Nor does one whose answer has come wait for a look at the other sockets; in the next turn it
             // does.
