@@ -1,17 +1,18 @@
 //! Real etcd servers, each on a host of its own.
 //!
-//! Owns the server processes and their folder. The thread of the test. Invariant: the servers end when their
+//! Owns the server processes and their folders. The thread of the test. Invariant: the servers end when their
 //! [`Etcd`] is dropped.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Stdio, id};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
-use crate::network::Network;
+use crate::network::{Network, PREFIX};
 use crate::wait::eventually;
 
 /// Name and password of the nodes' etcd user.
@@ -36,11 +37,21 @@ impl Default for EtcdOptions {
     }
 }
 
+/// Folder for the servers' data. It is memory: an etcd whose disk is busy with other things keeps no lease in
+/// time, and tests kill servers, never the machine.
+pub(crate) const DATA: &str = "/dev/shm";
+
+/// Longest time that etcdctl waits for an answer, in its own syntax. Its default is five seconds.
+const CONTROL_TIME_OUT: &str = "60s";
+
 /// Cluster of etcd servers. Dropping it kills the servers.
 pub struct Etcd {
     options: EtcdOptions,
     servers: Vec<Server>,
+    /// Folder of certificates and logs.
     folder: PathBuf,
+    /// Folder of what the servers keep.
+    data: TempDir,
 }
 
 /// Server of an etcd cluster.
@@ -54,7 +65,7 @@ struct Server {
 }
 
 impl Etcd {
-    /// Starts the servers, with their files in `folder`, and waits until they answer.
+    /// Starts the servers, with their certificates and logs in `folder`, and waits until they answer.
     pub(crate) fn start(options: EtcdOptions, network: &mut Network, folder: &Path) -> Self {
         let server = |_| {
             let (host, address) = network.add_other();
@@ -64,7 +75,9 @@ impl Etcd {
             Server { host, address, ports, child: None }
         };
         let servers = (0..options.servers).map(server).collect();
-        let mut etcd = Self { options, servers, folder: folder.join("etcd") };
+        let data = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", id())).tempdir_in(DATA);
+        let data = data.expect("there is room in memory");
+        let mut etcd = Self { options, servers, folder: folder.join("etcd"), data };
         fs::create_dir(&etcd.folder).expect("the temporary folder is writable");
         if options.tls {
             etcd.make_certificates();
@@ -114,7 +127,7 @@ impl Etcd {
         kill_process(Pid::from_child(child), signal).expect("it has not been waited for");
     }
 
-    /// Starts a server, with the data that it had on disk.
+    /// Starts a server, with the data that it had.
     pub(crate) fn launch(&mut self, network: &Network, server: usize) {
         let url = |address, port| format!("http://{address}:{port}");
         let peer = |(number, one): (usize, &Server)| format!("s{number}={}", url(one.address, one.ports[1]));
@@ -124,7 +137,7 @@ impl Etcd {
         let others = url(one.address, one.ports[1]);
         let mut command = network.command_on_other(one.host, Path::new("etcd"));
         command.args(["--name", &format!("s{server}"), "--initial-cluster", &peers]);
-        command.arg("--data-dir").arg(self.folder.join(format!("s{server}")));
+        command.arg("--data-dir").arg(self.data.path().join(format!("s{server}")));
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &others, "--initial-advertise-peer-urls", &others]);
         if self.options.tls {
@@ -175,6 +188,7 @@ impl Etcd {
         let one = &self.servers[server];
         let mut command = network.command_on_other(one.host, Path::new("etcdctl"));
         command.env("ETCDCTL_API", "3").stdin(Stdio::null());
+        command.args(["--command-timeout", CONTROL_TIME_OUT]);
         command.args(["--endpoints", &format!("{}://{}:{}", self.scheme(), one.address, one.ports[0])]);
         if self.options.tls {
             command.arg("--cacert").arg(self.folder.join("ca.pem"));

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::etcd;
+
 /// Beginning of the names of all namespaces and temporary folders of this harness. A process id follows it.
 pub(crate) const PREFIX: &str = "plasmon-e2e-";
 
@@ -269,9 +271,11 @@ pub(crate) fn remove_stale() {
     for name in names_in(Path::new("/run/netns")) {
         remove(&name.to_string_lossy());
     }
-    for name in names_in(&env::temp_dir()) {
-        // Another run may be removing it at this moment.
-        let _ = fs::remove_dir_all(env::temp_dir().join(name));
+    for folder in [env::temp_dir(), etcd::DATA.into()] {
+        for name in names_in(&folder) {
+            // Another run may be removing it at this moment.
+            let _ = fs::remove_dir_all(folder.join(name));
+        }
     }
 }
 

@@ -62,7 +62,8 @@ fn scribbling_over_slots_hurts_nobody_else() {
     let mut chance = Chance::of_seed(1);
     let until = Instant::now() + torment();
     let mut rounds = 0u64;
-    while Instant::now() < until {
+    // At least so many rounds, whatever else the machine does.
+    while Instant::now() < until || rounds <= 10 {
         let mut intruder = Intruder::connect(&cluster);
         for _ in 0..50 {
             for _ in 0..200 {
@@ -85,7 +86,6 @@ fn scribbling_over_slots_hurts_nobody_else() {
         rounds += 1;
         ping(&client, client.node());
     }
-    assert!(rounds > 10, "only {rounds} rounds");
     eventually("the slots end with their clients", || {
         let slots = cluster.status(0).slots;
         (slots.clients, slots.under_way) == (1, 0)

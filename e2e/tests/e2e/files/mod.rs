@@ -15,6 +15,7 @@ mod place;
 mod programs;
 
 use std::fs::File;
+use std::io::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -22,13 +23,27 @@ use plasmon_e2e::{Cluster, binary, until};
 use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-/// Whether folders can be mounted here.
+/// Whether folders can be mounted here. Gives this thread descriptors of its own: every test on mounts begins
+/// with it.
 fn can_mount() -> bool {
+    own_descriptors();
     let can = geteuid().is_root() && File::options().read(true).write(true).open("/dev/fuse").is_ok();
     if !can {
         eprintln!("skipped: mounting takes root and /dev/fuse");
     }
     can
+}
+
+/// Gives this thread a table of descriptors of its own, which is empty but for the standard ones.
+///
+/// A daemon is started by a child of this process, which has all descriptors of the thread that forks until
+/// it executes the daemon's program. Then the kernel closes them, and each close of a file on a mount is a
+/// request to the mount: with such files among them, a node would wait for a mount that waits for this node,
+/// and a test for the mounts of others.
+fn own_descriptors() {
+    // SAFETY: nothing of this thread has a descriptor yet, and those of other threads stay as they are.
+    let done = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_UNSHARE as i32) };
+    assert_eq!(done, 0, "{}", Error::last_os_error());
 }
 
 /// Volume that is mounted at a folder of its own.
