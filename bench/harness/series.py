@@ -54,16 +54,25 @@ class Series(Generic[Kind]):
         run: dict[str, Any],
         is_part: Callable[[Kind], bool],
         ordered: Callable[[list[Kind]], list[Kind]],
+        is_of_part: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Puts the rows of a part that was measured alone in the place of those of the last run, in order.
 
-        The description says when that was, and so does the page.
+        The description says when that was, and so does the page. Failures of the last run go with their rows,
+        if `is_of_part` knows them.
         """
         if (last := self.last()) is None:
             raise SystemExit(f"there is no run whose {part} could be replaced: make bench-{self.name}")
         others, described = [row for row in last[0] if not is_part(row)], last[1]
         of_part = {name: run[name] for name in ("date", "cpu", "seconds", "load_before")}
         described["renewed"] = described.get("renewed", {}) | {part: of_part}
+        failures = {
+            store: [one for one in reasons if not is_of_part(one)]
+            for store, reasons in described.get("failures", {}).items()
+        }
+        for store, reasons in run.get("failures", {}).items():
+            failures[store] = failures.get(store, []) + reasons
+        described["failures"] = {store: reasons for store, reasons in failures.items() if reasons}
         self.keep(results, ordered([*others, *rows]), described)
 
     def report(

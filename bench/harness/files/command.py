@@ -90,7 +90,12 @@ def keep(results: Path, figures: Sequence[Figure], described: dict[str, Any], on
         FILES.keep(results, ordered(figures), described)
     else:
         parts = {one.part for one in figures}
-        FILES.renew(results, ", ".join(only), figures, described, lambda one: one.part in parts, ordered)
+        FILES.renew(
+            *(results, ", ".join(only), figures, described),
+            is_part=lambda one: one.part in parts,
+            ordered=ordered,
+            is_of_part=lambda failure: failure.partition(",")[0] in parts,
+        )
     print(f"Measured in {described['seconds']} s: {results}/files.csv", file=sys.stderr)
     for one in described["across"]:
         print(f"IMPOSSIBLE, and left out: {one}", file=sys.stderr)

@@ -44,8 +44,8 @@ class MooseFs(Store):
 
     def _serve(self, memory: int) -> None:
         base, host = self._base, self._hosts[HOLDER]
-        # What was removed stays for a while.
-        mount_memory(base / "chunks", 2 * memory)
+        # Chunks of removed files stay for a turn or two of the master's loop over all chunks.
+        mount_memory(base / "chunks", 16 * memory)
         for name in ("master", "server"):
             (base / name).mkdir()
         (base / "master" / "metadata.mfs").write_text("MFSM NEW")
@@ -62,6 +62,7 @@ class MooseFs(Store):
                 f"EXPORTS_FILENAME = {base / 'mfsexports.cfg'}",
                 f"TOPOLOGY_FILENAME = {base / 'mfstopology.cfg'}",
                 # Chunks of removed files go soon, so that they do not fill the memory.
+                "CHUNKS_LOOP_MIN_TIME = 60",
                 "CHUNKS_SOFT_DEL_LIMIT = 500",
                 "CHUNKS_HARD_DEL_LIMIT = 1000",
             ],

@@ -74,7 +74,7 @@ class Team:
         self._workers = []
 
     def renew(self) -> None:
-        """Ends all workers, one of which may hang. Others start when they are needed."""
+        """Ends all workers, of which some may hang or be gone. Others start when they are needed."""
         self.close()
 
     def _worker(self, number: int) -> Worker:

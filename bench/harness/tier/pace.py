@@ -34,6 +34,7 @@ from harness.tier.workers import FABRIC, MAPPED, PYTHON, REMOTE, RUST
 
 STEADY = "1,000 a second"
 _AT_A_PACE = ((MAPPED, RUST), (REMOTE, RUST), (REMOTE, PYTHON), (REMOTE, ZMQ))
+_PATIENCE = 300.0
 _SHARE = 0.6
 _PART_OF_POLLING = 0.25
 _NAMES = {RUST: "Rust", PYTHON: "Python", ZMQ: "ZeroMQ, Python", FABRIC: "two processes that poll"}
@@ -166,6 +167,7 @@ def _polling(hosts: Sequence[Host], folder: Path, provider: str, calls: int) -> 
     try:
         fabric.start(hosts, folder, 0)
         worker = fabric.getter(Way(""), 0)
+        worker.patience = _PATIENCE
         return _steady(REMOTE, FABRIC, worker, fabric.servers()[0], calls, "message_paced")
     finally:
         fabric.close()
