@@ -257,7 +257,7 @@ fn torment(
 }
 
 #[test]
-#[ignore = "bytes that were acknowledged soon after a node came back are sometimes on that node alone"]
+#[ignore = "bytes are acknowledged that other nodes had no room for, and lost with their node"]
 fn what_programs_were_told_is_done_survives_the_deaths_of_a_node() {
     if !can_mount() {
         return;
