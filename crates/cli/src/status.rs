@@ -117,6 +117,12 @@ fn tell_files(files: &FilesStatus) -> Result<(), Failure> {
         files.attached,
         files.asked
     ))?;
+    if files.told > 0 {
+        line(&format!(
+            "  changes {} told to sessions that watch, {} confirmed in time, {} not",
+            files.told, files.confirmed, files.missed
+        ))?;
+    }
     if files.placed_elsewhere + files.placed_in_vain + files.placed_here + files.pulls > 0 {
         line(&format!(
             "  objects {} taken by other nodes, {} taken from others, {} stayed in vain; {} under way",

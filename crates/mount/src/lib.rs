@@ -12,6 +12,7 @@
 //! | [`worker`], [`running`] | the threads, and requests that are given up |
 //! | [`negotiation`] | what kernel and mount agree on |
 //! | [`serve`] | a volume, request by request |
+//! | [`notify`] | what the kernel forgets when others change it |
 //! | [`null`] | a file system without a node, to measure the transport by |
 //! | [`mounting`] | mounting and unmounting |
 #![deny(unsafe_code)]
@@ -20,6 +21,7 @@ mod device;
 mod kernel;
 mod mounting;
 mod negotiation;
+mod notify;
 mod null;
 mod reply;
 mod running;

@@ -24,6 +24,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::CACHE_SYMLINKS
     | init::HANDLE_KILLPRIV_V2
     | init::INIT_EXT
+    | init::HAS_EXPIRE_ONLY
     | init::DIRECT_IO_ALLOW_MMAP;
 /// Largest read-ahead in bytes.
 const MAX_READAHEAD: u32 = 4 << 20;

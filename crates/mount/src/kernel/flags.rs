@@ -65,7 +65,16 @@ pub(crate) mod init {
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const HAS_EXPIRE_ONLY: u64 = 1 << 35;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+}
+
+/// Notifications of the kernel.
+pub(crate) mod notify {
+    pub(crate) const INVAL_INODE: i32 = 2;
+    pub(crate) const INVAL_ENTRY: i32 = 3;
+    /// Flag of an old name: it is looked up again, and not dropped.
+    pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 }
 
 /// Attributes that a request sets.

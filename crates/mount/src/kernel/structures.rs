@@ -88,6 +88,8 @@ structures! {
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
     /// Notification: the pages of an inode are old.
     InvalInode { ino: u64, off: i64, len: i64 }
+    /// Notification: a name in a folder is old. The name and a zero follow.
+    InvalEntry { parent: u64, namelen: u32, flags: u32 }
 }
 
 #[cfg(test)]
@@ -111,6 +113,8 @@ mod tests {
             (CopyIn::LEN, 56),
             (Dirent::LEN, 24),
             (FallocateIn::LEN, 32),
+            (InvalInode::LEN, 24),
+            (InvalEntry::LEN, 16),
         ];
         for (place, (ours, kernels)) in lengths.into_iter().enumerate() {
             assert_eq!(ours, kernels, "structure {place} of the list");

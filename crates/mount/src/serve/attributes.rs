@@ -50,6 +50,11 @@ pub(super) fn entry_out(attributes: &Attributes, kept: Duration) -> EntryOut {
     }
 }
 
+/// Answer that a name stands for nothing, kept for a time.
+pub(super) fn no_entry(kept: Duration) -> EntryOut {
+    EntryOut { entry_valid: kept.as_secs(), entry_valid_nsec: kept.subsec_nanos(), ..EntryOut::default() }
+}
+
 /// Answer with attributes, kept for a time.
 pub(super) fn attr_out(entry: &Entry, kept: Duration) -> AttrOut {
     AttrOut {

@@ -18,12 +18,10 @@ use super::{VolumeServer, actor, errno};
 use crate::device::Device;
 use crate::kernel::{
     Call, CopyIn, CreateIn, FallocateIn, InHeader, InvalInode, LseekIn, Name, OpenIn, OpenOut, ReadIn,
-    Structure, WriteIn, WriteOut, fopen, locks, writes,
+    Structure, WriteIn, WriteOut, fopen, locks, notify, writes,
 };
 use crate::reply::Reply;
 
-/// Number of the notification that pages are old.
-const NOTIFY_INVAL_INODE: i32 = 2;
 /// Largest number of files of which the versions of pages are known.
 const MAX_PAGES_KNOWN: usize = 64 << 10;
 /// Kinds of a seek.
@@ -58,7 +56,7 @@ impl Pages {
         }
         let all = InvalInode { ino: inode, off: 0, len: 0 };
         // A file that the kernel does not know has no pages.
-        let _ = device.notify(NOTIFY_INVAL_INODE, &[&all.bytes()]);
+        let _ = device.notify(notify::INVAL_INODE, &[&all.bytes()]);
     }
 }
 
@@ -130,7 +128,10 @@ impl VolumeServer {
         let mode = create.mode & !(create.umask & 0o777) & 0o7777;
         match self.volume.create(&actor(header), header.nodeid, name, mode, &options) {
             Ok(opened) => {
-                let entry = entry_out(&opened.entry.attributes, self.kept(opened.entry.valid));
+                let Entry { attributes, keep } = &opened.entry;
+                let current = self.volume.current();
+                let kept = self.kept(&current, *keep, &[header.nodeid, attributes.inode]);
+                let entry = entry_out(attributes, kept);
                 reply.parts(&[&entry.bytes(), &self.open_out(create.flags, &opened).bytes()]);
             }
             Err(error) => reply.error(errno(&error)),

@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plasmon::files::{Actor, Buffer, Volume};
+use plasmon::files::{Actor, Buffer, Current, Keep, Volume};
 use rustix::io::Errno;
 
 use self::names::Listing;
 use crate::device::Device;
 use crate::kernel::{Call, InHeader, WriteIn, opcode};
 use crate::negotiation::Agreed;
+use crate::notify::Notifier;
 use crate::reply::Reply;
 use crate::worker::{Block, Server};
 
@@ -72,9 +73,10 @@ impl VolumeServer {
         }
     }
 
-    /// Time for which the kernel may keep what may be kept for so long.
-    fn kept(&self, valid: Duration) -> Duration {
-        valid.min(self.manner.cache)
+    /// Time for which the kernel may keep an answer about these inodes. It is answered while `current` is
+    /// held.
+    fn kept(&self, current: &Current<'_>, keep: Keep, inodes: &[u64]) -> Duration {
+        current.left(keep, inodes).min(self.manner.cache)
     }
 }
 
@@ -128,6 +130,7 @@ impl Server for VolumeServer {
     }
 
     fn begin(&self, agreed: Agreed) {
+        Notifier::start(self.device.clone(), agreed, self.volume.watcher());
         (self.begin)(agreed);
     }
 

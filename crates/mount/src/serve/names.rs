@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use plasmon::files::{Actor, Entry, Page, ROOT_INODE, Result};
+use plasmon::files::{Actor, Current, Entry, Looked, Page, ROOT_INODE, Result};
 use rustix::io::Errno;
 
-use super::attributes::{attr_out, dirent_kind, entry_out, set_of};
+use super::attributes::{attr_out, dirent_kind, entry_out, no_entry, set_of};
 use super::{VolumeServer, actor, errno};
 use crate::kernel::{
     Call, Dirent, EntryOut, GetxattrIn, InHeader, OpenOut, ReadIn, SetattrIn, SetxattrIn, StatfsOut,
@@ -41,8 +41,6 @@ struct Kept {
     /// Offset at which the page begins.
     from: u64,
     page: Page,
-    /// Time at which the page was asked for.
-    asked: Instant,
 }
 
 impl VolumeServer {
@@ -50,21 +48,23 @@ impl VolumeServer {
     pub(super) fn on_name(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
         let (volume, actor, node) = (&self.volume, &actor(header), header.nodeid);
         match call {
-            Call::Lookup(name) => self.entry(reply, volume.lookup(actor, node, name)),
+            Call::Lookup(name) => self.look(reply, node, volume.look(actor, node, name)),
             Call::Getattr(_) => self.attributes(reply, volume.attributes(actor, node)),
             Call::Setattr(set) => self.attributes(reply, self.set(actor, node, &set)),
             Call::Readlink => match volume.read_link(actor, node) {
                 Ok(target) => reply.parts(&[&target]),
                 Err(error) => reply.error(errno(&error)),
             },
-            Call::Symlink(name, target) => self.entry(reply, volume.make_symlink(actor, node, name, target)),
+            Call::Symlink(name, target) => {
+                self.entry(reply, node, volume.make_symlink(actor, node, name, target));
+            }
             Call::Mknod(make, name) => {
                 let mode = make.mode & !(make.umask & 0o777);
-                self.entry(reply, volume.make_node(actor, node, name, mode, make.rdev));
+                self.entry(reply, node, volume.make_node(actor, node, name, mode, make.rdev));
             }
             Call::Mkdir(make, name) => {
                 let mode = make.mode & !(make.umask & 0o777) & 0o7777;
-                self.entry(reply, volume.make_folder(actor, node, name, mode));
+                self.entry(reply, node, volume.make_folder(actor, node, name, mode));
             }
             Call::Unlink(name) => done(reply, volume.unlink(actor, node, name)),
             Call::Rmdir(name) => done(reply, volume.remove_folder(actor, node, name)),
@@ -78,7 +78,7 @@ impl VolumeServer {
                 let (keeps, exchanges) = (has(renames::NO_REPLACE), has(renames::EXCHANGE));
                 done(reply, volume.rename_entry(actor, old, new, keeps, exchanges));
             }
-            Call::Link(inode, name) => self.entry(reply, volume.link(actor, inode, node, name)),
+            Call::Link(inode, name) => self.entry(reply, node, volume.link(actor, inode, node, name)),
             call => self.on_folder(header, call, reply),
         }
     }
@@ -133,14 +133,37 @@ impl VolumeServer {
         self.volume.set_attributes(actor, node, &wanted)
     }
 
-    fn entry(&self, reply: Reply, entry: Result<Entry>) {
-        let entry = entry.map_err(|error| errno(&error));
-        reply.result(entry, |entry| entry_out(&entry.attributes, self.kept(entry.valid)));
+    /// Answers with what a name in a folder stands for.
+    fn entry(&self, reply: Reply, folder: u64, entry: Result<Entry>) {
+        let looked = entry.map(|Entry { attributes, keep }| Looked { attributes: Some(attributes), keep });
+        self.look(reply, folder, looked);
+    }
+
+    /// The same, or that there is no such name, which the kernel may keep as well.
+    fn look(&self, reply: Reply, folder: u64, looked: Result<Looked>) {
+        let Looked { attributes, keep } = match looked {
+            Ok(looked) => looked,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let current = self.volume.current();
+        match attributes {
+            Some(attributes) => {
+                let kept = self.kept(&current, keep, &[folder, attributes.inode]);
+                reply.structure(&entry_out(&attributes, kept));
+            }
+            None => match self.kept(&current, keep, &[folder]) {
+                Duration::ZERO => reply.error(Errno::NOENT),
+                kept => reply.structure(&no_entry(kept)),
+            },
+        }
     }
 
     fn attributes(&self, reply: Reply, entry: Result<Entry>) {
         let entry = entry.map_err(|error| errno(&error));
-        reply.result(entry, |entry| attr_out(&entry, self.kept(entry.valid)));
+        let current = self.volume.current();
+        reply.result(entry, |entry| {
+            attr_out(&entry, self.kept(&current, entry.keep, &[entry.attributes.inode]))
+        });
     }
 
     /// Lists entries of a folder from an offset, with attributes or without.
@@ -150,11 +173,12 @@ impl VolumeServer {
         };
         let mut listed = Listed { bytes: Vec::new(), room: read.size as usize, plus };
         match self.fill(actor, node, read, &listing, &mut listed) {
-            Ok(()) => reply.parts(&[&listed.bytes]),
+            Ok(_current) => reply.parts(&[&listed.bytes]),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
+    /// Fills an answer with entries, which is given while what is returned is held.
     fn fill(
         &self,
         actor: &Actor,
@@ -162,32 +186,34 @@ impl VolumeServer {
         read: ReadIn,
         listing: &Listing,
         listed: &mut Listed,
-    ) -> Result<()> {
+    ) -> Result<Current<'_>> {
         let mut kept = listing.0.lock();
         let mut offset = read.offset;
         if offset == 0 || kept.as_ref().is_none_or(|kept| kept.from != offset) {
             let after = offset.saturating_sub(ABOVE_OFFSET);
             let most = (read.size / SHORTEST_ENTRY).clamp(1, MAX_ASKED);
-            let asked = Instant::now();
-            *kept = Some(Kept { from: offset, page: self.volume.list(actor, node, after, most)?, asked });
+            *kept = Some(Kept { from: offset, page: self.volume.list(actor, node, after, most)? });
         }
-        let Some(Kept { from, page, asked }) = kept.as_mut() else { return Ok(()) };
+        let current = self.volume.current();
+        let Some(Kept { from, page }) = kept.as_mut() else { return Ok(current) };
         let above = if node == ROOT_INODE { ROOT_INODE } else { page.above };
         for (name, inode, next) in [(&b"."[..], node, SELF_OFFSET), (b"..", above, ABOVE_OFFSET)] {
             if offset < next {
                 if !listed.push(name, inode, next, 4, &EntryOut::default()) {
                     *kept = None;
-                    return Ok(());
+                    return Ok(current);
                 }
                 offset = next;
             }
         }
-        let left = page.valid.checked_sub(asked.elapsed()).filter(|left| !left.is_zero());
         let mut taken = 0;
         for entry in &page.entries {
             let next = entry.cookie.saturating_add(ABOVE_OFFSET);
             // Attributes that are old by now are left out: the kernel asks for those that it needs.
-            let out = left.map(|left| entry_out(&entry.attributes, self.kept(left))).unwrap_or_default();
+            let out = match self.kept(&current, page.keep, &[node, entry.attributes.inode]) {
+                Duration::ZERO => EntryOut::default(),
+                kept => entry_out(&entry.attributes, kept),
+            };
             let kind = dirent_kind(entry.attributes.kind);
             if !listed.push(&entry.name, entry.attributes.inode, next, kind, &out) {
                 break;
@@ -201,7 +227,7 @@ impl VolumeServer {
         if page.entries.is_empty() && !page.end {
             *kept = None;
         }
-        Ok(())
+        Ok(current)
     }
 }
 

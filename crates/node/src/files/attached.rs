@@ -4,6 +4,8 @@
 //! ends with the connection of its client.
 
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use plasmon::{Error, ErrorKind, NodeId};
 use super::Files;
 use super::frames::{FileFrame, SessionKey, Wish, ask};
 use super::homes::no_volume;
-use super::volume::Ran;
+use super::volume::{Operation, Ran};
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 use crate::object::ROOT;
@@ -43,6 +45,15 @@ pub(super) struct Attached {
     pub(super) home: NodeId,
     pub(super) key: SessionKey,
     pub(super) user: u32,
+}
+
+/// What ends when those who watched have confirmed what an operation has changed.
+type Confirmed = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What a home answers, and what the answer waits for.
+struct Reached {
+    answer: FileAnswer,
+    waits: Option<Confirmed>,
 }
 
 /// The volumes of one client.
@@ -92,11 +103,16 @@ impl AllAttached {
         all.into_iter().map(|(_, attached)| attached).collect()
     }
 
-    /// Whether a client of this node has a session.
-    pub(super) fn has(&self, volume: u32, session: u32) -> bool {
+    /// The session of this number that a client of this node has.
+    pub(super) fn find(&self, volume: u32, session: u32) -> Option<Attached> {
         let clients = self.clients.borrow();
         let mut all = clients.values().flat_map(|own| own.volumes.values());
-        all.any(|attached| (attached.key.volume, attached.key.session) == (volume, session))
+        all.find(|attached| (attached.key.volume, attached.key.session) == (volume, session)).copied()
+    }
+
+    /// Whether a client of this node has a session.
+    pub(super) fn has(&self, volume: u32, session: u32) -> bool {
+        self.find(volume, session).is_some()
     }
 
     /// All sessions that clients of this node have, each with its volume.
@@ -209,6 +225,7 @@ impl Files {
         self.attached.get(client, volume)?;
         if let Some(attached) = self.attached.close(client, volume) {
             self.placing.forget(&attached.key);
+            self.following.end_session(&attached.key);
             self.end_session(attached);
         }
         Ok(Reply::Done)
@@ -269,11 +286,18 @@ impl Files {
             Ok(attached) => attached,
             Err(error) => return Answer::now(Err(error)),
         };
-        if let Some(answer) = self.at_once(&attached, &asked) {
-            return Answer::now(answer.map(Reply::FileDone));
+        match self.at_once(&attached, &asked) {
+            Some(Ok(Reached { answer, waits: None })) => Answer::now(Ok(Reply::FileDone(answer))),
+            Some(Ok(Reached { answer, waits: Some(waits) })) => Answer::plain(1, async move {
+                waits.await;
+                Ok(Reply::FileDone(answer))
+            }),
+            Some(Err(error)) => Answer::now(Err(error)),
+            None => {
+                let files = Rc::clone(self);
+                Answer::plain(1, async move { files.operate(attached, asked).await.map(Reply::FileDone) })
+            }
         }
-        let files = Rc::clone(self);
-        Answer::plain(1, async move { files.operate(attached, asked).await.map(Reply::FileDone) })
     }
 
     /// Carries out a client's operation that came by a slot.
@@ -287,23 +311,28 @@ impl Files {
             Ok(attached) => attached,
             Err(error) => return Return::Now(Err(error)),
         };
-        if let Some(answer) = self.at_once(&attached, &asked) {
-            return Return::Now(answer.map(|answer| in_slot(&answer)));
+        match self.at_once(&attached, &asked) {
+            Some(Ok(Reached { answer, waits: None })) => Return::Now(Ok(in_slot(&answer))),
+            Some(Ok(Reached { answer, waits: Some(waits) })) => Return::uncertain(async move {
+                waits.await;
+                Ok(in_slot(&answer))
+            }),
+            Some(Err(error)) => Return::Now(Err(error)),
+            None => {
+                let files = Rc::clone(self);
+                Return::uncertain(async move { Ok(in_slot(&files.operate(attached, asked).await?)) })
+            }
         }
-        let files = Rc::clone(self);
-        Return::uncertain(async move { Ok(in_slot(&files.operate(attached, asked).await?)) })
     }
 
-    /// The answer of a home that is this node, unless it takes time.
-    fn at_once(self: &Rc<Self>, attached: &Attached, asked: &FileAsked) -> Option<Result<FileAnswer, Error>> {
+    /// The answer of a home that is this node, unless the operation waits for a lock.
+    fn at_once(self: &Rc<Self>, attached: &Attached, asked: &FileAsked) -> Option<Result<Reached, Error>> {
         if attached.home != self.kernel.node {
             return None;
         }
-        match self.run_here(&attached.key, asked) {
-            Ok(Ran::Waits) => None,
-            Ok(Ran::Answer(answer)) => Some(Ok(self.count(answer))),
-            Err(error) => Some(Err(error)),
-        }
+        let follows = self.following.follows(&attached.key);
+        let reached = self.run_here(&Operation { key: &attached.key, follows, asked }).transpose()?;
+        Some(reached.map(|Reached { answer, waits }| Reached { answer: self.count(answer), waits }))
     }
 
     fn count(&self, answer: FileAnswer) -> FileAnswer {
@@ -314,16 +343,27 @@ impl Files {
         answer
     }
 
-    /// Carries out an operation on a volume whose home is this node.
-    fn run_here(self: &Rc<Self>, key: &SessionKey, asked: &FileAsked) -> Result<Ran, Error> {
+    /// Carries out an operation on a volume whose home is this node. `None` if it waits for a lock.
+    fn run_here(self: &Rc<Self>, operation: &Operation<'_>) -> Result<Option<Reached>, Error> {
         self.cluster.ensure_member()?;
-        let volume = self.volume_of(key.volume).ok_or_else(|| lost(key.volume))?;
+        let number = operation.key.volume;
+        let volume = self.volume_of(number).ok_or_else(|| lost(number))?;
         let before = volume.state.borrow().memory;
-        let ran = volume.run(key, asked, self.limits_of(&volume));
+        let ran = volume.run(operation, self.limits_of(&volume));
         let after = volume.state.borrow().memory;
         self.taken.set((self.taken.get() + after).saturating_sub(before));
         self.delete_condemned(&volume);
-        ran
+        let Some(Ran { answer, waiting, news }) = ran? else { return Ok(None) };
+        self.tell_stale(&volume, news);
+        let (session, number) = (operation.key.session, operation.asked.number);
+        let waits = waiting.map(|waiting| -> Confirmed {
+            let files = Rc::clone(self);
+            Box::pin(async move {
+                files.await_confirmed(Rc::clone(&volume), waiting).await;
+                volume.watchers.borrow_mut().answered(session, number);
+            })
+        });
+        Ok(Some(Reached { answer, waits }))
     }
 
     /// The same, when it may wait for a lock, at most so long.
@@ -332,16 +372,19 @@ impl Files {
     /// As [`Volume::run`](super::volume::Volume::run); `Lost` if the volume has gone.
     pub(super) async fn operate_here(
         self: &Rc<Self>,
-        key: &SessionKey,
-        asked: &FileAsked,
+        operation: &Operation<'_>,
         patience: Option<Duration>,
     ) -> Result<FileAnswer, Error> {
         let due = patience.map(|patience| self.kernel.clock.now() + patience);
         loop {
-            if let Ran::Answer(answer) = self.run_here(key, asked)? {
+            if let Some(Reached { answer, waits }) = self.run_here(operation)? {
+                if let Some(waits) = waits {
+                    waits.await;
+                }
                 return Ok(answer);
             }
-            let volume = self.volume_of(key.volume).ok_or_else(|| lost(key.volume))?;
+            let number = operation.key.volume;
+            let volume = self.volume_of(number).ok_or_else(|| lost(number))?;
             let freed = volume.freed();
             if self.kernel.clock.bounded(due, freed).await.is_none() {
                 return Ok(FileAnswer { valid_ms: 0, outcome: FileOutcome::Failed(Errno::Again) });
@@ -353,14 +396,17 @@ impl Files {
     async fn operate(self: &Rc<Self>, attached: Attached, asked: FileAsked) -> Result<FileAnswer, Error> {
         let Attached { home, key, user } = attached;
         if home == self.kernel.node {
-            return Ok(self.count(self.operate_here(&key, &asked, None).await?));
+            let follows = self.following.follows(&key);
+            let operation = Operation { key: &key, follows, asked: &asked };
+            return Ok(self.count(self.operate_here(&operation, None).await?));
         }
         if encoded(&asked).len() > MAX_SENT {
             return Ok(FileAnswer { valid_ms: 0, outcome: FileOutcome::Failed(Errno::TooMany) });
         }
         let waits = matches!(asked.operation, plasmon::wire::files::FileOperation::Lock { wait: true, .. });
         loop {
-            let question = ask::Operate { key, asked: asked.clone() };
+            let follows = self.following.follows(&key);
+            let question = ask::Operate { key, follows, asked: asked.clone() };
             match self.network.ask(home, user, question, PATIENCE).await {
                 Ok(ask::Operated { answer }) => {
                     let again = answer.outcome == FileOutcome::Failed(Errno::Again);
@@ -384,14 +430,14 @@ impl Files {
     pub(super) async fn operate_for(
         self: &Rc<Self>,
         node: NodeId,
-        key: SessionKey,
-        asked: FileAsked,
+        operation: &Operation<'_>,
     ) -> Result<FileFrame, Error> {
+        let key = operation.key;
         let volume = self.volume_of(key.volume).ok_or_else(|| lost(key.volume))?;
-        if !volume.knows(node, &key) {
+        if !volume.knows(node, key) {
             return Err(Error::new(ErrorKind::Fenced, "the session has ended: attach to the volume anew"));
         }
-        let answer = self.operate_here(&key, &asked, Some(LOCK_PATIENCE)).await?;
+        let answer = self.operate_here(operation, Some(LOCK_PATIENCE)).await?;
         Ok(FileFrame::Operated { answer })
     }
 }

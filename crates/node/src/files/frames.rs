@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use plasmon::ObjectId;
-use plasmon::wire::files::{FileAnswer, FileAsked, VolumeChange, VolumeInfo, VolumeTerms};
+use plasmon::wire::files::{FileAnswer, FileAsked, MAX_STALE, Stale, VolumeChange, VolumeInfo, VolumeTerms};
 use plasmon::wire::{AtMost, MAX_NAME, record, table};
 
 use crate::net::frame::{Location, Order, carried};
@@ -71,8 +71,9 @@ table! {
     /// A frame about files.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) enum FileFrame in ask -> FileFrame in self {
-        /// Has the home of a volume carry out an operation of a session.
-        160 Operate { key: SessionKey, asked: FileAsked } -> Operated,
+        /// Has the home of a volume carry out an operation of a session, which is told what others change if
+        /// it *follows*.
+        160 Operate { key: SessionKey, follows: bool, asked: FileAsked } -> Operated,
         /// Says what came of it.
         161 Operated { answer: FileAnswer },
         /// Makes a session at the home of a volume, or has one go on by the sender.
@@ -103,6 +104,10 @@ table! {
         173 Swept { ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> },
         /// Tells that a session of a volume of the sender has ended: the receiver may have objects of it.
         174 SessionEnded { volume: u32 },
+        /// Tells a session of the receiver's what it must not keep any more, as the home says.
+        190 Told { volume: u32, session: u32, number: u64, stale: Vec<Stale> as AtMost<MAX_STALE> },
+        /// Says that a session keeps nothing more of what a *told* named.
+        191 Confirmed { key: SessionKey, number: u64 },
         /// Has the receiver take an object of the sender's in this role, and read it where it lies.
         200 Pull { order: Order, lying: Option<Lying> } -> HasRoom,
         /// Asks how much room the receiver has for objects of files.

@@ -3,7 +3,8 @@
 //! Engine thread only. A *volume* has a home ([`homes`]), which keeps its state ([`state`], [`volume`]). What
 //! an operation does is decided from the state alone ([`decide`]) and is a list of changes ([`change`]),
 //! which nothing but [`apply`] carries out. A client attaches to a volume and gets a *session*; its node
-//! passes operations on to the home ([`attached`]). Objects that are to lie on other nodes are brought there
+//! passes operations on to the home ([`attached`]), and back to it what others change of what it may keep
+//! ([`watch`], [`following`]). Objects that are to lie on other nodes are brought there
 //! ([`place`], [`pull`]), ranges of objects are read where they lie ([`peek`]), and objects that no file has
 //! are deleted ([`sweep`]).
 
@@ -12,6 +13,7 @@ mod apply;
 mod attached;
 mod change;
 mod decide;
+mod following;
 mod frames;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -25,6 +27,7 @@ mod service;
 mod state;
 mod sweep;
 mod volume;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,6 +35,7 @@ use std::rc::{Rc, Weak};
 
 use self::attached::AllAttached;
 use self::decide::Limits;
+use self::following::Following;
 use self::peek::Peeking;
 use self::place::Placing;
 use self::sweep::Sweeping;
@@ -59,6 +63,7 @@ pub(crate) struct Files {
     /// The volumes whose home this node is, by number.
     volumes: RefCell<BTreeMap<u32, Rc<Volume>>>,
     attached: AllAttached,
+    following: Following,
     sweeping: Sweeping,
     placing: Placing,
     peeking: Peeking,
@@ -86,6 +91,7 @@ impl Files {
             sessions: Rc::clone(sessions),
             volumes: RefCell::default(),
             attached: AllAttached::default(),
+            following: Following::default(),
             sweeping: Sweeping::default(),
             placing: Placing::default(),
             peeking: Peeking::default(),

@@ -17,7 +17,7 @@ use super::decide::Limits;
 use super::frames::{FILE_FRAMES, FileFrame};
 use super::peek::Wish;
 use super::place::Wanted;
-use super::volume::Volume;
+use super::volume::{Operation, Volume};
 use crate::kernel::ClientKey;
 use crate::net::frame::{Envelope, Frames, Message};
 use crate::service::{Answer, Asked, Return, Service};
@@ -56,6 +56,16 @@ impl Service for Files {
                 Answer::plain(1, self.attach(client, asked))
             }
             Request::OnFile { volume, asked } => self.on_file(client, volume, asked),
+            Request::WatchVolume { volume, session, secret } => {
+                match self.follow((client, asked.number), volume, session, secret) {
+                    Ok(()) => Answer::Silent,
+                    Err(error) => Answer::now(Err(error)),
+                }
+            }
+            Request::ConfirmStale { number } => {
+                self.confirm(client, number);
+                Answer::Silent
+            }
             Request::DetachVolume { volume } => Answer::now(self.detach(client, volume)),
             Request::Settle { volume, ids, place, copies } => {
                 Answer::plain(1, self.settle(client, volume, ids, Wanted { place, copies }))
@@ -90,8 +100,10 @@ impl Service for Files {
 
     fn on_session_end(&self, client: ClientKey) {
         let Some(files) = self.own.upgrade() else { return };
+        self.following.end(client);
         for attached in self.attached.close_all(client) {
             self.placing.forget(&attached.key);
+            self.following.end_session(&attached.key);
             files.end_session(attached);
         }
     }
@@ -103,6 +115,7 @@ impl Service for Files {
         self.limits.set(Limits { free, ..self.limits.get() });
         let volumes: Vec<_> = self.volumes.borrow().values().cloned().collect();
         for volume in &volumes {
+            volume.watchers.borrow_mut().turn(now);
             if volume.end_orphans(now) {
                 self.tell_ended(volume.number);
                 self.sweep_soon();
@@ -127,6 +140,9 @@ impl Service for Files {
             attached: self.attached.count(),
             asked: self.asked.get(),
             failed: self.failed.get(),
+            told: sum(|volume| volume.watchers.borrow().counts.told),
+            confirmed: sum(|volume| volume.watchers.borrow().counts.confirmed),
+            missed: sum(|volume| volume.watchers.borrow().counts.missed),
             ranges_asked: self.peeking.asked.get(),
             ranges_read: self.peeking.read.get(),
             ranges_given: self.peeking.given.get(),
@@ -142,6 +158,13 @@ impl Files {
         if let FileFrame::SessionEnded { volume } = frame {
             self.sweeping.note_home(volume, from);
             return self.sweep_soon();
+        }
+        match frame {
+            FileFrame::Told { volume, session, number, stale } => {
+                return self.on_stale(from, (volume, session), number, stale);
+            }
+            FileFrame::Confirmed { key, number } => return self.on_confirmed(from, &key, number),
+            _ => {}
         }
         if asked.answers {
             // Nobody waits for it any more.
@@ -169,7 +192,9 @@ impl Files {
         frame: FileFrame,
     ) -> Result<Option<FileFrame>, Error> {
         Ok(Some(match frame {
-            FileFrame::Operate { key, asked } => self.operate_for(from, key, asked).await?,
+            FileFrame::Operate { key, follows, asked } => {
+                self.operate_for(from, &Operation { key: &key, follows, asked: &asked }).await?
+            }
             FileFrame::Attach { name, wish } => self.attach_here(&name, from, user, wish).await?.into(),
             FileFrame::Detach { key } => {
                 self.end_here(from, &key);
@@ -205,6 +230,8 @@ impl Files {
             | FileFrame::Described { .. }
             | FileFrame::Listed { .. }
             | FileFrame::SessionEnded { .. }
+            | FileFrame::Told { .. }
+            | FileFrame::Confirmed { .. }
             | FileFrame::HasRoom { .. }
             | FileFrame::Peeked { .. }
             | FileFrame::Swept { .. } => return Ok(None),

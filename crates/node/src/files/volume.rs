@@ -1,12 +1,12 @@
 //! A volume at its home: its state, what its sessions ask, and who waits for locks. Engine thread only.
 //!
 //! Invariants: an operation that changes something is done once, whoever asks again under its number. What
-//! an answer says may be kept for a time is never given while there are several sessions; a session that
-//! comes is let in when what was given to the only one before is over.
+//! sessions may keep for a time is [watched](super::watch) while there are several; a session that comes is
+//! let in when what was given to the only one before is over.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::channel::oneshot;
 use plasmon::text::printable;
@@ -19,12 +19,13 @@ use super::change::{Begun, Change};
 use super::decide::{Asking, Decision, Limits, decide, who};
 use super::frames::{SessionKey, Wish};
 use super::state::{FileSession, State};
+use super::watch::{News, VALID, Waiting, Watchers, stale_of};
 use crate::kernel::Kernel;
 use crate::kernel::random::random_u64;
 use crate::object::Replica;
 
-/// How long the only session of a volume may keep names and attributes.
-const VALID: Duration = Duration::from_secs(1);
+/// Maximum number of sessions that have a file open and are told of its bytes.
+const MAX_OPENERS: usize = 8;
 /// Maximum number of outcomes that are kept for a session, and if there is no memory.
 const MAX_OUTCOMES: usize = 1 << 14;
 const FEW_OUTCOMES: usize = 1 << 8;
@@ -54,13 +55,30 @@ pub(super) struct Volume {
     /// Whether objects of it are being deleted.
     pub(super) sweeping: Cell<bool>,
     pub(super) operations: Cell<u64>,
+    pub(super) watchers: RefCell<Watchers>,
 }
 
 /// What became of an operation.
-pub(super) enum Ran {
-    Answer(FileAnswer),
-    /// It waits for a lock.
-    Waits,
+pub(super) struct Ran {
+    pub(super) answer: FileAnswer,
+    /// What the answer waits for.
+    pub(super) waiting: Option<Waiting>,
+    /// What others are told.
+    pub(super) news: News,
+}
+
+impl Ran {
+    fn only(answer: FileAnswer, waiting: Option<Waiting>) -> Self {
+        Self { answer, waiting, news: News::default() }
+    }
+}
+
+/// An operation of a session.
+pub(super) struct Operation<'a> {
+    pub(super) key: &'a SessionKey,
+    /// Whether the session is told what others change.
+    pub(super) follows: bool,
+    pub(super) asked: &'a FileAsked,
 }
 
 impl Volume {
@@ -81,6 +99,7 @@ impl Volume {
             ends: Cell::default(),
             sweeping: Cell::default(),
             operations: Cell::default(),
+            watchers: RefCell::new(Watchers::new(now)),
         }
     }
 
@@ -175,6 +194,7 @@ impl Volume {
     /// Ends a session.
     pub(super) fn end(&self, session: u32) {
         self.state.borrow_mut().apply(Change::End { session });
+        self.watchers.borrow_mut().end(session);
         self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
         self.wake();
     }
@@ -206,11 +226,12 @@ impl Volume {
         session.is_some_and(|session| session.secret == key.secret && session.node == node)
     }
 
-    /// Carries an operation out.
+    /// Carries an operation out. `None` if it waits for a lock.
     ///
     /// # Errors
     /// `Fenced` if the session has ended, `Invalid` if it uses a number of before again.
-    pub(super) fn run(&self, key: &SessionKey, asked: &FileAsked, limits: Limits) -> Result<Ran, Error> {
+    pub(super) fn run(&self, operation: &Operation<'_>, limits: Limits) -> Result<Option<Ran>, Error> {
+        let Operation { key, asked, .. } = operation;
         let number = asked.number;
         let mut state = self.state.borrow_mut();
         let changes = asked.operation.changes();
@@ -219,7 +240,9 @@ impl Volume {
         if changes {
             let session = state.sessions.get(&key.session).ok_or_else(ended)?;
             if let Some(outcome) = session.outcomes.get(&number) {
-                return Ok(Ran::Answer(self.answer(&state, outcome.clone())));
+                // Others may have changed since what it tells.
+                let answer = FileAnswer { valid_ms: 0, outcome: outcome.clone() };
+                return Ok(Some(Ran::only(answer, self.watchers.borrow().waits(key.session, number))));
             }
             let most = if state.memory > limits.memory { FEW_OUTCOMES } else { MAX_OUTCOMES };
             if session.outcomes.len() >= most {
@@ -241,17 +264,44 @@ impl Volume {
             };
             decide(&asking, asked.operation.clone())
         };
-        let outcome = match decided {
-            Ok(decision) => self.carry_out(&mut state, decision),
+        let decision = match decided {
+            Ok(decision) => decision,
             Err(Errno::Again) if matches!(asked.operation, FileOperation::Lock { wait: true, .. }) => {
-                return Ok(Ran::Waits);
+                return Ok(None);
             }
-            Err(errno) => return Ok(Ran::Answer(self.answer(&state, FileOutcome::Failed(errno)))),
+            Err(errno) => {
+                let outcome = FileOutcome::Failed(errno);
+                return Ok(Some(Ran::only(self.answer(&state, operation, outcome, limits), None)));
+            }
         };
+        let (news, waiting) = self.tell_of(&state, operation, &decision);
+        let outcome = self.carry_out(&mut state, decision);
         if changes && outcome != FileOutcome::NoRoomInline {
             state.apply(Change::Note { session: key.session, number, outcome: kept(&outcome) });
         }
-        Ok(Ran::Answer(self.answer(&state, outcome)))
+        Ok(Some(Ran { answer: self.answer(&state, operation, outcome, limits), waiting, news }))
+    }
+
+    /// What others are to be told of a decision, and what its answer waits for.
+    fn tell_of(
+        &self,
+        state: &State,
+        operation: &Operation<'_>,
+        decision: &Decision,
+    ) -> (News, Option<Waiting>) {
+        let by = operation.key.session;
+        let stale = if self.is_alone(state) { Vec::new() } else { stale_of(state, &decision.changes) };
+        if stale.is_empty() {
+            return (News::default(), None);
+        }
+        let openers = |inode| openers(state, by, inode);
+        let now = self.kernel.clock.now();
+        self.watchers.borrow_mut().change(now, (by, operation.asked.number), stale, openers)
+    }
+
+    /// Whether there is one session, and none about to come.
+    fn is_alone(&self, state: &State) -> bool {
+        state.sessions.len() == 1 && self.coming.get() == 0
     }
 
     fn carry_out(&self, state: &mut State, decision: Decision) -> FileOutcome {
@@ -271,13 +321,23 @@ impl Volume {
         state.tell(decision.say)
     }
 
-    fn answer(&self, state: &State, outcome: FileOutcome) -> FileAnswer {
-        let alone = state.sessions.len() == 1 && self.coming.get() == 0;
-        if !alone {
-            return FileAnswer { valid_ms: 0, outcome };
-        }
-        self.valid_until.set(self.kernel.clock.now() + VALID);
-        FileAnswer { valid_ms: VALID.as_millis() as u32, outcome }
+    fn answer(
+        &self,
+        state: &State,
+        operation: &Operation<'_>,
+        outcome: FileOutcome,
+        limits: Limits,
+    ) -> FileAnswer {
+        let now = self.kernel.clock.now();
+        let may_keep = if self.is_alone(state) {
+            self.valid_until.set(now + VALID);
+            true
+        } else {
+            let room = limits.memory.saturating_sub(state.memory);
+            let (session, asked) = (operation.key.session, &operation.asked.operation);
+            operation.follows && self.watchers.borrow_mut().give(now, session, asked, &outcome, room)
+        };
+        FileAnswer { valid_ms: if may_keep { VALID.as_millis() as u32 } else { 0 }, outcome }
     }
 
     /// Waits until a lock may have become free.
@@ -314,6 +374,20 @@ impl Volume {
         };
         ids.into_iter().filter(is_left).collect()
     }
+}
+
+/// Sessions other than one that have a file open; none if they are too many to be told.
+fn openers(state: &State, by: u32, inode: u64) -> Vec<u32> {
+    let own = state.sessions.get(&by).and_then(|session| session.opens.get(&inode));
+    let own = own.map_or(0, |opens| opens.count.into());
+    if state.opens.get(&inode).is_none_or(|all| *all <= own) {
+        return Vec::new();
+    }
+    let has = |(session, one): (&u32, &FileSession)| {
+        (*session != by && one.opens.contains_key(&inode)).then_some(*session)
+    };
+    let openers: Vec<_> = state.sessions.iter().filter_map(has).take(MAX_OPENERS + 1).collect();
+    if openers.len() > MAX_OPENERS { Vec::new() } else { openers }
 }
 
 fn ended() -> Error {

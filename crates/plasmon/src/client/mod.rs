@@ -39,6 +39,7 @@ mod stream;
 mod subscription;
 mod sync;
 mod vigil;
+mod volume_stream;
 mod volumes;
 mod writable;
 mod writing;
@@ -70,6 +71,7 @@ pub use services::ServiceList;
 pub use socket::Socket;
 pub use subscription::Subscription;
 pub use sync::{AwaitedGuard, AwaitedPassage, Barrier, Guard, Lock, LockList};
+pub(crate) use volume_stream::VolumeStream;
 pub use volumes::{VolumeList, Volumes, find_place};
 pub use writable::CreationMemory;
 

@@ -35,6 +35,8 @@ pub(super) struct Stream<T> {
     take: Take<T>,
     path: PathBuf,
     process: Process,
+    /// Number of requests so far.
+    requests: u64,
 }
 
 impl<T> Stream<T> {
@@ -44,16 +46,23 @@ impl<T> Stream<T> {
         let until = Until::new(client.patience, Some(&mut interrupt));
         let at = client.connection.at();
         let (path, (socket, receiver)) = (at.path(), stream_to(at, name, until)?);
-        let mut frame = BytesMut::new();
-        request.encode(1, &mut frame);
-        // The buffer of a new socket takes these few bytes at once, or the connection is broken.
-        match send_with_descriptors(&socket, &frame, &[]) {
-            Ok(sent) if sent == frame.len() => {}
-            Ok(_) => return Err(disconnected(path, None)),
-            Err(error) => return Err(disconnected(path, Some(&error))),
-        }
         let (path, process) = (path.to_owned(), Process::this());
-        Ok(Self { socket, receiver, events: VecDeque::new(), take, path, process })
+        let mut stream = Self { socket, receiver, events: VecDeque::new(), take, path, process, requests: 0 };
+        stream.send(request)?;
+        Ok(stream)
+    }
+
+    /// Makes a request of a few bytes on the connection, which has no further answer.
+    pub(super) fn send(&mut self, request: &Request) -> Result<()> {
+        self.requests += 1;
+        let mut frame = BytesMut::new();
+        request.encode(self.requests, &mut frame);
+        // The buffer of the socket takes these few bytes at once, or the connection is broken.
+        match send_with_descriptors(&self.socket, &frame, &[]) {
+            Ok(sent) if sent == frame.len() => Ok(()),
+            Ok(_) => Err(disconnected(&self.path, None)),
+            Err(error) => Err(disconnected(&self.path, Some(&error))),
+        }
     }
 
     /// Waits for the next event. Returns `None` if none came within the time-out; without a time-out the call

@@ -4,7 +4,7 @@
 //! objects that were read last. Any thread: everything lies under one lock, which is not held while bytes
 //! come from other nodes. Invariant: the map belongs to the version.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -27,6 +27,8 @@ pub(super) struct Inode {
     /// Number of opens that were not closed. It changes under the lock of the table of files.
     pub(super) opens: AtomicU32,
     pub(super) state: Mutex<State>,
+    /// Whether others have changed the file since its attributes were told.
+    pub(super) old: AtomicBool,
 }
 
 /// What is known of a file that is open.

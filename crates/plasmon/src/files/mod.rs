@@ -35,21 +35,24 @@ mod placing;
 mod reader;
 mod session;
 mod volume;
+mod watch;
 mod writer;
 
 use std::time::Duration;
 
 pub use blocks::{BLOCK_BYTES, Buffer};
 pub use error::{Error, Result};
-pub use names::{Entry, Page};
+pub use names::{Entry, Looked, Page};
 pub use path::{DirEntry, File, OpenOptions, ReadDir};
 pub use reader::{Part, Parts, Seek};
 pub use volume::{Opened, Volume};
+pub use watch::{Current, Keep, Watcher};
 
 pub use crate::client::{VolumeList, Volumes, find_place};
 pub use crate::wire::files::{
     Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE, PLACE_XATTR, Place,
-    ROOT_INODE, Section, SetAttributes, Source, Time, VolumeChange, VolumeInfo, VolumeTerms, VolumeUsage,
+    ROOT_INODE, Section, SetAttributes, Source, Stale, Time, VolumeChange, VolumeInfo, VolumeTerms,
+    VolumeUsage,
 };
 
 /// How a volume is attached.

@@ -3,11 +3,10 @@
 //! Owns no state. Any thread. Each of them is one operation of the home. Invariant: attributes of a file
 //! tell what this session has written, committed or not.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 
 use super::session::unexpected;
+use super::watch::Keep;
 use super::{Error, Result, Volume};
 use crate::ErrorKind;
 use crate::client::find_place;
@@ -21,8 +20,17 @@ use crate::wire::files::{
 pub struct Entry {
     /// Attributes of the inode.
     pub attributes: Attributes,
-    /// Time for which they, and the name that led to them, may be kept without asking again.
-    pub valid: Duration,
+    /// How long they, and the name that led to them, may be kept without asking again.
+    pub keep: Keep,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looked {
+    /// Attributes of the inode. None if there is no such name.
+    pub attributes: Option<Attributes>,
+    /// How long this may be kept without asking again.
+    pub keep: Keep,
 }
 
 /// Part of the entries of a folder.
@@ -34,8 +42,8 @@ pub struct Page {
     pub end: bool,
     /// Inode of the folder above.
     pub above: u64,
-    /// Time for which names and attributes may be kept without asking again.
-    pub valid: Duration,
+    /// How long names and attributes may be kept without asking again.
+    pub keep: Keep,
 }
 
 /// Name as it is sent. One that is too long for an operation is too long for a folder as well.
@@ -61,6 +69,22 @@ impl Volume {
     /// `NotFound` if there is none, and others of Linux. This holds for all operations here.
     pub fn lookup(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<Entry> {
         self.entry(actor, FileOperation::Lookup { folder, name: sent(name)? })
+    }
+
+    /// Looks up a name in a folder, which may not be there.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`], but not `NotFound`.
+    pub fn look(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<Looked> {
+        let (outcome, keep) = self.0.ask_whole(actor, FileOperation::Lookup { folder, name: sent(name)? })?;
+        match outcome {
+            FileOutcome::Failed(Errno::NotFound) => Ok(Looked { attributes: None, keep }),
+            FileOutcome::Failed(errno) => Err(errno.into()),
+            outcome => {
+                let Entry { attributes, keep } = self.entry_of((outcome, keep))?;
+                Ok(Looked { attributes: Some(attributes), keep })
+            }
+        }
     }
 
     /// Attributes of an inode.
@@ -172,10 +196,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`].
     pub fn list(&self, actor: &Actor, folder: u64, after: u64, most: u32) -> Result<Page> {
-        let (outcome, valid) = self.0.ask(actor, FileOperation::List { folder, after, most })?;
+        let (outcome, keep) = self.0.ask(actor, FileOperation::List { folder, after, most })?;
         let FileOutcome::Entries { mut entries, end, above } = outcome else { return Err(unexpected()) };
         entries.iter_mut().for_each(|entry| self.0.overlay(&mut entry.attributes));
-        Ok(Page { entries, end, above, valid })
+        Ok(Page { entries, end, above, keep })
     }
 
     /// Value of an extended attribute.
@@ -281,10 +305,10 @@ impl Volume {
         self.entry_of(self.0.ask(actor, operation)?)
     }
 
-    fn entry_of(&self, (outcome, valid): (FileOutcome, Duration)) -> Result<Entry> {
+    fn entry_of(&self, (outcome, keep): (FileOutcome, Keep)) -> Result<Entry> {
         let FileOutcome::Entry(mut attributes) = outcome else { return Err(unexpected()) };
         self.0.overlay(&mut attributes);
-        Ok(Entry { attributes, valid })
+        Ok(Entry { attributes, keep })
     }
 
     fn done(&self, actor: &Actor, operation: FileOperation) -> Result<()> {

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -170,7 +171,8 @@ impl Shared {
         if state.writer.touches(&(offset..end)) {
             self.commit(inode, &mut state)?;
         }
-        if state.is_old() {
+        // What is told from here on makes the answer old again.
+        if open.old.swap(false, Ordering::AcqRel) | state.is_old() {
             let (outcome, _) = self.ask(&Actor::default(), FileOperation::GetAttributes { inode })?;
             let FileOutcome::Entry(attributes) = outcome else { return Err(unexpected()) };
             state.learn(&attributes);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::watch::{Keep, Told};
 use super::{AttachOptions, Error, Result};
 use crate::client::Volumes;
 use crate::wire::files::{
@@ -39,6 +40,8 @@ pub(super) struct Session {
     numbers: Mutex<Numbers>,
     /// Number of times that the session began anew without its opens and locks.
     losses: AtomicU64,
+    /// What others have changed.
+    told: Told,
 }
 
 /// Session on one connection.
@@ -88,6 +91,7 @@ impl Session {
             attaching: Mutex::new(()),
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
             losses: AtomicU64::new(0),
+            told: Told::default(),
         })
     }
 
@@ -106,6 +110,11 @@ impl Session {
         self.options.patience
     }
 
+    /// What others have changed.
+    pub(super) fn told(&self) -> &Told {
+        &self.told
+    }
+
     /// Whether the session only reads.
     pub(super) fn is_read_only(&self) -> bool {
         self.options.read_only
@@ -113,13 +122,20 @@ impl Session {
 
     /// Has an operation carried out on behalf of a user. Returns its outcome, and how long names and
     /// attributes in it may be kept.
-    pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Duration)> {
+    pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
+        let (outcome, keep) = self.ask_whole(actor, operation)?;
+        Ok((succeeded(outcome)?, keep))
+    }
+
+    /// As [`Session::ask`], with failures that the home tells among the outcomes.
+    pub(super) fn ask_whole(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
         self.ask_by(actor, operation, |attached| &attached.client)
     }
 
     /// As [`Session::ask`], but goes on when the program is killed, as long as the node is there.
     pub(super) fn ask_steadily(&self, operation: FileOperation) -> Result<FileOutcome> {
-        self.ask_by(&Actor::default(), operation, |attached| &attached.steady).map(|(outcome, _)| outcome)
+        let (outcome, _) = self.ask_by(&Actor::default(), operation, |attached| &attached.steady)?;
+        succeeded(outcome)
     }
 
     fn ask_by(
@@ -127,19 +143,17 @@ impl Session {
         actor: &Actor,
         operation: FileOperation,
         client: fn(&Attached) -> &Client,
-    ) -> Result<(FileOutcome, Duration)> {
+    ) -> Result<(FileOutcome, Keep)> {
         check(actor, &operation)?;
+        let since = self.told.last();
         let (number, answered) = self.numbers.lock().begin();
         let asked = FileAsked { number, answered, actor: actor.clone(), operation };
         let result = self.ask_numbered(&asked, client);
         // An operation that was given up is never asked again, so nobody needs its outcome.
         self.numbers.lock().open.remove(&number);
         let (answer, sent) = result?;
-        let valid = Duration::from_millis(answer.valid_ms.into()).saturating_sub(sent.elapsed());
-        match answer.outcome {
-            FileOutcome::Failed(errno) => Err(errno.into()),
-            outcome => Ok((outcome, valid)),
-        }
+        let valid = Duration::from_millis(answer.valid_ms.into());
+        Ok((answer.outcome, Told::keep(since, sent, valid)))
     }
 
     /// Asks until there is an answer. Returns it with the time of the question.
@@ -233,10 +247,23 @@ impl Session {
 }
 
 impl Attached {
+    /// Number by which the home knows that the session is its user's.
+    pub(super) fn secret(&self) -> u64 {
+        self.secret
+    }
+
     fn of(client: Client, told: replies::VolumeAttached, generation: u64) -> Self {
         let replies::VolumeAttached { volume, session, secret, trusted, info, .. } = told;
         let steady = client.clone().interruptible(|| false);
         Self { client, steady, number: volume, session, secret, info, trusted, generation }
+    }
+}
+
+/// The outcome, unless it is a failure.
+fn succeeded(outcome: FileOutcome) -> Result<FileOutcome> {
+    match outcome {
+        FileOutcome::Failed(errno) => Err(errno.into()),
+        outcome => Ok(outcome),
     }
 }
 

@@ -18,6 +18,7 @@ use super::inode::{Inode, State};
 use super::names::Entry;
 use super::placing::{Placing, Target};
 use super::session::{Attached, Session, unexpected};
+use super::watch::Keep;
 use super::writer::Commit;
 use super::{AttachOptions, Error, Result};
 use crate::wire::files::{
@@ -244,10 +245,26 @@ impl Shared {
     }
 
     /// Has an operation carried out. After the session was lost, files are opened again first.
-    pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Duration)> {
+    pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
         let answered = self.session.ask(actor, operation);
         self.open_again();
         answered
+    }
+
+    /// As [`Shared::ask`], with failures that the home tells among the outcomes.
+    pub(super) fn ask_whole(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
+        let answered = self.session.ask_whole(actor, operation);
+        self.open_again();
+        answered
+    }
+
+    /// Waits until the session ends, at most so long. Returns whether it has.
+    pub(super) fn is_over(&self, patience: Duration) -> bool {
+        let mut over = self.over.lock();
+        if !*over && !patience.is_zero() {
+            self.ended.wait_for(&mut over, patience);
+        }
+        *over
     }
 
     /// File that is open.
@@ -264,7 +281,7 @@ impl Shared {
         }
     }
 
-    fn opened(&self, (outcome, valid): (FileOutcome, Duration)) -> Result<Opened> {
+    fn opened(&self, (outcome, keep): (FileOutcome, Keep)) -> Result<Opened> {
         let FileOutcome::Opened { mut attributes, created, map } = outcome else { return Err(unexpected()) };
         let mut inodes = self.inodes.lock();
         let open = Arc::clone(inodes.entry(attributes.inode).or_default());
@@ -274,7 +291,7 @@ impl Shared {
         let mut state = open.state.lock();
         state.learn_map(&attributes, 0, map);
         state.overlay(&mut attributes);
-        Ok(Opened { entry: Entry { attributes, valid }, created })
+        Ok(Opened { entry: Entry { attributes, keep }, created })
     }
 
     fn close(&self, inode: u64) {
@@ -306,7 +323,7 @@ impl Shared {
         actor: &Actor,
         inode: u64,
         operation: FileOperation,
-    ) -> Result<(FileOutcome, Duration)> {
+    ) -> Result<(FileOutcome, Keep)> {
         let open = self.inode(inode);
         // Nothing is written or committed between the cut and the end of what came before it.
         let mut state = open.as_ref().map(|open| open.state.lock());
@@ -416,14 +433,9 @@ impl Shared {
     /// Commits in time what waits, until the session ends.
     fn look_after(&self) {
         loop {
-            let mut over = self.over.lock();
-            if !*over {
-                self.ended.wait_for(&mut over, LOOK_INTERVAL);
-            }
-            if *over {
+            if self.is_over(LOOK_INTERVAL) {
                 return;
             }
-            drop(over);
             self.look();
         }
     }

@@ -43,6 +43,12 @@ pub struct FilesStatus {
     pub placed_in_vain: u64,
     /// Number of objects of files that the node took from others.
     pub placed_here: u64,
+    /// Number of messages to sessions of these volumes about what others changed, so far.
+    pub told: u64,
+    /// Number of these that were waited for and confirmed.
+    pub confirmed: u64,
+    /// Number of these that were not confirmed in time.
+    pub missed: u64,
     /// Number of ranges of objects of other nodes, for clients that read at random, that came in messages.
     pub ranges_asked: u64,
     /// Number of these that were read one-sidedly.

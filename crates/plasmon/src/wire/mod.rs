@@ -31,6 +31,7 @@ mod peer;
 mod region;
 mod reply;
 mod request;
+mod request_frames;
 mod sync;
 mod table;
 

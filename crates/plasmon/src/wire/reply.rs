@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::files::{FileAnswer, VolumeInfo};
+use super::files::{FileAnswer, MAX_STALE, Stale, VolumeInfo};
 use super::{
     AtMost, Each, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame,
 };
@@ -455,6 +455,13 @@ crate::wire::table! {
         },
         /// Answers `OnFile`.
         151 FileDone(answer: FileAnswer),
+        /// Answers `WatchVolume`, again and again.
+        152 VolumeStale {
+            /// Number of the message, by which it is confirmed. 0 for the first one, which is not.
+            number: u64,
+            /// What is not to be kept any more.
+            stale: Vec<Stale> as AtMost<MAX_STALE>,
+        },
         /// Answers `Settle`.
         155 Settled {
             /// Node that has each object as its primary now, in the order of the request.

@@ -1,10 +1,10 @@
 //! Requests of a client: the table of requests.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::files::{FileAsked, MAX_SETTLED, Place, VolumeChange, VolumeTerms};
 use super::reply::{Reply, replies};
-use super::{AtMost, Each, FLAG_MORE, MAX_IDS, MAX_NAME, NewObject, Table, put_frame};
+use super::{AtMost, Each, MAX_NAME, NewObject};
 use crate::drain::DrainStep;
 use crate::region::Rights as RegionRights;
 use crate::service::{Allow, MAX_FUNCTIONS};
@@ -491,6 +491,22 @@ crate::wire::table! {
             /// Operation with its number.
             asked: FileAsked,
         } -> FileDone,
+        /// Has this connection told what others change of what a session may have kept, until one of the
+        /// two connections ends. The session is one that a client of this node and of the same user has.
+        /// The first answer says nothing but that this has begun.
+        152 WatchVolume {
+            /// Number of the volume, as all nodes know it.
+            volume: u32,
+            /// Number of the session.
+            session: u32,
+            /// Secret of the session.
+            secret: u64,
+        } -> VolumeStale,
+        /// Says that nothing is kept any more of what a message of the watch on this connection named.
+        153 ConfirmStale {
+            /// Number of the message.
+            number: u64,
+        },
         /// Ends a session: its opens and locks go.
         154 DetachVolume {
             /// Number of the attached volume on this connection.
@@ -562,31 +578,4 @@ crate::wire::table! {
         } -> Peeked,
     }
     others Other
-}
-
-impl Request {
-    /// Appends the request to `out`: one frame, or several for a wait for many objects.
-    pub fn encode(&self, request: u64, out: &mut BytesMut) {
-        match self {
-            Self::Wait { timeout_us, count, ids } if ids.len() > MAX_IDS => {
-                let mut parts = ids.chunks(MAX_IDS).peekable();
-                while let Some(ids) = parts.next() {
-                    let part = Self::Wait { timeout_us: *timeout_us, count: *count, ids: ids.to_vec() };
-                    let flags = if parts.peek().is_some() { FLAG_MORE } else { 0 };
-                    put_frame(&part, flags, request, 0, out);
-                }
-            }
-            _ => put_frame(self, 0, request, self.descriptors(), out),
-        }
-    }
-
-    /// How many descriptors travel with the frame.
-    pub fn descriptors(&self) -> usize {
-        usize::from(matches!(self, Self::Adopt { .. }))
-    }
-
-    /// Whether the request is answered.
-    pub fn is_answered(&self) -> bool {
-        self.row().is_none_or(|row| !row.answers.is_empty())
-    }
 }

@@ -44,6 +44,7 @@ fn answers_are_replies() {
             "Unserve",
             "LeaveService",
             "DropCall",
+            "ConfirmStale",
             "BeginSettling"
         ]
     );

@@ -2,12 +2,17 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::thread;
 
-use plasmon_e2e::{Cluster, Pattern, eventually};
+use plasmon::wire::files::{Actor, FileAsked, FileOperation, ROOT_INODE};
+use plasmon::wire::{BytesMut, Receiver, Reply, Request};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
+use rustix::process::Signal;
 
 use super::{Mounted, can_mount};
-use crate::support::MIB;
+use crate::support::{MIB, ask};
 
 #[test]
 fn what_one_mount_closed_the_other_opens() {
@@ -25,7 +30,7 @@ fn what_one_mount_closed_the_other_opens() {
     // A part that is written anew leaves the rest as it is.
     fs::write(one.path("parts"), vec![1; 2 * MIB]).expect("write");
     let file = File::options().write(true).open(two.path("parts")).expect("open");
-    std::os::unix::fs::FileExt::write_all_at(&file, &[2; 100], MIB as u64 - 50).expect("pwrite");
+    file.write_all_at(&[2; 100], MIB as u64 - 50).expect("pwrite");
     file.sync_all().expect("fsync");
     drop(file);
     let read = fs::read(one.path("parts")).expect("read");
@@ -99,4 +104,214 @@ fn a_file_that_is_open_becomes_one_to_append_to() {
     file.write_all(b"three").expect("append");
     drop(file);
     assert_eq!(fs::read(two.path("log")).expect("read"), b"onetwothree");
+}
+
+/// Messages to sessions about changes that all nodes sent as homes: sent, confirmed and missed.
+fn told(cluster: &Cluster, nodes: usize) -> [u64; 3] {
+    let files = (0..nodes).map(|node| cluster.status(node).files);
+    files.fold([0; 3], |[told, confirmed, missed], files| {
+        [told + files.told, confirmed + files.confirmed, missed + files.missed]
+    })
+}
+
+#[test]
+fn a_change_is_seen_at_once_by_a_host_that_has_just_looked() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let (one, two) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
+    fs::create_dir(one.path("folder")).expect("mkdir");
+    for round in 0..20 {
+        let (by, other) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let (name, moved) = (format!("folder/{round}"), format!("folder/moved {round}"));
+        let looks = |name: &str, there: bool| {
+            assert_eq!(by.path(name).exists(), there, "{name} in round {round}, who changes it");
+            assert_eq!(other.path(name).exists(), there, "{name} in round {round}");
+        };
+        looks(&name, false);
+        File::create_new(by.path(&name)).expect("create");
+        looks(&name, true);
+        looks(&moved, false);
+        fs::rename(by.path(&name), by.path(&moved)).expect("rename");
+        looks(&name, false);
+        looks(&moved, true);
+        fs::remove_file(by.path(&moved)).expect("unlink");
+        looks(&moved, false);
+        let folder = |mounted: &Mounted| fs::metadata(mounted.path("folder")).expect("stat").modified();
+        assert_eq!(folder(by).expect("a time"), folder(other).expect("a time"), "round {round}");
+    }
+    let [sent, confirmed, _] = told(&cluster, 2);
+    assert!(sent > 0 && confirmed > 0, "{sent} told, {confirmed} confirmed");
+}
+
+#[test]
+fn attributes_and_bytes_are_those_of_the_last_change() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let (one, two) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
+    fs::write(one.path("file"), vec![0; 10_000]).expect("write");
+    let open = File::open(two.path("file")).expect("open");
+    for round in 1..=20_u8 {
+        let mode = 0o600 + u32::from(round % 8);
+        assert_eq!(fs::metadata(two.path("file")).expect("stat").len(), 10_000 * u64::from(round));
+        fs::set_permissions(one.path("file"), PermissionsExt::from_mode(mode)).expect("chmod");
+        assert_eq!(fs::metadata(two.path("file")).expect("stat").mode() & 0o777, mode, "round {round}");
+        let mut file = File::options().append(true).open(one.path("file")).expect("open");
+        file.write_all(&vec![round; 10_000]).expect("append");
+        drop(file);
+        assert_eq!(open.metadata().expect("fstat").len(), 10_000 * (u64::from(round) + 1));
+    }
+    let file = File::options().write(true).open(one.path("file")).expect("open");
+    file.set_len(7).expect("truncate");
+    assert_eq!(fs::metadata(two.path("file")).expect("stat").len(), 7);
+    // Who has the file open hears of its bytes as well, though it waits for nobody.
+    file.write_all_at(&[9; 7], 0).expect("pwrite");
+    file.sync_all().expect("fsync");
+    eventually("the new bytes are read", || {
+        let mut read = [0; 7];
+        open.read_exact_at(&mut read, 0).is_ok() && read == [9; 7]
+    });
+}
+
+#[test]
+fn a_host_that_is_stopped_delays_nobody_for_long_and_forgets() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let (one, two) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
+    let kept = two.path("kept");
+    eventually("the other host has looked just before it was stopped", || {
+        // What it was given is over if this host was busy for a second.
+        fs::write(one.path("kept"), "x").expect("write");
+        assert!(kept.exists());
+        two.signal(Signal::STOP);
+        fs::remove_file(one.path("kept")).expect("unlink");
+        let [_, _, missed] = told(&cluster, 2);
+        if missed == 0 {
+            two.signal(Signal::CONT);
+        }
+        missed > 0
+    });
+    // Nobody waits for it any more, whatever it has looked at.
+    let [_, _, missed] = told(&cluster, 2);
+    for name in 0..50 {
+        fs::write(one.path(&format!("new {name}")), "x").expect("write");
+    }
+    assert_eq!(told(&cluster, 2)[2], missed);
+    two.signal(Signal::CONT);
+    eventually("it sees the change", || !kept.exists());
+    assert!((0..50).all(|name| two.path(&format!("new {name}")).exists()));
+}
+
+#[test]
+fn more_mounts_than_are_listed_see_changes_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).memory("256MiB").start();
+    let mounts: Vec<_> = (0..10).map(|mount| Mounted::new(&cluster, mount % 2)).collect();
+    for round in 0..4 {
+        let (name, by) = (format!("name {round}"), &mounts[round * 3 % mounts.len()]);
+        assert!(mounts.iter().all(|mounted| !mounted.path(&name).exists()), "round {round}");
+        File::create_new(by.path(&name)).expect("create");
+        assert!(mounts.iter().all(|mounted| mounted.path(&name).exists()), "round {round}");
+        fs::remove_file(by.path(&name)).expect("unlink");
+        assert!(mounts.iter().all(|mounted| !mounted.path(&name).exists()), "round {round}");
+    }
+}
+
+/// Session that keeps what it is told, and says what it likes.
+struct RogueSession {
+    stream: UnixStream,
+    receiver: Receiver,
+    volume: u32,
+    numbers: u64,
+    /// Connection that follows the session.
+    follower: UnixStream,
+}
+
+impl RogueSession {
+    fn connect(cluster: &Cluster, node: usize) -> (UnixStream, Receiver) {
+        let mut stream = UnixStream::connect(cluster.socket(node)).expect("the daemon listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
+        let mut receiver = Receiver::default();
+        ask(&mut stream, &mut receiver, &Request::Hello { name: "rogue".to_owned() });
+        (stream, receiver)
+    }
+
+    fn attach(cluster: &Cluster, node: usize) -> Self {
+        let (mut stream, mut receiver) = Self::connect(cluster, node);
+        let (name, again) = ("main".to_owned(), None);
+        let attach = Request::AttachVolume { name, create: false, read_only: false, checked: false, again };
+        let attached = ask(&mut stream, &mut receiver, &attach).0;
+        let Reply::VolumeAttached { volume, session, secret, info, .. } = attached else {
+            panic!("{attached:?}")
+        };
+        let (mut follower, mut heard) = Self::connect(cluster, node);
+        let watch = |secret| Request::WatchVolume { volume: info.number, session, secret };
+        let refused = ask(&mut follower, &mut heard, &watch(secret ^ 1)).0;
+        assert!(matches!(refused, Reply::Failed { .. }), "{refused:?}");
+        let begun = ask(&mut follower, &mut heard, &watch(secret)).0;
+        assert!(matches!(begun, Reply::VolumeStale { number: 0, .. }), "{begun:?}");
+        Self { stream, receiver, volume, numbers: 0, follower }
+    }
+
+    /// Looks a name up. Returns for how many milliseconds it may keep that.
+    fn look(&mut self, name: &str) -> u32 {
+        self.numbers += 1;
+        let operation = FileOperation::Lookup { folder: ROOT_INODE, name: name.to_owned().into() };
+        let (number, answered) = (self.numbers, self.numbers);
+        let asked = FileAsked { number, answered, actor: Actor::default(), operation };
+        let on_file = Request::OnFile { volume: self.volume, asked };
+        match ask(&mut self.stream, &mut self.receiver, &on_file).0 {
+            Reply::FileDone(answer) => answer.valid_ms,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Confirms whatever there may be, and what there is not.
+    fn confirm_all(&mut self) {
+        let mut out = BytesMut::new();
+        for number in (0..100).chain([u64::MAX]) {
+            Request::ConfirmStale { number }.encode(1000 + number % 1000, &mut out);
+        }
+        self.follower.write_all(&out).expect("the node reads");
+    }
+}
+
+#[test]
+fn confirmations_that_are_forged_or_never_sent_harm_nobody_else() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let (one, two) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
+    let mut rogues = [RogueSession::attach(&cluster, 0), RogueSession::attach(&cluster, 1)];
+    let mut kept = 0;
+    for round in 0..20 {
+        let name = format!("name {round}");
+        assert!(!two.path(&name).exists());
+        kept += rogues.iter_mut().map(|rogue| u64::from(rogue.look(&name) > 0)).sum::<u64>();
+        rogues[0].confirm_all();
+        File::create_new(one.path(&name)).expect("create");
+        assert!(two.path(&name).exists(), "round {round}");
+    }
+    assert!((2..40).contains(&kept), "what is not confirmed is given for a while only: {kept}");
+    let [_, _, missed] = told(&cluster, 2);
+    assert!(missed > 0, "one never confirms");
+    the_others_are_waited_for(&one, &two);
+}
+
+/// Checks that what one mount removes is gone for the other, which has just looked.
+fn the_others_are_waited_for(one: &Mounted, two: &Mounted) {
+    for round in 0..20 {
+        let name = format!("name {round}");
+        assert!(two.path(&name).exists(), "round {round}");
+        fs::remove_file(one.path(&name)).expect("unlink");
+        assert!(!two.path(&name).exists(), "round {round}");
+    }
 }

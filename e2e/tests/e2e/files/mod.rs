@@ -74,6 +74,11 @@ impl Mounted {
         self.folder.path()
     }
 
+    /// Sends the mount's process a signal.
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).expect("the process is ours");
+    }
+
     /// Unmounts, as a user does, and waits until the process has ended.
     fn unmount(self) {
         let output = plasmon(&["umount", text(self.root())]);

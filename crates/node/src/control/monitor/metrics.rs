@@ -283,6 +283,8 @@ fn file_metrics(out: &mut Out<'_>, files: &FilesStatus) -> fmt::Result {
         "where",
         &placed,
     )?;
+    let changes = [("told", files.told), ("confirmed", files.confirmed), ("missed", files.missed)];
+    out.counters("plasmon_file_changes", "Changes told to sessions that watch", "what", &changes)?;
     let ranges = [("asked", files.ranges_asked), ("read", files.ranges_read), ("given", files.ranges_given)];
     out.counters("plasmon_file_ranges", "Ranges of objects that were read at random", "how", &ranges)
 }

@@ -28,13 +28,14 @@ const OBJECT_LEN: usize = 5000;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client that is attached to the volume.
-struct Writer {
-    user: User,
-    volume: u32,
-    session: u32,
+pub(super) struct Writer {
+    pub(super) user: User,
+    pub(super) volume: u32,
+    pub(super) session: u32,
+    pub(super) secret: u64,
     /// Number of the volume, as all nodes know it.
-    number: u32,
-    numbers: u64,
+    pub(super) number: u32,
+    pub(super) numbers: u64,
 }
 
 impl Writer {
@@ -48,8 +49,8 @@ impl Writer {
             again: None,
         };
         match user.ask(simulation, attach) {
-            Ok(Reply::VolumeAttached { volume, session, info, .. }) => {
-                Self { user, volume, session, number: info.number, numbers: 0 }
+            Ok(Reply::VolumeAttached { volume, session, secret, info, .. }) => {
+                Self { user, volume, session, secret, number: info.number, numbers: 0 }
             }
             other => panic!("{other:?}"),
         }
@@ -118,7 +119,7 @@ fn outcome(ended: &Ended) -> Result<FileOutcome, Error> {
 }
 
 /// A cluster of whose nodes each has a client that is attached to a volume, whose home is any of them.
-fn attached(seed: u64) -> (Simulation, Vec<Writer>) {
+pub(super) fn attached(seed: u64) -> (Simulation, Vec<Writer>) {
     let mut simulation = Simulation::new(seed, |_| Vec::new());
     simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
     simulation.pass(SETTLED);

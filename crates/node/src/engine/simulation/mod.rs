@@ -26,6 +26,7 @@ mod fenced;
 mod files;
 mod foreign_bytes;
 mod host;
+mod kept;
 mod locks;
 mod networks;
 mod pings;

@@ -12,6 +12,7 @@
 mod attributes;
 mod operation;
 mod outcome;
+mod stale;
 mod volume;
 
 use bytes::{Bytes, BytesMut};
@@ -23,6 +24,7 @@ use crate::shared::ARGUMENTS;
 pub use attributes::{Attributes, Change, FileKind, SetAttributes, Time};
 pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Written};
 pub use outcome::{Errno, Extended, FileAnswer, FileOutcome, Listed, VolumeUsage};
+pub use stale::Stale;
 pub use volume::{
     Place, Section, Source, VolumeChange, VolumeInfo, VolumeTerms, file_object, parts_of, volume_id,
 };
@@ -54,6 +56,8 @@ pub const MAX_PLACE_NODES: usize = 16;
 pub const MAX_SETTLED: usize = 256;
 /// Largest number of bytes of an object that are read without bringing the object.
 pub const MAX_PEEK: usize = 64 << 10;
+/// Largest number of parts of one message about what others have changed.
+pub const MAX_STALE: usize = 32;
 /// Largest number of groups of an actor.
 pub const MAX_GROUPS: usize = 64;
 /// Largest offset in a file, in bytes: no file is longer.

@@ -1,0 +1,79 @@
+//! The notifier: has the kernel forget what others have changed.
+//!
+//! Owns one thread of a mount. A worker never notifies, because the kernel may want the lock of a folder for
+//! it, which a request that a worker carries out may hold. So the notifier may wait for a worker, but no
+//! worker for the notifier, and the home does not wait for it for long. Invariant: when a message is
+//! confirmed, the kernel keeps nothing of what it named.
+
+use std::io;
+use std::thread;
+
+use plasmon::files::{MAX_FILE, Stale, Watcher};
+use rustix::io::Errno;
+
+use crate::device::Device;
+use crate::kernel::{InvalEntry, InvalInode, Structure, init, notify};
+use crate::negotiation::Agreed;
+
+/// Tells the kernel what is not true any more.
+pub(crate) struct Notifier {
+    device: Device,
+    /// Whether the kernel lets names expire instead of dropping them.
+    expires: bool,
+}
+
+impl Notifier {
+    /// Starts the thread, which ends with the session.
+    pub(crate) fn start(device: Device, agreed: Agreed, watcher: Watcher) {
+        let notifier = Self { device, expires: agreed.flags & init::HAS_EXPIRE_ONLY != 0 };
+        let run = move || watcher.run(|stale| notifier.tell(stale));
+        if let Err(error) = thread::Builder::new().name("notifier".to_owned()).spawn(run) {
+            tracing::warn!(%error, "no thread can be started that hears of changes: nothing is kept");
+        }
+    }
+
+    fn tell(&self, stale: &Stale) {
+        let told = match stale {
+            Stale::Attributes { inode } => self.inode(InvalInode { ino: *inode, off: -1, len: 0 }),
+            Stale::Bytes { inode, start, end } => self.inode(range(*inode, *start, *end)),
+            Stale::Name { folder, name, is_folder } => {
+                // A folder may be the current one of a program: its name is looked up again, but stays a path
+                // to it meanwhile. Any other name is dropped, so that no lookup under way makes it last.
+                let flags = if *is_folder && self.expires { notify::EXPIRE_ONLY } else { 0 };
+                let entry = InvalEntry { parent: *folder, namelen: name.len() as u32, flags };
+                self.device.notify(notify::INVAL_ENTRY, &[&entry.bytes(), name, b"\0"])
+            }
+        };
+        if let Err(error) = told
+            && !is_unknown(&error)
+        {
+            tracing::debug!(?stale, %error, "the kernel was told of a change in vain");
+        }
+    }
+
+    fn inode(&self, inode: InvalInode) -> io::Result<()> {
+        self.device.notify(notify::INVAL_INODE, &[&inode.bytes()])
+    }
+}
+
+/// Range of pages, as the kernel has it: a length of 0 is up to the end.
+fn range(ino: u64, start: u64, end: u64) -> InvalInode {
+    let len = if end >= MAX_FILE { 0 } else { end.saturating_sub(start) as i64 };
+    InvalInode { ino, off: start.min(MAX_FILE) as i64, len }
+}
+
+/// Whether the kernel has nothing of what it was told, or is not mounted any more.
+fn is_unknown(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NOTCONN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_up_to_the_end_has_no_length() {
+        assert_eq!(range(7, 4096, 8192), InvalInode { ino: 7, off: 4096, len: 4096 });
+        assert_eq!(range(7, 10, MAX_FILE), InvalInode { ino: 7, off: 10, len: 0 });
+    }
+}

@@ -1,0 +1,221 @@
+//! Names that clients of simulated nodes keep: what a client keeps is true, once a change was answered,
+//! unless the home did not wait for that client any more.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use plasmon::wire::files::{Actor, FileAnswer, FileAsked, FileOperation, FileOutcome, ROOT_INODE, Stale};
+use plasmon::wire::{Reply, Request};
+
+use super::counters::{SETTLED, User, end};
+use super::files::{Writer, attached};
+use super::{Simulation, below, percent};
+
+/// Seeds of each case.
+const SEEDS: RangeInclusive<u64> = 1..=8;
+/// Number of things that happen in a run.
+const ACTS: usize = 150;
+/// Names that clients make, remove and look up.
+const NAMES: [&str; 3] = ["one", "two", "three"];
+/// Time that passes between two looks at what was told.
+const STEP: Duration = Duration::from_millis(1);
+/// How long an operation may take.
+const PATIENCE: u32 = 60_000;
+
+/// What a name stands for, and until when that may be kept.
+type Kept = BTreeMap<&'static str, (Option<u64>, Instant)>;
+
+/// A client that keeps what it is told, as a kernel does.
+struct Keeper {
+    writer: Writer,
+    /// The connection that tells what others change.
+    follower: User,
+    kept: Kept,
+    /// Whether something was told since the operation was asked for that is under way.
+    overtaken: bool,
+    /// Whether it neither reads nor confirms.
+    stopped: bool,
+}
+
+impl Keeper {
+    fn new(simulation: &mut Simulation, writer: Writer) -> Self {
+        let mut follower = User::connect(simulation, writer.user.host);
+        let (volume, session, secret) = (writer.number, writer.session, writer.secret);
+        let begun = follower.ask(simulation, Request::WatchVolume { volume, session, secret });
+        assert_eq!(begun, Ok(Reply::VolumeStale { number: 0, stale: Vec::new() }));
+        Self { writer, follower, kept: Kept::new(), overtaken: false, stopped: false }
+    }
+
+    /// Forgets what was told, and confirms it.
+    fn hear(&mut self, simulation: &Simulation) {
+        if self.stopped {
+            return;
+        }
+        let told: Vec<_> = self.follower.session.0.borrow_mut().drain(..).collect();
+        for (_, reply) in told {
+            let Reply::VolumeStale { number, stale } = reply else { panic!("{reply:?}") };
+            self.overtaken = true;
+            for one in stale {
+                if let Stale::Name { name, .. } = one {
+                    self.kept.retain(|kept, _| kept.as_bytes() != name);
+                }
+            }
+            self.follower.begin_ask(simulation, Request::ConfirmStale { number });
+        }
+    }
+}
+
+/// Clients on all nodes.
+struct Keepers(Vec<Keeper>);
+
+impl Keepers {
+    /// Has an operation of one carried out, while all hear what they are told.
+    fn run(&mut self, simulation: &mut Simulation, at: usize, operation: FileOperation) -> FileAnswer {
+        let keeper = &mut self.0[at];
+        keeper.overtaken = false;
+        keeper.writer.numbers += 1;
+        let number = keeper.writer.numbers;
+        let asked = FileAsked { number, answered: number, actor: Actor::default(), operation };
+        let request = Request::OnFile { volume: keeper.writer.volume, asked };
+        keeper.writer.user.begin_ask(simulation, request);
+        for _ in 0..PATIENCE {
+            simulation.pass(STEP);
+            self.0.iter_mut().for_each(|keeper| keeper.hear(simulation));
+            let answered = self.0[at].writer.user.session.0.borrow_mut().pop_front();
+            match answered {
+                Some((_, Reply::FileDone(answer))) => return answer,
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+        }
+        panic!("an operation of client {at} is not answered");
+    }
+
+    /// What a name stands for, as a client knows it or is told.
+    fn look(&mut self, simulation: &mut Simulation, at: usize, name: &'static str) -> Option<u64> {
+        let asked = simulation.time.instant();
+        if let Some((inode, _)) = self.0[at].kept.get(name).filter(|(_, until)| asked < *until) {
+            return *inode;
+        }
+        let lookup = FileOperation::Lookup { folder: ROOT_INODE, name: Bytes::from_static(name.as_bytes()) };
+        let answer = self.run(simulation, at, lookup);
+        let inode = match answer.outcome {
+            FileOutcome::Entry(attributes) => Some(attributes.inode),
+            _ => None,
+        };
+        let keeper = &mut self.0[at];
+        if !keeper.overtaken {
+            let valid = Duration::from_millis(answer.valid_ms.into());
+            keeper.kept.insert(name, (inode, asked + valid));
+        }
+        inode
+    }
+
+    /// Makes a name, or takes it away; the model knows what it stands for then.
+    fn change(
+        &mut self,
+        simulation: &mut Simulation,
+        at: usize,
+        name: &'static str,
+        model: &mut BTreeMap<&'static str, u64>,
+    ) {
+        let (folder, bytes) = (ROOT_INODE, Bytes::from_static(name.as_bytes()));
+        // A kernel knows what it changes itself.
+        self.0[at].kept.remove(name);
+        if model.remove(name).is_some() {
+            let answer = self.run(simulation, at, FileOperation::RemoveFolder { folder, name: bytes });
+            assert_eq!(answer.outcome, FileOutcome::Done);
+            return;
+        }
+        let make = FileOperation::MakeFolder { folder, name: bytes, mode: 0o755 };
+        match self.run(simulation, at, make).outcome {
+            FileOutcome::Entry(attributes) => _ = model.insert(name, attributes.inode),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Messages about changes that all homes have sent, and those that were missed.
+fn counts(simulation: &Simulation) -> (u64, u64) {
+    let files = |host: usize| simulation.hosts[host].core().expect("it runs").services.status().files;
+    let all = (0..simulation.hosts.len()).map(files);
+    all.fold((0, 0), |(told, missed), files| (told + files.told, missed + files.missed))
+}
+
+fn keepers(seed: u64) -> (Simulation, Keepers) {
+    let (mut simulation, writers) = attached(seed);
+    let keepers = writers.into_iter().map(|writer| Keeper::new(&mut simulation, writer)).collect();
+    (simulation, Keepers(keepers))
+}
+
+#[test]
+fn names_that_are_kept_are_true() {
+    let (mut told, mut certain) = (0, 0);
+    for seed in SEEDS {
+        let (mut simulation, mut keepers) = keepers(seed);
+        let mut model = BTreeMap::new();
+        for act in 0..ACTS {
+            let (at, name) = (below(keepers.0.len()), NAMES[below(NAMES.len())]);
+            if percent(20) {
+                keepers.change(&mut simulation, at, name, &mut model);
+            } else {
+                let found = keepers.look(&mut simulation, at, name);
+                let (_, missed) = counts(&simulation);
+                let is_true = found == model.get(name).copied();
+                assert!(is_true || missed > 0, "seed {seed}, act {act}: client {at} found {found:?}");
+            }
+        }
+        let (sent, missed) = counts(&simulation);
+        told += sent;
+        certain += u32::from(missed == 0);
+        end(simulation);
+    }
+    assert!(told > 50 && certain > 0, "changes were told {told} times, in {certain} runs without a miss");
+}
+
+#[test]
+fn a_client_that_is_stopped_keeps_nothing_for_longer_than_a_second() {
+    for seed in SEEDS {
+        let (mut simulation, mut keepers) = keepers(seed);
+        let mut model = BTreeMap::new();
+        keepers.change(&mut simulation, 1, "one", &mut model);
+        let found = keepers.look(&mut simulation, 0, "one");
+        assert_eq!(found, model.get("one").copied(), "seed {seed}");
+        keepers.0[0].stopped = true;
+        let (_, before) = counts(&simulation);
+        keepers.change(&mut simulation, 1, "one", &mut model);
+        let (_, missed) = counts(&simulation);
+        let valid = keepers.0[0].kept.get("one").is_some_and(|(_, until)| simulation.time.instant() < *until);
+        assert!(missed > before || !valid, "seed {seed}: it was waited for");
+        // It is not waited for again, though it may keep something else.
+        keepers.change(&mut simulation, 2, "two", &mut model);
+        simulation.pass(Duration::from_secs(1));
+        let until = keepers.0[0].kept.get("one").map(|(_, until)| *until);
+        assert!(until.is_none_or(|until| until <= simulation.time.instant()), "seed {seed}");
+        // When it goes on it hears what it has missed, and asks.
+        keepers.0[0].stopped = false;
+        keepers.0[0].hear(&simulation);
+        assert_eq!(keepers.look(&mut simulation, 0, "one"), None, "seed {seed}");
+        simulation.pass(SETTLED);
+        end(simulation);
+    }
+}
+
+#[test]
+fn a_session_is_followed_by_who_knows_its_secret() {
+    let (mut simulation, mut writers) = attached(1);
+    let (one, other) = (0, 1);
+    let (volume, session, secret) = (writers[one].number, writers[one].session, writers[one].secret);
+    let watch = |session, secret| Request::WatchVolume { volume, session, secret };
+    let user = &mut writers[one].user;
+    assert!(user.ask(&mut simulation, watch(session, secret ^ 1)).is_err(), "another secret");
+    assert!(user.ask(&mut simulation, watch(session + 77, secret)).is_err(), "no such session");
+    let foreign = writers[other].user.ask(&mut simulation, watch(session, secret));
+    assert!(foreign.is_err(), "a session of another node");
+    // Who follows nothing confirms nothing.
+    writers[other].user.begin_ask(&simulation, Request::ConfirmStale { number: 1 });
+    assert!(writers[one].user.ask(&mut simulation, watch(session, secret)).is_ok());
+    end(simulation);
+}

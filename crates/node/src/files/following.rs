@@ -1,0 +1,143 @@
+//! What clients of this node are told of what others change: connections that follow sessions. Engine thread
+//! only.
+//!
+//! A home tells the node of a session what that must not keep any more, and this node tells the connection
+//! that follows the session. Its confirmation goes back to the home under the session's own key, so that no
+//! client confirms for another. Invariants: a session has one follower at most; a client that does not read
+//! is told nothing more, and so confirms nothing.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plasmon::wire::Reply;
+use plasmon::wire::files::Stale;
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::Files;
+use super::frames::{FileFrame, SessionKey};
+use super::volume::Volume;
+use super::watch::{News, Waiting};
+use crate::kernel::ClientKey;
+use crate::kernel::random::HashMap;
+
+/// The connections that follow sessions.
+#[derive(Default)]
+pub(super) struct Following {
+    /// By volume and session, the connection with the number of its request.
+    followers: RefCell<HashMap<(u32, u32), (ClientKey, u64)>>,
+    /// What each of these connections follows.
+    followed: RefCell<HashMap<ClientKey, (u32, u32)>>,
+}
+
+impl Following {
+    /// Whether a session is told what others change.
+    pub(super) fn follows(&self, key: &SessionKey) -> bool {
+        self.followers.borrow().contains_key(&(key.volume, key.session))
+    }
+
+    fn begin(&self, session: (u32, u32), follower: (ClientKey, u64)) {
+        self.end(follower.0);
+        if let Some((before, _)) = self.followers.borrow_mut().insert(session, follower) {
+            self.followed.borrow_mut().remove(&before);
+        }
+        self.followed.borrow_mut().insert(follower.0, session);
+    }
+
+    /// Lets go of a connection that has ended.
+    pub(super) fn end(&self, client: ClientKey) {
+        if let Some(session) = self.followed.borrow_mut().remove(&client) {
+            self.followers.borrow_mut().remove(&session);
+        }
+    }
+
+    /// Lets go of a session that has ended.
+    pub(super) fn end_session(&self, key: &SessionKey) {
+        if let Some((client, _)) = self.followers.borrow_mut().remove(&(key.volume, key.session)) {
+            self.followed.borrow_mut().remove(&client);
+        }
+    }
+}
+
+impl Files {
+    /// Has a connection follow a session of another client of this node.
+    ///
+    /// # Errors
+    /// `NotFound` if no client of the same user has this session here.
+    pub(super) fn follow(
+        &self,
+        (client, request): (ClientKey, u64),
+        volume: u32,
+        session: u32,
+        secret: u64,
+    ) -> Result<(), Error> {
+        let (key, user) = (SessionKey { volume, session, secret }, self.user(client));
+        if !self.attached.find(volume, session).is_some_and(|has| has.key == key && has.user == user) {
+            let text = "no client of this user has this session of a volume here: attach first";
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        self.following.begin((volume, session), (client, request));
+        let begun = Reply::VolumeStale { number: 0, stale: Vec::new() };
+        self.sessions.reply(client, request, &begun);
+        Ok(())
+    }
+
+    /// Tells sessions of a volume whose home this node is what they must not keep any more.
+    pub(super) fn tell_stale(&self, volume: &Volume, news: News) {
+        let News { number, told } = news;
+        for (session, stale) in told {
+            let node = volume.state.borrow().sessions.get(&session).map(|session| session.node);
+            match node {
+                Some(node) if node == self.kernel.node => {
+                    self.on_stale(node, (volume.number, session), number, stale);
+                }
+                Some(node) => {
+                    let frame = FileFrame::Told { volume: volume.number, session, number, stale };
+                    self.network.tell(node, frame);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Tells the client that has a session what its home says.
+    pub(super) fn on_stale(&self, home: NodeId, session: (u32, u32), number: u64, stale: Vec<Stale>) {
+        let is_home = self.attached.find(session.0, session.1).is_some_and(|has| has.home == home);
+        let follower = self.following.followers.borrow().get(&session).copied();
+        let Some((client, request)) = follower.filter(|_| is_home) else { return };
+        // Who does not read confirms nothing, and the home does not wait for it.
+        if !self.sessions.client(client, |client| client.session.is_behind()) {
+            self.sessions.reply(client, request, &Reply::VolumeStale { number, stale });
+        }
+    }
+
+    /// Passes a client's confirmation on to the home.
+    pub(super) fn confirm(&self, client: ClientKey, number: u64) {
+        let Some((volume, session)) = self.following.followed.borrow().get(&client).copied() else { return };
+        let Some(attached) = self.attached.find(volume, session) else { return };
+        if attached.home == self.kernel.node {
+            self.on_confirmed(self.kernel.node, &attached.key, number);
+        } else {
+            self.network.tell(attached.home, FileFrame::Confirmed { key: attached.key, number });
+        }
+    }
+
+    /// Takes a confirmation of a session of a node.
+    pub(super) fn on_confirmed(&self, node: NodeId, key: &SessionKey, number: u64) {
+        if let Some(volume) = self.volume_of(key.volume).filter(|volume| volume.knows(node, key)) {
+            volume.watchers.borrow_mut().confirm(key.session, number);
+        }
+    }
+
+    /// Waits until all who watched have confirmed what an operation has changed, or are not waited for.
+    pub(super) async fn await_confirmed(self: Rc<Self>, volume: Rc<Volume>, waiting: Waiting) {
+        let clock = &self.kernel.clock;
+        for (number, due, done) in waiting.confirmed {
+            if clock.bounded(Some(due), done).await.is_none() {
+                volume.watchers.borrow_mut().give_up(number, clock.now());
+            }
+        }
+        if let Some(over) = waiting.over {
+            clock.until(over).await;
+        }
+    }
+}

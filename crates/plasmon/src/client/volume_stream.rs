@@ -1,0 +1,41 @@
+//! What others change of what a session of a volume may have kept, as the node tells it.
+//!
+//! Owns a connection apart from the client's ([`stream`](super::stream)), by which confirmations go as well.
+//! The thread that asks for the next message reads it.
+
+use std::time::Duration;
+
+use super::Client;
+use super::stream::{Stream, no_events};
+use crate::Result;
+use crate::wire::files::Stale;
+use crate::wire::{Reply, Request};
+
+/// Name of the connection, for the lists of the node's clients.
+const NAME: &str = "changes of a volume";
+
+/// Connection that tells what others change.
+pub(crate) struct VolumeStream(Stream<(u64, Vec<Stale>)>);
+
+impl VolumeStream {
+    /// Follows a session of a volume: number of the volume, number of the session, and its secret.
+    pub(crate) fn open(client: &Client, (volume, session, secret): (u32, u32, u64)) -> Result<Self> {
+        let take = |reply| match reply {
+            Reply::VolumeStale { number, stale } => Ok(vec![(number, stale)]),
+            _ => Err(no_events()),
+        };
+        Stream::open(client, NAME, &Request::WatchVolume { volume, session, secret }, take).map(Self)
+    }
+
+    /// Waits for the next message: its number, and what is not to be kept any more. `None` if none came in
+    /// time.
+    pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<(u64, Vec<Stale>)>> {
+        self.0.next(Some(timeout), None)
+    }
+
+    /// Confirms a message.
+    pub(crate) fn confirm(&mut self, number: u64) -> Result<()> {
+        // The first message says that the stream has begun.
+        if number == 0 { Ok(()) } else { self.0.send(&Request::ConfirmStale { number }) }
+    }
+}

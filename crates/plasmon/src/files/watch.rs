@@ -1,0 +1,181 @@
+//! What the home of a volume says that others have changed.
+//!
+//! Owns the order of what was told: each bucket of inodes has the number of what was told last of one of
+//! them. Any thread; [`Watcher::run`] has one of its own. An answer that was asked for before something of
+//! its bucket was told may be older than that, so it is not kept. Invariant: who answers a kernel by what
+//! [`Current`] says has answered before the next thing is told to the kernel, which may then forget it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use super::session::Attached;
+use super::volume::Shared;
+use super::{Result, Stale, Volume};
+use crate::client::VolumeStream;
+
+/// Number of buckets.
+const BUCKETS: usize = 256;
+/// Time between two looks whether the session goes on by the same connection.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause before a node that is away is asked again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What was told so far.
+pub(super) struct Told {
+    last: AtomicU64,
+    buckets: RwLock<[u64; BUCKETS]>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { last: AtomicU64::new(0), buckets: RwLock::new([0; BUCKETS]) }
+    }
+}
+
+/// How long an answer may be kept ([`Current::left`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    until: Instant,
+    /// Number of what was told last when the question was asked.
+    since: u64,
+}
+
+/// Answers that are not overtaken, as long as this is held. Nothing further is told meanwhile.
+pub struct Current<'a>(RwLockReadGuard<'a, [u64; BUCKETS]>);
+
+impl Told {
+    /// Number of what was told last, for an operation that is about to be asked.
+    pub(super) fn last(&self) -> u64 {
+        self.last.load(Ordering::Acquire)
+    }
+
+    /// How long an answer may be kept that is valid for so long from when it was asked for.
+    pub(super) fn keep(since: u64, asked: Instant, valid: Duration) -> Keep {
+        Keep { until: asked + valid, since }
+    }
+
+    /// Takes note of what is told, before anybody acts on it.
+    fn note(&self, stale: &[Stale]) {
+        let mut buckets = self.buckets.write();
+        let number = self.last.load(Ordering::Relaxed) + 1;
+        for one in stale {
+            buckets[bucket(inode_of(one))] = number;
+        }
+        self.last.store(number, Ordering::Release);
+    }
+
+    fn current(&self) -> Current<'_> {
+        Current(self.buckets.read())
+    }
+}
+
+impl Current<'_> {
+    /// Time for which an answer about these inodes may still be kept: zero if one of them, or a name in it,
+    /// was told of since it was asked for.
+    pub fn left(&self, keep: Keep, inodes: &[u64]) -> Duration {
+        if inodes.iter().any(|inode| self.0[bucket(*inode)] > keep.since) {
+            return Duration::ZERO;
+        }
+        keep.until.saturating_duration_since(Instant::now())
+    }
+}
+
+fn bucket(inode: u64) -> usize {
+    (inode % BUCKETS as u64) as usize
+}
+
+/// Inode, or folder, that is told of.
+fn inode_of(stale: &Stale) -> u64 {
+    match stale {
+        Stale::Attributes { inode } | Stale::Bytes { inode, .. } => *inode,
+        Stale::Name { folder, .. } => *folder,
+    }
+}
+
+/// Watch over what others change of a volume. It does not keep the session from ending.
+pub struct Watcher(Arc<Shared>);
+
+impl Volume {
+    /// Holds back what others have changed, while an answer is given by what may be kept.
+    pub fn current(&self) -> Current<'_> {
+        self.0.session.told().current()
+    }
+
+    /// Makes a watcher of the session. As long as one runs, names and attributes may be kept although others
+    /// use the volume.
+    pub fn watcher(&self) -> Watcher {
+        Watcher(Arc::clone(&self.0))
+    }
+}
+
+impl Watcher {
+    /// Has everything forgotten that others change, until the session ends. `forget` returns when nothing is
+    /// kept any more of what it is told.
+    pub fn run(self, mut forget: impl FnMut(&Stale)) {
+        loop {
+            let attached = self.0.session.attached();
+            // A node that is away is asked again; meanwhile nothing is given to keep.
+            let _ = self.follow(&attached, &mut forget);
+            if self.0.is_over(RETRY_INTERVAL) {
+                return;
+            }
+        }
+    }
+
+    /// Follows the session on this connection, until it goes on by another.
+    fn follow(&self, attached: &Attached, forget: &mut impl FnMut(&Stale)) -> Result<()> {
+        let mut stream =
+            VolumeStream::open(&attached.client, (attached.info.number, attached.session, attached.secret()))
+                .map_err(|error| super::Error::of_client(&error))?;
+        loop {
+            let came = stream.next(LOOK_INTERVAL).map_err(|error| super::Error::of_client(&error))?;
+            if let Some((number, stale)) = came {
+                self.0.session.told().note(&stale);
+                self.0.make_old(&stale);
+                stale.iter().for_each(&mut *forget);
+                stream.confirm(number).map_err(|error| super::Error::of_client(&error))?;
+            } else if self.0.is_over(Duration::ZERO)
+                || self.0.session.attached().generation != attached.generation
+            {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Notes of files that are open that what is known of them is old.
+    fn make_old(&self, stale: &[Stale]) {
+        for one in stale {
+            if let Stale::Attributes { inode } | Stale::Bytes { inode, .. } = one
+                && let Some(open) = self.inode(*inode)
+            {
+                open.old.store(true, Ordering::Release);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_was_asked_for_before_something_was_told_is_not_kept() {
+        let told = Told::default();
+        let valid = Duration::from_secs(3600);
+        let before = Told::keep(told.last(), Instant::now(), valid);
+        assert!(!told.current().left(before, &[7]).is_zero());
+        told.note(&[Stale::Name { folder: 7, name: "a".into(), is_folder: false }]);
+        assert!(told.current().left(before, &[7]).is_zero(), "it may be older");
+        assert!(told.current().left(before, &[9, 7]).is_zero(), "one of two");
+        assert!(!told.current().left(before, &[9]).is_zero(), "of another inode nothing was told");
+        let after = Told::keep(told.last(), Instant::now(), valid);
+        assert!(!told.current().left(after, &[7]).is_zero(), "the home had decided before");
+        let over = Told::keep(told.last(), Instant::now(), Duration::ZERO);
+        assert!(told.current().left(over, &[7]).is_zero());
+    }
+}

@@ -1,0 +1,36 @@
+//! What sessions may have kept of a volume, and must not keep any more.
+
+use bytes::Bytes;
+
+use super::MAX_ENTRY_NAME;
+use crate::wire::AtMost;
+
+crate::wire::table! {
+    /// What others have changed.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    pub enum Stale {
+        /// Attributes of an inode.
+        1 Attributes {
+            /// Number of the inode.
+            inode: u64,
+        },
+        /// What a name stands for, or that it stands for nothing.
+        2 Name {
+            /// Inode of the folder.
+            folder: u64,
+            /// Name of the entry.
+            name: Bytes as AtMost<MAX_ENTRY_NAME>,
+            /// Whether it is the name of a folder, which a program may have as its own.
+            is_folder: bool,
+        },
+        /// Bytes of a file, and its attributes.
+        3 Bytes {
+            /// Number of the inode.
+            inode: u64,
+            /// Offset of the first byte.
+            start: u64,
+            /// Offset behind the last byte, at most `MAX_FILE`.
+            end: u64,
+        },
+    }
+}
