@@ -21,9 +21,17 @@ impl Chance {
     /// # Panics
     /// Panics when `PLASMON_E2E_SEED` is not a number.
     pub fn of_this_run(test: &str) -> Self {
+        Self::of_this_run_or(test, RandomState::new().build_hasher().finish())
+    }
+
+    /// As [`Chance::of_this_run`], with this seed unless another is set.
+    ///
+    /// # Panics
+    /// As [`Chance::of_this_run`].
+    pub fn of_this_run_or(test: &str, seed: u64) -> Self {
         let seed = match env::var("PLASMON_E2E_SEED") {
             Ok(seed) => seed.parse().expect("PLASMON_E2E_SEED is a number"),
-            Err(_) => RandomState::new().build_hasher().finish(),
+            Err(_) => seed,
         };
         eprintln!("{test}: PLASMON_E2E_SEED={seed}");
         Self::of_seed(seed)

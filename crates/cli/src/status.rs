@@ -123,10 +123,17 @@ fn tell_files(files: &FilesStatus) -> Result<(), Failure> {
             files.told, files.confirmed, files.missed
         ))?;
     }
-    if files.placed_elsewhere + files.placed_in_vain + files.placed_here + files.pulls > 0 {
+    let placed = files.placed_elsewhere + files.placed_in_vain + files.placed_here + files.placed_short;
+    if placed + files.pulls > 0 {
         line(&format!(
-            "  objects {} taken by other nodes, {} taken from others, {} stayed in vain; {} under way",
-            files.placed_elsewhere, files.placed_here, files.placed_in_vain, files.pulls
+            "  objects {} taken by other nodes, {} taken from others, {} stayed in vain; {} under way; on \
+             too few nodes {}, without room for copies {}",
+            files.placed_elsewhere,
+            files.placed_here,
+            files.placed_in_vain,
+            files.pulls,
+            files.placed_short,
+            files.placed_refused
         ))?;
     }
     if files.ranges_asked + files.ranges_read + files.ranges_given == 0 {

@@ -135,6 +135,23 @@ fn windows_are_proposed_only_if_their_objects_can_go_elsewhere() {
     assert_eq!(arena.clearings(SEGMENT), [], "nothing need be moved");
 }
 
+#[test]
+fn what_a_user_writes_goes_to_other_segments_of_that_user() {
+    // The engine has no segment, and nothing is wholly free.
+    let mut arena = arena(3);
+    let mut halves: Vec<_> = (0..6).map(|_| arena.allocate(ALICE, SEGMENT / 2).unwrap()).collect();
+    halves.retain(|half| half.offset() != 0 && half.offset() != SEGMENT);
+    expect_full(&mut arena, ENGINE, SEGMENT);
+    let clearing = |segment| Clearing { segments: segment..segment + 1, used: SEGMENT / 2 };
+    assert_eq!(arena.clearings(SEGMENT)[..2], [clearing(0), clearing(1)]);
+    arena.begin_clearing(&clearing(0));
+    let half = halves.iter_mut().find(|half| lies_in(half, &clearing(0))).unwrap();
+    *half = arena.allocate(ALICE, SEGMENT / 2).unwrap();
+    assert!(!lies_in(half, &clearing(0)));
+    arena.end_clearing();
+    assert_eq!(segments(&arena.allocate(ENGINE, SEGMENT).unwrap()), [0]);
+}
+
 /// A slab that reached into the next segment would keep that from being cleared.
 #[test]
 fn small_objects_of_one_segment_hold_no_page_of_another() {

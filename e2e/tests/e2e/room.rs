@@ -218,6 +218,42 @@ fn free_memory_in_pieces_is_put_together() {
 }
 
 #[test]
+fn memory_that_clients_work_in_keeps_no_other_segment_from_being_cleared() {
+    // 32 segments of 2 MiB, all of them the user's, so that the engine has none for a small object. Those
+    // with lent memory have the fewest bytes in use, and cannot be cleared.
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0);
+    let mut gone = Vec::new();
+    let lend = || client.buffer(400 << 10, false, None).expect("lend");
+    let lent: Vec<_> = (0..12)
+        .map(|seed| {
+            gone.push(put(&client, Pattern(seed), 3 * MIB / 2));
+            lend()
+        })
+        .collect();
+    let mut kept = Vec::new();
+    for seed in 100.. {
+        let id = ObjectId::random();
+        match try_put(&client, id, Pattern(seed), 600 << 10) {
+            Ok(()) if seed % 3 == 0 => gone.push(id),
+            Ok(()) => kept.push((seed, id)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Full);
+                break;
+            }
+        }
+    }
+    client.delete(&gone).expect("delete");
+    let small = put(&client, Pattern(1), 60_000);
+    Pattern(1).check(get(&client, small).data());
+    assert!(cluster.status(0).memory.compacted_bytes > 0);
+    for (seed, id) in &kept {
+        Pattern(*seed).check(get(&client, *id).data());
+    }
+    drop(lent);
+}
+
+#[test]
 fn what_is_pinned_is_not_moved() {
     let cluster = Cluster::builder().start();
     let client = cluster.client(0);

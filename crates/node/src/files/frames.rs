@@ -62,8 +62,18 @@ record! {
         pub(crate) takes: bool,
         /// Number of bytes that are free, or of objects that it may drop.
         pub(crate) free: u64,
-        /// Number of bytes of its memory.
+        /// Number of bytes of its memory. 0 if it never takes any.
         pub(crate) capacity: u64,
+    }
+}
+
+impl Room {
+    /// The room of a node that keeps no objects of files.
+    pub(super) const NEVER: Self = Self { takes: false, free: 0, capacity: 0 };
+
+    /// Whether the node keeps no objects of files, however much is free.
+    pub(super) fn is_never(&self) -> bool {
+        !self.takes && self.capacity == 0
     }
 }
 
@@ -118,6 +128,9 @@ table! {
         203 Peek { id: ObjectId, at: u64, len: u32 } -> Peeked,
         /// Brings it, unless it is too long, and says where the object lies.
         204 Peeked { lying: Lying, bytes: Bytes },
+        /// Tells of objects that no file has any more, and whose deletion waits for nodes that do not answer.
+        /// The receiver may drop them.
+        205 Condemned { ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> },
     }
 }
 carried!(FileFrame);

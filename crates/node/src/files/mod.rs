@@ -4,8 +4,8 @@
 //! an operation does is decided from the state alone ([`decide`]) and is a list of changes ([`change`]),
 //! which nothing but [`apply`] carries out. A client attaches to a volume and gets a *session*; its node
 //! passes operations on to the home ([`attached`]), and back to it what others change of what it may keep
-//! ([`watch`], [`following`]). Objects that are to lie on other nodes are brought there
-//! ([`place`], [`pull`]), ranges of objects are read where they lie ([`peek`]), and objects that no file has
+//! ([`watch`], [`following`]). Objects that are to lie on other nodes are brought there ([`place`],
+//! [`keeping`], [`pull`]), ranges of objects are read where they lie ([`peek`]), and objects that no file has
 //! are deleted ([`sweep`]).
 
 mod access;
@@ -18,6 +18,7 @@ mod frames;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod homes;
+mod keeping;
 mod map;
 mod peek;
 mod place;

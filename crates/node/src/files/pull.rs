@@ -90,7 +90,7 @@ impl Files {
     /// Refuses objects of files that nobody here has put.
     ///
     /// # Errors
-    /// `NotAllowed` in cache mode and without files, `Busy` while this node is drained.
+    /// `NotAllowed` in cache mode, without files, and while this node is drained.
     fn ensure_takes_objects(&self) -> Result<(), Error> {
         let (config, node) = (&self.kernel.config, self.kernel.node);
         if config.cache || !config.files {
@@ -98,16 +98,18 @@ impl Files {
             let text = format!("node {node} {why}, and takes no bytes of files");
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
-        self.placement.ensure_stays().map_err(|error| Error::new(ErrorKind::Busy, error.message()))
+        self.placement.ensure_stays().map_err(|error| Error::new(ErrorKind::NotAllowed, error.message()))
     }
 
     /// The room that this node has for objects of files.
     pub(super) fn room_here(&self) -> Room {
+        if self.ensure_takes_objects().is_err() {
+            return Room::NEVER;
+        }
         let usage = self.store.arena.borrow_mut().usage();
         let cached = self.store.objects.borrow().in_memory().cached;
         let (free, capacity) = (usage.free.saturating_add(cached), usage.capacity);
-        let takes = self.ensure_takes_objects().is_ok() && free >= capacity / RESERVED_PART;
-        Room { takes, free, capacity }
+        Room { takes: free >= capacity / RESERVED_PART, free, capacity }
     }
 
     /// The room that a node has, which is asked if it has not said so lately. `None` if it does not answer.

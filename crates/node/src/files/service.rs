@@ -16,7 +16,6 @@ use super::attached::{Asked as Attaching, Attached, LEASES};
 use super::decide::Limits;
 use super::frames::{FILE_FRAMES, FileFrame};
 use super::peek::Wish;
-use super::place::Wanted;
 use super::volume::{Operation, Volume};
 use crate::kernel::ClientKey;
 use crate::net::frame::{Envelope, Frames, Message};
@@ -68,13 +67,13 @@ impl Service for Files {
             }
             Request::DetachVolume { volume } => Answer::now(self.detach(client, volume)),
             Request::Settle { volume, ids, place, copies } => {
-                Answer::plain(1, self.settle(client, volume, ids, Wanted { place, copies }))
+                Answer::plain(1, self.settle(client, volume, ids, (place, copies)))
             }
             Request::Peek { volume, id, node, at, len } => {
                 Answer::plain(1, self.peek(client, volume, Wish { id, node, at, len }))
             }
             Request::BeginSettling { volume, ids, place, copies } => {
-                self.begin_settling(client, volume, &ids, &Wanted { place, copies });
+                self.begin_settling(client, volume, &ids, (place, copies));
                 Answer::Silent
             }
             Request::CreateVolume { name, home, terms } => {
@@ -164,6 +163,7 @@ impl Files {
                 return self.on_stale(from, (volume, session), number, stale);
             }
             FileFrame::Confirmed { key, number } => return self.on_confirmed(from, &key, number),
+            FileFrame::Condemned { ids } => return self.let_condemned_go(&ids),
             _ => {}
         }
         if asked.answers {
@@ -232,6 +232,7 @@ impl Files {
             | FileFrame::SessionEnded { .. }
             | FileFrame::Told { .. }
             | FileFrame::Confirmed { .. }
+            | FileFrame::Condemned { .. }
             | FileFrame::HasRoom { .. }
             | FileFrame::Peeked { .. }
             | FileFrame::Swept { .. } => return Ok(None),

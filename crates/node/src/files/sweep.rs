@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,12 +20,14 @@ use super::frames::{FileFrame, MAX_OBJECTS, ask};
 use super::homes::PATIENCE;
 use super::volume::Volume;
 use crate::kernel::random::HashMap;
-use crate::object::Table;
+use crate::object::{Role, Table};
 
 /// Pause between two shares of the table, so that a walk does not hold the engine up.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long after a failure a walk is made again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long a deletion may take before the memory of its objects is given up without it.
+const DELETION_PATIENCE: Duration = Duration::from_millis(300);
 
 /// The walks over this node's objects.
 #[derive(Default)]
@@ -127,23 +130,63 @@ impl Files {
         true
     }
 
-    /// Deletes the objects that no file of a volume has any more.
+    /// Deletes the objects that no file of a volume has any more. While the deletion of some waits for nodes
+    /// that do not answer, others are deleted.
     pub(super) fn delete_condemned(self: &Rc<Self>, volume: &Rc<Volume>) {
         if volume.state.borrow().condemned.is_empty() || volume.sweeping.replace(true) {
             return;
         }
         let (files, volume) = (Rc::clone(self), Rc::clone(volume));
         self.kernel.spawn(async move {
-            loop {
-                let ids: Vec<_> = volume.state.borrow().condemned.iter().take(MAX_IDS).copied().collect();
-                if ids.is_empty() || !files.delete_objects(&ids, volume.owner).await {
+            while let Some(ids) = volume.take_condemned() {
+                let mut deletion = pin!(files.delete_objects(&ids, volume.owner));
+                let due = Some(files.kernel.clock.now() + DELETION_PATIENCE);
+                let in_time = files.kernel.clock.bounded(due, deletion.as_mut()).await;
+                if in_time.is_none() {
+                    files.tell_condemned(&ids);
+                    volume.sweeping.set(false);
+                }
+                let deleted = match in_time {
+                    Some(deleted) => deleted,
+                    None => deletion.await,
+                };
+                ids.iter().for_each(|id| _ = volume.deleting.borrow_mut().remove(id));
+                if deleted {
+                    volume.state.borrow_mut().apply(Change::Deleted(ids.clone()));
+                }
+                if in_time.is_none() {
+                    return;
+                }
+                if !deleted {
                     break;
                 }
-                volume.state.borrow_mut().apply(Change::Deleted(ids));
             }
             // What could not be deleted is tried again at the next tick.
             volume.sweeping.set(false);
         });
+    }
+
+    /// Has all members drop objects when they need memory: no file has these any more, and their deletion
+    /// waits for nodes that do not answer.
+    fn tell_condemned(&self, ids: &[ObjectId]) {
+        self.let_condemned_go(ids);
+        for node in self.cluster.others(&[self.kernel.node]) {
+            for ids in ids.chunks(MAX_OBJECTS) {
+                self.network.tell(node, FileFrame::Condemned { ids: ids.to_vec() });
+            }
+        }
+    }
+
+    /// Has objects that no file has any more leave memory when it is needed. The keepers are not told, who
+    /// would look for others to keep the objects.
+    pub(super) fn let_condemned_go(&self, ids: &[ObjectId]) {
+        for id in ids.iter().filter(|id| parts_of(id).is_some()) {
+            let replica = self.store.objects.borrow().get(id).cloned();
+            if let Some(replica) = replica.filter(|replica| replica.role().stays() && replica.in_memory()) {
+                self.store.forget_on_disk(&replica);
+                self.store.objects.borrow_mut().set_role(id, Role::Cached);
+            }
+        }
     }
 
     /// Deletes all objects of a volume that was removed.

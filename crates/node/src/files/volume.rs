@@ -5,11 +5,13 @@
 //! let in when what was given to the only one before is over.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Instant;
 
 use futures::channel::oneshot;
 use plasmon::text::printable;
+use plasmon::wire::MAX_IDS;
 use plasmon::wire::files::{
     Errno, Extended, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange, VolumeInfo,
 };
@@ -52,8 +54,10 @@ pub(super) struct Volume {
     orphans: RefCell<Vec<(Instant, u32)>>,
     /// Whether it is being removed.
     pub(super) ends: Cell<bool>,
-    /// Whether objects of it are being deleted.
+    /// Whether objects of it are being deleted by a task that does not wait for silent nodes.
     pub(super) sweeping: Cell<bool>,
+    /// Objects that are being deleted.
+    pub(super) deleting: RefCell<BTreeSet<ObjectId>>,
     pub(super) operations: Cell<u64>,
     pub(super) watchers: RefCell<Watchers>,
 }
@@ -98,6 +102,7 @@ impl Volume {
             orphans: RefCell::default(),
             ends: Cell::default(),
             sweeping: Cell::default(),
+            deleting: RefCell::default(),
             operations: Cell::default(),
             watchers: RefCell::new(Watchers::new(now)),
         }
@@ -360,6 +365,16 @@ impl Volume {
     pub(super) fn all_objects(&self) -> Vec<ObjectId> {
         let state = self.state.borrow();
         state.objects.keys().chain(&state.condemned).copied().collect()
+    }
+
+    /// Takes some of the objects that no file has any more, to be deleted. `None` if there are none that are
+    /// not being deleted already.
+    pub(super) fn take_condemned(&self) -> Option<Vec<ObjectId>> {
+        let (state, mut deleting) = (self.state.borrow(), self.deleting.borrow_mut());
+        let left = state.condemned.iter().filter(|id| !deleting.contains(*id));
+        let ids: Vec<_> = left.take(MAX_IDS).copied().collect();
+        deleting.extend(&ids);
+        (!ids.is_empty()).then_some(ids)
     }
 
     /// Which objects no file has, and none will have.

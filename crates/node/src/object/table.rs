@@ -3,11 +3,11 @@
 //! Engine thread only. An id is in at most one of three states: sealed, being created, or neither.
 //!
 //! Objects leave memory in this order: cached replicas, then primaries that are on disk already (*clean*),
-//! and in cache mode any primary; among each kind by CLOCK. A pinned object does not leave. Clients pin by
-//! themselves, so leaving takes three steps within one turn: [`Table::propose`] hides candidates in the
-//! clients' tables, the engine scans the clients' pins, and [`Table::evict`] drops the candidates without
-//! pins. The scan sees a client that pinned before the hiding; a client that pins after it finds its pin
-//! invalid.
+//! and in cache mode any primary that is not a file's; among each kind by CLOCK. A pinned object does not
+//! leave. Clients pin by themselves, so leaving takes three steps within one turn: [`Table::propose`] hides
+//! candidates in the clients' tables, the engine scans the clients' pins, and [`Table::evict`] drops the
+//! candidates without pins. The scan sees a client that pinned before the hiding; a client that pins after it
+//! finds its pin invalid.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use plasmon::shared::Snapshot;
 use plasmon::wire::Event;
+use plasmon::wire::files::parts_of;
 use plasmon::{Error, ObjectId};
 
 use super::ring::Ring;
@@ -275,6 +276,8 @@ impl Table {
             (_, Some(_), _) => self.clean.enter(replica),
             // In this mode nothing takes a primary out of memory.
             (_, None, Keeping::Memory) => {}
+            // Files would lose bytes.
+            (_, None, Keeping::Cache) if parts_of(&replica.id()).is_some() => {}
             (_, None, _) => self.primary.enter(replica),
         }
     }

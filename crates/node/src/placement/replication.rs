@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::status::CopiesStatus;
+use plasmon::wire::files::parts_of;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tracing::{debug, info, warn};
@@ -121,6 +122,7 @@ impl Placement {
         lies: Option<Rc<Lies>>,
     ) -> Result<(), Error> {
         let id = order.id;
+        self.ensure_keeps(&order)?;
         if self.assume(&order)? || is_planted(Bug::ReplicaNotMade) {
             return Ok(());
         }
@@ -145,6 +147,17 @@ impl Placement {
             self.kernel.node
         );
         Err(Error::new(ErrorKind::Full, text))
+    }
+
+    /// Refuses to keep objects of files on a node that is a cache, which may drop them, or that has no files.
+    fn ensure_keeps(&self, order: &Order) -> Result<(), Error> {
+        let (config, node) = (&self.kernel.config, self.kernel.node);
+        if !order.role.stays() || parts_of(&order.id).is_none() || (config.files && !config.cache) {
+            return Ok(());
+        }
+        let why = if config.cache { "is a cache" } else { "was started with --no-files" };
+        let text = format!("node {node} {why}, and keeps no bytes of files");
+        Err(Error::new(ErrorKind::NotAllowed, text))
     }
 
     /// Waits until it is the turn of an object that nobody waits for: first among those of its holder, then
@@ -349,6 +362,9 @@ impl Placement {
                     counters.failed += 1;
                     warn!("object {id} has too few replicas, and no further one can be made: {error}");
                     return DAMAGED_PAUSE;
+                }
+                Err(error) if error.kind() == ErrorKind::NotAllowed => {
+                    debug!("object {id} has too few replicas, and node {node} keeps none: {error}");
                 }
                 Err(error) => {
                     counters.failed += 1;

@@ -3,8 +3,9 @@
 //! Engine thread only. A *clearing* is a window of segments that would make room if its objects went
 //! elsewhere. Objects are copied a bit at a time, so that the engine serves others meanwhile. Within one
 //! turn, each object is hidden from clients, looked for among their pins, and shown again at its new place.
-//! Pinned objects, creations and regions stay. A window that has any is not begun with, and a window in which
-//! something is pinned meanwhile is given up for another.
+//! Pinned objects, creations, regions and memory of clients stay: a window in which more lies than objects
+//! that can be moved is not begun with, and one in which something is pinned meanwhile is given up for
+//! another.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -47,28 +48,27 @@ impl Store {
         None
     }
 
-    /// Segments that have something that cannot be moved now.
+    /// Segments that have something that cannot be moved now: what is pinned, is being created or is on its
+    /// way, regions, and memory that is lent to clients.
     async fn held_segments(&self) -> BTreeSet<u32> {
         self.reap();
         let fast = self.scan_pins();
-        let mut held = BTreeSet::from_iter(self.regions.segments());
-        {
-            let objects = self.objects.borrow();
-            held.extend(objects.creations().flat_map(|creation| creation.extent.segments()));
-            let doomed = objects.doomed().filter_map(|replica| replica.run());
-            held.extend(doomed.flat_map(|run| run.segments()));
-        }
+        let mut movable = vec![0; self.arena.borrow().segment_count() as usize];
         for shard in 0..Table::SHARDS {
             {
-                let objects = self.objects.borrow();
-                let pinned = |replica: &&Rc<Replica>| replica.pins() > 0 || fast.of(replica) > 0;
-                let pinned = objects.sealed_in(shard).filter(pinned).filter_map(|replica| replica.run());
-                held.extend(pinned.flat_map(|run| run.segments()));
+                let (objects, arena) = (self.objects.borrow(), self.arena.borrow());
+                let is_free = |replica: &&Rc<Replica>| replica.pins() == 0 && fast.of(replica) == 0;
+                for run in objects.sealed_in(shard).filter(is_free).filter_map(|replica| replica.run()) {
+                    arena.taken_by(&run, |segment, bytes| movable[segment as usize] += bytes);
+                }
             }
             // Looking through a large table takes time, so other tasks get their turn.
             self.kernel.clock.sleep(Duration::ZERO).await;
         }
-        held
+        let live = self.arena.borrow_mut().live();
+        // What has come since its share was looked through holds its segments, too.
+        let is_held = |(_, (live, movable)): &(u32, (u64, u64))| live > movable;
+        (0..).zip(live.into_iter().zip(movable)).filter(is_held).map(|(segment, _)| segment).collect()
     }
 
     /// Moves everything out of a window; gives up at the first thing that cannot be moved.
@@ -110,10 +110,7 @@ impl Store {
         if replica.pins() > 0 {
             return false;
         }
-        let zone = Zone { domain: replica.domain(), writer: Writer::Engine };
-        let Ok(to) = self.allocate(zone, replica.len()) else {
-            return false;
-        };
+        let Some(to) = self.other_place(&from, replica) else { return false };
         if !replica.in_memory() || !self.objects.borrow().has(replica) {
             // The object was evicted to make room for itself, or was deleted: a removed entry is never
             // shown again.
@@ -128,6 +125,15 @@ impl Store {
         replica.lay(to);
         self.room.compacted.set(self.room.compacted.get() + replica.len());
         true
+    }
+
+    /// Finds another place for an object: in the zone in which it lies, whose user could write it there as
+    /// well, or in the engine's zone of its domain.
+    fn other_place(&self, from: &Run, replica: &Replica) -> Option<Extent> {
+        let own = from.segments().next().and_then(|segment| self.arena.borrow().zone(segment));
+        let engine = Zone { domain: replica.domain(), writer: Writer::Engine };
+        let own = own.and_then(|own| self.allocate(own, replica.len()).ok());
+        own.or_else(|| self.allocate(engine, replica.len()).ok())
     }
 }
 

@@ -66,13 +66,8 @@ impl Regions {
     }
 
     /// Whether a region lies in one of these segments.
-    pub(super) fn lie_in(&self, segments: Range<u32>) -> bool {
+    pub(crate) fn lie_in(&self, segments: Range<u32>) -> bool {
         self.segments.borrow().range(segments).next().is_some()
-    }
-
-    /// The segments in which regions lie.
-    pub(crate) fn segments(&self) -> Vec<u32> {
-        self.segments.borrow().keys().copied().collect()
     }
 }
 

@@ -99,6 +99,13 @@ impl Blocks {
         Ok(Block { scratch, generation: attached.generation })
     }
 
+    /// Gives the free blocks back to the node, which is short of memory.
+    pub(super) fn give_back(&self) {
+        let free = std::mem::take(&mut *self.free.lock());
+        // They are sent back without the lock.
+        drop(free);
+    }
+
     /// Keeps the block of a buffer that nobody needs any more.
     pub(super) fn keep(&self, buffer: Buffer) {
         let Inner::Block(block) = buffer.0 else { return };
@@ -125,26 +132,20 @@ impl Blocks {
     }
 
     /// Makes a block an object, where it lies if the object is large.
-    pub(super) fn put_block(
-        &self,
-        attached: &Attached,
-        block: &mut Block,
-        len: usize,
-        copies: u16,
-    ) -> Result<Stored> {
+    pub(super) fn put_block(&self, attached: &Attached, block: &mut Block, len: usize) -> Result<Stored> {
         let stored = self.stored(attached, len);
         if block.generation != attached.generation {
             let text = "the node of this host went away, with bytes that were not stored yet";
             return Err(Error::because(Errno::Io, text));
         }
-        let put = attached.steady.put_from(stored.id, &mut block.scratch, len, &[], &options(copies));
+        let put = attached.steady.put_from(stored.id, &mut block.scratch, len, &[], &options());
         told(&attached.client, &stored, put.map(drop))
     }
 
     /// Puts bytes as an object.
-    pub(super) fn put_bytes(&self, attached: &Attached, bytes: &[u8], copies: u16) -> Result<Stored> {
+    pub(super) fn put_bytes(&self, attached: &Attached, bytes: &[u8]) -> Result<Stored> {
         let stored = self.stored(attached, bytes.len());
-        let put = attached.steady.put(stored.id, bytes, &[], &options(copies));
+        let put = attached.steady.put(stored.id, bytes, &[], &options());
         told(&attached.client, &stored, put)
     }
 
@@ -176,11 +177,9 @@ impl Stored {
     }
 }
 
-/// What became of a put. Fewer copies than were asked for are no error: there are not more nodes, and the
-/// node makes the rest later.
+/// What became of a put.
 fn told(client: &Client, stored: &Stored, put: crate::Result<()>) -> Result<Stored> {
     match put {
-        Err(error) if error.kind() == crate::ErrorKind::TooFew => Ok(*stored),
         Err(error) => {
             // After a time-out the object may be there; nobody will ever name it.
             if error.kind() == crate::ErrorKind::TimedOut {
@@ -192,6 +191,6 @@ fn told(client: &Client, stored: &Stored, put: crate::Result<()>) -> Result<Stor
     }
 }
 
-fn options(copies: u16) -> CreateOptions {
-    CreateOptions { rights: Rights::Private, fresh: true, copies, ..CreateOptions::default() }
+fn options() -> CreateOptions {
+    CreateOptions { rights: Rights::Private, fresh: true, ..CreateOptions::default() }
 }

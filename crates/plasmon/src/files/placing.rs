@@ -2,8 +2,9 @@
 //!
 //! Owns what this host's node said last about its memory. Any thread. An object is put on this host's node
 //! first. If it is to lie elsewhere, that node has another one take it, while the writer goes on; a commit
-//! waits for that. Invariants: an object that no other node takes stays; what is told of the place of an
-//! object to the home is a hint, so that no failure here loses bytes.
+//! waits for that. Objects that several nodes are to keep come to them in the same way. Invariants: an object
+//! that no other node takes stays; what is told of the place of an object to the home is a hint; no commit
+//! names an object that fewer nodes keep than are to, while there are more that may.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,7 +18,9 @@ use crate::wire::files::{Errno, MAX_SETTLED, Place, Section, Source};
 use crate::{NodeId, ObjectId};
 
 /// Longest wait for room on this host's node, while other nodes take objects from it.
-pub(super) const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for room while no node takes objects: some that no file has any more may be on their way out.
+const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// Number of objects that are put before the node is asked again about its memory.
 const MAX_PUTS: u64 = 4;
 /// Time between two attempts to find room.
@@ -28,6 +31,8 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct Placing {
     /// Whether objects do not stay there by themselves.
     elsewhere: AtomicBool,
+    /// Whether it, or another node, had room for more when it was asked.
+    room: AtomicBool,
     /// Generation of the connection by which it was asked, and 1. 0 if it was not.
     asked: AtomicU64,
     /// Number of objects that were put since.
@@ -35,32 +40,35 @@ pub(super) struct Placing {
 }
 
 impl Placing {
-    /// Asks the node again if something was put since the last time.
-    pub(super) fn look(&self, attached: &Attached) {
+    /// Asks the node again if something was put since the last time. Returns whether it is short of memory.
+    pub(super) fn look(&self, attached: &Attached) -> bool {
         if self.puts.load(Ordering::Relaxed) > 0 {
-            self.ask(attached);
+            self.ask(attached, &Place::Local);
         }
+        self.elsewhere.load(Ordering::Relaxed)
     }
 
     /// Counts an object that was put. Asks the node again if many were.
     fn count_put(&self, attached: &Attached) {
         if self.puts.fetch_add(1, Ordering::Relaxed) >= MAX_PUTS {
-            self.ask(attached);
+            self.ask(attached, &Place::Local);
         }
     }
 
     /// Whether objects do not stay on this host's node by themselves.
     fn is_elsewhere(&self, attached: &Attached) -> bool {
         if self.asked.load(Ordering::Acquire) != attached.generation + 1 {
-            self.ask(attached);
+            self.ask(attached, &Place::Local);
         }
         self.elsewhere.load(Ordering::Relaxed)
     }
 
-    fn ask(&self, attached: &Attached) {
+    /// Asks the node about its memory, and about that of others on which objects of a place may lie.
+    fn ask(&self, attached: &Attached, place: &Place) {
         self.puts.store(0, Ordering::Relaxed);
         // A node that does not answer is asked again with the next object.
-        if let Ok(told) = Volumes::by(&attached.steady).settle(attached.number, &[], &Place::Local, 1) {
+        if let Ok(told) = Volumes::by(&attached.steady).settle(attached.number, &[], place, 1) {
+            self.room.store(told.room, Ordering::Relaxed);
             self.note(attached, told.elsewhere);
         }
     }
@@ -68,6 +76,17 @@ impl Placing {
     fn note(&self, attached: &Attached, elsewhere: bool) {
         self.elsewhere.store(elsewhere, Ordering::Relaxed);
         self.asked.store(attached.generation + 1, Ordering::Release);
+    }
+}
+
+/// Attempts to find room, as long as other nodes may take objects.
+pub(super) struct Attempts {
+    begun: Instant,
+}
+
+impl Attempts {
+    pub(super) fn begin() -> Self {
+        Self { begun: Instant::now() }
     }
 }
 
@@ -88,17 +107,17 @@ impl Target<'_> {
 
     /// Makes a block an object.
     pub(super) fn put_block(&self, block: &mut Block, len: usize) -> Result<Stored> {
-        let stored = self.blocks.put_block(self.attached, block, len, self.copies_at_put())?;
+        let stored = self.blocks.put_block(self.attached, block, len)?;
         self.begin(&stored);
         Ok(stored)
     }
 
     /// Puts bytes as an object.
     pub(super) fn put_bytes(&self, bytes: &[u8]) -> Result<Stored> {
-        let until = Instant::now() + ROOM_PATIENCE;
+        let attempts = Attempts::begin();
         loop {
-            let put = self.blocks.put_bytes(self.attached, bytes, self.copies_at_put());
-            if !self.may_have_room(&put, until) {
+            let put = self.blocks.put_bytes(self.attached, bytes);
+            if !self.may_have_room(&put, &attempts) {
                 return put.inspect(|stored| self.begin(stored));
             }
         }
@@ -106,12 +125,7 @@ impl Target<'_> {
 
     /// Whether this host's node is to see where objects lie.
     fn is_settled(&self) -> bool {
-        *self.place != Place::Local || self.placing.is_elsewhere(self.attached)
-    }
-
-    /// Number of nodes that keep an object when its put returns.
-    fn copies_at_put(&self) -> u16 {
-        if self.is_settled() { 1 } else { self.copies }
+        self.copies > 1 || *self.place != Place::Local || self.placing.is_elsewhere(self.attached)
     }
 
     /// Has a new object be brought to its place.
@@ -123,31 +137,39 @@ impl Target<'_> {
         }
     }
 
-    /// Waits until objects lie where they are to, and notes in their sections where that is.
-    pub(super) fn settle(&self, sections: &mut [Section]) {
+    /// Waits until objects lie where they are to and as many nodes keep them as are to, and notes in their
+    /// sections where that is.
+    ///
+    /// # Errors
+    /// `Full` if nodes that are to keep them have no room. `Io` if the node does not know the objects any
+    /// more, or does not answer.
+    pub(super) fn settle(&self, sections: &mut [Section]) -> Result<()> {
         if !self.is_settled() {
-            return;
+            return Ok(());
         }
         let mut ids: Vec<ObjectId> = sections.iter().filter_map(object_of).collect();
         ids.dedup();
         for ids in ids.chunks(MAX_SETTLED) {
             let volumes = Volumes::by(&self.attached.steady);
-            // They stay where they are if the node does not answer.
-            let Ok(told) = volumes.settle(self.attached.number, ids, self.place, self.copies) else { return };
+            let told = volumes.settle(self.attached.number, ids, self.place, self.copies);
+            let told = told.map_err(|error| Error::of_client(&error))?;
             self.placing.note(self.attached, told.elsewhere);
             note_nodes(sections, ids, &told.nodes);
         }
+        Ok(())
     }
 
     /// Whether what failed for want of room is to be tried again, since other nodes may take objects. Waits
     /// for a moment then.
-    pub(super) fn may_have_room<T>(&self, done: &Result<T>, until: Instant) -> bool {
+    pub(super) fn may_have_room<T>(&self, done: &Result<T>, attempts: &Attempts) -> bool {
         let is_full = |error: &Error| error.errno() == Errno::Full;
-        if !done.as_ref().is_err_and(is_full) || Instant::now() >= until {
+        if !done.as_ref().is_err_and(is_full) {
             return false;
         }
-        self.placing.ask(self.attached);
-        let may = self.placing.is_elsewhere(self.attached);
+        self.blocks.give_back();
+        self.placing.ask(self.attached, self.place);
+        let patience = if self.placing.room.load(Ordering::Relaxed) { ROOM_PATIENCE } else { FULL_PATIENCE };
+        let may = self.placing.is_elsewhere(self.attached) && attempts.begun.elapsed() < patience;
         if may {
             thread::sleep(ROOM_INTERVAL);
         }

@@ -219,7 +219,7 @@ impl Volume {
         let attached = self.0.session.attached();
         let target = self.0.target(&attached, &state.place, state.copies);
         let mut sections = vec![target.put_bytes(bytes)?.section(0, 0, bytes.len() as u64)];
-        target.settle(&mut sections);
+        target.settle(&mut sections)?;
         let written = Written::Sections(sections);
         let (outcome, _) = self.0.ask(&Actor::default(), append(written))?;
         appended(outcome, &mut state)?.ok_or_else(unexpected)
@@ -363,13 +363,22 @@ impl Shared {
         let attached = self.session.attached();
         let target = self.target(&attached, &state.place, state.copies);
         state.writer.store(&target)?;
+        self.send_parts(inode, state)?;
+        state.writer.clear();
+        Ok(())
+    }
+
+    /// Commits what is stored of a file.
+    fn send_parts(&self, inode: u64, state: &mut State) -> Result<()> {
         while let Some(part) = state.writer.part() {
             if !self.send_commit(inode, state, &part)? {
                 return Err(unexpected());
             }
+            // The node may have gone since they were put, and come back without them.
+            let (attached, place) = (self.session.attached(), state.place.clone());
+            state.writer.look_for_losses(&self.target(&attached, &place, state.copies))?;
             state.writer.committed(&part);
         }
-        state.writer.clear();
         Ok(())
     }
 
@@ -443,7 +452,9 @@ impl Shared {
     /// Commits what has waited for its time, and tells closes.
     fn look(&self) {
         self.tell_closes();
-        self.placing.look(&self.session.attached());
+        if self.placing.look(&self.session.attached()) {
+            self.blocks.give_back();
+        }
         let open: Vec<(u64, Arc<Inode>)> =
             self.inodes.lock().iter().map(|(number, inode)| (*number, Arc::clone(inode))).collect();
         for (number, inode) in open {

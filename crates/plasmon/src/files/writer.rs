@@ -10,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 
 use super::blocks::{BLOCK_BYTES, Block, Buffer};
-use super::placing::{ROOM_PATIENCE, Target};
+use super::placing::{Attempts, Target};
 use super::{Error, Result};
+use crate::NodeId;
 use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, MAX_SECTIONS, Section, Source, Time};
 
 /// Size in bytes up to which writes wait in memory of this process, since such objects travel by the ring.
@@ -31,6 +32,8 @@ pub(super) struct Writer {
     stored: Vec<Section>,
     /// Number of these, from the first on, whose objects lie where they are to.
     settled: usize,
+    /// Node on which the last of these was put.
+    put_on: Option<NodeId>,
     /// Number of bytes, those that were written twice counted twice.
     bytes: u64,
     /// Range of the file outside of which nothing was written.
@@ -138,26 +141,28 @@ impl Writer {
         if self.open.as_ref().is_some_and(|open| open.used + bytes.len() > BLOCK_BYTES) {
             self.store_open(target)?;
         }
-        let until = Instant::now() + ROOM_PATIENCE;
+        let attempts = Attempts::begin();
         loop {
             let empty = || Open { memory: Memory::Own(Vec::new()), used: 0, pieces: Vec::new() };
             let done = self.open.get_or_insert_with(empty).append(target, offset, bytes);
-            if !target.may_have_room(&done, until) {
+            if !target.may_have_room(&done, &attempts) {
                 return done;
             }
-            // What was put before makes room when it lies elsewhere.
-            self.settle(target);
+            // What was put before makes room when it lies elsewhere; a commit says why it does not.
+            let _ = self.settle(target);
         }
     }
 
     /// Waits until what is stored lies where it is to lie.
-    fn settle(&mut self, target: &Target<'_>) {
-        target.settle(&mut self.stored[self.settled..]);
+    fn settle(&mut self, target: &Target<'_>) -> Result<()> {
+        target.settle(&mut self.stored[self.settled..])?;
         self.settled = self.stored.len();
+        Ok(())
     }
 
     /// Makes the open block an object.
     fn store_open(&mut self, target: &Target<'_>) -> Result<()> {
+        self.look_for_losses(target)?;
         let Some(open) = &mut self.open else { return Ok(()) };
         // After an error the bytes stay: the next attempt may find room.
         let stored = match &mut open.memory {
@@ -174,8 +179,30 @@ impl Writer {
         };
         let sections = open.pieces.iter().map(|piece| stored.section(piece.offset, piece.at, piece.len));
         self.stored.extend(sections);
+        self.put_on = Some(target.attached.client.node());
         self.open = None;
         Ok(())
+    }
+
+    /// Looks for objects that only a former node of this host had, which has gone.
+    ///
+    /// # Errors
+    /// `Io` if there is one.
+    pub(super) fn look_for_losses(&mut self, target: &Target<'_>) -> Result<()> {
+        let Some(former) = self.put_on.filter(|node| *node != target.attached.client.node()) else {
+            return Ok(());
+        };
+        let is_there =
+            |section: &Section| matches!(section.source, Source::Object { node, .. } if node == former);
+        // Others have copies of what was settled.
+        let safe = if target.copies > 1 { self.settled } else { 0 };
+        if !self.stored[safe..].iter().any(is_there) {
+            return Ok(());
+        }
+        let text = "the node of this host went away, with bytes that were not committed yet";
+        let error = Error::because(Errno::Io, text);
+        self.lost.get_or_insert_with(|| error.clone());
+        Err(error)
     }
 
     /// Everything as a commit in which the bytes themselves lie. `None` if they are too many, or if the file
@@ -201,8 +228,7 @@ impl Writer {
     /// Makes objects of everything, which lie where they are to lie.
     pub(super) fn store(&mut self, target: &Target<'_>) -> Result<()> {
         self.store_open(target)?;
-        self.settle(target);
-        Ok(())
+        self.settle(target)
     }
 
     /// The first part of what is stored and not committed, as long as a commit can be. `None` if there is

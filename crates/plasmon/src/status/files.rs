@@ -49,6 +49,12 @@ pub struct FilesStatus {
     pub confirmed: u64,
     /// Number of these that were not confirmed in time.
     pub missed: u64,
+    /// Number of objects of files, put on the node, that fewer nodes kept than their files say, since there
+    /// were not more.
+    pub placed_short: u64,
+    /// Number of times that nodes had no room for as many copies of an object as its file says: its client
+    /// was told.
+    pub placed_refused: u64,
     /// Number of ranges of objects of other nodes, for clients that read at random, that came in messages.
     pub ranges_asked: u64,
     /// Number of these that were read one-sidedly.

@@ -469,6 +469,9 @@ crate::wire::table! {
             /// Whether objects of a volume that has them on the node of its sessions are to be settled, since
             /// this node is short of memory or keeps no files.
             elsewhere: bool,
+            /// Whether this node, or another that objects may lie on, has room for more. Looked at for a
+            /// request without objects alone.
+            room: bool,
         },
         /// Answers `CreateVolume` and `SetVolume`.
         156 Volume(info: VolumeInfo),

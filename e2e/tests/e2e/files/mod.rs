@@ -6,6 +6,7 @@
 mod abuse;
 mod chaos;
 mod coherence;
+mod copies;
 mod data;
 mod deaths;
 mod fstab;

@@ -276,6 +276,8 @@ fn file_metrics(out: &mut Out<'_>, files: &FilesStatus) -> fmt::Result {
         ("elsewhere", files.placed_elsewhere),
         ("in vain", files.placed_in_vain),
         ("here", files.placed_here),
+        ("too few", files.placed_short),
+        ("refused", files.placed_refused),
     ];
     out.counters(
         "plasmon_file_objects_placed",

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use plasmon::drain::DrainStep;
 use plasmon::shared::{CallPayload, CallRequest};
 use plasmon::wire::files::{
-    Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, LockKind, LockRange,
+    Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, LockKind, LockRange, Place,
     ROOT_INODE, Section, Source, Written, decoded, file_object,
 };
 use plasmon::wire::{NewObject, Reply, Request, Terms};
@@ -59,17 +59,16 @@ impl Writer {
     /// Puts an object with bytes for a file, which so many nodes keep; returns a section of it.
     fn put(&mut self, simulation: &mut Simulation, counter: u64, copies: u16) -> (ObjectId, Section) {
         let id = file_object(self.number, self.session, counter);
-        let terms = Terms { fresh: true, copies, ttl_ms: 0, owned: false };
+        let terms = Terms { fresh: true, copies: 0, ttl_ms: 0, owned: false };
         let (rights, name, metadata) = (Rights::Private, String::new(), Bytes::new());
         let object = NewObject { id, rights, name, metadata, terms };
         let data = Bytes::from_static(&[7; OBJECT_LEN]);
         let put = Request::Put { object, digest: 0, room_us: 1_000_000, data };
         assert_eq!(self.user.ask(simulation, put), Ok(Reply::Done));
         if copies > 1 {
-            // As the client library does: a put alone does not wait for the other nodes.
-            let replicate = Request::Replicate { timeout_us: 5_000_000, id, copies };
-            let kept = self.user.ask(simulation, replicate);
-            assert!(matches!(kept, Ok(Reply::Report { .. })), "{kept:?}");
+            let settle = Request::Settle { volume: self.volume, ids: vec![id], place: Place::Local, copies };
+            let settled = self.user.ask(simulation, settle);
+            assert!(matches!(settled, Ok(Reply::Settled { .. })), "{settled:?}");
         }
         let (len, node) = (OBJECT_LEN as u64, simulation.hosts[self.user.host].id().expect("it runs"));
         let source = Source::Object { id, at: 0, object_len: len, node };

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{Arena, Zone};
+use crate::memory::Run;
+use crate::memory::slabs::footprint;
 use crate::memory::zone::{Domain, Writer};
 
 /// Maximum number of windows that are proposed.
@@ -69,25 +71,50 @@ impl Arena {
         clearings
     }
 
-    /// Whether there is room outside a window for its extents. The engine writes what it moves, so that
-    /// goes to the engine's zone of its domain, or to empty segments.
+    /// Whether there is room outside a window for its extents. What lies in a zone that a user writes goes to
+    /// that zone again, or else to the engine's zone of its domain, or to empty segments.
     fn could_move(&self, window: &Range<u32>) -> bool {
         let size = self.segment_size();
         let mut empty = 0;
-        // For each domain, the bytes that must move, and those that its engine-written segments could take.
-        let mut needs: BTreeMap<Domain, (u64, u64)> = BTreeMap::new();
+        // For each zone, the bytes that must move, and those that its segments outside could take.
+        let mut zones: BTreeMap<Zone, (u64, u64)> = BTreeMap::new();
         for (index, segment) in self.segments.iter().enumerate() {
             let inside = window.contains(&(index as u32));
             match segment.zone {
                 _ if segment.used == 0 => empty += u64::from(!inside),
-                Some(zone) if inside => needs.entry(zone.domain).or_default().0 += segment.live,
-                Some(Zone { domain, writer: Writer::Engine }) => {
-                    needs.entry(domain).or_default().1 += size - segment.live;
-                }
-                _ => {}
+                Some(zone) if inside => zones.entry(zone).or_default().0 += segment.live,
+                Some(zone) => zones.entry(zone).or_default().1 += size - segment.live,
+                None => {}
+            }
+        }
+        let mut needs: BTreeMap<Domain, (u64, u64)> = BTreeMap::new();
+        for (Zone { domain, writer }, (moved, free)) in zones {
+            let need = needs.entry(domain).or_default();
+            match writer {
+                Writer::Engine => (need.0, need.1) = (need.0 + moved, free),
+                Writer::Uid(_) => need.0 += moved.saturating_sub(free),
             }
         }
         needs.values().map(|(moved, free)| moved.saturating_sub(*free).div_ceil(size)).sum::<u64>() <= empty
+    }
+
+    /// Number of bytes in use of each segment.
+    pub(crate) fn live(&mut self) -> Vec<u64> {
+        self.drain_returned();
+        self.segments.iter().map(|segment| segment.live).collect()
+    }
+
+    /// Calls `each` with every segment in which an extent lies, and the number of its bytes that the extent
+    /// takes.
+    pub(crate) fn taken_by(&self, run: &Run, mut each: impl FnMut(u32, u64)) {
+        let size = self.segment_size();
+        for place in run.places() {
+            let end = place.start + footprint(place.end - place.start);
+            for segment in place.start / size..end.div_ceil(size) {
+                let part = end.min((segment + 1) * size) - place.start.max(segment * size);
+                each(segment as u32, part);
+            }
+        }
     }
 
     /// Begins a clearing: nothing is allocated in the window from now on. One clearing at a time.

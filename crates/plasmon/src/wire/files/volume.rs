@@ -167,32 +167,32 @@ crate::wire::record! {
     }
 }
 
-/// Id of an object with bytes of a file: volume (4 bytes), session (4), counter (6) and a mark that only
-/// such ids bear (6), each little-endian. A session counts its objects, so no id is used twice and no node
-/// has to be asked.
+/// Id of an object with bytes of a file: a mark that only such ids bear (6 bytes), volume (4), session (4)
+/// and counter (6), each little-endian. A session counts its objects, so no id is used twice and no node has
+/// to be asked. The mark is a hash, so that the ids of a volume spread over all nodes.
 pub fn file_object(volume: u32, session: u32, counter: u64) -> ObjectId {
     let mut bytes = [0; ObjectId::LEN];
-    bytes[..4].copy_from_slice(&volume.to_le_bytes());
-    bytes[4..8].copy_from_slice(&session.to_le_bytes());
-    bytes[8..14].copy_from_slice(&counter.to_le_bytes()[..6]);
-    let mark = mark_of(&bytes[..14]);
-    bytes[14..].copy_from_slice(&mark);
+    bytes[6..10].copy_from_slice(&volume.to_le_bytes());
+    bytes[10..14].copy_from_slice(&session.to_le_bytes());
+    bytes[14..].copy_from_slice(&counter.to_le_bytes()[..6]);
+    let mark = mark_of(&bytes[6..]);
+    bytes[..6].copy_from_slice(&mark);
     ObjectId::from_bytes(bytes)
 }
 
 /// Volume, session and counter of the id of an object with bytes of a file. `None` for any other object.
 pub fn parts_of(id: &ObjectId) -> Option<(u32, u32, u64)> {
     let bytes = id.as_bytes();
-    if bytes[14..] != mark_of(&bytes[..14]) {
+    if bytes[..6] != mark_of(&bytes[6..]) {
         return None;
     }
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let mut counter = [0; 8];
-    counter[..6].copy_from_slice(&bytes[8..14]);
-    Some((word(0), word(4), u64::from_le_bytes(counter)))
+    counter[..6].copy_from_slice(&bytes[14..]);
+    Some((word(6), word(10), u64::from_le_bytes(counter)))
 }
 
-/// Mark behind the other bytes of an id.
+/// Mark before the other bytes of an id.
 fn mark_of(bytes: &[u8]) -> [u8; 6] {
     let mut digest = Digest::new();
     digest.add(b"plasmon file");

@@ -1,0 +1,266 @@
+//! Who keeps an object of a file: nodes are asked one after the other until as many keep it as are to. Engine
+//! thread only.
+//!
+//! Of two nodes drawn at random the one with more free memory is asked first, so nobody needs to know the
+//! memory of all nodes, and those who choose at the same time do not all choose the same. A node that has no
+//! room is told from one that keeps no objects of files at all: the first is to make room, the second does
+//! not count.
+//!
+//! Invariant: a node is asked once in a round.
+
+use std::rc::Rc;
+
+use futures::future::join_all;
+use plasmon::wire::files::{Place, parts_of};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+
+use super::Files;
+use super::frames::Room;
+use super::place::Wanted;
+use crate::kernel::random::random_u64;
+use crate::object::{Replica, Role};
+
+/// Part of the memory of a node that is free as long as objects stay there by themselves: one of so many.
+const FREE_PART: u64 = 10;
+/// Maximum number of nodes that are asked to take one object, beside those named.
+const MAX_TRIED: usize = 16;
+
+/// The nodes that keep an object, as far as they were found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept {
+    pub(super) nodes: Vec<NodeId>,
+    /// The node that has taken the role of primary from this one.
+    pub(super) primary: Option<NodeId>,
+}
+
+/// One round of asking nodes.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    tried: Vec<NodeId>,
+    /// Why members that may keep the object do not now: they have no room, or failed.
+    pub(super) full: Vec<String>,
+    /// Whether a member did not answer.
+    pub(super) silent: bool,
+}
+
+impl Round {
+    /// Notes why a node, which is a member or not, does not keep the object.
+    fn note(&mut self, node: NodeId, error: &Error, is_member: bool) {
+        tracing::debug!("node {node} does not take an object of a file: {error}");
+        match error.kind() {
+            // It never keeps such an object, or there is none any more.
+            ErrorKind::NotAllowed | ErrorKind::TooLarge | ErrorKind::NotFound => {}
+            ErrorKind::TimedOut | ErrorKind::Disconnected => self.silent |= is_member,
+            _ => self.full.push(format!("node {node}: {}", error.message())),
+        }
+    }
+
+    /// Notes what a node says of its room, if it answers. Returns whether it takes objects.
+    fn note_room(&mut self, node: NodeId, room: Option<Room>, is_member: bool) -> bool {
+        match room {
+            Some(room) if room.takes => return true,
+            Some(room) if room.is_never() => {}
+            Some(_) => self.full.push(format!("node {node} is nearly full")),
+            None => self.silent |= is_member,
+        }
+        false
+    }
+}
+
+impl Files {
+    /// Number of nodes that keep an object. This node does beside the others, if they are too few.
+    pub(super) fn keeping(&self, kept: &Kept) -> usize {
+        let own = !kept.nodes.contains(&self.kernel.node) && !self.placement.is_draining();
+        kept.nodes.len() + usize::from(own)
+    }
+
+    /// Whether fewer nodes keep an object than are to.
+    pub(super) fn is_short(&self, kept: &Kept, wanted: &Wanted) -> bool {
+        self.keeping(kept) < wanted.copies()
+    }
+
+    /// Has as many nodes keep an object as are to, or as can: those of its place first.
+    pub(super) async fn keep_where(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        wanted: &Wanted,
+        kept: &mut Kept,
+    ) -> Round {
+        let mut round = Round { tried: kept.nodes.clone(), ..Round::default() };
+        while kept.nodes.len() < wanted.copies()
+            && let Some(node) = self.choose(replica, &wanted.place, &mut round).await
+        {
+            let is_first = kept.nodes.is_empty() && replica.role() == Role::Primary;
+            let role = if is_first { Role::Primary } else { Role::Kept };
+            self.have_kept(replica, (node, role), wanted, kept, &mut round).await;
+        }
+        round.tried.push(self.kernel.node);
+        // If the nodes of a place are too few, others do as well.
+        while self.is_short(kept, wanted)
+            && let Some(node) = self.choose(replica, &Place::Spread, &mut round).await
+        {
+            self.have_kept(replica, (node, Role::Kept), wanted, kept, &mut round).await;
+        }
+        round
+    }
+
+    async fn have_kept(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        (node, role): (NodeId, Role),
+        wanted: &Wanted,
+        kept: &mut Kept,
+        round: &mut Round,
+    ) {
+        if node == self.kernel.node {
+            return kept.nodes.push(node);
+        }
+        match self.give(replica, node, role, wanted.copies.max(1)).await {
+            Ok(room) => {
+                self.placing.note_room(node, room, self.kernel.clock.now());
+                kept.nodes.push(node);
+                if role == Role::Primary {
+                    kept.primary = Some(node);
+                }
+            }
+            Err(error) => round.note(node, &error, self.cluster.is_member(node)),
+        }
+    }
+
+    /// Chooses the next node for an object, and notes it as tried.
+    async fn choose(&self, replica: &Replica, place: &Place, round: &mut Round) -> Option<NodeId> {
+        let (id, user) = (replica.id(), replica.ownership().user);
+        let own = self.kernel.node;
+        let members = self.cluster.others(&[]);
+        if let Place::Nodes(nodes) = place {
+            for node in in_turn(&id, nodes) {
+                if !members.contains(&node) || round.tried.contains(&node) {
+                    continue;
+                }
+                round.tried.push(node);
+                if node != own || self.room_here().takes {
+                    return Some(node);
+                }
+            }
+            return None;
+        }
+        if *place == Place::Local && !round.tried.contains(&own) {
+            round.tried.push(own);
+            if self.cluster.solo() || keeps(&self.room_here()) {
+                return Some(own);
+            }
+        }
+        let mut left: Vec<_> = members.into_iter().filter(|node| !round.tried.contains(node)).collect();
+        while !left.is_empty() && round.tried.len() < MAX_TRIED {
+            let two: Vec<_> = (0..left.len().min(2)).map(|_| draw(&mut left)).collect();
+            let rooms = join_all(two.iter().map(|node| self.room_of(*node, user))).await;
+            let mut best: Option<(NodeId, u64)> = None;
+            for (node, room) in two.into_iter().zip(rooms) {
+                let free = room.map_or(0, |room| room.free);
+                if !round.note_room(node, room, self.cluster.is_member(node)) {
+                    round.tried.push(node);
+                } else if best.is_none_or(|(_, most)| free > most) {
+                    best = Some((node, free));
+                }
+            }
+            if let Some((node, _)) = best {
+                round.tried.push(node);
+                return Some(node);
+            }
+        }
+        None
+    }
+
+    /// Whether objects do not stay on this node by themselves.
+    pub(super) fn is_to_lie_elsewhere(&self) -> bool {
+        !self.cluster.solo() && !keeps(&self.room_here())
+    }
+
+    /// Whether another node takes objects that are to lie at a place, or has some on the way.
+    pub(super) async fn has_room_elsewhere(&self, place: &Place, user: u32) -> bool {
+        if self.placing.pulled.get() > 0 {
+            return true;
+        }
+        let mut others = self.cluster.others(&[self.kernel.node]);
+        if let Place::Nodes(nodes) = place {
+            others.retain(|node| nodes.contains(node));
+        }
+        let asked: Vec<_> = (0..others.len().min(MAX_TRIED)).map(|_| draw(&mut others)).collect();
+        let rooms = join_all(asked.into_iter().map(|node| self.room_of(node, user))).await;
+        rooms.into_iter().flatten().any(|room| room.takes)
+    }
+}
+
+/// Whether a node keeps by itself what is put there.
+fn keeps(room: &Room) -> bool {
+    room.takes && room.free >= room.capacity / FREE_PART
+}
+
+/// Nodes that are named, in the order in which they are asked: the objects of a session begin with one after
+/// the other.
+fn in_turn(id: &ObjectId, nodes: &[NodeId]) -> Vec<NodeId> {
+    let number = parts_of(id).map_or(0, |(_, _, counter)| counter);
+    let first = number.checked_rem(nodes.len() as u64).unwrap_or_default();
+    let mut nodes = nodes.to_vec();
+    nodes.rotate_left(first as usize);
+    nodes
+}
+
+/// Takes one of these nodes out, at random.
+fn draw(nodes: &mut Vec<NodeId>) -> NodeId {
+    let at = random_u64() % nodes.len() as u64;
+    nodes.swap_remove(at as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::wire::files::file_object;
+
+    use super::*;
+
+    fn node(number: u8) -> NodeId {
+        NodeId::from_bytes([number; 16])
+    }
+
+    #[test]
+    fn objects_stay_while_a_tenth_is_free() {
+        let room = |takes, free| Room { takes, free, capacity: 1000 };
+        assert!(keeps(&room(true, 100)));
+        assert!(!keeps(&room(true, 99)));
+        assert!(!keeps(&Room::NEVER), "a cache keeps nothing");
+    }
+
+    #[test]
+    fn objects_begin_with_one_node_after_the_other() {
+        let [a, b, c] = [1, 2, 3].map(node);
+        let order = |counter| in_turn(&file_object(3, 4, counter), &[a, b, c]);
+        assert_eq!([0, 1, 2, 3].map(order), [[a, b, c], [b, c, a], [c, a, b], [a, b, c]]);
+        assert_eq!(in_turn(&file_object(3, 4, 9), &[]), []);
+    }
+
+    #[test]
+    fn every_node_is_drawn_once() {
+        let mut nodes: Vec<_> = (0..9).map(node).collect();
+        let all = nodes.clone();
+        let mut drawn: Vec<_> = (0..9).map(|_| draw(&mut nodes)).collect();
+        drawn.sort_unstable();
+        assert_eq!(drawn, all);
+    }
+
+    #[test]
+    fn a_node_without_room_is_told_from_one_that_keeps_nothing() {
+        let mut round = Round::default();
+        let error = |kind| Error::new(kind, "so it is");
+        round.note(node(1), &error(ErrorKind::NotAllowed), true);
+        assert!(!round.note_room(node(2), Some(Room::NEVER), true));
+        assert!(!round.note_room(node(3), None, false));
+        round.note(node(4), &error(ErrorKind::Disconnected), false);
+        assert!(round.full.is_empty() && !round.silent, "none of them counts: {round:?}");
+        assert!(round.note_room(node(5), Some(Room { takes: true, free: 9, capacity: 9 }), true));
+        assert!(!round.note_room(node(5), Some(Room { takes: false, free: 0, capacity: 9 }), true));
+        round.note(node(6), &error(ErrorKind::Full), true);
+        assert_eq!(round.full.len(), 2);
+        round.note(node(7), &error(ErrorKind::TimedOut), true);
+        assert!(round.silent);
+    }
+}
