@@ -11,12 +11,12 @@
 //! Invariant: a node seals what it read only after its parent has said that it has sealed. Until then the
 //! bytes may belong to an attempt that fails, and the memory may be used for something else.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::NodeId;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::failure::{Failure, STALLED};
 use super::landing::Landing;
@@ -42,7 +42,21 @@ const PASSED_PATIENCE: Duration = Duration::from_secs(2 * STALLED.as_secs());
 pub(super) struct Feeds {
     kernel: Rc<Kernel>,
     /// How far each parent has come, by the parent and the request.
-    by_parent: RefCell<HashMap<(NodeId, u64), watch::Sender<Feed>>>,
+    by_parent: RefCell<HashMap<(NodeId, u64), Rc<Reported>>>,
+}
+
+/// What a parent has reported. Who waits for more is woken in the order of waiting, unlike with
+/// `tokio::sync::watch`, whose order is random.
+struct Reported {
+    feed: Cell<Feed>,
+    changed: Notify,
+}
+
+impl Reported {
+    fn set(&self, feed: Feed) {
+        self.feed.set(feed);
+        self.changed.notify_waiters();
+    }
 }
 
 /// How far a parent has come.
@@ -56,7 +70,7 @@ struct Feed {
 struct Following {
     feeds: Rc<Feeds>,
     key: (NodeId, u64),
-    feed: watch::Receiver<Feed>,
+    reported: Rc<Reported>,
 }
 
 impl Feeds {
@@ -66,21 +80,20 @@ impl Feeds {
 
     /// Takes a parent's report of how far it has come.
     pub(super) fn report(&self, from: NodeId, request: u64, bytes: u64, state: Passing) {
-        if let Some(feed) = self.by_parent.borrow().get(&(from, request)) {
-            feed.send_modify(|feed| {
-                // A parent's end is final.
-                if feed.state == Passing::Under {
-                    *feed = Feed { bytes: feed.bytes.max(bytes), state };
-                }
-            });
+        if let Some(reported) = self.by_parent.borrow().get(&(from, request)) {
+            let feed = reported.feed.get();
+            // A parent's end is final.
+            if feed.state == Passing::Under {
+                reported.set(Feed { bytes: feed.bytes.max(bytes), state });
+            }
         }
     }
 
     /// Ends the feeds of parents that have gone.
     pub(super) fn abandon(&self, gone: &[NodeId]) {
-        for ((parent, _), feed) in self.by_parent.borrow().iter() {
+        for ((parent, _), reported) in self.by_parent.borrow().iter() {
             if gone.contains(parent) {
-                feed.send_modify(|feed| feed.state = Passing::Failed);
+                reported.set(Feed { state: Passing::Failed, ..reported.feed.get() });
             }
         }
     }
@@ -88,9 +101,10 @@ impl Feeds {
 
 impl Following {
     fn begin(feeds: &Rc<Feeds>, parent: NodeId, request: u64) -> Self {
-        let (sender, feed) = watch::channel(Feed { bytes: 0, state: Passing::Under });
-        feeds.by_parent.borrow_mut().insert((parent, request), sender);
-        Self { feeds: Rc::clone(feeds), key: (parent, request), feed }
+        let feed = Cell::new(Feed { bytes: 0, state: Passing::Under });
+        let reported = Rc::new(Reported { feed, changed: Notify::new() });
+        feeds.by_parent.borrow_mut().insert((parent, request), Rc::clone(&reported));
+        Self { feeds: Rc::clone(feeds), key: (parent, request), reported }
     }
 
     /// Waits until the parent has so many bytes.
@@ -104,19 +118,17 @@ impl Following {
 
     async fn until(&self, enough: impl Fn(&Feed) -> bool) -> Result<(), Failure> {
         let gave_up = || Failure::Holder("it gave up what it was passing on".into());
-        let mut feed = self.feed.clone();
         loop {
-            let seen = *feed.borrow_and_update();
+            let changed = self.reported.changed.notified();
+            let seen = self.reported.feed.get();
             match seen.state {
                 Passing::Failed => return Err(gave_up()),
                 _ if enough(&seen) => return Ok(()),
                 _ => {}
             }
             let due = Some(self.feeds.kernel.clock.now() + PASSED_PATIENCE);
-            match self.feeds.kernel.clock.bounded(due, feed.changed()).await {
-                Some(Ok(())) => {}
-                Some(Err(_)) => return Err(gave_up()),
-                None => return Err(Failure::Holder(format!("it passed nothing on for {PASSED_PATIENCE:?}"))),
+            if self.feeds.kernel.clock.bounded(due, changed).await.is_none() {
+                return Err(Failure::Holder(format!("it passed nothing on for {PASSED_PATIENCE:?}")));
             }
         }
     }

@@ -12,9 +12,10 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::future::{Either, join, join_all, select};
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::{Either, Shared, join, join_all, select};
 use plasmon::{NodeId, Protocol};
-use tokio::sync::watch;
 
 use super::failure::Failure;
 use super::landing::Landing;
@@ -56,7 +57,8 @@ impl Transfer {
         let work: Work = RefCell::new(pieces.peekable());
         let here = Here { landing, arrived: &trace.arrived() };
         // Closed when the first holder has given its last piece: no other holder is waited for any more.
-        let (reading, read) = watch::channel(());
+        let (reading, read) = oneshot::channel::<()>();
+        let read = read.shared();
         let first = async {
             let reads = self.stripe(offer, &work, here).await;
             drop((slot, reading));
@@ -86,7 +88,7 @@ impl Transfer {
         (tenant, first): (u32, &Offer),
         work: &Work,
         here: Here<'_>,
-        mut read: watch::Receiver<()>,
+        read: Shared<oneshot::Receiver<()>>,
     ) -> Result<Option<u64>, Failure> {
         let Some(_slot) = self.slots.try_take(holder) else { return Ok(None) };
         let asked_at = self.kernel.clock.now();
@@ -98,7 +100,7 @@ impl Transfer {
         }
         let due = self.kernel.clock.now() + OTHERS_PATIENCE;
         let answer = pin!(self.kernel.clock.bounded(Some(due), call.answer()));
-        let Either::Left((Some(Some(answer)), _)) = select(answer, pin!(read.changed())).await else {
+        let Either::Left((Some(Some(answer)), _)) = select(answer, read).await else {
             // The first holder goes on without this one.
             return Ok(None);
         };

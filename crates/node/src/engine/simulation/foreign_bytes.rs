@@ -17,7 +17,7 @@ use super::host::Host;
 use super::tests::each_seed;
 use super::worker::Replies;
 use super::{Setup, Simulation, below, percent, seeded, span};
-use crate::config::PushBy;
+use crate::config::{PushBy, Qos};
 use crate::kernel::ClientKey;
 use crate::service::{Asked, Return, Session};
 use crate::sessions::client::Client;
@@ -223,7 +223,8 @@ impl Bench {
     fn new(seed: u64) -> Self {
         let setup = |_| {
             let push = if percent(25) { PushBy::Messages } else { PushBy::Auto };
-            Setup { has_disks: false, has_better_network: percent(30), verify: Verify::Off, push }
+            let qos = Qos::ALL[below(Qos::ALL.len())];
+            Setup { has_disks: false, has_better_network: percent(30), verify: Verify::Off, push, qos }
         };
         let simulation = Simulation::with(seed, |_| Vec::new(), setup);
         let cut_ppm = if percent(50) { 2_000 } else { 0 };

@@ -287,6 +287,7 @@ impl Host {
             lanes: 1 + below(MAX_LANES),
             verify: self.setup.verify,
             push: self.setup.push,
+            qos: self.setup.qos,
             spill_dir: disk.map(Path::to_owned),
             ..Config::new(memory, "simulated")
         };

@@ -53,7 +53,7 @@ use self::networks::Networks;
 use self::watcher::Watcher;
 use self::weather::Weather;
 use self::worker::Worker;
-use crate::config::PushBy;
+use crate::config::{PushBy, Qos};
 use crate::kernel::random::{random_u64, seeded};
 
 /// Ids that clients of a run use.
@@ -116,6 +116,7 @@ struct Setup {
     has_better_network: bool,
     verify: Verify,
     push: PushBy,
+    qos: Qos,
 }
 
 impl Setup {
@@ -124,13 +125,14 @@ impl Setup {
     fn draw(seed: u64) -> Self {
         let verify = if percent(35) { Verify::Sealed } else { Verify::Off };
         let push = if percent(25) { PushBy::Messages } else { PushBy::Auto };
-        Self { has_better_network: percent(BETTER_NETWORK_PERCENT), verify, push, ..Self::plain(seed) }
+        let qos = Qos::ALL[below(Qos::ALL.len())];
+        Self { has_better_network: percent(BETTER_NETWORK_PERCENT), verify, push, qos, ..Self::plain(seed) }
     }
 
     /// What cases have that tell it all by themselves.
     fn plain(seed: u64) -> Self {
-        let (verify, push) = (Verify::Sealed, PushBy::Auto);
-        Self { has_disks: seed.is_multiple_of(DISK_SEEDS), has_better_network: false, verify, push }
+        let (verify, push, qos) = (Verify::Sealed, PushBy::Auto, Qos::Off);
+        Self { has_disks: seed.is_multiple_of(DISK_SEEDS), has_better_network: false, verify, push, qos }
     }
 }
 
@@ -205,6 +207,7 @@ impl Simulation {
             trace: 0,
             log: Vec::new(),
         };
+        simulation.log(format_args!("{count} hosts, {setup:?}"));
         for host in 0..count {
             simulation.join(host);
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use plasmon::digest::Digest;
 use plasmon::wire::{DeleteOutcome, NewObject, Placement, Presence, Reply, Request, Span, Terms};
-use plasmon::{Error, ErrorKind, ObjectId, Rights};
+use plasmon::{Class, Error, ErrorKind, ObjectId, Rights};
 use plasmon_linear::{Action, Call, Value};
 
 use super::{FIRST_REPLICATED_ID, IDS, Simulation, below, percent, span};
@@ -158,7 +158,8 @@ impl Worker {
         let Some(core) = host.core() else { return };
         (self.start, self.session, self.key) = (host.starts, Rc::default(), core.sessions.next_key());
         let session = Rc::clone(&self.session) as Rc<dyn Session>;
-        let client = Client::new(session, 0, simulation.time.instant());
+        let mut client = Client::new(session, 0, simulation.time.instant());
+        client.class = Class::ALL[below(Class::ALL.len())];
         core.sessions.clients.borrow_mut().insert(self.key, client);
         self.ask(simulation, Request::Hello { name: format!("worker {}", self.number) });
         self.session.0.borrow_mut().clear();
