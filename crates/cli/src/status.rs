@@ -79,7 +79,7 @@ fn tell_regions(regions: &RegionsStatus) -> Result<(), Failure> {
 
 /// Prints the line about services, once there was one.
 fn tell_services(functions: &FunctionsStatus) -> Result<(), Failure> {
-    let FunctionsStatus { names, ports, waiting, running, under_way, begun, served, failed } = functions;
+    let FunctionsStatus { names, ports, waiting, running, under_way, begun, served, failed, .. } = functions;
     if names + ports + begun + served + failed == 0 {
         return Ok(());
     }

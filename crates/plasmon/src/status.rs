@@ -322,6 +322,10 @@ pub struct FunctionsStatus {
     pub served: u64,
     /// Number of calls so far that failed in its processes, or whose process died.
     pub failed: u64,
+    /// Number of calls and replies so far whose bytes other nodes have written to windows of this one.
+    pub bodies_written: u64,
+    /// Number of those whose bytes this node has read at other nodes.
+    pub bodies_read: u64,
 }
 
 /// Locks and barriers of a node: those about which it decides, and what its clients hold.

@@ -103,6 +103,47 @@ fn calls_of_all_sizes_between_hosts() {
     eventually("the name ends with its server", || kept() == 0);
 }
 
+/// Number of calls and replies that came to a node by windows, and by reads.
+fn bodies(cluster: &Cluster, node: usize) -> [u64; 2] {
+    let functions = cluster.status(node).functions;
+    [functions.bodies_written, functions.bodies_read]
+}
+
+#[test]
+fn bodies_are_written_to_windows_and_read_where_that_is_not_wanted() {
+    const SIZES: [usize; 5] = [8193, 60_000, 65_536, 65_537, 256 << 10];
+    for push in ["auto", "messages"] {
+        let cluster = Cluster::builder().nodes(2).memory("256MiB").args(&["--push", push]).start();
+        served(&cluster, &[1], 4, || {
+            let service = find(&cluster, 0);
+            // The first body of each node is read.
+            service.call("echo", &[1; 10_000], PATIENCE).expect("it echoes");
+            let told = || bodies(&cluster, 0)[1] == 1 && bodies(&cluster, 1)[1] == 1;
+            eventually("both nodes have read a body", told);
+            let before = [0, 1].map(|node| bodies(&cluster, node));
+            thread::scope(|scope| {
+                for thread in 0..4_u64 {
+                    let service = &service;
+                    scope.spawn(move || {
+                        for (nth, size) in SIZES.into_iter().enumerate().cycle().take(40) {
+                            let data = Pattern(thread << 32 | nth as u64).bytes(size);
+                            let reply = service.call("echo", &data, PATIENCE).expect("it echoes");
+                            assert!(*reply == *data, "{size} bytes");
+                        }
+                    });
+                }
+            });
+            for node in [0, 1] {
+                let [written, read] = bodies(&cluster, node);
+                assert_eq!(written + read, before[node].iter().sum::<u64>() + 160, "node {node}");
+                let is_written = written > before[node][0];
+                assert_eq!(is_written, push == "auto", "node {node}: {written} written, {read} read");
+            }
+        });
+        eventually("nothing is under way", || cluster.status(0).functions.under_way == 0);
+    }
+}
+
 #[test]
 fn functions_that_fail_or_are_dropped_say_so() {
     let cluster = Cluster::builder().nodes(2).start();

@@ -1,7 +1,8 @@
 //! The bytes of calls and replies: in a frame, in memory that a client was lent, or in another node's memory.
 //! Engine thread only.
 //!
-//! Who needs the bytes reads them where they are; no node writes into another's memory.
+//! Bytes that no frame carries are written to a window of the other node, if there is one with room, and are
+//! read where they lie otherwise.
 //!
 //! Invariant: memory that another node may read stays what it is until that node has said that it is done,
 //! even if the call is over. A node that is no member any more says nothing, and may not know it yet: for
@@ -23,10 +24,10 @@ use super::Calls;
 use super::frames::{CARRIED_MAX, CallFrame};
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
-use crate::net::frame::Location;
+use crate::net::frame::{Location, WindowPlace};
 use crate::net::network::Network;
 use crate::net::sending::describe_segments;
-use crate::transfer::{Given, in_turns, locate, read_given, whole};
+use crate::transfer::{Come, Given, Written, come_plain, in_turns, locate, read_given, whole, write_plain};
 
 /// How long memory is kept that a node may read which has gone without a word. Its keys end sooner.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(30);
@@ -44,7 +45,31 @@ enum At {
     /// The memory of a client of this node.
     Here(Rc<Given>, u64),
     /// The memory of another node.
-    There(NodeId, Vec<Location>, u64),
+    There(There),
+}
+
+/// Bytes in the memory of another node.
+struct There {
+    node: NodeId,
+    pieces: Vec<Location>,
+    len: u64,
+    /// The same bytes in a window of this node, if they were written there.
+    come: RefCell<Option<Come>>,
+}
+
+/// How a body is told to another node.
+pub(super) struct Told {
+    pub(super) data: Bytes,
+    pub(super) pieces: Vec<Location>,
+    /// What was written to a window of that node: for as long as it may need it.
+    pub(super) written: Option<Written>,
+}
+
+impl Told {
+    /// Where the bytes are in the window.
+    pub(super) fn place(&self) -> Option<WindowPlace> {
+        self.written.as_ref().map(Written::place)
+    }
 }
 
 /// A reply in another node's memory, which is told when it is not read any more.
@@ -67,35 +92,37 @@ impl Body {
         Self { at: At::Carried(bytes), keeps: None }
     }
 
-    /// Bytes that a peer has sent, or said where they lie; `None` if that cannot be.
-    pub(super) fn sent(from: NodeId, data: Bytes, pieces: Vec<Location>) -> Option<Self> {
+    /// Bytes that a peer has sent, or said where they lie; `None` if that cannot be. `come` looks for so many
+    /// bytes in a window.
+    pub(super) fn sent(
+        from: NodeId,
+        data: Bytes,
+        pieces: Vec<Location>,
+        come: impl FnOnce(u64) -> Option<Come>,
+    ) -> Option<Self> {
         let at = match whole(&pieces)? {
             0 if data.len() as u64 <= CARRIED_MAX => At::Carried(data),
             len if data.is_empty() && len > CARRIED_MAX && len <= MAX_DATA_LEN as u64 => {
-                At::There(from, pieces, len)
+                At::There(There { node: from, pieces, len, come: RefCell::new(come(len)) })
             }
             _ => return None,
         };
         Some(Self { at, keeps: None })
     }
 
-    /// Bytes of a reply that a peer keeps until it is told that they are not read any more.
-    pub(super) fn returned(
-        network: &Rc<Network>,
-        (node, lent): (NodeId, u64),
-        data: Bytes,
-        pieces: Vec<Location>,
-    ) -> Option<Self> {
-        let keeps = (!pieces.is_empty())
-            .then(|| Rc::new(Elsewhere { network: Rc::clone(network), node, lent }) as Rc<dyn Any>);
-        Some(Self { keeps, ..Self::sent(node, data, pieces)? })
-    }
-
     /// Number of bytes.
     pub(super) fn len(&self) -> u64 {
         match &self.at {
             At::Carried(bytes) => bytes.len() as u64,
-            At::Here(_, len) | At::There(_, _, len) => *len,
+            At::Here(_, len) => *len,
+            At::There(there) => there.len,
+        }
+    }
+
+    /// Lets go of the room in a window that the bytes take: nobody needs them any more.
+    pub(super) fn leave_window(&self) {
+        if let At::There(there) = &self.at {
+            drop(there.come.take());
         }
     }
 
@@ -123,21 +150,26 @@ impl Body {
     }
 }
 
+/// A reply that another node has not taken, and what was written to a window of that node.
+type LentBody = (Rc<Body>, Option<Written>);
+
 /// Replies in the memory of this node's clients that other nodes read, by their numbers.
 #[derive(Default)]
-pub(super) struct Lent(RefCell<HashMap<(NodeId, u64), Rc<Body>>>);
+pub(super) struct Lent(RefCell<HashMap<(NodeId, u64), LentBody>>);
 
 impl Lent {
     /// Notes that a node reads a reply no more.
     pub(super) fn taken(&self, node: NodeId, lent: u64) {
-        let body = self.0.borrow_mut().remove(&(node, lent));
-        drop(body);
+        let taken = self.0.borrow_mut().remove(&(node, lent));
+        if let Some((_, Some(written))) = taken {
+            written.release();
+        }
     }
 
     /// Takes out what was lent to nodes that have gone, or to all nodes.
     fn lose(&self, gone: &[NodeId], all: bool) -> Vec<Rc<Body>> {
         let is_gone = |node: &NodeId| all || gone.contains(node);
-        self.0.borrow_mut().extract_if(|(node, _), _| is_gone(node)).map(|(_, body)| body).collect()
+        self.0.borrow_mut().extract_if(|(node, _), _| is_gone(node)).map(|(_, (body, _))| body).collect()
     }
 }
 
@@ -169,30 +201,57 @@ impl Calls {
         Ok(Body::carried(bytes.into()))
     }
 
-    /// How a body is told to another node: its bytes, or where they lie in this node's memory.
+    /// Bytes that a peer has sent, or said where they lie; `None` if that cannot be.
+    pub(super) fn sent(
+        &self,
+        from: NodeId,
+        data: Bytes,
+        pieces: Vec<Location>,
+        written: Option<WindowPlace>,
+    ) -> Option<Body> {
+        Body::sent(from, data, pieces, |len| come_plain(&self.transfer, from, written, len))
+    }
+
+    /// Bytes of a reply that a peer keeps until it is told that they are not read any more.
+    pub(super) fn reply_sent(
+        &self,
+        (node, lent): (NodeId, u64),
+        data: Bytes,
+        pieces: Vec<Location>,
+        written: Option<WindowPlace>,
+    ) -> Option<Body> {
+        let network = Rc::clone(&self.network);
+        let keeps = (!pieces.is_empty()).then(|| Rc::new(Elsewhere { network, node, lent }) as Rc<dyn Any>);
+        Some(Body { keeps, ..self.sent(node, data, pieces, written)? })
+    }
+
+    /// How a body is told to another node: its bytes, or where they lie in this node's memory. Bytes that
+    /// have room in a window of that node are written there.
     ///
     /// # Errors
     /// `Invalid` for memory that is the client's own, which no other node reads.
-    pub(super) fn told(&self, body: &Body, to: NodeId) -> Result<(Bytes, Vec<Location>), Error> {
+    pub(super) fn told(&self, body: &Body, to: NodeId) -> Result<Told, Error> {
         let own = || {
             let text = "other hosts cannot read the program's own memory: lend memory of the node for it";
             Error::new(ErrorKind::Invalid, text)
         };
         match &body.at {
-            At::Carried(bytes) => Ok((bytes.clone(), Vec::new())),
-            At::Here(given, _) => {
-                let pieces = locate(&self.transfer.store, &given.run().ok_or_else(own)?);
+            At::Carried(bytes) => Ok(Told { data: bytes.clone(), pieces: Vec::new(), written: None }),
+            At::Here(given, len) => {
+                let run = given.run().ok_or_else(own)?;
+                let pieces = locate(&self.transfer.store, &run);
                 describe_segments(&self.network, to, &pieces);
-                Ok((Bytes::new(), pieces))
+                let written = write_plain(&self.transfer, to, (&run, *len), Rc::clone(given) as Rc<dyn Any>);
+                Ok(Told { data: Bytes::new(), pieces, written })
             }
-            At::There(..) => Err(Error::new(ErrorKind::Internal, "a body goes from node to node once")),
+            At::There(_) => Err(Error::new(ErrorKind::Internal, "a body goes from node to node once")),
         }
     }
 
     /// Lends a reply to another node, until that node has taken it; returns its number.
-    pub(super) fn lend(&self, to: NodeId, body: Body) -> u64 {
+    pub(super) fn lend(&self, to: NodeId, body: Body, written: Option<Written>) -> u64 {
         let number = self.draw();
-        self.lent.0.borrow_mut().insert((to, number), Rc::new(body));
+        self.lent.0.borrow_mut().insert((to, number), (Rc::new(body), written));
         number
     }
 
@@ -229,9 +288,15 @@ impl Calls {
                 })
                 .await
             }
-            At::There(node, pieces, _) => {
+            At::There(there) => {
+                let come = there.come.take();
+                if come.is_some_and(|come| come.copy_into(&given).is_ok()) {
+                    self.counts.bodies_written.add(1);
+                    return Ok(());
+                }
+                self.counts.bodies_read.add(1);
                 let keeps = body.keeps.clone().unwrap_or_else(|| Rc::new(()));
-                read_given(&self.transfer, *node, pieces, &given, keeps).await
+                read_given(&self.transfer, there.node, &there.pieces, &given, keeps).await
             }
         }
     }
@@ -278,7 +343,7 @@ mod tests {
         let node = NodeId::from_bytes([1; 16]);
         let piece = |len| Location { segment: 1, version: 1, offset: 64, len };
         let len = |data: usize, pieces: &[Location]| {
-            Body::sent(node, vec![0; data].into(), pieces.to_vec()).map(|body| body.len())
+            Body::sent(node, vec![0; data].into(), pieces.to_vec(), |_| None).map(|body| body.len())
         };
         let most = CARRIED_MAX as usize;
         assert_eq!([len(0, &[]), len(most, &[])], [Some(0), Some(CARRIED_MAX)]);

@@ -8,11 +8,11 @@ use plasmon::service::{MAX_FUNCTIONS, ServiceInfo};
 use plasmon::wire::{AtMost, Each, MAX_NAME, table};
 use plasmon::{NodeId, ObjectId};
 
-use crate::net::frame::{Location, carried};
+use crate::net::frame::{Location, WindowPlace, carried};
 
 /// Numbers of the frames about services.
 pub(super) const CALL_FRAMES: RangeInclusive<u8> = 130..=149;
-/// Number of bytes of a call or a reply that travel in a frame. More go by reads of the fabric.
+/// Number of bytes of a call or a reply that travel in a frame. More are written to a window, or read.
 pub(super) const CARRIED_MAX: u64 = 8 << 10;
 /// Maximum number of nodes of a service that a frame tells.
 pub(super) const MAX_NODES: usize = 256;
@@ -41,8 +41,8 @@ table! {
             nodes: Vec<NodeId> as AtMost<MAX_NODES>,
         },
         /// Calls a function of a service of the user `owner`. The data come with the frame, or lie in the
-        /// sender's memory until the call has been answered. A call that is `one_way` is answered as soon as
-        /// a server has it.
+        /// sender's memory until the call has been answered, and may be `written` to a window of the
+        /// receiver's as well. A call that is `one_way` is answered as soon as a server has it.
         135 Call {
             call: u64,
             id: ObjectId,
@@ -52,10 +52,19 @@ table! {
             one_way: bool,
             data: Bytes,
             pieces: Vec<Location>,
+            written: Option<WindowPlace>,
         } -> Returned,
         /// Brings the reply to a call, or says where it lies in the sender's memory until the receiver has
-        /// *taken* it; and for how many nanoseconds the call waited, and the function ran.
-        136 Returned { data: Bytes, pieces: Vec<Location>, lent: u64, queue_ns: u64, function_ns: u64 },
+        /// *taken* it, and whether it was `written` to a window of the receiver's as well; and for how many
+        /// nanoseconds the call waited, and the function ran.
+        136 Returned {
+            data: Bytes,
+            pieces: Vec<Location>,
+            written: Option<WindowPlace>,
+            lent: u64,
+            queue_ns: u64,
+            function_ns: u64,
+        },
         /// Says that nobody waits for the answer to a call any more.
         137 GiveUp { call: u64 },
         /// Says that a reply is not read any more.

@@ -13,7 +13,7 @@ use futures::channel::oneshot;
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Calls;
-use super::bodies::Body;
+use super::bodies::{Body, Told};
 use super::frames::CallFrame;
 use crate::kernel::clock::Clock;
 use crate::net::frame::{Envelope, Message};
@@ -138,6 +138,8 @@ impl Incoming {
     /// Answers the call, unless it was answered.
     pub(super) fn answer(&self, result: Result<Body, Error>) {
         let Some(asker) = self.asker.take() else { return };
+        // The caller's node may use that room again once it has the answer.
+        self.body.leave_window();
         let now = self.clock.now();
         let begun = self.begun.get().unwrap_or(now);
         let ended = result.map(|body| Ended {
@@ -183,11 +185,13 @@ impl Calls {
             }
         });
         match told {
-            Ok(((data, pieces), Ended { body, queue, function })) => {
-                let lent = if body.is_lent() { self.lend(to, body) } else { 0 };
+            Ok((told, Ended { body, queue, function })) => {
+                let (written, Told { data, pieces, written: kept }) = (told.place(), told);
+                let lent = if body.is_lent() { self.lend(to, body, kept) } else { 0 };
                 let [queue_ns, function_ns] =
                     [queue, function].map(|time| time.as_nanos().try_into().unwrap_or(u64::MAX));
-                self.network.answer(asked, CallFrame::Returned { data, pieces, lent, queue_ns, function_ns });
+                let returned = CallFrame::Returned { data, pieces, written, lent, queue_ns, function_ns };
+                self.network.answer(asked, returned);
             }
             Err(error) => self.network.answer(asked, Message::Refused { error }),
         }

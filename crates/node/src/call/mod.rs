@@ -57,6 +57,9 @@ struct Counts {
     served: Count,
     /// Calls that failed in processes of this node.
     failed: Count,
+    /// Bodies that other nodes have written to windows of this one, and that this one has read there.
+    bodies_written: Count,
+    bodies_read: Count,
 }
 
 /// The services of this node's processes, and the calls of its clients.

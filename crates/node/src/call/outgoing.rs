@@ -21,7 +21,7 @@ use plasmon::wire::{LentRange, Replied};
 use plasmon::{Class, Error, ErrorKind, NodeId};
 
 use super::Calls;
-use super::bodies::Body;
+use super::bodies::{Body, Told};
 use super::frames::CallFrame;
 use super::incoming::{Arriving, Asker, Ended, Incoming};
 use super::joining::Known;
@@ -30,6 +30,7 @@ use crate::kernel::{ClientKey, class};
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Frames, Message};
 use crate::net::network::Network;
+use crate::transfer::Written;
 
 /// The longest that a call may take, whatever the client says.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -280,7 +281,8 @@ impl Calls {
         progress: &Progress,
     ) -> Result<Ended, Error> {
         self.cluster.ensure_member()?;
-        let (data, pieces) = self.told(what.body, node)?;
+        let told = self.told(what.body, node)?;
+        let (place, Told { data, pieces, written }) = (told.place(), told);
         let number = self.draw();
         let left = what.due.saturating_duration_since(self.kernel.clock.now());
         let frame = CallFrame::Call {
@@ -292,6 +294,7 @@ impl Calls {
             one_way: what.one_way,
             data,
             pieces,
+            written: place,
         };
         let mut call = Call::open(&self.network, Some(node));
         if !call.send(node, what.user, frame.into_message()) {
@@ -313,7 +316,10 @@ impl Calls {
             let answer = call.answer().await;
             calls.outgoing.count_at(node, -1);
             match &answer {
-                Some(_) => drop(body),
+                Some(_) => {
+                    written.into_iter().for_each(Written::release);
+                    drop(body);
+                }
                 None => calls.hold(body),
             }
             // The call may be over; a reply in memory is given back then.
@@ -345,12 +351,12 @@ impl Calls {
         if let Message::Refused { error } = answer.message {
             return Err(error);
         }
-        let Ok(CallFrame::Returned { data, pieces, lent, queue_ns, function_ns }) =
+        let Ok(CallFrame::Returned { data, pieces, written, lent, queue_ns, function_ns }) =
             CallFrame::from_message(answer.message)
         else {
             return Err(wrong());
         };
-        let body = Body::returned(&self.network, (node, lent), data, pieces).ok_or_else(wrong)?;
+        let body = self.reply_sent((node, lent), data, pieces, written).ok_or_else(wrong)?;
         let [queue, function] = [queue_ns, function_ns].map(Duration::from_nanos);
         Ok(Ended { body, queue, function })
     }

@@ -12,7 +12,6 @@ use plasmon::wire::{LentRange, Reply, Request, ServiceCall, Table, WireError};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Calls;
-use super::bodies::Body;
 use super::frames::{CALL_FRAMES, CallFrame, ask};
 use super::incoming::{Arriving, Asker};
 use super::outgoing::Wanted;
@@ -130,6 +129,8 @@ impl Service for Calls {
             begun: self.counts.begun.0.get(),
             served: self.counts.served.0.get(),
             failed: self.counts.failed.0.get(),
+            bodies_written: self.counts.bodies_written.0.get(),
+            bodies_read: self.counts.bodies_read.0.get(),
         };
     }
 }
@@ -212,8 +213,8 @@ impl Calls {
         let (from, user) = (asked.from, asked.tenant);
         if asked.answers {
             // Nobody waits for it any more: a reply in memory is given back.
-            if let CallFrame::Returned { data, pieces, lent, .. } = frame {
-                drop(Body::returned(&self.network, (from, lent), data, pieces));
+            if let CallFrame::Returned { data, pieces, written, lent, .. } = frame {
+                drop(self.reply_sent((from, lent), data, pieces, written));
             }
             return Ok(());
         }
@@ -232,8 +233,9 @@ impl Calls {
                 let (services, next) = self.names.page(from);
                 Ok(CallFrame::Listed { services, next })
             }
-            CallFrame::Call { call, id, owner, function, left_us, one_way, data, pieces } => {
-                let body = Body::sent(from, data, pieces).ok_or(WireError::Malformed("data of a call"))?;
+            CallFrame::Call { call, id, owner, function, left_us, one_way, data, pieces, written } => {
+                let body = self.sent(from, data, pieces, written);
+                let body = body.ok_or(WireError::Malformed("data of a call"))?;
                 let arriving = Arriving {
                     user,
                     from,

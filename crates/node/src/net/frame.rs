@@ -21,7 +21,7 @@ use plasmon::{Class, NodeId};
 
 pub(crate) use self::header::{HEADER_LEN, Header, MESSAGE_HEADER_LEN, MessageHeader};
 pub(crate) use self::parts::{
-    Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Verdict, Whole, Wish, Withdrawal,
+    Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Verdict, Whole, WindowPlace, Wish, Withdrawal,
 };
 pub(crate) use self::table::{
     DIRECTORY_FRAMES, Message, OBJECTS_FRAMES, OVERVIEW_FRAMES, PLACEMENT_FRAMES, TRANSFER_FRAMES, ask,
@@ -30,7 +30,7 @@ use super::members::Incarnation;
 use crate::object::Head;
 
 /// Version of messages and frames.
-pub(crate) const VERSION: u8 = 11;
+pub(crate) const VERSION: u8 = 12;
 /// Length in bytes of the largest message: what libfabric's rxm moves in one piece, less its own header.
 pub(crate) const MESSAGE_MAX: usize = 16 << 10;
 /// Length in bytes of the largest frame.

@@ -212,8 +212,9 @@ impl Windows {
         theirs.insert(node, window);
     }
 
-    /// Takes slots of a peer's window that is reached by this fabric, for this incarnation of this node.
-    fn take(self: &Rc<Self>, node: NodeId, here: (usize, Incarnation), len: u64) -> Option<Taken> {
+    /// Takes slots of a peer's window that is reached by this fabric, for this incarnation of this node, if
+    /// so many others are left.
+    fn take(self: &Rc<Self>, node: NodeId, here: (usize, Incarnation), len: u64, left: u32) -> Option<Taken> {
         let count = slots_for(len)?;
         let mut theirs = self.theirs.borrow_mut();
         let window = theirs.get_mut(&node)?;
@@ -223,6 +224,9 @@ impl Windows {
         }
         if window.spoilt {
             return Some(Taken::Spoilt(window.number));
+        }
+        if window.free.count_ones() < count + left {
+            return None;
         }
         let run = u32::MAX >> (u32::BITS - count);
         let first = (0..=u32::BITS - count).find(|first| window.free >> first & run == run)?;
@@ -328,14 +332,14 @@ impl Network {
     }
 
     /// Takes slots of a peer's window for an object of this length. `None` if there is no window, or not
-    /// enough of it is free.
-    pub(crate) fn slots(&self, node: NodeId, len: u64) -> Option<Slots> {
+    /// enough of it is free to leave so many slots to others.
+    pub(crate) fn slots(&self, node: NodeId, len: u64, left: u32) -> Option<Slots> {
         if self.qos.limits(node) {
             // The reader cuts what it reads.
             return None;
         }
         let on = self.peers.borrow().get(&node).filter(|peer| !peer.cut_off)?.fabric();
-        match self.windows.take(node, (on, self.kernel.incarnation.get()), len)? {
+        match self.windows.take(node, (on, self.kernel.incarnation.get()), len, left)? {
             Taken::Slots(slots) => Some(slots),
             Taken::Spoilt(window) => {
                 // It may have missed this when it was told before.
@@ -387,14 +391,14 @@ mod tests {
     const MAX: u64 = PUSHED_BYTES_MAX as u64;
 
     fn taken(windows: &Rc<Windows>, len: u64) -> Option<Slots> {
-        match windows.take(NODE, (0, 5), len) {
+        match windows.take(NODE, (0, 5), len, 0) {
             Some(Taken::Slots(slots)) => Some(slots),
             _ => None,
         }
     }
 
     fn is_spoilt(windows: &Rc<Windows>) -> bool {
-        matches!(windows.take(NODE, (0, 5), 100), Some(Taken::Spoilt(_)))
+        matches!(windows.take(NODE, (0, 5), 100, 0), Some(Taken::Spoilt(_)))
     }
 
     #[test]

@@ -308,7 +308,7 @@ impl Transfer {
                 };
                 trace.answered(from, name, head.len(), why);
                 if !pieces.is_empty() {
-                    self.expect_pushes(from, &head);
+                    self.expect_pushes(from, head.len());
                 }
                 let life = head.life;
                 pieces.push(bytes);
@@ -324,7 +324,7 @@ impl Transfer {
                 (life, None)
             }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
-                self.expect_pushes(from, &head);
+                self.expect_pushes(from, head.len());
                 let why = match protocol {
                     Protocol::Auto => "it is too large for messages".into(),
                     _ => asked_for(),

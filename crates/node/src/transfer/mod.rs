@@ -57,6 +57,7 @@ mod slots;
 mod socket;
 mod striped_read;
 mod tuning;
+mod written;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -85,6 +86,7 @@ use self::slots::Slots;
 use self::socket::Service;
 use self::tuning::Tuner;
 pub(crate) use self::tuning::Tunings;
+pub(crate) use self::written::{Come, Written, come_plain, write_plain};
 use crate::config::PushBy;
 use crate::directory::Directory;
 use crate::kernel::Kernel;
@@ -96,7 +98,6 @@ use crate::net::frame::Wish;
 use crate::net::network::Network;
 use crate::net::registrations::Adopted;
 use crate::net::registrations::Registrations;
-use crate::object::Head;
 use crate::store::{Lessor, Store};
 
 /// The transfers of this node.
@@ -196,10 +197,10 @@ impl Transfer {
         }
     }
 
-    /// Opens a window for a holder that has sent an object that might have been pushed: later ones will be.
-    fn expect_pushes(&self, holder: NodeId, head: &Head) {
-        if head.len() <= u64::from(self.push_max()) && self.may_push(holder) {
-            self.network.open_window(holder);
+    /// Opens a window for a node of which so many bytes came that might have been pushed: later ones will be.
+    fn expect_pushes(&self, from: NodeId, len: u64) {
+        if len <= u64::from(self.push_max()) && self.may_push(from) {
+            self.network.open_window(from);
         }
     }
 

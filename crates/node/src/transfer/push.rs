@@ -14,17 +14,17 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use plasmon::NodeId;
-use plasmon_fabric::Op;
 
 use super::failure::Failure;
 use super::landing::Landing;
 use super::lease::LEASE;
 use super::record::Trace;
+use super::written::{Come, Written, come, write_to_window};
 use crate::directory::news::News;
 use crate::kernel::random::HashMap;
 use crate::memory::Run;
-use crate::net::frame::{Envelope, Message};
-use crate::net::windows::{MARK_BYTES, PUSHED_BYTES_MAX, Slots, Window};
+use crate::net::frame::{Envelope, Message, WindowPlace};
+use crate::net::windows::PUSHED_BYTES_MAX;
 use crate::object::Head;
 use crate::transfer::Transfer;
 
@@ -41,8 +41,7 @@ pub(super) struct Pushes {
 
 /// An object that was written to a window.
 struct Pushing {
-    slots: Slots,
-    operation: Op,
+    written: Written,
     until: Instant,
 }
 
@@ -69,15 +68,14 @@ impl Pushes {
         for request in requests {
             let pushing = self.under_way.borrow_mut().remove(&(owner, *request));
             if let Some(pushing) = pushing {
-                pushing.slots.release();
+                pushing.written.release();
             }
         }
     }
 
     /// Gives up the slots whose write has failed, or whose owner is silent.
     pub(super) fn expire(&self, now: Instant) {
-        let failed = |pushing: &Pushing| pushing.operation.result().is_some_and(|result| result.is_err());
-        let over = |pushing: &Pushing| pushing.until <= now || failed(pushing);
+        let over = |pushing: &Pushing| pushing.until <= now || pushing.written.has_failed();
         self.under_way.borrow_mut().retain(|_, pushing| !over(pushing));
     }
 
@@ -90,28 +88,22 @@ impl Pushes {
 /// An object that has come to a window of this node. When this is dropped, its slots are released.
 pub(super) struct Pushed {
     news: Rc<News>,
-    window: Rc<Window>,
+    come: Option<Come>,
     holder: NodeId,
     request: u64,
-    first: u32,
-    len: u64,
-    mark: u128,
 }
 
 impl Pushed {
     /// Copies as many bytes as the landing keeps.
     pub(super) fn copy_to(&self, landing: &Landing) -> Result<(), Failure> {
-        let torn = || Failure::Holder("what it wrote has changed since".into());
-        let (block, at) = self.window.arrived(self.first, self.len, self.mark).ok_or_else(torn)?;
-        let copied = landing.copy_block(block, at, self.len);
-        let looked_at = copied.and_then(|copied| landing.came(0, copied));
-        looked_at.map_err(|error| Failure::Holder(error.to_string()))
+        let copied = self.come.as_ref().map_or(Ok(0), |come| come.copy_to(landing))?;
+        landing.came(0, copied).map_err(|error| Failure::Holder(error.to_string()))
     }
 }
 
 impl Drop for Pushed {
     fn drop(&mut self) {
-        self.window.put_back(self.first, self.len);
+        drop(self.come.take());
         if self.news.release_soon(self.holder, self.request) >= RELEASED_AT_ONCE {
             self.news.release_now(self.holder);
         }
@@ -129,24 +121,11 @@ impl Transfer {
         run: &Run,
         owner: Rc<dyn Any>,
     ) -> Option<Message> {
-        let len = head.len();
-        let mut pieces = run.part(0, len)?.pieces();
-        let piece = pieces.next().filter(|piece| piece.len == len)?;
-        let mut mark = [0; MARK_BYTES];
-        run.read(len.checked_sub(MARK_BYTES as u64)?, &mut mark).ok()?;
-        let slots = self.network.slots(asked.reply_to, len)?;
-        let from = self.network.local(slots.on(), &self.store.arena.borrow(), piece);
-        let Some(operation) = from.and_then(|from| self.network.write_to(&slots, from.with_owner(owner)))
-        else {
-            // Nothing was written.
-            slots.release();
-            return None;
-        };
-        let (window, first) = slots.name();
+        let written = write_to_window(self, asked.reply_to, (run, head.len()), 0, owner)?;
+        let WindowPlace { window, first, mark } = written.place();
         let until = self.kernel.clock.now() + LEASE;
         let key = (asked.reply_to, asked.request);
-        self.pushes.under_way.borrow_mut().insert(key, Pushing { slots, operation, until });
-        let mark = u128::from_le_bytes(mark);
+        self.pushes.under_way.borrow_mut().insert(key, Pushing { written, until });
         Some(Message::Pushed { head: head.clone(), window, first, mark })
     }
 
@@ -155,22 +134,12 @@ impl Transfer {
     /// # Errors
     /// When there is no such window or place, or not all bytes have come.
     pub(super) fn pushed(&self, from: NodeId, request: u64, answer: &Message) -> Result<Pushed, Failure> {
-        let Message::Pushed { head, window: number, first, mark } = answer else {
+        let Message::Pushed { head, window, first, mark } = answer else {
             return Err(Failure::Holder("an answer of the wrong kind".into()));
         };
-        let (first, len, mark) = (*first, head.len(), *mark);
-        let window = self.network.window(from, *number).ok_or_else(|| {
-            Failure::Holder("it wrote to memory that this node does not keep for it any more".into())
-        })?;
-        if !Window::has_place(first, len) {
-            return Err(Failure::Holder("it wrote to no place that it was told of".into()));
-        }
-        if window.arrived(first, len, mark).is_none() {
-            // The rest may still come.
-            self.network.spoil_window(from, *number);
-            return Err(Failure::Holder("not all of what it wrote has come".into()));
-        }
-        Ok(Pushed { news: Rc::clone(&self.directory.news), window, holder: from, request, first, len, mark })
+        let place = WindowPlace { window: *window, first: *first, mark: *mark };
+        let come = Some(come(self, from, place, head.len())?);
+        Ok(Pushed { news: Rc::clone(&self.directory.news), come, holder: from, request })
     }
 
     /// Gives back what came with an answer that nobody waits for.

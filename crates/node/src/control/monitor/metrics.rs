@@ -245,7 +245,9 @@ fn service_metrics(out: &mut Out<'_>, services: &FunctionsStatus) -> fmt::Result
     out.gauge("plasmon_calls_under_way", "Calls under way at other nodes", real(services.under_way))?;
     out.counter("plasmon_calls_begun", "Calls of functions that clients have begun", services.begun)?;
     let ended = [("served", services.served), ("failed", services.failed)];
-    out.counters("plasmon_calls_ended", "Calls that ended in processes of the node", "how", &ended)
+    out.counters("plasmon_calls_ended", "Calls that ended in processes of the node", "how", &ended)?;
+    let bodies = [("written", services.bodies_written), ("read", services.bodies_read)];
+    out.counters("plasmon_call_bodies", "Long bodies of calls that came from other nodes", "how", &bodies)
 }
 
 fn lock_metrics(out: &mut Out<'_>, locks: &LocksStatus) -> fmt::Result {

@@ -61,6 +61,17 @@ codes! {
 }
 
 record! {
+    /// Bytes that the sender has written to a window of the receiver's, from slot `first` on; their last 16
+    /// bytes are the mark.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct WindowPlace {
+        pub(crate) window: u64,
+        pub(crate) first: u32,
+        pub(crate) mark: u128,
+    }
+}
+
+record! {
     /// An order to a node to hold an object.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Order {
