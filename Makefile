@@ -17,7 +17,7 @@ demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 test: ## Everything a change must pass: formatting, lints, types, all tests
 	@scripts/test.sh
 
-test-all: ## `make test`, the end-to-end tests on loopback too, 10,000 seeds, loom models, the documentation, its site, the demo
+test-all: ## `make test`, all RDMA tests, the end-to-end tests on loopback too, 10,000 seeds, loom models, documentation, demo
 	@scripts/test.sh --all
 
 docs: ## The site of the documentation in .cache/site, with all links checked
@@ -35,7 +35,7 @@ test-chaos: ## Everything breaks, as SEED=n says (else drawn), for about MINUTES
 test-python: ## Values of PyTorch, Polars, pandas, xarray, SciPy and others, stored and read without a copy
 	@scripts/test-python.sh
 
-test-rdma: ## What of `make test` needs RDMA: verbs in virtual machines with Soft-RoCE
+test-rdma: ## All that needs RDMA: verbs in virtual machines with Soft-RoCE, of which `make test` has two hosts alone
 	@scripts/test-rdma.sh || [ $$? = 77 ]
 
 wheel: ## dist/plasmon-*.whl: the package, the programs and libfabric, for every Linux with Python 3.11

@@ -49,8 +49,8 @@ end_to_end() {
         PLASMON_BIN=$VENV/bin/plasmon cargo test --locked "${TESTED[@]}" --test e2e -- \
             --test-threads="$E2E_THREADS"
 }
-rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh; }
-rdma_at_length() { PLASMON_E2E_LONG=1 rdma; }
+rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh --pair; }
+rdma_at_length() { PLASMON_BIN=$VENV/bin/plasmon PLASMON_E2E_LONG=1 scripts/test-rdma.sh; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
 # The same seeds every time; `make simulate SEEDS=10000` draws others.
 simulation_at_length() { PLASMON_SIMULATE_FIRST=1 scripts/simulate.sh seeds 10000; }
