@@ -104,6 +104,7 @@ impl Mount {
             create: options.create,
             read_only: options.read_only,
             checked: false,
+            keeps: !options.cache.is_zero(),
             patience: options.patience,
         };
         let client = client.interruptible(running::given_up);

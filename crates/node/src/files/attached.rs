@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plasmon::shared::{CallRequest, CallResult};
+use plasmon::shared::CallRequest;
 use plasmon::text::printable;
 use plasmon::wire::files::{
     Errno, FileAnswer, FileAsked, FileOutcome, FilesCall, VolumeInfo, VolumeTerms, encoded,
@@ -286,6 +286,9 @@ impl Files {
             Ok(attached) => attached,
             Err(error) => return Answer::now(Err(error)),
         };
+        if let Some(answer) = self.long.take(client, volume, asked.number) {
+            return Answer::now(Ok(Reply::FileDone(answer)));
+        }
         match self.at_once(&attached, &asked) {
             Some(Ok(Reached { answer, waits: None })) => Answer::now(Ok(Reply::FileDone(answer))),
             Some(Ok(Reached { answer, waits: Some(waits) })) => Answer::plain(1, async move {
@@ -311,17 +314,20 @@ impl Files {
             Ok(attached) => attached,
             Err(error) => return Return::Now(Err(error)),
         };
+        let (files, number) = (Rc::clone(self), asked.number);
         match self.at_once(&attached, &asked) {
-            Some(Ok(Reached { answer, waits: None })) => Return::Now(Ok(in_slot(&answer))),
+            Some(Ok(Reached { answer, waits: None })) => {
+                Return::Now(Ok(self.long.in_slot(client, volume, number, answer)))
+            }
             Some(Ok(Reached { answer, waits: Some(waits) })) => Return::uncertain(async move {
                 waits.await;
-                Ok(in_slot(&answer))
+                Ok(files.long.in_slot(client, volume, number, answer))
             }),
             Some(Err(error)) => Return::Now(Err(error)),
-            None => {
-                let files = Rc::clone(self);
-                Return::uncertain(async move { Ok(in_slot(&files.operate(attached, asked).await?)) })
-            }
+            None => Return::uncertain(async move {
+                let answer = files.operate(attached, asked).await?;
+                Ok(files.long.in_slot(client, volume, number, answer))
+            }),
         }
     }
 
@@ -387,7 +393,7 @@ impl Files {
             let volume = self.volume_of(number).ok_or_else(|| lost(number))?;
             let freed = volume.freed();
             if self.kernel.clock.bounded(due, freed).await.is_none() {
-                return Ok(FileAnswer { valid_ms: 0, outcome: FileOutcome::Failed(Errno::Again) });
+                return Ok(FileAnswer::of(FileOutcome::Failed(Errno::Again)));
             }
         }
     }
@@ -401,7 +407,7 @@ impl Files {
             return Ok(self.count(self.operate_here(&operation, None).await?));
         }
         if encoded(&asked).len() > MAX_SENT {
-            return Ok(FileAnswer { valid_ms: 0, outcome: FileOutcome::Failed(Errno::TooMany) });
+            return Ok(FileAnswer::of(FileOutcome::Failed(Errno::TooMany)));
         }
         let waits = matches!(asked.operation, plasmon::wire::files::FileOperation::Lock { wait: true, .. });
         loop {
@@ -452,9 +458,4 @@ fn lost(volume: u32) -> Error {
 fn away(home: NodeId, error: &Error) -> Error {
     let text = format!("node {home}, the home of the volume, is not a member now: {}", error.message());
     Error::new(ErrorKind::Disconnected, text)
-}
-
-/// An answer as a slot takes it, or that it is too long for one.
-fn in_slot(answer: &FileAnswer) -> CallResult {
-    CallResult::with(&[0], &encoded(answer)).unwrap_or_else(|| CallResult::of(&[1]))
 }

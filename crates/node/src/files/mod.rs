@@ -19,6 +19,7 @@ mod frames;
 pub(crate) mod fuzzing;
 mod homes;
 mod keeping;
+mod long;
 mod map;
 mod peek;
 mod place;
@@ -37,6 +38,7 @@ use std::rc::{Rc, Weak};
 use self::attached::AllAttached;
 use self::decide::Limits;
 use self::following::Following;
+use self::long::LongAnswers;
 use self::peek::Peeking;
 use self::place::Placing;
 use self::sweep::Sweeping;
@@ -65,6 +67,7 @@ pub(crate) struct Files {
     volumes: RefCell<BTreeMap<u32, Rc<Volume>>>,
     attached: AllAttached,
     following: Following,
+    long: LongAnswers,
     sweeping: Sweeping,
     placing: Placing,
     peeking: Peeking,
@@ -93,6 +96,7 @@ impl Files {
             volumes: RefCell::default(),
             attached: AllAttached::default(),
             following: Following::default(),
+            long: LongAnswers::default(),
             sweeping: Sweeping::default(),
             placing: Placing::default(),
             peeking: Peeking::default(),

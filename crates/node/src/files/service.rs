@@ -100,6 +100,7 @@ impl Service for Files {
     fn on_session_end(&self, client: ClientKey) {
         let Some(files) = self.own.upgrade() else { return };
         self.following.end(client);
+        self.long.end(client);
         for attached in self.attached.close_all(client) {
             self.placing.forget(&attached.key);
             self.following.end_session(&attached.key);

@@ -13,7 +13,8 @@ use futures::channel::oneshot;
 use plasmon::text::printable;
 use plasmon::wire::MAX_IDS;
 use plasmon::wire::files::{
-    Errno, Extended, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange, VolumeInfo,
+    Attributes, Errno, Extended, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange,
+    VolumeInfo,
 };
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
@@ -246,7 +247,7 @@ impl Volume {
             let session = state.sessions.get(&key.session).ok_or_else(ended)?;
             if let Some(outcome) = session.outcomes.get(&number) {
                 // Others may have changed since what it tells.
-                let answer = FileAnswer { valid_ms: 0, outcome: outcome.clone() };
+                let answer = FileAnswer::of(outcome.clone());
                 return Ok(Some(Ran::only(answer, self.watchers.borrow().waits(key.session, number))));
             }
             let most = if state.memory > limits.memory { FEW_OUTCOMES } else { MAX_OUTCOMES };
@@ -334,15 +335,23 @@ impl Volume {
         limits: Limits,
     ) -> FileAnswer {
         let now = self.kernel.clock.now();
+        let asked = &operation.asked.operation;
+        let mut folders = folders_of(state, asked, &outcome);
         let may_keep = if self.is_alone(state) {
             self.valid_until.set(now + VALID);
             true
-        } else {
+        } else if operation.follows {
             let room = limits.memory.saturating_sub(state.memory);
-            let (session, asked) = (operation.key.session, &operation.asked.operation);
-            operation.follows && self.watchers.borrow_mut().give(now, session, asked, &outcome, room)
+            let (session, mut watchers) = (operation.key.session, self.watchers.borrow_mut());
+            if !watchers.give_folders(now, session, &folders, room) {
+                folders.clear();
+            }
+            watchers.give(now, session, asked, &outcome, room)
+        } else {
+            folders.clear();
+            false
         };
-        FileAnswer { valid_ms: if may_keep { VALID.as_millis() as u32 } else { 0 }, outcome }
+        FileAnswer { valid_ms: if may_keep { VALID.as_millis() as u32 } else { 0 }, outcome, folders }
     }
 
     /// Waits until a lock may have become free.
@@ -389,6 +398,30 @@ impl Volume {
         };
         ids.into_iter().filter(is_left).collect()
     }
+}
+
+/// Attributes of the folders in which an operation has changed names, and of those that it has moved.
+fn folders_of(state: &State, operation: &FileOperation, outcome: &FileOutcome) -> Vec<Attributes> {
+    use FileOperation as O;
+    let above = match operation {
+        _ if matches!(outcome, FileOutcome::Failed(_)) => return Vec::new(),
+        O::Create { name, .. } if name.is_empty() => return Vec::new(),
+        O::Create { folder, .. }
+        | O::MakeFolder { folder, .. }
+        | O::MakeNode { folder, .. }
+        | O::MakeSymlink { folder, .. }
+        | O::Link { folder, .. }
+        | O::Unlink { folder, .. }
+        | O::RemoveFolder { folder, .. } => BTreeSet::from([*folder]),
+        O::Rename { folder, name, to_folder, to_name, .. } => {
+            let moved = [state.entry(*folder, name), state.entry(*to_folder, to_name)];
+            let moved = moved.into_iter().flatten().map(|entry| entry.inode);
+            let is_folder = |inode: &u64| state.inode(*inode).is_some_and(|inode| inode.folder().is_some());
+            [*folder, *to_folder].into_iter().chain(moved.filter(is_folder)).collect()
+        }
+        _ => return Vec::new(),
+    };
+    above.into_iter().filter_map(|folder| state.attributes(folder)).collect()
 }
 
 /// Sessions other than one that have a file open; none if they are too many to be told.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::Shared;
-use plasmon::wire::files::{Errno, FileKind, FileOperation, FileOutcome, MAX_FILE, Stale};
+use plasmon::wire::files::{Attributes, Errno, FileKind, FileOperation, FileOutcome, MAX_FILE, Stale};
 
 use super::change::Change;
 use super::state::State;
@@ -234,10 +234,26 @@ impl Watchers {
         outcome: &FileOutcome,
         memory: u64,
     ) -> bool {
-        if now < self.former || self.silent.get(&session).is_some_and(|until| now < *until) {
+        let Some(keys) = self.keys(operation, outcome) else { return false };
+        self.give_keys(now, session, keys, memory)
+    }
+
+    /// The same for the attributes of folders.
+    pub(super) fn give_folders(
+        &mut self,
+        now: Instant,
+        session: u32,
+        folders: &[Attributes],
+        memory: u64,
+    ) -> bool {
+        let keys = folders.iter().map(|folder| self.of_inode(folder.inode)).collect();
+        self.give_keys(now, session, keys, memory)
+    }
+
+    fn give_keys(&mut self, now: Instant, session: u32, keys: Vec<Key>, memory: u64) -> bool {
+        if now < self.former || self.is_silent(session, now) {
             return false;
         }
-        let Some(keys) = self.keys(operation, outcome) else { return false };
         self.turn(now);
         let is_busy = |key: &Key| self.busy.get(key).is_some_and(|busy| now < busy.until);
         let most = MAX_KEYS.min(memory / KEY_BYTES);

@@ -129,6 +129,7 @@ pub(crate) struct Asked {
 pub(crate) type Outcome = Result<(Reply, Vec<Arc<OwnedFd>>), Error>;
 
 /// What becomes of a request.
+#[expect(clippy::large_enum_variant, reason = "it is made and taken in one turn, and none is kept")]
 pub(crate) enum Answer {
     /// The answer is there.
     Now(Outcome),

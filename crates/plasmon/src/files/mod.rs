@@ -25,6 +25,7 @@
 mod blocks;
 mod error;
 mod explain;
+mod folders;
 mod inode;
 mod locks;
 mod map;
@@ -65,12 +66,21 @@ pub struct AttachOptions {
     /// Whether the home looks at permissions. A mount leaves that to the kernel. For sessions that are not
     /// trusted the home always does.
     pub checked: bool,
+    /// Whether the session tells of folders that it has changed without asking the home, as long as nobody
+    /// else changes them.
+    pub keeps: bool,
     /// Time that an operation waits for a node that is away.
     pub patience: Duration,
 }
 
 impl Default for AttachOptions {
     fn default() -> Self {
-        Self { create: false, read_only: false, checked: true, patience: Duration::from_secs(60) }
+        Self {
+            create: false,
+            read_only: false,
+            checked: true,
+            keeps: true,
+            patience: Duration::from_secs(60),
+        }
     }
 }

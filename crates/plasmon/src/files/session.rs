@@ -17,8 +17,8 @@ use super::watch::{Keep, Told};
 use super::{AttachOptions, Error, Result};
 use crate::client::Volumes;
 use crate::wire::files::{
-    Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, MAX_CLOSED, MAX_GROUPS, MAX_INLINE,
-    MAX_SECTIONS, VolumeInfo, Written,
+    Actor, Attributes, Errno, FOLDERS_MS, FileAnswer, FileAsked, FileOperation, FileOutcome, MAX_CLOSED,
+    MAX_GROUPS, MAX_INLINE, MAX_SECTIONS, VolumeInfo, Written,
 };
 use crate::wire::{replies, requests};
 use crate::{Client, ErrorKind};
@@ -60,6 +60,17 @@ pub(super) struct Attached {
     pub(super) trusted: bool,
     /// Number of this connection among those of the session.
     pub(super) generation: u64,
+}
+
+/// What the home has answered.
+pub(super) struct Answered {
+    /// Outcome of the operation, which may be a failure.
+    pub(super) outcome: FileOutcome,
+    /// How long names and attributes in it may be kept.
+    pub(super) keep: Keep,
+    /// Folders that it has changed, and how long their attributes may be kept.
+    pub(super) folders: Vec<Attributes>,
+    pub(super) folders_keep: Keep,
 }
 
 /// Numbers of operations.
@@ -115,27 +126,25 @@ impl Session {
         &self.told
     }
 
+    /// Whether folders may be told of without asking. Where the home looks at permissions, it is asked.
+    pub(super) fn keeps(&self) -> bool {
+        self.options.keeps && !self.options.checked
+    }
+
     /// Whether the session only reads.
     pub(super) fn is_read_only(&self) -> bool {
         self.options.read_only
     }
 
-    /// Has an operation carried out on behalf of a user. Returns its outcome, and how long names and
-    /// attributes in it may be kept.
-    pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
-        let (outcome, keep) = self.ask_whole(actor, operation)?;
-        Ok((succeeded(outcome)?, keep))
-    }
-
-    /// As [`Session::ask`], with failures that the home tells among the outcomes.
-    pub(super) fn ask_whole(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
+    /// Has an operation carried out on behalf of a user.
+    pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<Answered> {
         self.ask_by(actor, operation, |attached| &attached.client)
     }
 
     /// As [`Session::ask`], but goes on when the program is killed, as long as the node is there.
     pub(super) fn ask_steadily(&self, operation: FileOperation) -> Result<FileOutcome> {
-        let (outcome, _) = self.ask_by(&Actor::default(), operation, |attached| &attached.steady)?;
-        succeeded(outcome)
+        let answered = self.ask_by(&Actor::default(), operation, |attached| &attached.steady)?;
+        succeeded(answered.outcome)
     }
 
     fn ask_by(
@@ -143,7 +152,7 @@ impl Session {
         actor: &Actor,
         operation: FileOperation,
         client: fn(&Attached) -> &Client,
-    ) -> Result<(FileOutcome, Keep)> {
+    ) -> Result<Answered> {
         check(actor, &operation)?;
         let since = self.told.last();
         let (number, answered) = self.numbers.lock().begin();
@@ -152,8 +161,9 @@ impl Session {
         // An operation that was given up is never asked again, so nobody needs its outcome.
         self.numbers.lock().open.remove(&number);
         let (answer, sent) = result?;
-        let valid = Duration::from_millis(answer.valid_ms.into());
-        Ok((answer.outcome, Told::keep(since, sent, valid)))
+        let FileAnswer { valid_ms, outcome, folders } = answer;
+        let keep = |ms: u32| Told::keep(since, sent, Duration::from_millis(ms.into()));
+        Ok(Answered { outcome, keep: keep(valid_ms), folders, folders_keep: keep(FOLDERS_MS) })
     }
 
     /// Asks until there is an answer. Returns it with the time of the question.
@@ -260,7 +270,7 @@ impl Attached {
 }
 
 /// The outcome, unless it is a failure.
-fn succeeded(outcome: FileOutcome) -> Result<FileOutcome> {
+pub(super) fn succeeded(outcome: FileOutcome) -> Result<FileOutcome> {
     match outcome {
         FileOutcome::Failed(errno) => Err(errno.into()),
         outcome => Ok(outcome),

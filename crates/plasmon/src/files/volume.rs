@@ -14,10 +14,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::blocks::{Blocks, Buffer};
+use super::folders::Folders;
 use super::inode::{Inode, State};
 use super::names::Entry;
 use super::placing::{Placing, Target};
-use super::session::{Attached, Session, unexpected};
+use super::session::{Answered, Attached, Session, succeeded, unexpected};
 use super::watch::Keep;
 use super::writer::Commit;
 use super::{AttachOptions, Error, Result};
@@ -46,6 +47,7 @@ pub(super) struct Shared {
     pub(super) session: Session,
     pub(super) blocks: Blocks,
     placing: Placing,
+    pub(super) folders: Folders,
     inodes: Mutex<HashMap<u64, Arc<Inode>>>,
     closed: Mutex<Vec<u64>>,
     /// Losses of the session after which its files were opened again.
@@ -75,6 +77,7 @@ impl Volume {
             session: Session::attach(client, name, options)?,
             blocks: Blocks::default(),
             placing: Placing::default(),
+            folders: Folders::default(),
             inodes: Mutex::default(),
             closed: Mutex::default(),
             reopened: AtomicU64::new(0),
@@ -246,16 +249,19 @@ impl Shared {
 
     /// Has an operation carried out. After the session was lost, files are opened again first.
     pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
-        let answered = self.session.ask(actor, operation);
-        self.open_again();
-        answered
+        let (outcome, keep) = self.ask_whole(actor, operation)?;
+        Ok((succeeded(outcome)?, keep))
     }
 
     /// As [`Shared::ask`], with failures that the home tells among the outcomes.
     pub(super) fn ask_whole(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
-        let answered = self.session.ask_whole(actor, operation);
+        self.folders.begin(&operation);
+        let answered = self.session.ask(actor, operation.clone());
         self.open_again();
-        answered
+        let Answered { outcome, keep, folders, folders_keep } = answered?;
+        let current = self.session.told().current();
+        self.folders.learn(&current, &operation, (&outcome, keep), (&folders, folders_keep));
+        Ok((outcome, keep))
     }
 
     /// Waits until the session ends, at most so long. Returns whether it has.
@@ -418,6 +424,7 @@ impl Shared {
             return;
         }
         self.closed.lock().clear();
+        self.folders.clear();
         let opens = |inode: &Arc<Inode>| inode.opens.load(Ordering::Relaxed);
         let open: Vec<(u64, u32)> =
             self.inodes.lock().iter().map(|(number, inode)| (*number, opens(inode))).collect();

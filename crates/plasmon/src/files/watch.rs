@@ -43,6 +43,13 @@ pub struct Keep {
     since: u64,
 }
 
+impl Keep {
+    /// Not at all.
+    pub(super) fn none() -> Self {
+        Self { until: Instant::now(), since: 0 }
+    }
+}
+
 /// Answers that are not overtaken, as long as this is held. Nothing further is told meanwhile.
 pub struct Current<'a>(RwLockReadGuard<'a, [u64; BUCKETS]>);
 
@@ -58,7 +65,7 @@ impl Told {
     }
 
     /// Takes note of what is told, before anybody acts on it.
-    fn note(&self, stale: &[Stale]) {
+    pub(super) fn note(&self, stale: &[Stale]) {
         let mut buckets = self.buckets.write();
         let number = self.last.load(Ordering::Relaxed) + 1;
         for one in stale {
@@ -67,7 +74,7 @@ impl Told {
         self.last.store(number, Ordering::Release);
     }
 
-    fn current(&self) -> Current<'_> {
+    pub(super) fn current(&self) -> Current<'_> {
         Current(self.buckets.read())
     }
 }
@@ -134,6 +141,7 @@ impl Watcher {
             let came = stream.next(LOOK_INTERVAL).map_err(|error| super::Error::of_client(&error))?;
             if let Some((number, stale)) = came {
                 self.0.session.told().note(&stale);
+                self.0.folders.forget(&stale);
                 self.0.make_old(&stale);
                 stale.iter().for_each(&mut *forget);
                 stream.confirm(number).map_err(|error| super::Error::of_client(&error))?;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::thread;
 
 use plasmon::wire::files::{Actor, FileAsked, FileOperation, ROOT_INODE};
@@ -314,4 +315,69 @@ fn the_others_are_waited_for(one: &Mounted, two: &Mounted) {
         fs::remove_file(one.path(&name)).expect("unlink");
         assert!(!two.path(&name).exists(), "round {round}");
     }
+}
+
+#[test]
+fn names_that_others_make_in_a_folder_of_ones_own_are_seen() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let (one, two) = (Mounted::new(&cluster, 1), Mounted::new(&cluster, 0));
+    fs::create_dir(one.path("own")).expect("mkdir");
+    for round in 0..20 {
+        let (own, others) = (format!("own/{round}"), format!("own/other {round}"));
+        assert!(!one.path(&own).exists(), "round {round}");
+        File::create_new(one.path(&own)).expect("create");
+        assert!(one.path(&own).exists() && two.path(&own).exists(), "round {round}");
+        assert!(!one.path(&others).exists(), "round {round}");
+        File::create_new(two.path(&others)).expect("create");
+        assert!(one.path(&others).exists(), "round {round}");
+        let len = |mounted: &Mounted| fs::read_dir(mounted.path("own")).expect("opendir").count();
+        assert_eq!((len(&one), len(&two)), (2 * round + 2, 2 * round + 2));
+        let folder = |mounted: &Mounted| fs::metadata(mounted.path("own")).expect("stat");
+        assert_eq!(folder(&one).modified().expect("a time"), folder(&two).modified().expect("a time"));
+        if round % 5 == 4 {
+            fs::rename(one.path(&own), renamed(&one, round)).expect("rename");
+            fs::remove_file(one.path(&others)).expect("unlink");
+            File::create_new(one.path(&others)).expect("create");
+            fs::rename(renamed(&one, round), one.path(&own)).expect("rename");
+            fs::set_permissions(one.path("own"), PermissionsExt::from_mode(0o700)).expect("chmod");
+            assert_eq!(folder(&one).mode() & 0o777, 0o700);
+            fs::set_permissions(two.path("own"), PermissionsExt::from_mode(0o755)).expect("chmod");
+            assert_eq!(folder(&one).mode() & 0o777, 0o755);
+        }
+    }
+}
+
+/// Another name of what was made in a round.
+fn renamed(mounted: &Mounted, round: usize) -> PathBuf {
+    mounted.path(&format!("own/renamed {round}"))
+}
+
+#[test]
+fn what_programs_do_on_a_host_that_is_not_the_home_costs_few_questions() {
+    if !can_mount() {
+        return;
+    }
+    /// Number of files.
+    const FILES: u64 = 50;
+    let cluster = Cluster::builder().nodes(2).start();
+    let (_home, far) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
+    fs::create_dir_all(far.path("one/two")).expect("mkdir");
+    let path = |file: u64| far.path(&format!("one/two/{file}"));
+    let costs = |what: &str, most: u64, run: &dyn Fn(u64)| {
+        let before = cluster.status(1).files.asked;
+        (0..FILES).for_each(run);
+        let asked = cluster.status(1).files.asked - before;
+        // Each second the names of the path are asked for anew.
+        assert!(asked < most * FILES, "{what} of {FILES} files took {asked} questions");
+    };
+    // Making a file and committing its bytes.
+    costs("writing", 4, &|file| fs::write(path(file), [7; 4000]).expect("write"));
+    // Looking the name up and opening the file, which brings the bytes along.
+    costs("reading", 4, &|file| assert_eq!(fs::read(path(file)).expect("read"), [7; 4000]));
+    costs("looking again", 1, &|_| assert_eq!(fs::metadata(path(0)).expect("stat").len(), 4000));
+    costs("removing", 4, &|file| fs::remove_file(path(file)).expect("unlink"));
+    costs("looking for what is not there", 1, &|_| assert!(!path(0).exists()));
 }

@@ -56,6 +56,10 @@ pub const MAX_PLACE_NODES: usize = 16;
 pub const MAX_SETTLED: usize = 256;
 /// Largest number of bytes of an object that are read without bringing the object.
 pub const MAX_PEEK: usize = 64 << 10;
+/// Largest number of folders of which an answer tells attributes.
+pub const MAX_FOLDERS: usize = 4;
+/// Time in milliseconds for which attributes of folders that come with an answer may be kept.
+pub const FOLDERS_MS: u32 = 1_000;
 /// Largest number of parts of one message about what others have changed.
 pub const MAX_STALE: usize = 32;
 /// Largest number of groups of an actor.

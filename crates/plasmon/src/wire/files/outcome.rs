@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::attributes::Attributes;
 use super::operation::LockRange;
 use super::volume::Section;
-use super::{MAX_ENTRY_NAME, MAX_LISTED, MAX_SECTIONS};
+use super::{MAX_ENTRY_NAME, MAX_FOLDERS, MAX_LISTED, MAX_SECTIONS};
 use crate::wire::AtMost;
 
 crate::wire::codes! {
@@ -183,5 +183,15 @@ crate::wire::record! {
         pub valid_ms: u32,
         /// Outcome of the operation.
         pub outcome: FileOutcome,
+        /// Attributes of the folders in which it has changed names, and of folders that it has moved, for
+        /// [`FOLDERS_MS`](super::FOLDERS_MS) from when the operation was sent. None if they may not be kept.
+        pub folders: Vec<Attributes> as AtMost<MAX_FOLDERS>,
+    }
+}
+
+impl FileAnswer {
+    /// Answer with nothing that may be kept.
+    pub fn of(outcome: FileOutcome) -> Self {
+        Self { valid_ms: 0, outcome, folders: Vec::new() }
     }
 }

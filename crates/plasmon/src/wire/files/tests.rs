@@ -11,7 +11,7 @@ fn every_operation_and_outcome_survives_the_wire() {
         assert_eq!(decoded::<FileOperation>(bytes, "operation"), Ok(operation));
     }
     for outcome in FileOutcome::draw_all(60, 3) {
-        let answer = FileAnswer { valid_ms: 7, outcome };
+        let answer = FileAnswer { valid_ms: 7, ..FileAnswer::of(outcome) };
         assert_eq!(decoded::<FileAnswer>(encoded(&answer).freeze(), "answer"), Ok(answer));
     }
 }
