@@ -84,7 +84,7 @@ pub(crate) fn explain(socket: &Socket, as_json: bool, file: &Named) -> Result<()
 }
 
 /// Failure of a call on a file.
-fn failed(error: &plasmon::files::Error) -> Failure {
+pub(crate) fn failed(error: &plasmon::files::Error) -> Failure {
     let kind = match error.errno() {
         Errno::NotFound => ErrorKind::NotFound,
         Errno::NoAccess | Errno::NotPermitted => ErrorKind::NotAllowed,

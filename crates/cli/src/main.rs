@@ -39,6 +39,7 @@ mod status;
 mod top;
 mod users;
 mod volume;
+mod volume_check;
 mod watch;
 
 use std::ffi::OsString;

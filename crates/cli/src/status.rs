@@ -136,6 +136,15 @@ fn tell_files(files: &FilesStatus) -> Result<(), Failure> {
             files.placed_refused
         ))?;
     }
+    if files.reads_here + files.reads_brought + files.blocks > 0 {
+        line(&format!(
+            "  reads   {} of objects here, {} of objects that were brought; {} of {} lent to write into",
+            files.reads_here,
+            files.reads_brought,
+            counted(files.blocks, "block"),
+            size(files.block_bytes)
+        ))?;
+    }
     if files.ranges_asked + files.ranges_read + files.ranges_given == 0 {
         return Ok(());
     }

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::listing::{complete, short};
 use crate::output::{self, age, size, table};
 use crate::serve_args::positive_size;
+use crate::volume_check::check;
 
 /// Name of the command in the node's list of clients.
 const NAME: &str = "plasmon volume";
@@ -33,6 +34,19 @@ A node that does not answer is named on standard error; the rest is printed, and
     Ls,
     /// Change the terms of a volume
     Set(SetVolume),
+    /// Look whether the bytes of all files are there, on as many nodes as was promised
+    #[command(after_help = "\
+Names the files, and the ranges of them, that no node has (lost) or that fewer nodes keep than the files say \
+(short); counts objects that no file has; compares what the home counts with what the files add up to. \
+Exit code 8 if bytes are lost: reading them gives EIO. Files may be in use meanwhile.")]
+    Check {
+        /// Name of the volume
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: String,
+        /// Make copies where there are too few, and delete objects that no file has
+        #[arg(long)]
+        repair: bool,
+    },
     /// Remove a volume with all its files
     #[command(after_help = "It is refused while the volume is mounted somewhere.")]
     Rm {
@@ -54,16 +68,27 @@ pub(crate) struct CreateVolume {
     /// Node that decides about names, as its host's name or address, or as its id or the beginning of the id
     #[arg(long, value_name = "NODE|HOST")]
     home: Option<String>,
+    /// Whether other users may attach; the home looks at the modes of what they use
+    #[arg(long)]
+    shared: bool,
     #[command(flatten)]
     terms: Terms,
 }
 
 /// Arguments of `plasmon volume set`.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+What is not named stays. A smaller --capacity or --user-quota than what is used refuses further bytes. \
+--copies and --place hold for what is written from then on; where a file lies, `plasmon explain PATH` says. \
+`plasmon volume check --repair` makes copies of what is there. Users who have attached to a volume stay when \
+it is shared no more.")]
 pub(crate) struct SetVolume {
     /// Name of the volume
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
+    /// Whether other users may attach from now on
+    #[arg(long, value_name = "true|false")]
+    shared: Option<bool>,
     #[command(flatten)]
     terms: Terms,
 }
@@ -115,10 +140,12 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
         VolumeCommand::Set(args) => {
             let Terms { capacity, copies, user_quota, inodes, .. } = args.terms;
             let place = place(&client, args.terms.place.as_deref())?;
-            let change = VolumeChange { capacity, inodes, user_quota, copies, place };
+            let shared = args.shared;
+            let change = VolumeChange { capacity, inodes, user_quota, copies, place, shared };
             let info = volumes.set(&args.name, change)?;
             done(as_json, &row_json(&info))
         }
+        VolumeCommand::Check { name, repair } => check(&client, as_json, name, *repair),
         VolumeCommand::Rm { name } => {
             volumes.remove(name)?;
             done(as_json, &json!({ "name": name }))
@@ -139,6 +166,7 @@ fn terms(client: &Client, args: &CreateVolume) -> Result<VolumeTerms, Failure> {
         copies: args.terms.copies.unwrap_or(1),
         metadata_copies: args.metadata_copies,
         place: place(client, args.terms.place.as_deref())?.unwrap_or_default(),
+        shared: args.shared,
     })
 }
 
@@ -171,6 +199,7 @@ fn row_json(info: &VolumeInfo) -> Value {
         "user_quota": info.terms.user_quota,
         "copies": info.terms.copies,
         "place": info.terms.place.to_string(),
+        "shared": info.terms.shared,
         "metadata_copies": info.terms.metadata_copies,
         "used": info.used,
         "inodes": info.inodes,

@@ -15,6 +15,9 @@ use super::{VolumeServer, errno};
 use crate::kernel::{Call, FileLock, InHeader, LkIn, locks};
 use crate::reply::Reply;
 
+/// Maximum number of calls that wait for a lock, each on a thread of its own. Further ones get ENOLCK.
+const MAX_WAITS: usize = 512;
+
 impl VolumeServer {
     /// Carries out a request about a lock.
     pub(super) fn on_lock(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
@@ -35,6 +38,10 @@ impl VolumeServer {
                     self.locked.lock().insert((node, range.owner));
                 }
                 match over {
+                    Some(_) if busy && self.waits.lock().len() > MAX_WAITS => {
+                        self.waits.lock().remove(&header.unique);
+                        return reply.error(Errno::NOLCK);
+                    }
                     Some(over) if busy => return self.wait(header.unique, node, range, over, reply),
                     Some(_) => drop(self.waits.lock().remove(&header.unique)),
                     None => {}

@@ -20,6 +20,7 @@ use crate::kernel::random::HashMap;
 impl State {
     /// Applies a change.
     pub(super) fn apply(&mut self, change: Change) {
+        self.changes += 1;
         match change {
             Change::Make { head, made } => {
                 self.last_inode += 1;
@@ -88,6 +89,7 @@ impl State {
                     opens: HashMap::default(),
                     outcomes: BTreeMap::new(),
                     answered: 0,
+                    discarded: 0,
                     deleted: Counters::default(),
                 };
                 self.sessions.insert(self.last_session, session);
@@ -113,6 +115,11 @@ impl State {
                     let kept = session.outcomes.split_off(&number);
                     self.memory -= session.outcomes.len() as u64 * OUTCOME_BYTES;
                     session.outcomes = kept;
+                }
+            }
+            Change::Discard { session, below } => {
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    session.discarded = session.discarded.max(below);
                 }
             }
             other => unreachable!("{other:?} is no change of a session"),

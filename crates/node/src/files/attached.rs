@@ -12,7 +12,7 @@ use std::time::Duration;
 use plasmon::shared::CallRequest;
 use plasmon::text::printable;
 use plasmon::wire::files::{
-    Errno, FileAnswer, FileAsked, FileOutcome, FilesCall, VolumeInfo, VolumeTerms, encoded,
+    Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, VolumeInfo, VolumeTerms, encoded,
 };
 use plasmon::wire::{MAX_NAME, Reply};
 use plasmon::{Error, ErrorKind, NodeId};
@@ -45,6 +45,28 @@ pub(super) struct Attached {
     pub(super) home: NodeId,
     pub(super) key: SessionKey,
     pub(super) user: u32,
+    pub(super) reach: Reach,
+}
+
+/// Which objects of its volume a session reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Those of its user: there are no others.
+    Own,
+    /// Those of all users.
+    All,
+    /// The ranges that its home has told it of.
+    Granted,
+}
+
+impl Reach {
+    fn of(info: &VolumeInfo, trusted: bool) -> Self {
+        match (info.terms.shared, trusted) {
+            (false, _) => Self::Own,
+            (true, true) => Self::All,
+            (true, false) => Self::Granted,
+        }
+    }
 }
 
 /// What ends when those who watched have confirmed what an operation has changed.
@@ -122,6 +144,12 @@ impl AllAttached {
         all.map(|attached| (attached.key.volume, attached.key.session)).collect()
     }
 
+    /// Clients that are attached to a volume.
+    pub(super) fn clients(&self) -> Vec<ClientKey> {
+        let clients = self.clients.borrow();
+        clients.iter().filter(|(_, own)| !own.volumes.is_empty()).map(|(client, _)| *client).collect()
+    }
+
     /// Number of sessions.
     pub(super) fn count(&self) -> u64 {
         self.clients.borrow().values().map(|own| own.volumes.len() as u64).sum()
@@ -146,8 +174,10 @@ impl Files {
         }
         let user = self.user(client);
         let trusted = user == ROOT || user == rustix::process::geteuid().as_raw();
+        let (gid, groups) = self.groups(client);
         let wish = Wish {
-            gid: user,
+            gid,
+            groups,
             trusted,
             checked: asked.checked || !trusted,
             read_only: asked.read_only,
@@ -156,12 +186,13 @@ impl Files {
         let (home, attached) = self.attach_at_home(&asked.name, asked.create, user, wish).await?;
         let ask::Attached { key, fresh, info } = attached;
         self.sweeping.note_home(key.volume, home);
+        let reach = Reach::of(&info, trusted);
         if self.sessions.session(client).is_none() {
             // It has gone meanwhile.
-            self.end_untaken(Attached { home, key, user }, fresh);
+            self.end_untaken(Attached { home, key, user, reach }, fresh);
             return Err(Error::new(ErrorKind::Interrupted, "the client has gone"));
         }
-        let volume = self.attached.open(client, Attached { home, key, user });
+        let volume = self.attached.open(client, Attached { home, key, user, reach });
         Ok(Reply::VolumeAttached { volume, session: key.session, secret: key.secret, trusted, fresh, info })
     }
 
@@ -207,11 +238,12 @@ impl Files {
     ) -> Result<ask::Attached, Error> {
         self.ensure_serves()?;
         let volume = self.volume_here(name).ok_or_else(|| no_volume(name))?;
-        if user != volume.owner {
+        if user != volume.owner && !volume.state.borrow().terms.shared {
             let (name, owner) = (printable(name), volume.owner);
             let text = format!(
                 "volume '{name}' belongs to user {owner}, and this is a process of user {user}: mount it as \
-                 user {owner}, or use a volume of your own"
+                 user {owner}, have it shared by `plasmon volume set {name} --shared true`, or use a volume \
+                 of your own"
             );
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
@@ -225,6 +257,7 @@ impl Files {
         self.attached.get(client, volume)?;
         if let Some(attached) = self.attached.close(client, volume) {
             self.placing.forget(&attached.key);
+            self.granted.forget(&attached.key);
             self.following.end_session(&attached.key);
             self.end_session(attached);
         }
@@ -234,7 +267,7 @@ impl Files {
     /// Ends a session at its home, unless a client of this node has it, and deletes what it has put and not
     /// committed.
     pub(super) fn end_session(self: &Rc<Self>, attached: Attached) {
-        let Attached { home, key, user } = attached;
+        let Attached { home, key, user, .. } = attached;
         if self.attached.has(key.volume, key.session) {
             return;
         }
@@ -338,10 +371,14 @@ impl Files {
         }
         let follows = self.following.follows(&attached.key);
         let reached = self.run_here(&Operation { key: &attached.key, follows, asked }).transpose()?;
-        Some(reached.map(|Reached { answer, waits }| Reached { answer: self.count(answer), waits }))
+        Some(reached.map(|Reached { answer, waits }| Reached { answer: self.count(attached, answer), waits }))
     }
 
-    fn count(&self, answer: FileAnswer) -> FileAnswer {
+    /// Counts an operation, and notes what its session was told.
+    fn count(&self, attached: &Attached, answer: FileAnswer) -> FileAnswer {
+        if attached.reach == Reach::Granted {
+            self.granted.note(&attached.key, &answer.outcome);
+        }
         self.asked.set(self.asked.get() + 1);
         if matches!(answer.outcome, FileOutcome::Failed(_)) {
             self.failed.set(self.failed.get() + 1);
@@ -360,6 +397,9 @@ impl Files {
         self.taken.set((self.taken.get() + after).saturating_sub(before));
         self.delete_condemned(&volume);
         let Some(Ran { answer, waiting, news }) = ran? else { return Ok(None) };
+        if let FileOperation::Discard { below } = operation.asked.operation {
+            self.tell_discarded(operation.key.volume, operation.key.session, below);
+        }
         self.tell_stale(&volume, news);
         let (session, number) = (operation.key.session, operation.asked.number);
         let waits = waiting.map(|waiting| -> Confirmed {
@@ -400,16 +440,16 @@ impl Files {
 
     /// Has a home carry out an operation.
     async fn operate(self: &Rc<Self>, attached: Attached, asked: FileAsked) -> Result<FileAnswer, Error> {
-        let Attached { home, key, user } = attached;
+        let Attached { home, key, user, .. } = attached;
         if home == self.kernel.node {
             let follows = self.following.follows(&key);
             let operation = Operation { key: &key, follows, asked: &asked };
-            return Ok(self.count(self.operate_here(&operation, None).await?));
+            return Ok(self.count(&attached, self.operate_here(&operation, None).await?));
         }
         if encoded(&asked).len() > MAX_SENT {
             return Ok(FileAnswer::of(FileOutcome::Failed(Errno::TooMany)));
         }
-        let waits = matches!(asked.operation, plasmon::wire::files::FileOperation::Lock { wait: true, .. });
+        let waits = matches!(asked.operation, FileOperation::Lock { wait: true, .. });
         loop {
             let follows = self.following.follows(&key);
             let question = ask::Operate { key, follows, asked: asked.clone() };
@@ -417,7 +457,7 @@ impl Files {
                 Ok(ask::Operated { answer }) => {
                     let again = answer.outcome == FileOutcome::Failed(Errno::Again);
                     if !(waits && again) {
-                        return Ok(self.count(answer));
+                        return Ok(self.count(&attached, answer));
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::TimedOut => {}

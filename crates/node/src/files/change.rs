@@ -65,6 +65,8 @@ pub(super) enum Change {
     Note { session: u32, number: u64, outcome: FileOutcome },
     /// A session has all outcomes below a number.
     Answered { session: u32, number: u64 },
+    /// A session commits no object below a counter any more that no file has.
+    Discard { session: u32, below: u64 },
     /// The holders of these objects have deleted them. No session names them again.
     Deleted(Vec<ObjectId>),
     /// The volume has other terms.

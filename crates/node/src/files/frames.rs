@@ -4,9 +4,11 @@
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
-use plasmon::ObjectId;
-use plasmon::wire::files::{FileAnswer, FileAsked, MAX_STALE, Stale, VolumeChange, VolumeInfo, VolumeTerms};
+use plasmon::wire::files::{
+    FileAnswer, FileAsked, MAX_GROUPS, MAX_STALE, NodeCheck, Stale, VolumeChange, VolumeInfo, VolumeTerms,
+};
 use plasmon::wire::{AtMost, MAX_NAME, record, table};
+use plasmon::{NodeId, ObjectId};
 
 use crate::net::frame::{Location, Order, carried};
 use crate::object::{Head, Stamp};
@@ -30,9 +32,10 @@ record! {
 
 record! {
     /// What a session is to be.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Wish {
         pub(crate) gid: u32,
+        pub(crate) groups: Vec<u32> as AtMost<MAX_GROUPS>,
         /// Whether it says itself for whom it acts.
         pub(crate) trusted: bool,
         /// Whether the home looks at permissions.
@@ -131,6 +134,14 @@ table! {
         /// Tells of objects that no file has any more, and whose deletion waits for nodes that do not answer.
         /// The receiver may drop them.
         205 Condemned { ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> },
+        /// Has the receiver look through what it has of a volume, and delete what no file has if it is to
+        /// sweep.
+        206 Check { volume: u32, home: NodeId, sweep: bool } -> Checked,
+        /// Says what it has.
+        207 Checked { checked: NodeCheck },
+        /// Tells that nothing of a session below a counter will be committed any more: the receiver may have
+        /// objects of it.
+        208 Discarded { volume: u32, session: u32, below: u64 },
     }
 }
 carried!(FileFrame);

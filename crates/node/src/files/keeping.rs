@@ -14,9 +14,8 @@ use futures::future::join_all;
 use plasmon::wire::files::{Place, parts_of};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
-use super::Files;
 use super::frames::Room;
-use super::place::Wanted;
+use super::place::{Placing, Wanted};
 use crate::kernel::random::random_u64;
 use crate::object::{Replica, Role};
 
@@ -51,7 +50,10 @@ impl Round {
             // It never keeps such an object, or there is none any more.
             ErrorKind::NotAllowed | ErrorKind::TooLarge | ErrorKind::NotFound => {}
             ErrorKind::TimedOut | ErrorKind::Disconnected => self.silent |= is_member,
-            _ => self.full.push(format!("node {node}: {}", error.message())),
+            _ => {
+                let why = error.message().lines().next().unwrap_or_default();
+                self.full.push(format!("node {node}: {why}"));
+            }
         }
     }
 
@@ -67,7 +69,7 @@ impl Round {
     }
 }
 
-impl Files {
+impl Placing {
     /// Number of nodes that keep an object. This node does beside the others, if they are too few.
     pub(super) fn keeping(&self, kept: &Kept) -> usize {
         let own = !kept.nodes.contains(&self.kernel.node) && !self.placement.is_draining();
@@ -117,7 +119,7 @@ impl Files {
         }
         match self.give(replica, node, role, wanted.copies.max(1)).await {
             Ok(room) => {
-                self.placing.note_room(node, room, self.kernel.clock.now());
+                self.rooms.note(node, room, self.kernel.clock.now());
                 kept.nodes.push(node);
                 if role == Role::Primary {
                     kept.primary = Some(node);
@@ -178,7 +180,7 @@ impl Files {
 
     /// Whether another node takes objects that are to lie at a place, or has some on the way.
     pub(super) async fn has_room_elsewhere(&self, place: &Place, user: u32) -> bool {
-        if self.placing.pulled.get() > 0 {
+        if self.pulled.get() > 0 {
             return true;
         }
         let mut others = self.cluster.others(&[self.kernel.node]);

@@ -6,19 +6,24 @@
 //! passes operations on to the home ([`attached`]), and back to it what others change of what it may keep
 //! ([`watch`], [`following`]). Objects that are to lie on other nodes are brought there ([`place`],
 //! [`keeping`], [`pull`]), ranges of objects are read where they lie ([`peek`]), and objects that no file has
-//! are deleted ([`sweep`]).
+//! are deleted ([`sweep`]). [`check`] looks
+//! whether everything is there.
+//! What users of others' volumes know and may read is remembered by [`known`] and [`granted`].
 
 mod access;
 mod apply;
 mod attached;
 mod change;
+mod check;
 mod decide;
 mod following;
 mod frames;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod granted;
 mod homes;
 mod keeping;
+mod known;
 mod long;
 mod map;
 mod peek;
@@ -35,9 +40,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
+use plasmon::wire::files::MAX_GROUPS;
+
 use self::attached::AllAttached;
 use self::decide::Limits;
 use self::following::Following;
+use self::granted::Granted;
 use self::long::LongAnswers;
 use self::peek::Peeking;
 use self::place::Placing;
@@ -66,10 +74,11 @@ pub(crate) struct Files {
     /// The volumes whose home this node is, by number.
     volumes: RefCell<BTreeMap<u32, Rc<Volume>>>,
     attached: AllAttached,
+    granted: Granted,
     following: Following,
     long: LongAnswers,
     sweeping: Sweeping,
-    placing: Placing,
+    placing: Rc<Placing>,
     peeking: Peeking,
     /// What limits volumes, as of the last second.
     limits: Cell<Limits>,
@@ -78,6 +87,8 @@ pub(crate) struct Files {
     /// Numbers of operations of this node's clients so far, and of those that failed.
     asked: Cell<u64>,
     failed: Cell<u64>,
+    /// Numbers of reads of this node's clients so far that objects here served, and that brought objects.
+    reads: (Cell<u64>, Cell<u64>),
 }
 
 impl Files {
@@ -95,15 +106,17 @@ impl Files {
             sessions: Rc::clone(sessions),
             volumes: RefCell::default(),
             attached: AllAttached::default(),
+            granted: Granted::default(),
             following: Following::default(),
             long: LongAnswers::default(),
             sweeping: Sweeping::default(),
-            placing: Placing::default(),
+            placing: Rc::new(Placing::new(placement)),
             peeking: Peeking::default(),
             limits: Cell::new(Limits { memory, free }),
             taken: Cell::default(),
             asked: Cell::default(),
             failed: Cell::default(),
+            reads: Default::default(),
         });
         let settled = Rc::downgrade(&(Rc::clone(&files) as Rc<dyn Settled>));
         // A node has its volumes once.
@@ -113,6 +126,13 @@ impl Files {
 
     fn user(&self, client: ClientKey) -> u32 {
         self.sessions.client(client, |client| client.uid)
+    }
+
+    /// The group of a client's process and its further groups, as many as are told.
+    fn groups(&self, client: ClientKey) -> (u32, Vec<u32>) {
+        let (gid, mut groups) = self.sessions.client(client, |client| (client.gid, client.groups.clone()));
+        groups.truncate(MAX_GROUPS);
+        (gid, groups)
     }
 
     /// What a volume may take of the memory for names: what the others leave.

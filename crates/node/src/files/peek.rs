@@ -5,7 +5,8 @@
 //! Further ranges are read there one-sidedly, with the stamp that tells whether the object still lies there.
 //! No replica is made here.
 //!
-//! Invariant: a client gets bytes of objects only that its user may read, and of its own volume.
+//! Invariant: a client gets bytes of objects only that its user may read, and of its own volume. In a volume
+//! that is shared it reads objects of others in this way, those ranges that its home has told it of.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -20,10 +21,11 @@ use plasmon::wire::files::{MAX_PEEK, parts_of};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Files;
+use super::attached::Reach;
 use super::frames::{FileFrame, Lying, ask};
 use crate::directory::arrivals::Lies;
 use crate::kernel::ClientKey;
-use crate::object::{Pin, not_visible};
+use crate::object::{DEEDS, Pin, not_visible};
 use crate::transfer::range::read_range;
 
 /// Maximum number of bytes that an answer brings.
@@ -72,6 +74,10 @@ fn nowhere(id: ObjectId) -> Error {
     Error::new(ErrorKind::NotFound, format!("object {id} is not in the memory of a node that answers"))
 }
 
+fn no_range(id: ObjectId, at: u64, len: u32) -> Error {
+    Error::new(ErrorKind::Invalid, format!("object {id} has no range of {len} bytes at {at}"))
+}
+
 impl Files {
     /// Gives a client a range of an object of a volume that it is attached to.
     pub(super) async fn peek(
@@ -86,7 +92,16 @@ impl Files {
             let text = format!("no range of {} bytes of object {} is read alone", wish.len, wish.id);
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let (id, user) = (wish.id, attached.user);
+        let id = wish.id;
+        if attached.reach == Reach::Granted && !self.granted.has(&attached.key, &id, &wish.range()) {
+            let text = format!("this session was not told of such a range of object {id}: ask for the map");
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
+        // The home has looked at the modes of files that others share.
+        let user = if attached.reach == Reach::Own { attached.user } else { DEEDS };
+        if let Some(bytes) = self.range_here(&wish, user)? {
+            return Ok(Reply::Peeked { bytes });
+        }
         let known = self.peeking.known.borrow_mut().get(&id).cloned();
         if let Some((holder, lies)) = known.filter(|(_, lies)| lies.0.visible_to(user)) {
             if let Ok(bytes) = read_range(&self.placement.transfer, holder, &lies, wish.range()).await {
@@ -97,6 +112,17 @@ impl Files {
         }
         let bytes = self.ask_holders(&wish, user).await?;
         Ok(Reply::Peeked { bytes })
+    }
+
+    /// A range of an object, if that is in the memory of this node.
+    fn range_here(&self, wish: &Wish, user: u32) -> Result<Option<Bytes>, Error> {
+        let replica = self.store.objects.borrow().get(&wish.id).cloned();
+        let pin = replica.filter(|replica| replica.visible_to(user)).and_then(|replica| Pin::new(&replica));
+        let Some(pin) = pin else { return Ok(None) };
+        if wish.range().end > pin.head().data_len {
+            return Err(no_range(wish.id, wish.at, wish.len));
+        }
+        read(&pin, wish.at, wish.len).map(Some)
     }
 
     /// Asks the node that is said to have an object for a range of it, then those that the directory knows.
@@ -143,7 +169,7 @@ impl Files {
     /// # Errors
     /// `NotFound` if it is not in memory here, `NotAllowed` if the user may not read it, `Invalid` if it has
     /// no such range.
-    pub(super) fn give_range(
+    pub(super) async fn give_range(
         &self,
         to: NodeId,
         user: u32,
@@ -156,11 +182,11 @@ impl Files {
         if !replica.visible_to(user) {
             return Err(not_visible(id, user));
         }
+        self.store.bring_back(&replica).await?;
         let (pin, (head, pieces, stamp)) = self.placement.lies(&replica, to).ok_or_else(|| nowhere(id))?;
         let fits = at.checked_add(len.into()).is_some_and(|end| end <= head.data_len);
         if !fits || parts_of(&id).is_none() {
-            let text = format!("object {id} has no range of {len} bytes at {at}");
-            return Err(Error::new(ErrorKind::Invalid, text));
+            return Err(no_range(id, at, len));
         }
         let bytes = if len <= MAX_IN_ANSWER { read(&pin, at, len)? } else { Bytes::new() };
         count(&self.peeking.given);

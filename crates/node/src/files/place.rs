@@ -23,9 +23,13 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use super::Files;
 use super::frames::{Room, SessionKey};
 use super::keeping::{Kept, Round};
-use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
+use crate::kernel::{ClientKey, Kernel};
+use crate::membership::Cluster;
+use crate::net::network::Network;
 use crate::object::{Replica, Role};
+use crate::placement::Placement;
+use crate::store::Store;
 
 /// How long it is known how much room a node has.
 const ROOM_AGE: Duration = Duration::from_secs(1);
@@ -35,6 +39,8 @@ const MAX_SETTLING: usize = 1 << 16;
 const FULL_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause before nodes are asked again that have no room or do not answer.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of nodes whose reasons an error has.
+const MAX_REASONS: usize = 3;
 /// Time between two lines of the log about objects that too few nodes keep.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -57,13 +63,34 @@ impl Wanted {
 /// The primary of an object, once it is settled, or why it is not.
 type Settled = Shared<Pin<Box<dyn Future<Output = Result<NodeId, Error>>>>>;
 
-/// What this node knows of objects that its clients have put, and that are to lie somewhere.
+/// How much room nodes have said that they have.
 #[derive(Default)]
+pub(super) struct Rooms(RefCell<HashMap<NodeId, (Room, Instant)>>);
+
+impl Rooms {
+    pub(super) fn known(&self, node: NodeId, now: Instant) -> Option<Room> {
+        let rooms = self.0.borrow();
+        rooms.get(&node).filter(|(_, told)| now < *told + ROOM_AGE).map(|(room, _)| *room)
+    }
+
+    pub(super) fn note(&self, node: NodeId, room: Room, now: Instant) {
+        let mut rooms = self.0.borrow_mut();
+        rooms.retain(|_, (_, told)| now < *told + ROOM_AGE);
+        rooms.insert(node, (room, now));
+    }
+}
+
+/// What this node does to have objects lie somewhere that its clients have put, and to take those of others.
 pub(super) struct Placing {
+    pub(super) kernel: Rc<Kernel>,
+    pub(super) network: Rc<Network>,
+    pub(super) cluster: Rc<Cluster>,
+    pub(super) placement: Rc<Placement>,
+    pub(super) store: Rc<Store>,
     settling: RefCell<HashMap<ObjectId, Settled>>,
     /// The nodes that keep objects for which others have no room.
     partly: RefCell<HashMap<ObjectId, Kept>>,
-    rooms: RefCell<HashMap<NodeId, (Room, Instant)>>,
+    pub(super) rooms: Rooms,
     /// When the log last told of objects that too few nodes keep.
     logged: Cell<Option<Instant>>,
     /// Pulls of this node's objects by others that are under way.
@@ -81,15 +108,25 @@ pub(super) struct Placing {
 }
 
 impl Placing {
-    pub(super) fn known_room(&self, node: NodeId, now: Instant) -> Option<Room> {
-        let rooms = self.rooms.borrow();
-        rooms.get(&node).filter(|(_, told)| now < *told + ROOM_AGE).map(|(room, _)| *room)
-    }
-
-    pub(super) fn note_room(&self, node: NodeId, room: Room, now: Instant) {
-        let mut rooms = self.rooms.borrow_mut();
-        rooms.retain(|_, (_, told)| now < *told + ROOM_AGE);
-        rooms.insert(node, (room, now));
+    pub(super) fn new(placement: &Rc<Placement>) -> Self {
+        Self {
+            kernel: Rc::clone(&placement.kernel),
+            network: Rc::clone(&placement.network),
+            cluster: Rc::clone(&placement.cluster),
+            placement: Rc::clone(placement),
+            store: Rc::clone(&placement.store),
+            settling: RefCell::default(),
+            partly: RefCell::default(),
+            rooms: Rooms::default(),
+            logged: Cell::default(),
+            pulled: Cell::default(),
+            repeated: Cell::default(),
+            given: Cell::default(),
+            stayed: Cell::default(),
+            taken: Cell::default(),
+            short: Cell::default(),
+            refused: Cell::default(),
+        }
     }
 
     /// Forgets what a session does not ask about any more. Its objects are settled all the same.
@@ -143,10 +180,10 @@ impl Files {
         let settled: Vec<_> = ids.iter().map(|id| self.settling(*id, &wanted)).collect();
         let nodes = join_all(settled).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         ids.iter().for_each(|id| _ = self.placing.settling.borrow_mut().remove(id));
-        let elsewhere = self.is_to_lie_elsewhere();
+        let elsewhere = self.placing.is_to_lie_elsewhere();
         // Only who puts nothing yet asks where there is room.
         let asks = ids.is_empty() && elsewhere;
-        let room = !asks || self.has_room_elsewhere(&wanted.place, attached.user).await;
+        let room = !asks || self.placing.has_room_elsewhere(&wanted.place, attached.user).await;
         Ok(Reply::Settled { nodes, elsewhere, room })
     }
 
@@ -175,8 +212,16 @@ impl Files {
             return settled;
         }
         let (files, wanted) = (Rc::clone(self), wanted.clone());
-        let begun: Pin<Box<dyn Future<Output = Result<NodeId, Error>>>> =
-            Box::pin(async move { files.place(id, &wanted).await });
+        let begun: Pin<Box<dyn Future<Output = Result<NodeId, Error>>>> = Box::pin(async move {
+            let placed = files.placing.place(id, &wanted).await;
+            if let Some((volume, session, _)) = parts_of(&id)
+                && !files.attached.has(volume, session)
+            {
+                // Nodes may have looked for what the session left before they had it.
+                files.sweep_some(volume, vec![id]).await;
+            }
+            placed
+        });
         let settled = begun.shared();
         self.placing.settling.borrow_mut().insert(id, settled.clone());
         // It goes on when nobody waits for it.
@@ -184,15 +229,17 @@ impl Files {
         self.kernel.spawn(async move { _ = driven.await });
         settled
     }
+}
 
+impl Placing {
     /// Has an object of this node kept where it is to lie. Returns the node that is its primary.
-    async fn place(self: Rc<Self>, id: ObjectId, wanted: &Wanted) -> Result<NodeId, Error> {
+    async fn place(self: &Rc<Self>, id: ObjectId, wanted: &Wanted) -> Result<NodeId, Error> {
         let own = self.kernel.node;
         let replica = self.store.objects.borrow().get(&id).cloned();
         let Some(replica) = replica.filter(|replica| replica.role().stays()) else {
             return self.place_again(id, wanted).await.map(|()| own);
         };
-        let is_new = !self.placing.partly.borrow().contains_key(&id);
+        let is_new = !self.partly.borrow().contains_key(&id);
         if is_new && wanted.copies > 1 && replica.copies() >= wanted.copies {
             // It was settled before, and asked about again.
             return self.place_again(id, wanted).await.map(|()| own);
@@ -205,19 +252,19 @@ impl Files {
             },
             _ => None,
         };
-        let mut kept = self.placing.partly.borrow_mut().remove(&id).unwrap_or_default();
+        let mut kept = self.partly.borrow_mut().remove(&id).unwrap_or_default();
         kept.nodes.retain(|node| self.cluster.is_member(*node));
         let round = self.keep(&replica, wanted, &mut kept).await;
         let beside = kept.nodes.contains(&own) || kept.nodes.len() < wanted.copies();
         match (kept.primary, given) {
             (Some(_), Some(given)) => {
-                count(&self.placing.given);
+                count(&self.given);
                 given.let_go(beside);
             }
             (_, given) => {
                 drop(given);
                 if kept.nodes.is_empty() {
-                    count(&self.placing.stayed);
+                    count(&self.stayed);
                     tracing::debug!("object {id} stays here: no node that it may lie on takes it");
                 }
                 if wanted.copies > 1
@@ -227,12 +274,6 @@ impl Files {
                     tracing::debug!("object {id} has no number of copies: {error}");
                 }
             }
-        }
-        if let Some((volume, session, _)) = parts_of(&id)
-            && !self.attached.has(volume, session)
-        {
-            // Nodes may have looked for what the session left before they had it.
-            self.sweep_some(volume, replica.ownership().user, vec![id]).await;
         }
         let primary = kept.primary.unwrap_or(own);
         self.ensure_kept(id, wanted, kept, &round).map(|()| primary)
@@ -261,10 +302,10 @@ impl Files {
         }
         let (copies, keeping) = (wanted.copies(), self.keeping(&kept));
         if round.full.is_empty() {
-            count(&self.placing.short);
+            count(&self.short);
             let now = self.kernel.clock.now();
-            if self.placing.logged.get().is_none_or(|logged| now >= logged + LOG_INTERVAL) {
-                self.placing.logged.set(Some(now));
+            if self.logged.get().is_none_or(|logged| now >= logged + LOG_INTERVAL) {
+                self.logged.set(Some(now));
                 tracing::warn!(
                     "bytes of files are kept by fewer nodes than their volumes say, object {id} by {keeping} \
                      of {copies}: there are not more nodes that may keep them; others get them as they come"
@@ -272,11 +313,11 @@ impl Files {
             }
             return Ok(());
         }
-        count(&self.placing.refused);
-        self.placing.partly.borrow_mut().insert(id, kept);
+        count(&self.refused);
+        self.partly.borrow_mut().insert(id, kept);
         let text = format!(
             "object {id} of a file is kept by {keeping} of {copies} nodes, and the others have no room: {}",
-            round.full.join("; ")
+            round.full.iter().take(MAX_REASONS).cloned().collect::<Vec<_>>().join("; ")
         );
         Err(Error::new(ErrorKind::Full, text))
     }
@@ -294,7 +335,7 @@ impl Files {
             Err(error) if error.kind() == ErrorKind::TooFew => {
                 let members = self.cluster.others(&[]).len();
                 if members < wanted.copies() {
-                    count(&self.placing.short);
+                    count(&self.short);
                     return Ok(());
                 }
                 Err(Error::new(ErrorKind::Full, error.message()))
@@ -321,11 +362,11 @@ mod tests {
 
     #[test]
     fn room_is_known_for_a_while() {
-        let (placing, now, node) = (Placing::default(), Instant::now(), NodeId::from_bytes([1; 16]));
-        assert_eq!(placing.known_room(node, now), None);
+        let (rooms, now, node) = (Rooms::default(), Instant::now(), NodeId::from_bytes([1; 16]));
+        assert_eq!(rooms.known(node, now), None);
         let room = Room { takes: true, free: 7, capacity: 10 };
-        placing.note_room(node, room, now);
-        assert_eq!(placing.known_room(node, now), Some(room));
-        assert_eq!(placing.known_room(node, now + ROOM_AGE), None);
+        rooms.note(node, room, now);
+        assert_eq!(rooms.known(node, now), Some(room));
+        assert_eq!(rooms.known(node, now + ROOM_AGE), None);
     }
 }

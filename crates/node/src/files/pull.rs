@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use plasmon::{Error, ErrorKind, NodeId};
 
-use super::Files;
 use super::frames::{Lying, Room, ask};
+use super::place::Placing;
 use crate::kernel::counted::Counted;
 use crate::net::frame::Order;
 use crate::object::{Replica, Role};
@@ -25,7 +25,7 @@ const RESERVED_PART: u64 = 20;
 /// Pause before a node is asked again that could not be reached.
 const PAUSE: Duration = Duration::from_millis(50);
 
-impl Files {
+impl Placing {
     /// Has a node take an object of this node in a role. Returns the room that the node has left.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Files {
     ) -> Result<Room, Error> {
         let (id, life, user) = (replica.id(), replica.life, replica.ownership().user);
         let _turn = self.placement.turn_to_give(to).await?;
-        let _pulled = Counted::new(&self.placing.pulled);
+        let _pulled = Counted::new(&self.pulled);
         let order = Order { id, life, role, copies, patient: false, from: Some(self.kernel.node) };
         loop {
             let lies = self.placement.lies(replica, to);
@@ -59,7 +59,7 @@ impl Files {
                 ErrorKind::Disconnected if self.cluster.is_member(to) => self.kernel.clock.sleep(PAUSE).await,
                 _ => return Err(error),
             }
-            self.placing.repeated.set(self.placing.repeated.get() + 1);
+            self.repeated.set(self.repeated.get() + 1);
         }
     }
 
@@ -83,7 +83,7 @@ impl Files {
             ErrorKind::TimedOut | ErrorKind::Disconnected => Error::new(ErrorKind::Busy, error.message()),
             _ => error,
         })?;
-        self.placing.taken.set(self.placing.taken.get() + 1);
+        self.taken.set(self.taken.get() + 1);
         Ok(())
     }
 
@@ -118,11 +118,11 @@ impl Files {
             return Some(self.room_here());
         }
         let now = self.kernel.clock.now();
-        if let Some(room) = self.placing.known_room(node, now) {
+        if let Some(room) = self.rooms.known(node, now) {
             return Some(room);
         }
         let ask::HasRoom { room } = self.network.ask(node, user, ask::AskRoom, ROOM_PATIENCE).await.ok()?;
-        self.placing.note_room(node, room, now);
+        self.rooms.note(node, room, now);
         Some(room)
     }
 }

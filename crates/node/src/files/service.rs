@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use plasmon::shared::CallRequest;
 use plasmon::status::{FilesStatus, Status};
-use plasmon::wire::files::FilesCall;
+use plasmon::wire::files::{FileReads, FilesCall};
 use plasmon::wire::{Request, Table, WireError};
 use plasmon::{Error, NodeId};
 
 use super::Files;
-use super::attached::{Asked as Attaching, Attached, LEASES};
+use super::attached::{Asked as Attaching, Attached, LEASES, Reach};
 use super::decide::Limits;
 use super::frames::{FILE_FRAMES, FileFrame};
 use super::peek::Wish;
@@ -20,6 +20,7 @@ use super::volume::{Operation, Volume};
 use crate::kernel::ClientKey;
 use crate::net::frame::{Envelope, Frames, Message};
 use crate::service::{Answer, Asked, Return, Service};
+use crate::sessions::client::Client;
 
 impl Service for Files {
     fn name(&self) -> &'static str {
@@ -69,6 +70,16 @@ impl Service for Files {
             Request::Settle { volume, ids, place, copies } => {
                 Answer::plain(1, self.settle(client, volume, ids, (place, copies)))
             }
+            Request::CountReads(reads) => {
+                self.count_reads(client, &reads);
+                Answer::Silent
+            }
+            Request::LookAfter { volume, ids, copies } => {
+                Answer::plain(1, self.look_after(client, volume, ids, copies))
+            }
+            Request::CheckVolume { volume, node, sweep } => {
+                Answer::plain(1, self.check(client, volume, node, sweep))
+            }
             Request::Peek { volume, id, node, at, len } => {
                 Answer::plain(1, self.peek(client, volume, Wish { id, node, at, len }))
             }
@@ -103,6 +114,7 @@ impl Service for Files {
         self.long.end(client);
         for attached in self.attached.close_all(client) {
             self.placing.forget(&attached.key);
+            self.granted.forget(&attached.key);
             self.following.end_session(&attached.key);
             files.end_session(attached);
         }
@@ -127,6 +139,7 @@ impl Service for Files {
     fn report(&self, status: &mut Status) {
         let volumes = self.volumes.borrow();
         let sum = |of: fn(&Volume) -> u64| volumes.values().map(|volume| of(volume)).sum();
+        let (blocks, block_bytes) = self.blocks();
         status.files = FilesStatus {
             volumes: volumes.len() as u64,
             inodes: sum(|volume| volume.state.borrow().inodes.len() as u64),
@@ -138,6 +151,10 @@ impl Service for Files {
             condemned: sum(|volume| volume.state.borrow().condemned.len() as u64),
             deleted: self.sweeping.deleted.get(),
             attached: self.attached.count(),
+            blocks,
+            block_bytes,
+            reads_here: self.reads.0.get(),
+            reads_brought: self.reads.1.get(),
             asked: self.asked.get(),
             failed: self.failed.get(),
             told: sum(|volume| volume.watchers.borrow().counts.told),
@@ -152,6 +169,21 @@ impl Service for Files {
 }
 
 impl Files {
+    /// Counts how reads of a client were served.
+    fn count_reads(&self, client: ClientKey, reads: &FileReads) {
+        if self.attached.get(client, reads.volume).is_ok() {
+            self.reads.0.set(self.reads.0.get().saturating_add(reads.here));
+            self.reads.1.set(self.reads.1.get().saturating_add(reads.brought));
+        }
+    }
+
+    /// Number and bytes of the blocks that clients with volumes have borrowed.
+    fn blocks(&self) -> (u64, u64) {
+        let of = |client| self.sessions.client(client, Client::lent_bytes);
+        let add = |sum: (u64, u64), one: (u64, u64)| (sum.0 + one.0, sum.1 + one.1);
+        self.attached.clients().into_iter().map(of).fold((0, 0), add)
+    }
+
     /// Acts on a member's frame, whose envelope is without it.
     fn act(self: &Rc<Self>, asked: Envelope, frame: FileFrame) {
         let (from, user) = (asked.from, asked.tenant);
@@ -165,12 +197,17 @@ impl Files {
             }
             FileFrame::Confirmed { key, number } => return self.on_confirmed(from, &key, number),
             FileFrame::Condemned { ids } => return self.let_condemned_go(&ids),
+            FileFrame::Discarded { volume, session, below } => {
+                self.sweeping.note_home(volume, from);
+                return self.sweep_below(volume, session, below);
+            }
             _ => {}
         }
         if asked.answers {
             // Nobody waits for it any more.
             if let FileFrame::Attached { key, fresh, .. } = frame {
-                self.end_untaken(Attached { home: from, key, user }, fresh);
+                let reach = Reach::Own;
+                self.end_untaken(Attached { home: from, key, user, reach }, fresh);
             }
             return;
         }
@@ -220,11 +257,14 @@ impl Files {
                 FileFrame::Swept { ids: left }
             }
             FileFrame::Pull { order, lying } => {
-                self.take_pulled(order, user, lying).await?;
-                FileFrame::HasRoom { room: self.room_here() }
+                self.placing.take_pulled(order, user, lying).await?;
+                FileFrame::HasRoom { room: self.placing.room_here() }
             }
-            FileFrame::Peek { id, at, len } => self.give_range(from, user, id, at, len)?,
-            FileFrame::AskRoom => FileFrame::HasRoom { room: self.room_here() },
+            FileFrame::Peek { id, at, len } => self.give_range(from, user, id, at, len).await?,
+            FileFrame::Check { volume, home, sweep } => {
+                FileFrame::Checked { checked: self.check_here(volume, home, sweep).await? }
+            }
+            FileFrame::AskRoom => FileFrame::HasRoom { room: self.placing.room_here() },
             FileFrame::Operated { .. }
             | FileFrame::Attached { .. }
             | FileFrame::Ended
@@ -234,6 +274,8 @@ impl Files {
             | FileFrame::Told { .. }
             | FileFrame::Confirmed { .. }
             | FileFrame::Condemned { .. }
+            | FileFrame::Discarded { .. }
+            | FileFrame::Checked { .. }
             | FileFrame::HasRoom { .. }
             | FileFrame::Peeked { .. }
             | FileFrame::Swept { .. } => return Ok(None),

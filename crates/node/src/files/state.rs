@@ -126,6 +126,8 @@ pub(super) struct FileSession {
     pub(super) outcomes: BTreeMap<u64, FileOutcome>,
     /// The number below which it has all outcomes.
     pub(super) answered: u64,
+    /// Counter below which it commits nothing any more.
+    pub(super) discarded: u64,
     /// Counters of its objects that were deleted: no commit names them again.
     pub(super) deleted: Counters,
 }
@@ -185,6 +187,8 @@ pub(crate) struct State {
     /// Bytes of names, targets, sections, extended attributes, opens, locks and outcomes, with what comes
     /// with each.
     pub(super) memory: u64,
+    /// Number of changes that were applied here.
+    pub(super) changes: u64,
 }
 
 /// Bytes of memory that an inode takes, with its place in the table.
@@ -238,6 +242,7 @@ impl State {
             used_by: HashMap::default(),
             inline: 0,
             memory: INODE_BYTES,
+            changes: 0,
         }
     }
 

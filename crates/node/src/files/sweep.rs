@@ -20,7 +20,7 @@ use super::frames::{FileFrame, MAX_OBJECTS, ask};
 use super::homes::PATIENCE;
 use super::volume::Volume;
 use crate::kernel::random::HashMap;
-use crate::object::{Role, Table};
+use crate::object::{DEEDS, Role, Table};
 
 /// Pause between two shares of the table, so that a walk does not hold the engine up.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -34,6 +34,9 @@ const DELETION_PATIENCE: Duration = Duration::from_millis(300);
 pub(super) struct Sweeping {
     /// The homes of the volumes of which this node may have objects.
     homes: RefCell<HashMap<u32, NodeId>>,
+    /// Sessions of this node's clients that commit nothing below a counter any more, to be looked at in the
+    /// next walk.
+    discarded: RefCell<HashMap<(u32, u32), u64>>,
     under_way: Cell<bool>,
     /// Whether a session has ended since the walk began.
     again: Cell<bool>,
@@ -48,8 +51,8 @@ impl Sweeping {
     }
 }
 
-/// Objects of a user's volume that may be left.
-type Candidates = BTreeMap<(u32, u32), Vec<ObjectId>>;
+/// Objects of volumes that may be left.
+type Candidates = BTreeMap<u32, Vec<ObjectId>>;
 
 impl Files {
     /// Has the objects of this node looked through, since a session has ended.
@@ -73,55 +76,80 @@ impl Files {
     /// Looks through this node's objects once; says whether all homes have answered.
     async fn sweep(self: &Rc<Self>) -> bool {
         let mut all_answered = true;
+        let discarded = self.sweeping.discarded.take();
         for shard in 0..Table::SHARDS {
             // A share in a turn, however few objects of files there are.
             self.kernel.clock.sleep(PAUSE).await;
-            let found = self.candidates(shard);
-            for ((volume, user), ids) in found {
+            let found = self.candidates(shard, &discarded);
+            for (volume, ids) in found {
                 for ids in ids.chunks(MAX_OBJECTS) {
-                    all_answered &= self.sweep_some(volume, user, ids.to_vec()).await;
+                    all_answered &= self.sweep_some(volume, ids.to_vec()).await;
                 }
             }
+        }
+        if !all_answered {
+            self.sweeping.discarded.borrow_mut().extend(discarded);
         }
         all_answered
     }
 
-    /// The objects in a share of the table whose sessions no client of this node has.
-    fn candidates(&self, shard: usize) -> Candidates {
+    /// Has objects of a session looked for that it will not commit any more.
+    pub(super) fn sweep_below(self: &Rc<Self>, volume: u32, session: u32, below: u64) {
+        self.sweeping.discarded.borrow_mut().insert((volume, session), below);
+        self.sweep_soon();
+    }
+
+    /// Tells all members that a session commits nothing below a counter any more.
+    pub(super) fn tell_discarded(self: &Rc<Self>, volume: u32, session: u32, below: u64) {
+        for node in self.cluster.others(&[self.kernel.node]) {
+            self.network.tell(node, FileFrame::Discarded { volume, session, below });
+        }
+        self.sweep_below(volume, session, below);
+    }
+
+    /// The objects in a share of the table whose sessions no client of this node has, or will not commit.
+    fn candidates(&self, shard: usize, discarded: &HashMap<(u32, u32), u64>) -> Candidates {
         let (mut found, attached) = (Candidates::new(), self.attached.sessions());
         let objects = self.store.objects.borrow();
         for replica in objects.sealed_in(shard).filter(|replica| replica.role().stays()) {
             let id = replica.id();
-            if let Some((volume, session, _)) = parts_of(&id)
-                && !attached.contains(&(volume, session))
-            {
-                found.entry((volume, replica.ownership().user)).or_default().push(id);
+            let Some((volume, session, counter)) = parts_of(&id) else { continue };
+            let key = (volume, session);
+            if !attached.contains(&key) || discarded.get(&key).is_some_and(|below| counter < *below) {
+                found.entry(volume).or_default().push(id);
             }
         }
         found
     }
 
     /// Asks a home about objects, and deletes those that are left.
-    pub(super) async fn sweep_some(self: &Rc<Self>, volume: u32, user: u32, ids: Vec<ObjectId>) -> bool {
-        let left = if let Some(volume) = self.volume_of(volume) {
-            volume.swept(ids)
-        } else {
-            // The objects of a volume that this node knows nothing of stay.
-            let home = self.sweeping.homes.borrow().get(&volume).copied();
-            let Some(home) = home.filter(|home| self.cluster.is_member(*home)) else { return true };
-            match self.network.ask(home, user, ask::Sweep { volume, ids }, PATIENCE).await {
-                Ok(ask::Swept { ids }) => ids,
-                Err(_) => return false,
-            }
-        };
-        self.delete_objects(&left, user).await
+    pub(super) async fn sweep_some(self: &Rc<Self>, volume: u32, ids: Vec<ObjectId>) -> bool {
+        match self.left_of(volume, ids).await {
+            Some(left) => self.delete_objects(&left).await,
+            None => false,
+        }
     }
 
-    async fn delete_objects(&self, ids: &[ObjectId], user: u32) -> bool {
+    /// Which of these objects no file of a volume has, and none will have. `None` if the home does not
+    /// answer.
+    pub(super) async fn left_of(&self, volume: u32, ids: Vec<ObjectId>) -> Option<Vec<ObjectId>> {
+        if let Some(volume) = self.volume_of(volume) {
+            return Some(volume.swept(ids));
+        }
+        // The objects of a volume that this node knows nothing of stay.
+        let home = self.sweeping.homes.borrow().get(&volume).copied();
+        let Some(home) = home.filter(|home| self.cluster.is_member(*home)) else { return Some(Vec::new()) };
+        let question = ask::Sweep { volume, ids };
+        let ask::Swept { ids } = self.network.ask(home, DEEDS, question, PATIENCE).await.ok()?;
+        Some(ids)
+    }
+
+    /// Deletes objects of files, whoever has put them: the home decides about all of its volume.
+    pub(super) async fn delete_objects(&self, ids: &[ObjectId]) -> bool {
         if ids.is_empty() {
             return true;
         }
-        let deleted = self.directory.deletion.delete_all(ids, &[], user).await;
+        let deleted = self.directory.deletion.delete_all(ids, &[], DEEDS).await;
         if let Err(error) = &deleted {
             tracing::debug!("objects of files are deleted later: {error}");
             return false;
@@ -139,7 +167,7 @@ impl Files {
         let (files, volume) = (Rc::clone(self), Rc::clone(volume));
         self.kernel.spawn(async move {
             while let Some(ids) = volume.take_condemned() {
-                let mut deletion = pin!(files.delete_objects(&ids, volume.owner));
+                let mut deletion = pin!(files.delete_objects(&ids));
                 let due = Some(files.kernel.clock.now() + DELETION_PATIENCE);
                 let in_time = files.kernel.clock.bounded(due, deletion.as_mut()).await;
                 if in_time.is_none() {
@@ -195,7 +223,7 @@ impl Files {
         self.kernel.spawn(async move {
             let ids = volume.all_objects();
             for ids in ids.chunks(MAX_IDS) {
-                while !files.delete_objects(ids, volume.owner).await {
+                while !files.delete_objects(ids).await {
                     files.kernel.clock.sleep(AGAIN_AFTER).await;
                 }
             }

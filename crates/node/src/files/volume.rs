@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use plasmon::text::printable;
@@ -21,6 +21,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use super::change::{Begun, Change};
 use super::decide::{Asking, Decision, Limits, decide, who};
 use super::frames::{SessionKey, Wish};
+use super::known::Known;
 use super::state::{FileSession, State};
 use super::watch::{News, VALID, Waiting, Watchers, stale_of};
 use crate::kernel::Kernel;
@@ -57,6 +58,8 @@ pub(super) struct Volume {
     pub(super) ends: Cell<bool>,
     /// Whether objects of it are being deleted by a task that does not wait for silent nodes.
     pub(super) sweeping: Cell<bool>,
+    /// What sessions that are not trusted know.
+    known: Known,
     /// Objects that are being deleted.
     pub(super) deleting: RefCell<BTreeSet<ObjectId>>,
     pub(super) operations: Cell<u64>,
@@ -103,6 +106,7 @@ impl Volume {
             orphans: RefCell::default(),
             ends: Cell::default(),
             sweeping: Cell::default(),
+            known: Known::default(),
             deleting: RefCell::default(),
             operations: Cell::default(),
             watchers: RefCell::new(Watchers::new(now)),
@@ -140,6 +144,7 @@ impl Volume {
         terms.user_quota = change.user_quota.unwrap_or(terms.user_quota);
         terms.copies = change.copies.unwrap_or(terms.copies).max(1);
         terms.place = change.place.unwrap_or(terms.place);
+        terms.shared = change.shared.unwrap_or(terms.shared);
         state.apply(Change::Terms(terms));
     }
 
@@ -178,7 +183,7 @@ impl Volume {
             secret,
             uid,
             gid: wish.gid,
-            groups: Vec::new(),
+            groups: wish.groups,
             trusted: wish.trusted,
             checked: wish.checked,
             read_only: wish.read_only,
@@ -200,6 +205,7 @@ impl Volume {
     /// Ends a session.
     pub(super) fn end(&self, session: u32) {
         self.state.borrow_mut().apply(Change::End { session });
+        self.known.forget(session);
         self.watchers.borrow_mut().end(session);
         self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
         self.wake();
@@ -268,7 +274,8 @@ impl Volume {
                 now: Self::time(&self.kernel),
                 limits,
             };
-            decide(&asking, asked.operation.clone())
+            let named = self.known.ensure_named(&state, key.session, asked);
+            named.and_then(|()| decide(&asking, asked.operation.clone()))
         };
         let decision = match decided {
             Ok(decision) => decision,
@@ -282,6 +289,7 @@ impl Volume {
         };
         let (news, waiting) = self.tell_of(&state, operation, &decision);
         let outcome = self.carry_out(&mut state, decision);
+        let outcome = self.known.show(&state, key.session, asked, outcome);
         if changes && outcome != FileOutcome::NoRoomInline {
             state.apply(Change::Note { session: key.session, number, outcome: kept(&outcome) });
         }
@@ -354,6 +362,11 @@ impl Volume {
         FileAnswer { valid_ms: if may_keep { VALID.as_millis() as u32 } else { 0 }, outcome, folders }
     }
 
+    /// Lets others have their turn.
+    pub(super) async fn pause(&self) {
+        self.kernel.clock.sleep(Duration::ZERO).await;
+    }
+
     /// Waits until a lock may have become free.
     pub(super) fn freed(&self) -> oneshot::Receiver<()> {
         let (sender, freed) = oneshot::channel();
@@ -386,14 +399,16 @@ impl Volume {
         (!ids.is_empty()).then_some(ids)
     }
 
-    /// Which objects no file has, and none will have.
+    /// Which objects no file has, and none will have: those of sessions that have ended, or that have said
+    /// so.
     pub(super) fn swept(&self, ids: Vec<ObjectId>) -> Vec<ObjectId> {
         let state = self.state.borrow();
         let is_left = |id: &ObjectId| {
-            let Some((volume, session, _)) = plasmon::wire::files::parts_of(id) else { return false };
+            let Some((volume, session, counter)) = plasmon::wire::files::parts_of(id) else { return false };
+            let is_over = state.sessions.get(&session).is_none_or(|session| counter < session.discarded);
             volume == self.number
                 && session <= state.last_session
-                && !state.sessions.contains_key(&session)
+                && is_over
                 && !state.objects.contains_key(id)
         };
         ids.into_iter().filter(is_left).collect()

@@ -5,7 +5,8 @@ use plasmon::{DeleteOutcome, Error, ObjectId, Rights, not_allowed};
 
 /// The user that may change every object that it sees.
 pub(crate) const ROOT: u32 = 0;
-/// The user to whom the deeds of regions and services belong. The kernel gives this number to no process.
+/// The user to whom the deeds of regions and services belong, and in whose name the cluster gives orders
+/// about objects of files. The kernel gives this number to no process.
 pub(crate) const DEEDS: u32 = u32::MAX;
 
 record! {
@@ -22,12 +23,13 @@ record! {
 impl Ownership {
     /// Whether a user may see the object.
     pub(crate) fn visible_to(self, user: u32) -> bool {
-        !self.rights.is_private() || self.user == user
+        !self.rights.is_private() || self.user == user || user == DEEDS
     }
 
     /// Whether a user may delete the object, and decide which nodes hold it.
     pub(crate) fn may_change(self, user: u32) -> bool {
-        self.visible_to(user) && (self.user == user || user == ROOT || self.rights == Rights::ReadWrite)
+        let any = user == ROOT || user == DEEDS || self.rights == Rights::ReadWrite;
+        self.visible_to(user) && (self.user == user || any)
     }
 
     /// The outcome of a deletion by a user who may not delete the object.

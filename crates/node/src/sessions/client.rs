@@ -31,6 +31,9 @@ pub(crate) struct Client {
     pub(crate) session: Rc<dyn Session>,
     /// The user of the client.
     pub(crate) uid: u32,
+    /// The group and the further groups of the client.
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
     /// The process of the client when it connected.
     pub(crate) pid: u32,
     /// The name that the client gave itself.
@@ -85,6 +88,8 @@ impl Client {
     pub(crate) fn new(session: Rc<dyn Session>, pid: u32, connected: Instant) -> Self {
         Self {
             uid: session.tenant(),
+            gid: session.tenant(),
+            groups: Vec::new(),
             session,
             pid,
             name: String::new(),
@@ -108,6 +113,15 @@ impl Client {
     /// Keeps the descriptor that tells of the end of the client's process.
     pub(crate) fn follow(&mut self, process: OwnedFd) {
         self.process = Some(process);
+    }
+
+    /// Number and bytes of the memory of the arena that the client has borrowed.
+    pub(crate) fn lent_bytes(&self) -> (u64, u64) {
+        let bytes = |lent: &Lent| match lent {
+            Lent::Arena { extent, .. } => Some(extent.len()),
+            Lent::Own { .. } => None,
+        };
+        self.lent.values().filter_map(bytes).fold((0, 0), |(count, sum), len| (count + 1, sum + len))
     }
 
     /// Whether the client takes a place without ever having said hello.

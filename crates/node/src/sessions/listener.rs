@@ -243,7 +243,7 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(_) => format!("which user {} has made", found.uid()),
         Ok(stream) => match peer_of(&stream) {
-            Ok(Peer { uid, pid: Some(pid) }) => {
+            Ok(Peer { uid, pid: Some(pid), .. }) => {
                 format!("process {} of user {uid}", pid.as_raw_nonzero())
             }
             _ => format!("a process of user {}", found.uid()),

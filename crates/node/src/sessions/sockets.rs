@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plasmon::wire::{Peer, Reply, Request, peer_of};
+use plasmon::wire::{Peer, Reply, Request, groups_of, peer_of};
 use plasmon::{Error, ErrorKind};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -234,7 +234,8 @@ impl Sockets {
     fn admit(&self, sessions: &Rc<Sessions>, stream: UnixStream) -> io::Result<Option<ClientKey>> {
         static REFUSED: Seldom = Seldom::new();
         stream.set_nonblocking(true)?;
-        let Peer { uid, pid } = peer_of(&stream)?;
+        let Peer { uid, gid, pid } = peer_of(&stream)?;
+        let groups = groups_of(&stream);
         if let Err(error) = sessions.make_place(uid) {
             if let Some(unsaid) = REFUSED.due() {
                 warn!(unsaid, "a client was refused: {error}");
@@ -249,6 +250,7 @@ impl Sockets {
         let shown = pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
         let session = Rc::new(Connection::new(stream, uid, Some(key), self.epoll()));
         let mut client = Client::new(session, shown, sessions.kernel.clock.now());
+        (client.gid, client.groups) = (gid, groups);
         // A process that crashes may leave children that hold its connection open without using it. If the
         // process cannot be watched, its pins are freed when the last child ends.
         if let Some(pid) = pid

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn peer(uid: u32) -> Peer {
-        Peer { uid, pid: None }
+        Peer { uid, gid: uid, pid: None }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Owns no state. Any thread. An operation goes by slot if it fits one, else by the socket. A change that is
 //! given up goes on at the home.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,8 +16,8 @@ use super::nodes::find_nodes;
 use super::paging::pages;
 use crate::shared::{CallPayload, CallRequest, Manner, PAYLOAD_LEN};
 use crate::wire::files::{
-    FileAnswer, FileAsked, FilesCall, MAX_PLACE_NODES, Place, VolumeChange, VolumeInfo, VolumeTerms, decoded,
-    encoded,
+    FileAnswer, FileAsked, FileReads, FilesCall, Kept, MAX_PLACE_NODES, NodeCheck, Place, VolumeChange,
+    VolumeInfo, VolumeTerms, decoded, encoded,
 };
 use crate::wire::{MAX_NAME, replies, requests};
 use crate::{Class, Error, ErrorKind, NodeId, ObjectId, Result};
@@ -27,6 +28,12 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Longest wait for a range of an object. After that the object is brought.
 const PEEK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest wait until a node has looked through its objects.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Nodes that did not check what they have, each with the reason.
+type Unchecked = Vec<(NodeId, Error)>;
 
 /// List of the volumes of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -136,6 +143,12 @@ impl<'a> Volumes<'a> {
         self.0.connection.send_and_forget(&begin.into());
     }
 
+    /// Tells how reads of an attached volume were served, without waiting for an answer.
+    pub(crate) fn count_reads(self, volume: u32, here: u64, brought: u64) {
+        let count = requests::CountReads(FileReads { volume, here, brought });
+        self.0.connection.send_and_forget(&count.into());
+    }
+
     /// Waits until objects of an attached volume lie where they are to, or stay because nobody takes them.
     pub(crate) fn settle(
         self,
@@ -146,6 +159,33 @@ impl<'a> Volumes<'a> {
     ) -> Result<replies::Settled> {
         let settle = requests::Settle { volume, ids: ids.to_vec(), place: place.clone(), copies };
         self.0.ask_until(settle, Undo::Nothing, due(Some(SETTLE_TIMEOUT)))
+    }
+
+    /// Number of nodes that have each of these objects of an attached volume. With `copies`, so many nodes
+    /// are made to keep them.
+    pub(crate) fn look_after(self, volume: u32, ids: &[ObjectId], copies: u16) -> Result<Vec<Kept>> {
+        let look = requests::LookAfter { volume, ids: ids.to_vec(), copies };
+        let told = self.0.ask_until(look, Undo::Nothing, due(Some(CHECK_TIMEOUT)))?;
+        if told.kept.len() == ids.len() {
+            return Ok(told.kept);
+        }
+        Err(self.0.connection.fail(unexpected("another number of objects")))
+    }
+
+    /// Has all nodes look through what they have of an attached volume. Returns what each has, and the nodes
+    /// that did not answer.
+    pub(crate) fn check(self, volume: u32, sweep: bool) -> Result<(BTreeMap<NodeId, NodeCheck>, Unchecked)> {
+        let replies::Members(nodes) = self.0.ask(requests::Members, Undo::Nothing)?;
+        let (mut checked, mut missing) = (BTreeMap::new(), Vec::new());
+        for node in nodes {
+            let check = requests::CheckVolume { volume, node, sweep };
+            match self.0.ask_until(check, Undo::Nothing, due(Some(CHECK_TIMEOUT))) {
+                Ok(replies::VolumeChecked(found)) => _ = checked.insert(node, found),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+                Err(error) => missing.push((node, error)),
+            }
+        }
+        Ok((checked, missing))
     }
 
     /// Reads a range of an object of another node, of an attached volume, without bringing the object.

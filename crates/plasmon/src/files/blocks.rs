@@ -5,14 +5,14 @@
 //! lost never becomes an object; an id is used once.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use super::session::Attached;
 use super::{Error, Result};
 use crate::wire::files::{Errno, Section, Source, file_object};
-use crate::{Client, CreateOptions, ObjectId, Rights, Scratch};
+use crate::{CreateOptions, ObjectId, Rights, Scratch};
 
 /// Size of a block in bytes, and the largest size of an object of a file.
 pub const BLOCK_BYTES: usize = 1 << 20;
@@ -83,6 +83,8 @@ pub(super) struct Blocks {
     /// Number of blocks that are buffers.
     buffers: AtomicU64,
     objects: AtomicU64,
+    /// Whether there may be objects that nothing will commit.
+    left: AtomicBool,
 }
 
 impl Blocks {
@@ -139,14 +141,37 @@ impl Blocks {
             return Err(Error::because(Errno::Io, text));
         }
         let put = attached.steady.put_from(stored.id, &mut block.scratch, len, &[], &options());
-        told(&attached.client, &stored, put.map(drop))
+        self.told(&stored, put.map(drop))
     }
 
     /// Puts bytes as an object.
     pub(super) fn put_bytes(&self, attached: &Attached, bytes: &[u8]) -> Result<Stored> {
         let stored = self.stored(attached, bytes.len());
         let put = attached.steady.put(stored.id, bytes, &[], &options());
-        told(&attached.client, &stored, put)
+        self.told(&stored, put)
+    }
+
+    /// What became of a put. After an error the object may be there all the same.
+    fn told(&self, stored: &Stored, put: crate::Result<()>) -> Result<Stored> {
+        put.map(|()| *stored).map_err(|error| {
+            self.note_left();
+            Error::of_client(&error)
+        })
+    }
+
+    /// Counter of the next object.
+    pub(super) fn next(&self) -> u64 {
+        self.objects.load(Ordering::Acquire)
+    }
+
+    /// Notes that objects were put which nothing will commit.
+    pub(super) fn note_left(&self) {
+        self.left.store(true, Ordering::Release);
+    }
+
+    /// Whether such objects were noted since the last call.
+    pub(super) fn take_left(&self) -> bool {
+        self.left.swap(false, Ordering::AcqRel)
     }
 
     fn stored(&self, attached: &Attached, len: usize) -> Stored {
@@ -174,20 +199,6 @@ impl Stored {
     pub(super) fn section(&self, offset: u64, at: u64, len: u64) -> Section {
         let source = Source::Object { id: self.id, at, object_len: self.len, node: self.node };
         Section { offset, len, source }
-    }
-}
-
-/// What became of a put.
-fn told(client: &Client, stored: &Stored, put: crate::Result<()>) -> Result<Stored> {
-    match put {
-        Err(error) => {
-            // After a time-out the object may be there; nobody will ever name it.
-            if error.kind() == crate::ErrorKind::TimedOut {
-                let _ = client.delete(&[stored.id]);
-            }
-            Err(Error::of_client(&error))
-        }
-        Ok(()) => Ok(*stored),
     }
 }
 

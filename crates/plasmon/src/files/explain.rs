@@ -5,9 +5,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::session::unexpected;
 use super::{Error, Result, Volume};
-use crate::wire::files::{Errno, FileKind, FileOperation, FileOutcome, Section};
+use crate::wire::files::{Errno, FileKind, Section};
 
 impl Volume {
     /// Sections of the file that a path leads to, in the order of their offsets: its bytes lie in them, and
@@ -26,19 +25,6 @@ impl Volume {
             _ => return Err(Error::new(Errno::Invalid).at(name)),
         }
         self.0.settle(found.inode)?;
-        let (mut sections, mut end) = (Vec::<Section>::new(), 0);
-        loop {
-            let map = FileOperation::Map { inode: found.inode, from: end };
-            let (outcome, _) = self.0.ask(&self.actor(), map).map_err(|error| error.at(name))?;
-            let FileOutcome::Map { map, .. } = outcome else { return Err(unexpected()) };
-            // The first section of a page may be the last one of the page before.
-            let known = sections.last().map_or(0, |last| last.offset.saturating_add(last.len));
-            sections.extend(map.sections.into_iter().filter(|section| section.offset >= known));
-            match map.next {
-                None => return Ok(sections),
-                Some(next) if next > end => end = next,
-                Some(_) => return Err(unexpected()),
-            }
-        }
+        self.sections_of(found.inode).map_err(|error| error.at(name))
     }
 }

@@ -23,6 +23,7 @@
 //! by the map at the home; a failure to commit is told once, by the next sync or close.
 
 mod blocks;
+mod check;
 mod error;
 mod explain;
 mod folders;
@@ -42,6 +43,7 @@ mod writer;
 use std::time::Duration;
 
 pub use blocks::{BLOCK_BYTES, Buffer};
+pub use check::{Checked, Finding, Trouble};
 pub use error::{Error, Result};
 pub use names::{Entry, Looked, Page};
 pub use path::{DirEntry, File, OpenOptions, ReadDir};
@@ -51,9 +53,9 @@ pub use watch::{Current, Keep, Watcher};
 
 pub use crate::client::{VolumeList, Volumes, find_place};
 pub use crate::wire::files::{
-    Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE, PLACE_XATTR, Place,
-    ROOT_INODE, Section, SetAttributes, Source, Stale, Time, VolumeChange, VolumeInfo, VolumeTerms,
-    VolumeUsage,
+    Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE, NodeCheck, PLACE_XATTR, Place,
+    ROOT_INODE, Section, SetAttributes, Source, Stale, Time, UsageCheck, VolumeChange, VolumeInfo,
+    VolumeTerms, VolumeUsage,
 };
 
 /// How a volume is attached.

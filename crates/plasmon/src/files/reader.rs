@@ -6,18 +6,18 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::inode::{Inode, State};
 use super::session::{Attached, unexpected};
 use super::volume::Shared;
 use super::{Error, Result, Volume};
 use crate::client::Volumes;
-use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_FILE, Section, Source};
+use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_FILE, MAX_PEEK, Section, Source};
 use crate::wire::requests;
 use crate::{ErrorKind, NodeId, Object, ObjectId};
 
@@ -95,6 +95,23 @@ impl Part {
     }
 }
 
+/// How reads of objects were served since the node was told.
+#[derive(Default)]
+pub(super) struct Reads {
+    here: AtomicU64,
+    brought: AtomicU64,
+}
+
+impl Reads {
+    /// Tells the node of this host, if there is something.
+    pub(super) fn tell(&self, attached: &Attached) {
+        let [here, brought] = [&self.here, &self.brought].map(|count| count.swap(0, Ordering::Relaxed));
+        if here + brought > 0 {
+            Volumes::by(&attached.client).count_reads(attached.number, here, brought);
+        }
+    }
+}
+
 /// What a map says of an object.
 struct Hint {
     len: u64,
@@ -110,6 +127,16 @@ enum Planned {
     Range(ObjectId, Range<u64>, NodeId),
 }
 
+impl Planned {
+    /// Object that may be elsewhere.
+    fn object(&self) -> Option<ObjectId> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(id, ..) | Self::Range(id, ..) => Some(*id),
+        }
+    }
+}
+
 impl Volume {
     /// Bytes of a file that is open, from an offset on, at most so many: fewer at its end.
     ///
@@ -121,12 +148,15 @@ impl Volume {
         loop {
             let attached = self.0.session.attached();
             let (plan, version) = self.0.plan(inode, &open, offset, len)?;
-            let planned = plan.into_iter().map(|part| self.0.bring(&attached, &open, part));
-            let error = match planned.collect::<crate::Result<Vec<Part>>>() {
-                Ok(parts) => return Ok(Parts(parts)),
-                Err(error) => error,
+            let bring = |part: Planned| {
+                let object = part.object();
+                self.0.bring(&attached, &open, part).map_err(|error| (object, error))
             };
-            self.0.look_again(inode, &open, version, &error, until)?;
+            let (object, error) = match plan.into_iter().map(bring).collect::<std::result::Result<_, _>>() {
+                Ok(parts) => return Ok(Parts(parts)),
+                Err(failed) => failed,
+            };
+            self.0.look_again(inode, &open, version, (object, &error), until)?;
         }
     }
 
@@ -228,10 +258,13 @@ impl Shared {
 
     /// Brings a part to this host.
     fn bring(&self, attached: &Attached, open: &Inode, part: Planned) -> crate::Result<Part> {
-        let (id, range, alone) = match part {
-            Planned::Here(part) => return Ok(part),
-            Planned::There(id, range, _) => (id, range, None),
-            Planned::Range(id, range, node) => (id, range, Some(node)),
+        let (id, range, alone, node) = match part {
+            Planned::Here(part) => {
+                self.reads.here.fetch_add(matches!(part, Part::Object(..)).into(), Ordering::Relaxed);
+                return Ok(part);
+            }
+            Planned::There(id, range, hint) => (id, range, None, hint.node),
+            Planned::Range(id, range, node) => (id, range, Some(node), node),
         };
         let here = attached.client.get_here(&id);
         if here.is_none()
@@ -241,10 +274,23 @@ impl Shared {
             return Ok(Part::Bytes(bytes));
         }
         let object = match here {
-            Some(object) => object,
+            Some(object) => {
+                self.reads.here.fetch_add(1, Ordering::Relaxed);
+                object
+            }
             None => {
                 let got = attached.client.get(&[id], Some(Duration::ZERO))?.pop();
-                got.unwrap_or_else(|| Err(crate::Error::new(ErrorKind::NotFound, "no result")))?
+                match got.unwrap_or_else(|| Err(crate::Error::new(ErrorKind::NotFound, "no result"))) {
+                    Ok(object) => {
+                        self.reads.brought.fetch_add(1, Ordering::Relaxed);
+                        object
+                    }
+                    // It may be another user's.
+                    Err(error) if attached.info.terms.shared => {
+                        return ranges(attached, id, &range, node).map(Part::Bytes).ok_or(error);
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         };
         open.state.lock().pin(&object, attached.generation);
@@ -261,7 +307,7 @@ impl Shared {
         inode: u64,
         open: &Arc<Inode>,
         version: u64,
-        error: &crate::Error,
+        (object, error): (Option<ObjectId>, &crate::Error),
         until: Instant,
     ) -> Result<()> {
         let waits = match error.kind() {
@@ -277,6 +323,14 @@ impl Shared {
         // An object that is lost does not come back; another version may have other objects.
         if same && (error.kind() == ErrorKind::Lost || !waits || Instant::now() >= until) {
             return Err(Error::of_client(error));
+        }
+        if same && let Some(object) = object {
+            let attached = self.session.attached();
+            let kept = Volumes::by(&attached.client).look_after(attached.number, &[object], 0);
+            if kept.is_ok_and(|kept| kept.iter().any(|kept| kept.lost)) {
+                let text = format!("the bytes are lost: every node that had object {object} is gone");
+                return Err(Error::because(Errno::Io, text));
+            }
         }
         if same {
             thread::sleep(RETRY_INTERVAL);
@@ -329,6 +383,18 @@ fn peeked(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -
     let peek = requests::Peek { volume: attached.number, id, node, at: range.start, len };
     let bytes = Volumes::by(&attached.client).peek(peek).ok()?;
     (bytes.len() == len as usize).then_some(bytes)
+}
+
+/// Range of an object that is read alone, in pieces. `None` if that cannot be.
+fn ranges(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> Option<Bytes> {
+    let mut all = BytesMut::new();
+    let mut at = range.start;
+    while at < range.end {
+        let end = range.end.min(at + MAX_PEEK as u64);
+        all.extend_from_slice(&peeked(attached, id, &(at..end), node)?);
+        at = end;
+    }
+    Some(all.freeze())
 }
 
 /// Range of a file that lies in a section.

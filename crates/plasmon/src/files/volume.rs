@@ -18,6 +18,7 @@ use super::folders::Folders;
 use super::inode::{Inode, State};
 use super::names::Entry;
 use super::placing::{Placing, Target};
+use super::reader::Reads;
 use super::session::{Answered, Attached, Session, succeeded, unexpected};
 use super::watch::Keep;
 use super::writer::Commit;
@@ -48,6 +49,7 @@ pub(super) struct Shared {
     pub(super) blocks: Blocks,
     placing: Placing,
     pub(super) folders: Folders,
+    pub(super) reads: Reads,
     inodes: Mutex<HashMap<u64, Arc<Inode>>>,
     closed: Mutex<Vec<u64>>,
     /// Losses of the session after which its files were opened again.
@@ -78,6 +80,7 @@ impl Volume {
             blocks: Blocks::default(),
             placing: Placing::default(),
             folders: Folders::default(),
+            reads: Reads::default(),
             inodes: Mutex::default(),
             closed: Mutex::default(),
             reopened: AtomicU64::new(0),
@@ -163,6 +166,10 @@ impl Volume {
     /// Why something that was written is not at the home.
     pub fn close(&self, inode: u64) -> Result<()> {
         let flushed = self.flush(inode);
+        if flushed.is_err() {
+            // What could not be committed goes with the last open.
+            self.0.blocks.note_left();
+        }
         self.0.close(inode);
         flushed
     }
@@ -222,10 +229,11 @@ impl Volume {
         let attached = self.0.session.attached();
         let target = self.0.target(&attached, &state.place, state.copies);
         let mut sections = vec![target.put_bytes(bytes)?.section(0, 0, bytes.len() as u64)];
-        target.settle(&mut sections)?;
-        let written = Written::Sections(sections);
-        let (outcome, _) = self.0.ask(&Actor::default(), append(written))?;
-        appended(outcome, &mut state)?.ok_or_else(unexpected)
+        let appending = target.settle(&mut sections).and_then(|()| {
+            let (outcome, _) = self.0.ask(&Actor::default(), append(Written::Sections(sections)))?;
+            appended(outcome, &mut state)?.ok_or_else(unexpected)
+        });
+        appending.inspect_err(|_| self.0.blocks.note_left())
     }
 }
 
@@ -335,7 +343,7 @@ impl Shared {
         let mut state = open.as_ref().map(|open| open.state.lock());
         let cut = self.ask(actor, operation)?;
         if let Some(state) = &mut state {
-            state.writer.clear();
+            self.give_up(state);
         }
         Ok(cut)
     }
@@ -347,10 +355,18 @@ impl Shared {
         if let Err(error) = &committed
             && !matches!(error.errno(), Errno::Full | Errno::OverQuota)
         {
-            state.writer.clear();
+            self.give_up(state);
             state.failed.get_or_insert_with(|| error.clone());
         }
         committed
+    }
+
+    /// Gives up what waits of a file.
+    fn give_up(&self, state: &mut State) {
+        if state.writer.first_object().is_some() {
+            self.blocks.note_left();
+        }
+        state.writer.clear();
     }
 
     fn try_commit(&self, inode: u64, state: &mut State) -> Result<()> {
@@ -408,6 +424,25 @@ impl Shared {
         }
     }
 
+    /// Tells the home below which counter no object of this session waits for a commit, if some were left
+    /// that nothing commits any more.
+    fn tell_left(&self) {
+        if !self.blocks.take_left() {
+            return;
+        }
+        // An object that is put later has this counter or a higher one.
+        let mut below = self.blocks.next();
+        let open: Vec<Arc<Inode>> = self.inodes.lock().values().cloned().collect();
+        for inode in open {
+            // A file that is in use may put objects that no writer has yet.
+            let Some(state) = inode.state.try_lock() else { return self.blocks.note_left() };
+            below = below.min(state.writer.first_object().unwrap_or(below));
+        }
+        if self.session.ask(&Actor::default(), FileOperation::Discard { below }).is_err() {
+            self.blocks.note_left();
+        }
+    }
+
     /// Tells the home of closes that it was not told of.
     fn tell_closes(&self) {
         let closed = std::mem::take(&mut *self.closed.lock());
@@ -459,6 +494,8 @@ impl Shared {
     /// Commits what has waited for its time, and tells closes.
     fn look(&self) {
         self.tell_closes();
+        self.tell_left();
+        self.reads.tell(&self.session.attached());
         if self.placing.look(&self.session.attached()) {
             self.blocks.give_back();
         }

@@ -13,7 +13,7 @@ use super::blocks::{BLOCK_BYTES, Block, Buffer};
 use super::placing::{Attempts, Target};
 use super::{Error, Result};
 use crate::NodeId;
-use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, MAX_SECTIONS, Section, Source, Time};
+use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, MAX_SECTIONS, Section, Source, Time, parts_of};
 
 /// Size in bytes up to which writes wait in memory of this process, since such objects travel by the ring.
 const SMALL_BYTES: usize = 64 << 10;
@@ -242,6 +242,15 @@ impl Writer {
     pub(super) fn committed(&mut self, part: &Commit) {
         self.stored.drain(..part.sections.len());
         self.settled = self.settled.saturating_sub(part.sections.len());
+    }
+
+    /// Lowest counter of the objects that wait for a commit.
+    pub(super) fn first_object(&self) -> Option<u64> {
+        let counter = |section: &Section| match &section.source {
+            Source::Object { id, .. } => parts_of(id).map(|(_, _, counter)| counter),
+            Source::Inline(_) => None,
+        };
+        self.stored.iter().filter_map(counter).min()
     }
 
     /// Number of bytes that wait, those that were written twice counted twice.

@@ -55,6 +55,14 @@ pub struct FilesStatus {
     /// Number of times that nodes had no room for as many copies of an object as its file says: its client
     /// was told.
     pub placed_refused: u64,
+    /// Number of blocks of memory that clients with volumes have borrowed, to write into.
+    pub blocks: u64,
+    /// Number of bytes of these blocks.
+    pub block_bytes: u64,
+    /// Number of reads of files that objects in the memory of the node served, as clients say.
+    pub reads_here: u64,
+    /// Number of reads of files for which whole objects were brought to the node, as clients say.
+    pub reads_brought: u64,
     /// Number of ranges of objects of other nodes, for clients that read at random, that came in messages.
     pub ranges_asked: u64,
     /// Number of these that were read one-sidedly.

@@ -47,7 +47,7 @@ pub use fields::{AtMost, Each, Types, Wire};
 pub use fields::{listed, numbered};
 pub use gathering::Gathering;
 pub use new_object::{NewObject, Terms};
-pub use peer::{Peer, peer_of};
+pub use peer::{Peer, groups_of, peer_of};
 pub use region::{LentRange, Operation, RegionCall};
 pub use reply::{
     Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, RegionPlace, Reply,

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::files::{FileAnswer, MAX_STALE, Stale, VolumeInfo};
+use super::files::{FileAnswer, Kept, MAX_STALE, NodeCheck, Stale, VolumeInfo};
 use super::{
     AtMost, Each, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame,
 };
@@ -479,6 +479,13 @@ crate::wire::table! {
         167 Peeked {
             /// Bytes of the range.
             bytes: Bytes,
+        },
+        /// Answers `CheckVolume`.
+        168 VolumeChecked(checked: NodeCheck),
+        /// Answers `LookAfter`.
+        169 LookedAfter {
+            /// Number of nodes that have each object, in the order of the request.
+            kept: Vec<Kept>,
         },
         /// Answers `ListVolumes`.
         157 Volumes {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::files::{FileAsked, MAX_SETTLED, Place, VolumeChange, VolumeTerms};
+use super::files::{FileAsked, FileReads, MAX_SETTLED, Place, VolumeChange, VolumeTerms};
 use super::reply::{Reply, replies};
 use super::{AtMost, Each, MAX_NAME, NewObject};
 use crate::drain::DrainStep;
@@ -512,8 +512,7 @@ crate::wire::table! {
             /// Number of the attached volume on this connection.
             volume: u32,
         } -> Done,
-        /// Has objects of an attached volume, which the client has put, lie where they are to lie, and waits
-        /// for that.
+        /// Has objects that the client has put for an attached volume lie where they are to; waits for that.
         155 Settle {
             /// Number of the attached volume on this connection.
             volume: u32,
@@ -552,6 +551,8 @@ crate::wire::table! {
             /// Name of the volume.
             name: String as AtMost<MAX_NAME>,
         } -> Done,
+        /// Tells how reads of an attached volume were served since the last time.
+        165 CountReads(reads: FileReads),
         /// Begins what `Settle` waits for.
         166 BeginSettling {
             /// Number of the attached volume on this connection.
@@ -576,6 +577,24 @@ crate::wire::table! {
             /// Number of bytes, at most `MAX_PEEK`.
             len: u32,
         } -> Peeked,
+        /// Has a node look through what it has of an attached volume.
+        168 CheckVolume {
+            /// Number of the attached volume on this connection.
+            volume: u32,
+            /// Id of the node.
+            node: NodeId,
+            /// Whether objects are deleted that no file has.
+            sweep: bool,
+        } -> VolumeChecked,
+        /// Asks how many nodes keep objects of an attached volume.
+        169 LookAfter {
+            /// Number of the attached volume on this connection.
+            volume: u32,
+            /// Ids of the objects.
+            ids: Vec<ObjectId> as AtMost<MAX_SETTLED>,
+            /// Number of nodes that are made to keep each of them that fewer keep. 0 for no more than do.
+            copies: u16,
+        } -> LookedAfter,
     }
     others Other
 }

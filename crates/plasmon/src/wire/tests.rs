@@ -45,6 +45,7 @@ fn answers_are_replies() {
             "LeaveService",
             "DropCall",
             "ConfirmStale",
+            "CountReads",
             "BeginSettling"
         ]
     );

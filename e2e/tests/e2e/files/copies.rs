@@ -1,8 +1,6 @@
 //! How many nodes keep the bytes of files: as many as were promised before anybody is told, or the program
 //! is told that there is no room.
 
-use std::time::Duration;
-
 use plasmon::files::{AttachOptions, Errno, OpenOptions, Volume, VolumeTerms, Volumes};
 use plasmon::{CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};
@@ -127,9 +125,7 @@ fn bytes_that_are_lost_are_errors_and_never_zeros() {
         file.close().expect("close");
     }
     cluster.kill(WRITER);
-    let options = AttachOptions { patience: Duration::from_secs(3), ..AttachOptions::default() };
-    let volume = Volume::attach(&cluster.client(OTHER), "main", &options).expect("it is there");
-    let file = volume.open("/file", OpenOptions::new().read(true)).expect("open");
+    let file = attach(&cluster, OTHER).open("/file", OpenOptions::new().read(true)).expect("open");
     let read = |at: usize| {
         let mut bytes = vec![0xa5; 4096];
         file.read_at(&mut bytes, at as u64).map(|len| bytes[..len].to_vec()).map_err(|error| error.errno())

@@ -5,6 +5,7 @@
 
 mod abuse;
 mod chaos;
+mod check;
 mod coherence;
 mod copies;
 mod data;
@@ -14,6 +15,7 @@ mod names;
 mod native;
 mod place;
 mod programs;
+mod shared;
 
 use std::fs::File;
 use std::io::Error;

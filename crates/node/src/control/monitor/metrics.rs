@@ -289,6 +289,9 @@ fn file_metrics(out: &mut Out<'_>, files: &FilesStatus) -> fmt::Result {
     )?;
     let changes = [("told", files.told), ("confirmed", files.confirmed), ("missed", files.missed)];
     out.counters("plasmon_file_changes", "Changes told to sessions that watch", "what", &changes)?;
+    out.gauge("plasmon_file_block_bytes", "Memory lent to clients to write files", real(files.block_bytes))?;
+    let reads = [("here", files.reads_here), ("brought", files.reads_brought)];
+    out.counters("plasmon_file_reads", "Reads of objects of files by clients", "how", &reads)?;
     let ranges = [("asked", files.ranges_asked), ("read", files.ranges_read), ("given", files.ranges_given)];
     out.counters("plasmon_file_ranges", "Ranges of objects that were read at random", "how", &ranges)
 }

@@ -128,14 +128,25 @@ pub(super) fn attached(seed: u64) -> (Simulation, Vec<Writer>) {
     (simulation, writers)
 }
 
-fn make(simulation: &mut Simulation, writer: &mut Writer, name: &'static str) -> u64 {
+/// Makes a file by the first writer. All of them look its name up, since sessions of users name nothing else.
+fn make(simulation: &mut Simulation, writers: &mut [Writer], name: &'static str) -> u64 {
     let name = Bytes::from_static(name.as_bytes());
-    let create =
-        FileOperation::Create { folder: ROOT_INODE, name, mode: 0o644, exclusive: true, truncate: false };
-    match writer.run(simulation, create) {
-        FileOutcome::Opened { attributes, .. } => attributes.inode,
-        other => panic!("{other:?}"),
+    let create = FileOperation::Create {
+        folder: ROOT_INODE,
+        name: name.clone(),
+        mode: 0o644,
+        exclusive: true,
+        truncate: false,
+    };
+    let FileOutcome::Opened { attributes: made, .. } = writers[0].run(simulation, create) else {
+        panic!("the file is made");
+    };
+    for writer in &mut writers[1..] {
+        let lookup = FileOperation::Lookup { folder: ROOT_INODE, name: name.clone() };
+        let found = writer.run(simulation, lookup);
+        assert!(matches!(found, FileOutcome::Entry(attributes) if attributes.inode == made.inode));
     }
+    made.inode
 }
 
 /// The lines of a file, which are numbers.
@@ -155,7 +166,7 @@ fn lines(simulation: &mut Simulation, writer: &mut Writer, inode: u64) -> Vec<u6
 fn what_is_appended_is_there_once_although_connections_break() {
     for seed in SEEDS {
         let (mut simulation, mut writers) = attached(seed);
-        let inode = make(&mut simulation, &mut writers[0], "log");
+        let inode = make(&mut simulation, &mut writers, "log");
         simulation.network.change_faults(|faults| faults.cut_ppm = 20_000);
         let (mut ended, mut parted, mut line) = (Vec::new(), None, 0);
         for round in 0..ROUNDS {
@@ -238,7 +249,7 @@ fn one_of_those_who_make_a_name_has_made_it() {
 fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
     for seed in SEEDS {
         let (mut simulation, mut writers) = attached(seed);
-        let inode = make(&mut simulation, &mut writers[0], "locked");
+        let inode = make(&mut simulation, &mut writers, "locked");
         for writer in &mut writers[1..] {
             let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
             assert!(matches!(writer.run(&mut simulation, open), FileOutcome::Opened { .. }));
@@ -285,7 +296,7 @@ fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
 fn a_session_ends_although_its_home_is_out_of_reach_when_its_client_goes() {
     for seed in SEEDS {
         let (mut simulation, mut writers) = attached(seed);
-        let inode = make(&mut simulation, &mut writers[0], "locked");
+        let inode = make(&mut simulation, &mut writers, "locked");
         let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
         assert!(matches!(writers[1].run(&mut simulation, open), FileOutcome::Opened { .. }));
         let kind = LockKind::Exclusive;
@@ -316,7 +327,7 @@ fn a_session_ends_although_its_home_is_out_of_reach_when_its_client_goes() {
 fn a_home_stays_in_a_drain_until_its_volumes_are_removed() {
     for seed in SEEDS {
         let (mut simulation, mut writers) = attached(seed);
-        let inode = make(&mut simulation, &mut writers[0], "kept");
+        let inode = make(&mut simulation, &mut writers, "kept");
         let home = writers[0].user.host;
         simulation.hosts[home].drain();
         simulation.pass(SETTLED);
@@ -350,7 +361,7 @@ fn holders(simulation: &Simulation, id: ObjectId) -> usize {
 fn an_object_that_no_file_has_is_deleted() {
     for seed in SEEDS {
         let (mut simulation, mut writers) = attached(seed);
-        let kept = make(&mut simulation, &mut writers[0], "kept");
+        let kept = make(&mut simulation, &mut writers, "kept");
         let (committed, section) = writers[1].put(&mut simulation, 1, 1);
         writers[1].commit(&mut simulation, kept, section);
         let (left, _) = writers[1].put(&mut simulation, 2, 1);
@@ -366,7 +377,7 @@ fn an_object_that_no_file_has_is_deleted() {
         // A node dies with a client, whose objects others keep.
         let (left, _) = writers[2].put(&mut simulation, 1, 2);
         let (copied, section) = writers[2].put(&mut simulation, 2, 2);
-        let copy = make(&mut simulation, &mut writers[0], "copy");
+        let copy = make(&mut simulation, &mut writers[2..=2], "copy");
         writers[2].commit(&mut simulation, copy, section);
         simulation.hosts[writers[2].user.host].kill();
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);

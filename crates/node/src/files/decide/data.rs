@@ -12,7 +12,7 @@ use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, WRITE, without_privileges};
 use crate::files::change::Change;
 use crate::files::map::{Map, Piece, Place};
-use crate::files::state::{OPEN_BYTES, SECTION_BYTES};
+use crate::files::state::{Inode, OPEN_BYTES, SECTION_BYTES};
 
 /// Maximum number of sections that one clone makes. The session asks again for the rest.
 const MAX_CLONED: usize = 256;
@@ -70,9 +70,7 @@ pub(super) fn close(asking: &Asking<'_>, inodes: Vec<u64>) -> Decided {
 /// Tells sections.
 pub(super) fn map(asking: &Asking<'_>, number: u64, from: u64) -> Decided {
     let (inode, _) = asking.file(number)?;
-    if !asking.session.opens.contains_key(&number) {
-        asking.who.ensure_may(&inode.head, READ)?;
-    }
+    asking.ensure_may_read(number, inode)?;
     Ok(Decision::only(Say::Map { inode: number, from }))
 }
 
@@ -99,7 +97,17 @@ impl Asking<'_> {
         Ok(map)
     }
 
-    /// Checks the place of a section that a session names: bytes of its own, or that the volume has.
+    /// Refuses to tell where bytes are of a file that the session has not opened, and may not read. A session
+    /// that is not trusted may have opened it to write alone.
+    fn ensure_may_read(&self, number: u64, inode: &Inode) -> Result<(), Errno> {
+        if self.session.trusted && self.session.opens.contains_key(&number) {
+            return Ok(());
+        }
+        self.who.ensure_may(&inode.head, READ)
+    }
+
+    /// Checks the place of a section that a session names: bytes of its own, or that the volume has. A
+    /// session that is not trusted would read bytes of others by naming them in a file of its own.
     fn piece(&self, section: &Section) -> Result<(Piece, Option<(u64, plasmon::NodeId)>), Errno> {
         let len = section.len;
         range(section.offset, len)?;
@@ -117,7 +125,7 @@ impl Asking<'_> {
                 let piece = Piece { len, place: Place::Object(*id, *at) };
                 match self.state.objects.get(id) {
                     // An earlier section of the operation may take away the last reference to it.
-                    Some(known) if whole && known.len == *object_len => {
+                    Some(known) if whole && known.len == *object_len && self.may_name(id) => {
                         Ok((piece, Some((known.len, known.node))))
                     }
                     None if whole && self.is_own(id) => Ok((piece, Some((*object_len, *node)))),
@@ -127,11 +135,16 @@ impl Asking<'_> {
         }
     }
 
+    /// Whether a session may name an object that the volume has.
+    fn may_name(&self, id: &ObjectId) -> bool {
+        self.session.trusted || parts_of(id).is_some_and(|(_, session, _)| session == self.number)
+    }
+
     /// Whether an id is one that the session makes, and of no object that was or is being deleted.
     fn is_own(&self, id: &ObjectId) -> bool {
         let own = |(volume, session, counter)| {
             let is_own = (volume, session) == (self.state.number, self.number);
-            is_own && !self.session.deleted.contains(counter)
+            is_own && counter >= self.session.discarded && !self.session.deleted.contains(counter)
         };
         parts_of(id).is_some_and(own) && !self.state.condemned.contains(id)
     }
@@ -232,9 +245,7 @@ pub(super) fn clone(
     len: u64,
 ) -> Decided {
     let (from, source_map) = asking.file(source)?;
-    if !asking.session.opens.contains_key(&source) {
-        asking.who.ensure_may(&from.head, READ)?;
-    }
+    asking.ensure_may_read(source, from)?;
     let map = asking.ensure_may_write(number)?;
     let end = range(source_offset, len)?.end.min(from.head.size);
     let len = end.saturating_sub(source_offset);
@@ -284,6 +295,12 @@ pub(super) fn punch(asking: &Asking<'_>, number: u64, offset: u64, len: u64, ext
         head.size = head.size.max(hole.end);
     }
     Ok(draft.decide(Say::Entry(number)))
+}
+
+/// Notes that a session commits nothing below a counter any more.
+pub(super) fn discard(asking: &Asking<'_>, below: u64) -> Decision {
+    let changes = vec![Change::Discard { session: asking.number, below }];
+    Decision { changes, say: Say::Outcome(FileOutcome::Done) }
 }
 
 /// Replaces sections by others with the same bytes, unless the file has changed.

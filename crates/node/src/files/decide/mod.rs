@@ -179,7 +179,7 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
     use FileOperation as O;
     let only_reads = match &operation {
         O::Open { write, truncate, .. } => !write && !truncate,
-        O::Closed { .. } | O::Lock { .. } => true,
+        O::Closed { .. } | O::Lock { .. } | O::Discard { .. } => true,
         other => !other.changes(),
     };
     if !only_reads {
@@ -206,6 +206,7 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::List { folder, after, most } => names::list(asking, folder, after, most),
         O::Open { inode, read, write, truncate } => data::open(asking, inode, read, write, truncate),
         O::Closed { inodes } => data::close(asking, inodes),
+        O::Discard { below } => Ok(data::discard(asking, below)),
         O::Map { inode, from } => data::map(asking, inode, from),
         O::Commit { inode, sections, modified, drops_privileges } => {
             data::commit(asking, inode, &sections, modified, drops_privileges)

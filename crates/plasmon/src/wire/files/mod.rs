@@ -26,7 +26,8 @@ pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Writte
 pub use outcome::{Errno, Extended, FileAnswer, FileOutcome, Listed, VolumeUsage};
 pub use stale::Stale;
 pub use volume::{
-    Place, Section, Source, VolumeChange, VolumeInfo, VolumeTerms, file_object, parts_of, volume_id,
+    FileReads, Kept, NodeCheck, Place, Section, Source, UsageCheck, VolumeChange, VolumeInfo, VolumeTerms,
+    file_object, parts_of, volume_id,
 };
 
 /// Inode of the root folder of every volume.

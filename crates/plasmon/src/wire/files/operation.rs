@@ -327,6 +327,12 @@ crate::wire::table! {
             /// Sections.
             sections: Vec<Section> as AtMost<MAX_SECTIONS>,
         },
+        /// Says that the session commits no object any more whose counter is lower and that no file has. The
+        /// outcome is `Done`.
+        29 Discard {
+            /// Counter.
+            below: u64,
+        },
     }
 }
 

@@ -87,6 +87,8 @@ crate::wire::record! {
         pub metadata_copies: u16,
         /// Place of the bytes of files, where their folders say nothing else.
         pub place: Place,
+        /// Whether other users than the owner may attach. The home looks at the modes of what they use.
+        pub shared: bool,
     }
 }
 
@@ -104,6 +106,8 @@ crate::wire::record! {
         pub copies: Option<u16>,
         /// Place of the bytes of files that are written from now on.
         pub place: Option<Place>,
+        /// Whether other users than the owner may attach from now on.
+        pub shared: Option<bool>,
     }
 }
 
@@ -131,6 +135,72 @@ crate::wire::record! {
         pub memory: u64,
         /// Time since the volume was created, in milliseconds.
         pub age_ms: u64,
+    }
+}
+
+crate::wire::record! {
+    /// What a home counts of a volume while it changes, and what its inodes add up to.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct UsageCheck {
+        /// Number of bytes of all files, as counted.
+        pub used: u64,
+        /// Number of bytes that they add up to.
+        pub counted: u64,
+        /// Number of users whose bytes do not add up.
+        pub wrong_users: u64,
+        /// Number of objects whose references do not add up.
+        pub wrong_objects: u64,
+    }
+}
+
+impl UsageCheck {
+    /// Whether everything adds up.
+    pub fn is_right(&self) -> bool {
+        self.used == self.counted && self.wrong_users == 0 && self.wrong_objects == 0
+    }
+}
+
+crate::wire::record! {
+    /// How reads of an attached volume were served.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct FileReads {
+        /// Number of the attached volume on its connection.
+        pub volume: u32,
+        /// Number of reads of objects that were in the memory of the node.
+        pub here: u64,
+        /// Number of reads for which whole objects were brought.
+        pub brought: u64,
+    }
+}
+
+crate::wire::record! {
+    /// Number of nodes that have an object.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Kept {
+        /// Number of nodes that keep it.
+        pub kept: u16,
+        /// Number of further nodes, which may drop it.
+        pub cached: u16,
+        /// Whether all nodes that had it have gone.
+        pub lost: bool,
+    }
+}
+
+crate::wire::record! {
+    /// What a node has of a volume.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct NodeCheck {
+        /// Number of replicas that the node keeps.
+        pub replicas: u64,
+        /// Number of their bytes.
+        pub bytes: u64,
+        /// Number of these that no file has, and none will have.
+        pub left: u64,
+        /// Number of their bytes.
+        pub left_bytes: u64,
+        /// What the home counts. None of a node that is not the home, and of a volume that changed all the
+        /// while.
+        pub usage: Option<UsageCheck>,
     }
 }
 

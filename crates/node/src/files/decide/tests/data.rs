@@ -80,6 +80,20 @@ fn a_session_commits_its_own_objects_and_those_of_the_volume() {
 }
 
 #[test]
+fn what_a_session_has_discarded_is_not_committed() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let [(first, id), (second, _), (third, _)] = [0, 10, 20].map(|offset| bench.section(offset, 10));
+    bench.entry(commit(file, vec![first.clone()])).unwrap();
+    assert_eq!(bench.run(FileOperation::Discard { below: 3 }), Ok(FileOutcome::Done));
+    assert_eq!(bench.run(FileOperation::Discard { below: 1 }), Ok(FileOutcome::Done));
+    assert_eq!(bench.run(commit(file, vec![second])).map(drop), Err(Errno::NotPermitted));
+    bench.entry(commit(file, vec![third])).unwrap();
+    bench.entry(commit(file, vec![Section { offset: 40, ..first }])).unwrap();
+    assert_eq!(bench.state.objects[&id].references, 2, "a file has it");
+}
+
+#[test]
 fn an_object_moves_within_a_commit() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");

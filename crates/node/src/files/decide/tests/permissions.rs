@@ -1,8 +1,9 @@
 //! Permissions: of sessions that the home checks, and modes that are set by itself.
 
-use plasmon::wire::files::{Errno, FileOperation, SetAttributes};
+use plasmon::wire::files::{Errno, FileAsked, FileOperation, SetAttributes};
 
 use super::*;
+use crate::files::known::Known;
 
 const ALICE: u32 = 1000;
 const BOB: u32 = 1001;
@@ -137,4 +138,118 @@ fn a_session_that_reads_changes_nothing() {
     assert_eq!(bench.act(number, &root, open(true)).map(drop), Err(Errno::ReadOnly));
     bench.act(number, &root, open(false)).unwrap();
     bench.act(number, &root, FileOperation::Closed { inodes: vec![file] }).unwrap();
+}
+
+/// A session of a user that says for nobody else whom it acts.
+fn untrusted(bench: &mut Bench, uid: u32) -> u32 {
+    let (node, secret) = (NodeId::from_bytes([1; NodeId::LEN]), 1);
+    let groups = vec![50];
+    bench.begin(Begun {
+        node,
+        secret,
+        uid,
+        gid: uid,
+        groups,
+        trusted: false,
+        checked: true,
+        read_only: false,
+    })
+}
+
+#[test]
+fn a_session_that_is_not_trusted_gets_no_bytes_that_it_may_not_read() {
+    let mut bench = Bench::new();
+    let folder = folder_of(&mut bench, "all", 0, 0o777);
+    let secret = bench.make_file(folder, "secret");
+    let (section, id) = bench.section(0, 100);
+    let commit =
+        |inode, sections| FileOperation::Commit { inode, sections, modified: None, drops_privileges: false };
+    bench.run(commit(secret, vec![section.clone()])).unwrap();
+    bench.run(set_mode(secret, 0o602)).unwrap();
+    let bob = untrusted(&mut bench, BOB);
+    let own = attributes_of(bench.act(bob, &user(BOB), create(folder, "own", true)).unwrap()).inode;
+    // It may not name bytes of others in a file of its own.
+    let named = bench.act(bob, &user(BOB), commit(own, vec![section]));
+    assert_eq!(named.map(drop), Err(Errno::NotPermitted));
+    let cloned = FileOperation::Clone { source: secret, source_offset: 0, inode: own, offset: 0, len: 100 };
+    assert_eq!(bench.act(bob, &user(BOB), cloned.clone()).map(drop), Err(Errno::NoAccess));
+    // Who may write a file is not told where its bytes are.
+    let open = FileOperation::Open { inode: secret, read: false, write: true, truncate: false };
+    bench.act(bob, &user(BOB), open).unwrap();
+    let map = FileOperation::Map { inode: secret, from: 0 };
+    assert_eq!(bench.act(bob, &user(BOB), map.clone()).map(drop), Err(Errno::NoAccess));
+    assert_eq!(bench.act(bob, &user(BOB), cloned).map(drop), Err(Errno::NoAccess));
+    // Its own objects it names as often as it likes.
+    let (node, id_of_bob) = (NodeId::from_bytes([1; NodeId::LEN]), file_object(VOLUME, bob, 1));
+    let source = Source::Object { id: id_of_bob, at: 0, object_len: 9, node };
+    let mine = Section { offset: 0, len: 9, source };
+    for offset in [0, 20] {
+        let section = Section { offset, ..mine.clone() };
+        bench.act(bob, &user(BOB), commit(own, vec![section])).unwrap();
+    }
+    bench.run(set_mode(secret, 0o604)).unwrap();
+    let told = bench.act(bob, &user(BOB), map).unwrap();
+    let FileOutcome::Map { map, .. } = told else { panic!("{told:?}") };
+    assert!(
+        matches!(&map.sections[..], [Section { source: Source::Object { id: told, .. }, .. }] if *told == id)
+    );
+}
+
+#[test]
+fn a_session_that_is_not_trusted_names_what_it_was_told_of() {
+    let mut bench = Bench::new();
+    let hidden = folder_of(&mut bench, "hidden", 0, 0o700);
+    let open = folder_of(&mut bench, "open", 0, 0o755);
+    let (inside, outside) = (bench.make_file(hidden, "a"), bench.make_file(open, "b"));
+    let deep = bench.make_folder(hidden, "deep");
+    let (bob, known) = (untrusted(&mut bench, BOB), Known::default());
+    let mut run = |operation: FileOperation| {
+        let asked = FileAsked { number: 1, answered: 1, actor: user(BOB), operation };
+        known.ensure_named(&bench.state, bob, &asked)?;
+        let outcome = bench.act(bob, &user(BOB), asked.operation.clone())?;
+        Ok::<_, Errno>(known.show(&bench.state, bob, &asked, outcome))
+    };
+    let get = |inode| FileOperation::GetAttributes { inode };
+    // Everybody may read these files, but not everybody may find them.
+    assert_eq!(run(get(inside)).map(drop), Err(Errno::Stale));
+    assert_eq!(run(get(outside)).map(drop), Err(Errno::Stale), "it was not looked up");
+    run(lookup(TOP, "hidden")).unwrap();
+    assert_eq!(run(lookup(hidden, "a")).map(drop), Err(Errno::NoAccess));
+    run(lookup(TOP, "open")).unwrap();
+    run(lookup(open, "b")).unwrap();
+    run(get(outside)).unwrap();
+    let link = FileOperation::Link { inode: inside, folder: open, name: named("c") };
+    assert_eq!(run(link).map(drop), Err(Errno::Stale));
+    known.forget(bob);
+    assert_eq!(run(get(outside)).map(drop), Err(Errno::Stale));
+    // A folder is found by those above it.
+    run(get(open)).unwrap();
+    run(get(hidden)).unwrap();
+    assert_eq!(run(get(deep)).map(drop), Err(Errno::Stale));
+}
+
+#[test]
+fn who_lists_a_folder_that_it_may_not_search_is_told_of_names_alone() {
+    let mut bench = Bench::new();
+    let folder = folder_of(&mut bench, "listed", 0, 0o744);
+    let file = bench.make_file(folder, "a");
+    let (bob, known) = (untrusted(&mut bench, BOB), Known::default());
+    let mut run = |operation: FileOperation| {
+        let outcome = bench.act(bob, &user(BOB), operation.clone())?;
+        let asked = FileAsked { number: 1, answered: 1, actor: user(BOB), operation };
+        Ok::<_, Errno>(known.show(&bench.state, bob, &asked, outcome))
+    };
+    let list = FileOperation::List { folder, after: 0, most: 9 };
+    assert!(matches!(run(list.clone()), Ok(FileOutcome::Entries { entries, .. }) if entries.len() == 1));
+    let session = |bench: &Bench| {
+        let operation = FileOperation::GetAttributes { inode: file };
+        let asked = FileAsked { number: 1, answered: 1, actor: user(BOB), operation };
+        known.ensure_named(&bench.state, bob, &asked)
+    };
+    assert_eq!(session(&bench), Err(Errno::Stale));
+    bench.run(set_mode(folder, 0o755)).unwrap();
+    let outcome = bench.act(bob, &user(BOB), list.clone()).unwrap();
+    let asked = FileAsked { number: 1, answered: 1, actor: user(BOB), operation: list };
+    known.show(&bench.state, bob, &asked, outcome);
+    assert_eq!(session(&bench), Ok(()));
 }

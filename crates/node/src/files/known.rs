@@ -1,0 +1,145 @@
+//! What sessions that are not trusted know of a volume: the inodes that they may name. Engine thread only.
+//!
+//! Permissions of a file are looked at whenever it is named. Those of the folders above it are looked at when
+//! its name is: so a session that is not trusted may name those inodes alone that it was told of. It is told
+//! of an inode by its name, in a folder that it may search, or when it makes it.
+//!
+//! Invariant: no bytes of a file are told to a session that is not trusted and may not read it now.
+
+use std::cell::RefCell;
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+use plasmon::wire::files::{Errno, Extended, FileAsked, FileOperation, FileOutcome, ROOT_INODE};
+
+use super::access::{READ, SEARCH, Who};
+use super::decide::who;
+use super::state::State;
+use crate::kernel::random::HashMap;
+
+/// Maximum number of inodes that a session knows beside those that it has open: it asks for the name again.
+const MAX_KNOWN: NonZeroUsize = NonZeroUsize::new(1 << 13).unwrap();
+
+/// Maximum number of folders above a folder that a session finds without having been told of it.
+const MAX_DEPTH: usize = 256;
+
+/// The inodes that sessions know, by session.
+#[derive(Default)]
+pub(super) struct Known(RefCell<HashMap<u32, LruCache<u64, ()>>>);
+
+impl Known {
+    /// Refuses an operation that names what its session was not told of.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub(super) fn ensure_named(&self, state: &State, number: u32, asked: &FileAsked) -> Result<(), Errno> {
+        let Some(session) = state.sessions.get(&number).filter(|session| !session.trusted) else {
+            return Ok(());
+        };
+        let who = who(session, &asked.actor);
+        let mut known = self.0.borrow_mut();
+        let mut known = known.get_mut(&number);
+        let mut is_known = |inode: u64| {
+            inode == ROOT_INODE
+                || session.opens.contains_key(&inode)
+                || known.as_mut().is_some_and(|known| known.get(&inode).is_some())
+                || may_find(state, &who, inode)
+        };
+        let named = named(&asked.operation);
+        if named.into_iter().flatten().all(&mut is_known) { Ok(()) } else { Err(Errno::Stale) }
+    }
+
+    /// Notes what a session is told of, and takes away what it may not see.
+    pub(super) fn show(
+        &self,
+        state: &State,
+        number: u32,
+        asked: &FileAsked,
+        mut outcome: FileOutcome,
+    ) -> FileOutcome {
+        let Some(session) = state.sessions.get(&number).filter(|session| !session.trusted) else {
+            return outcome;
+        };
+        let who = who(session, &asked.actor);
+        let may = |inode: u64, wanted| {
+            state.inode(inode).is_some_and(|inode| who.ensure_may(&inode.head, wanted).is_ok())
+        };
+        let mut known = self.0.borrow_mut();
+        let known = known.entry(number).or_insert_with(|| LruCache::new(MAX_KNOWN));
+        match &mut outcome {
+            FileOutcome::Entry(attributes) => _ = known.put(attributes.inode, ()),
+            FileOutcome::Opened { attributes, map, .. } => {
+                known.put(attributes.inode, ());
+                if !map.sections.is_empty() && !may(attributes.inode, READ) {
+                    *map = Extended { sections: Vec::new(), next: Some(0) };
+                }
+            }
+            FileOutcome::Entries { entries, .. } => {
+                if let FileOperation::List { folder, .. } = &asked.operation
+                    && may(*folder, SEARCH)
+                {
+                    entries.iter().for_each(|entry| _ = known.put(entry.attributes.inode, ()));
+                }
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Forgets a session that has ended.
+    pub(super) fn forget(&self, session: u32) {
+        self.0.borrow_mut().remove(&session);
+    }
+}
+
+/// Whether a user may find a folder from the root on. A program may stand in one for long.
+fn may_find(state: &State, who: &Who<'_>, folder: u64) -> bool {
+    let mut at = folder;
+    for _ in 0..MAX_DEPTH {
+        let Some(above) = state.inode(at).and_then(|inode| inode.folder()).map(|folder| folder.above) else {
+            return false;
+        };
+        if state.inode(above).is_none_or(|above| who.ensure_may(&above.head, SEARCH).is_err()) {
+            return false;
+        }
+        if above == ROOT_INODE {
+            return true;
+        }
+        at = above;
+    }
+    false
+}
+
+/// The inodes that an operation names, beside those whose opens it ends.
+fn named(operation: &FileOperation) -> [Option<u64>; 2] {
+    use FileOperation as O;
+    match operation {
+        O::Lookup { folder, .. }
+        | O::Create { folder, .. }
+        | O::MakeFolder { folder, .. }
+        | O::MakeNode { folder, .. }
+        | O::MakeSymlink { folder, .. }
+        | O::Unlink { folder, .. }
+        | O::RemoveFolder { folder, .. }
+        | O::List { folder, .. } => [Some(*folder), None],
+        O::Link { inode, folder, .. } => [Some(*inode), Some(*folder)],
+        O::Rename { folder, to_folder, .. } => [Some(*folder), Some(*to_folder)],
+        O::Clone { source, inode, .. } => [Some(*source), Some(*inode)],
+        O::GetAttributes { inode }
+        | O::SetAttributes { inode, .. }
+        | O::ReadLink { inode }
+        | O::Open { inode, .. }
+        | O::Map { inode, .. }
+        | O::Commit { inode, .. }
+        | O::Append { inode, .. }
+        | O::Punch { inode, .. }
+        | O::GetXattr { inode, .. }
+        | O::SetXattr { inode, .. }
+        | O::ListXattrs { inode }
+        | O::RemoveXattr { inode, .. }
+        | O::Lock { inode, .. }
+        | O::TestLock { inode, .. }
+        | O::Tidy { inode, .. } => [Some(*inode), None],
+        O::Closed { .. } | O::Usage | O::Discard { .. } => [None, None],
+    }
+}

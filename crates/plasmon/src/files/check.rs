@@ -1,0 +1,220 @@
+//! Checking a volume: whether the bytes of all files are there, and on as many nodes as was promised.
+//!
+//! Owns no state. The calling thread. Files are walked by their names, and the directory is asked where each
+//! object is. The nodes are asked which objects they have that no file has, and the home whether what it
+//! counts adds up. Files may change meanwhile: what is missing is looked for again before it is told.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::thread;
+use std::time::Duration;
+
+use super::session::unexpected;
+use super::{Error, Result, Volume};
+use crate::client::Volumes;
+use crate::wire::files::{
+    Attributes, Errno, FileKind, FileOperation, FileOutcome, Kept, MAX_SETTLED, NodeCheck, ROOT_INODE,
+    Section, Source,
+};
+use crate::{NodeId, ObjectId};
+
+/// Pause before an object is looked for again that seems to be lost.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Number of entries of folders that are asked for at a time.
+const LISTED_AT_ONCE: u32 = 512;
+
+/// What is wrong with bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// No node has them.
+    Lost,
+    /// Fewer nodes keep them than was promised.
+    Short {
+        /// Number of nodes that keep them.
+        kept: u16,
+        /// Number of nodes that are to keep them.
+        copies: u16,
+    },
+}
+
+/// Range of a file with which something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Path of the file in the volume.
+    pub path: Vec<u8>,
+    /// Offset of the range.
+    pub offset: u64,
+    /// Length of the range in bytes.
+    pub len: u64,
+    /// Object in which the bytes lie, or lay.
+    pub object: ObjectId,
+    /// What is wrong.
+    pub trouble: Trouble,
+    /// Whether it was mended.
+    pub mended: bool,
+}
+
+/// What a check has found beside the ranges with which something is wrong.
+#[derive(Debug, Clone, Default)]
+pub struct Checked {
+    /// Number of files.
+    pub files: u64,
+    /// Number of folders.
+    pub folders: u64,
+    /// Number of objects in which the bytes of files lie.
+    pub objects: u64,
+    /// Number of bytes of files that no node has.
+    pub lost_bytes: u64,
+    /// Number of files and folders that this session may not look at.
+    pub skipped: u64,
+    /// What each node has of the volume.
+    pub nodes: BTreeMap<NodeId, NodeCheck>,
+    /// Nodes that did not answer, each with the reason.
+    pub missing: Vec<(NodeId, crate::Error)>,
+}
+
+/// Walk over all files of a volume.
+struct Walk<'a, F> {
+    volume: &'a Volume,
+    repair: bool,
+    found: F,
+    checked: Checked,
+    /// Files with several names that were looked at.
+    seen: HashSet<u64>,
+}
+
+impl Volume {
+    /// Checks all files of the volume, and calls `found` with each range with which something is wrong. With
+    /// `repair` further copies are made where there are too few, and objects are deleted that no file has.
+    ///
+    /// # Errors
+    /// Why names or maps cannot be read.
+    pub fn check(&self, repair: bool, found: impl FnMut(&Finding)) -> Result<Checked> {
+        let (checked, seen) = (Checked::default(), HashSet::new());
+        let mut walk = Walk { volume: self, repair, found, checked, seen };
+        walk.walk()?;
+        let mut checked = walk.checked;
+        let attached = self.0.session.attached();
+        let nodes = Volumes::by(&attached.client).check(attached.number, repair);
+        (checked.nodes, checked.missing) = nodes.map_err(|error| Error::of_client(&error))?;
+        Ok(checked)
+    }
+
+    /// Sections of a file by the number of its inode.
+    pub(super) fn sections_of(&self, inode: u64) -> Result<Vec<Section>> {
+        let (mut sections, mut end) = (Vec::<Section>::new(), 0);
+        loop {
+            let (outcome, _) = self.0.ask(&self.actor(), FileOperation::Map { inode, from: end })?;
+            let FileOutcome::Map { map, .. } = outcome else { return Err(unexpected()) };
+            // The first section of a page may be the last one of the page before.
+            let known = sections.last().map_or(0, |last| last.offset.saturating_add(last.len));
+            sections.extend(map.sections.into_iter().filter(|section| section.offset >= known));
+            match map.next {
+                None => return Ok(sections),
+                Some(next) if next > end => end = next,
+                Some(_) => return Err(unexpected()),
+            }
+        }
+    }
+}
+
+impl<F: FnMut(&Finding)> Walk<'_, F> {
+    fn walk(&mut self) -> Result<()> {
+        let mut folders = vec![(ROOT_INODE, Vec::new())];
+        while let Some((folder, path)) = folders.pop() {
+            self.checked.folders += 1;
+            let mut after = 0;
+            loop {
+                let listed = self.volume.list(&self.volume.actor(), folder, after, LISTED_AT_ONCE);
+                let Some(page) = self.unless_hidden(listed)? else { break };
+                for entry in &page.entries {
+                    after = entry.cookie;
+                    let mut path = path.clone();
+                    path.push(b'/');
+                    path.extend_from_slice(&entry.name);
+                    match entry.attributes.kind {
+                        FileKind::Folder => folders.push((entry.attributes.inode, path)),
+                        FileKind::File => self.look_at(&entry.attributes, &path)?,
+                        _ => {}
+                    }
+                }
+                if page.end || page.entries.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was asked for, unless this session may not see it, or it has gone meanwhile.
+    fn unless_hidden<T>(&mut self, asked: Result<T>) -> Result<Option<T>> {
+        match asked {
+            Err(error) if matches!(error.errno(), Errno::NoAccess | Errno::NotPermitted) => {
+                self.checked.skipped += 1;
+                Ok(None)
+            }
+            Err(error) if matches!(error.errno(), Errno::NotFound | Errno::Stale) => Ok(None),
+            asked => asked.map(Some),
+        }
+    }
+
+    fn look_at(&mut self, file: &Attributes, path: &[u8]) -> Result<()> {
+        self.checked.files += 1;
+        if file.used == 0 || (file.links > 1 && !self.seen.insert(file.inode)) {
+            return Ok(());
+        }
+        let sections = self.volume.sections_of(file.inode);
+        let Some(mut sections) = self.unless_hidden(sections)? else { return Ok(()) };
+        let mut kept = self.kept(&sections, 0)?;
+        let is_wrong = |kept: &BTreeMap<_, Kept>| kept.values().any(|one| one.kept < file.copies);
+        if is_wrong(&kept) {
+            // The file may have had other objects by the time they were looked for.
+            thread::sleep(PAUSE);
+            let again = self.volume.sections_of(file.inode);
+            let Some(again) = self.unless_hidden(again)? else { return Ok(()) };
+            sections = again;
+            kept = self.kept(&sections, 0)?;
+        }
+        self.checked.objects += kept.len() as u64;
+        if !is_wrong(&kept) {
+            return Ok(());
+        }
+        let mended = if self.repair { self.kept(&sections, file.copies)? } else { BTreeMap::new() };
+        for section in &sections {
+            let Some(object) = object_of(section) else { continue };
+            let Some(found) = kept.get(&object).filter(|found| found.kept < file.copies) else { continue };
+            let is_lost = found.kept == 0 && found.cached == 0;
+            let trouble = match is_lost {
+                true => Trouble::Lost,
+                false => Trouble::Short { kept: found.kept, copies: file.copies },
+            };
+            if is_lost {
+                self.checked.lost_bytes += section.len;
+            }
+            let mended = mended.get(&object).is_some_and(|found| found.kept >= file.copies);
+            let (path, offset, len) = (path.to_vec(), section.offset, section.len);
+            (self.found)(&Finding { path, offset, len, object, trouble, mended });
+        }
+        Ok(())
+    }
+
+    /// Number of nodes that keep each object of some sections. With `copies`, further nodes are made to keep
+    /// those that fewer keep.
+    fn kept(&self, sections: &[Section], copies: u16) -> Result<BTreeMap<ObjectId, Kept>> {
+        let ids: BTreeSet<_> = sections.iter().filter_map(object_of).collect();
+        let ids: Vec<_> = ids.into_iter().collect();
+        let attached = self.volume.0.session.attached();
+        let mut all = BTreeMap::new();
+        for ids in ids.chunks(MAX_SETTLED) {
+            let found = Volumes::by(&attached.client).look_after(attached.number, ids, copies);
+            all.extend(ids.iter().copied().zip(found.map_err(|error| Error::of_client(&error))?));
+        }
+        Ok(all)
+    }
+}
+
+fn object_of(section: &Section) -> Option<ObjectId> {
+    match &section.source {
+        Source::Object { id, .. } => Some(*id),
+        Source::Inline(_) => None,
+    }
+}
