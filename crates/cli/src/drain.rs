@@ -120,7 +120,8 @@ fn stuck(node: NodeId, status: &DrainStatus) -> Error {
     if status.volumes > 0 {
         let which = some(&status.volume_names, status.volumes);
         stays.push(format!(
-            "volumes of files do not move: {which}; copy what is needed and remove them (`plasmon volume rm`)"
+            "no other node can keep the names of volumes of files: {which}; start one, or copy what is \
+             needed and remove them (`plasmon volume rm`)"
         ));
     }
     let text = format!(

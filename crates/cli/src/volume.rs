@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use plasmon::files::{Place, VolumeChange, VolumeInfo, VolumeTerms, Volumes, find_place};
+use plasmon::files::{Place, VolumeChange, VolumeInfo, VolumeState, VolumeTerms, Volumes, find_place};
 use plasmon::{Client, Socket, find_nodes};
 use serde_json::{Value, json};
 
@@ -53,6 +53,9 @@ Exit code 8 if bytes are lost: reading them gives EIO. Files may be in use meanw
         /// Name of the volume
         #[arg(value_name = "NAME", value_parser = name)]
         name: String,
+        /// Forget a volume that is lost: no node is left that had its names
+        #[arg(long)]
+        lost: bool,
     },
 }
 
@@ -62,9 +65,9 @@ pub(crate) struct CreateVolume {
     /// Name of the volume
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
-    /// Number of nodes that keep names and attributes
-    #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
-    metadata_copies: u16,
+    /// Number of nodes that keep names and attributes, the home among them [default: 2]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=8))]
+    metadata_copies: Option<u16>,
     /// Node that decides about names, as its host's name or address, or as its id or the beginning of the id
     #[arg(long, value_name = "NODE|HOST")]
     home: Option<String>,
@@ -133,7 +136,9 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
                 output::json(&list.volumes.iter().map(row_json).collect::<Value>().to_string())?;
             } else {
                 let rows: Vec<_> = list.volumes.iter().map(row).collect();
-                table(["USED", "CAPACITY", "INODES", "COPIES", "HOME", "MOUNTS", "AGE", "NAME"], &rows)?;
+                let titles =
+                    ["USED", "CAPACITY", "INODES", "COPIES", "HOME", "MIRRORS", "MOUNTS", "AGE", "NAME"];
+                table(titles, &rows)?;
             }
             complete(&list.missing)
         }
@@ -146,8 +151,12 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
             done(as_json, &row_json(&info))
         }
         VolumeCommand::Check { name, repair } => check(&client, as_json, name, *repair),
-        VolumeCommand::Rm { name } => {
-            volumes.remove(name)?;
+        VolumeCommand::Rm { name, lost } => {
+            if *lost {
+                volumes.forget(name)?;
+            } else {
+                volumes.remove(name)?;
+            }
             done(as_json, &json!({ "name": name }))
         }
     }
@@ -164,7 +173,7 @@ fn terms(client: &Client, args: &CreateVolume) -> Result<VolumeTerms, Failure> {
         inodes: args.terms.inodes.unwrap_or(0),
         user_quota: args.terms.user_quota.unwrap_or(0),
         copies: args.terms.copies.unwrap_or(1),
-        metadata_copies: args.metadata_copies,
+        metadata_copies: args.metadata_copies.unwrap_or(0),
         place: place(client, args.terms.place.as_deref())?.unwrap_or_default(),
         shared: args.shared,
     })
@@ -175,13 +184,18 @@ fn done(as_json: bool, what: &Value) -> Result<(), Failure> {
     if as_json { output::json(&what.to_string()) } else { Ok(()) }
 }
 
-fn row(info: &VolumeInfo) -> [String; 8] {
+fn row(info: &VolumeInfo) -> [String; 9] {
     [
         size(info.used),
         if info.terms.capacity == 0 { "any".to_owned() } else { size(info.terms.capacity) },
         info.inodes.to_string(),
         info.terms.copies.to_string(),
-        short(&[info.home]),
+        match info.state {
+            VolumeState::Served => short(&[info.home]),
+            VolumeState::Waits => "changes".to_owned(),
+            VolumeState::Lost => "lost".to_owned(),
+        },
+        if info.mirrors.is_empty() { "none".to_owned() } else { short(&info.mirrors) },
         info.sessions.to_string(),
         age(Duration::from_millis(info.age_ms)),
         info.name.clone(),
@@ -194,6 +208,13 @@ fn row_json(info: &VolumeInfo) -> Value {
         "number": info.number,
         "owner": info.owner,
         "home": info.home.to_string(),
+        "mirrors": info.mirrors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "joining": info.joining.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "state": match info.state {
+            VolumeState::Served => "served",
+            VolumeState::Waits => "changes",
+            VolumeState::Lost => "lost",
+        },
         "capacity": info.terms.capacity,
         "most_inodes": info.terms.inodes,
         "user_quota": info.terms.user_quota,

@@ -48,17 +48,22 @@ pub struct DrainStatus {
     pub regions_refused: u64,
     /// Names of the first few of these, for root and for the user that the node runs as.
     pub region_names: Vec<String>,
-    /// Number of volumes of files whose home is the node. They do not move: they have to be removed.
+    /// Number of volumes of files whose home or mirror the node is, until another node takes its place.
     pub volumes: u64,
+    /// Number of these that no other node could take when it was last tried.
+    pub volumes_refused: u64,
     /// Names of the first few of these, for root and for the user that the node runs as.
     pub volume_names: Vec<String>,
 }
 
 impl DrainStatus {
-    /// Whether nothing is left but damaged objects, regions and volumes, so that the drain does not end.
+    /// Whether nothing is left but damaged objects, and regions and volumes that no other node takes, so that
+    /// the drain does not end.
     pub fn is_stuck(&self) -> bool {
         let stay = self.damaged + self.regions + self.volumes;
-        let offered = self.damaged == self.objects && self.regions_refused >= self.regions;
+        let offered = self.damaged == self.objects
+            && self.regions_refused >= self.regions
+            && self.volumes_refused >= self.volumes;
         stay > 0 && offered && self.unsealed == 0
     }
 }

@@ -89,6 +89,7 @@ impl Service for Calls {
             }
             // Those that are members still may read here yet.
             Change::Fenced { gone } => gone,
+            Change::Records => return,
         };
         self.rejoin(gone);
     }

@@ -15,8 +15,9 @@ use super::ControlError;
 use super::guard::{Guard, Turned};
 use super::member::{Coordinator, JoinError, Joined, Loss, News};
 use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, is_other_protocol, parse_node};
+use super::records::{Proposal, Proposed, Records};
 use super::registry::Registry;
-use crate::net::members::{Change, Member, View};
+use crate::net::members::{Member, View};
 
 /// How long one attempt at a connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -24,12 +25,17 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// The coordinator as seen by the node in which it is embedded.
 pub(crate) struct Leading {
     node: NodeId,
+    registry: Arc<Registry>,
     views: watch::Receiver<Arc<View>>,
+    records: watch::Receiver<Arc<Records>>,
+    /// The records that were told last.
+    told: Arc<Records>,
 }
 
 impl Leading {
     pub(crate) fn new(node: NodeId, registry: &Arc<Registry>) -> Self {
-        Self { node, views: registry.views() }
+        let (views, records) = (registry.views(), registry.records());
+        Self { node, registry: Arc::clone(registry), views, records, told: Arc::default() }
     }
 }
 
@@ -44,12 +50,29 @@ impl Coordinator for Leading {
 
     async fn join(&mut self, _: &Member) -> Result<Joined, JoinError> {
         let view = View::clone(&self.views.borrow_and_update());
-        Ok(Joined { view, coordinator: Some(self.node) })
+        self.told = Arc::clone(&self.records.borrow_and_update());
+        Ok(Joined { view, coordinator: Some(self.node), records: Records::clone(&self.told) })
     }
 
     async fn next(&mut self) -> Result<News, Loss> {
-        self.views.changed().await.map_err(|_| Loss::Membership("its registry has ended".into()))?;
-        Ok(News::View(View::clone(&self.views.borrow_and_update())))
+        let ended = || Loss::Membership("its registry has ended".into());
+        tokio::select! {
+            changed = self.views.changed() => {
+                changed.map_err(|_| ended())?;
+                Ok(News::View(View::clone(&self.views.borrow_and_update())))
+            }
+            changed = self.records.changed() => {
+                changed.map_err(|_| ended())?;
+                let now = Arc::clone(&self.records.borrow_and_update());
+                let news = now.since(&self.told);
+                self.told = now;
+                Ok(News::Records(news))
+            }
+        }
+    }
+
+    async fn propose(&mut self, proposal: Proposal) -> Option<Proposed> {
+        Some(self.registry.propose(&proposal))
     }
 
     async fn leave(&mut self) {}
@@ -63,6 +86,10 @@ pub(crate) struct Following {
     found: watch::Sender<String>,
     /// The last view that was followed.
     view: View,
+    /// The node itself, and the coordinator's node that it followed last.
+    nodes: Option<(NodeId, NodeId)>,
+    /// The records as they were followed.
+    records: Records,
     membership: Option<Membership>,
 }
 
@@ -78,7 +105,7 @@ impl Following {
     /// Follows the coordinator that the node at `join` is or knows; `found` gets its address.
     pub(crate) fn new(guard: Guard, join: String, found: watch::Sender<String>) -> Self {
         let view = View { epoch: 0, members: Vec::new() };
-        Self { guard, join, found, view, membership: None }
+        Self { guard, join, found, view, nodes: None, records: Records::default(), membership: None }
     }
 }
 
@@ -105,20 +132,21 @@ impl Coordinator for Following {
         for _ in 0..4 {
             let attempt = async {
                 let mut wire = self.guard.connect(&address).await?;
-                let member = member.clone();
-                wire.send(&FromNode::Join { protocol: PROTOCOL, member, epoch: self.view.epoch }).await?;
+                wire.send(&self.request(member)).await?;
                 let mut answer =
                     wire.receive::<FromCoordinator>().await.map_err(|error| self.not_understood(error))?;
-                if let Some(FromCoordinator::Welcome { view, more, .. }) = &mut answer {
+                let mut records = Records::default();
+                if let Some(FromCoordinator::Welcome { view, more, records: count, .. }) = &mut answer {
                     take_more(&mut wire, view, *more).await?;
+                    take_records(&mut wire, &mut records, *count).await?;
                 }
-                Ok::<_, JoinError>((wire, answer))
+                Ok::<_, JoinError>((wire, answer, records))
             };
             let attempt = timeout(CONNECT_PATIENCE, attempt).await.unwrap_or_else(|_| {
                 let late = format!("no answer within {CONNECT_PATIENCE:?}");
                 Err(io::Error::new(io::ErrorKind::TimedOut, late).into())
             });
-            let (wire, answer) = attempt.map_err(|error| match (error, &asked) {
+            let (wire, answer, records) = attempt.map_err(|error| match (error, &asked) {
                 (JoinError::Connection(source), Some(asked)) => {
                     JoinError::Headless { asked: asked.clone(), coordinator: address.clone(), source }
                 }
@@ -129,10 +157,12 @@ impl Coordinator for Following {
                     let coordinator = parse_node(&coordinator)?;
                     self.found.send_replace(address);
                     self.view.clone_from(&view);
+                    self.nodes = Some((member.node, coordinator));
+                    self.records.clone_from(&records);
                     let lease = Duration::from_millis(lease_ms.clamp(100, 600_000));
                     let (beat, heard) = (interval(lease / 4), Instant::now());
                     self.membership = Some(Membership { wire, lease, beat, heard });
-                    return Ok(Joined { view, coordinator: Some(coordinator) });
+                    return Ok(Joined { view, coordinator: Some(coordinator), records });
                 }
                 Some(FromCoordinator::Redirect(to)) => asked = Some(std::mem::replace(&mut address, to)),
                 Some(FromCoordinator::Refused(reason)) => return Err(JoinError::Refused(reason)),
@@ -147,11 +177,31 @@ impl Coordinator for Following {
         let Some(membership) = &mut self.membership else {
             return Err(Loss::Coordinator(closed()));
         };
-        let change = membership.next_change().await.map_err(Loss::Coordinator)?;
-        if !self.view.follow(change) {
-            return Err(Loss::Coordinator(invalid("a change of members of another epoch than the last one")));
+        match membership.next_message().await.map_err(Loss::Coordinator)? {
+            FromCoordinator::Changed(change) => {
+                if self.view.follow(change) {
+                    return Ok(News::View(self.view.clone()));
+                }
+                let text = "a change of members of another epoch than the last one";
+                Err(Loss::Coordinator(invalid(text)))
+            }
+            FromCoordinator::Records(news) => {
+                news.iter().for_each(|news| self.records.follow(news.clone()));
+                Ok(News::Records(news))
+            }
+            FromCoordinator::Proposed(proposed) => Ok(News::Proposed(proposed)),
+            _ => Err(Loss::Coordinator(invalid("an unexpected message"))),
         }
-        Ok(News::View(self.view.clone()))
+    }
+
+    async fn propose(&mut self, proposal: Proposal) -> Option<Proposed> {
+        let ask = proposal.ask;
+        let Some(Membership { wire, lease, .. }) = &mut self.membership else {
+            return Some(Proposed { ask, outcome: Err(closed().to_string()) });
+        };
+        let sent = timeout(*lease, wire.send(&FromNode::Propose(proposal))).await;
+        let error = sent.map_err(io::Error::from).and_then(|sent| sent).err()?;
+        Some(Proposed { ask, outcome: Err(error.to_string()) })
     }
 
     async fn leave(&mut self) {
@@ -164,19 +214,19 @@ impl Coordinator for Following {
 }
 
 impl Membership {
-    /// Exchanges heartbeats until the members change.
-    async fn next_change(&mut self) -> io::Result<Change> {
+    /// Exchanges heartbeats until another message comes.
+    async fn next_message(&mut self) -> io::Result<FromCoordinator> {
         let Self { wire, lease, beat, heard } = self;
         let lease = *lease;
         loop {
             tokio::select! {
                 message = wire.receive() => match message? {
-                    Some(FromCoordinator::Changed(change)) => {
+                    Some(message) => {
                         *heard = Instant::now();
-                        return Ok(change);
+                        if !matches!(message, FromCoordinator::Heartbeat) {
+                            return Ok(message);
+                        }
                     }
-                    Some(FromCoordinator::Heartbeat) => *heard = Instant::now(),
-                    Some(_) => return Err(invalid("an unexpected message")),
                     None => return Err(closed()),
                 },
                 _ = beat.tick() => {
@@ -205,7 +255,33 @@ async fn take_more(wire: &mut Wire, view: &mut View, mut more: usize) -> io::Res
     Ok(())
 }
 
+/// Receives the records that follow a welcome.
+async fn take_records(wire: &mut Wire, records: &mut Records, mut count: usize) -> io::Result<()> {
+    while count > 0 {
+        match wire.receive().await? {
+            Some(FromCoordinator::Records(news)) if (1..=count).contains(&news.len()) => {
+                count -= news.len();
+                news.into_iter().for_each(|news| records.follow(news));
+            }
+            Some(_) => return Err(invalid("an unexpected message among the records")),
+            None => return Err(closed()),
+        }
+    }
+    Ok(())
+}
+
 impl Following {
+    /// The request to join.
+    fn request(&self, member: &Member) -> FromNode {
+        FromNode::Join {
+            protocol: PROTOCOL,
+            member: member.clone(),
+            epoch: self.view.epoch,
+            coordinator: self.nodes.map(|(_, coordinator)| coordinator.to_string()),
+            records: self.nodes.map_or_else(Vec::new, |(own, _)| self.records.of(own)),
+        }
+    }
+
     /// The error for an answer that does not decode: its sender is not a node, or speaks TLS.
     fn not_understood(&self, error: io::Error) -> JoinError {
         match (error.kind(), self.guard.secret()) {

@@ -1,4 +1,4 @@
-//! The fuzzer's target for control messages and members' records, and its seeds.
+//! The fuzzer's target for control messages and for records of members and volumes, and its seeds.
 
 use plasmon::NodeId;
 use serde::Serialize;
@@ -6,17 +6,21 @@ use serde::de::DeserializeOwned;
 
 use super::etcd;
 use super::messages::{FromCoordinator, FromNode, PROTOCOL, parse_node};
+use super::records::{Proposal, Proposed, RecordNews, VolumeRecord};
 use crate::net::members::{Change, Gone, Member, Reach, View};
 
-/// Decodes bytes as a message of a node, as one of a coordinator, and as a member's record in etcd.
+/// Decodes bytes as a message of a node, as one of a coordinator, and as a record in etcd.
 pub(crate) fn control_message(bytes: &[u8]) {
     again::<FromNode>(bytes);
     if let Some(FromCoordinator::Welcome { coordinator, .. }) = again(bytes) {
         // The parse fails for text that is not a node's id.
         let _ = parse_node(&coordinator);
     }
-    if let Ok(member) = etcd::decode(bytes, "", None) {
+    if let Ok(member) = etcd::decode::<Member>(bytes, "", None) {
         assert_eq!(etcd::decode(&etcd::encode(&member, "", None), "", None), Ok(member));
+    }
+    if let Ok(record) = etcd::decode::<VolumeRecord>(bytes, "", None) {
+        assert_eq!(etcd::decode(&etcd::encode(&record, "", None), "", None), Ok(record));
     }
 }
 
@@ -29,10 +33,10 @@ fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     Some(message)
 }
 
-/// Returns a message of each kind, and a member's record.
+/// Returns a message of each kind, and records.
 pub(crate) fn control_messages() -> Vec<Vec<u8>> {
     let member = member();
-    let record = etcd::encode(&member, "", None);
+    let of_member = etcd::encode(&member, "", None);
     let node = member.node;
     let view = View { epoch: 3, members: vec![member.clone()] };
     let change = Change {
@@ -41,20 +45,41 @@ pub(crate) fn control_messages() -> Vec<Vec<u8>> {
         gone: vec![Gone { node, incarnation: 4 }],
         joined: vec![member.clone()],
     };
-    let join = FromNode::Join { protocol: PROTOCOL, member: member.clone(), epoch: 9 };
-    let of_node = [join, FromNode::Heartbeat, FromNode::Leave];
+    let record = VolumeRecord {
+        name: "main".into(),
+        volume: 9,
+        owner: 1000,
+        number: 3,
+        home: node,
+        mirrors: vec![NodeId::from_bytes([2; 16])],
+    };
+    let join = FromNode::Join {
+        protocol: PROTOCOL,
+        member: member.clone(),
+        epoch: 9,
+        coordinator: Some(node.to_string()),
+        records: vec![record.clone()],
+    };
+    let proposal = Proposal { ask: 4, record: record.clone(), removes: false };
+    let of_node = [join, FromNode::Heartbeat, FromNode::Leave, FromNode::Propose(proposal)];
+    let of_volume = etcd::encode(&record, "", None);
+    let news = [(Some(record.clone()), "main"), (None, "gone")];
+    let news = news.map(|(record, name)| RecordNews { name: name.into(), record });
     let of_coordinator = [
-        FromCoordinator::Welcome { view, more: 1, coordinator: node.to_string(), lease_ms: 5000 },
+        FromCoordinator::Welcome { view, more: 1, coordinator: node.to_string(), lease_ms: 5000, records: 2 },
         FromCoordinator::More(vec![member.clone()]),
         FromCoordinator::Changed(change),
         FromCoordinator::Heartbeat,
         FromCoordinator::Redirect("10.0.0.1:4740".into()),
         FromCoordinator::Refused("no".into()),
+        FromCoordinator::Records(news.into()),
+        FromCoordinator::Proposed(Proposed { ask: 4, outcome: Ok(Some(record)) }),
+        FromCoordinator::Proposed(Proposed { ask: 5, outcome: Err("wait".into()) }),
     ];
     let text = |message: serde_json::Result<Vec<u8>>| message.expect("a message is JSON");
     let of_node = of_node.iter().map(|message| text(serde_json::to_vec(message)));
     let of_coordinator = of_coordinator.iter().map(|message| text(serde_json::to_vec(message)));
-    of_node.chain(of_coordinator).chain([record]).collect()
+    of_node.chain(of_coordinator).chain([of_member, of_volume]).collect()
 }
 
 fn member() -> Member {

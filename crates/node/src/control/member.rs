@@ -7,11 +7,14 @@
 use std::io;
 use std::time::Duration;
 
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::{FutureExt, StreamExt};
 use plasmon::NodeId;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use super::records::{Proposal, Proposed, RecordNews, Records};
 use super::{ControlError, Event, EventSender};
 use crate::net::members::{Member, View};
 
@@ -33,8 +36,13 @@ pub(crate) trait Coordinator {
     /// Makes this node a member. It is called again after a loss, with a later incarnation.
     async fn join(&mut self, member: &Member) -> Result<Joined, JoinError>;
 
-    /// Stays a member until there is an event for the engine.
+    /// Stays a member until there is an event for the engine. The wait may be given up at any point, and
+    /// goes on with the next call.
     async fn next(&mut self) -> Result<News, Loss>;
+
+    /// Has the record of a volume changed, if it still is the one before the proposed one. The answer is
+    /// returned, or comes as news.
+    async fn propose(&mut self, proposal: Proposal) -> Option<Proposed>;
 
     /// Ends this node's membership.
     async fn leave(&mut self);
@@ -45,12 +53,18 @@ pub(crate) struct Joined {
     pub(crate) view: View,
     /// The node in which the coordinator is embedded, if it is embedded.
     pub(crate) coordinator: Option<NodeId>,
+    /// The records of all volumes.
+    pub(crate) records: Records,
 }
 
 /// An event while a node is a member.
 pub(crate) enum News {
     /// The members changed.
     View(View),
+    /// Records of volumes changed.
+    Records(Vec<RecordNews>),
+    /// The answer to a proposal.
+    Proposed(Proposed),
     /// The coordinator has begun or ceased to answer; the membership goes on.
     #[cfg_attr(
         not(feature = "etcd"),
@@ -82,13 +96,23 @@ pub(crate) enum JoinError {
     Headless { asked: String, coordinator: String, source: io::Error },
 }
 
+/// What a member has to do with its engine.
+pub(crate) struct Outside {
+    /// Where news go.
+    pub(crate) events: EventSender,
+    /// Changes of records that the engine asks for.
+    pub(crate) proposals: UnboundedReceiver<Proposal>,
+    /// Whether the node is to leave.
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
 /// Joins for the first time, then keeps the membership until `stop`.
 pub(crate) async fn run(
     mut coordinator: impl Coordinator,
     mut member: Member,
-    events: EventSender,
-    mut stop: watch::Receiver<bool>,
+    outside: Outside,
 ) -> Result<(), ControlError> {
+    let Outside { events, mut proposals, mut stop } = outside;
     let given_up = Instant::now() + COORDINATOR_PATIENCE;
     let mut first = true;
     let mut pause = JOIN_PAUSES.0;
@@ -98,13 +122,15 @@ pub(crate) async fn run(
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         };
         match joined {
-            Ok(Joined { view, coordinator: node }) => {
+            Ok(Joined { view, coordinator: node, records }) => {
                 first = false;
                 pause = JOIN_PAUSES.0;
                 let incarnation = member.incarnation;
-                events.send(Event::Joined { incarnation, view, coordinator: node });
+                // The engine takes what it asked for before as given up.
+                while let Some(Some(_)) = proposals.next().now_or_never() {}
+                events.send(Event::Joined { incarnation, view, coordinator: node, records });
                 let loss = tokio::select! {
-                    loss = stay(&mut coordinator, &events) => loss,
+                    loss = stay(&mut coordinator, &events, &mut proposals) => loss,
                     _ = stop.wait_for(|stop| *stop) => {
                         if timeout(LEAVE_PATIENCE, coordinator.leave()).await.is_err() {
                             info!("the other members learn from the lease that this node has left");
@@ -147,11 +173,26 @@ pub(crate) async fn run(
     }
 }
 
-/// Passes on events until the membership ends.
-async fn stay(coordinator: &mut impl Coordinator, events: &EventSender) -> Loss {
+/// Passes on events and proposals until the membership ends.
+async fn stay(
+    coordinator: &mut impl Coordinator,
+    events: &EventSender,
+    proposals: &mut UnboundedReceiver<Proposal>,
+) -> Loss {
     loop {
-        match coordinator.next().await {
+        let news = tokio::select! {
+            news = coordinator.next() => news,
+            Some(proposal) = proposals.next() => {
+                if let Some(proposed) = coordinator.propose(proposal).await {
+                    events.send(Event::Proposed(proposed));
+                }
+                continue;
+            }
+        };
+        match news {
             Ok(News::View(view)) => events.send(Event::View(view)),
+            Ok(News::Records(news)) => events.send(Event::Records(news)),
+            Ok(News::Proposed(proposed)) => events.send(Event::Proposed(proposed)),
             Ok(News::Answers(answers)) => events.send(Event::Answers(answers)),
             Err(loss) => return loss,
         }

@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError};
 
+use super::records::{Proposal, Proposed, RecordNews, VolumeRecord};
 use crate::net::frame::VERSION;
 use crate::net::members::{Change, Member, View};
 
 /// Version of these messages.
-const MESSAGES: u32 = 6;
+const MESSAGES: u32 = 7;
 /// Version of the cluster protocol: that of these messages, and of the frames that members exchange. So a
-/// node whose frames the members would drop is refused when it joins. Written in full it is `6.10`.
+/// node whose frames the members would drop is refused when it joins. Written in full it is `7.11`.
 pub(crate) const PROTOCOL: u32 = MESSAGES * FRAMES_A_VERSION + VERSION as u32;
 /// Number of versions of frames that a version of the messages may have.
 const FRAMES_A_VERSION: u32 = 1000;
@@ -24,6 +25,8 @@ const FRAMES_A_VERSION: u32 = 1000;
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Maximum number of members in a message; each takes some hundred bytes.
 pub(crate) const MAX_MEMBERS_A_MESSAGE: usize = 1024;
+/// Maximum number of records of volumes in a message; each takes some hundred bytes.
+pub(crate) const MAX_RECORDS_A_MESSAGE: usize = 1024;
 
 /// A version of the cluster protocol, for people. Up to 5 it did not tell that of the frames.
 pub(crate) fn written(protocol: u32) -> String {
@@ -53,11 +56,19 @@ pub(crate) enum FromNode {
         /// The last epoch that the node followed; 0 if it was not a member yet.
         #[serde(default)]
         epoch: u64,
+        /// The coordinator's node that the node followed last; none if it was not a member yet.
+        #[serde(default)]
+        coordinator: Option<String>,
+        /// The records of the volumes that the node has, as it last followed them.
+        #[serde(default)]
+        records: Vec<VolumeRecord>,
     },
     /// The node is alive.
     Heartbeat,
     /// The node leaves.
     Leave,
+    /// The node asks for a change of the record of a volume.
+    Propose(Proposal),
 }
 
 /// A message from the coordinator, or from a node that is taken for it.
@@ -73,6 +84,9 @@ pub(crate) enum FromCoordinator {
         coordinator: String,
         /// The time of silence in milliseconds after which either side takes the other for dead.
         lease_ms: u64,
+        /// Number of records of volumes that follow in [`FromCoordinator::Records`], behind the members.
+        #[serde(default)]
+        records: usize,
     },
     /// Further members of the view of a welcome.
     More(Vec<Member>),
@@ -84,6 +98,10 @@ pub(crate) enum FromCoordinator {
     Redirect(String),
     /// The node is not admitted, for this reason.
     Refused(String),
+    /// Records of volumes, which are as they are told or have changed to that.
+    Records(Vec<RecordNews>),
+    /// The answer to a proposal.
+    Proposed(Proposed),
 }
 
 /// A control connection, with or without TLS.

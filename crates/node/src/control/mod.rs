@@ -18,6 +18,7 @@ pub(crate) mod link;
 mod member;
 mod messages;
 pub(crate) mod monitor;
+pub(crate) mod records;
 mod registry;
 pub(crate) mod secret;
 #[cfg(feature = "simulation")]
@@ -30,6 +31,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use futures::channel::mpsc::UnboundedReceiver;
 use plasmon::NodeId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -42,8 +44,10 @@ use self::embedded::{Following, Leading};
 #[cfg(feature = "etcd")]
 use self::etcd::Etcd;
 use self::guard::{Guard, Turned};
+use self::member::Outside;
 use self::messages::FromCoordinator;
 use self::monitor::Question;
+use self::records::{Proposal, Proposed, RecordNews, Records};
 use self::registry::Registry;
 use self::secret::Secret;
 use self::validity::Validity;
@@ -62,9 +66,15 @@ pub(crate) enum Event {
         view: View,
         /// The node in which the coordinator is embedded, if it is embedded.
         coordinator: Option<NodeId>,
+        /// The records of all volumes.
+        records: Records,
     },
     /// The members changed.
     View(View),
+    /// Records of volumes changed.
+    Records(Vec<RecordNews>),
+    /// The coordinator has looked at a proposal of this node.
+    Proposed(Proposed),
     /// The coordinator has begun or ceased to answer; this node stays a member.
     Answers(bool),
     /// The coordinator does not answer; its node is to be taken for dead.
@@ -266,6 +276,7 @@ impl Listener {
         config: &Config,
         member: Member,
         events: EventSender,
+        proposals: UnboundedReceiver<Proposal>,
         #[cfg_attr(
             not(feature = "etcd"),
             allow(unused_variables, reason = "memberships by etcd alone have an end")
@@ -283,17 +294,16 @@ impl Listener {
                     if let Some(monitor) = monitor {
                         tokio::spawn(monitor.serve(events.clone()));
                     }
-                    let out = events.clone();
+                    let out = Outside { events: events.clone(), proposals, stop: stopped };
                     let ended = match (etcd, join) {
                         #[cfg(feature = "etcd")]
                         (Some(etcd), _) => {
                             let place = etcd.place();
                             let etcd = Etcd::new(etcd, guard.clone(), lease, validity);
-                            beside(refuse(listener, guard, &place), member::run(etcd, member, out, stopped))
-                                .await
+                            beside(refuse(listener, guard, &place), member::run(etcd, member, out)).await
                         }
-                        (_, Some(join)) => follow(listener, guard, join, member, out, stopped).await,
-                        (_, None) => lead(listener, guard, member, lease, out, stopped).await,
+                        (_, Some(join)) => follow(listener, guard, join, member, out).await,
+                        (_, None) => lead(listener, guard, member, lease, out).await,
                     };
                     if let Err(error) = ended {
                         events.send(Event::Failed(error));
@@ -354,15 +364,14 @@ async fn lead(
     guard: Guard,
     member: Member,
     lease: Duration,
-    events: EventSender,
-    stopped: watch::Receiver<bool>,
+    outside: Outside,
 ) -> Result<(), ControlError> {
     let registry = Registry::new(member.clone(), lease);
     let leading = Leading::new(member.node, &registry);
     let admit = accept(listener, |stream, peer, place| {
         tokio::spawn(Arc::clone(&registry).serve(guard.clone(), stream, peer, place));
     });
-    beside(admit, member::run(leading, member, events, stopped)).await
+    beside(admit, member::run(leading, member, outside)).await
 }
 
 /// Runs control on any other node: a member that knows where the coordinator is.
@@ -371,8 +380,7 @@ async fn follow(
     guard: Guard,
     join: String,
     member: Member,
-    events: EventSender,
-    stopped: watch::Receiver<bool>,
+    outside: Outside,
 ) -> Result<(), ControlError> {
     let (found, coordinator) = watch::channel(join.clone());
     let own = guard.clone();
@@ -380,7 +388,7 @@ async fn follow(
         let to = coordinator.borrow().clone();
         tokio::spawn(dismiss(own.clone(), stream, place, FromCoordinator::Redirect(to)));
     });
-    beside(redirect, member::run(Following::new(guard, join, found), member, events, stopped)).await
+    beside(redirect, member::run(Following::new(guard, join, found), member, outside)).await
 }
 
 /// Tells every node that connects that this cluster is joined through etcd.

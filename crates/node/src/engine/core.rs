@@ -6,11 +6,13 @@
 
 use std::rc::Rc;
 
+use futures::channel::mpsc::UnboundedSender;
 use rustix::fd::OwnedFd;
 
 use super::classes::Classes;
 use super::overview::Overview;
 use crate::call::Calls;
+use crate::control::records::Proposal;
 use crate::directory::Directory;
 use crate::files::Files;
 use crate::guard::Guards;
@@ -61,6 +63,8 @@ pub(crate) struct Host {
     pub(crate) waker: Waker,
     /// Everything the engine sleeps on.
     pub(crate) epoll: Rc<OwnedFd>,
+    /// Where changes of records of volumes are asked for.
+    pub(crate) proposals: UnboundedSender<Proposal>,
 }
 
 impl Core {
@@ -78,6 +82,8 @@ impl Core {
         let (kernel, network) = (&store.kernel, &store.network);
         let services = Rc::new(Services::new(kernel, network));
         let cluster = Rc::new(Cluster::new(kernel, network, store));
+        // It is set once, here.
+        _ = cluster.volumes.proposals.set(host.proposals);
         let directory = Rc::new(Directory::new(kernel, network, store, &cluster));
         let transfer = Rc::new(Transfer::new(&directory, host.tunings, host.waker));
         let placement = Rc::new(Placement::new(&transfer));
@@ -138,6 +144,9 @@ impl Core {
     pub(crate) fn follow(&self, change: Option<Change>) {
         let Some(change) = change else { return };
         self.services.on_change(&change);
+        if let Change::Records = change {
+            return;
+        }
         self.cluster.wake_watchers();
         if let Change::View(_) = change {
             let admitted = self.network.admit_strangers(self.kernel.clock.now());

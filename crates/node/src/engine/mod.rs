@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use plasmon::NodeId;
 use plasmon_fabric::{FabricError, Provider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,6 +30,7 @@ pub(crate) use self::core::{Core, Host};
 use self::turn::Inbox;
 use crate::config::Config;
 use crate::control::link::LinkWatch;
+use crate::control::records::Proposal;
 use crate::control::{Control, ControlError, Event, EventSender, Listener as ControlListener};
 use crate::kernel::Kernel;
 use crate::kernel::clock::Clock;
@@ -152,12 +154,14 @@ impl Node {
         let clients = Clients::default();
         let readers = Rc::clone(&clients) as Rc<dyn Readers>;
         let store = Rc::new(Store::new(&kernel, &network, arena, objects, spill, readers));
+        let (proposals, proposed) = unbounded();
         let host = Host {
             numa,
             places,
             tunings: Tunings::load(kernel.config.calibration.as_deref(), providers[0].name()),
             waker: sockets.waker(),
             epoll: sockets.epoll(),
+            proposals,
         };
         let core = Rc::new(Core::compose(&store, clients, host, Vec::new())?);
         let member = Member {
@@ -167,7 +171,7 @@ impl Node {
             fabrics: core.network.reach(),
             token: core.network.token(),
         };
-        Self::join(core, tasks, sockets, (listener, member), recovered)
+        Self::join(core, tasks, sockets, (listener, member, proposed), recovered)
     }
 
     /// Joins the cluster with all that is open, and takes over what a former daemon left on disk.
@@ -175,7 +179,7 @@ impl Node {
         core: Rc<Core>,
         tasks: Tasks,
         sockets: Sockets,
-        (listener, member): (ControlListener, Member),
+        (listener, member, proposed): (ControlListener, Member, UnboundedReceiver<Proposal>),
         recovered: Vec<Recovered>,
     ) -> Result<Self, NodeError> {
         let metrics = listener.metrics();
@@ -186,7 +190,8 @@ impl Node {
         let events_out = EventSender::new(sender, sockets.waker());
         let rdma = Some(core.network.best()).filter(|best| best.is_rdma());
         let link = rdma.and_then(|best| LinkWatch::start(best.domain(), events_out.clone()));
-        let control = listener.start(&core.kernel.config, member, events_out, core.cluster.validity())?;
+        let validity = core.cluster.validity();
+        let control = listener.start(&core.kernel.config, member, events_out, proposed, validity)?;
         let spin = core.kernel.config.spin.unwrap_or_else(default_spin);
         let mut node = Self {
             control,

@@ -4,16 +4,17 @@
 //! when it was there, so that it went meanwhile.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use plasmon::ObjectId;
 use plasmon::wire::files::parts_of;
+use plasmon::{NodeId, ObjectId};
 
-use super::change::{Change, Made};
-use super::map::{Map, Place, References};
+use super::change::{Begun, Change, Made};
+use super::map::{Map, Piece, Place, References};
 use super::ranges;
 use super::state::{
-    Body, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Held, INODE_BYTES, Inode, LOCK_BYTES,
-    OPEN_BYTES, OUTCOME_BYTES, RANGE_BYTES, SECTION_BYTES, State, Stored,
+    Body, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Head, Held, INODE_BYTES, Inode, LOCK_BYTES,
+    OPEN_BYTES, OUTCOME_BYTES, Opens, RANGE_BYTES, SECTION_BYTES, State, Stored,
 };
 use crate::kernel::random::HashMap;
 
@@ -24,17 +25,7 @@ impl State {
         match change {
             Change::Make { head, made } => {
                 self.last_inode += 1;
-                let body = match made {
-                    Made::File => Body::File(Map::default()),
-                    Made::Folder(above) => Body::Folder(Box::new(Folder { above, ..Folder::default() })),
-                    Made::Target(target) => Body::Target(target),
-                    Made::Other => Body::Nothing,
-                };
-                if let Body::Target(target) = &body {
-                    self.memory += target.len() as u64;
-                }
-                self.memory += INODE_BYTES;
-                self.inodes.insert(self.last_inode, Box::new(Inode { head, xattrs: None, body }));
+                self.put_inode(self.last_inode, head, made);
             }
             Change::Head { inode, head } => self.set_head(inode, head),
             Change::Name { folder, name, inode } => self.set_name(folder, name, inode),
@@ -44,10 +35,7 @@ impl State {
                 }
             }
             Change::Cover { inode, offset, piece, object } => {
-                if let (Place::Object(id, _), Some((len, node))) = (&piece.place, object) {
-                    self.objects.entry(*id).or_insert(Stored { references: 0, len, node });
-                    self.condemned.remove(id);
-                }
+                self.know(&piece, object);
                 self.change_map(inode, |map, references| map.cover(offset, piece, references));
             }
             Change::Punch { inode, start, end } => {
@@ -65,8 +53,9 @@ impl State {
                     }
                 }
             }
-            Change::Open { inode, session, writes } => self.open(inode, session, writes),
+            Change::Open { inode, session, opens } => self.open(inode, session, opens),
             Change::Close { inode, session } => self.close(inode, session),
+            Change::Forget { inode } => self.forget(inode),
             Change::Deleted(ids) => ids.iter().for_each(|id| self.forget_object(id)),
             Change::Terms(terms) => self.terms = terms,
             other => self.apply_to_session(other),
@@ -76,23 +65,8 @@ impl State {
     fn apply_to_session(&mut self, change: Change) {
         match change {
             Change::Begin(begun) => {
-                self.last_session += 1;
-                let session = FileSession {
-                    node: begun.node,
-                    secret: begun.secret,
-                    uid: begun.uid,
-                    gid: begun.gid,
-                    groups: begun.groups,
-                    trusted: begun.trusted,
-                    checked: begun.checked,
-                    read_only: begun.read_only,
-                    opens: HashMap::default(),
-                    outcomes: BTreeMap::new(),
-                    answered: 0,
-                    discarded: 0,
-                    deleted: Counters::default(),
-                };
-                self.sessions.insert(self.last_session, session);
+                self.last_session = self.last_session.saturating_add(1);
+                self.sessions.insert(self.last_session, begin(begun));
             }
             Change::Move { session, node } => {
                 if let Some(session) = self.sessions.get_mut(&session) {
@@ -122,7 +96,105 @@ impl State {
                     session.discarded = session.discarded.max(below);
                 }
             }
-            other => unreachable!("{other:?} is no change of a session"),
+            other => self.apply_to_joining(other),
+        }
+    }
+
+    /// Applies a change that a mirror is told while it joins.
+    fn apply_to_joining(&mut self, change: Change) {
+        match change {
+            Change::PutInode { inode, head, made, last_cookie } => {
+                self.forget(inode);
+                self.put_inode(inode, head, made);
+                if let Some(folder) = self.folder_mut(inode) {
+                    folder.last_cookie = last_cookie;
+                }
+            }
+            Change::PutEntry { folder, name, inode, cookie } => {
+                self.set_name(folder, Rc::clone(&name), None);
+                self.put_entry(folder, name, Entry { inode, cookie });
+            }
+            Change::PutPiece { inode, offset, piece, object } => {
+                self.know(&piece, object);
+                self.change_map(inode, |map, references| map.put(offset, piece, references));
+            }
+            Change::PutSession { session, begun, answered, discarded } => {
+                self.end_session(session);
+                self.sessions.insert(session, FileSession { answered, discarded, ..begin(begun) });
+            }
+            Change::PutDeleted { session, ranges } => {
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    let before = session.deleted.ranges();
+                    ranges.into_iter().for_each(|(first, last)| session.deleted.put(first, last));
+                    self.memory = self.memory - before * RANGE_BYTES + session.deleted.ranges() * RANGE_BYTES;
+                }
+            }
+            Change::PutCondemned(ids) => {
+                self.condemned.extend(ids.into_iter().filter(|id| !self.objects.contains_key(id)));
+            }
+            Change::PutLast { inode, session } => (self.last_inode, self.last_session) = (inode, session),
+            other => unreachable!("{other:?} is applied elsewhere"),
+        }
+    }
+
+    /// Carries changes out, and what follows: an inode goes that has neither links nor opens. While `keeps`,
+    /// it stays, since it may be open all the same. `note` is told of each change before it is applied.
+    pub(super) fn carry_out(
+        &mut self,
+        changes: Vec<Change>,
+        keeps: bool,
+        mut note: impl FnMut(&Self, &Change),
+    ) {
+        let mut unused = Vec::new();
+        for change in changes {
+            match &change {
+                Change::Head { inode, head } if head.links == 0 => unused.push(*inode),
+                Change::Close { inode, .. } => unused.push(*inode),
+                Change::End { session } => {
+                    let session = self.sessions.get(session);
+                    let mut opens: Vec<_> =
+                        session.map_or_else(Vec::new, |one| one.opens.keys().copied().collect());
+                    opens.sort_unstable();
+                    unused.extend(opens);
+                }
+                _ => {}
+            }
+            note(self, &change);
+            self.apply(change);
+        }
+        if keeps {
+            return;
+        }
+        for inode in unused.into_iter().filter(|inode| self.unlinked.contains(inode)).collect::<Vec<_>>() {
+            if !self.opens.contains_key(&inode) && self.unlinked.contains(&inode) {
+                note(self, &Change::Forget { inode });
+                self.apply(Change::Forget { inode });
+            }
+        }
+    }
+
+    fn put_inode(&mut self, number: u64, head: Head, made: Made) {
+        let body = match made {
+            Made::File => Body::File(Map::default()),
+            Made::Folder(above) => Body::Folder(Box::new(Folder { above, ..Folder::default() })),
+            Made::Target(target) => Body::Target(target),
+            Made::Other => Body::Nothing,
+        };
+        if let Body::Target(target) = &body {
+            self.memory += target.len() as u64;
+        }
+        self.memory += INODE_BYTES;
+        self.inodes.insert(number, Box::new(Inode { head, xattrs: None, body }));
+        if head.links == 0 {
+            self.unlinked.insert(number);
+        }
+    }
+
+    /// Notes size and node of an object that a section refers to.
+    fn know(&mut self, piece: &Piece, object: Option<(u64, NodeId)>) {
+        if let (Place::Object(id, _), Some((len, node))) = (&piece.place, object) {
+            self.objects.entry(*id).or_insert(Stored { references: 0, len, node });
+            self.condemned.remove(id);
         }
     }
 
@@ -133,7 +205,7 @@ impl State {
         }
     }
 
-    fn set_head(&mut self, number: u64, head: super::state::Head) {
+    fn set_head(&mut self, number: u64, head: Head) {
         let Some(inode) = self.inodes.get_mut(&number) else { return };
         let (before, used) = (inode.head.uid, inode.map().map_or(0, Map::used));
         inode.head = head;
@@ -141,29 +213,40 @@ impl State {
             self.charge(before, used, 0);
             self.charge(head.uid, 0, used);
         }
-        self.forget_unused(number);
+        if head.links == 0 {
+            self.unlinked.insert(number);
+        } else {
+            self.unlinked.remove(&number);
+        }
     }
 
-    fn set_name(&mut self, number: u64, name: std::rc::Rc<[u8]>, inode: Option<u64>) {
+    fn set_name(&mut self, number: u64, name: Rc<[u8]>, inode: Option<u64>) {
         let Some(folder) = self.folder_mut(number) else { return };
         let len = name.len() as u64;
-        let before = folder.names.remove(&name);
-        if let Some(entry) = before {
+        if let Some(entry) = folder.names.remove(&name) {
             folder.order.remove(&entry.cookie);
+            if inode.is_none()
+                && folder.names.capacity() > 64
+                && folder.names.len() * 8 < folder.names.capacity()
+            {
+                folder.names.shrink_to_fit();
+            }
+            self.memory -= ENTRY_BYTES + len;
         }
-        if let Some(inode) = inode {
+        if let (Some(inode), Some(folder)) = (inode, self.folder_mut(number)) {
             folder.last_cookie += 1;
             let cookie = folder.last_cookie;
-            folder.order.insert(cookie, std::rc::Rc::clone(&name));
-            folder.names.insert(name, Entry { inode, cookie });
-        } else if folder.names.capacity() > 64 && folder.names.len() * 8 < folder.names.capacity() {
-            folder.names.shrink_to_fit();
+            self.put_entry(number, name, Entry { inode, cookie });
         }
-        match (before, inode) {
-            (None, Some(_)) => self.memory += ENTRY_BYTES + len,
-            (Some(_), None) => self.memory -= ENTRY_BYTES + len,
-            _ => {}
-        }
+    }
+
+    /// Enters a name that a folder does not have.
+    fn put_entry(&mut self, number: u64, name: Rc<[u8]>, entry: Entry) {
+        let Some(folder) = self.folder_mut(number) else { return };
+        let len = name.len() as u64;
+        folder.order.insert(entry.cookie, Rc::clone(&name));
+        folder.names.insert(name, entry);
+        self.memory += ENTRY_BYTES + len;
     }
 
     /// Moves bytes of a user's files.
@@ -196,7 +279,7 @@ impl State {
         }
         for (id, _) in references.0.iter().filter(|(_, more)| !*more) {
             let Some(object) = self.objects.get_mut(id) else { continue };
-            object.references -= 1;
+            object.references = object.references.saturating_sub(1);
             if object.references == 0 {
                 self.objects.remove(id);
                 self.condemned.insert(*id);
@@ -230,15 +313,19 @@ impl State {
         self.memory = self.memory + added - before.map_or(0, |value| size(len, &value));
     }
 
-    fn open(&mut self, inode: u64, session: u32, writes: bool) {
-        let Some(session) = self.sessions.get_mut(&session) else { return };
+    fn open(&mut self, inode: u64, session: u32, more: Opens) {
+        let known = self.inodes.contains_key(&inode);
+        let Some(session) = self.sessions.get_mut(&session).filter(|_| known && more.count > 0) else {
+            return;
+        };
         let opens = session.opens.entry(inode).or_default();
         if opens.count == 0 {
             self.memory += OPEN_BYTES;
         }
-        opens.count += 1;
-        opens.writes |= writes;
-        *self.opens.entry(inode).or_default() += 1;
+        let before = opens.count;
+        opens.count = opens.count.saturating_add(more.count);
+        opens.writes |= more.writes;
+        *self.opens.entry(inode).or_default() += u64::from(opens.count - before);
     }
 
     fn close(&mut self, inode: u64, session: u32) {
@@ -258,7 +345,6 @@ impl State {
             *count = count.saturating_sub(times);
             if *count == 0 {
                 self.opens.remove(&inode);
-                self.forget_unused(inode);
             }
         }
     }
@@ -279,21 +365,42 @@ impl State {
         opens.iter().for_each(|(inode, opens)| self.closed(*inode, opens.count.into()));
     }
 
-    /// Lets an inode go that has neither links nor opens.
-    fn forget_unused(&mut self, number: u64) {
-        let is_unused = |inode: &Inode| inode.head.links == 0;
-        if self.opens.contains_key(&number) || !self.inode(number).is_some_and(is_unused) {
-            return;
-        }
+    /// Lets an inode go.
+    fn forget(&mut self, number: u64) {
         self.change_map(number, Map::clear);
         let Some(inode) = self.inodes.remove(&number) else { return };
+        self.unlinked.remove(&number);
         let locks = self.locks.remove(&number).map_or(0, |held| held.len() as u64);
         self.memory -= INODE_BYTES + locks * LOCK_BYTES;
-        if let Body::Target(target) = &inode.body {
-            self.memory -= target.len() as u64;
+        match &inode.body {
+            Body::Target(target) => self.memory -= target.len() as u64,
+            Body::Folder(folder) => {
+                let names = folder.names.keys().map(|name| ENTRY_BYTES + name.len() as u64);
+                self.memory -= names.sum::<u64>();
+            }
+            Body::File(_) | Body::Nothing => {}
         }
         for (name, value) in inode.xattrs.iter().flat_map(|xattrs| xattrs.iter()) {
             self.memory -= ENTRY_BYTES + (name.len() + value.len()) as u64;
         }
+    }
+}
+
+/// A session that has done nothing yet.
+fn begin(begun: Begun) -> FileSession {
+    FileSession {
+        node: begun.node,
+        secret: begun.secret,
+        uid: begun.uid,
+        gid: begun.gid,
+        groups: begun.groups,
+        trusted: begun.trusted,
+        checked: begun.checked,
+        read_only: begun.read_only,
+        opens: HashMap::default(),
+        outcomes: BTreeMap::new(),
+        answered: 0,
+        discarded: 0,
+        deleted: Counters::default(),
     }
 }

@@ -1,7 +1,8 @@
 //! What clients of this node are attached to, and how their operations get to the homes. Engine thread only.
 //!
-//! An operation is asked again under its number until its home answers or is no member any more. A session
-//! ends with the connection of its client.
+//! An operation goes to the home that the record of the volume names, and is asked again under its number
+//! until a home answers. A session ends with the connection of its client. What its sessions have open a node
+//! tells a new home, before it asks that for anything else.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -20,6 +21,7 @@ use plasmon::{Error, ErrorKind, NodeId};
 use super::Files;
 use super::frames::{FileFrame, SessionKey, Wish, ask};
 use super::homes::no_volume;
+use super::record::Whereabouts;
 use super::volume::{Operation, Ran};
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
@@ -27,11 +29,13 @@ use crate::object::ROOT;
 use crate::service::{Answer, Return};
 
 /// How long a home may take to answer before it is asked again.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a home lets an operation of another node wait for a lock before that asks again.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(4);
+/// How long an operation waits for a volume without a home.
+const HOMELESS_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before a home is asked again that could not be reached.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// How many leases of a node the sessions of its clients outlast it, so that they can go on elsewhere.
 pub(super) const LEASES: u32 = 2;
 /// Maximum number of bytes of an operation for another node.
@@ -42,7 +46,6 @@ const MAX_ATTACHED: usize = 64;
 /// A volume that a client is attached to.
 #[derive(Clone, Copy)]
 pub(super) struct Attached {
-    pub(super) home: NodeId,
     pub(super) key: SessionKey,
     pub(super) user: u32,
     pub(super) reach: Reach,
@@ -70,7 +73,7 @@ impl Reach {
 }
 
 /// What ends when those who watched have confirmed what an operation has changed.
-type Confirmed = Pin<Box<dyn Future<Output = ()>>>;
+type Confirmed = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 
 /// What a home answers, and what the answer waits for.
 struct Reached {
@@ -111,6 +114,16 @@ impl AllAttached {
     fn is_full(&self, client: ClientKey) -> bool {
         let clients = self.clients.borrow();
         clients.get(&client).is_some_and(|own| own.volumes.len() >= MAX_ATTACHED || own.last == u32::MAX)
+    }
+
+    /// All volumes that clients are attached to, each session once.
+    pub(super) fn all(&self) -> Vec<Attached> {
+        let clients = self.clients.borrow();
+        let all = clients.values().flat_map(|own| own.volumes.values().copied());
+        let mut all: Vec<_> = all.map(|one| ((one.key.volume, one.key.session), one)).collect();
+        all.sort_unstable_by_key(|(session, _)| *session);
+        all.dedup_by_key(|(session, _)| *session);
+        all.into_iter().map(|(_, one)| one).collect()
     }
 
     fn close(&self, client: ClientKey, volume: u32) -> Option<Attached> {
@@ -183,16 +196,16 @@ impl Files {
             read_only: asked.read_only,
             again: asked.again,
         };
-        let (home, attached) = self.attach_at_home(&asked.name, asked.create, user, wish).await?;
+        let attached = self.attach_at_home(&asked.name, asked.create, user, wish).await?;
         let ask::Attached { key, fresh, info } = attached;
-        self.sweeping.note_home(key.volume, home);
+        self.opened.is_known(key.volume, info.home);
         let reach = Reach::of(&info, trusted);
         if self.sessions.session(client).is_none() {
             // It has gone meanwhile.
-            self.end_untaken(Attached { home, key, user, reach }, fresh);
+            self.end_untaken(Attached { key, user, reach }, fresh);
             return Err(Error::new(ErrorKind::Interrupted, "the client has gone"));
         }
-        let volume = self.attached.open(client, Attached { home, key, user, reach });
+        let volume = self.attached.open(client, Attached { key, user, reach });
         Ok(Reply::VolumeAttached { volume, session: key.session, secret: key.secret, trusted, fresh, info })
     }
 
@@ -203,26 +216,25 @@ impl Files {
         create: bool,
         user: u32,
         wish: Wish,
-    ) -> Result<(NodeId, ask::Attached), Error> {
+    ) -> Result<ask::Attached, Error> {
         if name.len() > MAX_NAME {
             return Err(no_volume(name));
         }
-        let home = match self.home(name).await {
-            Err(error) if create && error.kind() == ErrorKind::NotFound => {
-                match self.create_here(name, user, VolumeTerms::default()).await {
-                    Ok(_) => self.kernel.node,
-                    // Another was first.
-                    Err(error) if error.kind() == ErrorKind::Exists => self.home(name).await?,
-                    Err(error) => return Err(error),
-                }
+        if create && self.cluster.volumes.named(name).is_none() {
+            match self.homes.create_here(name, user, VolumeTerms::default()).await {
+                // Another was first.
+                Err(error) if error.kind() == ErrorKind::Exists => {}
+                made => _ = made?,
             }
-            home => home?,
-        };
-        if home == self.kernel.node {
-            return Ok((home, self.attach_here(name, home, user, wish).await?));
         }
-        let question = ask::Attach { name: name.to_owned(), wish };
-        Ok((home, self.network.ask(home, user, question, PATIENCE).await?))
+        let attach = async |home| {
+            if home == self.kernel.node {
+                return self.attach_here(name, home, user, wish.clone()).await;
+            }
+            let question = ask::Attach { name: name.to_owned(), wish: wish.clone() };
+            self.network.ask(home, user, question, PATIENCE).await
+        };
+        self.homes.with_home(name, attach).await
     }
 
     /// Makes a session of a node to a volume whose home is this node.
@@ -236,8 +248,7 @@ impl Files {
         user: u32,
         wish: Wish,
     ) -> Result<ask::Attached, Error> {
-        self.ensure_serves()?;
-        let volume = self.volume_here(name).ok_or_else(|| no_volume(name))?;
+        let volume = self.homes.ensure_here(name)?;
         if user != volume.owner && !volume.state.borrow().terms.shared {
             let (name, owner) = (printable(name), volume.owner);
             let text = format!(
@@ -248,7 +259,8 @@ impl Files {
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
         let (key, fresh) = volume.attach(node, user, wish).await?;
-        let info: VolumeInfo = volume.info();
+        volume.settled().await?;
+        let info: VolumeInfo = volume.info(self.homes.mirrors_of(&volume));
         Ok(ask::Attached { key, fresh, info })
     }
 
@@ -267,24 +279,27 @@ impl Files {
     /// Ends a session at its home, unless a client of this node has it, and deletes what it has put and not
     /// committed.
     pub(super) fn end_session(self: &Rc<Self>, attached: Attached) {
-        let Attached { home, key, user, .. } = attached;
+        let Attached { key, user, .. } = attached;
         if self.attached.has(key.volume, key.session) {
             return;
         }
         let files = Rc::clone(self);
         self.kernel.spawn(async move {
-            if home == files.kernel.node {
-                return files.end_here(home, &key);
-            }
-            while let Err(error) = files.network.ask(home, user, ask::Detach { key }, PATIENCE).await {
-                match error.kind() {
-                    ErrorKind::TimedOut => {}
-                    ErrorKind::Disconnected if files.cluster.is_member(home) => {
+            while let Some(home) = files.home_of(key.volume) {
+                if home == files.kernel.node {
+                    files.end_here(home, &key);
+                    break;
+                }
+                match files.network.ask(home, user, ask::Detach { key }, PATIENCE).await {
+                    Ok(ask::Ended) => break,
+                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                    Err(error) if error.kind() == ErrorKind::Disconnected && files.is_served(key.volume) => {
                         files.kernel.clock.sleep(PAUSE).await;
                     }
-                    _ => break,
+                    Err(_) => break,
                 }
             }
+            files.opened.forget(&files.attached.sessions());
             files.sweep_soon();
         });
     }
@@ -323,15 +338,14 @@ impl Files {
             return Answer::now(Ok(Reply::FileDone(answer)));
         }
         match self.at_once(&attached, &asked) {
-            Some(Ok(Reached { answer, waits: None })) => Answer::now(Ok(Reply::FileDone(answer))),
-            Some(Ok(Reached { answer, waits: Some(waits) })) => Answer::plain(1, async move {
-                waits.await;
-                Ok(Reply::FileDone(answer))
-            }),
+            Some(Ok(Reached { answer, waits: None })) => {
+                Answer::now(Ok(Reply::FileDone(self.count(&attached, &asked, answer))))
+            }
             Some(Err(error)) => Answer::now(Err(error)),
-            None => {
-                let files = Rc::clone(self);
-                Answer::plain(1, async move { files.operate(attached, asked).await.map(Reply::FileDone) })
+            begun => {
+                let begun = begun.and_then(Result::ok);
+                let done = Rc::clone(self).finish(attached, asked, begun);
+                Answer::plain(1, async move { done.await.map(Reply::FileDone) })
             }
         }
     }
@@ -350,35 +364,55 @@ impl Files {
         let (files, number) = (Rc::clone(self), asked.number);
         match self.at_once(&attached, &asked) {
             Some(Ok(Reached { answer, waits: None })) => {
+                let answer = self.count(&attached, &asked, answer);
                 Return::Now(Ok(self.long.in_slot(client, volume, number, answer)))
             }
-            Some(Ok(Reached { answer, waits: Some(waits) })) => Return::uncertain(async move {
-                waits.await;
-                Ok(files.long.in_slot(client, volume, number, answer))
-            }),
             Some(Err(error)) => Return::Now(Err(error)),
-            None => Return::uncertain(async move {
-                let answer = files.operate(attached, asked).await?;
-                Ok(files.long.in_slot(client, volume, number, answer))
-            }),
+            begun => {
+                let begun = begun.and_then(Result::ok);
+                let done = Rc::clone(self).finish(attached, asked, begun);
+                Return::uncertain(async move { Ok(files.long.in_slot(client, volume, number, done.await?)) })
+            }
         }
     }
 
-    /// The answer of a home that is this node, unless the operation waits for a lock.
+    /// What a home that is this node answers, unless the operation waits for a lock or the home does not
+    /// decide now.
     fn at_once(self: &Rc<Self>, attached: &Attached, asked: &FileAsked) -> Option<Result<Reached, Error>> {
-        if attached.home != self.kernel.node {
-            return None;
-        }
+        self.volume_of(attached.key.volume)?;
         let follows = self.following.follows(&attached.key);
         let reached = self.run_here(&Operation { key: &attached.key, follows, asked }).transpose()?;
-        Some(reached.map(|Reached { answer, waits }| Reached { answer: self.count(attached, answer), waits }))
+        match reached {
+            Err(error) if error.kind() == ErrorKind::Disconnected => None,
+            reached => Some(reached),
+        }
     }
 
-    /// Counts an operation, and notes what its session was told.
-    fn count(&self, attached: &Attached, answer: FileAnswer) -> FileAnswer {
+    /// Finishes an operation that this node may have begun as the home.
+    async fn finish(
+        self: Rc<Self>,
+        attached: Attached,
+        asked: FileAsked,
+        begun: Option<Reached>,
+    ) -> Result<FileAnswer, Error> {
+        if let Some(Reached { answer, waits }) = begun {
+            let is_told = match waits {
+                Some(waits) => waits.await.is_ok(),
+                None => true,
+            };
+            if is_told {
+                return Ok(self.count(&attached, &asked, answer));
+            }
+        }
+        self.operate(attached, asked).await
+    }
+
+    /// Notes an answer that a client is given.
+    fn count(&self, attached: &Attached, asked: &FileAsked, answer: FileAnswer) -> FileAnswer {
         if attached.reach == Reach::Granted {
             self.granted.note(&attached.key, &answer.outcome);
         }
+        self.opened.note(&attached.key, &asked.operation, &answer.outcome);
         self.asked.set(self.asked.get() + 1);
         if matches!(answer.outcome, FileOutcome::Failed(_)) {
             self.failed.set(self.failed.get() + 1);
@@ -386,11 +420,26 @@ impl Files {
         answer
     }
 
+    /// The home of a volume, as far as this node knows.
+    pub(super) fn home_of(&self, volume: u32) -> Option<NodeId> {
+        if self.homes.volumes.borrow().contains_key(&volume) {
+            return Some(self.kernel.node);
+        }
+        self.cluster.volumes.get(volume).map(|record| record.home)
+    }
+
+    /// Whether a volume has a home, or will have one.
+    fn is_served(&self, volume: u32) -> bool {
+        let record = self.cluster.volumes.get(volume);
+        self.homes.volumes.borrow().contains_key(&volume)
+            || record.is_some_and(|record| self.homes.whereabouts(&record) != Whereabouts::Lost)
+    }
+
     /// Carries out an operation on a volume whose home is this node. `None` if it waits for a lock.
     fn run_here(self: &Rc<Self>, operation: &Operation<'_>) -> Result<Option<Reached>, Error> {
         self.cluster.ensure_member()?;
         let number = operation.key.volume;
-        let volume = self.volume_of(number).ok_or_else(|| lost(number))?;
+        let volume = self.volume_of(number).ok_or_else(|| self.not_here(number))?;
         let before = volume.state.borrow().memory;
         let ran = volume.run(operation, self.limits_of(&volume));
         let after = volume.state.borrow().memory;
@@ -402,11 +451,17 @@ impl Files {
         }
         self.tell_stale(&volume, news);
         let (session, number) = (operation.key.session, operation.asked.number);
-        let waits = waiting.map(|waiting| -> Confirmed {
-            let files = Rc::clone(self);
+        // What the answer tells of others' changes is on all mirrors as well.
+        let index = volume.log.last();
+        let is_told = waiting.is_none() && volume.log.is_settled(index);
+        let files = Rc::clone(self);
+        let waits = (!is_told).then(|| -> Confirmed {
             Box::pin(async move {
-                files.await_confirmed(Rc::clone(&volume), waiting).await;
-                volume.watchers.borrow_mut().answered(session, number);
+                if let Some(waiting) = waiting {
+                    files.await_confirmed(Rc::clone(&volume), waiting).await;
+                    volume.watchers.borrow_mut().answered(session, number);
+                }
+                volume.log.settled(index).await
             })
         });
         Ok(Some(Reached { answer, waits }))
@@ -415,7 +470,8 @@ impl Files {
     /// The same, when it may wait for a lock, at most so long.
     ///
     /// # Errors
-    /// As [`Volume::run`](super::volume::Volume::run); `Lost` if the volume has gone.
+    /// As [`Volume::run`](super::volume::Volume::run); `Disconnected` if this node is not the home, `Lost` if
+    /// the volume has gone.
     pub(super) async fn operate_here(
         self: &Rc<Self>,
         operation: &Operation<'_>,
@@ -425,12 +481,12 @@ impl Files {
         loop {
             if let Some(Reached { answer, waits }) = self.run_here(operation)? {
                 if let Some(waits) = waits {
-                    waits.await;
+                    waits.await?;
                 }
                 return Ok(answer);
             }
             let number = operation.key.volume;
-            let volume = self.volume_of(number).ok_or_else(|| lost(number))?;
+            let volume = self.volume_of(number).ok_or_else(|| self.not_here(number))?;
             let freed = volume.freed();
             if self.kernel.clock.bounded(due, freed).await.is_none() {
                 return Ok(FileAnswer::of(FileOutcome::Failed(Errno::Again)));
@@ -440,36 +496,68 @@ impl Files {
 
     /// Has a home carry out an operation.
     async fn operate(self: &Rc<Self>, attached: Attached, asked: FileAsked) -> Result<FileAnswer, Error> {
-        let Attached { home, key, user, .. } = attached;
-        if home == self.kernel.node {
-            let follows = self.following.follows(&key);
-            let operation = Operation { key: &key, follows, asked: &asked };
-            return Ok(self.count(&attached, self.operate_here(&operation, None).await?));
-        }
-        if encoded(&asked).len() > MAX_SENT {
-            return Ok(FileAnswer::of(FileOutcome::Failed(Errno::TooMany)));
-        }
+        let key = attached.key;
         let waits = matches!(asked.operation, FileOperation::Lock { wait: true, .. });
+        let mut homeless_since = None;
         loop {
-            let follows = self.following.follows(&key);
-            let question = ask::Operate { key, follows, asked: asked.clone() };
-            match self.network.ask(home, user, question, PATIENCE).await {
-                Ok(ask::Operated { answer }) => {
+            let home = self.home_of(key.volume).ok_or_else(|| lost(key.volume))?;
+            let error = match self.operate_at(home, &attached, &asked).await {
+                // Of a former home this node takes no answer: the new one was told of those before alone.
+                Ok(answer) if self.home_of(key.volume) == Some(home) => {
                     let again = answer.outcome == FileOutcome::Failed(Errno::Again);
                     if !(waits && again) {
-                        return Ok(self.count(&attached, answer));
+                        return Ok(self.count(&attached, &asked, answer));
                     }
+                    homeless_since = None;
+                    continue;
                 }
-                Err(error) if error.kind() == ErrorKind::TimedOut => {}
-                Err(error) if error.kind() == ErrorKind::Disconnected => {
-                    if !self.cluster.is_member(home) {
+                Ok(_) => continue,
+                Err(error) => error,
+            };
+            match error.kind() {
+                ErrorKind::TimedOut => {}
+                ErrorKind::Disconnected => {
+                    let now = self.kernel.clock.now();
+                    let since = *homeless_since.get_or_insert(now);
+                    if !self.is_served(key.volume) || now >= since + HOMELESS_PATIENCE {
                         return Err(away(home, &error));
                     }
+                    self.cluster.ensure_member()?;
                     self.kernel.clock.sleep(PAUSE).await;
                 }
-                Err(error) => return Err(error),
+                _ => return Err(error),
             }
         }
+    }
+
+    /// Has a node carry out an operation as the home.
+    async fn operate_at(
+        self: &Rc<Self>,
+        home: NodeId,
+        attached: &Attached,
+        asked: &FileAsked,
+    ) -> Result<FileAnswer, Error> {
+        let Attached { key, user, .. } = *attached;
+        if home == self.kernel.node {
+            let follows = self.following.follows(&key);
+            return self.operate_here(&Operation { key: &key, follows, asked }, None).await;
+        }
+        if encoded(asked).len() > MAX_SENT {
+            return Ok(FileAnswer::of(FileOutcome::Failed(Errno::TooMany)));
+        }
+        let follows = self.following.follows(&key);
+        let question = ask::Operate { key, follows, asked: asked.clone() };
+        let ask::Operated { answer } = self.network.ask(home, user, question, PATIENCE).await?;
+        Ok(answer)
+    }
+
+    /// The error for a volume whose home is another node, or that has gone.
+    pub(super) fn not_here(&self, volume: u32) -> Error {
+        if self.cluster.volumes.get(volume).is_none() {
+            return lost(volume);
+        }
+        let text = format!("node {} is not the home of volume number {volume}", self.kernel.node);
+        Error::new(ErrorKind::Disconnected, text)
     }
 
     /// Answers another node's frame when an operation of its client was carried out.
@@ -479,7 +567,7 @@ impl Files {
         operation: &Operation<'_>,
     ) -> Result<FileFrame, Error> {
         let key = operation.key;
-        let volume = self.volume_of(key.volume).ok_or_else(|| lost(key.volume))?;
+        let volume = self.volume_of(key.volume).ok_or_else(|| self.not_here(key.volume))?;
         if !volume.knows(node, key) {
             return Err(Error::new(ErrorKind::Fenced, "the session has ended: attach to the volume anew"));
         }
@@ -488,9 +576,9 @@ impl Files {
     }
 }
 
-/// The error for a volume whose home has gone.
+/// The error for a volume that has gone.
 fn lost(volume: u32) -> Error {
-    let text = format!("the home of volume number {volume} has gone, and with it the volume");
+    let text = format!("volume number {volume} was removed");
     Error::new(ErrorKind::Lost, text)
 }
 

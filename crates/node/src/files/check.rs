@@ -166,11 +166,11 @@ impl Files {
         sweep: bool,
     ) -> Result<Reply, Error> {
         let attached = self.attached.get(client, volume)?;
-        let (volume, home) = (attached.key.volume, attached.home);
+        let volume = attached.key.volume;
         let checked = if node == self.kernel.node {
-            self.check_here(volume, home, sweep).await?
+            self.check_here(volume, sweep).await?
         } else {
-            let question = ask::Check { volume, home, sweep };
+            let question = ask::Check { volume, sweep };
             let ask::Checked { checked } = self.network.ask(node, attached.user, question, PATIENCE).await?;
             checked
         };
@@ -181,14 +181,8 @@ impl Files {
     ///
     /// # Errors
     /// `Disconnected` if the home does not answer, or objects cannot be deleted now.
-    pub(super) async fn check_here(
-        self: &Rc<Self>,
-        volume: u32,
-        home: NodeId,
-        sweep: bool,
-    ) -> Result<NodeCheck, Error> {
-        self.ensure_serves()?;
-        self.sweeping.note_home(volume, home);
+    pub(super) async fn check_here(self: &Rc<Self>, volume: u32, sweep: bool) -> Result<NodeCheck, Error> {
+        self.homes.ensure_serves()?;
         let mut checked = NodeCheck::default();
         for shard in 0..Table::SHARDS {
             self.kernel.clock.sleep(PAUSE).await;
@@ -212,7 +206,7 @@ impl Files {
     }
 
     /// The replicas of a volume in a share of the table that stay here, with their lengths.
-    fn replicas_in(&self, shard: usize, volume: u32) -> BTreeMap<ObjectId, u64> {
+    pub(super) fn replicas_in(&self, shard: usize, volume: u32) -> BTreeMap<ObjectId, u64> {
         let objects = self.store.objects.borrow();
         let is_of = |id: &ObjectId| parts_of(id).is_some_and(|(of, ..)| of == volume);
         let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays());

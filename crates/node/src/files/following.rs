@@ -101,7 +101,8 @@ impl Files {
 
     /// Tells the client that has a session what its home says.
     pub(super) fn on_stale(&self, home: NodeId, session: (u32, u32), number: u64, stale: Vec<Stale>) {
-        let is_home = self.attached.find(session.0, session.1).is_some_and(|has| has.home == home);
+        let is_home =
+            self.attached.find(session.0, session.1).is_some() && self.home_of(session.0) == Some(home);
         let follower = self.following.followers.borrow().get(&session).copied();
         let Some((client, request)) = follower.filter(|_| is_home) else { return };
         // Who does not read confirms nothing, and the home does not wait for it.
@@ -114,10 +115,10 @@ impl Files {
     pub(super) fn confirm(&self, client: ClientKey, number: u64) {
         let Some((volume, session)) = self.following.followed.borrow().get(&client).copied() else { return };
         let Some(attached) = self.attached.find(volume, session) else { return };
-        if attached.home == self.kernel.node {
-            self.on_confirmed(self.kernel.node, &attached.key, number);
-        } else {
-            self.network.tell(attached.home, FileFrame::Confirmed { key: attached.key, number });
+        match self.home_of(volume) {
+            Some(home) if home == self.kernel.node => self.on_confirmed(home, &attached.key, number),
+            Some(home) => _ = self.network.tell(home, FileFrame::Confirmed { key: attached.key, number }),
+            None => {}
         }
     }
 

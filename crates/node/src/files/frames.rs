@@ -4,12 +4,14 @@
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
+use plasmon::ObjectId;
 use plasmon::wire::files::{
-    FileAnswer, FileAsked, MAX_GROUPS, MAX_STALE, NodeCheck, Stale, VolumeChange, VolumeInfo, VolumeTerms,
+    FileAnswer, FileAsked, MAX_GROUPS, MAX_STALE, NodeCheck, Stale, Time, VolumeChange, VolumeInfo,
+    VolumeTerms,
 };
 use plasmon::wire::{AtMost, MAX_NAME, record, table};
-use plasmon::{NodeId, ObjectId};
 
+use super::state::Opens;
 use crate::net::frame::{Location, Order, carried};
 use crate::object::{Head, Stamp};
 
@@ -43,6 +45,19 @@ record! {
         pub(crate) read_only: bool,
         /// Number and secret of the session that goes on.
         pub(crate) again: Option<(u32, u64)>,
+    }
+}
+
+record! {
+    /// A batch of changes of a volume.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Position {
+        /// Number of the volume.
+        pub(crate) volume: u32,
+        /// Number of the record by which the sender is the home.
+        pub(crate) number: u64,
+        /// Number of the batch.
+        pub(crate) index: u64,
     }
 }
 
@@ -121,6 +136,24 @@ table! {
         190 Told { volume: u32, session: u32, number: u64, stale: Vec<Stale> as AtMost<MAX_STALE> },
         /// Says that a session keeps nothing more of what a *told* named.
         191 Confirmed { key: SessionKey, number: u64 },
+        /// Tells a mirror what operations have changed since the batch before. The parts of a batch come one
+        /// after the other; the batch counts when the last has come.
+        180 Changes { at: Position, sent: u64, last: bool, changes: Bytes },
+        /// Asks a mirror whether it has all batches up to this one.
+        181 Beat { at: Position, sent: u64 },
+        /// Tells the home which batches the sender has, as the answer to what was sent at a time of the
+        /// home's clock, or that it does not have the volume.
+        182 Applied { at: Position, sent: u64, is_there: bool },
+        /// Has the receiver become a mirror of a volume of the sender, of which it has nothing yet.
+        183 Join { volume: u32, number: u64, created: Time } -> Ended,
+        /// Tells a new home what a session has open, in several frames if need be.
+        184 TellOpens {
+            key: SessionKey,
+            opens: Vec<(u64, Opens)> as AtMost<MAX_OBJECTS>,
+            more: bool,
+        } -> Ended,
+        /// Tells the home that the sender is to be its mirror no longer.
+        185 LetGo { volume: u32 },
         /// Has the receiver take an object of the sender's in this role, and read it where it lies.
         200 Pull { order: Order, lying: Option<Lying> } -> HasRoom,
         /// Asks how much room the receiver has for objects of files.
@@ -136,7 +169,7 @@ table! {
         205 Condemned { ids: Vec<ObjectId> as AtMost<MAX_OBJECTS> },
         /// Has the receiver look through what it has of a volume, and delete what no file has if it is to
         /// sweep.
-        206 Check { volume: u32, home: NodeId, sweep: bool } -> Checked,
+        206 Check { volume: u32, sweep: bool } -> Checked,
         /// Says what it has.
         207 Checked { checked: NodeCheck },
         /// Tells that nothing of a session below a counter will be committed any more: the receiver may have

@@ -1,29 +1,41 @@
 //! Homes of volumes: which node decides about which volume. Engine thread only.
 //!
-//! A name of a volume is unique in the cluster as that of a region is: its home has a deed of it, an object
-//! without bytes under the id of the name, that no user sees. A volume lives as long as its home.
+//! A name of a volume is unique in the cluster, since the coordinator has one record of it. Any node finds
+//! the home by the record. A volume lives as long as its home or one of its mirrors.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plasmon::text::printable;
-use plasmon::wire::files::{Place, VolumeChange, VolumeInfo, VolumeTerms, volume_id};
-use plasmon::wire::{MAX_NAME, Reply};
-use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use plasmon::wire::MAX_NAME;
+use plasmon::wire::files::{MAX_FOLLOWERS, Place, VolumeChange, VolumeInfo, VolumeState, VolumeTerms};
+use plasmon::{Error, ErrorKind, NodeId};
 
-use super::Files;
-use super::frames::ask;
+use super::attached::LEASES;
+use super::log::Log;
+use super::mirror::Mirrors;
+use super::record::{LOOK_PAUSE, Whereabouts, copies};
 use super::state::State;
 use super::volume::Volume;
-use crate::kernel::ClientKey;
-use crate::kernel::random::random_u64;
-use crate::object::{DEEDS, ROOT};
+use crate::control::records::VolumeRecord;
+use crate::kernel::Kernel;
+use crate::kernel::random::{HashSet, random_u64};
+use crate::membership::Cluster;
+use crate::net::network::Network;
+use crate::object::ROOT;
+use crate::placement::Placement;
 use crate::placement::drain::Settled;
 
 /// How long another node may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum number of volumes of a node.
 const MAX_VOLUMES: usize = 1 << 12;
+/// How long a new volume waits for its first mirror.
+const FIRST_MIRROR_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause before a volume is asked for again whose home is changing.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Number of rows of a page of the list.
 const PAGE_ROWS: usize = 24;
 
@@ -60,135 +72,248 @@ pub(super) fn no_volume(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, text)
 }
 
-impl Settled for Files {
+/// Refuses other users than the owner and root.
+///
+/// # Errors
+/// `NotAllowed`.
+pub(super) fn ensure_owner(name: &str, owner: u32, user: u32) -> Result<(), Error> {
+    if user == owner || user == ROOT {
+        return Ok(());
+    }
+    let text = format!("volume '{}' belongs to user {owner}", printable(name));
+    Err(Error::new(ErrorKind::NotAllowed, text))
+}
+
+/// The volumes whose home or mirror this node is, and where all others are.
+pub(super) struct Homes {
+    pub(super) kernel: Rc<Kernel>,
+    pub(super) network: Rc<Network>,
+    pub(super) cluster: Rc<Cluster>,
+    pub(super) placement: Rc<Placement>,
+    /// The volumes whose home this node is, by number.
+    pub(super) volumes: RefCell<BTreeMap<u32, Rc<Volume>>>,
+    /// The volumes of other homes that this node follows.
+    pub(super) mirrors: Mirrors,
+    /// Numbers of volumes of which this node is making the records.
+    pub(super) creating: RefCell<HashSet<u32>>,
+    /// Whether a log has something to send at the end of the turn.
+    pub(super) gathers: Rc<Cell<bool>>,
+    /// Whether mirrors are asked at each interval whether they are there.
+    pub(super) beats: Cell<bool>,
+    /// Number of batches of changes that this node has applied as a mirror.
+    pub(super) applied: Cell<u64>,
+}
+
+impl Settled for Homes {
     fn count(&self) -> u64 {
-        self.volumes.borrow().len() as u64
+        (self.volumes.borrow().len() + self.mirrors.borrow().len()) as u64
     }
 
     fn names(&self, most: usize) -> Vec<String> {
+        let (volumes, mirrors) = (self.volumes.borrow(), self.mirrors.borrow());
+        let records =
+            volumes.keys().chain(mirrors.keys()).filter_map(|volume| self.cluster.volumes.get(*volume));
+        records.take(most).map(|record| format!("'{}'", printable(&record.name))).collect()
+    }
+
+    fn refused(&self) -> u64 {
         let volumes = self.volumes.borrow();
-        volumes.values().take(most).map(|volume| format!("'{}'", printable(&volume.name))).collect()
+        let refused = |volume: &&Rc<Volume>| volume.nobody_joins.get() && self.mirrors_of(volume).is_empty();
+        volumes.values().filter(refused).count() as u64
     }
 }
 
-impl Files {
+impl Homes {
+    pub(super) fn new(placement: &Rc<Placement>) -> Self {
+        Self {
+            kernel: Rc::clone(&placement.kernel),
+            network: Rc::clone(&placement.network),
+            cluster: Rc::clone(&placement.cluster),
+            placement: Rc::clone(placement),
+            volumes: RefCell::default(),
+            mirrors: Mirrors::default(),
+            creating: RefCell::default(),
+            gathers: Rc::default(),
+            beats: Cell::default(),
+            applied: Cell::default(),
+        }
+    }
+
+    /// Number of bytes of memory that the names, attributes and maps of all volumes take here.
+    pub(super) fn memory(&self) -> u64 {
+        let (volumes, mirrors) = (self.volumes.borrow(), self.mirrors.borrow());
+        let states = volumes.values().map(|volume| &volume.state);
+        let states = states.chain(mirrors.values().map(|mirror| &mirror.state));
+        states.map(|state| state.borrow().memory).sum()
+    }
+
+    /// When sessions end whose nodes are gone now, unless they go on elsewhere.
+    pub(super) fn end_of_orphans(&self) -> Instant {
+        self.kernel.clock.now() + self.kernel.config.lease * LEASES
+    }
+
     /// The volume of a name, if its home is this node.
     pub(super) fn volume_here(&self, name: &str) -> Option<Rc<Volume>> {
         let volumes = self.volumes.borrow();
-        let volume = volumes.values().find(|volume| volume.name == name)?;
-        (!volume.ends.get() && self.has_deed(volume)).then(|| Rc::clone(volume))
+        volumes.values().find(|volume| volume.name == name && !volume.ends.get()).cloned()
     }
 
     /// The volume of a number, if its home is this node.
     pub(super) fn volume_of(&self, number: u32) -> Option<Rc<Volume>> {
-        self.volumes.borrow().get(&number).filter(|volume| self.has_deed(volume)).cloned()
+        self.volumes.borrow().get(&number).cloned()
     }
 
-    fn has_deed(&self, volume: &Volume) -> bool {
-        self.store.objects.borrow().has(&volume.deed)
+    /// The volume of a name, whose home this node was asked as.
+    ///
+    /// # Errors
+    /// `Disconnected` if another node is the home, or soon will be; `NotFound`.
+    pub(super) fn ensure_here(&self, name: &str) -> Result<Rc<Volume>, Error> {
+        self.cluster.ensure_member()?;
+        if let Some(volume) = self.volume_here(name) {
+            return Ok(volume);
+        }
+        if self.cluster.volumes.named(name).is_none() {
+            return Err(no_volume(name));
+        }
+        let text = format!("node {} is not the home of volume '{}'", self.kernel.node, printable(name));
+        Err(Error::new(ErrorKind::Disconnected, text))
     }
 
-    /// Refuses to say what this node does not know: while it is no member, or has just become one again.
+    /// Refuses to give what this node holds while it is no member, or has just become one again.
     pub(super) fn ensure_serves(&self) -> Result<(), Error> {
         self.cluster.ensure_member()?;
         if !self.cluster.withholds() {
             return Ok(());
         }
         let text =
-            format!("node {} has just become a member again, and knows its volumes soon", self.kernel.node);
+            format!("node {} has just become a member again, and gives its objects soon", self.kernel.node);
         Err(Error::new(ErrorKind::Disconnected, text))
-    }
-
-    /// The nodes other than this one that may be the home of a volume.
-    async fn homes_of(&self, id: &ObjectId) -> Result<Vec<NodeId>, Error> {
-        if self.cluster.solo() {
-            return Ok(Vec::new());
-        }
-        match self.directory.holders(*id, DEEDS).await {
-            Ok(holders) => {
-                Ok(holders.iter().map(|(node, _)| *node).filter(|node| *node != self.kernel.node).collect())
-            }
-            Err(error) if error.kind() == ErrorKind::Lost => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
     }
 
     /// The home of a volume.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub(super) async fn home(&self, name: &str) -> Result<NodeId, Error> {
+    /// `NotFound`; `Disconnected` while it has none, `Lost` if it will have none.
+    pub(super) fn home(&self, name: &str) -> Result<NodeId, Error> {
         if self.volume_here(name).is_some() {
             return Ok(self.kernel.node);
         }
-        let homes = self.homes_of(&volume_id(name)).await?;
-        homes.first().copied().ok_or_else(|| no_volume(name))
+        let record = self.cluster.volumes.named(name).ok_or_else(|| no_volume(name))?;
+        let name = printable(name);
+        match self.whereabouts(&record) {
+            Whereabouts::At(home) => Ok(home),
+            Whereabouts::Waits => {
+                let text = format!("the home of volume '{name}' is gone, and a mirror takes its place soon");
+                Err(Error::new(ErrorKind::Disconnected, text))
+            }
+            Whereabouts::Lost => {
+                let text = format!(
+                    "volume '{name}' is lost: no node is left that had its names; `plasmon volume rm {name} \
+                     --lost` forgets it"
+                );
+                Err(Error::new(ErrorKind::Lost, text))
+            }
+        }
     }
 
-    /// Creates a volume on a node.
-    pub(super) async fn create(
-        self: Rc<Self>,
-        client: ClientKey,
-        name: String,
-        home: Option<NodeId>,
-        terms: VolumeTerms,
-    ) -> Result<Reply, Error> {
-        let user = self.user(client);
-        let info = match home.filter(|home| *home != self.kernel.node) {
-            None => self.create_here(&name, user, terms).await?,
-            Some(home) => {
-                let ask::Described { info } =
-                    self.network.ask(home, user, ask::Create { name, terms }, PATIENCE).await?;
-                info
+    /// Has the home of a volume do something. Waits while the volume has none.
+    ///
+    /// # Errors
+    /// As [`Files::home`], and what `act` gives.
+    pub(super) async fn with_home<T>(
+        &self,
+        name: &str,
+        act: impl AsyncFn(NodeId) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let due = self.kernel.clock.now() + PATIENCE;
+        loop {
+            let done = match self.home(name) {
+                Ok(home) => act(home).await,
+                Err(error) => Err(error),
+            };
+            match done {
+                Err(error) if error.kind() == ErrorKind::Disconnected && self.kernel.clock.now() < due => {
+                    self.cluster.ensure_member()?;
+                    self.kernel.clock.sleep(PAUSE).await;
+                }
+                done => return done,
             }
-        };
-        Ok(Reply::Volume(info))
+        }
     }
 
     /// Makes this node the home of a new volume.
     ///
     /// # Errors
-    /// `Exists` if the name is taken, or being taken; `Invalid` for terms that cannot be kept; `Full` if
-    /// there are too many volumes; `NotAllowed` if this node keeps none.
+    /// `Exists` if the name is taken; `Invalid` for terms that cannot be kept; `Full` if there are too many
+    /// volumes; `NotAllowed` if this node keeps none; `Disconnected` if the coordinator does not answer.
     pub(super) async fn create_here(
-        &self,
+        self: &Rc<Self>,
         name: &str,
         user: u32,
         terms: VolumeTerms,
     ) -> Result<VolumeInfo, Error> {
         ensure_name(name)?;
         self.ensure_takes(&terms)?;
-        let id = volume_id(name);
         let exists = || Error::new(ErrorKind::Exists, format!("volume '{}' exists", printable(name)));
-        if self.directory.known_here(&id, DEEDS) == Some(true) {
+        if self.cluster.volumes.named(name).is_some() {
             return Err(exists());
         }
-        let claims = &self.directory.claims;
-        let claim = claims.claim(id, DEEDS, Duration::ZERO).await?;
-        let claim = claims.ascertain(claim, DEEDS, Duration::ZERO).await?;
-        // From here on nothing else happens until the volume is there.
-        self.ensure_takes(&terms)?;
-        if self.store.objects.borrow().conflict(&id).is_some() {
-            return Err(exists());
-        }
-        let deed = self.store.seal_deed(id, self.kernel.lives.draw())?;
-        claim.fulfil();
-        let number = self.draw_number();
-        let terms = VolumeTerms { copies: terms.copies.max(1), metadata_copies: 1, ..terms };
-        let state = State::new(number, terms, user, user, Volume::time(&self.kernel));
-        let volume = Rc::new(Volume::new(&self.kernel, name, state, user, deed));
-        let info = volume.info();
-        self.volumes.borrow_mut().insert(number, volume);
-        self.count_memory();
+        let volume = self.draw_number();
+        let (home, mirrors) = (self.kernel.node, Vec::new());
+        let record = VolumeRecord { name: name.to_owned(), volume, owner: user, number: 1, home, mirrors };
+        self.creating.borrow_mut().insert(volume);
+        let made = self.make(&record, terms).await;
+        self.creating.borrow_mut().remove(&volume);
+        let volume = made?.ok_or_else(exists)?;
         tracing::info!("this node is the home of volume '{}'", printable(name));
-        Ok(info)
+        self.tend_records();
+        let due = self.kernel.clock.now() + FIRST_MIRROR_PATIENCE;
+        let wanted = copies(volume.state.borrow().terms.metadata_copies);
+        let lacks = || self.mirrors_of(&volume).len() + 1 < wanted && !volume.nobody_joins.get();
+        while lacks() && self.kernel.clock.now() < due {
+            self.kernel.clock.sleep(LOOK_PAUSE).await;
+            self.tend_records();
+        }
+        Ok(volume.info(self.mirrors_of(&volume)))
+    }
+
+    /// Has the coordinator enter a new volume, and makes it; none if it has another of the name.
+    async fn make(
+        self: &Rc<Self>,
+        record: &VolumeRecord,
+        terms: VolumeTerms,
+    ) -> Result<Option<Rc<Volume>>, Error> {
+        if !self.cluster.propose(record.clone(), false).await? {
+            return Ok(None);
+        }
+        let due = self.kernel.clock.now() + PATIENCE;
+        while self.cluster.volumes.get(record.volume).is_none() {
+            if self.kernel.clock.now() >= due {
+                let text = format!("the coordinator does not tell of volume '{}'", printable(&record.name));
+                return Err(Error::new(ErrorKind::Disconnected, text));
+            }
+            self.kernel.clock.sleep(LOOK_PAUSE).await;
+        }
+        // From here on nothing else happens until the volume is there.
+        let terms = VolumeTerms { copies: terms.copies.max(1), ..terms };
+        let (owner, now) = (record.owner, Volume::time(&self.kernel));
+        let state = State::new(record.volume, terms, owner, owner, now);
+        let log = Log::new(&self.kernel, &self.gathers, record);
+        let volume = Rc::new(Volume::new(&self.kernel, record, state, log));
+        self.volumes.borrow_mut().insert(record.volume, Rc::clone(&volume));
+        Ok(Some(volume))
+    }
+
+    /// The mirrors of a volume by its record.
+    pub(super) fn mirrors_of(&self, volume: &Volume) -> Vec<NodeId> {
+        self.cluster.volumes.get(volume.number).map_or_else(Vec::new, |record| record.mirrors.clone())
     }
 
     /// Draws the number of a volume. It is part of the ids of objects, also of volumes that are gone.
     fn draw_number(&self) -> u32 {
         loop {
             let number = random_u64() as u32;
-            if number != 0 && !self.volumes.borrow().contains_key(&number) {
+            if number != 0 && self.cluster.volumes.get(number).is_none() {
                 return number;
             }
         }
@@ -196,8 +321,28 @@ impl Files {
 
     fn ensure_takes(&self, terms: &VolumeTerms) -> Result<(), Error> {
         ensure_place(&terms.place)?;
+        self.ensure_keeps()?;
+        if usize::from(terms.metadata_copies) > MAX_FOLLOWERS {
+            let text = format!(
+                "names and attributes are kept on {MAX_FOLLOWERS} nodes at most, not on {}",
+                terms.metadata_copies
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if self.volumes.borrow().len() >= MAX_VOLUMES {
+            let text = format!("node {} is the home of {MAX_VOLUMES} volumes already", self.kernel.node);
+            return Err(Error::new(ErrorKind::Full, text));
+        }
+        Ok(())
+    }
+
+    /// Refuses if this node keeps no names of volumes.
+    ///
+    /// # Errors
+    /// `Disconnected` while it is drained or no member, `NotAllowed` by its settings.
+    pub(super) fn ensure_keeps(&self) -> Result<(), Error> {
         self.placement.ensure_stays()?;
-        self.ensure_serves()?;
+        self.cluster.ensure_member()?;
         let config = &self.kernel.config;
         if !config.files {
             let text = format!("node {} was started with --no-files: choose another home", self.kernel.node);
@@ -210,36 +355,7 @@ impl Files {
             );
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
-        if terms.metadata_copies > 1 {
-            let text = format!(
-                "this release keeps names and attributes on one node, not on {}: use --metadata-copies 1",
-                terms.metadata_copies
-            );
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        if self.volumes.borrow().len() >= MAX_VOLUMES {
-            let text = format!("node {} is the home of {MAX_VOLUMES} volumes already", self.kernel.node);
-            return Err(Error::new(ErrorKind::Full, text));
-        }
         Ok(())
-    }
-
-    /// Changes the terms of a volume.
-    pub(super) async fn set(
-        self: Rc<Self>,
-        client: ClientKey,
-        name: String,
-        change: VolumeChange,
-    ) -> Result<Reply, Error> {
-        let (user, home) = (self.user(client), self.home(&name).await?);
-        let info = if home == self.kernel.node {
-            self.set_here(&name, user, change)?
-        } else {
-            let ask::Described { info } =
-                self.network.ask(home, user, ask::Set { name, change }, PATIENCE).await?;
-            info
-        };
-        Ok(Reply::Volume(info))
     }
 
     /// Changes the terms of a volume whose home is this node.
@@ -247,40 +363,32 @@ impl Files {
     /// # Errors
     /// `NotFound`, `NotAllowed` for another user than its owner and root, and `Invalid` for a place without
     /// nodes.
-    pub(super) fn set_here(&self, name: &str, user: u32, change: VolumeChange) -> Result<VolumeInfo, Error> {
+    pub(super) async fn set_here(
+        &self,
+        name: &str,
+        user: u32,
+        change: VolumeChange,
+    ) -> Result<VolumeInfo, Error> {
         let volume = self.owned(name, user)?;
         change.place.as_ref().map_or(Ok(()), ensure_place)?;
         volume.set(change);
-        Ok(volume.info())
+        volume.settled().await?;
+        Ok(volume.info(self.mirrors_of(&volume)))
     }
 
     /// A volume of this home that a user may change.
     fn owned(&self, name: &str, user: u32) -> Result<Rc<Volume>, Error> {
-        self.ensure_serves()?;
-        let volume = self.volume_here(name).ok_or_else(|| no_volume(name))?;
-        if user != volume.owner && user != ROOT {
-            let text = format!("volume '{}' belongs to user {}", printable(name), volume.owner);
-            return Err(Error::new(ErrorKind::NotAllowed, text));
-        }
+        let volume = self.ensure_here(name)?;
+        ensure_owner(name, volume.owner, user)?;
+        volume.log.ensure_decides(true)?;
         Ok(volume)
     }
 
-    /// Removes a volume.
-    pub(super) async fn remove(self: Rc<Self>, client: ClientKey, name: String) -> Result<Reply, Error> {
-        let (user, home) = (self.user(client), self.home(&name).await?);
-        if home == self.kernel.node {
-            self.remove_here(&name, user).await?;
-        } else {
-            let ask::Ended = self.network.ask(home, user, ask::Remove { name }, PATIENCE).await?;
-        }
-        Ok(Reply::Done)
-    }
-
-    /// Removes a volume whose home is this node, with all its files.
+    /// Removes a volume whose home is this node. Its objects are left.
     ///
     /// # Errors
     /// As [`Files::set_here`]; `Busy` while sessions are attached.
-    pub(super) async fn remove_here(self: &Rc<Self>, name: &str, user: u32) -> Result<(), Error> {
+    pub(super) async fn remove_here(&self, name: &str, user: u32) -> Result<Rc<Volume>, Error> {
         let volume = self.owned(name, user)?;
         let sessions = volume.state.borrow().sessions.len();
         if sessions > 0 {
@@ -289,51 +397,67 @@ impl Files {
             return Err(Error::new(ErrorKind::Busy, text));
         }
         volume.ends.set(true);
-        let (id, life) = (volume_id(name), volume.deed.life);
-        if let Err(error) = self.directory.deletion.delete_all(&[id], &[life], DEEDS).await {
+        let removed = self.remove_record(&volume).await;
+        if removed.is_err() {
             volume.ends.set(false);
-            return Err(error);
+            removed?;
         }
         self.volumes.borrow_mut().remove(&volume.number);
-        self.sweep_all(&volume);
-        Ok(())
+        volume.depose();
+        Ok(volume)
     }
 
-    /// Lists the volumes whose home a node is.
-    pub(super) async fn list(
-        self: Rc<Self>,
-        client: ClientKey,
-        node: NodeId,
-        from: u64,
-    ) -> Result<Reply, Error> {
-        let (volumes, next) = if node == self.kernel.node {
-            self.page(from)
-        } else {
-            let user = self.user(client);
-            let ask::Listed { volumes, next } =
-                self.network.ask(node, user, ask::List { from }, PATIENCE).await?;
-            (volumes, next)
-        };
-        Ok(Reply::Volumes { volumes, next })
+    async fn remove_record(&self, volume: &Volume) -> Result<(), Error> {
+        volume.settled().await?;
+        let moved = || Error::new(ErrorKind::Disconnected, "the record of the volume is changing");
+        let record = self.cluster.volumes.get(volume.number).ok_or_else(moved)?;
+        let removed = self.cluster.propose(record.next(record.home, record.mirrors.clone()), true).await?;
+        if removed { Ok(()) } else { Err(moved()) }
     }
 
-    /// A page of the volumes whose home this node is.
+    /// A page of the volumes whose home this node is. The first of all members lists those without a home
+    /// too.
     pub(super) fn page(&self, from: u64) -> (Vec<VolumeInfo>, Option<u64>) {
         let volumes = self.volumes.borrow();
         let from = usize::try_from(from).unwrap_or(usize::MAX);
-        let rows = volumes.values().filter(|volume| !volume.ends.get()).skip(from);
-        let mut page: Vec<_> = rows.take(PAGE_ROWS + 1).map(|volume| volume.info()).collect();
+        let rows = volumes.values().filter(|volume| !volume.ends.get());
+        let rows = rows.map(|volume| volume.info(self.mirrors_of(volume)));
+        let is_first =
+            self.cluster.view.borrow().members.iter().map(|one| one.node).min() == Some(self.kernel.node);
+        let others = if is_first { self.cluster.volumes.all() } else { Vec::new() };
+        let away = others.iter().filter_map(|record| Some((record, self.state_of(record)?)));
+        let rows = rows.chain(away.map(|(record, state)| unknown(record, state)));
+        let mut page: Vec<_> = rows.skip(from).take(PAGE_ROWS + 1).collect();
         let more = page.len() > PAGE_ROWS;
         page.truncate(PAGE_ROWS);
         (page, more.then(|| (from + PAGE_ROWS) as u64))
     }
 
-    /// Forgets volumes whose deeds have gone: their names may be others' by now.
-    pub(super) fn tidy_volumes(&self) {
-        let volumes: Vec<_> = self.volumes.borrow().values().cloned().collect();
-        for volume in volumes.iter().filter(|volume| !volume.ends.get() && !self.has_deed(volume)) {
-            tracing::warn!("volume '{}' has another home by now", printable(&volume.name));
-            self.volumes.borrow_mut().remove(&volume.number);
+    /// The state of a volume without a home.
+    fn state_of(&self, record: &VolumeRecord) -> Option<VolumeState> {
+        match self.whereabouts(record) {
+            Whereabouts::At(_) => None,
+            Whereabouts::Waits => Some(VolumeState::Waits),
+            Whereabouts::Lost => Some(VolumeState::Lost),
         }
+    }
+}
+
+/// What is known of a volume without a home.
+fn unknown(record: &VolumeRecord, state: VolumeState) -> VolumeInfo {
+    VolumeInfo {
+        name: record.name.clone(),
+        number: record.volume,
+        owner: record.owner,
+        home: record.home,
+        mirrors: record.mirrors.clone(),
+        joining: Vec::new(),
+        state,
+        terms: VolumeTerms::default(),
+        used: 0,
+        inodes: 0,
+        sessions: 0,
+        memory: 0,
+        age_ms: 0,
     }
 }

@@ -2,10 +2,15 @@
 //!
 //! Invariants: sections do not overlap and are not empty. `used` and `inline` are the sums of their bytes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use bytes::BytesMut;
 use plasmon::ObjectId;
+use plasmon::wire::body::Reader;
+use plasmon::wire::files::MAX_INLINE;
+use plasmon::wire::{AtMost, Draw, Types, Wire, WireError, record};
 
 /// Where the bytes of a section are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,11 +21,46 @@ pub(super) enum Place {
     Inline(Box<[u8]>),
 }
 
-/// A section without its offset.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) len: u64,
-    pub(super) place: Place,
+/// Encodes an object's id behind a 0, or bytes behind a 1.
+impl Wire for Place {
+    fn shape(types: &mut Types) -> Cow<'static, str> {
+        let object = <(ObjectId, u64)>::shape(types);
+        let bytes = <AtMost<MAX_INLINE> as Wire<Box<[u8]>>>::shape(types);
+        format!("0 {object} or 1 {bytes}").into()
+    }
+
+    fn put(value: &Self, out: &mut BytesMut) {
+        bool::put(&matches!(value, Self::Inline(_)), out);
+        match value {
+            Self::Object(id, at) => <(ObjectId, u64)>::put(&(*id, *at), out),
+            Self::Inline(bytes) => <AtMost<MAX_INLINE> as Wire<Box<[u8]>>>::put(bytes, out),
+        }
+    }
+
+    fn take(body: &mut Reader) -> Result<Self, WireError> {
+        if bool::take(body)? {
+            return Ok(Self::Inline(<AtMost<MAX_INLINE> as Wire<Box<[u8]>>>::take(body)?));
+        }
+        let (id, at) = <(ObjectId, u64)>::take(body)?;
+        Ok(Self::Object(id, at))
+    }
+
+    fn draw(draw: &mut Draw) -> Self {
+        if bool::draw(draw) {
+            return Self::Inline(<AtMost<MAX_INLINE> as Wire<Box<[u8]>>>::draw(draw));
+        }
+        let (id, at) = <(ObjectId, u64)>::draw(draw);
+        Self::Object(id, at)
+    }
+}
+
+record! {
+    /// A section without its offset.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(super) struct Piece {
+        pub(super) len: u64,
+        pub(super) place: Place,
+    }
 }
 
 impl Piece {
@@ -151,6 +191,12 @@ impl Map {
             }
             None => self.insert(offset, piece, references),
         }
+    }
+
+    /// Puts a section over what is there, as a section of its own.
+    pub(super) fn put(&mut self, offset: u64, piece: Piece, references: &mut References) {
+        self.punch(offset..offset + piece.len, references);
+        self.insert(offset, piece, references);
     }
 
     /// Lets go of all sections.

@@ -1,14 +1,15 @@
 //! Files: volumes of names, attributes and maps, whose bytes are objects.
 //!
-//! Engine thread only. A *volume* has a home ([`homes`]), which keeps its state ([`state`], [`volume`]). What
-//! an operation does is decided from the state alone ([`decide`]) and is a list of changes ([`change`]),
-//! which nothing but [`apply`] carries out. A client attaches to a volume and gets a *session*; its node
-//! passes operations on to the home ([`attached`]), and back to it what others change of what it may keep
-//! ([`watch`], [`following`]). Objects that are to lie on other nodes are brought there ([`place`],
-//! [`keeping`], [`pull`]), ranges of objects are read where they lie ([`peek`]), and objects that no file has
-//! are deleted ([`sweep`]). [`check`] looks
-//! whether everything is there.
-//! What users of others' volumes know and may read is remembered by [`known`] and [`granted`].
+//! Engine thread only. A *volume* has a home ([`homes`]), which keeps its state ([`state`], [`volume`]).
+//! What an operation does is decided from the state alone ([`decide`]) and is a list of changes
+//! ([`change`]), which nothing but [`apply`] carries out. The home sends changes to mirrors ([`log`],
+//! [`walk`]), which keep the state too ([`mirror`]); a record at the coordinator says who is what
+//! ([`record`]). A client attaches to a volume and gets a *session*; its node passes operations on to the
+//! home ([`attached`]), and back to it what others change of what it may keep ([`watch`], [`following`]).
+//! Objects that are to lie on other nodes are brought there ([`place`], [`keeping`], [`pull`]), ranges of
+//! objects are read where they lie ([`peek`]), and objects that no file has are deleted ([`sweep`]).
+//! [`check`] looks whether everything is there. What users of others' volumes know and may read is
+//! remembered by [`known`] and [`granted`].
 
 mod access;
 mod apply;
@@ -22,22 +23,28 @@ mod frames;
 pub(crate) mod fuzzing;
 mod granted;
 mod homes;
+mod inherited;
 mod keeping;
 mod known;
+mod log;
 mod long;
 mod map;
+mod mirror;
+mod opens;
 mod peek;
 mod place;
 mod pull;
 mod ranges;
+mod record;
+mod requests;
 mod service;
 mod state;
 mod sweep;
 mod volume;
+mod walk;
 mod watch;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use plasmon::wire::files::MAX_GROUPS;
@@ -46,9 +53,12 @@ use self::attached::AllAttached;
 use self::decide::Limits;
 use self::following::Following;
 use self::granted::Granted;
+use self::homes::Homes;
 use self::long::LongAnswers;
+use self::opens::Opened;
 use self::peek::Peeking;
 use self::place::Placing;
+use self::record::Whereabouts;
 use self::sweep::Sweeping;
 use self::volume::Volume;
 use crate::directory::Directory;
@@ -71,10 +81,10 @@ pub(crate) struct Files {
     placement: Rc<Placement>,
     store: Rc<Store>,
     sessions: Rc<Sessions>,
-    /// The volumes whose home this node is, by number.
-    volumes: RefCell<BTreeMap<u32, Rc<Volume>>>,
+    homes: Rc<Homes>,
     attached: AllAttached,
     granted: Granted,
+    opened: Opened,
     following: Following,
     long: LongAnswers,
     sweeping: Sweeping,
@@ -104,9 +114,10 @@ impl Files {
             placement: Rc::clone(placement),
             store: Rc::clone(&placement.store),
             sessions: Rc::clone(sessions),
-            volumes: RefCell::default(),
+            homes: Rc::new(Homes::new(placement)),
             attached: AllAttached::default(),
             granted: Granted::default(),
+            opened: Opened::default(),
             following: Following::default(),
             long: LongAnswers::default(),
             sweeping: Sweeping::default(),
@@ -118,7 +129,7 @@ impl Files {
             failed: Cell::default(),
             reads: Default::default(),
         });
-        let settled = Rc::downgrade(&(Rc::clone(&files) as Rc<dyn Settled>));
+        let settled = Rc::downgrade(&(Rc::clone(&files.homes) as Rc<dyn Settled>));
         // A node has its volumes once.
         _ = placement.drain.volumes.set(settled);
         files
@@ -144,7 +155,22 @@ impl Files {
 
     /// Counts the memory that all volumes take.
     fn count_memory(&self) {
-        let volumes = self.volumes.borrow();
-        self.taken.set(volumes.values().map(|volume| volume.state.borrow().memory).sum());
+        self.taken.set(self.homes.memory());
+    }
+
+    /// Follows the records of volumes.
+    fn follow_records(self: &Rc<Self>) {
+        self.homes.follow_records();
+        self.tell_homes();
+        for record in self.cluster.volumes.take_removed() {
+            if self.homes.whereabouts(&record) == Whereabouts::Lost {
+                self.sweep_lost(record.volume);
+            }
+        }
+    }
+
+    /// The volume of a number, if its home is this node.
+    fn volume_of(&self, number: u32) -> Option<Rc<Volume>> {
+        self.homes.volume_of(number)
     }
 }

@@ -177,7 +177,7 @@ impl Files {
         at: u64,
         len: u32,
     ) -> Result<FileFrame, Error> {
-        self.ensure_serves()?;
+        self.homes.ensure_serves()?;
         let replica = self.store.objects.borrow().get(&id).cloned().ok_or_else(|| nowhere(id))?;
         if !replica.visible_to(user) {
             return Err(not_visible(id, user));

@@ -12,12 +12,13 @@ use plasmon::wire::{Request, Table, WireError};
 use plasmon::{Error, NodeId};
 
 use super::Files;
-use super::attached::{Asked as Attaching, Attached, LEASES, Reach};
+use super::attached::{Asked as Attaching, Attached, Reach};
 use super::decide::Limits;
 use super::frames::{FILE_FRAMES, FileFrame};
 use super::peek::Wish;
 use super::volume::{Operation, Volume};
 use crate::kernel::ClientKey;
+use crate::membership::views::Change;
 use crate::net::frame::{Envelope, Frames, Message};
 use crate::service::{Answer, Asked, Return, Service};
 use crate::sessions::client::Client;
@@ -44,7 +45,32 @@ impl Service for Files {
             return Err(WireError::Malformed("frame about files: its answer is for another node"));
         }
         let message = std::mem::replace(&mut frame.message, Message::Done);
-        self.act(frame, FileFrame::from_message(message)?);
+        let from = frame.from;
+        match FileFrame::from_message(message)? {
+            FileFrame::Changes { at, sent, last, changes } => {
+                self.homes.on_changes(from, at, sent, last, changes)?
+            }
+            FileFrame::Beat { at, sent } => self.homes.on_beat(from, at, sent),
+            FileFrame::Applied { at, sent, is_there } => {
+                if let Some(volume) = self.volume_of(at.volume) {
+                    volume.log.confirm(from, &at, sent, is_there);
+                }
+            }
+            FileFrame::LetGo { volume } => {
+                if let Some(volume) = self.volume_of(volume) {
+                    volume.log.let_go(from);
+                }
+            }
+            // The sender may have objects of it.
+            FileFrame::SessionEnded { .. } => self.sweep_soon(),
+            FileFrame::Told { volume, session, number, stale } => {
+                self.on_stale(from, (volume, session), number, stale);
+            }
+            FileFrame::Confirmed { key, number } => self.on_confirmed(from, &key, number),
+            FileFrame::Condemned { ids } => self.let_condemned_go(&ids),
+            FileFrame::Discarded { volume, session, below } => self.sweep_below(volume, session, below),
+            other => self.act(frame, other),
+        }
         Ok(())
     }
 
@@ -92,7 +118,7 @@ impl Service for Files {
             }
             Request::ListVolumes { node, from } => Answer::plain(1, self.list(client, node, from)),
             Request::SetVolume { name, change } => Answer::plain(1, self.set(client, name, change)),
-            Request::RemoveVolume { name } => Answer::plain(1, self.remove(client, name)),
+            Request::RemoveVolume { name, lost } => Answer::plain(1, self.remove(client, name, lost)),
             other => return Err(WireError::Opcode(other.opcode())),
         })
     }
@@ -102,10 +128,22 @@ impl Service for Files {
     }
 
     fn on_gone(&self, gone: &[NodeId]) {
-        let ends = self.kernel.clock.now() + self.kernel.config.lease * LEASES;
-        for volume in self.volumes.borrow().values() {
-            volume.orphan(gone, ends);
+        for volume in self.homes.volumes.borrow().values() {
+            volume.log.lose(gone);
+            volume.orphan(gone, self.homes.end_of_orphans());
         }
+    }
+
+    fn on_change(self: Rc<Self>, change: &Change) {
+        // Who is no member follows no records.
+        if !matches!(change, Change::Fenced { .. }) {
+            self.follow_records();
+        }
+    }
+
+    fn on_turn_end(self: Rc<Self>) -> bool {
+        self.homes.flush_logs();
+        false
     }
 
     fn on_session_end(&self, client: ClientKey) {
@@ -121,11 +159,14 @@ impl Service for Files {
     }
 
     fn on_tick(self: Rc<Self>, now: Instant) {
-        self.tidy_volumes();
+        self.follow_records();
+        if self.placement.is_draining() {
+            self.homes.let_mirrors_go();
+        }
         self.count_memory();
         let free = self.store.arena.borrow_mut().usage().free;
         self.limits.set(Limits { free, ..self.limits.get() });
-        let volumes: Vec<_> = self.volumes.borrow().values().cloned().collect();
+        let volumes: Vec<_> = self.homes.volumes.borrow().values().cloned().collect();
         for volume in &volumes {
             volume.watchers.borrow_mut().turn(now);
             if volume.end_orphans(now) {
@@ -137,7 +178,7 @@ impl Service for Files {
     }
 
     fn report(&self, status: &mut Status) {
-        let volumes = self.volumes.borrow();
+        let volumes = self.homes.volumes.borrow();
         let sum = |of: fn(&Volume) -> u64| volumes.values().map(|volume| of(volume)).sum();
         let (blocks, block_bytes) = self.blocks();
         status.files = FilesStatus {
@@ -148,6 +189,11 @@ impl Service for Files {
             memory_limit: self.limits.get().memory,
             sessions: sum(|volume| volume.state.borrow().sessions.len() as u64),
             decided: sum(|volume| volume.operations.get()),
+            mirrors: self.homes.mirrors.borrow().len() as u64,
+            batches: sum(|volume| volume.log.batches.get()),
+            batch_bytes: sum(|volume| volume.log.bytes.get()),
+            batches_applied: self.homes.applied.get(),
+            unconfirmed: sum(|volume| volume.log.waiting()),
             condemned: sum(|volume| volume.state.borrow().condemned.len() as u64),
             deleted: self.sweeping.deleted.get(),
             attached: self.attached.count(),
@@ -187,27 +233,10 @@ impl Files {
     /// Acts on a member's frame, whose envelope is without it.
     fn act(self: &Rc<Self>, asked: Envelope, frame: FileFrame) {
         let (from, user) = (asked.from, asked.tenant);
-        if let FileFrame::SessionEnded { volume } = frame {
-            self.sweeping.note_home(volume, from);
-            return self.sweep_soon();
-        }
-        match frame {
-            FileFrame::Told { volume, session, number, stale } => {
-                return self.on_stale(from, (volume, session), number, stale);
-            }
-            FileFrame::Confirmed { key, number } => return self.on_confirmed(from, &key, number),
-            FileFrame::Condemned { ids } => return self.let_condemned_go(&ids),
-            FileFrame::Discarded { volume, session, below } => {
-                self.sweeping.note_home(volume, from);
-                return self.sweep_below(volume, session, below);
-            }
-            _ => {}
-        }
         if asked.answers {
             // Nobody waits for it any more.
             if let FileFrame::Attached { key, fresh, .. } = frame {
-                let reach = Reach::Own;
-                self.end_untaken(Attached { home: from, key, user, reach }, fresh);
+                self.end_untaken(Attached { key, user, reach: Reach::Own }, fresh);
             }
             return;
         }
@@ -239,30 +268,42 @@ impl Files {
                 FileFrame::Ended
             }
             FileFrame::Create { name, terms } => {
-                FileFrame::Described { info: self.create_here(&name, user, terms).await? }
+                FileFrame::Described { info: self.homes.create_here(&name, user, terms).await? }
             }
             FileFrame::Set { name, change } => {
-                FileFrame::Described { info: self.set_here(&name, user, change)? }
+                FileFrame::Described { info: self.homes.set_here(&name, user, change).await? }
             }
             FileFrame::Remove { name } => {
                 self.remove_here(&name, user).await?;
                 FileFrame::Ended
             }
             FileFrame::List { from } => {
-                let (volumes, next) = self.page(from);
+                let (volumes, next) = self.homes.page(from);
                 FileFrame::Listed { volumes, next }
             }
             FileFrame::Sweep { volume, ids } => {
-                let left = self.volume_of(volume).map_or_else(Vec::new, |volume| volume.swept(ids));
+                let mut left = Vec::new();
+                if let Some(volume) = self.volume_of(volume) {
+                    volume.settled().await?;
+                    left = volume.swept(ids);
+                }
                 FileFrame::Swept { ids: left }
+            }
+            FileFrame::Join { volume, number, created } => {
+                self.homes.join_here(from, volume, number, created)?;
+                FileFrame::Ended
+            }
+            FileFrame::TellOpens { key, opens, more } => {
+                self.on_opens(from, &key, opens, more)?;
+                FileFrame::Ended
             }
             FileFrame::Pull { order, lying } => {
                 self.placing.take_pulled(order, user, lying).await?;
                 FileFrame::HasRoom { room: self.placing.room_here() }
             }
             FileFrame::Peek { id, at, len } => self.give_range(from, user, id, at, len).await?,
-            FileFrame::Check { volume, home, sweep } => {
-                FileFrame::Checked { checked: self.check_here(volume, home, sweep).await? }
+            FileFrame::Check { volume, sweep } => {
+                FileFrame::Checked { checked: self.check_here(volume, sweep).await? }
             }
             FileFrame::AskRoom => FileFrame::HasRoom { room: self.placing.room_here() },
             FileFrame::Operated { .. }
@@ -276,6 +317,10 @@ impl Files {
             | FileFrame::Condemned { .. }
             | FileFrame::Discarded { .. }
             | FileFrame::Checked { .. }
+            | FileFrame::Changes { .. }
+            | FileFrame::Beat { .. }
+            | FileFrame::Applied { .. }
+            | FileFrame::LetGo { .. }
             | FileFrame::HasRoom { .. }
             | FileFrame::Peeked { .. }
             | FileFrame::Swept { .. } => return Ok(None),

@@ -10,28 +10,31 @@ use std::rc::Rc;
 use plasmon::wire::files::{
     Attributes, FileKind, FileOutcome, LockRange, PLACE_XATTR, Place, ROOT_INODE, Time, VolumeTerms,
 };
+use plasmon::wire::record;
 use plasmon::{NodeId, ObjectId};
 
 use super::map::Map;
 use crate::kernel::random::HashMap;
 
-/// Attributes of an inode that are not derived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) kind: FileKind,
-    /// The lower 12 bits of `st_mode`.
-    pub(super) mode: u16,
-    /// Number of nodes that keep its bytes; 0 for what the volume says.
-    pub(super) copies: u16,
-    pub(super) links: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) device: u32,
-    pub(super) size: u64,
-    pub(super) accessed: Time,
-    pub(super) modified: Time,
-    pub(super) changed: Time,
-    pub(super) version: u64,
+record! {
+    /// Attributes of an inode that are not derived.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) struct Head {
+        pub(super) kind: FileKind,
+        /// The lower 12 bits of `st_mode`.
+        pub(super) mode: u16,
+        /// Number of nodes that keep its bytes; 0 for what the volume says.
+        pub(super) copies: u16,
+        pub(super) links: u32,
+        pub(super) uid: u32,
+        pub(super) gid: u32,
+        pub(super) device: u32,
+        pub(super) size: u64,
+        pub(super) accessed: Time,
+        pub(super) modified: Time,
+        pub(super) changed: Time,
+        pub(super) version: u64,
+    }
 }
 
 /// An entry of a folder.
@@ -100,12 +103,14 @@ pub(super) struct Stored {
     pub(super) node: NodeId,
 }
 
-/// What a session has open.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Opens {
-    pub(super) count: u32,
-    /// Whether one of them is to write.
-    pub(super) writes: bool,
+record! {
+    /// What a session has open.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub(crate) struct Opens {
+        pub(super) count: u32,
+        /// Whether one of them is to write.
+        pub(super) writes: bool,
+    }
 }
 
 /// A session, as its volume knows it.
@@ -151,6 +156,16 @@ impl Counters {
         self.0.insert(first, after.unwrap_or(number));
     }
 
+    /// The ranges, in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().map(|(first, last)| (*first, *last))
+    }
+
+    /// Enters a range that touches no other.
+    pub(super) fn put(&mut self, first: u64, last: u64) {
+        self.0.insert(first, last);
+    }
+
     /// Number of ranges.
     pub(super) fn ranges(&self) -> u64 {
         self.0.len() as u64
@@ -168,9 +183,12 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) number: u32,
+    pub(super) created: Time,
     pub(super) terms: VolumeTerms,
-    pub(super) inodes: HashMap<u64, Box<Inode>>,
+    pub(super) inodes: BTreeMap<u64, Box<Inode>>,
     pub(super) last_inode: u64,
+    /// Inodes without links: they go when nobody has them open.
+    pub(super) unlinked: BTreeSet<u64>,
     pub(super) objects: HashMap<ObjectId, Stored>,
     /// Objects that no section refers to any more, and that are to be deleted.
     pub(super) condemned: BTreeSet<ObjectId>,
@@ -225,13 +243,14 @@ impl State {
         };
         let folder = Folder { above: ROOT_INODE, ..Folder::default() };
         let root = Inode { head, xattrs: None, body: Body::Folder(Box::new(folder)) };
-        let mut inodes = HashMap::default();
-        inodes.insert(ROOT_INODE, Box::new(root));
+        let inodes = BTreeMap::from([(ROOT_INODE, Box::new(root))]);
         Self {
             number,
             terms,
             inodes,
             last_inode: ROOT_INODE,
+            unlinked: BTreeSet::new(),
+            created: now,
             objects: HashMap::default(),
             condemned: BTreeSet::new(),
             sessions: BTreeMap::new(),
@@ -244,6 +263,14 @@ impl State {
             memory: INODE_BYTES,
             changes: 0,
         }
+    }
+
+    /// A volume of which nothing is known yet.
+    pub(super) fn unknown(number: u32, created: Time) -> Self {
+        let mut state = Self::new(number, VolumeTerms::default(), 0, 0, created);
+        state.inodes.clear();
+        (state.last_inode, state.memory) = (0, 0);
+        state
     }
 
     pub(super) fn inode(&self, number: u64) -> Option<&Inode> {

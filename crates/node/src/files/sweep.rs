@@ -10,14 +10,15 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use plasmon::ObjectId;
 use plasmon::wire::MAX_IDS;
 use plasmon::wire::files::parts_of;
-use plasmon::{NodeId, ObjectId};
 
 use super::Files;
-use super::change::Change;
+use super::change::{Change, MAX_LISTED};
 use super::frames::{FileFrame, MAX_OBJECTS, ask};
 use super::homes::PATIENCE;
+use super::record::Whereabouts;
 use super::volume::Volume;
 use crate::kernel::random::HashMap;
 use crate::object::{DEEDS, Role, Table};
@@ -32,8 +33,6 @@ const DELETION_PATIENCE: Duration = Duration::from_millis(300);
 /// The walks over this node's objects.
 #[derive(Default)]
 pub(super) struct Sweeping {
-    /// The homes of the volumes of which this node may have objects.
-    homes: RefCell<HashMap<u32, NodeId>>,
     /// Sessions of this node's clients that commit nothing below a counter any more, to be looked at in the
     /// next walk.
     discarded: RefCell<HashMap<(u32, u32), u64>>,
@@ -42,13 +41,6 @@ pub(super) struct Sweeping {
     again: Cell<bool>,
     /// Number of objects that were deleted so far.
     pub(super) deleted: Cell<u64>,
-}
-
-impl Sweeping {
-    /// Notes where a volume's home is.
-    pub(super) fn note_home(&self, volume: u32, home: NodeId) {
-        self.homes.borrow_mut().insert(volume, home);
-    }
 }
 
 /// Objects of volumes that may be left.
@@ -134,11 +126,16 @@ impl Files {
     /// answer.
     pub(super) async fn left_of(&self, volume: u32, ids: Vec<ObjectId>) -> Option<Vec<ObjectId>> {
         if let Some(volume) = self.volume_of(volume) {
+            volume.settled().await.ok()?;
             return Some(volume.swept(ids));
         }
         // The objects of a volume that this node knows nothing of stay.
-        let home = self.sweeping.homes.borrow().get(&volume).copied();
-        let Some(home) = home.filter(|home| self.cluster.is_member(*home)) else { return Some(Vec::new()) };
+        let Some(record) = self.cluster.volumes.get(volume) else { return Some(Vec::new()) };
+        let home = match self.homes.whereabouts(&record) {
+            Whereabouts::At(home) => home,
+            Whereabouts::Waits => return None,
+            Whereabouts::Lost => return Some(Vec::new()),
+        };
         let question = ask::Sweep { volume, ids };
         let ask::Swept { ids } = self.network.ask(home, DEEDS, question, PATIENCE).await.ok()?;
         Some(ids)
@@ -167,6 +164,10 @@ impl Files {
         let (files, volume) = (Rc::clone(self), Rc::clone(volume));
         self.kernel.spawn(async move {
             while let Some(ids) = volume.take_condemned() {
+                // No new home may have them in files.
+                if volume.settled().await.is_err() {
+                    break;
+                }
                 let mut deletion = pin!(files.delete_objects(&ids));
                 let due = Some(files.kernel.clock.now() + DELETION_PATIENCE);
                 let in_time = files.kernel.clock.bounded(due, deletion.as_mut()).await;
@@ -180,7 +181,8 @@ impl Files {
                 };
                 ids.iter().for_each(|id| _ = volume.deleting.borrow_mut().remove(id));
                 if deleted {
-                    volume.state.borrow_mut().apply(Change::Deleted(ids.clone()));
+                    let gone = ids.chunks(MAX_LISTED).map(|ids| Change::Deleted(ids.to_vec()));
+                    volume.commit(&mut volume.state.borrow_mut(), gone.collect());
                 }
                 if in_time.is_none() {
                     return;
@@ -225,6 +227,22 @@ impl Files {
             for ids in ids.chunks(MAX_IDS) {
                 while !files.delete_objects(ids).await {
                     files.kernel.clock.sleep(AGAIN_AFTER).await;
+                }
+            }
+        });
+    }
+
+    /// Deletes this node's objects of a volume that was lost and is forgotten.
+    pub(super) fn sweep_lost(self: &Rc<Self>, volume: u32) {
+        let files = Rc::clone(self);
+        self.kernel.spawn(async move {
+            for shard in 0..Table::SHARDS {
+                files.kernel.clock.sleep(PAUSE).await;
+                let ids: Vec<_> = files.replicas_in(shard, volume).into_keys().collect();
+                for ids in ids.chunks(MAX_IDS) {
+                    while !files.delete_objects(ids).await {
+                        files.kernel.clock.sleep(AGAIN_AFTER).await;
+                    }
                 }
             }
         });

@@ -1,8 +1,9 @@
 //! A volume at its home: its state, what its sessions ask, and who waits for locks. Engine thread only.
 //!
-//! Invariants: an operation that changes something is done once, whoever asks again under its number. What
-//! sessions may keep for a time is [watched](super::watch) while there are several; a session that comes is
-//! let in when what was given to the only one before is over.
+//! All changes go through [`Volume::commit`], which has mirrors told. Invariants: an operation that changes
+//! something is done once, whoever asks again under its number. What sessions may keep for a time is
+//! [watched](super::watch) while there are several; a session that comes is let in when what was given to
+//! the only one before is over.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use plasmon::text::printable;
 use plasmon::wire::MAX_IDS;
 use plasmon::wire::files::{
     Attributes, Errno, Extended, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange,
-    VolumeInfo,
+    VolumeInfo, VolumeState,
 };
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
@@ -22,11 +23,12 @@ use super::change::{Begun, Change};
 use super::decide::{Asking, Decision, Limits, decide, who};
 use super::frames::{SessionKey, Wish};
 use super::known::Known;
+use super::log::Log;
 use super::state::{FileSession, State};
 use super::watch::{News, VALID, Waiting, Watchers, stale_of};
+use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
-use crate::kernel::random::random_u64;
-use crate::object::Replica;
+use crate::kernel::random::{HashSet, random_u64};
 
 /// Maximum number of sessions that have a file open and are told of its bytes.
 const MAX_OPENERS: usize = 8;
@@ -38,14 +40,21 @@ const MAX_SESSIONS: usize = 1 << 12;
 
 /// A volume whose home this node is.
 pub(super) struct Volume {
-    kernel: Rc<Kernel>,
+    pub(super) kernel: Rc<Kernel>,
     pub(super) name: String,
     pub(super) number: u32,
     pub(super) owner: u32,
-    /// The deed of the name. Without it, the volume is not this node's.
-    pub(super) deed: Rc<Replica>,
     pub(super) state: RefCell<State>,
-    since: Instant,
+    /// What mirrors are sent.
+    pub(super) log: Log,
+    /// Sessions that a former home had, and that have yet to tell what they have open.
+    pub(super) untold: RefCell<BTreeSet<u32>>,
+    /// Operations that opened something at a former home, and whose sessions may ask for the outcome again.
+    pub(super) reopens: RefCell<HashSet<(u32, u64)>>,
+    /// Whether the coordinator is asked for a change of the record, or another node whether it joins.
+    pub(super) is_tended: Cell<bool>,
+    /// Whether no other node could join when it was last tried.
+    pub(super) nobody_joins: Cell<bool>,
     /// Until when the only session may keep what it was told.
     valid_until: Cell<Instant>,
     /// Number of sessions that are about to come.
@@ -90,16 +99,19 @@ pub(super) struct Operation<'a> {
 }
 
 impl Volume {
-    pub(super) fn new(kernel: &Rc<Kernel>, name: &str, state: State, owner: u32, deed: Rc<Replica>) -> Self {
+    pub(super) fn new(kernel: &Rc<Kernel>, record: &VolumeRecord, state: State, log: Log) -> Self {
         let now = kernel.clock.now();
         Self {
             kernel: Rc::clone(kernel),
-            name: name.to_owned(),
-            number: state.number,
-            owner,
-            deed,
+            name: record.name.clone(),
+            number: record.volume,
+            owner: record.owner,
             state: RefCell::new(state),
-            since: now,
+            log,
+            untold: RefCell::default(),
+            reopens: RefCell::default(),
+            is_tended: Cell::default(),
+            nobody_joins: Cell::default(),
             valid_until: Cell::new(now),
             coming: Cell::default(),
             waiting: RefCell::default(),
@@ -119,19 +131,24 @@ impl Volume {
         Time { seconds: (ms / 1000) as i64, nanos: (ms % 1000) as u32 * 1_000_000 }
     }
 
-    pub(super) fn info(&self) -> VolumeInfo {
-        let state = self.state.borrow();
+    pub(super) fn info(&self, mirrors: Vec<NodeId>) -> VolumeInfo {
+        let known = self.state.borrow();
+        let (now, created) = (Self::time(&self.kernel), known.created);
+        let ms = |time: Time| time.seconds * 1000 + i64::from(time.nanos / 1_000_000);
         VolumeInfo {
             name: self.name.clone(),
             number: self.number,
             owner: self.owner,
             home: self.kernel.node,
-            terms: state.terms.clone(),
-            used: state.used,
-            inodes: state.inodes.len() as u64,
-            sessions: state.sessions.len() as u32,
-            memory: state.memory,
-            age_ms: self.kernel.clock.now().duration_since(self.since).as_millis() as u64,
+            mirrors,
+            joining: self.log.joining(),
+            state: VolumeState::Served,
+            terms: known.terms.clone(),
+            used: known.used,
+            inodes: known.inodes.len() as u64,
+            sessions: known.sessions.len() as u32,
+            memory: known.memory,
+            age_ms: u64::try_from(ms(now) - ms(created)).unwrap_or(0),
         }
     }
 
@@ -145,7 +162,28 @@ impl Volume {
         terms.copies = change.copies.unwrap_or(terms.copies).max(1);
         terms.place = change.place.unwrap_or(terms.place);
         terms.shared = change.shared.unwrap_or(terms.shared);
-        state.apply(Change::Terms(terms));
+        self.commit(&mut state, vec![Change::Terms(terms)]);
+    }
+
+    /// Carries changes out, and has mirrors told.
+    pub(super) fn commit(&self, state: &mut State, changes: Vec<Change>) {
+        // Who has not told what it has open may have anything open.
+        let keeps = !self.untold.borrow().is_empty();
+        state.carry_out(changes, keeps, |state, change| self.log.note(state, change));
+    }
+
+    /// Waits until everything that has changed so far may be told.
+    ///
+    /// # Errors
+    /// `Disconnected` if this node is the home no more.
+    pub(super) async fn settled(&self) -> Result<(), Error> {
+        self.log.settled(self.log.last()).await
+    }
+
+    /// Has who waits look again: this node is the home no more.
+    pub(super) fn depose(&self) {
+        self.log.end();
+        self.wake();
     }
 
     /// Makes a session of a node, or has one go on; says whether it is new. Nothing that another session was
@@ -159,6 +197,7 @@ impl Volume {
         uid: u32,
         wish: Wish,
     ) -> Result<(SessionKey, bool), Error> {
+        self.log.ensure_decides(true)?;
         if let Some(key) = wish.again.and_then(|again| self.resume(node, uid, again)) {
             return Ok((key, false));
         }
@@ -172,13 +211,14 @@ impl Volume {
             let text = format!("volume '{}' is being removed", printable(&self.name));
             return Err(Error::new(ErrorKind::NotFound, text));
         }
+        self.log.ensure_decides(true)?;
         let mut state = self.state.borrow_mut();
-        if state.sessions.len() >= MAX_SESSIONS || state.last_session == u32::MAX {
+        if state.sessions.len() >= MAX_SESSIONS || state.last_session >= u32::MAX - 1 {
             let text = format!("volume '{}' has {MAX_SESSIONS} sessions already", printable(&self.name));
             return Err(Error::new(ErrorKind::Busy, text));
         }
         let secret = random_u64();
-        state.apply(Change::Begin(Begun {
+        let begun = Begun {
             node,
             secret,
             uid,
@@ -187,7 +227,8 @@ impl Volume {
             trusted: wish.trusted,
             checked: wish.checked,
             read_only: wish.read_only,
-        }));
+        };
+        self.commit(&mut state, vec![Change::Begin(begun)]);
         Ok((SessionKey { volume: self.number, session: state.last_session, secret }, true))
     }
 
@@ -197,16 +238,21 @@ impl Volume {
         if known.secret != secret || known.uid != uid {
             return None;
         }
-        state.apply(Change::Move { session, node });
+        if known.node != node {
+            self.commit(&mut state, vec![Change::Move { session, node }]);
+        }
+        drop(state);
+        self.told(session);
         self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
         Some(SessionKey { volume: self.number, session, secret })
     }
 
     /// Ends a session.
     pub(super) fn end(&self, session: u32) {
-        self.state.borrow_mut().apply(Change::End { session });
         self.known.forget(session);
         self.watchers.borrow_mut().end(session);
+        self.commit(&mut self.state.borrow_mut(), vec![Change::End { session }]);
+        self.told(session);
         self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
         self.wake();
     }
@@ -241,19 +287,26 @@ impl Volume {
     /// Carries an operation out. `None` if it waits for a lock.
     ///
     /// # Errors
-    /// `Fenced` if the session has ended, `Invalid` if it uses a number of before again.
+    /// `Fenced` if the session has ended, `Invalid` if it uses a number of before again, `Disconnected` if
+    /// this node does not decide now, or does not know yet what the session has open.
     pub(super) fn run(&self, operation: &Operation<'_>, limits: Limits) -> Result<Option<Ran>, Error> {
         let Operation { key, asked, .. } = operation;
         let number = asked.number;
-        let mut state = self.state.borrow_mut();
         let changes = asked.operation.changes();
+        self.log.ensure_decides(changes)?;
+        if self.untold.borrow().contains(&key.session) {
+            let text = "the new home of the volume does not know yet what the session has open";
+            return Err(Error::new(ErrorKind::Disconnected, text));
+        }
+        let mut state = self.state.borrow_mut();
         ensure_number(state.sessions.get(&key.session).ok_or_else(ended)?, asked)?;
         state.apply(Change::Answered { session: key.session, number: asked.answered });
         if changes {
             let session = state.sessions.get(&key.session).ok_or_else(ended)?;
-            if let Some(outcome) = session.outcomes.get(&number) {
+            if let Some(outcome) = session.outcomes.get(&number).cloned() {
+                self.reopen(&mut state, key.session, number, &outcome);
                 // Others may have changed since what it tells.
-                let answer = FileAnswer::of(outcome.clone());
+                let answer = FileAnswer::of(outcome);
                 return Ok(Some(Ran::only(answer, self.watchers.borrow().waits(key.session, number))));
             }
             let most = if state.memory > limits.memory { FEW_OUTCOMES } else { MAX_OUTCOMES };
@@ -288,11 +341,7 @@ impl Volume {
             }
         };
         let (news, waiting) = self.tell_of(&state, operation, &decision);
-        let outcome = self.carry_out(&mut state, decision);
-        let outcome = self.known.show(&state, key.session, asked, outcome);
-        if changes && outcome != FileOutcome::NoRoomInline {
-            state.apply(Change::Note { session: key.session, number, outcome: kept(&outcome) });
-        }
+        let outcome = self.carry_out(&mut state, decision, key.session, asked);
         Ok(Some(Ran { answer: self.answer(&state, operation, outcome, limits), waiting, news }))
     }
 
@@ -318,21 +367,37 @@ impl Volume {
         state.sessions.len() == 1 && self.coming.get() == 0
     }
 
-    fn carry_out(&self, state: &mut State, decision: Decision) -> FileOutcome {
-        let mut frees = false;
-        for change in decision.changes {
-            // Who waits for a lock has the inode open, or is told that it has not.
-            frees |= match &change {
-                Change::Lock { .. } => true,
-                Change::Close { inode, .. } => state.locks.contains_key(inode),
-                _ => false,
-            };
-            state.apply(change);
+    /// Carries out what was decided about an operation of a session.
+    fn carry_out(
+        &self,
+        state: &mut State,
+        decision: Decision,
+        session: u32,
+        asked: &FileAsked,
+    ) -> FileOutcome {
+        let Decision { changes, say } = decision;
+        // Who waits for a lock has the inode open, or is told that it has not.
+        let frees = changes.iter().any(|change| match change {
+            Change::Lock { .. } => true,
+            Change::Close { inode, .. } => state.locks.contains_key(inode),
+            _ => false,
+        });
+        // What a session has open it tells a new home itself, so mirrors need not know that it was opened.
+        let is_sent = changes.iter().any(Change::is_sent);
+        self.commit(state, changes);
+        let outcome = self.known.show(state, session, asked, state.tell(say));
+        if asked.operation.changes() && outcome != FileOutcome::NoRoomInline {
+            let note = Change::Note { session, number: asked.number, outcome: kept(&outcome) };
+            if is_sent {
+                self.commit(state, vec![Change::Answered { session, number: asked.answered }, note]);
+            } else {
+                state.apply(note);
+            }
         }
         if frees {
             self.wake();
         }
-        state.tell(decision.say)
+        outcome
     }
 
     fn answer(

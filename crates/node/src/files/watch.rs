@@ -287,7 +287,6 @@ impl Watchers {
 impl Watchers {
     /// Has all that the home before this one may have given count as kept until then: changes wait, and
     /// nothing is given. A home calls this that takes over, with [`VALID`] after the last word of the other.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no home takes over in this release"))]
     pub(super) fn wait_for_former(&mut self, until: Instant) {
         self.former = until;
     }

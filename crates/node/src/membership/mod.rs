@@ -7,6 +7,7 @@
 mod report;
 pub(crate) mod shards;
 pub(crate) mod views;
+pub(crate) mod volumes;
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +19,7 @@ use futures::channel::oneshot;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use self::shards::{Keepers, ShardMap};
+use self::volumes::Volumes;
 use crate::control::validity::Validity;
 use crate::kernel::Kernel;
 use crate::kernel::random::{HashMap, HashSet};
@@ -78,6 +80,8 @@ pub(crate) struct Cluster {
     /// Keepers that were silent, and until when they are asked second.
     pub(crate) suspects: RefCell<HashMap<NodeId, Instant>>,
     pub(crate) rekeying: Rekeying,
+    /// The records of volumes of files.
+    pub(crate) volumes: Volumes,
     /// The coordinator's node, if it stayed away so long that the other members go on without it.
     outlived: Cell<Option<NodeId>>,
 }
@@ -109,6 +113,7 @@ impl Cluster {
             watchers: RefCell::default(),
             suspects: RefCell::default(),
             rekeying: Rekeying::default(),
+            volumes: Volumes::default(),
             outlived: Cell::new(None),
         }
     }

@@ -23,6 +23,8 @@ const MIN_REJOIN_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) enum Change {
     /// This node follows another view.
     View(ViewChange),
+    /// Records of volumes have changed.
+    Records,
     /// This node is not a member any more.
     Fenced {
         /// The members that this node knew.
@@ -50,8 +52,10 @@ impl Cluster {
     /// Acts on events of the control thread that concern the members.
     pub(crate) fn on_event(self: &Rc<Self>, event: Event) -> Option<Change> {
         match event {
-            Event::Joined { incarnation, view, coordinator } => {
+            Event::Joined { incarnation, view, coordinator, records } => {
                 self.coordinator.set(coordinator);
+                self.volumes.give_up();
+                self.volumes.begin(records);
                 let own = |member: &&Member| Some(member.node) == coordinator;
                 let at = view.members.iter().find(own).map(|member| member.listen.clone());
                 self.coordinator_at.replace(at);
@@ -63,7 +67,15 @@ impl Cluster {
             }
             // A view that was sent before this node was fenced is not valid any more.
             Event::View(view) if !self.fenced() => self.follow(view, false),
-            Event::View(_) => None,
+            Event::Records(news) if !self.fenced() => {
+                self.volumes.follow(news);
+                Some(Change::Records)
+            }
+            Event::View(_) | Event::Records(_) => None,
+            Event::Proposed(proposed) => {
+                self.volumes.complete(proposed);
+                None
+            }
             Event::Answers(true) => {
                 self.connected.set(true);
                 None
@@ -105,6 +117,7 @@ impl Cluster {
     /// Notes that the coordinator does not answer; returns the number of such losses.
     fn lose_coordinator(&self) -> u64 {
         let losses = &self.losses;
+        self.volumes.give_up();
         if self.connected.replace(false) {
             losses.set(losses.get() + 1);
         }

@@ -121,7 +121,8 @@ impl View {
     }
 }
 
-mod as_text {
+/// A node as text, for serde.
+pub(crate) mod as_text {
     use plasmon::NodeId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -131,6 +132,21 @@ mod as_text {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NodeId, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Nodes as texts, for serde.
+pub(crate) mod as_texts {
+    use plasmon::NodeId;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(nodes: &[NodeId], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(nodes.iter().map(ToString::to_string))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeId>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
     }
 }
 

@@ -68,6 +68,10 @@ pub(crate) trait Settled {
     fn count(&self) -> u64;
     /// Names of at most so many of them, for people.
     fn names(&self, most: usize) -> Vec<String>;
+    /// Number of those that no other node could take when it was last tried, if they move by themselves.
+    fn refused(&self) -> u64 {
+        0
+    }
 }
 
 /// The regions that live on this node.
@@ -80,7 +84,7 @@ pub(crate) trait Residents: Settled {
 pub(crate) struct Drain {
     /// The regions of this node. Set once, by the room above that has them.
     pub(crate) residents: OnceCell<Weak<dyn Residents>>,
-    /// The volumes whose home this node is, which do not move. Set once, as the regions are.
+    /// The volumes whose home or mirror this node is, which move by themselves. Set once, as the regions are.
     pub(crate) volumes: OnceCell<Weak<dyn Settled>>,
     /// Turns at the keepers of the objects and at the nodes that take them.
     turns: Turns,
@@ -299,6 +303,7 @@ impl Placement {
                 regions_refused: drain.refused_regions,
                 region_names: residents.map_or_else(Vec::new, |residents| residents.names(MAX_NAMED)),
                 volumes: left.volumes,
+                volumes_refused: self.drain.volumes().map_or(0, |volumes| volumes.refused()),
                 volume_names: volumes.map_or_else(Vec::new, |volumes| volumes.names(MAX_NAMED)),
             }
         })

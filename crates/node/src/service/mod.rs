@@ -273,7 +273,8 @@ impl Services {
     /// Tells all services of a change of the members.
     pub(crate) fn on_change(&self, change: &Change) {
         self.on_gone(match change {
-            Change::View(view) => &view.gone,
+            Change::View(view) => view.gone.as_slice(),
+            Change::Records => &[],
             Change::Fenced { gone } => gone,
         });
         self.each(|service| service.on_change(change));

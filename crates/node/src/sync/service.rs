@@ -94,6 +94,7 @@ impl Service for Locks {
     fn on_change(self: Rc<Self>, change: &Change) {
         match change {
             Change::View(view) => self.follow(view),
+            Change::Records => {}
             Change::Fenced { .. } => {
                 self.home.clear();
                 self.barriers.clear();

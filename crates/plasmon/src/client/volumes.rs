@@ -106,7 +106,16 @@ impl<'a> Volumes<'a> {
     /// `Busy` while sessions are attached. Otherwise as [`Volumes::set`].
     pub fn remove(self, name: &str) -> Result<()> {
         check(name)?;
-        self.0.ask(requests::RemoveVolume { name: name.to_owned() }, Undo::Nothing).map(drop)
+        self.0.ask(requests::RemoveVolume { name: name.to_owned(), lost: false }, Undo::Nothing).map(drop)
+    }
+
+    /// Forgets a volume that no node has any more. Its objects are deleted.
+    ///
+    /// # Errors
+    /// `Busy` if a node has it. Otherwise as [`Volumes::set`].
+    pub fn forget(self, name: &str) -> Result<()> {
+        check(name)?;
+        self.0.ask(requests::RemoveVolume { name: name.to_owned(), lost: true }, Undo::Nothing).map(drop)
     }
 
     /// Lists the volumes of the cluster by their names, and the nodes that do not answer.

@@ -55,7 +55,7 @@ pub use crate::client::{VolumeList, Volumes, find_place};
 pub use crate::wire::files::{
     Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE, NodeCheck, PLACE_XATTR, Place,
     ROOT_INODE, Section, SetAttributes, Source, Stale, Time, UsageCheck, VolumeChange, VolumeInfo,
-    VolumeTerms, VolumeUsage,
+    VolumeState, VolumeTerms, VolumeUsage,
 };
 
 /// How a volume is attached.

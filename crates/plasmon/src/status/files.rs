@@ -22,6 +22,16 @@ pub struct FilesStatus {
     pub sessions: u64,
     /// Number of operations that the node has decided so far.
     pub decided: u64,
+    /// Number of volumes of other homes that the node mirrors.
+    pub mirrors: u64,
+    /// Number of batches of changes of the node's volumes that mirrors were sent.
+    pub batches: u64,
+    /// Number of bytes of these, counted for each mirror.
+    pub batch_bytes: u64,
+    /// Number of batches that the node has applied as a mirror.
+    pub batches_applied: u64,
+    /// Number of answers that wait for mirrors now.
+    pub unconfirmed: u64,
     /// Number of objects that no file has any more, and that are not deleted yet.
     pub condemned: u64,
     /// Number of objects of files that the node has had deleted so far.

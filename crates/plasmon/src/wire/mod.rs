@@ -32,6 +32,7 @@ mod region;
 mod reply;
 mod request;
 mod request_frames;
+mod slices;
 mod sync;
 mod table;
 

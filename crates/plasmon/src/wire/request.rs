@@ -26,8 +26,7 @@ crate::wire::table! {
             object: NewObject,
             /// XXH3 of data and metadata. 0 for none.
             digest: u64,
-            /// Longest wait in microseconds for others to make room. What the node itself does to make room
-            /// does not count.
+            /// Longest wait in microseconds for others to make room, beside what the node itself does.
             room_us: u64,
             /// Data of the object.
             data: Bytes,
@@ -62,8 +61,7 @@ crate::wire::table! {
         6 Get {
             /// Time-out in microseconds. `u64::MAX` waits without limit.
             timeout_us: u64,
-            /// Whether what comes from another node is compared with the digest of its seal, whatever the
-            /// setting of this node says.
+            /// Whether what comes from another node is compared with the digest of its seal in any case.
             verify: bool,
             /// Ids of the objects.
             ids: Vec<ObjectId>,
@@ -550,6 +548,8 @@ crate::wire::table! {
         159 RemoveVolume {
             /// Name of the volume.
             name: String as AtMost<MAX_NAME>,
+            /// Whether the volume is one that no node has any more, and is to be forgotten.
+            lost: bool,
         } -> Done,
         /// Tells how reads of an attached volume were served since the last time.
         165 CountReads(reads: FileReads),

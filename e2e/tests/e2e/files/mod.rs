@@ -11,6 +11,7 @@ mod copies;
 mod data;
 mod deaths;
 mod fstab;
+mod mirrors;
 mod names;
 mod native;
 mod place;

@@ -6,13 +6,17 @@
 //! over. Every node watches the keys, so all nodes follow the same views; their epoch is etcd's revision
 //! ([`roster`]).
 //!
+//! Below the prefix, `volumes/<id>` has the [`record`] of a volume ([`volumes`]).
+//!
 //! A node counts its lease from before it asked for it, and ends its membership by itself when that time is
 //! over ([`Validity`]): before etcd can have told the others.
 
 mod record;
 mod roster;
 mod server;
+mod volumes;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +30,11 @@ use tracing::{debug, info, warn};
 
 use self::roster::Roster;
 use self::server::{Asked, Failure, Session};
+use self::volumes::Volumes;
 use super::guard::Guard;
 use super::member::{Coordinator, JoinError, Joined, Loss, News};
 use super::messages::PROTOCOL;
+use super::records::{Proposal, Proposed, VolumeRecord};
 use super::validity::Validity;
 use super::{ControlError, admission};
 use crate::config::EtcdConfig;
@@ -58,6 +64,8 @@ pub(super) struct Etcd {
     failed: usize,
     /// Whether the log has mentioned that the lease is not what was asked for.
     said: bool,
+    /// News that the engine was not told yet.
+    waiting: VecDeque<News>,
 }
 
 /// This node's membership in etcd.
@@ -72,6 +80,11 @@ struct Membership {
     /// When the lease ends, if it is not prolonged.
     until: Instant,
     roster: Roster,
+    /// The prefix of the keys of members.
+    members_prefix: String,
+    volumes: Volumes,
+    /// Whether etcd cannot tell what has changed since the last seen revision.
+    is_behind: bool,
     session: Option<Session>,
     /// The server of the session, or of the last one.
     endpoint: String,
@@ -88,11 +101,31 @@ enum Happened {
 
 impl Etcd {
     pub(super) fn new(config: EtcdConfig, guard: Guard, lease: Duration, validity: Arc<Validity>) -> Self {
-        Self { config, guard, wanted: lease, validity, turn: 0, membership: None, failed: 0, said: false }
+        Self {
+            config,
+            guard,
+            wanted: lease,
+            validity,
+            turn: 0,
+            membership: None,
+            failed: 0,
+            said: false,
+            waiting: VecDeque::new(),
+        }
     }
 
     fn prefix(&self) -> String {
         format!("{}/members/", self.config.prefix)
+    }
+
+    /// The prefix of the records of volumes.
+    fn volumes_prefix(&self) -> String {
+        format!("{}/volumes/", self.config.prefix)
+    }
+
+    /// The prefix of all keys.
+    fn whole_prefix(&self) -> String {
+        format!("{}/", self.config.prefix)
     }
 
     /// The server to ask now; the one after it is next.
@@ -140,7 +173,7 @@ impl Etcd {
         key: &str,
         record: &[u8],
         lease: i64,
-    ) -> Result<Roster, JoinError> {
+    ) -> Result<(Roster, Volumes), JoinError> {
         let prefix = self.prefix();
         for _ in 0..MAX_JOIN_ATTEMPTS {
             let everything = Some(GetOptions::new().with_prefix());
@@ -152,7 +185,7 @@ impl Etcd {
             let join = self.write_if(unchanged, key, record, lease);
             let joined = client_answer(endpoint, client.txn(join)).await?;
             if joined.succeeded() {
-                return roster_of(&joined, self.guard.clone());
+                return self.tables_of(&joined);
             }
             // Many nodes may join at once, and should not all try again at the same moment.
             sleep(Duration::from_millis(u64::from(random_byte() % 32))).await;
@@ -163,17 +196,33 @@ impl Etcd {
         .into())
     }
 
+    /// The tables after a transaction of [`Etcd::write_if`].
+    fn tables_of(&self, written: &TxnResponse) -> Result<(Roster, Volumes), JoinError> {
+        let revision = revision_of(written.header())?;
+        let answers = written.op_responses();
+        let mut reads = answers.iter().filter_map(|answer| match answer {
+            TxnOpResponse::Get(read) => Some(read),
+            _ => None,
+        });
+        let (Some(members), Some(volumes)) = (reads.next(), reads.next()) else {
+            return Err(io::Error::other("etcd's answer to a transaction is incomplete").into());
+        };
+        let volumes = Volumes::new(volumes.kvs(), self.volumes_prefix(), self.guard.clone());
+        Ok((Roster::new(members.kvs(), revision, self.guard.clone()), volumes))
+    }
+
     /// The transaction that writes this node's record and reads all records, if a condition holds.
     fn write_if(&self, condition: Compare, key: &str, record: &[u8], lease: i64) -> Txn {
         let put = TxnOp::put(key, record, Some(PutOptions::new().with_lease(lease)));
-        let read = TxnOp::get(self.prefix(), Some(GetOptions::new().with_prefix()));
-        Txn::new().when([condition]).and_then([put, read])
+        let read = |prefix: String| TxnOp::get(prefix, Some(GetOptions::new().with_prefix()));
+        let reads = [read(self.prefix()), read(self.volumes_prefix())];
+        Txn::new().when([condition]).and_then([[put].as_slice(), &reads].concat())
     }
 
     /// Opens a session with the next server, for as long as the lease lasts.
     async fn resume(&mut self) -> Result<(), Failure> {
         let endpoint = self.next_endpoint();
-        let prefix = self.prefix();
+        let prefix = self.whole_prefix();
         let Some(membership) = &mut self.membership else { return Err(Failure::LeaseOver) };
         let asked = Asked::now();
         let patience = membership.patience();
@@ -228,12 +277,16 @@ impl Etcd {
             }
             Happened::Beat => Ok(membership.beat().await),
             Happened::Watched(Some(news)) if news.canceled() && news.compact_revision() > 0 => {
-                self.catch_up().await
+                membership.is_behind = true;
+                Ok(None)
             }
             Happened::Watched(Some(news)) if news.canceled() => {
                 Ok(membership.drop_session(&format!("it ended the watch: {}", news.cancel_reason())))
             }
-            Happened::Watched(Some(news)) => membership.follow(&news),
+            Happened::Watched(Some(news)) => {
+                self.waiting.extend(membership.follow(&news)?);
+                Ok(self.waiting.pop_front())
+            }
         }
     }
 
@@ -248,23 +301,49 @@ impl Etcd {
         let Some(session) = &membership.session else { return Ok(None) };
         let mut client = session.client.clone();
         let written = server::within(&endpoint, patience, client.txn(write)).await;
-        let Some(membership) = &mut self.membership else { return Err(over()) };
-        let roster = match written {
+        let tables = match written {
             Ok(written) if !written.succeeded() => {
                 return Err(Loss::Membership("its record in etcd is gone".into()));
             }
-            Ok(written) => roster_of(&written, self.guard.clone()),
+            Ok(written) => self.tables_of(&written),
             Err(error) => Err(error.into()),
         };
-        match roster {
-            Ok(roster) => {
+        let Some(membership) = &mut self.membership else { return Err(over()) };
+        match tables {
+            Ok((roster, volumes)) => {
+                let news = volumes.records().since(membership.volumes.records());
                 membership.roster = roster;
+                membership.volumes = volumes;
+                membership.is_behind = false;
                 // The watch has ended; the next session goes on from this revision.
                 membership.session = None;
+                self.waiting.push_back(News::Records(news));
                 Ok(Some(News::View(membership.roster.view())))
             }
             Err(error) => Ok(membership.drop_session(&error.to_string())),
         }
+    }
+}
+
+impl Etcd {
+    /// Changes the record of a volume. Returns the record as it is then, or why etcd was not asked.
+    async fn change(&self, proposal: &Proposal) -> Result<Option<VolumeRecord>, String> {
+        let membership = self.membership.as_ref().ok_or("this node is not a member")?;
+        let volumes = &membership.volumes;
+        let Some(change) = volumes.change(proposal) else {
+            let known = volumes.records().get(&proposal.record.name);
+            return Ok(known.map(|known| VolumeRecord::clone(known)));
+        };
+        let session = membership.session.as_ref().ok_or("etcd does not answer at the moment")?;
+        let (mut client, patience) = (session.client.clone(), membership.patience());
+        let changed = server::within(&membership.endpoint, patience, client.txn(change)).await;
+        let changed = changed.map_err(|error| error.to_string())?;
+        let read = changed.op_responses().into_iter().find_map(|answer| match answer {
+            TxnOpResponse::Get(read) => Some(read),
+            _ => None,
+        });
+        let read = read.ok_or("etcd's answer to a transaction is incomplete")?;
+        Ok(volumes.read(read.kvs()))
     }
 }
 
@@ -311,20 +390,23 @@ impl Membership {
     }
 
     /// Follows the events of the watch.
-    fn follow(&mut self, news: &WatchResponse) -> Result<Option<News>, Loss> {
-        let mut changed = false;
+    fn follow(&mut self, news: &WatchResponse) -> Result<Vec<News>, Loss> {
+        let (mut changed, mut records, mut last) = (false, Vec::new(), 0);
         for event in news.events() {
-            changed |= self.roster.apply(event);
+            changed |= self.roster.apply(event, self.members_prefix.as_bytes());
+            records.extend(self.volumes.apply(event));
+            last = last.max(event.kv().map_or(0, KeyValue::mod_revision));
         }
         // A response without events says how far the watch has come; with events, the last event does.
         match news.header() {
             Some(header) if news.events().is_empty() && !news.created() => self.roster.saw(header.revision()),
-            _ => self.roster.saw(self.roster.revision()),
+            _ => self.roster.saw(last),
         }
         if !self.roster.has(self.node, self.incarnation) {
             return Err(Loss::Membership("its record in etcd is gone".into()));
         }
-        Ok(changed.then(|| News::View(self.roster.view())))
+        let view = changed.then(|| News::View(self.roster.view()));
+        Ok(view.into_iter().chain((!records.is_empty()).then(|| News::Records(records))).collect())
     }
 }
 
@@ -346,15 +428,16 @@ impl Coordinator for Etcd {
         let (lease, ttl) = self.grant(&mut client, &endpoint).await?;
         let key = format!("{}{}", self.prefix(), member.node);
         let record = record::encode(member, &key, self.guard.secret());
-        let roster = match self.enter(&mut client, &endpoint, member, &key, &record, lease).await {
-            Ok(roster) => roster,
+        let entered = self.enter(&mut client, &endpoint, member, &key, &record, lease).await;
+        let (roster, volumes) = match entered {
+            Ok(tables) => tables,
             Err(error) => {
                 // The lease ends by itself, too.
                 let _ = server::within(&endpoint, SERVER_PATIENCE, client.lease_revoke(lease)).await;
                 return Err(error);
             }
         };
-        let view = roster.view();
+        let (view, records) = (roster.view(), volumes.records().clone());
         let mut membership = Membership {
             node: member.node,
             incarnation: member.incarnation,
@@ -364,6 +447,9 @@ impl Coordinator for Etcd {
             ttl,
             until: asked + ttl,
             roster,
+            members_prefix: self.prefix(),
+            volumes,
+            is_behind: false,
             session: None,
             endpoint: endpoint.clone(),
         };
@@ -371,18 +457,32 @@ impl Coordinator for Etcd {
         let asked = Asked::now();
         let (since, period) = (membership.roster.next(), membership.period());
         let patience = membership.patience();
-        let prefix = self.prefix();
+        let prefix = self.whole_prefix();
         membership.session =
             Some(server::open(client, &endpoint, lease, &prefix, since, patience, period).await?);
         membership.until = asked.at + ttl;
         self.validity.begin(asked.end(ttl));
         self.membership = Some(membership);
         self.failed = 0;
-        Ok(Joined { view, coordinator: None })
+        self.waiting.clear();
+        Ok(Joined { view, coordinator: None, records })
     }
 
     async fn next(&mut self) -> Result<News, Loss> {
         loop {
+            if let Some(news) = self.waiting.pop_front() {
+                return Ok(news);
+            }
+            if self.membership.as_ref().is_some_and(|one| one.is_behind && one.session.is_some()) {
+                match self.catch_up().await {
+                    Ok(Some(news)) => return Ok(news),
+                    Ok(None) => {}
+                    Err(loss) => {
+                        self.validity.end();
+                        return Err(loss);
+                    }
+                }
+            }
             if let Some(happened) = self.happening().await {
                 match self.act(happened).await {
                     Ok(Some(news)) => return Ok(news),
@@ -420,14 +520,18 @@ impl Coordinator for Etcd {
                     } else {
                         debug!("{reason}")
                     }
-                    sleep(SERVER_PAUSE.min(until.saturating_duration_since(Instant::now()))).await;
                     if self.failed == servers {
                         warn!("no etcd server answers: this node stays a member until its lease is over");
-                        return Ok(News::Answers(false));
+                        self.waiting.push_back(News::Answers(false));
                     }
+                    sleep(SERVER_PAUSE.min(until.saturating_duration_since(Instant::now()))).await;
                 }
             }
         }
+    }
+
+    async fn propose(&mut self, proposal: Proposal) -> Option<Proposed> {
+        Some(Proposed { ask: proposal.ask, outcome: self.change(&proposal).await })
     }
 
     async fn leave(&mut self) {
@@ -471,18 +575,6 @@ fn compare_with_all(member: &Member, records: &[KeyValue], guard: &Guard) -> Res
     });
     let others = others.collect::<Result<Vec<_>, _>>();
     others.and_then(|others| admission::check(PROTOCOL, member, &others)).map_err(JoinError::Refused)
-}
-
-/// The members after a transaction of [`Etcd::write_if`].
-fn roster_of(written: &TxnResponse, guard: Guard) -> Result<Roster, JoinError> {
-    let revision = revision_of(written.header())?;
-    let answers = written.op_responses();
-    let read = answers.iter().find_map(|answer| match answer {
-        TxnOpResponse::Get(read) => Some(read),
-        _ => None,
-    });
-    let read = read.ok_or_else(|| io::Error::other("etcd's answer to a transaction is incomplete"))?;
-    Ok(Roster::new(read.kvs(), revision, guard))
 }
 
 fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> io::Result<i64> {

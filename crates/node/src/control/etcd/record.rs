@@ -1,29 +1,29 @@
-//! The record of a member in etcd: JSON, with the version of the cluster protocol before all fields that
-//! depend on it.
+//! A record in etcd, of a member or of a volume: JSON, with the version of the cluster protocol before all
+//! fields that depend on it.
 //!
 //! Where the cluster has a secret, the record is sealed with it, for its key. So a user who can read or
 //! write etcd learns nothing that would let it talk to a node, and cannot add a member.
 
 use std::fmt::Write;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::control::admission::other_protocol;
 use crate::control::messages::PROTOCOL;
 use crate::control::secret::Secret;
-use crate::net::members::Member;
 
 #[derive(Serialize)]
-struct Record<'a> {
+struct Record<'a, T> {
     protocol: u32,
     #[serde(flatten)]
-    contents: Written<'a>,
+    contents: Written<'a, T>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Written<'a> {
-    Member(&'a Member),
+enum Written<'a, T> {
+    Member(&'a T),
     /// Hexadecimal digits.
     Sealed(String),
 }
@@ -34,20 +34,20 @@ struct Version {
 }
 
 #[derive(Deserialize)]
-struct Whole {
+struct Whole<T> {
     #[serde(flatten)]
-    contents: Contents,
+    contents: Contents<T>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Contents {
-    Member(Member),
+enum Contents<T> {
+    Member(T),
     Sealed(String),
 }
 
-/// Encodes the record of a member for a key.
-pub(crate) fn encode(member: &Member, key: &str, secret: Option<&Secret>) -> Vec<u8> {
+/// Encodes a record for a key.
+pub(crate) fn encode<T: Serialize>(member: &T, key: &str, secret: Option<&Secret>) -> Vec<u8> {
     let contents = match secret {
         None => Written::Member(member),
         Some(secret) => Written::Sealed(hex(&secret.seal(key, &json(member)))),
@@ -56,13 +56,17 @@ pub(crate) fn encode(member: &Member, key: &str, secret: Option<&Secret>) -> Vec
 }
 
 /// Decodes the record under a key; the error says what is wrong with it.
-pub(crate) fn decode(record: &[u8], key: &str, secret: Option<&Secret>) -> Result<Member, String> {
-    let damaged = |error| format!("it is not a record of a member ({error})");
+pub(crate) fn decode<T: DeserializeOwned>(
+    record: &[u8],
+    key: &str,
+    secret: Option<&Secret>,
+) -> Result<T, String> {
+    let damaged = |error| format!("it is no such record ({error})");
     let Version { protocol } = serde_json::from_slice(record).map_err(damaged)?;
     if protocol != PROTOCOL {
         return Err(other_protocol("its node", protocol, "this one", PROTOCOL));
     }
-    let Whole { contents } = serde_json::from_slice(record).map_err(damaged)?;
+    let Whole::<T> { contents } = serde_json::from_slice(record).map_err(damaged)?;
     match (contents, secret) {
         (Contents::Member(member), None) => Ok(member),
         (Contents::Sealed(sealed), Some(secret)) => {
@@ -78,10 +82,10 @@ pub(crate) fn decode(record: &[u8], key: &str, secret: Option<&Secret>) -> Resul
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("a member is plain values")
+    serde_json::to_vec(value).expect("a record is plain values")
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -98,7 +102,7 @@ mod tests {
     use plasmon::NodeId;
 
     use super::*;
-    use crate::net::members::Reach;
+    use crate::net::members::{Member, Reach};
 
     fn member() -> Member {
         let reach = Reach {
@@ -121,11 +125,11 @@ mod tests {
             (Some(&one), None, "--secret-file"),
             (None, Some(&one), "no secret"),
         ] {
-            match decode(&encode(&member(), "key", written), "key", read) {
+            match decode::<Member>(&encode(&member(), "key", written), "key", read) {
                 Ok(read) => assert!(why.is_empty() && read == member()),
                 Err(said) => assert!(!why.is_empty() && said.contains(why), "{said}"),
             }
         }
-        assert!(decode(&encode(&member(), "key", Some(&one)), "other", Some(&one)).is_err());
+        assert!(decode::<Member>(&encode(&member(), "key", Some(&one)), "other", Some(&one)).is_err());
     }
 }

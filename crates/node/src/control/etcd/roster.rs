@@ -35,12 +35,12 @@ impl Roster {
         roster
     }
 
-    /// Applies an event; returns whether the members changed. An event that was applied before changes
-    /// nothing.
-    pub(super) fn apply(&mut self, event: &Event) -> bool {
-        let Some(record) = event.kv().filter(|record| record.mod_revision() > self.seen) else {
-            return false;
-        };
+    /// Applies an event; returns whether the members changed, whose keys have this prefix. An event that was
+    /// applied before changes nothing.
+    pub(super) fn apply(&mut self, event: &Event, prefix: &[u8]) -> bool {
+        let is_news =
+            |record: &&KeyValue| record.mod_revision() > self.seen && record.key().starts_with(prefix);
+        let Some(record) = event.kv().filter(is_news) else { return false };
         // Several changes may have one revision, so `seen` moves only afterwards.
         self.revision = self.revision.max(record.mod_revision());
         match event.event_type() {
@@ -55,11 +55,6 @@ impl Roster {
     /// Notes that everything up to this revision was told.
     pub(super) fn saw(&mut self, revision: i64) {
         self.seen = self.seen.max(revision);
-    }
-
-    /// The revision of the last change.
-    pub(super) fn revision(&self) -> i64 {
-        self.revision
     }
 
     /// The revision from which a watch is to go on.
@@ -84,7 +79,7 @@ impl Roster {
 
     fn enter(&mut self, record: &KeyValue) {
         let key = String::from_utf8_lossy(record.key());
-        match record::decode(record.value(), &key, self.guard.secret()) {
+        match record::decode::<Member>(record.value(), &key, self.guard.secret()) {
             Ok(member) => {
                 self.members.insert(record.key().to_vec(), (record.create_revision(), member));
             }

@@ -270,6 +270,15 @@ fn file_metrics(out: &mut Out<'_>, files: &FilesStatus) -> fmt::Result {
     out.counter("plasmon_file_operations_decided", "Operations that the home decided", files.decided)?;
     out.counter("plasmon_file_operations", "Operations on files of clients", files.asked)?;
     out.counter("plasmon_file_operations_failed", "Operations on files that failed", files.failed)?;
+    out.gauge(
+        "plasmon_volumes_mirrored",
+        "Volumes of other homes that the node mirrors",
+        real(files.mirrors),
+    )?;
+    out.counter("plasmon_file_batches", "Batches of changes that mirrors were sent", files.batches)?;
+    out.counter("plasmon_file_batch_bytes", "Bytes of these, for each mirror", files.batch_bytes)?;
+    out.counter("plasmon_file_batches_applied", "Batches that the node applied", files.batches_applied)?;
+    out.gauge("plasmon_file_answers_unconfirmed", "Answers that wait for mirrors", real(files.unconfirmed))?;
     out.gauge("plasmon_file_objects_condemned", "Objects of files to be deleted", real(files.condemned))?;
     out.counter("plasmon_file_objects_deleted", "Objects of files that were deleted", files.deleted)?;
     out.gauge("plasmon_file_pulls", "Objects of files that other nodes are taking", real(files.pulls))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::host::Host;
 use super::span;
 use crate::control::Event;
+use crate::control::records::{Proposed, Records, VolumeRecord};
 use crate::net::members::{Member, View};
 
 /// Longest time that news take to a node.
@@ -19,6 +20,7 @@ pub(super) struct Coordinator {
     epoch: u64,
     last_incarnation: u64,
     members: Vec<Member>,
+    records: Records,
 }
 
 impl Coordinator {
@@ -32,7 +34,12 @@ impl Coordinator {
         // A coordinator that began anew goes on from the members' epoch.
         let known = hosts[host].core().map_or(0, |core| core.cluster.epoch());
         self.epoch = self.epoch.max(known) + 1;
-        let joined = Event::Joined { incarnation, view: self.view(), coordinator: None };
+        let joined = Event::Joined {
+            incarnation,
+            view: self.view(),
+            coordinator: None,
+            records: self.records.clone(),
+        };
         hosts[host].send(joined, now + span(MAX_NEWS_DELAY));
         self.tell(hosts, now, Some(host));
     }
@@ -57,6 +64,36 @@ impl Coordinator {
         self.members.retain(|member| alive.contains(&member.node));
         self.epoch += 1;
         self.tell(hosts, now, but);
+    }
+
+    /// Answers what members have asked for.
+    pub(super) fn decide(&mut self, hosts: &mut [Host], now: Duration) {
+        let before = self.records.clone();
+        for host in hosts.iter_mut() {
+            let proposals = host.take_proposals();
+            if !self.has(host) {
+                continue;
+            }
+            for proposal in proposals {
+                self.records.change(&proposal);
+                let record = self.records.get(&proposal.record.name);
+                let outcome = Ok(record.map(|record| VolumeRecord::clone(record)));
+                let proposed = Proposed { ask: proposal.ask, outcome };
+                host.send(Event::Proposed(proposed), now + span(MAX_NEWS_DELAY));
+            }
+        }
+        let news = self.records.since(&before);
+        if news.is_empty() {
+            return;
+        }
+        for host in hosts.iter_mut().filter(|host| self.has(host)) {
+            host.send(Event::Records(news.clone()), now + span(MAX_NEWS_DELAY));
+        }
+    }
+
+    /// The record of a volume.
+    pub(super) fn record(&self, name: &str) -> Option<&VolumeRecord> {
+        self.records.get(name).map(|record| &**record)
     }
 
     /// Whether a host's node is a member.

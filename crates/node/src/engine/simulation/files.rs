@@ -6,7 +6,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plasmon::drain::DrainStep;
 use plasmon::shared::{CallPayload, CallRequest};
 use plasmon::wire::files::{
     Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, LockKind, LockRange, Place,
@@ -39,7 +38,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    fn attach(simulation: &mut Simulation, host: usize) -> Self {
+    pub(super) fn attach(simulation: &mut Simulation, host: usize) -> Self {
         let mut user = User::connect(simulation, host);
         let attach = Request::AttachVolume {
             name: "simulated".to_owned(),
@@ -82,13 +81,13 @@ impl Writer {
     }
 
     /// Begins an operation, by a slot.
-    fn begin(&mut self, simulation: &Simulation, operation: FileOperation) -> Ended {
+    pub(super) fn begin(&mut self, simulation: &Simulation, operation: FileOperation) -> Ended {
         self.numbers += 1;
         self.again(simulation, self.numbers, operation)
     }
 
     /// Asks for an operation under a number.
-    fn again(&self, simulation: &Simulation, number: u64, operation: FileOperation) -> Ended {
+    pub(super) fn again(&self, simulation: &Simulation, number: u64, operation: FileOperation) -> Ended {
         let asked = FileAsked { number, answered: 0, actor: Actor::default(), operation };
         let (arguments, payload) = FilesCall { volume: self.volume, asked }.encode();
         let payload = CallPayload::new(&payload).expect("it fits a slot");
@@ -99,7 +98,7 @@ impl Writer {
     }
 
     /// Carries an operation out, by the socket.
-    fn run(&mut self, simulation: &mut Simulation, operation: FileOperation) -> FileOutcome {
+    pub(super) fn run(&mut self, simulation: &mut Simulation, operation: FileOperation) -> FileOutcome {
         self.numbers += 1;
         let asked = FileAsked { number: self.numbers, answered: 0, actor: Actor::default(), operation };
         match self.user.ask(simulation, Request::OnFile { volume: self.volume, asked }) {
@@ -109,8 +108,23 @@ impl Writer {
     }
 }
 
+/// A request to end a session.
+pub(super) fn detach(writer: &Writer) -> Request {
+    Request::DetachVolume { volume: writer.volume }
+}
+
+/// A request for the volumes that the node of a host lists.
+pub(super) fn list(simulation: &Simulation, host: usize) -> Request {
+    Request::ListVolumes { node: simulation.hosts[host].id().expect("it runs"), from: 0 }
+}
+
+/// A request to remove the volume.
+pub(super) fn remove(lost: bool) -> Request {
+    Request::RemoveVolume { name: "simulated".to_owned(), lost }
+}
+
 /// The outcome of an operation that has ended.
-fn outcome(ended: &Ended) -> Result<FileOutcome, Error> {
+pub(super) fn outcome(ended: &Ended) -> Result<FileOutcome, Error> {
     let result = ended.get().expect("every operation ends").as_ref().map_err(Clone::clone)?;
     assert_eq!(result.values[0], 0, "the answer fits a slot");
     let answer = decoded::<FileAnswer>(Bytes::copy_from_slice(&result.payload), "answer");
@@ -129,7 +143,7 @@ pub(super) fn attached(seed: u64) -> (Simulation, Vec<Writer>) {
 }
 
 /// Makes a file by the first writer. All of them look its name up, since sessions of users name nothing else.
-fn make(simulation: &mut Simulation, writers: &mut [Writer], name: &'static str) -> u64 {
+pub(super) fn make(simulation: &mut Simulation, writers: &mut [Writer], name: &'static str) -> u64 {
     let name = Bytes::from_static(name.as_bytes());
     let create = FileOperation::Create {
         folder: ROOT_INODE,
@@ -150,7 +164,7 @@ fn make(simulation: &mut Simulation, writers: &mut [Writer], name: &'static str)
 }
 
 /// The lines of a file, which are numbers.
-fn lines(simulation: &mut Simulation, writer: &mut Writer, inode: u64) -> Vec<u64> {
+pub(super) fn lines(simulation: &mut Simulation, writer: &mut Writer, inode: u64) -> Vec<u64> {
     let FileOutcome::Map { map, .. } = writer.run(simulation, FileOperation::Map { inode, from: 0 }) else {
         panic!("the file has a map");
     };
@@ -323,34 +337,6 @@ fn a_session_ends_although_its_home_is_out_of_reach_when_its_client_goes() {
     }
 }
 
-#[test]
-fn a_home_stays_in_a_drain_until_its_volumes_are_removed() {
-    for seed in SEEDS {
-        let (mut simulation, mut writers) = attached(seed);
-        let inode = make(&mut simulation, &mut writers, "kept");
-        let home = writers[0].user.host;
-        simulation.hosts[home].drain();
-        simulation.pass(SETTLED);
-        let core = simulation.hosts[home].core().expect("it stays");
-        let status = core.placement.drain_here(DrainStep::Look, 0).expect("everybody may look");
-        assert!(status.is_stuck(), "seed {seed}: {status:?}");
-        assert_eq!((status.volumes, &status.volume_names[..]), (1, &["'simulated'".to_owned()][..]));
-        let lines = lines(&mut simulation, &mut writers[1], inode);
-        assert!(lines.is_empty(), "seed {seed}: it serves its sessions");
-        let remove = || Request::RemoveVolume { name: "simulated".to_owned() };
-        let busy = writers[1].user.ask(&mut simulation, remove()).map_err(|error| error.kind());
-        assert_eq!(busy, Err(ErrorKind::Busy), "seed {seed}");
-        for writer in &mut writers {
-            let detach = Request::DetachVolume { volume: writer.volume };
-            assert_eq!(writer.user.ask(&mut simulation, detach), Ok(Reply::Done), "seed {seed}");
-        }
-        assert_eq!(writers[1].user.ask(&mut simulation, remove()), Ok(Reply::Done), "seed {seed}");
-        simulation.pass(SETTLED);
-        assert!(!simulation.hosts[home].is_alive(), "seed {seed}: it leaves");
-        end(simulation);
-    }
-}
-
 /// Number of nodes that hold an object.
 fn holders(simulation: &Simulation, id: ObjectId) -> usize {
     let alive = (0..simulation.hosts.len()).filter(|host| simulation.hosts[*host].is_alive());
@@ -398,8 +384,7 @@ fn an_object_that_no_file_has_is_deleted() {
             let detach = Request::DetachVolume { volume: writers[living].volume };
             assert_eq!(writers[living].user.ask(&mut simulation, detach), Ok(Reply::Done), "seed {seed}");
         }
-        let remove = Request::RemoveVolume { name: "simulated".to_owned() };
-        assert_eq!(writers[0].user.ask(&mut simulation, remove), Ok(Reply::Done), "seed {seed}");
+        assert_eq!(writers[0].user.ask(&mut simulation, remove(false)), Ok(Reply::Done), "seed {seed}");
         simulation.pass(SETTLED);
         assert_eq!(holders(&simulation, copied), 0, "seed {seed}");
         end(simulation);

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures::channel::mpsc::{UnboundedReceiver, unbounded};
+use futures::{FutureExt, StreamExt};
 use plasmon::NodeId;
 use plasmon::drain::DrainStep;
 use rustix::event::epoll::{self, CreateFlags};
@@ -16,6 +18,7 @@ use super::networks::Networks;
 use super::{MAX_TURNS, Setup, Time, below, percent, span};
 use crate::config::Config;
 use crate::control::Event;
+use crate::control::records::Proposal;
 use crate::engine::turn::Inbox;
 use crate::engine::{Core, Host as HostParts, keeping};
 use crate::kernel::Kernel;
@@ -77,6 +80,8 @@ struct Node {
     inbox: Inbox,
     /// What the coordinator has said, and when it arrives.
     events: VecDeque<(Duration, Event)>,
+    /// What the node asks of the coordinator.
+    proposals: UnboundedReceiver<Proposal>,
     /// When the next turn is due if nothing comes before, as the last turn or request left it.
     next_turn: Cell<Duration>,
 }
@@ -133,10 +138,10 @@ impl Host {
     pub(super) fn start_again(&mut self) {
         self.starts += 1;
         let tasks = Tasks::new();
-        let (core, disk) = self.compose(&tasks);
+        let (core, disk, proposals) = self.compose(&tasks);
         core.kernel.spawn(Rc::clone(&core).tick());
         let (inbox, events, next_turn) = (Inbox::default(), VecDeque::new(), Cell::default());
-        self.node = Some(Node { core, disk, tasks, inbox, events, next_turn });
+        self.node = Some(Node { core, disk, tasks, inbox, events, proposals, next_turn });
         self.clocks.wake();
         self.is_expelled = false;
         self.stalled_until = Duration::ZERO;
@@ -244,6 +249,13 @@ impl Host {
         }
     }
 
+    /// Takes what the node has asked of the coordinator.
+    pub(super) fn take_proposals(&mut self) -> Vec<Proposal> {
+        let node = self.node.as_mut();
+        let next = |node: &mut Node| node.proposals.next().now_or_never().flatten();
+        node.map_or_else(Vec::new, |node| std::iter::from_fn(|| next(node)).collect())
+    }
+
     /// When the node's next turn is due; the network may bring something earlier.
     pub(super) fn due(&self, now: Duration) -> Option<Duration> {
         let node = self.node.as_ref()?;
@@ -276,7 +288,7 @@ impl Host {
 
 impl Host {
     /// Makes the core of a node on this host.
-    fn compose(&self, tasks: &Tasks) -> (Rc<Core>, Option<Disk>) {
+    fn compose(&self, tasks: &Tasks) -> (Rc<Core>, Option<Disk>, UnboundedReceiver<Proposal>) {
         let (disk, memory) = (
             self.disk.as_ref().map(TempDir::path),
             if self.disk.is_some() { SMALL_MEMORY_BYTES } else { MEMORY_BYTES },
@@ -310,12 +322,14 @@ impl Host {
         let stamps = objects.stamps.borrow().memory().clone();
         let network = Network::open(&kernel, &self.network.providers(self.number), &arena, &stamps);
         let network = Rc::new(network.expect("the memory network has room"));
+        let (proposals, proposed) = unbounded();
         let host = HostParts {
             numa: Binding::default(),
             places: Places::new(None, arena.segment_count(), 64),
             tunings: Tunings::load(None, "memory"),
             waker: Waker::new().expect("an eventfd"),
             epoll: Rc::new(epoll::create(CreateFlags::CLOEXEC).expect("an epoll set")),
+            proposals,
         };
         let clients = Clients::default();
         let readers = Rc::clone(&clients) as Rc<dyn Readers>;
@@ -329,7 +343,7 @@ impl Host {
         let core = Core::compose(&store, clients, host, (self.further)(&network))
             .expect("no two services claim an opcode");
         core.sessions.share_segments();
-        (Rc::new(core), disk)
+        (Rc::new(core), disk, proposed)
     }
 }
 

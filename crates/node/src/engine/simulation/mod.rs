@@ -28,6 +28,7 @@ mod foreign_bytes;
 mod host;
 mod kept;
 mod locks;
+mod mirrors;
 mod networks;
 mod pings;
 mod pushes;
@@ -336,6 +337,7 @@ impl Simulation {
                 self.coordinator.forget(&mut self.hosts, now, None);
             }
         }
+        self.coordinator.decide(&mut self.hosts, now);
         self.hear_workers();
         self.hear_watcher();
         if works {

@@ -12,7 +12,7 @@ use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, WRITE, without_privileges};
 use crate::files::change::Change;
 use crate::files::map::{Map, Piece, Place};
-use crate::files::state::{Inode, OPEN_BYTES, SECTION_BYTES};
+use crate::files::state::{Inode, OPEN_BYTES, Opens, SECTION_BYTES};
 
 /// Maximum number of sections that one clone makes. The session asks again for the rest.
 const MAX_CLONED: usize = 256;
@@ -51,7 +51,7 @@ pub(super) fn open(asking: &Asking<'_>, number: u64, read: bool, write: bool, tr
         _ => {}
     }
     let mut draft = Draft::new(asking);
-    draft.push(Change::Open { inode: number, session, writes: write });
+    draft.push(Change::Open { inode: number, session, opens: Opens { count: 1, writes: write } });
     if truncate && inode.head.kind == FileKind::File {
         cut(&mut draft, number, 0)?;
         let head = draft.touch(number)?;

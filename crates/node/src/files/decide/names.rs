@@ -7,7 +7,7 @@ use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_ENTRY_NAME, MAX_LIN
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, SEARCH, SET_GROUP, WRITE};
 use crate::files::change::{Change, Made};
-use crate::files::state::{ENTRY_BYTES, Entry, Folder, Head, INODE_BYTES, Inode};
+use crate::files::state::{ENTRY_BYTES, Entry, Folder, Head, INODE_BYTES, Inode, Opens};
 
 /// Checks a name that is to be there, or to be made.
 ///
@@ -166,7 +166,7 @@ pub(super) fn create(
     };
     let head = asking.new_head(&above.head, FileKind::File, mode)?;
     let (mut draft, inode) = asking.make(folder, name, head, Made::File)?;
-    draft.push(Change::Open { inode, session, writes: true });
+    draft.push(Change::Open { inode, session, opens: Opens { count: 1, writes: true } });
     Ok(draft.decide(Say::Opened { inode, created: true }))
 }
 
@@ -179,7 +179,7 @@ fn create_unnamed(asking: &Asking<'_>, folder: u64, mode: u32) -> Decided {
     let inode = draft.next_inode();
     draft.push(Change::Make { head, made: Made::File });
     asking.inherit_place(&mut draft, folder, inode)?;
-    draft.push(Change::Open { inode, session: asking.number, writes: true });
+    draft.push(Change::Open { inode, session: asking.number, opens: Opens { count: 1, writes: true } });
     Ok(draft.decide(Say::Opened { inode, created: true }))
 }
 

@@ -26,8 +26,8 @@ pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Writte
 pub use outcome::{Errno, Extended, FileAnswer, FileOutcome, Listed, VolumeUsage};
 pub use stale::Stale;
 pub use volume::{
-    FileReads, Kept, NodeCheck, Place, Section, Source, UsageCheck, VolumeChange, VolumeInfo, VolumeTerms,
-    file_object, parts_of, volume_id,
+    FileReads, Kept, NodeCheck, Place, Section, Source, UsageCheck, VolumeChange, VolumeInfo, VolumeState,
+    VolumeTerms, file_object, parts_of, volume_id,
 };
 
 /// Inode of the root folder of every volume.
@@ -53,6 +53,8 @@ pub const MAX_CLOSED: usize = 512;
 pub const PLACE_XATTR: &str = "user.plasmon.place";
 /// Largest number of nodes that a place names.
 pub const MAX_PLACE_NODES: usize = 16;
+/// Largest number of mirrors of a volume, and of nodes that are about to become mirrors.
+pub const MAX_FOLLOWERS: usize = 8;
 /// Largest number of objects that one request has brought to their places.
 pub const MAX_SETTLED: usize = 256;
 /// Largest number of bytes of an object that are read without bringing the object.

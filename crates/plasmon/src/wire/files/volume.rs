@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 
-use super::{MAX_INLINE, MAX_PLACE_NODES};
+use super::{MAX_FOLLOWERS, MAX_INLINE, MAX_PLACE_NODES};
 use crate::digest::Digest;
 use crate::wire::{AtMost, MAX_NAME, WireError};
 use crate::{NodeId, ObjectId};
@@ -83,7 +83,7 @@ crate::wire::record! {
         pub user_quota: u64,
         /// Number of nodes that keep the bytes of a file, where its folder says nothing else. At least 1.
         pub copies: u16,
-        /// Number of nodes that keep names, attributes and maps. At least 1.
+        /// Number of nodes that keep names, attributes and maps. 0 for two, if there are two.
         pub metadata_copies: u16,
         /// Place of the bytes of files, where their folders say nothing else.
         pub place: Place,
@@ -111,6 +111,19 @@ crate::wire::record! {
     }
 }
 
+crate::wire::codes! {
+    /// Whether a node decides about a volume.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum VolumeState: u8 {
+        /// The home does.
+        0 Served,
+        /// The home is gone, and a mirror takes its place.
+        1 Waits,
+        /// Home and mirrors are gone.
+        2 Lost,
+    }
+}
+
 crate::wire::record! {
     /// Row of a list of volumes.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +136,12 @@ crate::wire::record! {
         pub owner: u32,
         /// Node that decides about the volume.
         pub home: NodeId,
+        /// Nodes that have confirmed everything that the home has answered.
+        pub mirrors: Vec<NodeId> as AtMost<MAX_FOLLOWERS>,
+        /// Nodes that are about to become mirrors.
+        pub joining: Vec<NodeId> as AtMost<MAX_FOLLOWERS>,
+        /// Whether a node decides about the volume. If none does, what follows is not known.
+        pub state: VolumeState,
         /// Terms on which the volume is kept.
         pub terms: VolumeTerms,
         /// Number of bytes of all files.
@@ -271,7 +290,7 @@ fn mark_of(bytes: &[u8]) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
-/// Id under which the name of a volume is claimed and found. It is that of no object with a name.
+/// Id that stands for the name of a volume. It is that of no object with a name.
 pub fn volume_id(name: &str) -> ObjectId {
     ObjectId::of_kind("volume", name)
 }

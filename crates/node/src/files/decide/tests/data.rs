@@ -75,7 +75,7 @@ fn a_session_commits_its_own_objects_and_those_of_the_volume() {
     let (next, _) = bench.section(0, 100);
     bench.entry(commit(file, vec![next])).unwrap();
     let memory = bench.state.memory;
-    bench.state.apply(Change::End { session: 1 });
+    bench.end(1);
     assert!(bench.state.memory < memory, "what was deleted is forgotten with the session");
 }
 

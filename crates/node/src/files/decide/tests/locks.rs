@@ -34,7 +34,7 @@ fn sessions_keep_each_other_from_locking() {
     bench.run(lock(file, LockKind::Shared, 0, 9)).unwrap();
     assert_eq!(bench.run(lock(file, LockKind::Exclusive, 0, 9)).map(drop), Err(Errno::Again));
     // The locks of a session end with it.
-    bench.state.apply(Change::End { session: second });
+    bench.end(second);
     bench.run(lock(file, LockKind::Exclusive, 0, u64::MAX)).unwrap();
     bench.run(lock(file, LockKind::Unlocked, 0, u64::MAX)).unwrap();
     assert!(bench.state.locks.is_empty());
@@ -69,7 +69,7 @@ fn opens_locks_and_outcomes_are_memory() {
     let noted = bench.state.memory;
     bench.state.apply(Change::Answered { session: second, number: 4 });
     assert!(held < bench.state.memory && bench.state.memory < noted, "one outcome is kept");
-    bench.state.apply(Change::End { session: second });
+    bench.end(second);
     assert_eq!(bench.state.memory, before);
 }
 

@@ -2,6 +2,7 @@
 
 mod data;
 mod locks;
+mod mirrors;
 mod model;
 mod names;
 mod permissions;
@@ -26,6 +27,8 @@ pub(super) struct Bench {
     pub(super) limits: Limits,
     pub(super) now: i64,
     objects: u64,
+    /// Mirrors, which are told of all changes.
+    pub(super) mirrors: Vec<mirrors::Echo>,
 }
 
 impl Bench {
@@ -36,7 +39,7 @@ impl Bench {
     pub(super) fn with(terms: VolumeTerms) -> Self {
         let state = State::new(VOLUME, terms, 0, 0, Time::default());
         let limits = Limits { memory: 1 << 30, free: 1 << 40 };
-        let mut bench = Self { state, limits, now: 0, objects: 0 };
+        let mut bench = Self { state, limits, now: 0, objects: 0, mirrors: Vec::new() };
         assert_eq!(bench.attach(true), 1);
         bench
     }
@@ -56,8 +59,20 @@ impl Bench {
     }
 
     pub(super) fn begin(&mut self, begun: Begun) -> u32 {
-        self.state.apply(Change::Begin(begun));
+        self.commit(vec![Change::Begin(begun)]);
         self.state.last_session
+    }
+
+    pub(super) fn end(&mut self, session: u32) {
+        self.commit(vec![Change::End { session }]);
+    }
+
+    /// Carries changes out, and has mirrors told.
+    pub(super) fn commit(&mut self, changes: Vec<Change>) {
+        let mirrors = &mut self.mirrors;
+        self.state.carry_out(changes, false, |state, change| {
+            mirrors.iter_mut().for_each(|mirror| mirror.note(state, change));
+        });
     }
 
     /// Carries an operation out for a user.
@@ -78,7 +93,7 @@ impl Bench {
             limits: self.limits,
         };
         let decision = decide(&asking, operation)?;
-        decision.changes.into_iter().for_each(|change| self.state.apply(change));
+        self.commit(decision.changes);
         match self.state.tell(decision.say) {
             FileOutcome::Failed(errno) => Err(errno),
             outcome => Ok(outcome),

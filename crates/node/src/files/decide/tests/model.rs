@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use plasmon::wire::Draw;
 use plasmon::wire::files::{Errno, FileKind, FileOperation, FileOutcome, Section, Source};
 
+use super::mirrors::{Echo, compare as compare_mirror};
 use super::*;
 use crate::files::map::Place;
 
@@ -291,7 +292,19 @@ fn a_volume_does_what_a_model_does() {
                 change_bytes(&mut bench, &mut model, &mut draw);
             }
             check_derived(&bench.state);
+            if draw.below(60) == 0 && bench.mirrors.len() < 2 {
+                bench.mirrors.push(Echo::join(&bench.state));
+            }
+            for mirror in &mut bench.mirrors {
+                mirror.follow(&bench.state, false);
+                if mirror.has_joined() && draw.below(10) == 0 {
+                    compare_mirror(&bench.state, &mirror.state);
+                    check_derived(&mirror.state);
+                }
+            }
         }
+        bench.mirrors.iter_mut().for_each(|mirror| mirror.follow(&bench.state, true));
+        bench.mirrors.iter().for_each(|mirror| compare_mirror(&bench.state, &mirror.state));
         let seen = compare(&mut bench, &model, "", TOP);
         assert_eq!(bench.state.inodes.len(), seen, "seed {seed}: nothing else is left");
     }

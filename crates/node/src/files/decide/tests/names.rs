@@ -96,9 +96,9 @@ fn what_a_dead_session_had_open_goes() {
     let open = FileOperation::Open { inode: file, read: true, write: false, truncate: false };
     bench.act(second, &Actor::default(), open).unwrap();
     bench.run(unlink(TOP, "a")).unwrap();
-    bench.state.apply(Change::End { session: 1 });
+    bench.end(1);
     assert!(bench.state.inode(file).is_some());
-    bench.state.apply(Change::End { session: second });
+    bench.end(second);
     assert!(bench.state.inode(file).is_none());
 }
 

@@ -1,0 +1,406 @@
+//! Mirrors of volumes in a simulation: what anybody was told is done is there, whichever of home and mirrors
+//! dies, stands still or is cut off, and nobody is told what is not so any more.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plasmon::ErrorKind;
+use plasmon::wire::Reply;
+use plasmon::wire::files::{
+    Errno, FileOperation, FileOutcome, LockKind, LockRange, ROOT_INODE, VolumeState, Written,
+};
+
+use super::counters::{Ended, SETTLED, end};
+use super::files::{Writer, attached, detach, lines, list, make, outcome, remove};
+use super::{Simulation, below, percent, span};
+
+/// Seeds of each case.
+const SEEDS: RangeInclusive<u64> = 1..=4;
+/// Number of rounds in which all clients do something.
+const ROUNDS: usize = 30;
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time until a death is noticed.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// A cluster whose clients append to one file and ask how long it is.
+struct Bench {
+    seed: u64,
+    simulation: Simulation,
+    writers: Vec<Writer>,
+    inode: u64,
+    /// The lines that were appended, and by which writer.
+    appended: Vec<(u64, usize, Ended)>,
+    /// Questions for the length, and which lines were there for certain when they were asked.
+    asked: Vec<(usize, Ended, usize)>,
+    /// Hosts whose nodes do not live, and those whose nodes were no members for so long that the sessions of
+    /// their clients have ended.
+    dead: BTreeSet<usize>,
+    expelled: BTreeSet<usize>,
+}
+
+impl Bench {
+    fn new(seed: u64) -> Self {
+        let (mut simulation, mut writers) = attached(seed);
+        let inode = make(&mut simulation, &mut writers, "log");
+        // Every session has the file open.
+        for writer in &mut writers[1..] {
+            let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+            assert!(matches!(writer.run(&mut simulation, open), FileOutcome::Opened { .. }));
+        }
+        let (appended, asked, dead, expelled) = Default::default();
+        Self { seed, simulation, writers, inode, appended, asked, dead, expelled }
+    }
+
+    /// The host of the home, and those of the mirrors.
+    fn hosts(&self) -> (usize, Vec<usize>) {
+        let record = self.simulation.coordinator.record("simulated").expect("the volume is there");
+        let host = |node| self.simulation.hosts.iter().position(|host| host.id() == Some(node));
+        let home = host(record.home).expect("the home is there");
+        (home, record.mirrors.iter().filter_map(|mirror| host(*mirror)).collect())
+    }
+
+    /// Number of lines that are there for certain.
+    fn certain(&self) -> usize {
+        let done = |ended: &Ended| matches!(ended.get(), Some(Ok(_)));
+        self.appended.iter().filter(|(_, _, ended)| done(ended)).count()
+    }
+
+    /// Has clients append for some rounds, and ask.
+    fn work(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            let certain = self.certain();
+            for at in 0..self.writers.len() {
+                let writer = &mut self.writers[at];
+                if self.dead.contains(&writer.user.host) || percent(30) {
+                    continue;
+                }
+                let line = self.appended.len() as u64 + 1;
+                let written = Written::Bytes(Bytes::copy_from_slice(&u64::to_le_bytes(line)));
+                let append = FileOperation::Append { inode: self.inode, written, drops_privileges: false };
+                self.appended.push((line, at, writer.begin(&self.simulation, append)));
+                let ask = FileOperation::GetAttributes { inode: self.inode };
+                self.asked.push((at, writer.begin(&self.simulation, ask), certain));
+            }
+            self.simulation.pass(span(Duration::from_millis(100)));
+        }
+    }
+
+    /// Kills the node of a host, which is noticed some time later.
+    fn kill(&mut self, host: usize) {
+        self.simulation.hosts[host].kill();
+        self.dead.insert(host);
+        self.work(ROUNDS / 3);
+        self.simulation.pass(span(LEASE));
+        self.simulation.coordinator.forget(&mut self.simulation.hosts, self.simulation.time.now(), None);
+    }
+
+    /// Parts a host from all others, or joins it with them.
+    fn part(&mut self, host: usize, parted: bool) {
+        for other in (0..self.simulation.hosts.len()).filter(|other| *other != host) {
+            self.simulation.network.partition(host as u32, other as u32, parted);
+        }
+    }
+
+    /// A writer whose session goes on.
+    fn living(&self) -> usize {
+        let goes_on = |writer: &Writer| {
+            let host = &writer.user.host;
+            !self.dead.contains(host) && !self.expelled.contains(host)
+        };
+        self.writers.iter().position(goes_on).expect("a node lives")
+    }
+
+    /// Lets everything come to rest, and looks whether all is true that clients were told. All that the
+    /// clients of nodes asked for was done that were members all the time.
+    fn check(mut self) {
+        self.simulation.mend();
+        self.simulation.pass(PATIENCE);
+        let (seed, living) = (self.seed, self.living());
+        let found = lines(&mut self.simulation, &mut self.writers[living], self.inode);
+        let once: BTreeSet<_> = found.iter().copied().collect();
+        assert_eq!(once.len(), found.len(), "seed {seed}: a line is there twice");
+        let mut done = 0;
+        for (line, at, ended) in &self.appended {
+            let host = &self.writers[*at].user.host;
+            let (lives, was_out) = (!self.dead.contains(host), self.expelled.contains(host));
+            match ended.get().map(|_| outcome(ended)) {
+                Some(Ok(FileOutcome::Appended { offset, .. })) => {
+                    let there = found.get(offset as usize / 8);
+                    assert_eq!(there, Some(line), "seed {seed}: it is where it was said to be");
+                    done += 1;
+                }
+                Some(Err(_)) if was_out => {}
+                None if !lives => {}
+                other => panic!("seed {seed}: line {line} of writer {at}: {other:?}"),
+            }
+        }
+        assert!(done > self.appended.len() / 4, "seed {seed}: {done} of {}", self.appended.len());
+        for (at, ended, certain) in &self.asked {
+            let host = &self.writers[*at].user.host;
+            let (lives, was_out) = (!self.dead.contains(host), self.expelled.contains(host));
+            match ended.get().map(|_| outcome(ended)) {
+                Some(Ok(FileOutcome::Entry(attributes))) => {
+                    let told = attributes.size as usize / 8;
+                    assert!(
+                        told >= *certain,
+                        "seed {seed}: writer {at} was told of {told} of {certain} lines"
+                    );
+                }
+                Some(Err(_)) if was_out => {}
+                None if !lives => {}
+                other => panic!("seed {seed}: a question of writer {at}: {other:?}"),
+            }
+        }
+        end(self.simulation);
+    }
+}
+
+#[test]
+fn a_new_volume_has_a_mirror_that_knows_what_the_home_knows() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        let (home, mirrors) = bench.hosts();
+        assert_eq!((home, mirrors.len()), (bench.writers[0].user.host, 1), "seed {seed}");
+        bench.work(ROUNDS);
+        bench.check();
+    }
+}
+
+#[test]
+fn what_was_done_outlives_the_home() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        let (home, mirrors) = bench.hosts();
+        bench.work(ROUNDS);
+        bench.kill(home);
+        bench.work(ROUNDS);
+        bench.simulation.pass(SETTLED);
+        let (now, others) = bench.hosts();
+        assert_eq!(now, mirrors[0], "seed {seed}: the mirror is the home");
+        assert_eq!(others.len(), 1, "seed {seed}: another node has become a mirror");
+        bench.check();
+    }
+}
+
+#[test]
+fn what_was_done_outlives_a_mirror() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        let (home, mirrors) = bench.hosts();
+        bench.work(ROUNDS);
+        bench.kill(mirrors[0]);
+        bench.work(ROUNDS);
+        bench.simulation.pass(SETTLED);
+        let (now, others) = bench.hosts();
+        assert_eq!((now, others.len()), (home, 1), "seed {seed}: another node is the mirror");
+        assert_ne!(others, mirrors);
+        bench.check();
+    }
+}
+
+#[test]
+fn what_was_done_outlives_home_and_mirror_in_turn() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        for _ in 0..bench.simulation.hosts.len() - 1 {
+            bench.work(ROUNDS / 3);
+            let (home, mirrors) = bench.hosts();
+            let dies = if percent(50) || mirrors.is_empty() { home } else { mirrors[0] };
+            bench.kill(dies);
+            bench.work(ROUNDS / 3);
+            bench.simulation.pass(SETTLED);
+        }
+        bench.check();
+    }
+}
+
+#[test]
+fn a_home_that_is_cut_off_tells_nobody_what_is_not_so_any_more() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        bench.work(ROUNDS / 2);
+        let (home, _) = bench.hosts();
+        bench.part(home, true);
+        bench.work(ROUNDS / 2);
+        bench.simulation.pass(span(LEASE));
+        // It does not know that it is no member any more.
+        let now = bench.simulation.time.now();
+        bench.simulation.coordinator.remove(&mut bench.simulation.hosts, home, now);
+        bench.work(ROUNDS);
+        bench.simulation.pass(SETTLED);
+        bench.work(ROUNDS / 2);
+        assert_ne!(bench.hosts().0, home, "seed {seed}: another node is the home");
+        bench.part(home, false);
+        bench.simulation.join(home);
+        bench.expelled.insert(home);
+        bench.work(ROUNDS / 2);
+        bench.check();
+    }
+}
+
+#[test]
+fn a_home_that_stood_still_tells_nobody_what_is_not_so_any_more() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        bench.work(ROUNDS / 2);
+        let (home, _) = bench.hosts();
+        let until = bench.simulation.time.now() + 2 * LEASE;
+        if percent(50) {
+            bench.simulation.hosts[home].stall(until);
+        } else {
+            bench.simulation.hosts[home].sleep(until);
+        }
+        bench.work(ROUNDS / 3);
+        bench.simulation.pass(LEASE);
+        let now = bench.simulation.time.now();
+        bench.simulation.coordinator.remove(&mut bench.simulation.hosts, home, now);
+        // The other nodes go on while it stands still, and when it goes on.
+        for _ in 0..12 {
+            bench.work(3);
+            bench.simulation.pass(Duration::from_millis(500));
+        }
+        assert_ne!(bench.hosts().0, home, "seed {seed}: another node is the home");
+        bench.simulation.join(home);
+        bench.expelled.insert(home);
+        bench.work(ROUNDS / 3);
+        bench.check();
+    }
+}
+
+#[test]
+fn a_drained_home_hands_its_volumes_over() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        bench.work(ROUNDS / 2);
+        let (home, mirrors) = bench.hosts();
+        let drained = if percent(50) { home } else { mirrors[0] };
+        bench.simulation.hosts[drained].drain();
+        bench.work(ROUNDS);
+        bench.simulation.pass(PATIENCE);
+        assert!(!bench.simulation.hosts[drained].is_alive(), "seed {seed}: it leaves");
+        bench.dead.insert(drained);
+        let (now, others) = bench.hosts();
+        assert!(now != drained && !others.contains(&drained), "seed {seed}");
+        bench.check();
+    }
+}
+
+#[test]
+fn opens_and_locks_outlive_the_home() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        let (home, _) = bench.hosts();
+        let (simulation, inode) = (&mut bench.simulation, bench.inode);
+        let lock = |wait| {
+            let kind = LockKind::Exclusive;
+            let range = LockRange { owner: 1, pid: 1, start: 0, end: u64::MAX, kind, flock: true };
+            FileOperation::Lock { inode, range, wait }
+        };
+        let held = bench.writers[1].run(simulation, lock(false));
+        assert!(matches!(held, FileOutcome::Entry(_)), "seed {seed}: {held:?}");
+        let waits = bench.writers[2].begin(simulation, lock(true));
+        let unlink = FileOperation::Unlink { folder: ROOT_INODE, name: Bytes::from_static(b"log") };
+        assert_eq!(bench.writers[1].run(simulation, unlink), FileOutcome::Done);
+        bench.kill(home);
+        bench.simulation.pass(PATIENCE);
+        let (simulation, writers) = (&mut bench.simulation, &mut bench.writers);
+        assert!(waits.get().is_none(), "seed {seed}: the lock is held");
+        let ask = FileOperation::GetAttributes { inode };
+        let there = writers[1].run(simulation, ask.clone());
+        assert!(matches!(there, FileOutcome::Entry(_)), "seed {seed}: it is open, and not {there:?}");
+        // The lock passes on, then the last close ends the file.
+        let request = detach(&writers[1]);
+        assert_eq!(writers[1].user.ask(simulation, request), Ok(Reply::Done));
+        simulation.pass(SETTLED);
+        assert!(matches!(outcome(&waits), Ok(FileOutcome::Entry(_))), "seed {seed}: it is free");
+        for writer in writers.iter_mut().skip(2) {
+            let close = FileOperation::Closed { inodes: vec![inode] };
+            assert_eq!(writer.run(simulation, close), FileOutcome::Done, "seed {seed}");
+        }
+        let gone = writers[2].run(simulation, ask);
+        assert_eq!(gone, FileOutcome::Failed(Errno::Stale), "seed {seed}: nobody has it open");
+        end(bench.simulation);
+    }
+}
+
+#[test]
+fn a_lost_volume_is_forgotten_by_who_says_so() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        let (home, mirrors) = bench.hosts();
+        for host in [home, mirrors[0]] {
+            bench.simulation.hosts[host].kill();
+            bench.dead.insert(host);
+        }
+        let now = bench.simulation.time.now();
+        let simulation = &mut bench.simulation;
+        simulation.coordinator.forget(&mut simulation.hosts, now, None);
+        simulation.pass(SETTLED);
+        let living: Vec<_> = (0..bench.writers.len())
+            .filter(|at| !bench.dead.contains(&bench.writers[*at].user.host))
+            .collect();
+        let mut listed = Vec::new();
+        for at in &living {
+            let user = &mut bench.writers[*at].user;
+            match user.ask(simulation, list(simulation, user.host)) {
+                Ok(Reply::Volumes { volumes, .. }) => listed.extend(volumes),
+                other => panic!("seed {seed}: {other:?}"),
+            }
+        }
+        let states: Vec<_> = listed.iter().map(|info| info.state).collect();
+        assert_eq!(states, [VolumeState::Lost], "seed {seed}: one node lists it");
+        let user = &mut bench.writers[living[0]].user;
+        let kept = user.ask(simulation, remove(false)).map_err(|error| error.kind());
+        assert_eq!(kept, Err(ErrorKind::Lost), "seed {seed}");
+        assert_eq!(user.ask(simulation, remove(true)), Ok(Reply::Done), "seed {seed}");
+        simulation.pass(SETTLED);
+        assert_eq!(bench.simulation.coordinator.record("simulated"), None, "seed {seed}");
+        // The name is free.
+        let mut again = Writer::attach(&mut bench.simulation, bench.writers[living[0]].user.host);
+        make(&mut bench.simulation, std::slice::from_mut(&mut again), "log");
+        end(bench.simulation);
+    }
+}
+
+#[test]
+fn a_mirror_joins_a_volume_that_is_used() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        // There are many names to be walked.
+        let mut names = Vec::new();
+        for number in 0..150 {
+            let name = Bytes::from(format!("name {number} {}", "x".repeat(below(150))));
+            let made = FileOperation::MakeNode { folder: ROOT_INODE, name, mode: 0o644, device: 0 };
+            names.push(bench.writers[0].begin(&bench.simulation, made));
+            if number % 20 == 0 {
+                bench.simulation.pass(Duration::from_millis(5));
+            }
+        }
+        for _ in 0..2 {
+            let (_, mirrors) = bench.hosts();
+            bench.kill(mirrors[0]);
+            bench.work(ROUNDS / 2);
+            bench.simulation.pass(SETTLED);
+            if bench.simulation.hosts.len() - bench.dead.len() < 3 {
+                break;
+            }
+        }
+        let (home, mirrors) = bench.hosts();
+        if !mirrors.is_empty() {
+            bench.kill(home);
+            bench.simulation.pass(SETTLED);
+            let living = bench.living();
+            let writer = &mut bench.writers[living];
+            let root = writer.run(&mut bench.simulation, FileOperation::GetAttributes { inode: ROOT_INODE });
+            let FileOutcome::Entry(root) = root else { panic!("seed {seed}: {root:?}") };
+            // There may be no memory for all.
+            let made = names.iter().filter(|one| matches!(outcome(one), Ok(FileOutcome::Entry(_)))).count();
+            assert!(made > 100, "seed {seed}: {made} names were made");
+            assert_eq!(root.size, made as u64 + 1, "seed {seed}: all names are there");
+        }
+        bench.check();
+    }
+}

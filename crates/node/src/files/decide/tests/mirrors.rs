@@ -1,0 +1,174 @@
+//! Mirrors: what they know of a volume after random operations is what the home knows, whenever they joined.
+
+use plasmon::wire::Draw;
+use plasmon::wire::files::{LockKind, LockRange};
+
+use super::*;
+use crate::files::walk::{Parts, Walk};
+
+/// Number of random runs, and of operations in each.
+const SEEDS: u64 = 60;
+const STEPS: usize = 250;
+/// Number of bytes of a share of a walk: an inode or two.
+const SHARE: usize = 150;
+
+/// A mirror that is told of changes, in the encoding of the wire.
+pub(in crate::files::decide) struct Echo {
+    pub(super) state: State,
+    walk: Option<Walk>,
+    gathered: Parts,
+}
+
+impl Echo {
+    /// A mirror that joins.
+    pub(super) fn join(home: &State) -> Self {
+        let state = State::unknown(home.number, home.created);
+        Self { state, walk: Some(Walk::new(home)), gathered: Parts::default() }
+    }
+
+    /// Notes a change that the home is about to apply.
+    pub(super) fn note(&mut self, home: &State, change: &Change) {
+        match &mut self.walk {
+            _ if !change.is_sent() => {}
+            Some(walk) => walk.note(home, change),
+            None => self.gathered.push(change),
+        }
+    }
+
+    /// Applies what was sent so far. A mirror that joins is sent more, or all that is left.
+    pub(super) fn follow(&mut self, home: &State, all: bool) {
+        while let Some(walk) = &mut self.walk {
+            walk.go_on(home, SHARE);
+            let parts = walk.take();
+            let is_done = walk.is_done();
+            parts.into_iter().for_each(|part| self.apply(part));
+            if is_done {
+                self.walk = None;
+            }
+            if !all {
+                return;
+            }
+        }
+        self.gathered.take().into_iter().for_each(|part| self.apply(part));
+    }
+
+    fn apply(&mut self, part: Bytes) {
+        let changes = Change::read_all(part).expect("the home sent it");
+        changes.into_iter().for_each(|change| self.state.apply(change));
+    }
+
+    pub(super) fn has_joined(&self) -> bool {
+        self.walk.is_none()
+    }
+}
+
+/// All that a mirror is told of a state.
+fn contents(state: &State) -> Vec<Change> {
+    let mut walk = Walk::new(state);
+    while !walk.is_done() {
+        walk.go_on(state, usize::MAX);
+    }
+    let parts = walk.take().into_iter();
+    let mut all: Vec<_> = parts.flat_map(|part| Change::read_all(part).expect("it is ours")).collect();
+    // The order of the locks of an inode has no meaning.
+    all.sort_by_key(
+        |change| if let Change::Lock { .. } = change { format!("{change:?}") } else { String::new() },
+    );
+    all
+}
+
+/// Compares a mirror with the home.
+pub(super) fn compare(home: &State, mirror: &State) {
+    assert_eq!(contents(home), contents(mirror));
+    let opens: u64 = home.sessions.values().map(|session| session.opens.len() as u64).sum();
+    let memory = home.memory - opens * crate::files::state::OPEN_BYTES;
+    assert_eq!((memory, home.used, home.inline), (mirror.memory, mirror.used, mirror.inline));
+    assert_eq!(home.used_by, mirror.used_by);
+    assert_eq!(home.objects, mirror.objects);
+    assert_eq!((&home.unlinked, &home.condemned), (&mirror.unlinked, &mirror.condemned));
+}
+
+/// Does something that is no operation on names and bytes.
+fn act_on_sessions(bench: &mut Bench, draw: &mut Draw) {
+    let sessions: Vec<_> = bench.state.sessions.keys().copied().collect();
+    let files: Vec<_> = bench.state.inodes.keys().copied().filter(|inode| *inode != TOP).collect();
+    let session = sessions[draw.below(sessions.len())];
+    let file = files.get(draw.below(files.len().max(1))).copied().unwrap_or(TOP);
+    let name = draw.one(&["a", "b", "c", "d", "e", "f"]);
+    let start = draw.below(20) as u64;
+    let range = LockRange {
+        owner: draw.below(2) as u64,
+        pid: 1,
+        start,
+        end: start + draw.below(9) as u64,
+        kind: draw.one(LockKind::ALL),
+        flock: draw.below(4) == 0,
+    };
+    let operation = match draw.below(12) {
+        0 if sessions.len() < 4 => {
+            bench.attach(false);
+            return;
+        }
+        1 if session != 1 => return bench.end(session),
+        2 => {
+            let outcome = FileOutcome::Done;
+            let number = draw.below(30) as u64;
+            let changes = vec![
+                Change::Answered { session, number: number.saturating_sub(9) },
+                Change::Note { session, number, outcome },
+            ];
+            return bench.commit(changes);
+        }
+        3 => {
+            let ids: Vec<_> = bench.state.condemned.iter().take(2).copied().collect();
+            return bench.commit(vec![Change::Deleted(ids)]);
+        }
+        4 => FileOperation::Open { inode: file, read: true, write: true, truncate: draw.below(4) == 0 },
+        5 => FileOperation::Closed { inodes: vec![file] },
+        6 | 7 => FileOperation::Lock { inode: file, range, wait: false },
+        8 => {
+            let (name, value) = (named("user.x"), vec![7; draw.below(50)].into());
+            FileOperation::SetXattr { inode: file, name, value, create: false, replace: false }
+        }
+        9 => FileOperation::RemoveXattr { inode: file, name: named("user.x") },
+        10 => unlink(TOP, name),
+        _ => create(TOP, name, false),
+    };
+    // Whether it may be done is no concern of a mirror.
+    _ = bench.act(session, &Actor::default(), operation);
+}
+
+#[test]
+fn a_mirror_knows_of_sessions_and_locks_what_the_home_knows() {
+    for seed in 0..SEEDS {
+        let (mut bench, mut draw) = (Bench::new(), Draw::new(seed));
+        for step in 0..STEPS {
+            act_on_sessions(&mut bench, &mut draw);
+            if draw.below(3) == 0 {
+                let files: Vec<_> =
+                    bench.state.inodes.iter().filter(|(_, one)| one.map().is_some()).collect();
+                if let Some((inode, _)) = files.get(draw.below(files.len().max(1))) {
+                    let inode = **inode;
+                    let (section, _) = bench.section(draw.below(40) as u64, 5);
+                    let sections = vec![section];
+                    let drops_privileges = false;
+                    let commit = FileOperation::Commit { inode, sections, modified: None, drops_privileges };
+                    bench.run(commit).expect("the file is there");
+                }
+            }
+            if draw.below(25) == 0 && bench.mirrors.len() < 3 {
+                bench.mirrors.push(Echo::join(&bench.state));
+            }
+            for mirror in &mut bench.mirrors {
+                mirror.follow(&bench.state, false);
+                if mirror.has_joined() && step % 5 == 0 {
+                    mirror.follow(&bench.state, true);
+                    compare(&bench.state, &mirror.state);
+                }
+            }
+        }
+        bench.mirrors.iter_mut().for_each(|mirror| mirror.follow(&bench.state, true));
+        bench.mirrors.iter().for_each(|mirror| compare(&bench.state, &mirror.state));
+        assert!(!bench.mirrors.is_empty(), "seed {seed}");
+    }
+}

@@ -1,0 +1,79 @@
+//! A volume that this node has mirrored and is the home of now: what sessions tell it that only the former
+//! home knew. Engine thread only.
+//!
+//! Invariant: no inode goes before all sessions have told what they have open, or have ended.
+
+use std::rc::Rc;
+
+use plasmon::NodeId;
+use plasmon::wire::files::FileOutcome;
+
+use super::change::Change;
+use super::log::Log;
+use super::state::{Opens, State};
+use super::volume::Volume;
+use crate::control::records::VolumeRecord;
+use crate::kernel::Kernel;
+
+impl Volume {
+    /// A volume that this node has mirrored.
+    pub(super) fn inherited(kernel: &Rc<Kernel>, record: &VolumeRecord, state: State, log: Log) -> Self {
+        let volume = Self::new(kernel, record, state, log);
+        let state = volume.state.borrow();
+        volume.untold.borrow_mut().extend(state.sessions.keys());
+        let opened = |outcome: &FileOutcome| matches!(outcome, FileOutcome::Opened { .. });
+        for (number, session) in &state.sessions {
+            let reopens = session.outcomes.iter().filter(|(_, outcome)| opened(outcome));
+            volume.reopens.borrow_mut().extend(reopens.map(|(operation, _)| (*number, *operation)));
+        }
+        drop(state);
+        volume
+    }
+
+    /// Notes what a session has open, which a former home knew; `more` follows otherwise.
+    pub(super) fn tell_opens(&self, session: u32, opens: Vec<(u64, Opens)>, more: bool) {
+        if !self.untold.borrow().contains(&session) {
+            return;
+        }
+        let opens = opens.into_iter().map(|(inode, opens)| Change::Open { inode, session, opens });
+        self.commit(&mut self.state.borrow_mut(), opens.collect());
+        if !more {
+            self.told(session);
+        }
+    }
+
+    /// Notes that a session has told all that it has open, or ends. When all have, inodes go that nobody has.
+    pub(super) fn told(&self, session: u32) {
+        let mut untold = self.untold.borrow_mut();
+        if !untold.remove(&session) || !untold.is_empty() {
+            return;
+        }
+        drop(untold);
+        let mut state = self.state.borrow_mut();
+        let unused = state.unlinked.iter().filter(|inode| !state.opens.contains_key(inode));
+        let unused = unused.map(|inode| Change::Forget { inode: *inode }).collect();
+        self.commit(&mut state, unused);
+    }
+
+    /// Nodes of sessions that are no members.
+    pub(super) fn absent(&self, is_member: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
+        let state = self.state.borrow();
+        state.sessions.values().map(|session| session.node).filter(|node| !is_member(*node)).collect()
+    }
+
+    /// Has changes wait for what a former home gave sessions to keep.
+    pub(super) fn await_former(&self) {
+        let until = self.kernel.clock.now() + self.log.changes_in();
+        self.watchers.borrow_mut().wait_for_former(until);
+    }
+
+    /// Counts an inode as opened that an operation opened at a former home, which is asked again.
+    pub(super) fn reopen(&self, state: &mut State, session: u32, number: u64, outcome: &FileOutcome) {
+        if let FileOutcome::Opened { attributes, .. } = outcome
+            && self.reopens.borrow_mut().remove(&(session, number))
+        {
+            let opens = Opens { count: 1, writes: true };
+            self.commit(state, vec![Change::Open { inode: attributes.inode, session, opens }]);
+        }
+    }
+}

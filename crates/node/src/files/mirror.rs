@@ -1,0 +1,224 @@
+//! Mirrors: volumes of other homes that this node follows, and their take-over. Engine thread only.
+//!
+//! A mirror applies batches of changes in their order, each as a whole, and confirms them. When the home is
+//! no member any more, a mirror that stands in the record asks the coordinator to be the home; of several
+//! the first one is. Invariant: a mirror confirms nothing to another node than the home of the record that
+//! it follows.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use plasmon::text::printable;
+use plasmon::wire::WireError;
+use plasmon::wire::files::Time;
+use plasmon::{Error, ErrorKind, NodeId};
+
+use super::change::Change;
+use super::frames::{FileFrame, Position};
+use super::homes::Homes;
+use super::log::Log;
+use super::state::State;
+use super::volume::Volume;
+use crate::control::records::VolumeRecord;
+
+/// A volume that this node follows.
+pub(super) struct Mirror {
+    pub(super) state: RefCell<State>,
+    home: Cell<NodeId>,
+    /// The number of the record from which on this home was followed.
+    since: Cell<u64>,
+    /// The last batch; none before the first has come.
+    index: Cell<Option<u64>>,
+    /// The batch that is coming.
+    coming: RefCell<Vec<Change>>,
+    /// When this node last confirmed something.
+    confirmed_at: Cell<u64>,
+    /// Whether this node stood in the record.
+    was_in: Cell<bool>,
+    /// Whether it is asked that this node becomes the home.
+    is_proposed: Cell<bool>,
+    /// Whether batches are missing.
+    is_broken: Cell<bool>,
+}
+
+/// The mirrors of this node, by the number of the volume.
+pub(super) type Mirrors = RefCell<BTreeMap<u32, Rc<Mirror>>>;
+
+impl Mirror {
+    fn new(volume: u32, home: NodeId, since: u64, created: Time) -> Self {
+        Self {
+            state: RefCell::new(State::unknown(volume, created)),
+            home: Cell::new(home),
+            since: Cell::new(since),
+            index: Cell::default(),
+            coming: RefCell::default(),
+            confirmed_at: Cell::default(),
+            was_in: Cell::default(),
+            is_proposed: Cell::default(),
+            is_broken: Cell::default(),
+        }
+    }
+
+    /// Takes a part of a batch.
+    fn take(&self, index: u64, last: bool, changes: Vec<Change>) {
+        let is_next = self.index.get().is_none_or(|before| before + 1 == index);
+        if !is_next || self.is_broken.get() {
+            self.is_broken.set(true);
+            self.coming.borrow_mut().clear();
+            return;
+        }
+        self.coming.borrow_mut().extend(changes);
+        if last {
+            let mut state = self.state.borrow_mut();
+            self.coming.borrow_mut().drain(..).for_each(|change| state.apply(change));
+            self.index.set(Some(index));
+        }
+    }
+
+    /// Follows another home, which has everything that anybody was told is done. What was coming is not.
+    fn turn_to(&self, record: &VolumeRecord) {
+        self.home.set(record.home);
+        self.since.set(record.number);
+        self.coming.borrow_mut().clear();
+    }
+}
+
+impl Homes {
+    /// Becomes a mirror of a volume of another node.
+    ///
+    /// # Errors
+    /// `Disconnected` if this node does not follow the record by which that node is the home, or is being
+    /// drained; `NotAllowed` if it keeps no volumes.
+    pub(super) fn join_here(
+        &self,
+        home: NodeId,
+        volume: u32,
+        number: u64,
+        created: Time,
+    ) -> Result<(), Error> {
+        let record = self.cluster.volumes.get(volume);
+        let record = record.filter(|record| record.home == home && record.number == number);
+        self.ensure_keeps()?;
+        let Some(record) = record else {
+            let text = format!("node {} does not follow volume number {volume} now", self.kernel.node);
+            return Err(Error::new(ErrorKind::Disconnected, text));
+        };
+        tracing::info!("this node becomes a mirror of volume '{}'", printable(&record.name));
+        self.mirrors.borrow_mut().insert(volume, Rc::new(Mirror::new(volume, home, number, created)));
+        Ok(())
+    }
+
+    /// The mirror that a home speaks to by its record.
+    fn mirror_of(&self, home: NodeId, at: &Position) -> Option<Rc<Mirror>> {
+        let mirrors = self.mirrors.borrow();
+        let mirror = mirrors.get(&at.volume)?;
+        (mirror.home.get() == home && at.number >= mirror.since.get()).then(|| Rc::clone(mirror))
+    }
+
+    /// Applies what a home has sent, and confirms it.
+    ///
+    /// # Errors
+    /// If the bytes are no changes.
+    pub(super) fn on_changes(
+        &self,
+        home: NodeId,
+        at: Position,
+        sent: u64,
+        last: bool,
+        changes: Bytes,
+    ) -> Result<(), WireError> {
+        let changes = Change::read_all(changes)?;
+        if let Some(mirror) = self.mirror_of(home, &at) {
+            mirror.take(at.index, last, changes);
+            self.applied.set(self.applied.get() + u64::from(last));
+        }
+        if last {
+            self.on_beat(home, at, sent);
+        }
+        Ok(())
+    }
+
+    /// Tells a home how far this node is. A node that does not follow the record yet says nothing.
+    pub(super) fn on_beat(&self, home: NodeId, at: Position, sent: u64) {
+        let follows = |record: &Rc<VolumeRecord>| record.home == home && record.number >= at.number;
+        let (index, is_there) = match self.mirror_of(home, &at) {
+            Some(mirror) => {
+                let is_there = !mirror.is_broken.get() && mirror.index.get().is_some();
+                mirror.confirmed_at.set(self.kernel.clock.boot_ns());
+                (mirror.index.get().unwrap_or(0), is_there)
+            }
+            None if self.cluster.volumes.get(at.volume).as_ref().is_some_and(follows) => (0, false),
+            None => return,
+        };
+        let at = Position { index, ..at };
+        self.network.tell(home, FileFrame::Applied { at, sent, is_there });
+    }
+
+    /// Follows the records of the volumes that this node mirrors.
+    pub(super) fn follow_mirrors(self: &Rc<Self>) {
+        let mirrors: Vec<_> = self.mirrors.borrow().iter().map(|(at, one)| (*at, Rc::clone(one))).collect();
+        for (volume, mirror) in mirrors {
+            let record = self.cluster.volumes.get(volume);
+            let stays = record.as_ref().is_some_and(|record| {
+                let is_in = record.mirrors.contains(&self.kernel.node);
+                let joins = record.home == mirror.home.get() && !mirror.was_in.get();
+                is_in || joins && self.cluster.is_member(record.home)
+            });
+            let Some(record) = record else {
+                self.mirrors.borrow_mut().remove(&volume);
+                continue;
+            };
+            if record.home == self.kernel.node {
+                self.mirrors.borrow_mut().remove(&volume);
+                self.take_over(&record, &mirror);
+            } else if !stays {
+                tracing::info!("this node is no mirror of volume '{}' any more", printable(&record.name));
+                self.mirrors.borrow_mut().remove(&volume);
+            } else {
+                mirror.was_in.set(mirror.was_in.get() || record.mirrors.contains(&self.kernel.node));
+                if record.home != mirror.home.get() {
+                    mirror.turn_to(&record);
+                }
+                self.propose_to_take_over(&record, &mirror);
+            }
+        }
+    }
+
+    /// Asks to be the home of a volume whose home is no member any more.
+    fn propose_to_take_over(self: &Rc<Self>, record: &Rc<VolumeRecord>, mirror: &Rc<Mirror>) {
+        let can =
+            record.mirrors.contains(&self.kernel.node) && !mirror.is_broken.get() && !self.cluster.fenced();
+        if !can || self.cluster.is_member(record.home) || mirror.is_proposed.replace(true) {
+            return;
+        }
+        let others = record.mirrors.iter().copied();
+        let others =
+            others.filter(|node| *node != self.kernel.node && self.cluster.is_member(*node)).collect();
+        let wanted = record.next(self.kernel.node, others);
+        let (homes, mirror) = (Rc::clone(self), Rc::clone(mirror));
+        self.kernel.spawn(async move {
+            if let Err(error) = homes.cluster.propose(wanted, false).await {
+                tracing::info!("this node does not take a volume over yet: {error}");
+            }
+            // The record says what has become of it; at the next tick this node asks again.
+            mirror.is_proposed.set(false);
+        });
+    }
+
+    /// Becomes the home of a volume that this node has mirrored.
+    fn take_over(self: &Rc<Self>, record: &VolumeRecord, mirror: &Mirror) {
+        tracing::warn!("this node is the home of volume '{}' now", printable(&record.name));
+        let state = mirror.state.replace(State::unknown(record.volume, Time::default()));
+        let index = mirror.index.get().unwrap_or(0);
+        let log = Log::new(&self.kernel, &self.gathers, record);
+        let log = log.taken_over(record, index, mirror.confirmed_at.get());
+        let volume = Rc::new(Volume::inherited(&self.kernel, record, state, log));
+        let gone = volume.absent(|node| self.cluster.is_member(node));
+        volume.orphan(&gone, self.end_of_orphans());
+        volume.await_former();
+        self.volumes.borrow_mut().insert(record.volume, volume);
+        self.keep_beating();
+    }
+}

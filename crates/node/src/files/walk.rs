@@ -1,0 +1,258 @@
+//! The walk: a mirror that joins is sent the state of a volume piece by piece, while operations go on. Engine
+//! thread only.
+//!
+//! First come the sessions, then the inodes in the order of their numbers, then what is to be deleted.
+//! Changes meanwhile are sent as well, as far as they belong to what was sent before: the walk brings the
+//! rest as it is then. Invariant: when the walk has ended, and all changes since were applied, the mirror
+//! has the state.
+
+use std::borrow::Cow;
+use std::ops::Bound;
+
+use bytes::{Bytes, BytesMut};
+use plasmon::ObjectId;
+use plasmon::wire::Wire;
+
+use super::change::{Begun, Change, Key, MAX_LISTED, Made};
+use super::map::{Piece, Place};
+use super::state::{Body, Inode, State};
+
+/// Maximum number of bytes of changes in a frame, but for one change that alone is longer.
+const PART_BYTES: usize = 12 << 10;
+/// Number of bytes after which a share of a walk ends.
+pub(super) const SHARE_BYTES: usize = 40 << 10;
+/// Number of inodes after which a share of the walk ends.
+const SHARE_INODES: usize = 512;
+
+/// Encoded changes, cut into parts that fit frames.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    parts: Vec<BytesMut>,
+    bytes: usize,
+}
+
+impl Parts {
+    pub(super) fn push(&mut self, change: &Change) {
+        let mut bytes = BytesMut::new();
+        <Change as Wire>::put(change, &mut bytes);
+        self.bytes += bytes.len();
+        match self.parts.last_mut() {
+            Some(part) if part.len() + bytes.len() <= PART_BYTES => part.extend_from_slice(&bytes),
+            _ => self.parts.push(bytes),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Takes all parts: at least one, which may be empty.
+    pub(super) fn take(&mut self) -> Vec<Bytes> {
+        self.bytes = 0;
+        let mut parts: Vec<_> = self.parts.drain(..).map(BytesMut::freeze).collect();
+        if parts.is_empty() {
+            parts.push(Bytes::new());
+        }
+        parts
+    }
+}
+
+/// How far a walk has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cursor {
+    /// Sessions below this number were sent.
+    Sessions(u32),
+    /// Inodes below this number were sent. With a cookie or an offset, the inode was sent as far as that.
+    Inodes(u64, Option<u64>),
+    /// Objects up to this one were sent.
+    Condemned(Option<ObjectId>),
+    Done,
+}
+
+/// A walk under way.
+#[derive(Debug)]
+pub(super) struct Walk {
+    cursor: Cursor,
+    gathered: Parts,
+}
+
+impl Walk {
+    pub(super) fn new(state: &State) -> Self {
+        let mut walk = Self { cursor: Cursor::Sessions(0), gathered: Parts::default() };
+        walk.gathered.push(&Change::Terms(state.terms.clone()));
+        walk
+    }
+
+    /// Whether everything was sent.
+    pub(super) fn is_done(&self) -> bool {
+        self.cursor == Cursor::Done
+    }
+
+    /// Whether a change belongs to what was sent.
+    fn has(&self, key: Key) -> bool {
+        match (self.cursor, key) {
+            (_, Key::Whole) | (Cursor::Condemned(_) | Cursor::Done, _) => true,
+            (Cursor::Sessions(next), Key::Session(session)) => session < next,
+            (Cursor::Inodes(..), Key::Session(_) | Key::NextSession) => true,
+            (Cursor::Inodes(next, within), Key::Inode(inode)) => {
+                inode < next || (inode == next && within.is_some())
+            }
+            (Cursor::Sessions(_), _) | (Cursor::Inodes(..), Key::NextInode) => false,
+        }
+    }
+
+    /// Notes a change that is about to be applied.
+    pub(super) fn note(&mut self, state: &State, change: &Change) {
+        if self.has(change.key()) {
+            self.gathered.push(&filled(state, change));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty()
+    }
+
+    /// Takes what has gathered.
+    pub(super) fn take(&mut self) -> Vec<Bytes> {
+        self.gathered.take()
+    }
+
+    /// Goes on with the walk by a share of so many bytes.
+    pub(super) fn go_on(&mut self, state: &State, share: usize) {
+        let mut inodes = 0;
+        while self.gathered.bytes < share && inodes < SHARE_INODES {
+            match self.cursor {
+                Cursor::Sessions(next) => self.walk_session(state, next),
+                Cursor::Inodes(next, within) => {
+                    inodes += 1;
+                    self.walk_inode(state, next, within, share);
+                }
+                Cursor::Condemned(after) => self.walk_condemned(state, after),
+                Cursor::Done => break,
+            }
+        }
+    }
+
+    fn walk_session(&mut self, state: &State, next: u32) {
+        let last = Change::PutLast { inode: state.last_inode, session: state.last_session };
+        let Some((number, one)) = state.sessions.range(next..).next() else {
+            self.gathered.push(&last);
+            self.cursor = Cursor::Inodes(0, None);
+            return;
+        };
+        let (session, answered, discarded) = (*number, one.answered, one.discarded);
+        let begun = Begun {
+            node: one.node,
+            secret: one.secret,
+            uid: one.uid,
+            gid: one.gid,
+            groups: one.groups.clone(),
+            trusted: one.trusted,
+            checked: one.checked,
+            read_only: one.read_only,
+        };
+        self.gathered.push(&Change::PutSession { session, begun, answered, discarded });
+        for (number, outcome) in &one.outcomes {
+            self.gathered.push(&Change::Note { session, number: *number, outcome: outcome.clone() });
+        }
+        let ranges: Vec<_> = one.deleted.iter().collect();
+        for ranges in ranges.chunks(MAX_LISTED) {
+            self.gathered.push(&Change::PutDeleted { session, ranges: ranges.to_vec() });
+        }
+        self.cursor = Cursor::Sessions(session + 1);
+    }
+
+    fn walk_inode(&mut self, state: &State, next: u64, within: Option<u64>, share: usize) {
+        let Some((number, inode)) = state.inodes.range(next..).next() else {
+            self.gathered.push(&Change::PutLast { inode: state.last_inode, session: state.last_session });
+            self.cursor = Cursor::Condemned(None);
+            return;
+        };
+        // The inode of which a part was sent may have gone.
+        let from = within.filter(|_| *number == next);
+        if from.is_none() {
+            self.begin_inode(state, *number, inode);
+        }
+        let rest = match &inode.body {
+            Body::Folder(folder) => {
+                let after = folder.order.range((Bound::Excluded(from.unwrap_or(0)), Bound::Unbounded));
+                let entries =
+                    after.filter_map(|(cookie, name)| Some((*cookie, name, folder.names.get(name)?)));
+                let mut rest = None;
+                for (cookie, name, entry) in entries {
+                    let (folder, name) = (*number, std::rc::Rc::clone(name));
+                    self.gathered.push(&Change::PutEntry { folder, name, inode: entry.inode, cookie });
+                    if self.gathered.bytes >= share {
+                        rest = Some(cookie);
+                        break;
+                    }
+                }
+                rest
+            }
+            Body::File(map) => {
+                let mut rest = None;
+                for (offset, piece) in map.within(from.unwrap_or(0)..u64::MAX) {
+                    let (inode, piece) = (*number, piece.clone());
+                    let end = offset + piece.len;
+                    let object = known(state, &piece);
+                    self.gathered.push(&Change::PutPiece { inode, offset, piece, object });
+                    if self.gathered.bytes >= share {
+                        rest = Some(end);
+                        break;
+                    }
+                }
+                rest
+            }
+            Body::Target(_) | Body::Nothing => None,
+        };
+        self.cursor = match rest {
+            Some(at) => Cursor::Inodes(*number, Some(at)),
+            None => Cursor::Inodes(number + 1, None),
+        };
+    }
+
+    /// What an inode has beside names and sections.
+    fn begin_inode(&mut self, state: &State, number: u64, inode: &Inode) {
+        let (made, last_cookie) = match &inode.body {
+            Body::File(_) => (Made::File, 0),
+            Body::Folder(folder) => (Made::Folder(folder.above), folder.last_cookie),
+            Body::Target(target) => (Made::Target(target.clone()), 0),
+            Body::Nothing => (Made::Other, 0),
+        };
+        self.gathered.push(&Change::PutInode { inode: number, head: inode.head, made, last_cookie });
+        for (name, value) in inode.xattrs.iter().flat_map(|xattrs| xattrs.iter()) {
+            let (name, value) = (name.clone(), Some(value.clone()));
+            self.gathered.push(&Change::Xattr { inode: number, name, value });
+        }
+        for held in state.locks.get(&number).into_iter().flatten() {
+            let (session, range) = (held.session, held.range);
+            self.gathered.push(&Change::Lock { inode: number, session, range });
+        }
+    }
+
+    fn walk_condemned(&mut self, state: &State, after: Option<ObjectId>) {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let ids: Vec<_> = state.condemned.range((from, Bound::Unbounded)).take(MAX_LISTED).copied().collect();
+        self.cursor = ids.last().map_or(Cursor::Done, |last| Cursor::Condemned(Some(*last)));
+        if !ids.is_empty() {
+            self.gathered.push(&Change::PutCondemned(ids));
+        }
+    }
+}
+
+/// Size and node of the object of a section.
+fn known(state: &State, piece: &Piece) -> Option<(u64, plasmon::NodeId)> {
+    let Place::Object(id, _) = &piece.place else { return None };
+    state.objects.get(id).map(|stored| (stored.len, stored.node))
+}
+
+/// A change as a mirror has to know it that may not have the other sections of an object.
+fn filled<'a>(state: &State, change: &'a Change) -> Cow<'a, Change> {
+    match change {
+        Change::Cover { inode, offset, piece, object: None } => {
+            let object = known(state, piece);
+            Cow::Owned(Change::Cover { inode: *inode, offset: *offset, piece: piece.clone(), object })
+        }
+        other => Cow::Borrowed(other),
+    }
+}
