@@ -287,8 +287,9 @@ proptest! {
     #[test]
     fn no_words_break_the_decoder(words: [u64; WORDS], fill: u64) {
         let decoded = CallRequest::decode(words, |_| fill);
-        let (len, zero) = ((words[0] >> 48) as usize, words[0] >> 40 & 0xff);
-        prop_assert_eq!(decoded.is_some(), len <= PAYLOAD_LEN && zero == 0);
+        let (len, class) = ((words[0] >> 48) as usize, (words[0] >> 40) as u8);
+        let has_class = class == 0 || Class::from_wire(class).is_some();
+        prop_assert_eq!(decoded.is_some(), len <= PAYLOAD_LEN && has_class);
         if let Some((seq, request)) = decoded {
             prop_assert_eq!(request.payload.len(), len);
             prop_assert_eq!(request.encode(seq), words);
