@@ -245,16 +245,21 @@ impl Log {
                 self.kernel.clock.sleep(Duration::from_nanos(early)).await;
                 continue;
             }
-            let (sender, confirmed) = oneshot::channel();
-            let mut waiting = self.waiting.borrow_mut();
-            waiting.retain(|(_, sender)| !sender.is_canceled());
-            waiting.push((index, sender));
-            drop(waiting);
-            self.ask_beat();
+            let confirmed = self.confirmed(index);
             // Where the log has gone, the loop finds that it is over.
             _ = confirmed.await;
         }
         Ok(())
+    }
+
+    /// A future that ends when a batch may be confirmed.
+    fn confirmed(&self, index: u64) -> oneshot::Receiver<()> {
+        let (sender, confirmed) = oneshot::channel();
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|(_, sender)| !sender.is_canceled());
+        waiting.push((index, sender));
+        self.ask_beat();
+        confirmed
     }
 
     fn ask_beat(&self) {

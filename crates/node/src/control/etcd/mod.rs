@@ -406,7 +406,7 @@ impl Membership {
             return Err(Loss::Membership("its record in etcd is gone".into()));
         }
         let view = changed.then(|| News::View(self.roster.view()));
-        Ok(view.into_iter().chain((!records.is_empty()).then(|| News::Records(records))).collect())
+        Ok(view.into_iter().chain((!records.is_empty()).then_some(News::Records(records))).collect())
     }
 }
 
