@@ -157,7 +157,7 @@ impl Directory {
     /// The life of an object on this node, if a user may see it.
     fn life_here(&self, id: &ObjectId, tenant: u32) -> Option<Life> {
         let objects = self.store.objects.borrow();
-        let replica = objects.get(id).filter(|replica| replica.visible_to(tenant))?;
+        let replica = objects.get(id).filter(|replica| replica.ownership().seen_by(id, tenant))?;
         Some(Life { life: replica.life, ownership: replica.ownership() })
     }
 

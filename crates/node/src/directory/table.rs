@@ -278,7 +278,7 @@ impl Table {
     /// The living holders of an object that this user may see.
     fn holders_of(&self, id: &ObjectId, tenant: u32) -> impl Iterator<Item = NodeId> {
         let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
-        holders.iter().filter(move |holder| holder.ownership.visible_to(tenant)).map(|holder| holder.node)
+        holders.iter().filter(move |holder| holder.ownership.seen_by(id, tenant)).map(|holder| holder.node)
     }
 
     /// The nodes that held a lost object last.
@@ -292,7 +292,7 @@ impl Table {
     pub(crate) fn holders(&mut self, id: &ObjectId, tenant: u32) -> Vec<(NodeId, Role)> {
         self.settle(id);
         let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
-        let visible = holders.iter().filter(|holder| holder.ownership.visible_to(tenant));
+        let visible = holders.iter().filter(|holder| holder.ownership.seen_by(id, tenant));
         visible.map(|holder| (holder.node, holder.role)).collect()
     }
 

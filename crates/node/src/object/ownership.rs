@@ -1,5 +1,6 @@
 //! Ownership of objects: the creator, and the rights of others. All nodes and requests use this one rule.
 
+use plasmon::wire::files::parts_of;
 use plasmon::wire::record;
 use plasmon::{DeleteOutcome, Error, ObjectId, Rights, not_allowed};
 
@@ -24,6 +25,13 @@ impl Ownership {
     /// Whether a user may see the object.
     pub(crate) fn visible_to(self, user: u32) -> bool {
         !self.rights.is_private() || self.user == user || user == DEEDS
+    }
+
+    /// Whether a user may see the object of this id. The cluster sees those of files, whose homes decide
+    /// about them; a private object of a user is in nobody's way who makes a region or a volume.
+    pub(crate) fn seen_by(self, id: &ObjectId, user: u32) -> bool {
+        let is_others = user == DEEDS && self.user != DEEDS && self.rights.is_private();
+        if is_others { parts_of(id).is_some() } else { self.visible_to(user) }
     }
 
     /// Whether a user may delete the object, and decide which nodes hold it.
@@ -58,7 +66,19 @@ pub(crate) fn not_visible(id: ObjectId, tenant: u32) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use plasmon::wire::files::file_object;
+
     use super::*;
+
+    #[test]
+    fn the_cluster_sees_private_objects_of_files_alone() {
+        let private = Ownership { user: 7, rights: Rights::Private };
+        let (file, other) = (file_object(1, 2, 3), ObjectId::from_bytes([7; ObjectId::LEN]));
+        assert_eq!([&file, &other].map(|id| private.seen_by(id, DEEDS)), [true, false]);
+        assert_eq!([7, 8, ROOT].map(|user| private.seen_by(&file, user)), [true, false, false]);
+        let deed = Ownership { user: DEEDS, rights: Rights::Private };
+        assert!(deed.seen_by(&other, DEEDS) && !deed.seen_by(&other, ROOT));
+    }
 
     #[test]
     fn its_creator_root_and_where_it_is_wished_everybody_change_an_object() {
