@@ -135,10 +135,16 @@ impl Files {
             return Ok(kept);
         }
         let due = Some(self.kernel.clock.now() + COPY_PATIENCE);
-        if let Err(error) = self.placement.replicate(id, DEEDS, copies, due).await {
-            tracing::debug!("object {id} of a file gets no further copies: {error}");
+        let made = self.placement.replicate(id, DEEDS, copies, due).await;
+        let kept = self.keepers_of(id).await?;
+        match made {
+            // The keeper that is asked may hear of a copy a moment later than the one that had it made.
+            Ok(_) => Ok(Kept { kept: kept.kept.max(copies), ..kept }),
+            Err(error) => {
+                tracing::info!("object {id} of a file gets no further copies: {error}");
+                Ok(kept)
+            }
         }
-        self.keepers_of(id).await
     }
 
     /// Counts the nodes that have an object.
