@@ -20,6 +20,9 @@ pub(crate) mod opcode {
     pub(crate) const LISTED: u8 = 140;
 }
 
+/// Says that bytes were not written to a window.
+const NOT_WRITTEN: u8 = 0;
+
 /// Call of a function.
 #[derive(Debug, Clone)]
 pub(crate) struct Called<'a> {
@@ -43,6 +46,7 @@ impl Called<'_> {
         out.put_u8(0);
         out.put_slice(&text(&self.data));
         out.put_slice(&pieces(&self.pieces));
+        out.put_u8(NOT_WRITTEN);
         out
     }
 }
@@ -51,6 +55,7 @@ impl Called<'_> {
 pub(crate) fn returned(data: &[u8], at: &[Piece], lent: u64) -> Vec<u8> {
     let mut out = text(data);
     out.put_slice(&pieces(at));
+    out.put_u8(NOT_WRITTEN);
     [lent, 1, 1].into_iter().for_each(|word| out.put_u64_le(word));
     out
 }

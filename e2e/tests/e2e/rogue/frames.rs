@@ -7,9 +7,9 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 11;
+pub(crate) const VERSION: u8 = 12;
 /// Version of the messages to the coordinator.
-const MESSAGES: u32 = 6;
+const MESSAGES: u32 = 7;
 
 /// The number by which a node of these messages, and of frames of a version, asks to join.
 pub(crate) fn protocol(frames: u8) -> u32 {
