@@ -149,13 +149,9 @@ impl Mount {
         let Self { folder, device, threads, content } = self;
         let path = folder.clone();
         let begin = move |_| {
-            // Asking for attributes of the folder takes a worker, which this thread is not any more.
-            let folder = folder.clone();
-            std::thread::spawn(move || {
-                if let Err(error) = mounting::set_read_ahead(&folder, READ_AHEAD_KIB) {
-                    tracing::debug!(%error, "the read-ahead stays as it is");
-                }
-            });
+            if let Err(error) = mounting::set_read_ahead(&folder, READ_AHEAD_KIB) {
+                tracing::debug!(%error, "the read-ahead stays as it is");
+            }
             ready();
         };
         let served = match content {

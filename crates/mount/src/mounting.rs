@@ -290,11 +290,14 @@ fn unescaped(shown: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(path))
 }
 
-/// Sets the read-ahead of the mount at a folder in KiB, which root may do.
+/// Sets the read-ahead of the mount at an absolute path in KiB, which root may do. The folder itself is not
+/// looked at: that would ask the mount, and keep the folder in use meanwhile.
 pub(crate) fn set_read_ahead(folder: &Path, kib: u32) -> io::Result<()> {
-    let found = stat(folder)?;
-    let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
-    fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
+    let text = fs::read(MOUNTS)?;
+    let last = mounts(&text).filter(|mounted| mounted.folder == folder).last();
+    let mounted = last.ok_or(io::ErrorKind::NotFound)?;
+    let device = String::from_utf8_lossy(&mounted.device).into_owned();
+    fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string())
 }
 
 fn refused(path: &Path, source: io::Error) -> MountError {
