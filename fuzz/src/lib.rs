@@ -20,7 +20,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
     Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
     Target { name: "messages", run: plasmon_node::fuzzing::message, seeds: plasmon_node::fuzzing::messages },
@@ -43,6 +43,11 @@ pub const TARGETS: [Target; 14] = [
         name: "files",
         run: plasmon_node::fuzzing::file_frame,
         seeds: plasmon_node::fuzzing::file_frames,
+    },
+    Target {
+        name: "changes",
+        run: plasmon_node::fuzzing::file_changes,
+        seeds: plasmon_node::fuzzing::file_batches,
     },
     Target {
         name: "control",

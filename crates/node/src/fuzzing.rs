@@ -44,6 +44,16 @@ pub fn file_frames() -> Vec<Vec<u8>> {
     files::fuzzing::frames()
 }
 
+/// Decodes bytes as changes that a mirror of a volume is sent, and applies them.
+pub fn file_changes(bytes: &[u8]) {
+    files::fuzzing::changes(bytes);
+}
+
+/// Returns a few batches of changes of a volume.
+pub fn file_batches() -> Vec<Vec<u8>> {
+    files::fuzzing::batches()
+}
+
 /// Decodes bytes as a frame about regions: its number, then its body.
 pub fn region_frame(bytes: &[u8]) {
     region::fuzzing::frame(bytes);
