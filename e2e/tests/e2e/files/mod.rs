@@ -17,6 +17,7 @@ mod native;
 mod place;
 mod programs;
 mod shared;
+mod users;
 
 use std::fs::File;
 use std::io::Error;

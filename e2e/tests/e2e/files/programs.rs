@@ -12,7 +12,7 @@ use super::{Mounted, can_mount};
 use crate::support::MIB;
 
 /// Runs a program in a folder, which has to end well.
-fn run(folder: &Path, program: &str, arguments: &[&str]) -> String {
+pub(super) fn run(folder: &Path, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).stdin(Stdio::null());
     command.env("HOME", folder).env("GIT_CONFIG_NOSYSTEM", "1");
@@ -22,6 +22,12 @@ fn run(folder: &Path, program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Runs git in a folder as somebody.
+pub(super) fn git(folder: &Path, arguments: &[&str]) -> String {
+    let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+    run(folder, "git", &[&identity, arguments].concat())
+}
+
 #[test]
 fn git_clones_commits_and_packs() {
     if !can_mount() {
@@ -29,10 +35,7 @@ fn git_clones_commits_and_packs() {
     }
     let cluster = Cluster::builder().memory("256MiB").start();
     let mounted = Mounted::new(&cluster, 0);
-    let git = |folder: &str, arguments: &[&str]| {
-        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
-        run(&mounted.path(folder), "git", &[&identity, arguments].concat())
-    };
+    let git = |folder: &str, arguments: &[&str]| git(&mounted.path(folder), arguments);
     fs::create_dir(mounted.path("origin")).expect("mkdir");
     git("origin", &["init", "-q", "-b", "main"]);
     for number in 0..60 {

@@ -1,0 +1,198 @@
+//! Volumes that ordinary users mount: by `fusermount3`, as the user that the kernel tells the node, and for
+//! themselves alone.
+
+use std::fs::{self, Permissions};
+use std::io::{Error, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use plasmon_e2e::{Cluster, Pattern, binary, until};
+use rustix::process::{Pid, test_kill_process};
+use tempfile::TempDir;
+
+use super::{Mounted, can_mount, text};
+use crate::commands::json;
+use crate::support::{MIB, as_user};
+
+/// Users that every Debian has, as `fusermount3` asks for their names: daemon and nobody.
+const ALICE: u32 = 1;
+const BOB: u32 = 65534;
+
+/// Makes a device in `$0` that everybody may open, as it is on hosts with udev, and lets only those see it
+/// who see the mounts of this thread.
+const OPEN_DEVICE: &str = "\
+    mount --make-rprivate /
+    mount -t tmpfs -o size=1m plasmon-e2e $0
+    mknod -m 666 $0/fuse c 10 229
+    mount --bind $0/fuse /dev/fuse";
+
+/// Gives this thread, and what it starts, mounts of its own if users may not open `/dev/fuse` here.
+fn open_device() {
+    let mode = fs::metadata("/dev/fuse").expect("it is there").mode();
+    if mode & 0o666 == 0o666 {
+        return;
+    }
+    // SAFETY: what changes is this thread's view of mounts, and its current folder, which it uses alone.
+    let done = unsafe { libc::unshare(libc::CLONE_NEWNS) };
+    assert_eq!(done, 0, "{}", Error::last_os_error());
+    // The folder of a test is not yet there, and this one is hidden from all others.
+    let folder = TempDir::new().expect("there is a folder for temporary files");
+    super::programs::run(Path::new("/"), "sh", &["-ec", OPEN_DEVICE, text(folder.path())]);
+    // What is mounted there goes with the view.
+    _ = folder.keep();
+}
+
+fn start() -> Option<Cluster> {
+    if !can_mount() {
+        return None;
+    }
+    if Command::new("fusermount3").arg("--version").output().is_err() {
+        eprintln!("skipped: users mount by fusermount3, which is not here");
+        return None;
+    }
+    open_device();
+    Some(Cluster::builder().nodes(2).memory("128MiB").args(&["--socket-mode", "0666"]).start())
+}
+
+/// User with a folder at which a volume is mounted.
+struct User<'a> {
+    cluster: &'a Cluster,
+    uid: u32,
+    folder: PathBuf,
+}
+
+impl<'a> User<'a> {
+    fn new(cluster: &'a Cluster, uid: u32) -> Self {
+        let folder = cluster.folder().join(format!("user{uid}"));
+        fs::create_dir(&folder).expect("the folder is ours");
+        chown(&folder, Some(uid), Some(uid)).expect("root gives it away");
+        Self { cluster, uid, folder }
+    }
+
+    /// Runs `plasmon mount` by a node.
+    fn try_mount(&self, node: usize, options: &[&str]) -> Output {
+        let mut command = as_user(self.cluster, self.uid, &[&binary()]);
+        command.args(["mount", "--json"]).arg("--socket").arg(self.cluster.socket(node));
+        command.args(options).arg(&self.folder).output().expect("plasmon runs")
+    }
+
+    /// Mounts by a node. Returns the process that serves the folder.
+    fn mount(&self, node: usize) -> Pid {
+        let output = self.try_mount(node, &[]);
+        assert!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        Pid::from_raw(told["pid"].as_i64().expect("a number") as i32).expect("a process")
+    }
+
+    /// Message of a mount that is refused.
+    fn refused(&self, options: &[&str]) -> String {
+        let output = self.try_mount(0, options);
+        assert!(!output.status.success(), "it is mounted");
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("the kernel tells");
+        assert!(!mounts.contains(text(&self.folder)), "it is mounted all the same");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Runs a script of the shell as this user, in the folder. Gives what it printed, or its last words.
+    fn run(&self, script: &str, input: &[u8]) -> Result<Vec<u8>, String> {
+        let shell = Path::new("/bin/sh");
+        let mut command = as_user(self.cluster, self.uid, &[shell]);
+        // Root may not even enter the folder.
+        command.args(["-ec", &format!("cd \"$0\" && {script}")]).arg(&self.folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("sh runs");
+        let written = child.stdin.take().expect("it is a pipe").write_all(input);
+        let output = child.wait_with_output().expect("it is our child");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            return Err(said);
+        }
+        written.expect("it reads all");
+        Ok(output.stdout)
+    }
+
+    /// Asserts that a script fails, and why.
+    #[track_caller]
+    fn fails(&self, script: &str, why: &str) {
+        let said = self.run(script, b"").expect_err("it is forbidden");
+        assert!(said.contains(why), "{script}: {said}");
+    }
+
+    fn unmount(&self, pid: Pid) {
+        let mut command = as_user(self.cluster, self.uid, &[&binary()]);
+        let output = command.arg("umount").arg(&self.folder).output().expect("plasmon runs");
+        assert!(output.status.success(), "umount: {}", String::from_utf8_lossy(&output.stderr));
+        until("the mount's process ends", || test_kill_process(pid).err());
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        // After `unmount` nothing is mounted, which the command says.
+        let _ = super::plasmon(&["umount", "--force", text(&self.folder)]);
+    }
+}
+
+#[test]
+fn users_mount_a_shared_volume_and_get_what_modes_allow() {
+    let Some(cluster) = start() else { return };
+    json(&cluster, 0, &["volume", "create", "main", "--shared"]);
+    let root = Mounted::with(&cluster, 0, &["--allow-other"]);
+    fs::set_permissions(root.root(), Permissions::from_mode(0o1777)).expect("chmod");
+    let (alice, bob) = (User::new(&cluster, ALICE), User::new(&cluster, BOB));
+    let mounts = [alice.mount(1), bob.mount(0)];
+    for (len, name) in [(100, "small"), (60_000, "middle"), (2 * MIB + 333, "large")] {
+        let data = Pattern(len as u64).bytes(len);
+        alice
+            .run(&format!("umask 022; cat > {name}; umask 077; cat {name} > {name}-secret"), &data)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (who, read) in [
+            ("alice", alice.run(&format!("cat {name}-secret"), b"")),
+            ("bob", bob.run(&format!("cat {name}"), b"")),
+        ] {
+            assert!(read.unwrap_or_else(|error| panic!("{who}: {error}")) == data, "{who}: {name}");
+        }
+        bob.fails(&format!("cat {name}-secret"), "Permission denied");
+        bob.fails(&format!("echo more >> {name}"), "Permission denied");
+        bob.fails(&format!("rm -f {name}"), "Operation not permitted");
+        bob.fails(&format!("chmod 666 {name}-secret"), "Operation not permitted");
+        // A mount of root's for all gives the same, as the kernel checks modes there.
+        assert!(fs::read(root.path(&format!("{name}-secret"))).expect("root reads all") == data);
+        let told = fs::metadata(root.path(name)).expect("stat");
+        assert_eq!((told.uid(), told.gid(), told.mode() & 0o777), (ALICE, ALICE, 0o644));
+    }
+    // Each such mount is its user's alone, and root's folders are none of theirs.
+    let error = fs::read_dir(&alice.folder).expect_err("it is Alice's alone");
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    fs::create_dir(root.path("roots")).expect("mkdir");
+    alice.fails("touch roots/file", "Permission denied");
+    alice.run("mkdir own && echo note > own/note && mv small own/", b"").expect("what is hers she changes");
+    assert_eq!(bob.run("cat own/note", b"").expect("it is open to all"), b"note\n");
+    alice.unmount(mounts[0]);
+    bob.unmount(mounts[1]);
+    assert_eq!(fs::read_dir(&alice.folder).expect("nothing is mounted").count(), 0);
+    root.unmount();
+}
+
+#[test]
+fn users_mount_neither_for_others_nor_what_is_not_shared() {
+    let Some(cluster) = start() else { return };
+    json(&cluster, 0, &["volume", "create", "main", "--shared"]);
+    json(&cluster, 0, &["volume", "create", "roots"]);
+    let alice = User::new(&cluster, ALICE);
+    let said = alice.refused(&["--allow-other"]);
+    assert!(said.contains("--allow-other"), "{said}");
+    let said = alice.refused(&["--volume", "roots"]);
+    assert!(said.contains("--shared"), "{said}");
+    // Her own volume is hers alone, too.
+    let pid = alice.mount(0);
+    alice.unmount(pid);
+    let roots = alice.cluster.folder().join("roots-folder");
+    fs::create_dir(&roots).expect("the folder is ours");
+    let mut command = as_user(&cluster, ALICE, &[&binary()]);
+    command.args(["mount"]).arg("--socket").arg(cluster.socket(0)).arg(&roots);
+    let output = command.output().expect("plasmon runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("fusermount3"), "she may not write there: {said}");
+}
