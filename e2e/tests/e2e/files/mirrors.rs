@@ -31,8 +31,8 @@ fn id(cluster: &Cluster, node: usize) -> String {
 }
 
 /// Makes the volume `main` with a home, and waits for its mirror. Returns the number of the mirror's node.
-fn create(cluster: &Cluster, home: usize) -> usize {
-    json(cluster, home, &["volume", "create", "main"]);
+pub(super) fn create(cluster: &Cluster, home: usize, options: &[&str]) -> usize {
+    json(cluster, home, &[&["volume", "create", "main"], options].concat());
     let mirror = || Some(row(cluster, home)["mirrors"][0].as_str()?.to_owned());
     let mirror = until("the volume has a mirror", mirror);
     (0..cluster.nodes()).find(|node| id(cluster, *node) == mirror).expect("a node is the mirror")
@@ -126,7 +126,7 @@ fn mounts_go_on_when_the_home_is_killed() {
         return;
     }
     let mut cluster = Cluster::builder().nodes(4).memory("256MiB").start();
-    let mirror = create(&cluster, 1);
+    let mirror = create(&cluster, 1, &[]);
     assert!(OTHERS.contains(&mirror), "the coordinator's node is taken last");
     let heir = id(&cluster, mirror);
     work_while(&mut cluster, OTHERS, |cluster, works| {
@@ -143,7 +143,7 @@ fn mounts_go_on_when_the_mirror_is_killed() {
         return;
     }
     let mut cluster = Cluster::builder().nodes(4).memory("256MiB").start();
-    let mirror = create(&cluster, 1);
+    let mirror = create(&cluster, 1, &[]);
     let other = OTHERS.into_iter().find(|node| *node != mirror).expect("there are two");
     let home = id(&cluster, 1);
     work_while(&mut cluster, [1, other], |cluster, works| {
@@ -160,7 +160,7 @@ fn mounts_go_on_when_the_home_stands_still() {
         return;
     }
     let mut cluster = Cluster::builder().nodes(4).memory("256MiB").start();
-    let mirror = create(&cluster, 1);
+    let mirror = create(&cluster, 1, &[]);
     let heir = id(&cluster, mirror);
     work_while(&mut cluster, OTHERS, |cluster, works| {
         cluster.pause(1);
@@ -178,7 +178,7 @@ fn a_drained_home_hands_over_and_leaves() {
         return;
     }
     let mut cluster = Cluster::builder().nodes(4).memory("256MiB").start();
-    create(&cluster, 1);
+    create(&cluster, 1, &[]);
     work_while(&mut cluster, OTHERS, |cluster, works| {
         let drained = id(cluster, 1);
         json(cluster, 0, &["drain", &drained]);
@@ -194,7 +194,7 @@ fn homes_die_in_turn_with_etcd() {
         return;
     }
     let mut cluster = Cluster::builder().nodes(4).memory("256MiB").etcd(EtcdOptions::default()).start();
-    create(&cluster, 0);
+    create(&cluster, 0, &[]);
     work_while(&mut cluster, OTHERS, |cluster, works| {
         for dies in [0, 1] {
             // The second one may be the home, a mirror, or neither.
@@ -202,6 +202,32 @@ fn homes_die_in_turn_with_etcd() {
             works.iter().for_each(Work::await_more);
             until("there is another mirror", || row(cluster, 2)["mirrors"][0].as_str().map(drop));
         }
+    });
+}
+
+#[test]
+fn of_three_nodes_with_the_names_two_may_die_one_after_the_other() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::builder().nodes(5).memory("192MiB").etcd(EtcdOptions::default()).start();
+    create(&cluster, 0, &["--metadata-copies", "3"]);
+    let mirrors = until("the volume has two mirrors", || {
+        let mirrors = row(&cluster, 0)["mirrors"].clone();
+        mirrors[1].is_string().then_some(mirrors)
+    });
+    let is_mirror = |node: &usize| (0..2).any(|at| mirrors[at] == id(&cluster, *node));
+    let (heirs, others): (Vec<_>, Vec<_>) = (1..5).partition(is_mirror);
+    work_while(&mut cluster, [others[0], others[1]], |cluster, works| {
+        cluster.kill(0);
+        let heir = until("a mirror is the home", || {
+            let home = row(cluster, others[0])["home"].clone();
+            heirs.iter().copied().find(|node| home == id(cluster, *node))
+        });
+        // Nobody waits until a third node has the names again.
+        cluster.kill(heir);
+        works.iter().for_each(Work::await_more);
+        until("there are two mirrors", || row(cluster, others[0])["mirrors"][1].as_str().map(drop));
     });
 }
 
