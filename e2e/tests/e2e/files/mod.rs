@@ -17,6 +17,7 @@ mod native;
 mod place;
 mod programs;
 mod shared;
+mod show;
 mod users;
 
 use std::fs::File;
