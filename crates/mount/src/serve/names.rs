@@ -106,11 +106,11 @@ impl VolumeServer {
                 done(reply, volume.set_xattr(actor, node, name, value, how));
             }
             Call::Removexattr(name) => done(reply, volume.remove_xattr(actor, node, name)),
-            Call::Statfs => match volume.usage() {
+            Call::Statfs => match volume.usage(actor) {
                 Ok(usage) => reply.structure(&StatfsOut {
                     blocks: usage.capacity / STATFS_BYTES,
                     bfree: usage.free / STATFS_BYTES,
-                    bavail: usage.free / STATFS_BYTES,
+                    bavail: usage.available / STATFS_BYTES,
                     files: usage.most_inodes,
                     ffree: usage.most_inodes.saturating_sub(usage.inodes),
                     bsize: STATFS_BYTES as u32,

@@ -17,7 +17,7 @@ use crate::net::members::{Change, Member, View};
 /// Version of these messages.
 const MESSAGES: u32 = 7;
 /// Version of the cluster protocol: that of these messages, and of the frames that members exchange. So a
-/// node whose frames the members would drop is refused when it joins. Written in full it is `7.12`.
+/// node whose frames the members would drop is refused when it joins. Written in full it is `7.13`.
 pub(crate) const PROTOCOL: u32 = MESSAGES * FRAMES_A_VERSION + VERSION as u32;
 /// Number of versions of frames that a version of the messages may have.
 const FRAMES_A_VERSION: u32 = 1000;

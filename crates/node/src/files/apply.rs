@@ -13,8 +13,8 @@ use super::change::{Begun, Change, Made};
 use super::map::{Map, Piece, Place, References};
 use super::ranges;
 use super::state::{
-    Body, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Head, Held, INODE_BYTES, Inode, LOCK_BYTES,
-    OPEN_BYTES, OUTCOME_BYTES, Opens, RANGE_BYTES, SECTION_BYTES, State, Stored,
+    Body, CREDIT_BYTES, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Head, Held, INODE_BYTES, Inode,
+    LOCK_BYTES, OPEN_BYTES, OUTCOME_BYTES, Opens, RANGE_BYTES, SECTION_BYTES, State, Stored,
 };
 use crate::kernel::random::HashMap;
 
@@ -91,6 +91,7 @@ impl State {
                     session.outcomes = kept;
                 }
             }
+            Change::Credit { session, uid, bytes } => self.set_credit(session, uid, bytes),
             Change::Discard { session, below } => {
                 if let Some(session) = self.sessions.get_mut(&session) {
                     session.discarded = session.discarded.max(below);
@@ -258,6 +259,21 @@ impl State {
         }
     }
 
+    /// Sets the credit of a session for the files of a user.
+    fn set_credit(&mut self, session: u32, uid: u32, bytes: u64) {
+        let Some(session) = self.sessions.get_mut(&session) else { return };
+        let before = if bytes > 0 { session.credit.insert(uid, bytes) } else { session.credit.remove(&uid) };
+        let of_user = self.credit_of.entry(uid).or_default();
+        for sum in [&mut self.credit, &mut *of_user] {
+            *sum = sum.saturating_sub(before.unwrap_or_default()).saturating_add(bytes);
+        }
+        if *of_user == 0 {
+            self.credit_of.remove(&uid);
+        }
+        let rows = |has: bool| u64::from(has) * CREDIT_BYTES;
+        self.memory = self.memory - rows(before.is_some()) + rows(bytes > 0);
+    }
+
     /// Changes the sections of a file, and what follows from them.
     fn change_map(&mut self, number: u64, change: impl FnOnce(&mut Map, &mut References)) {
         let Some(inode) = self.inodes.get_mut(&number) else { return };
@@ -350,6 +366,9 @@ impl State {
     }
 
     fn end_session(&mut self, number: u32) {
+        let credit = self.sessions.get(&number).map(|session| session.credit.keys().copied().collect());
+        let credit: Vec<_> = credit.unwrap_or_default();
+        credit.into_iter().for_each(|uid| self.set_credit(number, uid, 0));
         let Some(session) = self.sessions.remove(&number) else { return };
         self.memory -= session.deleted.ranges() * RANGE_BYTES
             + session.opens.len() as u64 * OPEN_BYTES
@@ -402,5 +421,6 @@ fn begin(begun: Begun) -> FileSession {
         answered: 0,
         discarded: 0,
         deleted: Counters::default(),
+        credit: BTreeMap::new(),
     }
 }

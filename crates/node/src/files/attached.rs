@@ -380,6 +380,10 @@ impl Files {
     /// decide now.
     fn at_once(self: &Rc<Self>, attached: &Attached, asked: &FileAsked) -> Option<Result<Reached, Error>> {
         self.volume_of(attached.key.volume)?;
+        if asked.operation == FileOperation::Usage {
+            // Other nodes are asked how much room they have.
+            return None;
+        }
         let follows = self.following.follows(&attached.key);
         let reached = self.run_here(&Operation { key: &attached.key, follows, asked }).transpose()?;
         match reached {
@@ -478,6 +482,11 @@ impl Files {
         patience: Option<Duration>,
     ) -> Result<FileAnswer, Error> {
         let due = patience.map(|patience| self.kernel.clock.now() + patience);
+        if operation.asked.operation == FileOperation::Usage
+            && let Some(volume) = self.volume_of(operation.key.volume)
+        {
+            self.look_for_room(&volume).await;
+        }
         loop {
             if let Some(Reached { answer, waits }) = self.run_here(operation)? {
                 if let Some(waits) = waits {

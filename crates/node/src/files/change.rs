@@ -99,6 +99,8 @@ table! {
         17 Terms(terms: VolumeTerms),
         /// A session commits no objects with counters below this one any more, unless a file has them.
         18 Discard { session: u32, below: u64 },
+        /// A session has so much credit to write files of a user.
+        19 Credit { session: u32, uid: u32, bytes: u64 },
         /// The mirror that joins has this inode, which is all that it has of it.
         20 PutInode { inode: u64, head: Head, made: Made, last_cookie: u64 },
         /// The mirror that joins has this entry of a folder.
@@ -155,6 +157,7 @@ impl Change {
             | Self::Note { session, .. }
             | Self::Answered { session, .. }
             | Self::Discard { session, .. }
+            | Self::Credit { session, .. }
             | Self::PutSession { session, .. }
             | Self::PutDeleted { session, .. } => Key::Session(*session),
             Self::Deleted(_) | Self::Terms(_) | Self::PutCondemned(_) | Self::PutLast { .. } => Key::Whole,
@@ -169,6 +172,7 @@ impl Change {
         let in_range = match self {
             Self::Cover { offset, piece, .. } | Self::PutPiece { offset, piece, .. } => lies(*offset, piece),
             Self::Punch { start, end, .. } => start <= end,
+            Self::Credit { bytes, .. } => *bytes <= MAX_FILE,
             Self::Lock { range, .. } => range.start <= range.end,
             Self::PutInode { last_cookie, .. } => *last_cookie < MAX_NUMBER,
             Self::PutEntry { cookie, .. } => (1..MAX_NUMBER).contains(cookie),

@@ -14,8 +14,10 @@ use futures::future::join_all;
 use plasmon::wire::files::{Place, parts_of};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
+use super::Files;
 use super::frames::Room;
-use super::place::{Placing, Wanted};
+use super::place::{Placing, ROOM_AGE, Wanted};
+use super::volume::Volume;
 use crate::kernel::random::random_u64;
 use crate::object::{Replica, Role};
 
@@ -190,6 +192,36 @@ impl Placing {
         let asked: Vec<_> = (0..others.len().min(MAX_TRIED)).map(|_| draw(&mut others)).collect();
         let rooms = join_all(asked.into_iter().map(|node| self.room_of(node, user))).await;
         rooms.into_iter().flatten().any(|room| room.takes)
+    }
+
+    /// Number of bytes of files for which the nodes of a place have room, if so many nodes keep them.
+    async fn room_at(&self, place: &Place, copies: u16, user: u32) -> u64 {
+        let mut nodes = self.cluster.others(&[]);
+        if let Place::Nodes(named) = place {
+            nodes.retain(|node| named.contains(node));
+        }
+        let rooms = join_all(nodes.into_iter().map(|node| self.room_of(node, user))).await;
+        let rooms: Vec<_> = rooms.into_iter().flatten().filter(|room| !room.is_never()).collect();
+        let free: u64 = rooms.iter().fold(0, |sum, room| sum.saturating_add(room.free));
+        free / u64::from(copies).clamp(1, rooms.len().max(1) as u64)
+    }
+}
+
+impl Files {
+    /// Looks how much room nodes have for the bytes of a volume whose home this node is, if it has not done
+    /// so lately.
+    pub(super) async fn look_for_room(&self, volume: &Volume) {
+        let now = self.kernel.clock.now();
+        if volume.room_asked.get().is_some_and(|asked| now < asked + ROOM_AGE) {
+            return;
+        }
+        volume.room_asked.set(Some(now));
+        let (place, copies) = {
+            let state = volume.state.borrow();
+            (state.terms.place.clone(), state.terms.copies)
+        };
+        let room = self.placing.room_at(&place, copies, volume.owner).await;
+        volume.room.set(Some(room));
     }
 }
 

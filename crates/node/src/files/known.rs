@@ -139,7 +139,8 @@ fn named(operation: &FileOperation) -> [Option<u64>; 2] {
         | O::RemoveXattr { inode, .. }
         | O::Lock { inode, .. }
         | O::TestLock { inode, .. }
-        | O::Tidy { inode, .. } => [Some(*inode), None],
-        O::Closed { .. } | O::Usage | O::Discard { .. } => [None, None],
+        | O::Tidy { inode, .. }
+        | O::Reserve { inode, .. } => [Some(*inode), None],
+        O::Closed { .. } | O::Usage | O::Discard { .. } | O::GiveBack { .. } => [None, None],
     }
 }

@@ -8,14 +8,15 @@
 //! home ([`attached`]), and back to it what others change of what it may keep ([`watch`], [`following`]).
 //! Objects that are to lie on other nodes are brought there ([`place`], [`keeping`], [`pull`]), ranges of
 //! objects are read where they lie ([`peek`]), and objects that no file has are deleted ([`sweep`]).
-//! [`check`] looks whether everything is there. What users of others' volumes know and may read is
-//! remembered by [`known`] and [`granted`].
+//! [`check`] looks whether everything is there, and [`credit`] has unused credit lapse. What users of others'
+//! volumes know and may read is remembered by [`known`] and [`granted`].
 
 mod access;
 mod apply;
 mod attached;
 mod change;
 mod check;
+mod credit;
 mod decide;
 mod following;
 mod frames;
@@ -150,7 +151,8 @@ impl Files {
     fn limits_of(&self, volume: &Volume) -> Limits {
         let (limits, own) = (self.limits.get(), volume.state.borrow().memory);
         let others = self.taken.get().saturating_sub(own);
-        Limits { memory: limits.memory.saturating_sub(others), ..limits }
+        let free = volume.room.get().unwrap_or(limits.free);
+        Limits { memory: limits.memory.saturating_sub(others), free }
     }
 
     /// Counts the memory that all volumes take.

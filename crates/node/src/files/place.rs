@@ -32,7 +32,7 @@ use crate::placement::Placement;
 use crate::store::Store;
 
 /// How long it is known how much room a node has.
-const ROOM_AGE: Duration = Duration::from_secs(1);
+pub(super) const ROOM_AGE: Duration = Duration::from_secs(1);
 /// Maximum number of objects that are being settled, or were and are not asked about yet.
 const MAX_SETTLING: usize = 1 << 16;
 /// How long nodes that have no room for an object are asked again: they may be making some.

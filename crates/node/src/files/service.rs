@@ -169,6 +169,7 @@ impl Service for Files {
         let volumes: Vec<_> = self.homes.volumes.borrow().values().cloned().collect();
         for volume in &volumes {
             volume.watchers.borrow_mut().turn(now);
+            volume.lapse(now);
             if volume.end_orphans(now) {
                 self.tell_ended(volume.number);
                 self.sweep_soon();

@@ -135,6 +135,8 @@ pub(super) struct FileSession {
     pub(super) discarded: u64,
     /// Counters of its objects that were deleted: no commit names them again.
     pub(super) deleted: Counters,
+    /// Bytes of credit to write files, by their owner.
+    pub(super) credit: BTreeMap<u32, u64>,
 }
 
 /// Numbers, kept as ranges that do not touch: the first of each and its last.
@@ -200,10 +202,13 @@ pub(crate) struct State {
     /// Bytes of all files, and by user.
     pub(super) used: u64,
     pub(super) used_by: HashMap<u32, u64>,
+    /// Bytes of credit of all sessions, and by the owner of the files for which it was given.
+    pub(super) credit: u64,
+    pub(super) credit_of: HashMap<u32, u64>,
     /// Bytes that lie in maps.
     pub(super) inline: u64,
-    /// Bytes of names, targets, sections, extended attributes, opens, locks and outcomes, with what comes
-    /// with each.
+    /// Bytes of names, targets, sections, extended attributes, opens, locks, outcomes and credit, with what
+    /// comes with each.
     pub(super) memory: u64,
     /// Number of changes that were applied here.
     pub(super) changes: u64,
@@ -221,6 +226,8 @@ pub(super) const OPEN_BYTES: u64 = 96;
 pub(super) const LOCK_BYTES: u64 = size_of::<Held>() as u64 + 16;
 /// Bytes of memory that an outcome takes.
 pub(super) const OUTCOME_BYTES: u64 = size_of::<FileOutcome>() as u64 + 32;
+/// Bytes of memory that credit for the files of a user takes.
+pub(super) const CREDIT_BYTES: u64 = 96;
 /// Bytes of memory that a range of numbers takes.
 pub(super) const RANGE_BYTES: u64 = 32;
 
@@ -259,6 +266,8 @@ impl State {
             opens: HashMap::default(),
             used: 0,
             used_by: HashMap::default(),
+            credit: 0,
+            credit_of: HashMap::default(),
             inline: 0,
             memory: INODE_BYTES,
             changes: 0,

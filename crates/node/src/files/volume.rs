@@ -20,6 +20,7 @@ use plasmon::wire::files::{
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::change::{Begun, Change};
+use super::credit::Lapsing;
 use super::decide::{Asking, Decision, Limits, decide, who};
 use super::frames::{SessionKey, Wish};
 use super::known::Known;
@@ -73,6 +74,10 @@ pub(super) struct Volume {
     pub(super) deleting: RefCell<BTreeSet<ObjectId>>,
     pub(super) operations: Cell<u64>,
     pub(super) watchers: RefCell<Watchers>,
+    lapsing: RefCell<Lapsing>,
+    /// Bytes for which nodes had room when they were asked last, and when that was.
+    pub(super) room: Cell<Option<u64>>,
+    pub(super) room_asked: Cell<Option<Instant>>,
 }
 
 /// What became of an operation.
@@ -122,6 +127,9 @@ impl Volume {
             deleting: RefCell::default(),
             operations: Cell::default(),
             watchers: RefCell::new(Watchers::new(now)),
+            lapsing: RefCell::new(Lapsing::new(now)),
+            room: Cell::default(),
+            room_asked: Cell::default(),
         }
     }
 
@@ -169,7 +177,18 @@ impl Volume {
     pub(super) fn commit(&self, state: &mut State, changes: Vec<Change>) {
         // Who has not told what it has open may have anything open.
         let keeps = !self.untold.borrow().is_empty();
-        state.carry_out(changes, keeps, |state, change| self.log.note(state, change));
+        let mut lapsing = self.lapsing.borrow_mut();
+        state.carry_out(changes, keeps, |state, change| {
+            lapsing.note(state, change);
+            self.log.note(state, change);
+        });
+    }
+
+    /// Has credit lapse that sessions do not use, if it is time.
+    pub(super) fn lapse(&self, now: Instant) {
+        let mut state = self.state.borrow_mut();
+        let lapsed = self.lapsing.borrow_mut().turn(now, &state);
+        self.commit(&mut state, lapsed);
     }
 
     /// Waits until everything that has changed so far may be told.
@@ -306,7 +325,8 @@ impl Volume {
             if let Some(outcome) = session.outcomes.get(&number).cloned() {
                 self.reopen(&mut state, key.session, number, &outcome);
                 // Others may have changed since what it tells.
-                let answer = FileAnswer::of(outcome);
+                let limited = Some(state.terms.are_limited());
+                let answer = FileAnswer { limited, ..FileAnswer::of(outcome) };
                 return Ok(Some(Ran::only(answer, self.watchers.borrow().waits(key.session, number))));
             }
             let most = if state.memory > limits.memory { FEW_OUTCOMES } else { MAX_OUTCOMES };
@@ -336,6 +356,10 @@ impl Volume {
                 return Ok(None);
             }
             Err(errno) => {
+                let is_lock = matches!(asked.operation, FileOperation::Lock { .. });
+                if !is_lock && matches!(errno, Errno::Full | Errno::OverQuota | Errno::Again) {
+                    self.lapsing.borrow_mut().note_refused();
+                }
                 let outcome = FileOutcome::Failed(errno);
                 return Ok(Some(Ran::only(self.answer(&state, operation, outcome, limits), None)));
             }
@@ -424,7 +448,8 @@ impl Volume {
             folders.clear();
             false
         };
-        FileAnswer { valid_ms: if may_keep { VALID.as_millis() as u32 } else { 0 }, outcome, folders }
+        let valid_ms = if may_keep { VALID.as_millis() as u32 } else { 0 };
+        FileAnswer { valid_ms, outcome, folders, limited: Some(state.terms.are_limited()) }
     }
 
     /// Lets others have their turn.

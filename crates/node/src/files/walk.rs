@@ -155,6 +155,9 @@ impl Walk {
         for (number, outcome) in &one.outcomes {
             self.gathered.push(&Change::Note { session, number: *number, outcome: outcome.clone() });
         }
+        for (uid, bytes) in &one.credit {
+            self.gathered.push(&Change::Credit { session, uid: *uid, bytes: *bytes });
+        }
         let ranges: Vec<_> = one.deleted.iter().collect();
         for ranges in ranges.chunks(MAX_LISTED) {
             self.gathered.push(&Change::PutDeleted { session, ranges: ranges.to_vec() });

@@ -36,6 +36,7 @@ pub(super) struct Inode {
 pub(super) struct State {
     pub(super) size: u64,
     pub(super) version: u64,
+    pub(super) uid: u32,
     pub(super) copies: u16,
     pub(super) place: Place,
     /// Attributes of this version, and when they were told.
@@ -67,6 +68,7 @@ impl State {
         }
         self.version = attributes.version;
         self.size = attributes.size;
+        self.uid = attributes.uid;
         self.copies = attributes.copies;
         self.place = attributes.place.clone();
         self.latest = Some((attributes.clone(), Instant::now()));

@@ -24,6 +24,7 @@
 
 mod blocks;
 mod check;
+mod credit;
 mod error;
 mod explain;
 mod folders;

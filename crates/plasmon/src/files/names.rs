@@ -262,15 +262,23 @@ impl Volume {
         self.done(actor, FileOperation::RemoveXattr { inode, name: sent(name)? })
     }
 
-    /// How full the volume is.
+    /// How full the volume is, and how much a user may still write.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
-    pub fn usage(&self) -> Result<VolumeUsage> {
-        match self.0.ask(&Actor::default(), FileOperation::Usage)?.0 {
-            FileOutcome::Usage(usage) => Ok(usage),
-            _ => Err(unexpected()),
-        }
+    pub fn usage(&self, actor: &Actor) -> Result<VolumeUsage> {
+        // The home does not have what waits for commits.
+        let waiting = self.0.credits.promised();
+        let FileOutcome::Usage(told) = self.0.ask(actor, FileOperation::Usage)?.0 else {
+            return Err(unexpected());
+        };
+        let waiting = waiting.min(told.free);
+        Ok(VolumeUsage {
+            used: told.used + waiting,
+            free: told.free - waiting,
+            available: told.available.saturating_sub(waiting),
+            ..told
+        })
     }
 
     /// Makes a hole in a file. With `extend` a file that ends before becomes longer.

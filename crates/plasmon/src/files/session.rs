@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,8 @@ pub(super) struct Session {
     losses: AtomicU64,
     /// What others have changed.
     told: Told,
+    /// Whether the volume has a capacity or quotas, as the home said last.
+    limited: AtomicBool,
 }
 
 /// Session on one connection.
@@ -95,6 +97,7 @@ impl Session {
     pub(super) fn attach(client: &Client, name: &str, options: &AttachOptions) -> crate::Result<Self> {
         let told = Volumes::by(client).attach(question(name, options, None), Some(options.patience))?;
         let attached = Attached::of(client.clone(), told, 0);
+        let limited = AtomicBool::new(attached.info.terms.are_limited());
         Ok(Self {
             name: name.to_owned(),
             options: options.clone(),
@@ -103,6 +106,7 @@ impl Session {
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
             losses: AtomicU64::new(0),
             told: Told::default(),
+            limited,
         })
     }
 
@@ -129,6 +133,11 @@ impl Session {
     /// Whether folders may be told of without asking. Where the home looks at permissions, it is asked.
     pub(super) fn keeps(&self) -> bool {
         self.options.keeps && !self.options.checked
+    }
+
+    /// Whether what is written needs credit.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Relaxed)
     }
 
     /// Whether the session only reads.
@@ -161,7 +170,10 @@ impl Session {
         // An operation that was given up is never asked again, so nobody needs its outcome.
         self.numbers.lock().open.remove(&number);
         let (answer, sent) = result?;
-        let FileAnswer { valid_ms, outcome, folders } = answer;
+        let FileAnswer { valid_ms, outcome, folders, limited } = answer;
+        if let Some(limited) = limited {
+            self.limited.store(limited, Ordering::Relaxed);
+        }
         let keep = |ms: u32| Told::keep(since, sent, Duration::from_millis(ms.into()));
         Ok(Answered { outcome, keep: keep(valid_ms), folders, folders_keep: keep(FOLDERS_MS) })
     }
@@ -278,11 +290,11 @@ pub(super) fn succeeded(outcome: FileOutcome) -> Result<FileOutcome> {
 }
 
 /// Whether an operation may be asked of a session that began anew, though the one before may have done it.
-/// Opens and locks are the session's, so that they went with it.
+/// Opens, locks and credit are the session's, so that they went with it.
 fn may_be_done_twice(operation: &FileOperation) -> bool {
     match operation {
         FileOperation::Open { truncate, .. } => !truncate,
-        FileOperation::Lock { .. } => true,
+        FileOperation::Lock { .. } | FileOperation::Reserve { .. } => true,
         other => !other.changes(),
     }
 }
@@ -337,7 +349,7 @@ mod tests {
         assert_eq!(refused(of_groups(MAX_GROUPS + 1), FileOperation::Usage), Err(Errno::TooMany));
         assert_eq!(refused(of_groups(0), closed(MAX_CLOSED + 1)), Err(Errno::TooMany));
         let written = Written::Bytes(vec![0; MAX_INLINE + 1].into());
-        let append = FileOperation::Append { inode: 9, written, drops_privileges: false };
+        let append = FileOperation::Append { inode: 9, written, drops_privileges: false, credit: 0 };
         assert_eq!(refused(of_groups(0), append), Err(Errno::TooMany));
     }
 

@@ -9,11 +9,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::blocks::{Blocks, Buffer};
+use super::credit::{Cover, Credits, lacks_room, may_be_done};
 use super::folders::Folders;
 use super::inode::{Inode, State};
 use super::names::Entry;
@@ -47,6 +48,7 @@ struct End(Arc<Shared>);
 pub(super) struct Shared {
     pub(super) session: Session,
     pub(super) blocks: Blocks,
+    pub(super) credits: Credits,
     placing: Placing,
     pub(super) folders: Folders,
     pub(super) reads: Reads,
@@ -78,6 +80,7 @@ impl Volume {
         let shared = Arc::new(Shared {
             session: Session::attach(client, name, options)?,
             blocks: Blocks::default(),
+            credits: Credits::default(),
             placing: Placing::default(),
             folders: Folders::default(),
             reads: Reads::default(),
@@ -192,7 +195,8 @@ impl Volume {
     /// that, of undefined content.
     ///
     /// # Errors
-    /// `Full` if there is no room for the bytes, and others of Linux.
+    /// `Full` if there is no room for the bytes, `OverQuota` if the owner of the file may have no more, and
+    /// others of Linux. A write that fails for these reasons has written nothing.
     pub fn write(
         &self,
         inode: u64,
@@ -204,9 +208,28 @@ impl Volume {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let mut state = open.state.lock();
         let state = &mut *state;
+        let (cover, is_through) = match self.0.cover(inode, state, len as u64) {
+            // Bytes that come to lie over others may need no room. The home alone knows.
+            Err(error) if lacks_room(&error) && state.writer.is_empty() && offset < state.size => {
+                (None, true)
+            }
+            cover => (cover?, false),
+        };
         let attached = self.0.session.attached();
         let target = self.0.target(&attached, &state.place, state.copies);
-        state.writer.write(&target, offset, buffer, len, drops_privileges)?;
+        let before = state.writer.waiting();
+        let written = state.writer.write(&target, offset, buffer, len, drops_privileges);
+        if state.writer.waiting() > before {
+            state.writer.add_cover(cover);
+        }
+        if is_through {
+            let committed = written.and_then(|()| self.0.commit(inode, state));
+            if committed.as_ref().is_err_and(lacks_room) {
+                self.0.give_up(state);
+            }
+            return committed;
+        }
+        written?;
         if state.writer.is_due() { self.0.commit(inode, state) } else { Ok(()) }
     }
 
@@ -218,38 +241,45 @@ impl Volume {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let mut state = open.state.lock();
         self.0.commit(inode, &mut state)?;
-        let append = |written| FileOperation::Append { inode, written, drops_privileges };
-        if bytes.len() <= crate::wire::files::MAX_INLINE {
-            let written = Written::Bytes(bytes::Bytes::copy_from_slice(bytes));
-            let (outcome, _) = self.0.ask(&Actor::default(), append(written))?;
-            if let Some(offset) = appended(outcome, &mut state)? {
-                return Ok(offset);
-            }
+        let cover = self.0.cover(inode, &mut state, bytes.len() as u64)?;
+        let appended = self.0.append(inode, &mut state, bytes, (drops_privileges, cover.as_ref()));
+        if let Some(mut cover) = cover
+            && appended.as_ref().err().is_none_or(may_be_done)
+        {
+            cover.spend(bytes.len() as u64);
         }
-        let attached = self.0.session.attached();
-        let target = self.0.target(&attached, &state.place, state.copies);
-        let mut sections = vec![target.put_bytes(bytes)?.section(0, 0, bytes.len() as u64)];
-        let appending = target.settle(&mut sections).and_then(|()| {
-            let (outcome, _) = self.0.ask(&Actor::default(), append(Written::Sections(sections)))?;
-            appended(outcome, &mut state)?.ok_or_else(unexpected)
-        });
-        appending.inspect_err(|_| self.0.blocks.note_left())
-    }
-}
-
-/// Offset of bytes that were appended. `None` if they have no room in the map.
-fn appended(outcome: FileOutcome, state: &mut State) -> Result<Option<u64>> {
-    match outcome {
-        FileOutcome::Appended { offset, attributes } => {
-            state.learn(&attributes);
-            Ok(Some(offset))
-        }
-        FileOutcome::NoRoomInline => Ok(None),
-        _ => Err(unexpected()),
+        appended
     }
 }
 
 impl Shared {
+    /// Appends bytes to a file of which nothing waits.
+    fn append(
+        &self,
+        inode: u64,
+        state: &mut State,
+        bytes: &[u8],
+        (drops_privileges, cover): (bool, Option<&Cover>),
+    ) -> Result<u64> {
+        let credit = cover.map_or(0, Cover::bytes);
+        let append = |written| FileOperation::Append { inode, written, drops_privileges, credit };
+        if bytes.len() <= crate::wire::files::MAX_INLINE {
+            let written = Written::Bytes(bytes::Bytes::copy_from_slice(bytes));
+            let (outcome, _) = self.ask(&Actor::default(), append(written))?;
+            if let Some(offset) = appended(outcome, state)? {
+                return Ok(offset);
+            }
+        }
+        let (attached, place) = (self.session.attached(), state.place.clone());
+        let target = self.target(&attached, &place, state.copies);
+        let mut sections = vec![target.put_bytes(bytes)?.section(0, 0, bytes.len() as u64)];
+        let appending = target.settle(&mut sections).and_then(|()| {
+            let (outcome, _) = self.ask(&Actor::default(), append(Written::Sections(sections)))?;
+            appended(outcome, state)?.ok_or_else(unexpected)
+        });
+        appending.inspect_err(|_| self.blocks.note_left())
+    }
+
     /// Where a file with this place, and this number of copies, has its bytes put.
     fn target<'a>(&'a self, attached: &'a Attached, place: &'a Place, copies: u16) -> Target<'a> {
         Target { blocks: &self.blocks, attached, placing: &self.placing, place, copies }
@@ -257,8 +287,20 @@ impl Shared {
 
     /// Has an operation carried out. After the session was lost, files are opened again first.
     pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
-        let (outcome, keep) = self.ask_whole(actor, operation)?;
+        let again = self.session.is_limited().then(|| operation.clone());
+        let (mut outcome, mut keep) = self.ask_whole(actor, operation)?;
+        if let FileOutcome::Failed(Errno::Full | Errno::OverQuota) = outcome
+            && let Some(again) = again
+            && self.give_back(Duration::ZERO)
+        {
+            (outcome, keep) = self.ask_whole(actor, again)?;
+        }
         Ok((succeeded(outcome)?, keep))
+    }
+
+    /// Has what is to be done from time to time done now.
+    pub(super) fn wake(&self) {
+        self.ended.notify_all();
     }
 
     /// As [`Shared::ask`], with failures that the home tells among the outcomes.
@@ -353,7 +395,7 @@ impl Shared {
     pub(super) fn commit(&self, inode: u64, state: &mut State) -> Result<()> {
         let committed = self.try_commit(inode, state);
         if let Err(error) = &committed
-            && !matches!(error.errno(), Errno::Full | Errno::OverQuota)
+            && !lacks_room(error)
         {
             self.give_up(state);
             state.failed.get_or_insert_with(|| error.clone());
@@ -406,14 +448,21 @@ impl Shared {
 
     /// Sends a commit. Returns whether there was room for what lies in it.
     fn send_commit(&self, inode: u64, state: &mut State, commit: &Commit) -> Result<bool> {
+        let credit = state.writer.credit(commit);
         let operation = FileOperation::Commit {
             inode,
             sections: commit.sections.clone(),
             modified: Some(commit.modified),
             drops_privileges: commit.drops_privileges,
+            credit,
         };
         let answered = self.session.ask_steadily(operation);
         self.open_again();
+        if !matches!(&answered, Ok(FileOutcome::NoRoomInline))
+            && answered.as_ref().err().is_none_or(may_be_done)
+        {
+            state.writer.spend(credit);
+        }
         match answered? {
             FileOutcome::Entry(attributes) => {
                 state.learn(&attributes);
@@ -453,7 +502,7 @@ impl Shared {
     }
 
     /// Opens the files again after the session began anew, as often as they are open here.
-    fn open_again(&self) {
+    pub(super) fn open_again(&self) {
         let losses = self.session.losses();
         if self.reopened.swap(losses, Ordering::AcqRel) == losses {
             return;
@@ -483,18 +532,21 @@ impl Shared {
 
     /// Commits in time what waits, until the session ends.
     fn look_after(&self) {
-        loop {
-            if self.is_over(LOOK_INTERVAL) {
-                return;
+        let mut looked = Instant::now();
+        while !self.is_over(LOOK_INTERVAL) {
+            self.refill();
+            if looked.elapsed() >= LOOK_INTERVAL {
+                self.look();
+                looked = Instant::now();
             }
-            self.look();
         }
     }
 
-    /// Commits what has waited for its time, and tells closes.
+    /// Commits what has waited for its time, tells closes, and gives idle credit back.
     fn look(&self) {
         self.tell_closes();
         self.tell_left();
+        self.give_idle_back();
         self.reads.tell(&self.session.attached());
         if self.placing.look(&self.session.attached()) {
             self.blocks.give_back();
@@ -509,6 +561,18 @@ impl Shared {
                 let _ = self.commit(number, &mut state);
             }
         }
+    }
+}
+
+/// Offset of bytes that were appended. `None` if they have no room in the map.
+fn appended(outcome: FileOutcome, state: &mut State) -> Result<Option<u64>> {
+    match outcome {
+        FileOutcome::Appended { offset, attributes } => {
+            state.learn(&attributes);
+            Ok(Some(offset))
+        }
+        FileOutcome::NoRoomInline => Ok(None),
+        _ => Err(unexpected()),
     }
 }
 

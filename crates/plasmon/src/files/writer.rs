@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 
 use super::blocks::{BLOCK_BYTES, Block, Buffer};
+use super::credit::Cover;
 use super::placing::{Attempts, Target};
 use super::{Error, Result};
 use crate::NodeId;
@@ -44,6 +45,8 @@ pub(super) struct Writer {
     drops_privileges: bool,
     /// Why bytes that waited are lost.
     lost: Option<Error>,
+    /// Credit for what waits, if the volume has limits.
+    cover: Option<Cover>,
 }
 
 /// Block that is being filled.
@@ -256,6 +259,33 @@ impl Writer {
     /// Number of bytes that wait, those that were written twice counted twice.
     pub(super) fn waiting(&self) -> u64 {
         self.bytes
+    }
+
+    /// Credit for what waits.
+    pub(super) fn cover(&self) -> Option<&Cover> {
+        self.cover.as_ref()
+    }
+
+    /// Takes in the credit of a write that was taken in.
+    pub(super) fn add_cover(&mut self, more: Option<Cover>) {
+        match (&mut self.cover, more) {
+            (Some(cover), Some(more)) => cover.join(more),
+            (none, more @ Some(_)) => *none = more,
+            (_, None) => {}
+        }
+    }
+
+    /// Bytes of credit that a commit uses up.
+    pub(super) fn credit(&self, commit: &Commit) -> u64 {
+        let len = commit.sections.iter().map(|section| section.len).sum();
+        self.cover.as_ref().map_or(0, |cover| cover.bytes().min(len))
+    }
+
+    /// Notes that a commit has used up credit.
+    pub(super) fn spend(&mut self, credit: u64) {
+        if let Some(cover) = &mut self.cover {
+            cover.spend(credit);
+        }
     }
 
     /// Why bytes that waited are lost, if some are.

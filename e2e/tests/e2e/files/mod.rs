@@ -16,6 +16,7 @@ mod names;
 mod native;
 mod place;
 mod programs;
+mod room;
 mod shared;
 mod show;
 mod users;

@@ -7,7 +7,7 @@ use plasmon::files::{
     Actor, AttachOptions, Errno, FileKind, OpenOptions, ROOT_INODE, Section, SetAttributes, Source, Volume,
     VolumeChange, VolumeTerms, Volumes,
 };
-use plasmon::wire::files::{FileAnswer, FileAsked, FileOperation, FileOutcome};
+use plasmon::wire::files::{FileAnswer, FileAsked, FileOperation, FileOutcome, Written};
 use plasmon::wire::{Receiver, Reply, Request};
 use plasmon::{Client, ErrorKind};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
@@ -141,11 +141,46 @@ impl Raw {
         ask(&mut self.stream, &mut self.receiver, request).0
     }
 
-    /// Has an operation carried out that fails.
-    fn refused(&mut self, volume: u32, number: u64, operation: FileOperation) -> Errno {
+    /// Attaches to the volume `main`, as a session that is not trusted. Returns the number of it.
+    fn attach(&mut self) -> u32 {
+        let attach = Request::AttachVolume {
+            name: "main".to_owned(),
+            create: false,
+            read_only: false,
+            checked: false,
+            again: None,
+        };
+        let Reply::VolumeAttached { volume, trusted, .. } = self.ask(&attach) else {
+            panic!("the volume is shared")
+        };
+        assert!(!trusted);
+        volume
+    }
+
+    /// Has an operation carried out.
+    fn operate(&mut self, volume: u32, number: u64, operation: FileOperation) -> FileOutcome {
         let asked = FileAsked { number, answered: number, actor: Actor::default(), operation };
         match self.ask(&Request::OnFile { volume, asked }) {
-            Reply::FileDone(FileAnswer { outcome: FileOutcome::Failed(errno), .. }) => errno,
+            Reply::FileDone(FileAnswer { outcome, .. }) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Makes a file in the root folder. Returns its inode.
+    fn create(&mut self, volume: u32, number: u64, name: &str) -> u64 {
+        let name = bytes::Bytes::copy_from_slice(name.as_bytes());
+        let create =
+            FileOperation::Create { folder: ROOT_INODE, name, mode: 0o600, exclusive: true, truncate: false };
+        match self.operate(volume, number, create) {
+            FileOutcome::Opened { attributes, .. } => attributes.inode,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Has an operation carried out that fails.
+    fn refused(&mut self, volume: u32, number: u64, operation: FileOperation) -> Errno {
+        match self.operate(volume, number, operation) {
+            FileOutcome::Failed(errno) => errno,
             other => panic!("{other:?}"),
         }
     }
@@ -164,17 +199,7 @@ fn who_knows_an_object_gets_no_byte_of_it_that_its_file_forbids() {
     };
     for at in 0..2 {
         let mut bob = Raw::connect(BOB, &cluster, at);
-        let attach = Request::AttachVolume {
-            name: "main".to_owned(),
-            create: false,
-            read_only: false,
-            checked: false,
-            again: None,
-        };
-        let Reply::VolumeAttached { volume, trusted, .. } = bob.ask(&attach) else {
-            panic!("the volume is shared")
-        };
-        assert!(!trusted);
+        let volume = bob.attach();
         let peek = Request::Peek { volume, id: *id, node: *node, at: 0, len: 100 };
         let Reply::Failed { error } = bob.ask(&peek) else { panic!("it reads what it must not") };
         assert_eq!(error.kind(), ErrorKind::NotAllowed, "{error}");
@@ -185,19 +210,13 @@ fn who_knows_an_object_gets_no_byte_of_it_that_its_file_forbids() {
         // Neither by the number of the inode nor by a file of its own.
         let map = FileOperation::Map { inode: secret, from: 0 };
         assert_eq!(bob.refused(volume, 1, map.clone()), Errno::Stale);
-        let name = bytes::Bytes::from(format!("bobs-{at}"));
-        let create =
-            FileOperation::Create { folder: ROOT_INODE, name, mode: 0o600, exclusive: true, truncate: false };
-        let asked = FileAsked { number: 2, answered: 2, actor: Actor::default(), operation: create };
-        let made = bob.ask(&Request::OnFile { volume, asked });
-        let Reply::FileDone(FileAnswer { outcome: FileOutcome::Opened { attributes, .. }, .. }) = made else {
-            panic!("{made:?}")
-        };
+        let inode = bob.create(volume, 2, &format!("bobs-{at}"));
         let commit = FileOperation::Commit {
-            inode: attributes.inode,
+            inode,
             sections: sections.clone(),
             modified: None,
             drops_privileges: false,
+            credit: 0,
         };
         assert_eq!(bob.refused(volume, 3, commit), Errno::NotPermitted);
         let lookup = FileOperation::Lookup { folder: ROOT_INODE, name: "secret".into() };
@@ -216,8 +235,9 @@ fn quotas_count_the_files_of_each_user() {
     let [alice, bob] = [ALICE, BOB].map(|uid| attach(&client_of(uid, &cluster, 1)).expect("it is shared"));
     write(&alice, "/alices", 2 * MIB - 5, 0o644);
     let file = alice.open("/more", OpenOptions::new().write(true).create(true)).expect("create");
-    file.write_at(&[1; 100], 0).expect("it waits");
-    assert_eq!(file.sync().expect_err("it is more than Alice may have").errno(), Errno::OverQuota);
+    let refused = file.write_at(&[1; 100], 0).expect_err("it is more than Alice may have");
+    assert_eq!(refused.errno(), Errno::OverQuota);
+    file.sync().expect("nothing waits");
     write(&bob, "/bobs", 2 * MIB - 5, 0o644);
     // A file that is given away counts for who has it then.
     let set = SetAttributes { uid: Some(7), ..SetAttributes::default() };
@@ -225,5 +245,39 @@ fn quotas_count_the_files_of_each_user() {
     assert_eq!(given.errno(), Errno::NotPermitted);
     let inode = root.metadata("/alices").expect("stat").inode;
     root.set_attributes(&Actor::default(), inode, &set).expect("chown");
-    file.sync().expect("Alice has room now");
+    file.write_at(&[1; 100], 0).expect("Alice has room now");
+    file.sync().expect("it has room");
+}
+
+#[test]
+fn who_takes_credit_and_uses_none_keeps_others_from_writing_for_a_while_alone() {
+    let Some(cluster) = start() else { return };
+    let root = create(&cluster, true);
+    let change = VolumeChange { capacity: Some(8 * MIB as u64), ..VolumeChange::default() };
+    Volumes::by(&cluster.client(0)).set("main", change).expect("set");
+    let mut bob = Raw::connect(BOB, &cluster, 1);
+    let volume = bob.attach();
+    let inode = bob.create(volume, 1, "bobs");
+    let roots = root.metadata("/").expect("stat").inode;
+    let reserve = |inode, bytes| FileOperation::Reserve { inode, bytes, patient: false };
+    assert_eq!(bob.refused(volume, 2, reserve(roots, 1)), Errno::IsFolder);
+    assert_eq!(bob.refused(volume, 2, reserve(inode, u64::MAX)), Errno::TooLarge);
+    let given = bob.operate(volume, 2, reserve(inode, 8 * MIB as u64));
+    assert_eq!(given, FileOutcome::Reserved { uid: BOB, bytes: 8 * MIB as u64 });
+    assert_eq!(bob.refused(volume, 3, reserve(inode, 1)), Errno::Full);
+    let append = |credit| {
+        let written = Written::Bytes(vec![1; 4096].into());
+        FileOperation::Append { inode, written, drops_privileges: false, credit }
+    };
+    assert_eq!(bob.refused(volume, 3, append(0)), Errno::Full, "what does not use credit needs free room");
+    assert!(matches!(bob.operate(volume, 3, append(u64::MAX)), FileOutcome::Appended { .. }));
+    let given = bob.operate(volume, 4, reserve(inode, 8 * MIB as u64 - 4096));
+    assert_eq!(given, FileOutcome::Reserved { uid: BOB, bytes: 8 * MIB as u64 - 4096 }, "it used up all");
+    let alice = attach(&client_of(ALICE, &cluster, 0)).expect("it is shared");
+    let file = alice.open("/alices", OpenOptions::new().write(true).create(true)).expect("create");
+    let refused = file.write_at(&[1; 100], 0).expect_err("Bob holds all of it");
+    assert_eq!(refused.errno(), Errno::Full);
+    eventually("what Bob does not use has lapsed", || file.write_at(&vec![2; 5 * MIB], 0).is_ok());
+    file.sync().expect("it has room");
+    drop(bob);
 }

@@ -76,7 +76,8 @@ impl Writer {
 
     fn commit(&mut self, simulation: &mut Simulation, inode: u64, section: Section) {
         let sections = vec![section];
-        let commit = FileOperation::Commit { inode, sections, modified: None, drops_privileges: false };
+        let commit =
+            FileOperation::Commit { inode, sections, modified: None, drops_privileges: false, credit: 0 };
         assert!(matches!(self.run(simulation, commit), FileOutcome::Entry(_)));
     }
 
@@ -187,7 +188,7 @@ fn what_is_appended_is_there_once_although_connections_break() {
             for writer in &mut writers {
                 line += 1;
                 let written = Written::Bytes(Bytes::copy_from_slice(&u64::to_le_bytes(line)));
-                let append = FileOperation::Append { inode, written, drops_privileges: false };
+                let append = FileOperation::Append { inode, written, drops_privileges: false, credit: 0 };
                 ended.push((line, writer.begin(&simulation, append.clone())));
                 if percent(20) {
                     // Who asks again gets the same answer, and nothing is done again.

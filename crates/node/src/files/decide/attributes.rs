@@ -69,7 +69,7 @@ pub(super) fn set(asking: &Asking<'_>, number: u64, set: &SetAttributes) -> Deci
     let (uid, gid) = (set.uid.unwrap_or(before.uid), set.gid.unwrap_or(before.gid));
     if uid != before.uid {
         let used = asking.inode(number)?.map().map_or(0, crate::files::map::Map::used);
-        ensure_quota(asking, uid, used)?;
+        asking.ensure_quota(uid, used)?;
     }
     let head = draft.head(number)?;
     (head.uid, head.gid) = (uid, gid);
@@ -92,14 +92,7 @@ fn strip_group(asking: &Asking<'_>, head: &mut Head) {
     }
 }
 
-/// Refuses to give a user bytes that are more than the user may have.
-fn ensure_quota(asking: &Asking<'_>, uid: u32, more: u64) -> Result<(), Errno> {
-    let quota = asking.state.terms.user_quota;
-    let used = asking.state.used_by.get(&uid).copied().unwrap_or_default();
-    if more > 0 && quota > 0 && used.saturating_add(more) > quota { Err(Errno::OverQuota) } else { Ok(()) }
-}
-
-/// Tells how full the volume is.
+/// Tells how full the volume is, whatever credit sessions hold: what they do not use comes back.
 pub(super) fn usage(asking: &Asking<'_>) -> Decided {
     let (state, limits) = (asking.state, &asking.limits);
     let terms = &state.terms;
@@ -109,6 +102,9 @@ pub(super) fn usage(asking: &Asking<'_>) -> Decided {
     let inodes = state.inodes.len() as u64;
     let possible = inodes + limits.memory.saturating_sub(state.memory) / INODE_BYTES;
     let most_inodes = if terms.inodes > 0 { terms.inodes.min(possible) } else { possible };
-    let usage = VolumeUsage { capacity, used: state.used, free, most_inodes, inodes };
+    let by_user = state.used_by.get(&asking.who.uid).copied().unwrap_or_default();
+    let of_quota = if terms.user_quota > 0 { terms.user_quota.saturating_sub(by_user) } else { u64::MAX };
+    let available = free.min(of_quota);
+    let usage = VolumeUsage { capacity, used: state.used, free, available, most_inodes, inodes };
     Ok(Decision::tells(FileOutcome::Usage(usage)))
 }

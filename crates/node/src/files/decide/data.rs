@@ -89,7 +89,7 @@ pub(super) fn cut(draft: &mut Draft<'_>, number: u64, size: u64) -> Result<(), E
 
 impl Asking<'_> {
     /// Refuses to change the contents of a file that the session has not opened to write, and may not.
-    fn ensure_may_write(&self, number: u64) -> Result<&Map, Errno> {
+    pub(super) fn ensure_may_write(&self, number: u64) -> Result<&Map, Errno> {
         let (inode, map) = self.file(number)?;
         if !self.session.opens.get(&number).is_some_and(|opens| opens.writes) {
             self.who.ensure_may(&inode.head, WRITE)?;
@@ -156,14 +156,18 @@ impl Asking<'_> {
     }
 }
 
+/// Sections that come to a file.
+pub(super) struct Put<'a> {
+    pub(super) sections: &'a [Section],
+    pub(super) modified: Option<Time>,
+    pub(super) drops_privileges: bool,
+    /// Bytes of credit that are used up.
+    pub(super) credit: u64,
+}
+
 /// Puts sections over what a file has. `None` if they have no room in the map itself.
-fn put_over(
-    draft: &mut Draft<'_>,
-    number: u64,
-    sections: &[Section],
-    modified: Option<Time>,
-    drops_privileges: bool,
-) -> Result<bool, Errno> {
+fn put_over(draft: &mut Draft<'_>, number: u64, put: &Put<'_>) -> Result<bool, Errno> {
+    let Put { sections, modified, drops_privileges, credit } = *put;
     let asking = draft.asking;
     let map = asking.ensure_may_write(number)?;
     let (mut more, mut inline, mut end, mut gone_inline) = (0_u64, 0, 0, 0);
@@ -189,9 +193,9 @@ fn put_over(
         return Ok(false);
     }
     let uid = asking.inode(number)?.head.uid;
-    asking.ensure_room(uid, more)?;
+    let credit = asking.use_credit(uid, credit, more)?;
     asking.ensure_memory(sections.len() as u64 * SECTION_BYTES + inline)?;
-    draft.changes.extend(changes);
+    draft.changes.extend(changes.into_iter().chain(credit));
     let head = draft.touch(number)?;
     head.size = head.size.max(end);
     head.modified = modified.filter(|time| time.nanos < 1_000_000_000).unwrap_or(head.modified);
@@ -202,22 +206,22 @@ fn put_over(
 }
 
 /// Puts sections over what a file has there.
-pub(super) fn commit(
-    asking: &Asking<'_>,
-    number: u64,
-    sections: &[Section],
-    modified: Option<Time>,
-    drops_privileges: bool,
-) -> Decided {
+pub(super) fn commit(asking: &Asking<'_>, number: u64, put: &Put<'_>) -> Decided {
     let mut draft = Draft::new(asking);
-    if !put_over(&mut draft, number, sections, modified, drops_privileges)? {
+    if !put_over(&mut draft, number, put)? {
         return Ok(Decision::tells(FileOutcome::NoRoomInline));
     }
     Ok(draft.decide(Say::Entry(number)))
 }
 
 /// Puts bytes behind the end of a file.
-pub(super) fn append(asking: &Asking<'_>, number: u64, written: Written, drops_privileges: bool) -> Decided {
+pub(super) fn append(
+    asking: &Asking<'_>,
+    number: u64,
+    written: Written,
+    drops_privileges: bool,
+    credit: u64,
+) -> Decided {
     let (inode, _) = asking.file(number)?;
     let offset = inode.head.size;
     let mut sections = match written {
@@ -231,7 +235,8 @@ pub(super) fn append(asking: &Asking<'_>, number: u64, written: Written, drops_p
         section.offset = range(section.offset, offset)?.end;
     }
     let mut draft = Draft::new(asking);
-    if !put_over(&mut draft, number, &sections, None, drops_privileges)? {
+    let put = Put { sections: &sections, modified: None, drops_privileges, credit };
+    if !put_over(&mut draft, number, &put)? {
         return Ok(Decision::tells(FileOutcome::NoRoomInline));
     }
     Ok(draft.decide(Say::Appended { inode: number, offset }))
@@ -311,7 +316,8 @@ pub(super) fn tidy(asking: &Asking<'_>, number: u64, version: u64, sections: &[S
         return Err(Errno::Stale);
     }
     let mut draft = Draft::new(asking);
-    if !put_over(&mut draft, number, sections, Some(modified), false)? {
+    let put = Put { sections, modified: Some(modified), drops_privileges: false, credit: 0 };
+    if !put_over(&mut draft, number, &put)? {
         return Ok(Decision::tells(FileOutcome::NoRoomInline));
     }
     let head = draft.head(number)?;

@@ -4,6 +4,7 @@
 //! ([`Say`]).
 
 mod attributes;
+mod credit;
 mod data;
 mod locks;
 mod names;
@@ -15,8 +16,7 @@ mod xattrs;
 use std::collections::BTreeMap;
 
 use plasmon::wire::files::{
-    Actor, Errno, Extended, FileOperation, FileOutcome, Listed, MAX_FILE, PAGE_BYTES, Section, Source, Time,
-    encoded,
+    Actor, Errno, Extended, FileOperation, FileOutcome, Listed, PAGE_BYTES, Section, Source, Time, encoded,
 };
 
 use super::access::Who;
@@ -157,21 +157,6 @@ impl<'a> Asking<'a> {
         let fits = self.state.memory.saturating_add(more) <= self.limits.memory;
         if fits { Ok(()) } else { Err(Errno::Full) }
     }
-
-    /// Refuses bytes that are more than the volume, or the user of a file, may have.
-    fn ensure_room(&self, uid: u32, more: u64) -> Result<(), Errno> {
-        let (terms, used) = (&self.state.terms, self.state.used);
-        let by_user = self.state.used_by.get(&uid).copied().unwrap_or_default();
-        // The bytes of all files can be counted, whatever the terms say.
-        let capacity = if terms.capacity > 0 { terms.capacity.min(MAX_FILE) } else { MAX_FILE };
-        if more > 0 && used.saturating_add(more) > capacity {
-            return Err(Errno::Full);
-        }
-        if more > 0 && terms.user_quota > 0 && by_user.saturating_add(more) > terms.user_quota {
-            return Err(Errno::OverQuota);
-        }
-        Ok(())
-    }
 }
 
 /// Decides about an operation.
@@ -208,11 +193,12 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::Closed { inodes } => data::close(asking, inodes),
         O::Discard { below } => Ok(data::discard(asking, below)),
         O::Map { inode, from } => data::map(asking, inode, from),
-        O::Commit { inode, sections, modified, drops_privileges } => {
-            data::commit(asking, inode, &sections, modified, drops_privileges)
+        O::Commit { inode, sections, modified, drops_privileges, credit } => {
+            let put = data::Put { sections: &sections, modified, drops_privileges, credit };
+            data::commit(asking, inode, &put)
         }
-        O::Append { inode, written, drops_privileges } => {
-            data::append(asking, inode, written, drops_privileges)
+        O::Append { inode, written, drops_privileges, credit } => {
+            data::append(asking, inode, written, drops_privileges, credit)
         }
         O::Clone { source, source_offset, inode, offset, len } => {
             data::clone(asking, (source, source_offset), (inode, offset), len)
@@ -227,6 +213,8 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::Lock { inode, range, .. } => locks::lock(asking, inode, range),
         O::TestLock { inode, range } => locks::test(asking, inode, range),
         O::Usage => attributes::usage(asking),
+        O::Reserve { inode, bytes, patient } => credit::reserve(asking, inode, bytes, patient),
+        O::GiveBack { uid, bytes } => Ok(credit::give_back(asking, uid, bytes)),
         O::Tidy { inode, version, sections } => data::tidy(asking, inode, version, &sections),
     }
 }

@@ -71,6 +71,8 @@ pub const MAX_GROUPS: usize = 64;
 pub const MAX_FILE: u64 = i64::MAX as u64;
 /// Largest number of hard links of an inode.
 pub const MAX_LINKS: u32 = 65_000;
+/// Largest number of bytes for which a session asks for credit at once, and that it is given ahead of need.
+pub const MAX_RESERVED: u64 = 64 << 20;
 /// Largest number of bytes of an outcome that is a page of something, without its last item.
 pub const PAGE_BYTES: usize = 8 << 10;
 

@@ -230,6 +230,8 @@ crate::wire::table! {
             modified: Option<Time>,
             /// Whether setuid and setgid bits go.
             drops_privileges: bool,
+            /// Number of bytes of the session's credit that the commit uses up.
+            credit: u64,
         },
         /// Puts bytes behind the end of a file, wherever that is. The outcome is `Appended`, or
         /// `NoRoomInline`.
@@ -240,6 +242,8 @@ crate::wire::table! {
             written: Written,
             /// Whether setuid and setgid bits go.
             drops_privileges: bool,
+            /// Number of bytes of the session's credit that the operation uses up.
+            credit: u64,
         },
         /// Copies a range of a file without its bytes: both have the same objects. The outcome is `Cloned`.
         19 Clone {
@@ -332,6 +336,26 @@ crate::wire::table! {
         29 Discard {
             /// Counter.
             below: u64,
+        },
+        /// Asks for credit: room of the volume, and of the quota of a file's owner, that nobody else is given
+        /// until commits use it up. The outcome is `Reserved`. It is the errno `Full` or `OverQuota` if there
+        /// is no room, and nothing is given then.
+        30 Reserve {
+            /// Number of the inode that is to be written.
+            inode: u64,
+            /// Number of bytes that are needed, at most [`MAX_RESERVED`](super::MAX_RESERVED). More are given
+            /// if there is much room.
+            bytes: u64,
+            /// Whether the errno is to be `Again` if there will be room when other sessions give back what
+            /// they hold.
+            patient: bool,
+        },
+        /// Gives credit back. The outcome is `Done`.
+        31 GiveBack {
+            /// Owner of the files for which it was given.
+            uid: u32,
+            /// Number of bytes.
+            bytes: u64,
         },
     }
 }

@@ -107,6 +107,8 @@ crate::wire::record! {
         pub used: u64,
         /// Number of bytes that may still be written.
         pub free: u64,
+        /// Number of bytes of these that files of the user who asks may still have.
+        pub available: u64,
         /// Number of inodes that there may be.
         pub most_inodes: u64,
         /// Number of inodes.
@@ -171,6 +173,13 @@ crate::wire::table! {
         10 Locked(range: Option<LockRange>),
         /// How full the volume is.
         11 Usage(usage: VolumeUsage),
+        /// Credit was given.
+        12 Reserved {
+            /// Owner of the file, whose quota it is of.
+            uid: u32,
+            /// Number of bytes that were given.
+            bytes: u64,
+        },
     }
 }
 
@@ -186,12 +195,15 @@ crate::wire::record! {
         /// Attributes of the folders in which it has changed names, and of folders that it has moved, for
         /// [`FOLDERS_MS`](super::FOLDERS_MS) from when the operation was sent. None if they may not be kept.
         pub folders: Vec<Attributes> as AtMost<MAX_FOLDERS>,
+        /// Whether the volume has a capacity or quotas, so that what is written needs credit. None if the
+        /// answer is not the home's.
+        pub limited: Option<bool>,
     }
 }
 
 impl FileAnswer {
     /// Answer with nothing that may be kept.
     pub fn of(outcome: FileOutcome) -> Self {
-        Self { valid_ms: 0, outcome, folders: Vec::new() }
+        Self { valid_ms: 0, outcome, folders: Vec::new(), limited: None }
     }
 }

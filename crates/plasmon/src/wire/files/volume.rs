@@ -92,6 +92,13 @@ crate::wire::record! {
     }
 }
 
+impl VolumeTerms {
+    /// Whether there is a limit of the bytes of files.
+    pub fn are_limited(&self) -> bool {
+        self.capacity > 0 || self.user_quota > 0
+    }
+}
+
 crate::wire::record! {
     /// Change of the terms of a volume. What is none stays.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]

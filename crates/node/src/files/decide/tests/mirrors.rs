@@ -84,6 +84,7 @@ pub(super) fn compare(home: &State, mirror: &State) {
     let memory = home.memory - opens * crate::files::state::OPEN_BYTES;
     assert_eq!((memory, home.used, home.inline), (mirror.memory, mirror.used, mirror.inline));
     assert_eq!(home.used_by, mirror.used_by);
+    assert_eq!((home.credit, &home.credit_of), (mirror.credit, &mirror.credit_of));
     assert_eq!(home.objects, mirror.objects);
     assert_eq!((&home.unlinked, &home.condemned), (&mirror.unlinked, &mirror.condemned));
 }
@@ -152,7 +153,13 @@ fn a_mirror_knows_of_sessions_and_locks_what_the_home_knows() {
                     let (section, _) = bench.section(draw.below(40) as u64, 5);
                     let sections = vec![section];
                     let drops_privileges = false;
-                    let commit = FileOperation::Commit { inode, sections, modified: None, drops_privileges };
+                    let commit = FileOperation::Commit {
+                        inode,
+                        sections,
+                        modified: None,
+                        drops_privileges,
+                        credit: 0,
+                    };
                     bench.run(commit).expect("the file is there");
                 }
             }

@@ -1,5 +1,6 @@
 //! Tests of what operations do: the corners of POSIX one by one, and random operations against a model.
 
+mod credit;
 mod data;
 mod locks;
 mod mirrors;

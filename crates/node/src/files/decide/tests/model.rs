@@ -206,7 +206,13 @@ fn change_bytes(bench: &mut Bench, model: &mut Model, draw: &mut Draw) {
             let byte = plasmon::wire::files::parts_of(&id).expect("it is of a file").2 as u8;
             reach(bytes, offset + len);
             bytes[offset..offset + len].fill(byte);
-            FileOperation::Commit { inode, sections: vec![section], modified: None, drops_privileges: false }
+            FileOperation::Commit {
+                inode,
+                sections: vec![section],
+                modified: None,
+                drops_privileges: false,
+                credit: 0,
+            }
         }
         3 => {
             let source = files[draw.below(files.len())];
@@ -226,7 +232,7 @@ fn change_bytes(bench: &mut Bench, model: &mut Model, draw: &mut Draw) {
             bytes[offset..offset + len].fill(byte);
             let source = Source::Inline(vec![byte; len].into());
             let sections = vec![Section { offset: offset as u64, len: len as u64, source }];
-            FileOperation::Commit { inode, sections, modified: None, drops_privileges: false }
+            FileOperation::Commit { inode, sections, modified: None, drops_privileges: false, credit: 0 }
         }
     };
     let outcome = bench.run(operation);

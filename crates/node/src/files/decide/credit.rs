@@ -1,0 +1,116 @@
+//! Credit: room of the volume, and of the quotas of users, that sessions hold for bytes that they accept.
+//!
+//! Bytes that files have and credit are never more together than the terms permit when credit is given. So a
+//! commit that credit covers has room, whatever others do.
+
+use plasmon::wire::files::{Errno, FileOutcome, MAX_FILE, MAX_RESERVED};
+
+use super::{Asking, Decided, Decision, Say};
+use crate::files::change::Change;
+use crate::files::state::CREDIT_BYTES;
+
+/// Part of the room that is left which a session is given ahead of its need: one of so many.
+const AHEAD_PART: u64 = 8;
+
+/// Bytes that nobody has and nobody holds credit for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Room {
+    of_volume: u64,
+    of_user: u64,
+}
+
+impl Room {
+    fn bytes(self) -> u64 {
+        self.of_volume.min(self.of_user)
+    }
+
+    /// Refuses more bytes than there are.
+    fn ensure(self, more: u64) -> Result<(), Errno> {
+        if more > self.of_volume {
+            return Err(Errno::Full);
+        }
+        if more > self.of_user { Err(Errno::OverQuota) } else { Ok(()) }
+    }
+}
+
+impl Asking<'_> {
+    /// The room for bytes of a user's files.
+    fn room(&self, uid: u32) -> Room {
+        let (state, terms) = (self.state, &self.state.terms);
+        let of = |bytes: Option<&u64>| bytes.copied().unwrap_or_default();
+        // The bytes of all files can be counted, whatever the terms say.
+        let capacity = if terms.capacity > 0 { terms.capacity.min(MAX_FILE) } else { MAX_FILE };
+        let by_user = of(state.used_by.get(&uid)).saturating_add(of(state.credit_of.get(&uid)));
+        Room {
+            of_volume: capacity.saturating_sub(state.used.saturating_add(state.credit)),
+            of_user: if terms.user_quota > 0 { terms.user_quota.saturating_sub(by_user) } else { u64::MAX },
+        }
+    }
+
+    /// Refuses bytes that are more than the volume, or the user of a file, may have.
+    pub(super) fn ensure_room(&self, uid: u32, more: u64) -> Result<(), Errno> {
+        self.room(uid).ensure(more)
+    }
+
+    /// Refuses to give a user bytes of the volume that are more than the user may have.
+    pub(super) fn ensure_quota(&self, uid: u32, more: u64) -> Result<(), Errno> {
+        Room { of_volume: u64::MAX, ..self.room(uid) }.ensure(more)
+    }
+
+    /// Uses up credit of the session for bytes that come, at most so much. What it does not cover needs room.
+    /// Returns the change, if there is one.
+    pub(super) fn use_credit(&self, uid: u32, most: u64, more: u64) -> Result<Option<Change>, Errno> {
+        let had = self.session.credit.get(&uid).copied().unwrap_or_default();
+        let used = most.min(had);
+        self.ensure_room(uid, more.saturating_sub(used))?;
+        let left = Change::Credit { session: self.number, uid, bytes: had - used };
+        Ok((used > 0).then_some(left))
+    }
+
+    /// The room for bytes of a user's files if all other sessions gave back their credit.
+    fn room_at_best(&self, uid: u32) -> Room {
+        let (state, now) = (self.state, self.room(uid));
+        let own = self.session.credit.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        let own_of_user = self.session.credit.get(&uid).copied().unwrap_or_default();
+        let of_user = state.credit_of.get(&uid).copied().unwrap_or_default().saturating_sub(own_of_user);
+        Room {
+            of_volume: now.of_volume.saturating_add(state.credit.saturating_sub(own)),
+            of_user: now.of_user.saturating_add(of_user),
+        }
+    }
+}
+
+/// Gives a session credit to write a file.
+pub(super) fn reserve(asking: &Asking<'_>, number: u64, bytes: u64, patient: bool) -> Decided {
+    asking.ensure_may_write(number)?;
+    if bytes > MAX_RESERVED {
+        return Err(Errno::TooLarge);
+    }
+    let uid = asking.inode(number)?.head.uid;
+    let room = asking.room(uid);
+    if let Err(errno) = room.ensure(bytes) {
+        let may_come = patient && asking.room_at_best(uid).ensure(bytes).is_ok();
+        return Err(if may_come { Errno::Again } else { errno });
+    }
+    let bytes = bytes + ((room.bytes() - bytes) / AHEAD_PART).min(MAX_RESERVED);
+    let had = asking.session.credit.get(&uid).copied();
+    if had.is_none() {
+        asking.ensure_memory(CREDIT_BYTES)?;
+    }
+    let changes = if bytes > 0 {
+        vec![Change::Credit { session: asking.number, uid, bytes: had.unwrap_or_default() + bytes }]
+    } else {
+        Vec::new()
+    };
+    Ok(Decision { changes, say: Say::Outcome(FileOutcome::Reserved { uid, bytes }) })
+}
+
+/// Takes credit back from a session.
+pub(super) fn give_back(asking: &Asking<'_>, uid: u32, bytes: u64) -> Decision {
+    let change = |had: &u64| {
+        let session = asking.number;
+        Change::Credit { session, uid, bytes: had.saturating_sub(bytes) }
+    };
+    let changes = asking.session.credit.get(&uid).map(change).into_iter().collect();
+    Decision { changes, say: Say::Outcome(FileOutcome::Done) }
+}

@@ -1,0 +1,317 @@
+//! Credit: room of the volume, and of the quotas of users, for what this session accepts.
+//!
+//! Owns how much of it this session has, and how much it has promised to writes that are not committed. Any
+//! thread. A write of a volume that has limits is promised credit, so that its commit has room whatever
+//! others do. The home gives more than a write needs; what is not used soon goes back to it. Invariants: what
+//! is promised is no more than the home gave; a volume without limits is never asked for credit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::inode::State;
+use super::session::unexpected;
+use super::volume::Shared;
+use super::{Error, Result};
+use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_RESERVED};
+
+/// Time after which credit goes back to the home that no write was promised.
+const IDLE: Duration = Duration::from_secs(1);
+/// Longest wait for other sessions to give back what they do not use.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two questions whether they have.
+const ASK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Credit of a session. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Credits(Arc<Mutex<Pool>>);
+
+#[derive(Default)]
+struct Pool {
+    /// Number of times that the session began anew. Its credit went with it.
+    losses: u64,
+    /// Credit for the files of a user.
+    users: HashMap<u32, Held>,
+    /// File for whose owner more is wanted, since little is left.
+    low: Option<u64>,
+}
+
+/// Credit for the files of a user.
+struct Held {
+    bytes: u64,
+    /// Bytes of these that writes were promised.
+    promised: u64,
+    /// Bytes that were given last, and when.
+    given: u64,
+    at: Instant,
+}
+
+impl Held {
+    fn spare(&self) -> u64 {
+        self.bytes.saturating_sub(self.promised)
+    }
+}
+
+/// Credit that was promised to writes. What is not spent is promised no more when this is dropped.
+pub(super) struct Cover {
+    credits: Credits,
+    losses: u64,
+    uid: u32,
+    bytes: u64,
+}
+
+impl Credits {
+    /// Promises credit that is there to a write to a file. Returns whether more is wanted with it.
+    fn take(&self, inode: u64, uid: u32, len: u64, losses: u64) -> Option<(Cover, bool)> {
+        let mut pool = self.0.lock();
+        pool.follow(losses);
+        let held = pool.users.get_mut(&uid).filter(|held| held.spare() >= len)?;
+        held.promised += len;
+        let is_low = held.spare() < held.given / 2;
+        if is_low {
+            // It is asked for once.
+            held.given = 0;
+            pool.low = Some(inode);
+        }
+        drop(pool);
+        Some((Cover { credits: self.clone(), losses, uid, bytes: len }, is_low))
+    }
+
+    /// Adds credit that the home gave, and promises a part of it.
+    fn add(&self, uid: u32, bytes: u64, promised: u64, losses: u64) -> Cover {
+        let mut pool = self.0.lock();
+        pool.follow(losses);
+        let none = Held { bytes: 0, promised: 0, given: 0, at: Instant::now() };
+        let held = pool.users.entry(uid).or_insert(none);
+        held.bytes += bytes;
+        held.promised += promised;
+        (held.given, held.at) = (bytes.saturating_sub(promised), Instant::now());
+        drop(pool);
+        Cover { credits: self.clone(), losses, uid, bytes: promised }
+    }
+
+    /// Takes out what no write was promised, and was given so long ago, by users.
+    fn take_spare(&self, age: Duration) -> Vec<(u32, u64)> {
+        let mut pool = self.0.lock();
+        let mut spare = Vec::new();
+        for (uid, held) in pool.users.iter_mut().filter(|(_, held)| held.at.elapsed() >= age) {
+            let bytes = held.spare();
+            if bytes > 0 {
+                held.bytes -= bytes;
+                held.given = 0;
+                spare.push((*uid, bytes));
+            }
+        }
+        pool.users.retain(|_, held| held.bytes > 0 || held.promised > 0);
+        spare
+    }
+
+    /// Number of bytes that writes were promised.
+    pub(super) fn promised(&self) -> u64 {
+        self.0.lock().users.values().map(|held| held.promised).sum()
+    }
+}
+
+impl Pool {
+    /// Forgets the credit of a session that began anew.
+    fn follow(&mut self, losses: u64) {
+        if self.losses != losses {
+            self.losses = losses;
+            self.users.clear();
+        }
+    }
+}
+
+impl Cover {
+    /// Number of bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        if self.credits.0.lock().losses == self.losses { self.bytes } else { 0 }
+    }
+
+    /// Whether both are credit of the same session for files of the same user.
+    fn is_like(&self, other: &Self) -> bool {
+        (self.uid, self.losses) == (other.uid, other.losses)
+    }
+
+    /// Takes the credit of another write in. It is for files of the same user.
+    pub(super) fn join(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Notes that a commit has used some of it up.
+    pub(super) fn spend(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        let mut pool = self.credits.0.lock();
+        if pool.losses == self.losses
+            && let Some(held) = pool.users.get_mut(&self.uid)
+        {
+            held.promised = held.promised.saturating_sub(bytes);
+            held.bytes = held.bytes.saturating_sub(bytes);
+        }
+    }
+}
+
+impl Drop for Cover {
+    fn drop(&mut self) {
+        let mut pool = self.credits.0.lock();
+        if pool.losses == self.losses
+            && let Some(held) = pool.users.get_mut(&self.uid)
+        {
+            held.promised = held.promised.saturating_sub(self.bytes);
+        }
+    }
+}
+
+/// Whether an operation failed since there is no room in the volume, or in the quota of a user.
+pub(super) fn lacks_room(error: &Error) -> bool {
+    matches!(error.errno(), Errno::Full | Errno::OverQuota)
+}
+
+/// Whether an operation that failed may have used up its credit all the same.
+pub(super) fn may_be_done(error: &Error) -> bool {
+    matches!(error.errno(), Errno::Io | Errno::Interrupted)
+}
+
+impl Shared {
+    /// Takes credit for a write to a file, whose lock the caller has. None if the volume has no limits.
+    ///
+    /// # Errors
+    /// `Full` or `OverQuota` if there is no room for so many bytes; and why what waits of the file cannot be
+    /// committed.
+    pub(super) fn cover(&self, inode: u64, state: &mut State, len: u64) -> Result<Option<Cover>> {
+        if len == 0 || len > MAX_RESERVED || !self.session.is_limited() {
+            return Ok(None);
+        }
+        let cover = match self.credits.take(inode, state.uid, len, self.session.losses()) {
+            Some((cover, is_low)) => {
+                if is_low {
+                    self.wake();
+                }
+                cover
+            }
+            None => self.reserve_patiently(inode, state, len)?,
+        };
+        if state.writer.cover().is_some_and(|before| !before.is_like(&cover)) {
+            self.commit(inode, state)?;
+        }
+        Ok(Some(cover))
+    }
+
+    /// Asks the home for credit for a write. Waits while other sessions hold some that they may not use.
+    fn reserve_patiently(&self, inode: u64, state: &mut State, len: u64) -> Result<Cover> {
+        match self.reserve(inode, state, len, false) {
+            Err(error) if lacks_room(&error) => {}
+            reserved => return reserved,
+        }
+        // What waits counts as a whole, also where it lies over bytes that the file has.
+        self.commit(inode, state)?;
+        self.give_back(Duration::ZERO);
+        let begun = Instant::now();
+        loop {
+            match self.reserve(inode, state, len, begun.elapsed() < PATIENCE) {
+                Err(error) if error.errno() == Errno::Again => thread::sleep(ASK_INTERVAL),
+                reserved => return reserved,
+            }
+        }
+    }
+
+    /// Asks the home for credit, of which a write is promised its part.
+    fn reserve(&self, inode: u64, state: &mut State, bytes: u64, patient: bool) -> Result<Cover> {
+        let mut before = self.session.losses();
+        loop {
+            let answered = self.session.ask_steadily(FileOperation::Reserve { inode, bytes, patient });
+            self.open_again();
+            let losses = self.session.losses();
+            match answered {
+                Ok(FileOutcome::Reserved { uid, bytes: given }) => {
+                    state.uid = uid;
+                    return Ok(self.credits.add(uid, given, bytes, losses));
+                }
+                Ok(_) => return Err(unexpected()),
+                // The session began anew, and had not opened the file yet.
+                Err(_) if losses != before => before = losses,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Asks for more credit where little is left.
+    pub(super) fn refill(&self) {
+        let Some(inode) = self.credits.0.lock().low.take() else { return };
+        let reserve = FileOperation::Reserve { inode, bytes: 0, patient: false };
+        // Whoever writes asks, too, and is told what is wrong.
+        if let Ok(answered) = self.session.ask(&Actor::default(), reserve)
+            && let FileOutcome::Reserved { uid, bytes } = answered.outcome
+            && bytes > 0
+        {
+            drop(self.credits.add(uid, bytes, 0, self.session.losses()));
+        }
+    }
+
+    /// Gives credit back that no write was promised, and that was given so long ago. Returns whether there
+    /// was some.
+    pub(super) fn give_back(&self, age: Duration) -> bool {
+        let spare = self.credits.take_spare(age);
+        for (uid, bytes) in &spare {
+            let back = FileOperation::GiveBack { uid: *uid, bytes: *bytes };
+            // What the home is not told of lapses there.
+            let _ = self.session.ask(&Actor::default(), back);
+        }
+        !spare.is_empty()
+    }
+
+    /// Gives back what has been idle for its time.
+    pub(super) fn give_idle_back(&self) {
+        self.give_back(IDLE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_promised_than_was_given() {
+        let credits = Credits::default();
+        assert!(credits.take(1, 7, 1, 0).is_none());
+        let mut first = credits.add(7, 100, 10, 0);
+        let (second, is_low) = credits.take(1, 7, 60, 0).expect("90 are left");
+        assert!(is_low, "30 of 90 are left");
+        assert!(credits.take(1, 7, 31, 0).is_none());
+        assert!(credits.take(1, 8, 1, 0).is_none(), "it is another user's");
+        assert_eq!(credits.promised(), 70);
+        first.join(second);
+        first.spend(50);
+        assert_eq!((credits.promised(), first.bytes()), (20, 20));
+        drop(first);
+        assert_eq!(credits.promised(), 0);
+        assert_eq!(credits.take_spare(IDLE), [], "it was just given");
+        assert_eq!(credits.take_spare(Duration::ZERO), [(7, 50)]);
+        assert!(credits.take(1, 7, 1, 0).is_none());
+    }
+
+    #[test]
+    fn what_is_promised_is_not_given_back() {
+        let credits = Credits::default();
+        let cover = credits.add(7, 100, 10, 0);
+        assert_eq!(credits.take_spare(Duration::ZERO), [(7, 90)]);
+        assert_eq!(credits.take_spare(Duration::ZERO), []);
+        assert_eq!(cover.bytes(), 10);
+    }
+
+    #[test]
+    fn credit_goes_with_its_session() {
+        let credits = Credits::default();
+        let mut before = credits.add(7, 100, 10, 0);
+        let after = credits.add(7, 50, 20, 1);
+        assert_eq!((before.bytes(), after.bytes(), credits.promised()), (0, 20, 20));
+        before.spend(10);
+        drop(before);
+        assert_eq!(credits.promised(), 20);
+        assert!(credits.take(1, 7, 31, 1).is_none() && credits.take(1, 7, 30, 1).is_some());
+    }
+}
