@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use crate::clocks::Clocks;
 use crate::daemon::{Daemon, Refused, binary};
 use crate::etcd::{Etcd, EtcdOptions};
+use crate::hang::Watched;
 use crate::network::{Network, PREFIX};
 use crate::wait::{PATIENCE, eventually};
 
@@ -93,6 +94,7 @@ impl Builder {
             args: self.args,
             clocks: self.clocks.then(Clocks::new),
             launched: AtomicUsize::new(0),
+            _watched: Watched::new(folder.path()),
             folder,
             kept_logs: None,
         };
@@ -114,6 +116,7 @@ pub struct Cluster {
     clocks: Option<Clocks>,
     launched: AtomicUsize,
     kept_logs: Option<PathBuf>,
+    _watched: Watched,
     folder: TempDir,
 }
 

@@ -15,6 +15,7 @@ mod cluster;
 mod daemon;
 mod etcd;
 pub mod guest;
+mod hang;
 pub use plasmon_linear as linear;
 mod network;
 mod pattern;
