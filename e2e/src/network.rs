@@ -218,11 +218,15 @@ fn plug_in(prefix: &str, host: &str, port: &str, address: Ipv4Addr) {
     ip(["-n", host, "link", "set", "lo", "up"]);
 }
 
-/// Command that runs a program in a namespace. The command replaces itself by the program, so that the child
-/// process is the program.
+/// Runs its arguments where the kernel's table of symbols is empty. libfabric 1.17 reads all of it twice when
+/// a node starts, for memory of GPUs, which takes two thirds of the processor time of the start.
+const WITHOUT_SYMBOLS: &str = r#"mount --bind /dev/null /proc/kallsyms; exec "$0" "$@""#;
+
+/// Command that runs a program in a namespace, with mounts of its own. The command replaces itself by the
+/// program, so that the child process is the program.
 fn run_in(namespace: &str, program: &Path) -> Command {
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace]).arg(program);
+    command.args(["netns", "exec", namespace, "/bin/sh", "-c", WITHOUT_SYMBOLS]).arg(program);
     command
 }
 
