@@ -93,23 +93,45 @@ if [ "${1:-}" = --all ]; then
     )
 fi
 
+# Minutes after which a step is taken to hang, and is ended, so that its output tells where.
+STEP_MINUTES=50
+
+# end_tree PROCESS: ends a process and those that it has started.
+end_tree() {
+    local child
+    for child in $(cat "/proc/$1/task/"*/children 2>/dev/null); do end_tree "$child"; done
+    kill "$1" 2>/dev/null || true
+}
+
+# end_late PROCESS FILE: ends a process when it hangs, and writes so to a file.
+end_late() {
+    sleep $((STEP_MINUTES * 60))
+    echo "This has not ended after $STEP_MINUTES minutes: it hangs, and is ended." >>"$2"
+    end_tree "$1"
+}
+
 # printing_to FILE COMMAND: runs the command with its output in a file, as one command for `time`.
 printing_to() { ("$2") >"$1" 2>&1 </dev/null; }
 
 # step COMMAND NAME: runs a step, even after a failure of another, and notes the result. Result 77 is a step
 # that this machine cannot run, which has printed the reason.
 step() {
-    local command=$1 name=$2 start=$SECONDS result=ok status=0 log user system
+    local command=$1 name=$2 start=$SECONDS result=ok status=0 log running watching user system
     log=$(mktemp "$WORK/log.XXXXXX")
     say "$name: begins"
     TIMEFORMAT='%0U %0S'
-    { time printing_to "$log" "$command"; } 2>"$log.time" || status=$?
+    { { time printing_to "$log" "$command"; } 2>"$log.time" || exit; } &
+    running=$!
+    end_late "$running" "$log" &
+    watching=$!
+    wait "$running" || status=$?
+    end_tree "$watching"
     case $status in
     0) ;;
     77) result=skipped ;;
     *) result=FAILED && touch "$WORK/failed" ;;
     esac
-    read -r user system < <(tail -n 1 "$log.time")
+    read -r user system < <(tail -n 1 "$log.time") || true
     {
         flock 9
         say "$name: $result"
