@@ -36,6 +36,8 @@ impl Notifier {
         let told = match stale {
             Stale::Attributes { inode } => self.inode(InvalInode { ino: *inode, off: -1, len: 0 }),
             Stale::Bytes { inode, start, end } => self.inode(range(*inode, *start, *end)),
+            // The kernel hands over at once what is written.
+            Stale::Waiting { .. } => Ok(()),
             Stale::Name { folder, name, is_folder } => {
                 // A folder may be the current one of a program: its name is looked up again, but stays a path
                 // to it meanwhile. Any other name is dropped, so that no lookup under way makes it last.

@@ -19,10 +19,10 @@ use plasmon::wire::{MAX_NAME, Reply};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Files;
+use super::cut::Operation;
 use super::frames::{FileFrame, SessionKey, Wish, ask};
 use super::homes::no_volume;
 use super::record::Whereabouts;
-use super::volume::{Operation, Ran};
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 use crate::object::ROOT;
@@ -439,7 +439,7 @@ impl Files {
             || record.is_some_and(|record| self.homes.whereabouts(&record) != Whereabouts::Lost)
     }
 
-    /// Carries out an operation on a volume whose home is this node. `None` if it waits for a lock.
+    /// Carries out an operation on a volume whose home is this node. `None` if it waits for others.
     fn run_here(self: &Rc<Self>, operation: &Operation<'_>) -> Result<Option<Reached>, Error> {
         self.cluster.ensure_member()?;
         let number = operation.key.volume;
@@ -449,11 +449,12 @@ impl Files {
         let after = volume.state.borrow().memory;
         self.taken.set((self.taken.get() + after).saturating_sub(before));
         self.delete_condemned(&volume);
-        let Some(Ran { answer, waiting, news }) = ran? else { return Ok(None) };
+        let (ran, news) = ran?.split();
+        self.tell_stale(&volume, news);
+        let Some((answer, waiting)) = ran else { return Ok(None) };
         if let FileOperation::Discard { below } = operation.asked.operation {
             self.tell_discarded(operation.key.volume, operation.key.session, below);
         }
-        self.tell_stale(&volume, news);
         let (session, number) = (operation.key.session, operation.asked.number);
         // What the answer tells of others' changes is on all mirrors as well.
         let index = volume.log.last();
@@ -471,7 +472,7 @@ impl Files {
         Ok(Some(Reached { answer, waits }))
     }
 
-    /// The same, when it may wait for a lock, at most so long.
+    /// The same, when it may wait for others, for a lock at most so long.
     ///
     /// # Errors
     /// As [`Volume::run`](super::volume::Volume::run); `Disconnected` if this node is not the home, `Lost` if
@@ -494,10 +495,7 @@ impl Files {
                 }
                 return Ok(answer);
             }
-            let number = operation.key.volume;
-            let volume = self.volume_of(number).ok_or_else(|| self.not_here(number))?;
-            let freed = volume.freed();
-            if self.kernel.clock.bounded(due, freed).await.is_none() {
+            if !self.await_others(operation, due).await? {
                 return Ok(FileAnswer::of(FileOutcome::Failed(Errno::Again)));
             }
         }

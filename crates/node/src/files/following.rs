@@ -101,10 +101,16 @@ impl Files {
 
     /// Tells the client that has a session what its home says.
     pub(super) fn on_stale(&self, home: NodeId, session: (u32, u32), number: u64, stale: Vec<Stale>) {
-        let is_home =
-            self.attached.find(session.0, session.1).is_some() && self.home_of(session.0) == Some(home);
+        let attached = self.attached.find(session.0, session.1);
+        let Some(attached) = attached.filter(|_| self.home_of(session.0) == Some(home)) else { return };
         let follower = self.following.followers.borrow().get(&session).copied();
-        let Some((client, request)) = follower.filter(|_| is_home) else { return };
+        let Some((client, request)) = follower else {
+            // Who follows nothing cannot be asked to commit something, and is not waited for.
+            if stale.iter().all(|one| matches!(one, Stale::Waiting { .. })) {
+                self.pass_on(home, attached.key, number);
+            }
+            return;
+        };
         // Who does not read confirms nothing, and the home does not wait for it.
         if !self.sessions.client(client, |client| client.session.is_behind()) {
             self.sessions.reply(client, request, &Reply::VolumeStale { number, stale });
@@ -115,10 +121,16 @@ impl Files {
     pub(super) fn confirm(&self, client: ClientKey, number: u64) {
         let Some((volume, session)) = self.following.followed.borrow().get(&client).copied() else { return };
         let Some(attached) = self.attached.find(volume, session) else { return };
-        match self.home_of(volume) {
-            Some(home) if home == self.kernel.node => self.on_confirmed(home, &attached.key, number),
-            Some(home) => _ = self.network.tell(home, FileFrame::Confirmed { key: attached.key, number }),
-            None => {}
+        if let Some(home) = self.home_of(volume) {
+            self.pass_on(home, attached.key, number);
+        }
+    }
+
+    fn pass_on(&self, home: NodeId, key: SessionKey, number: u64) {
+        if home == self.kernel.node {
+            self.on_confirmed(home, &key, number);
+        } else {
+            self.network.tell(home, FileFrame::Confirmed { key, number });
         }
     }
 

@@ -17,6 +17,7 @@ mod attached;
 mod change;
 mod check;
 mod credit;
+mod cut;
 mod decide;
 mod following;
 mod frames;

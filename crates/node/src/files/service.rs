@@ -13,10 +13,11 @@ use plasmon::{Error, NodeId};
 
 use super::Files;
 use super::attached::{Asked as Attaching, Attached, Reach};
+use super::cut::Operation;
 use super::decide::Limits;
 use super::frames::{FILE_FRAMES, FileFrame};
 use super::peek::Wish;
-use super::volume::{Operation, Volume};
+use super::volume::Volume;
 use crate::kernel::ClientKey;
 use crate::membership::views::Change;
 use crate::net::frame::{Envelope, Frames, Message};

@@ -21,6 +21,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::change::{Begun, Change};
 use super::credit::Lapsing;
+use super::cut::{Operation, Ran, Run};
 use super::decide::{Asking, Decision, Limits, decide, who};
 use super::frames::{SessionKey, Wish};
 use super::known::Known;
@@ -78,29 +79,6 @@ pub(super) struct Volume {
     /// Bytes for which nodes had room when they were asked last, and when that was.
     pub(super) room: Cell<Option<u64>>,
     pub(super) room_asked: Cell<Option<Instant>>,
-}
-
-/// What became of an operation.
-pub(super) struct Ran {
-    pub(super) answer: FileAnswer,
-    /// What the answer waits for.
-    pub(super) waiting: Option<Waiting>,
-    /// What others are told.
-    pub(super) news: News,
-}
-
-impl Ran {
-    fn only(answer: FileAnswer, waiting: Option<Waiting>) -> Self {
-        Self { answer, waiting, news: News::default() }
-    }
-}
-
-/// An operation of a session.
-pub(super) struct Operation<'a> {
-    pub(super) key: &'a SessionKey,
-    /// Whether the session is told what others change.
-    pub(super) follows: bool,
-    pub(super) asked: &'a FileAsked,
 }
 
 impl Volume {
@@ -303,12 +281,12 @@ impl Volume {
         session.is_some_and(|session| session.secret == key.secret && session.node == node)
     }
 
-    /// Carries an operation out. `None` if it waits for a lock.
+    /// Carries an operation out, unless it waits for a lock, or for others that write to what it cuts.
     ///
     /// # Errors
     /// `Fenced` if the session has ended, `Invalid` if it uses a number of before again, `Disconnected` if
     /// this node does not decide now, or does not know yet what the session has open.
-    pub(super) fn run(&self, operation: &Operation<'_>, limits: Limits) -> Result<Option<Ran>, Error> {
+    pub(super) fn run(&self, operation: &Operation<'_>, limits: Limits) -> Result<Run, Error> {
         let Operation { key, asked, .. } = operation;
         let number = asked.number;
         let changes = asked.operation.changes();
@@ -327,7 +305,7 @@ impl Volume {
                 // Others may have changed since what it tells.
                 let limited = Some(state.terms.are_limited());
                 let answer = FileAnswer { limited, ..FileAnswer::of(outcome) };
-                return Ok(Some(Ran::only(answer, self.watchers.borrow().waits(key.session, number))));
+                return Ok(Run::only(answer, self.watchers.borrow().waits(key.session, number)));
             }
             let most = if state.memory > limits.memory { FEW_OUTCOMES } else { MAX_OUTCOMES };
             if session.outcomes.len() >= most {
@@ -353,7 +331,7 @@ impl Volume {
         let decision = match decided {
             Ok(decision) => decision,
             Err(Errno::Again) if matches!(asked.operation, FileOperation::Lock { wait: true, .. }) => {
-                return Ok(None);
+                return Ok(Run::Waits(News::default()));
             }
             Err(errno) => {
                 let is_lock = matches!(asked.operation, FileOperation::Lock { .. });
@@ -361,12 +339,16 @@ impl Volume {
                     self.lapsing.borrow_mut().note_refused();
                 }
                 let outcome = FileOutcome::Failed(errno);
-                return Ok(Some(Ran::only(self.answer(&state, operation, outcome, limits), None)));
+                return Ok(Run::only(self.answer(&state, operation, outcome, limits), None));
             }
         };
+        if let Some(news) = self.before_cut(&state, operation, &decision) {
+            return Ok(Run::Waits(news));
+        }
         let (news, waiting) = self.tell_of(&state, operation, &decision);
         let outcome = self.carry_out(&mut state, decision, key.session, asked);
-        Ok(Some(Ran { answer: self.answer(&state, operation, outcome, limits), waiting, news }))
+        let answer = self.answer(&state, operation, outcome, limits);
+        Ok(Run::Done(Box::new(Ran { answer, waiting, news })))
     }
 
     /// What others are to be told of a decision, and what its answer waits for.

@@ -15,9 +15,12 @@ use futures::channel::oneshot;
 use futures::future::Shared;
 use plasmon::wire::files::{Attributes, Errno, FileKind, FileOperation, FileOutcome, MAX_FILE, Stale};
 
+use self::cuts::Cut;
 use super::change::Change;
 use super::state::State;
 use crate::kernel::random::{HashMap, Keyed};
+
+mod cuts;
 
 /// How long a session may keep names and attributes, from when it asked.
 pub(super) const VALID: Duration = Duration::from_secs(1);
@@ -162,6 +165,8 @@ pub(super) struct Watchers {
     last: u64,
     /// Operations that wait, by session and number.
     waiting: BTreeMap<(u32, u64), Waiting>,
+    /// Operations that are about to cut files, by session and number.
+    cuts: BTreeMap<(u32, u64), Cut>,
     /// Until when sessions keep what nobody knows here: given by the home before this one.
     former: Instant,
     pub(super) counts: Counts,
@@ -180,6 +185,7 @@ impl Watchers {
             unconfirmed: HashMap::default(),
             last: 0,
             waiting: BTreeMap::new(),
+            cuts: BTreeMap::new(),
             former: now,
             counts: Counts::default(),
         }
@@ -276,6 +282,7 @@ impl Watchers {
         self.busy.retain(|_, busy| !busy.is_over(now));
         self.waiting.retain(|_, waiting| now < waiting.end());
         self.silent.retain(|_, until| now < *until);
+        self.cuts.retain(|_, cut| !cut.is_old(now));
         let late = self.tellings.iter().filter(|(_, telling)| telling.due <= now);
         for number in late.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.give_up(number, now);
@@ -293,7 +300,9 @@ impl Watchers {
 
     fn key_of(&self, stale: &Stale) -> Key {
         match stale {
-            Stale::Attributes { inode } | Stale::Bytes { inode, .. } => self.of_inode(*inode),
+            Stale::Attributes { inode } | Stale::Bytes { inode, .. } | Stale::Waiting { inode } => {
+                self.of_inode(*inode)
+            }
             Stale::Name { folder, name, .. } => self.of_name(*folder, name),
         }
     }
@@ -381,7 +390,10 @@ impl Watchers {
             }
         }
         let folders = folders(&stale);
-        left.retain(|session| !self.is_silent(*session, now) && !self.is_held(*session, &folders));
+        left.retain(|session| {
+            let is_held = self.is_held(*session, &folders) || self.is_cutting(*session, &stale);
+            !self.is_silent(*session, now) && !is_held
+        });
         let mut confirmed: Vec<_> = before.into_iter().filter_map(|number| self.joined(number, by)).collect();
         let mut news = News { number: 0, told };
         if !news.told.is_empty() {
@@ -390,7 +402,7 @@ impl Watchers {
             self.counts.told += news.told.len() as u64;
         }
         if !left.is_empty() {
-            confirmed.push(self.expect(news.number, Expected { left, keys, by, folders }, now));
+            confirmed.push(self.expect(news.number, Expected { left, keys, by, folders }, now + PATIENCE));
         }
         let waiting = (!confirmed.is_empty() || over.is_some()).then_some(Waiting { confirmed, over });
         if let Some(waiting) = &waiting {
@@ -428,10 +440,10 @@ impl Watchers {
     }
 
     /// Expects confirmations of a message.
-    fn expect(&mut self, number: u64, expected: Expected, now: Instant) -> (u64, Instant, Done) {
+    fn expect(&mut self, number: u64, expected: Expected, due: Instant) -> (u64, Instant, Done) {
         let Expected { left, keys, by, folders } = expected;
         let (ends, done) = oneshot::channel();
-        let (due, done) = (now + PATIENCE, done.shared());
+        let done = done.shared();
         for key in &keys {
             self.unconfirmed.entry(*key).or_default().push(number);
         }
@@ -474,6 +486,7 @@ impl Watchers {
     /// Forgets a session that has ended.
     pub(super) fn end(&mut self, session: u32) {
         self.silent.remove(&session);
+        self.cuts.retain(|(by, _), _| *by != session);
         let numbers: Vec<_> = self.tellings.keys().copied().collect();
         for number in numbers {
             let Some(telling) = self.tellings.get_mut(&number) else { continue };

@@ -55,14 +55,13 @@ impl<T> Stream<T> {
     /// Makes a request of a few bytes on the connection, which has no further answer.
     pub(super) fn send(&mut self, request: &Request) -> Result<()> {
         self.requests += 1;
-        let mut frame = BytesMut::new();
-        request.encode(self.requests, &mut frame);
-        // The buffer of the socket takes these few bytes at once, or the connection is broken.
-        match send_with_descriptors(&self.socket, &frame, &[]) {
-            Ok(sent) if sent == frame.len() => Ok(()),
-            Ok(_) => Err(disconnected(&self.path, None)),
-            Err(error) => Err(disconnected(&self.path, Some(&error))),
-        }
+        send(&self.socket, &self.path, self.requests, request)
+    }
+
+    /// Makes a sender of further requests, for another thread.
+    pub(super) fn sender(&self) -> Result<Sender> {
+        let socket = self.socket.try_clone().map_err(|error| disconnected(&self.path, Some(&error)))?;
+        Ok(Sender { socket, path: self.path.clone() })
     }
 
     /// Waits for the next event. Returns `None` if none came within the time-out; without a time-out the call
@@ -123,6 +122,31 @@ impl<T> Stream<T> {
                 reply => self.events.extend((self.take)(reply)?),
             }
         }
+    }
+}
+
+/// Sender of requests on a [`Stream`] that have no answer. It does not keep the stream from ending.
+pub(super) struct Sender {
+    socket: UnixStream,
+    path: PathBuf,
+}
+
+impl Sender {
+    /// Makes a request of a few bytes, under a number that nobody looks at.
+    pub(super) fn send(&self, request: &Request) -> Result<()> {
+        send(&self.socket, &self.path, u64::MAX, request)
+    }
+}
+
+/// Sends a request whole. The buffer of the socket takes these few bytes at once, or the connection is
+/// broken.
+fn send(socket: &UnixStream, path: &Path, number: u64, request: &Request) -> Result<()> {
+    let mut frame = BytesMut::new();
+    request.encode(number, &mut frame);
+    match send_with_descriptors(socket, &frame, &[]) {
+        Ok(sent) if sent == frame.len() => Ok(()),
+        Ok(_) => Err(disconnected(path, None)),
+        Err(error) => Err(disconnected(path, Some(&error))),
     }
 }
 

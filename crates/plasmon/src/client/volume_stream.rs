@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::Client;
-use super::stream::{Stream, no_events};
+use super::stream::{Sender, Stream, no_events};
 use crate::Result;
 use crate::wire::files::Stale;
 use crate::wire::{Reply, Request};
@@ -37,5 +37,20 @@ impl VolumeStream {
     pub(crate) fn confirm(&mut self, number: u64) -> Result<()> {
         // The first message says that the stream has begun.
         if number == 0 { Ok(()) } else { self.0.send(&Request::ConfirmStale { number }) }
+    }
+
+    /// Makes what confirms a message later, from another thread.
+    pub(crate) fn confirmer(&self) -> Result<Confirmer> {
+        self.0.sender().map(Confirmer)
+    }
+}
+
+/// Confirms a message of a [`VolumeStream`] from another thread.
+pub(crate) struct Confirmer(Sender);
+
+impl Confirmer {
+    /// Confirms the message of this number.
+    pub(crate) fn confirm(self, number: u64) -> Result<()> {
+        self.0.send(&Request::ConfirmStale { number })
     }
 }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -97,7 +98,7 @@ fn bucket(inode: u64) -> usize {
 /// Inode, or folder, that is told of.
 fn inode_of(stale: &Stale) -> u64 {
     match stale {
-        Stale::Attributes { inode } | Stale::Bytes { inode, .. } => *inode,
+        Stale::Attributes { inode } | Stale::Bytes { inode, .. } | Stale::Waiting { inode } => *inode,
         Stale::Name { folder, .. } => *folder,
     }
 }
@@ -144,7 +145,12 @@ impl Watcher {
                 self.0.folders.forget(&stale);
                 self.0.make_old(&stale);
                 stale.iter().for_each(&mut *forget);
-                stream.confirm(number).map_err(|error| super::Error::of_client(&error))?;
+                let waiting = self.0.waiting_of(&stale);
+                let confirmed = match waiting.is_empty() {
+                    true => stream.confirm(number),
+                    false => self.commit_and_confirm(waiting, &stream, number),
+                };
+                confirmed.map_err(|error| super::Error::of_client(&error))?;
             } else if self.0.is_over(Duration::ZERO)
                 || self.0.session.attached().generation != attached.generation
             {
@@ -154,7 +160,37 @@ impl Watcher {
     }
 }
 
+impl Watcher {
+    /// Commits what waits of these files, in a thread of its own, and confirms a message then. A commit waits
+    /// for the home, and the home for the next confirmations of this session.
+    fn commit_and_confirm(&self, inodes: Vec<u64>, stream: &VolumeStream, number: u64) -> crate::Result<()> {
+        let (shared, confirmer) = (Arc::clone(&self.0), stream.confirmer()?);
+        let commit = move || {
+            // What fails is told by the next sync or close, and a connection that broke by its reader.
+            inodes.into_iter().for_each(|inode| _ = shared.settle(inode));
+            let _ = confirmer.confirm(number);
+        };
+        thread::Builder::new().name("committer".to_owned()).spawn(commit).map(drop).map_err(|error| {
+            let text = format!("no thread can be started that commits bytes of files: {error}");
+            crate::Error::new(crate::ErrorKind::Internal, text)
+        })
+    }
+}
+
 impl Shared {
+    /// Files of which something may wait that is to be committed before they are cut.
+    fn waiting_of(&self, stale: &[Stale]) -> Vec<u64> {
+        let asked = stale.iter().filter_map(|one| match one {
+            Stale::Waiting { inode } => Some(*inode),
+            _ => None,
+        });
+        let waits = |inode: &u64| {
+            let open = self.inode(*inode);
+            open.is_some_and(|open| open.state.try_lock().is_none_or(|state| !state.writer.is_empty()))
+        };
+        asked.filter(waits).collect()
+    }
+
     /// Notes of files that are open that what is known of them is old.
     fn make_old(&self, stale: &[Stale]) {
         for one in stale {

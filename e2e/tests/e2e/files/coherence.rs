@@ -381,3 +381,38 @@ fn what_programs_do_on_a_host_that_is_not_the_home_costs_few_questions() {
     costs("removing", 4, &|file| fs::remove_file(path(file)).expect("unlink"));
     costs("looking for what is not there", 1, &|_| assert!(!path(0).exists()));
 }
+
+#[test]
+fn what_was_written_before_another_host_cuts_the_file_does_not_come_back() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).memory("128MiB").start();
+    let mounts = [Mounted::new(&cluster, 0), Mounted::new(&cluster, 1)];
+    for (round, len) in [100, 5_000, 300_000, 3 * MIB + 5].into_iter().enumerate() {
+        let data = Pattern(round as u64).bytes(len);
+        // By the host of the home and by the other one, to nothing and to something.
+        for (writer, left) in [(0, 0), (1, 0), (0, 10), (1, 10)] {
+            let name = format!("{len}-{writer}-{left}");
+            let (writer, cutter) = (&mounts[writer], &mounts[1 - writer]);
+            let file = File::options().read(true).write(true).create_new(true).open(writer.path(&name));
+            let file = file.expect("create");
+            file.write_all_at(&data, 0).expect("write");
+            // What was written is not synced, and of a length that the other host does not know.
+            let mut cut = File::options();
+            let cut = cut.write(true).truncate(left == 0).open(cutter.path(&name)).expect("open");
+            cut.set_len(left).expect("truncate");
+            assert_eq!(cut.metadata().expect("stat").len(), left, "{name}");
+            file.sync_all().expect("fsync");
+            for mounted in &mounts {
+                let read = fs::read(mounted.path(&name)).expect("read");
+                assert!(read == data[..left as usize], "{name}: {} bytes are there", read.len());
+            }
+            // What is written afterwards stays.
+            file.write_all_at(b"after", 20).expect("write");
+            drop((file, cut));
+            let expected = [&data[..left as usize], &vec![0; 20 - left as usize], b"after"].concat();
+            assert_eq!(fs::read(cutter.path(&name)).expect("read"), expected, "{name}");
+        }
+    }
+}

@@ -32,5 +32,10 @@ crate::wire::table! {
             /// Offset behind the last byte, at most `MAX_FILE`.
             end: u64,
         },
+        /// Bytes of a file that wait to be committed, as another session is about to cut the file.
+        4 Waiting {
+            /// Number of the inode.
+            inode: u64,
+        },
     }
 }

@@ -1,0 +1,123 @@
+//! Operations that wait for others: for a lock, or, before they cut a file, for sessions that write to it.
+//! Engine thread only.
+//!
+//! Owns nothing: [`watch`](super::watch) knows what a cut waits for. Invariant: who waits is tried again when
+//! others have done something.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use plasmon::Error;
+use plasmon::wire::files::{FileAnswer, FileAsked, FileOperation};
+
+use super::Files;
+use super::change::Change;
+use super::decide::Decision;
+use super::frames::SessionKey;
+use super::state::{FileSession, State};
+use super::volume::Volume;
+use super::watch::{News, Waiting};
+
+/// What became of an operation.
+pub(super) struct Ran {
+    pub(super) answer: FileAnswer,
+    /// What the answer waits for.
+    pub(super) waiting: Option<Waiting>,
+    /// What others are told.
+    pub(super) news: News,
+}
+
+/// What came of an attempt to carry an operation out.
+pub(super) enum Run {
+    Done(Box<Ran>),
+    /// It is to be tried again when others have done something, which they are told.
+    Waits(News),
+}
+
+impl Run {
+    pub(super) fn only(answer: FileAnswer, waiting: Option<Waiting>) -> Self {
+        Self::Done(Box::new(Ran { answer, waiting, news: News::default() }))
+    }
+
+    /// The answer and what it waits for, if there is one, and what others are told.
+    pub(super) fn split(self) -> (Option<(FileAnswer, Option<Waiting>)>, News) {
+        match self {
+            Self::Done(ran) => (Some((ran.answer, ran.waiting)), ran.news),
+            Self::Waits(news) => (None, news),
+        }
+    }
+}
+
+/// An operation of a session.
+pub(super) struct Operation<'a> {
+    pub(super) key: &'a SessionKey,
+    /// Whether the session is told what others change.
+    pub(super) follows: bool,
+    pub(super) asked: &'a FileAsked,
+}
+
+impl Volume {
+    /// What others are told before a decision is carried out that cuts a file which they write. `None` if it
+    /// may be carried out.
+    pub(super) fn before_cut(
+        &self,
+        state: &State,
+        operation: &Operation<'_>,
+        decision: &Decision,
+    ) -> Option<News> {
+        let by = operation.key.session;
+        let inode = cut_of(&operation.asked.operation, decision)?;
+        let now = self.kernel.clock.now();
+        let writers = writers(state, by, inode);
+        self.watchers.borrow_mut().before_cut(now, (by, operation.asked.number), inode, writers)
+    }
+}
+
+impl Files {
+    /// Waits until an operation that waits for others is to be tried again. Returns false if a lock has not
+    /// become free in time.
+    ///
+    /// # Errors
+    /// `Disconnected` if this node is not the home, `Lost` if the volume has gone.
+    pub(super) async fn await_others(
+        self: &Rc<Self>,
+        operation: &Operation<'_>,
+        due: Option<Instant>,
+    ) -> Result<bool, Error> {
+        let (number, session) = (operation.key.volume, operation.key.session);
+        let volume = self.volume_of(number).ok_or_else(|| self.not_here(number))?;
+        let cuts = volume.watchers.borrow().waits_to_cut(session, operation.asked.number);
+        if let Some(waiting) = cuts {
+            Rc::clone(self).await_confirmed(volume, waiting).await;
+            return Ok(true);
+        }
+        let freed = volume.freed();
+        Ok(self.kernel.clock.bounded(due, freed).await.is_some())
+    }
+}
+
+/// The file that an operation gives another size.
+fn cut_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
+    match operation {
+        FileOperation::SetAttributes { inode, set } => set.size.map(|_| *inode),
+        FileOperation::Open { inode, truncate: true, .. } => Some(*inode),
+        FileOperation::Create { truncate: true, .. } => {
+            decision.changes.iter().find_map(|change| match change {
+                Change::Open { inode, .. } => Some(*inode),
+                _ => None,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Sessions other than one that have a file open to write.
+fn writers(state: &State, by: u32, inode: u64) -> Vec<u32> {
+    let own = state.sessions.get(&by).and_then(|session| session.opens.get(&inode));
+    if state.opens.get(&inode).is_none_or(|all| *all <= own.map_or(0, |opens| opens.count.into())) {
+        return Vec::new();
+    }
+    let writes = |session: &FileSession| session.opens.get(&inode).is_some_and(|opens| opens.writes);
+    let others = state.sessions.iter().filter(|(session, one)| **session != by && writes(one));
+    others.map(|(session, _)| *session).collect()
+}

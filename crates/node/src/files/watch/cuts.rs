@@ -1,0 +1,150 @@
+//! Cuts of files that others write: these sessions commit what they hold before the cut is decided. Engine
+//! thread only.
+//!
+//! Otherwise bytes that were written before a cut would come back with a later commit, behind the new end. A
+//! session that writes is told, commits and confirms, like one that watches. Invariant: no cut waits for a
+//! session that waits for a cut of the same file, nor a commit for one.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use plasmon::wire::files::Stale;
+
+use super::{Done, Expected, News, SILENCE, Waiting, Watchers};
+
+/// How long a cut waits for those who write: they may have a lot to commit.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Operation that is about to cut a file.
+pub(super) struct Cut {
+    inode: u64,
+    /// The message that is to be confirmed, and when it is given up.
+    number: u64,
+    due: Instant,
+    done: Done,
+}
+
+impl Cut {
+    /// Whether nobody can be waiting any more.
+    pub(super) fn is_old(&self, now: Instant) -> bool {
+        self.due + SILENCE <= now
+    }
+}
+
+impl Watchers {
+    /// What `writers`, the other sessions that have a file open to write, are told before an operation cuts
+    /// the file. `None` if there is nobody to wait for any more. The second time nobody is told.
+    pub(in crate::files) fn before_cut(
+        &mut self,
+        now: Instant,
+        (by, operation): (u32, u64),
+        inode: u64,
+        writers: Vec<u32>,
+    ) -> Option<News> {
+        self.turn(now);
+        if let Some(cut) = self.cuts.get(&(by, operation)) {
+            if self.tellings.contains_key(&cut.number) && now < cut.due {
+                return Some(News::default());
+            }
+            self.cuts.remove(&(by, operation));
+            return None;
+        }
+        let stale = [Stale::Waiting { inode }];
+        let is_asked = |session: &u32| !self.is_silent(*session, now) && !self.is_cutting(*session, &stale);
+        let left: BTreeSet<_> = writers.into_iter().filter(is_asked).collect();
+        if left.is_empty() {
+            return None;
+        }
+        self.last += 1;
+        self.counts.told += left.len() as u64;
+        let told = left.iter().map(|session| (*session, stale.to_vec())).collect();
+        let news = News { number: self.last, told };
+        let expected = Expected { left, keys: Vec::new(), by, folders: Vec::new() };
+        let (number, due, done) = self.expect(news.number, expected, now + PATIENCE);
+        self.cuts.insert((by, operation), Cut { inode, number, due, done });
+        Some(news)
+    }
+
+    /// What an operation waits for that is about to cut a file.
+    pub(in crate::files) fn waits_to_cut(&self, session: u32, operation: u64) -> Option<Waiting> {
+        let cut = self.cuts.get(&(session, operation))?;
+        Some(Waiting { confirmed: vec![(cut.number, cut.due, cut.done.clone())], over: None })
+    }
+
+    /// Whether a session waits to cut one of the files that are told of. It may keep the file locked
+    /// meanwhile, and is told the attributes with the answer.
+    pub(super) fn is_cutting(&self, session: u32, stale: &[Stale]) -> bool {
+        let names = |cut: &Cut| {
+            stale.iter().any(|one| match one {
+                Stale::Attributes { inode } | Stale::Bytes { inode, .. } | Stale::Waiting { inode } => {
+                    *inode == cut.inode
+                }
+                Stale::Name { .. } => false,
+            })
+        };
+        let waits = |cut: &Cut| self.tellings.contains_key(&cut.number) && names(cut);
+        self.cuts.iter().any(|((by, _), cut)| *by == session && waits(cut))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use plasmon::wire::files::{FileOperation, FileOutcome, ROOT_INODE, Time, VolumeTerms};
+
+    use super::*;
+    use crate::files::state::State;
+
+    const FILE: u64 = 9;
+    const CUT: (u32, u64) = (1, 7);
+
+    #[test]
+    fn a_cut_waits_until_all_who_write_have_confirmed() {
+        let now = Instant::now();
+        let mut watchers = Watchers::new(now);
+        assert!(watchers.before_cut(now, CUT, FILE, Vec::new()).is_none(), "nobody else writes");
+        let news = watchers.before_cut(now, CUT, FILE, vec![2, 3]).expect("two others write");
+        assert_eq!(news.told.keys().copied().collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(news.told[&2], [Stale::Waiting { inode: FILE }]);
+        watchers.confirm(2, news.number);
+        let again = watchers.before_cut(now, CUT, FILE, vec![2, 3]).expect("one of two has confirmed");
+        assert!(again.told.is_empty(), "they were told");
+        let waiting = watchers.waits_to_cut(CUT.0, CUT.1).expect("it waits");
+        watchers.confirm(3, news.number);
+        assert!(waiting.confirmed.iter().all(|(_, _, done)| done.clone().now_or_never().is_some()));
+        assert!(watchers.before_cut(now, CUT, FILE, vec![2, 3]).is_none());
+        assert!(watchers.waits_to_cut(CUT.0, CUT.1).is_none());
+    }
+
+    #[test]
+    fn who_does_not_answer_delays_one_cut() {
+        let now = Instant::now();
+        let mut watchers = Watchers::new(now);
+        let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("another writes");
+        watchers.give_up(news.number, now + PATIENCE);
+        assert!(watchers.before_cut(now + PATIENCE, CUT, FILE, vec![2]).is_none());
+        assert!(watchers.before_cut(now + PATIENCE, (1, 8), FILE, vec![2]).is_none(), "it is silent");
+        let later = now + PATIENCE + SILENCE;
+        let news = watchers.before_cut(later, (1, 9), FILE, vec![2]).expect("it may answer again");
+        watchers.end(2);
+        assert_eq!(news.told.len(), 1);
+        assert!(watchers.before_cut(later, (1, 9), FILE, vec![2]).is_none(), "it has ended");
+    }
+
+    #[test]
+    fn neither_cuts_nor_commits_wait_for_a_session_that_waits_to_cut() {
+        let now = Instant::now();
+        let mut watchers = Watchers::new(now);
+        let state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
+        let attributes = state.attributes(ROOT_INODE).expect("every volume has a root");
+        let look = FileOperation::GetAttributes { inode: ROOT_INODE };
+        assert!(watchers.give(now, 1, &look, &FileOutcome::Entry(attributes), 1 << 30));
+        let news = watchers.before_cut(now, CUT, ROOT_INODE, vec![2]).expect("another writes");
+        assert!(watchers.before_cut(now, (2, 3), ROOT_INODE, vec![1]).is_none(), "it cuts too");
+        let bytes = Stale::Bytes { inode: ROOT_INODE, start: 0, end: 5 };
+        let (told, waiting) = watchers.change(now, (2, 4), vec![bytes], |_| Vec::new());
+        assert!(told.told.contains_key(&1) && waiting.is_none(), "it is told, and not waited for");
+        watchers.confirm(2, news.number);
+        assert!(watchers.before_cut(now, CUT, ROOT_INODE, vec![2]).is_none());
+    }
+}
