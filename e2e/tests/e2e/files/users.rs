@@ -25,7 +25,8 @@ const OPEN_DEVICE: &str = "\
     mount --make-rprivate /
     mount -t tmpfs -o size=1m plasmon-e2e $0
     mknod -m 666 $0/fuse c 10 229
-    mount --bind $0/fuse /dev/fuse";
+    mount --bind $0/fuse /dev/fuse
+    umount -l $0";
 
 /// Gives this thread, and what it starts, mounts of its own if users may not open `/dev/fuse` here.
 fn open_device() {
@@ -36,11 +37,8 @@ fn open_device() {
     // SAFETY: what changes is this thread's view of mounts, and its current folder, which it uses alone.
     let done = unsafe { libc::unshare(libc::CLONE_NEWNS) };
     assert_eq!(done, 0, "{}", Error::last_os_error());
-    // The folder of a test is not yet there, and this one is hidden from all others.
     let folder = TempDir::new().expect("there is a folder for temporary files");
     super::programs::run(Path::new("/"), "sh", &["-ec", OPEN_DEVICE, text(folder.path())]);
-    // What is mounted there goes with the view.
-    _ = folder.keep();
 }
 
 fn start() -> Option<Cluster> {
