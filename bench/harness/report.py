@@ -24,6 +24,7 @@ from harness.remote.growth import GROWTH
 from harness.scale import SCALE
 from harness.tier import plots as tier_plots
 from harness.tier import report as tier
+from harness.tier.classes import SPANS
 from harness.tier.command import TIER
 
 _SHOWN = [4**power << 10 for power in (0, 2, 4, 6, 8)]
@@ -83,8 +84,10 @@ def _local(rows: list[Row], run: dict[str, Any]) -> list[str]:
 
 
 def _tier(rows: list[Row], run: dict[str, Any]) -> list[str]:
-    """Regions, with their plot."""
+    """Regions, with their plots."""
     tier_plots.draw(rows)
+    spans, _ = SPANS.last() or ([], {})
+    tier_plots.draw_classes(spans)
     return tier.text(rows, run)
 
 

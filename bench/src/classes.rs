@@ -3,8 +3,9 @@
 //! threads wait for their node, so they take little of a processor.
 //!
 //! The answer is one line of JSON: bytes a second of high and of low work alone and together, the time after
-//! the end of high work in which low work has its rate again, the times of small calls alone and beside low
-//! work, and commits a second alone and beside low writes, with the bytes a second of these.
+//! the end of high work in which low work has its rate again, both rates over time, the times of small calls
+//! alone and beside low work, and commits a second alone and beside low writes, with the bytes a second of
+//! these.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,16 +51,19 @@ pub(crate) fn measure(socket: &str, home: &str, seconds: &str) -> Result<(), Fai
     let high_alone = rate(&read_during(&high, &name, span)?);
     let low_alone = rate(&read_during(&low, &name, span)?);
     let idle = call_during(&high, &name, span)?;
-    let (both, beside) = thread::scope(|scope| {
+    let (both, beside, over_time) = thread::scope(|scope| {
         let low = scope.spawn(|| read_during(&low, &name, 3 * span));
         thread::sleep(span);
         let began = Instant::now();
         let high = read_during(&high, &name, span);
         let ended = Instant::now();
         let low = low.join().map_err(|_| Failure::from("a reader failed"))??;
+        let high = high?;
         let together = low.iter().filter(|end| (began..ended).contains(end)).count() * READ_BYTES;
         let again = whole_after(&low, ended, low_alone);
-        Ok::<_, Failure>(((rate(&high?), together as f64 / (ended - began).as_secs_f64()), again))
+        let over_time = over_time((&high, &low), began, span);
+        let both = (rate(&high), together as f64 / (ended - began).as_secs_f64());
+        Ok::<_, Failure>((both, again, over_time))
     })?;
     let busy = thread::scope(|scope| {
         let reads = scope.spawn(|| read_during(&low, &name, span + WINDOW));
@@ -74,6 +78,7 @@ pub(crate) fn measure(socket: &str, home: &str, seconds: &str) -> Result<(), Fai
         "{}",
         json!({
             "high_alone": high_alone, "low_alone": low_alone, "high": both.0, "low": both.1,
+            "over_time": over_time,
             "whole_after_ms": beside.map(|after| after.as_secs_f64() * 1e3),
             "calls_idle_us": [part(&idle, 0.5), part(&idle, 0.99)],
             "calls_us": [part(&busy, 0.5), part(&busy, 0.99)],
@@ -205,6 +210,23 @@ fn whole_after(ends: &Ends, ended: Instant, rate: f64) -> Option<Duration> {
         let end = *ends.get(first + wanted.max(1) - 1)?;
         (end - ends[first] <= WINDOW).then(|| ends[first] - ended)
     })
+}
+
+/// What high and low reads got in each window of the time in which both are made: its end, in seconds since
+/// high reads began, and the bytes a second of both.
+fn over_time((high, low): (&Ends, &Ends), began: Instant, span: Duration) -> Vec<(f64, f64, f64)> {
+    let windows = (span.as_secs_f64() / WINDOW.as_secs_f64()).round() as u32;
+    let first = began - windows * WINDOW;
+    let rates = (1..=3 * windows).map(|window| {
+        let end = first + window * WINDOW;
+        let rate = |ends: &Ends| {
+            let before = |at: Instant| ends.partition_point(|end| *end < at);
+            ((before(end) - before(end - WINDOW)) * READ_BYTES) as f64 / WINDOW.as_secs_f64()
+        };
+        let end_s = (f64::from(window) - f64::from(windows)) * WINDOW.as_secs_f64();
+        (end_s, rate(high), rate(low))
+    });
+    rates.collect()
 }
 
 /// The time that a part of all calls took at most.

@@ -12,6 +12,7 @@ from harness import machine, paths
 from harness.figures import Case, Row, Samples
 from harness.page import Goal
 from harness.tier import (
+    bodies,
     callers,
     calls,
     classes,
@@ -68,6 +69,7 @@ def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     wanted |= {pieces.case(pair, kind) for pair in pieces.PAIRS for kind in (pieces.WHOLE, pieces.PIECES)}
     wanted |= {extent.case(kind, size) for kind in extent.KINDS for size in extent.QUICK.sizes}
     wanted |= {case for case in calls.cases() if case.peer not in missing}
+    wanted |= set(bodies.cases(bodies.QUICK))
     wanted |= {case for case in locks.cases() if not case.peer.startswith(missing or ("nobody",))}
     wanted |= {case for case in log.cases(log.QUICK) if not case.peer.startswith(missing or ("nobody",))}
     several = list(log_nodes.cases(log_nodes.QUICK))
@@ -86,6 +88,9 @@ def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     assert (few.clients, most.clients) == (1, 8)
     assert few.connections == most.connections > 0
     assert [one.qos for one in classes.CLASSES.read(tmp_path)] == list(classes.QUICK.modes)
+    spans = classes.SPANS.read(tmp_path)
+    assert {one.qos for one in spans if one.high > 0 and one.end_s > 0} == set(classes.QUICK.modes)
+    assert {one.qos for one in spans if one.low > 0 and one.end_s <= 0} == set(classes.QUICK.modes)
     if "ucx" not in missing:
         polled = {one.operation for one in command.TIER.read(tmp_path) if one.peer == ucx.POLL}
         assert polled, "the operations of UCX"
@@ -206,6 +211,17 @@ def test_classes_are_held_against_work_without_them() -> None:
     text = classes.table([off, good])
     assert "| priority | 100.0 | 95.0 (0.95) |" in text
     assert "| priority | 10,000 | 9,000 (0.90) | 50.0 |" in text
+
+
+def test_calls_whose_bodies_are_written_stand_beside_those_whose_bodies_are_read() -> None:
+    def of(memory: str, size: int, ns: int) -> Row:
+        samples = Samples()
+        samples.add(Case(REMOTE, RUST, calls.CALL, memory, size, 1, 1), [ns], moves=False)
+        return samples.rows()[0]
+
+    rows = [of("", 16 << 10, 150_000), of(bodies.READ, 16 << 10, 200_000), of("", LITTLE, 1)]
+    assert "| 16 KiB | 150 (150) | 200 (200) | 0.75 |" in bodies.table(rows)
+    assert bodies.table(rows[2:]) == ""
 
 
 def test_locks_are_held_against_those_of_etcd_and_the_wakes_of_a_barrier() -> None:

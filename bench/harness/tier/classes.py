@@ -74,19 +74,37 @@ class Apart:
     """Rate of low writes meanwhile."""
 
 
+@dataclass(frozen=True)
+class Span:
+    """What high and low work got in a span of the time in which high work comes and goes."""
+
+    qos: str
+    end_s: float
+    """End of the span in seconds: high work begins at 0."""
+    high: float
+    """Bytes a second."""
+    low: float
+
+
 CLASSES = Series("tier-classes", Apart)
+SPANS = Series("tier-classes-over-time", Span)
 
 
-def measure(plan: Plan, folder: Path, say: Progress) -> list[Apart]:
+def measure(plan: Plan, folder: Path, say: Progress) -> tuple[list[Apart], list[Span]]:
     """Measures all ways, each with hosts and nodes of its own.
 
     Raises:
         PeerError: No link can be limited here, or a node or the program that measures failed.
     """
-    return [_measure(mode, plan.seconds, folder / mode, say) for mode in plan.modes]
+    found = {mode: _measure(mode, plan.seconds, folder / mode, say) for mode in plan.modes}
+    return [apart(mode, one) for mode, one in found.items()], [
+        Span(mode, rounded(end), rounded(high), rounded(low))
+        for mode, one in found.items()
+        for end, high, low in one["over_time"]
+    ]
 
 
-def _measure(mode: str, seconds: float, folder: Path, say: Progress) -> Apart:
+def _measure(mode: str, seconds: float, folder: Path, say: Progress) -> dict[str, Any]:
     say(f"classes, --qos {mode}")
     cluster = Plasmon("auto", ["--qos", mode])
     with Network(2, link_gbit=LINK_GBIT) as network:
@@ -105,7 +123,8 @@ def _measure(mode: str, seconds: float, folder: Path, say: Progress) -> Apart:
             cluster.close()
     if done.returncode != 0:
         raise PeerError(f"--qos {mode} was not measured: {done.stderr.strip()}")
-    return apart(mode, json.loads(done.stdout))
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 def apart(mode: str, found: dict[str, Any]) -> Apart:
@@ -195,7 +214,8 @@ def table(found: Sequence[Apart]) -> str:
     )
     if not lines:
         return ""
-    return f"### Classes of work\n\n{text}\n\n{page.table(heads, lines)}{_log_table(found)}"
+    plot = "![High and low work over time](img/tier-classes.png)"
+    return f"### Classes of work\n\n{text}\n\n{page.table(heads, lines)}\n\n{plot}{_log_table(found)}"
 
 
 def _mb(rate: float) -> str:

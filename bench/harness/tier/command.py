@@ -16,9 +16,23 @@ from harness.peers import absent
 from harness.processes import PeerError
 from harness.progress import Progress
 from harness.series import Series
-from harness.tier import callers, calls, classes, extent, locks, log, log_nodes, many, mpi, pace, pieces, ucx
+from harness.tier import (
+    bodies,
+    callers,
+    calls,
+    classes,
+    extent,
+    locks,
+    log,
+    log_nodes,
+    many,
+    mpi,
+    pace,
+    pieces,
+    ucx,
+)
 from harness.tier import run as running
-from harness.tier.classes import CLASSES, Apart
+from harness.tier.classes import CLASSES, SPANS, Apart, Span
 from harness.tier.extent import CROWD, Crowd
 from harness.tier.many import MANY, Many
 from harness.tier.pace import PACE, Pace
@@ -26,8 +40,8 @@ from harness.tier.workers import MACHINE, Workers
 
 TIER = Series("tier", Row)
 PARTS = (
-    *("many", "operations", "pieces", "extent", "ucx", "log", "nodes", "locks", "calls", "pace", "mpi"),
-    "classes",
+    *("many", "operations", "pieces", "extent", "ucx", "log", "nodes", "locks", "calls", "bodies", "pace"),
+    *("mpi", "classes"),
 )
 
 
@@ -48,6 +62,7 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
     stages: list[Many] = []
     crowds: list[Crowd] = []
     apart: list[Apart] = []
+    spans: list[Span] = []
     paced: list[Pace] = []
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as name, Network(2) as network:
@@ -95,13 +110,18 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
                     failures,
                     lambda: calls.measure(of_calls, hosts, folder / "calls", say, failures, lacking),
                 )
+            if "bodies" in only:
+                long = bodies.QUICK if quick else bodies.FULL
+                rows += _stage(
+                    "longer bodies", failures, lambda: bodies.measure(long, hosts, folder / "bodies", say)
+                )
             if "pace" in only:
                 of_pace = pace.QUICK if quick else pace.FULL
                 paced = _pace(of_pace, network, folder / "pace", say, failures)
             if "mpi" in only:
                 rows += _mpi(plan, network, folder, say, failures, described)
         if "classes" in only:
-            apart = _classes(classes.QUICK if quick else classes.FULL, say, failures)
+            apart, spans = _classes(classes.QUICK if quick else classes.FULL, say, failures)
         described["whole"] = True
     except (PeerError, OSError) as failure:
         failures.setdefault("plasmon", []).append(str(failure))
@@ -127,6 +147,7 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
         CROWD.keep(results, crowds, described)
     if apart:
         CLASSES.keep(results, apart, described)
+        SPANS.keep(results, spans, described)
     if paced:
         PACE.keep(results, paced, described)
     print(f"Measured in {described['seconds']} s: {results}/tier.csv", file=sys.stderr)
@@ -167,14 +188,16 @@ def _extent(
         return [], []
 
 
-def _classes(plan: classes.Plan, say: Progress, failures: dict[str, list[str]]) -> list[Apart]:
+def _classes(
+    plan: classes.Plan, say: Progress, failures: dict[str, list[str]]
+) -> tuple[list[Apart], list[Span]]:
     """Figures of classes, between hosts with links of their own rate."""
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as name:
             return classes.measure(plan, Path(name), say)
     except (PeerError, OSError) as failure:
         failures.setdefault("classes", []).append(str(failure))
-        return []
+        return [], []
 
 
 def _pace(

@@ -1,12 +1,13 @@
-"""Plot of reads and writes of regions from another host, by size."""
+"""Plots of regions: reads and writes from another host by size, and classes of work over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harness.drawing import STYLE, plt, save, size_axis, time_axis
 from harness.figures import Row
+from harness.tier.classes import MODES, Span
 from harness.tier.goals import Found
 from harness.tier.workers import FABRIC, PYTHON, REDIS_PYTHON, REDIS_RUST, REMOTE, RUST, TCP
 
@@ -46,3 +47,26 @@ def draw(rows: Iterable[Row]) -> None:
         plot.legend(shown.values(), shown.keys(), loc="lower center", ncols=3)
         plot.tight_layout(rect=(0, 0.12, 1, 1))
         save(plot, "tier.png")
+
+
+def draw_classes(spans: Sequence[Span]) -> None:
+    """Draws a panel for each way to keep classes apart: the rates of high and low work over time."""
+    modes = [mode for mode in MODES if any(span.qos == mode for span in spans)]
+    if not modes:
+        return
+    with plt.rc_context(STYLE):
+        size = (7.5, 1.9 * len(modes))
+        plot, panels = plt.subplots(len(modes), 1, figsize=size, sharex=True, squeeze=False)
+        for panel, mode in zip(panels[:, 0], modes, strict=True):
+            ours = [span for span in spans if span.qos == mode]
+            ends = [span.end_s for span in ours]
+            for label, color, rates in (
+                ("high", "#0b6e4f", [span.high for span in ours]),
+                ("low", "#f77f00", [span.low for span in ours]),
+            ):
+                panel.plot(ends, [rate / 1e6 for rate in rates], label=label, color=color)
+            panel.set(title=f"--qos {mode}", ylabel="MB/s", ylim=(0, None))
+        panels[0, 0].legend(loc="upper right", ncols=2)
+        panels[-1, 0].set(xlabel="seconds since high work began")
+        plot.tight_layout()
+        save(plot, "tier-classes.png")

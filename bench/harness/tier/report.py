@@ -8,7 +8,21 @@ from typing import Any
 from harness import page
 from harness.figures import Row
 from harness.page import short, size_of, table
-from harness.tier import callers, calls, classes, extent, goals, locks, log, log_nodes, mpi, pace, pieces, ucx
+from harness.tier import (
+    bodies,
+    callers,
+    calls,
+    classes,
+    extent,
+    goals,
+    locks,
+    log,
+    log_nodes,
+    mpi,
+    pace,
+    pieces,
+    ucx,
+)
 from harness.tier.classes import CLASSES
 from harness.tier.extent import CROWD, Crowd
 from harness.tier.goals import Found
@@ -70,6 +84,7 @@ def text(rows: list[Row], run: dict[str, Any]) -> list[str]:
         log.table(rows),
         log_nodes.table(rows),
         _calls(found),
+        bodies.table(rows),
         pace.table(paced),
         _locks(found),
         classes.table(apart),
