@@ -1,8 +1,8 @@
-//! What is known of the map of a file: which sections lie in one range of it.
+//! What is known of the map of a file: which sections lie in some ranges of it.
 //!
-//! Owns the sections. The thread that has the file locked. Pages of the map come from the home; what has
-//! been read of them is one range, which grows at its end. Invariant: inside of the range the sections are in
-//! order, do not overlap, and where there is none is a hole.
+//! Owns the sections. The thread that has the file locked. Pages of the map come from the home, of wherever a
+//! program reads. Invariants: inside of a known range the sections are in order, do not overlap, and where
+//! there is none is a hole. Known ranges are in order and do not touch. All is of one version of the file.
 
 use std::ops::Range;
 
@@ -12,54 +12,57 @@ use crate::wire::files::{Extended, Section};
 #[derive(Debug, Default)]
 pub(super) struct Map {
     sections: Vec<Section>,
-    known: Range<u64>,
+    known: Vec<Range<u64>>,
+}
+
+fn end(section: &Section) -> u64 {
+    section.offset.saturating_add(section.len)
 }
 
 impl Map {
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.sections.clear();
-        self.known = 0..0;
+        self.known.clear();
     }
 
     /// Takes in a page of the map that begins at an offset.
     pub(super) fn take(&mut self, from: u64, page: Extended) {
-        if self.known.is_empty() || from < self.known.start || from > self.known.end {
-            self.sections.clear();
-            self.known = from..from;
+        let to = page.next.unwrap_or(u64::MAX).max(from);
+        if let (Some(first), Some(last)) = (page.sections.first(), page.sections.last()) {
+            // A page has all sections between its first and its last one.
+            let begin = self.sections.partition_point(|section| section.offset < first.offset);
+            let end = self.sections.partition_point(|section| section.offset <= last.offset);
+            self.sections.splice(begin..end.max(begin), page.sections);
         }
-        let end = page.next.unwrap_or(u64::MAX);
-        // The first sections of a page may begin before it.
-        let known = self.known.end;
-        self.sections.extend(page.sections.into_iter().filter(|section| {
-            section.offset >= known || {
-                let before = self.known.start == known;
-                before && section.offset + section.len > known
-            }
-        }));
-        self.known.end = end.max(known);
+        let begin = self.known.partition_point(|known| known.end < from);
+        let end = self.known.partition_point(|known| known.start <= to);
+        let joined = match self.known.get(begin..end) {
+            Some([first, .., last]) => first.start.min(from)..last.end.max(to),
+            Some([one]) => one.start.min(from)..one.end.max(to),
+            _ => from..to,
+        };
+        self.known.splice(begin..end.max(begin), [joined]);
     }
 
     /// Offset from which a page of the map has to be asked for, to know a range. `None` if it is known.
     pub(super) fn missing(&self, range: &Range<u64>) -> Option<u64> {
-        if range.is_empty() || (self.known.start <= range.start && range.end <= self.known.end) {
-            return None;
-        }
-        let goes_on = self.known.start <= range.start && range.start <= self.known.end;
-        Some(if goes_on && !self.known.is_empty() { self.known.end } else { range.start })
+        let known = self.end(range.start);
+        (known < range.end).then_some(known)
     }
 
     /// Sections that lie in a known range, or reach into it.
     pub(super) fn within(&self, range: &Range<u64>) -> &[Section] {
-        let end = |section: &Section| section.offset.saturating_add(section.len);
         let first = self.sections.partition_point(|section| end(section) <= range.start);
         let last = self.sections.partition_point(|section| section.offset < range.end);
         self.sections.get(first..last).unwrap_or_default()
     }
 
-    /// End of what is known.
-    pub(super) fn end(&self) -> u64 {
-        self.known.end
+    /// End of what is known from an offset on: the offset itself if nothing is.
+    pub(super) fn end(&self, from: u64) -> u64 {
+        let after = self.known.partition_point(|known| known.start <= from);
+        let known = after.checked_sub(1).and_then(|at| self.known.get(at));
+        known.map_or(from, |known| known.end.max(from))
     }
 }
 
@@ -99,13 +102,47 @@ mod tests {
     }
 
     #[test]
-    fn a_page_elsewhere_replaces_what_was_known() {
+    fn pages_of_several_places_are_known_together() {
         let mut map = Map::default();
         map.take(0, Extended { sections: vec![section(0, 10)], next: Some(10) });
         assert_eq!(map.missing(&(100..110)), Some(100));
         map.take(100, Extended { sections: vec![section(95, 10)], next: Some(105) });
         assert_eq!(offsets(&map, 100..105), [95]);
-        assert_eq!(map.missing(&(0..5)), Some(0));
+        assert_eq!((map.missing(&(0..5)), map.missing(&(100..105))), (None, None));
+        assert_eq!(map.missing(&(0..105)), Some(10));
+        map.take(10, Extended { sections: vec![section(20, 75), section(95, 10)], next: Some(105) });
+        assert_eq!(map.missing(&(0..105)), None);
+        assert_eq!(offsets(&map, 0..105), [0, 20, 95]);
+        assert_eq!(map.end(50), 105);
+    }
+
+    /// Compares with a map that is known as a whole, after pages of places that are drawn.
+    #[test]
+    fn what_is_known_is_what_the_whole_map_has() {
+        let whole: Vec<_> = (0..50).map(|at| (at * 10, if at % 3 == 0 { 10 } else { 4 })).collect();
+        let page = |from: u64, sections: usize| {
+            let found = whole.iter().filter(|(offset, len)| offset + len > from);
+            let found: Vec<_> = found.take(sections).map(|(offset, len)| section(*offset, *len)).collect();
+            let next = found.last().map(end).filter(|end| *end < 500);
+            Extended { sections: found, next }
+        };
+        for seed in 1..200_u64 {
+            let (mut map, mut drawn) = (Map::default(), seed);
+            let mut draw = |limit: u64| {
+                drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (drawn >> 33) % limit
+            };
+            for _ in 0..30 {
+                let begin = draw(500);
+                let range = begin..begin + 1 + draw(60);
+                while let Some(from) = map.missing(&range) {
+                    map.take(from, page(from, 1 + draw(7) as usize));
+                }
+                let wanted = whole.iter().filter(|(at, len)| at + len > range.start && *at < range.end);
+                let wanted: Vec<_> = wanted.map(|(at, _)| *at).collect();
+                assert_eq!(offsets(&map, range.clone()), wanted, "seed {seed}, {range:?}");
+            }
+        }
     }
 
     #[test]
@@ -114,6 +151,6 @@ mod tests {
         map.take(0, Extended { sections: vec![section(0, 10)], next: None });
         map.clear();
         assert_eq!(map.missing(&(0..10)), Some(0));
-        assert_eq!(map.end(), 0);
+        assert_eq!(map.end(0), 0);
     }
 }

@@ -175,7 +175,7 @@ impl Volume {
         loop {
             // A page of the map at a time.
             self.0.know(inode, &mut state, &(at..at + 1))?;
-            let (known, size) = (state.map.end().min(state.size), state.size);
+            let (known, size) = (state.map.end(at).min(state.size), state.size);
             for section in state.map.within(&(at..known)) {
                 let start = section.offset.max(at);
                 match wanted {
@@ -347,7 +347,7 @@ impl Shared {
             state.ahead = range.end;
             return false;
         }
-        let goal = range.end.saturating_add(AHEAD_BYTES).min(state.map.end());
+        let goal = range.end.saturating_add(AHEAD_BYTES).min(state.map.end(range.end));
         // Half of it is asked for at a time, so that not every read asks.
         if state.ahead.saturating_add(AHEAD_BYTES / 2) > goal && goal < state.size {
             return true;
