@@ -126,6 +126,8 @@ step() {
     watching=$!
     wait "$running" || status=$?
     end_tree "$watching"
+    # Bash says of a process that was ended, unless somebody has waited for it.
+    wait "$watching" 2>/dev/null || true
     case $status in
     0) ;;
     77) result=skipped ;;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::wait::let_pass;
 
-/// Longest time that a test may have a cluster. The longest one takes about a minute on a quiet machine.
+/// Longest time that a test may have a cluster. No test is expected to come near it.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// How often the list is looked at.

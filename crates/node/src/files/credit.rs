@@ -14,7 +14,7 @@ use super::state::State;
 /// not need.
 const TURN: Duration = Duration::from_secs(15);
 
-/// Which credit is old.
+/// Memory of which credit sessions had at the last turn, and whether anybody lacked room since.
 pub(super) struct Lapsing {
     turned: Instant,
     /// Whether somebody was refused room since the turn.
@@ -54,7 +54,7 @@ impl Lapsing {
         let mut lapsed = Vec::new();
         for (number, session) in &state.sessions {
             for (uid, bytes) in &session.credit {
-                // What lapses is taken off when it is noted.
+                // The old credit that lapses is taken off `old` when its change is noted.
                 let key = (*number, *uid);
                 let old = before.get(&key).filter(|_| refused).map_or(0, |old| *bytes.min(old));
                 if old > 0 {

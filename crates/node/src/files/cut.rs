@@ -18,16 +18,16 @@ use super::state::{FileSession, State};
 use super::volume::Volume;
 use super::watch::{News, Waiting};
 
-/// What became of an operation.
+/// Outcome of an operation that was carried out.
 pub(super) struct Ran {
     pub(super) answer: FileAnswer,
-    /// What the answer waits for.
+    /// Confirmations for which the answer waits.
     pub(super) waiting: Option<Waiting>,
-    /// What others are told.
+    /// Messages to other sessions.
     pub(super) news: News,
 }
 
-/// What came of an attempt to carry an operation out.
+/// Result of an attempt to carry an operation out.
 pub(super) enum Run {
     Done(Box<Ran>),
     /// It is to be tried again when others have done something, which they are told.

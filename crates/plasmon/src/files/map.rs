@@ -69,6 +69,7 @@ impl Map {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Draw;
     use crate::wire::files::Source;
 
     fn section(offset: u64, len: u64) -> Section {
@@ -127,16 +128,12 @@ mod tests {
             Extended { sections: found, next }
         };
         for seed in 1..200_u64 {
-            let (mut map, mut drawn) = (Map::default(), seed);
-            let mut draw = |limit: u64| {
-                drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (drawn >> 33) % limit
-            };
+            let (mut map, mut draw) = (Map::default(), Draw::new(seed));
             for _ in 0..30 {
-                let begin = draw(500);
-                let range = begin..begin + 1 + draw(60);
+                let begin = draw.below(500) as u64;
+                let range = begin..begin + 1 + draw.below(60) as u64;
                 while let Some(from) = map.missing(&range) {
-                    map.take(from, page(from, 1 + draw(7) as usize));
+                    map.take(from, page(from, 1 + draw.below(7)));
                 }
                 let wanted = whole.iter().filter(|(at, len)| at + len > range.start && *at < range.end);
                 let wanted: Vec<_> = wanted.map(|(at, _)| *at).collect();
