@@ -7,11 +7,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use plasmon_e2e::{Cluster, Pattern, binary, until};
-use rustix::process::{Pid, test_kill_process};
+use plasmon_e2e::{Cluster, Pattern, binary, eventually};
+use rustix::process::Pid;
 use tempfile::TempDir;
 
-use super::{Mounted, can_mount, text};
+use super::{Mounted, can_mount, has_ended, text};
 use crate::commands::json;
 use crate::support::{MIB, as_user};
 
@@ -121,7 +121,7 @@ impl<'a> User<'a> {
         let mut command = as_user(self.cluster, self.uid, &[&binary()]);
         let output = command.arg("umount").arg(&self.folder).output().expect("plasmon runs");
         assert!(output.status.success(), "umount: {}", String::from_utf8_lossy(&output.stderr));
-        until("the mount's process ends", || test_kill_process(pid).err());
+        eventually("the mount's process ends", || has_ended(pid));
     }
 }
 
