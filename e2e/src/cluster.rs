@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, id};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::panicking;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::clocks::Clocks;
 use crate::daemon::{Daemon, Refused, binary};
 use crate::etcd::{Etcd, EtcdOptions};
 use crate::hang::Watched;
-use crate::network::{Network, PREFIX};
+use crate::network::{Network, own_prefix};
 use crate::wait::{PATIENCE, eventually};
 
 /// Description of a cluster to start.
@@ -82,7 +82,7 @@ impl Builder {
         if !self.prefault {
             self.args.push("--no-prefault".to_owned());
         }
-        let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", id())).tempdir();
+        let folder = tempfile::Builder::new().prefix(&own_prefix()).tempdir();
         let folder = folder.expect("the temporary folder is writable");
         let mut network = Network::new();
         let etcd = self.etcd.map(|options| Etcd::start(options, &mut network, folder.path()));

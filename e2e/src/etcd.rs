@@ -6,13 +6,13 @@
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio, id};
+use std::process::{Child, Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::network::{Network, PREFIX};
+use crate::network::{Network, own_prefix};
 use crate::wait::eventually;
 
 /// Name and password of the nodes' etcd user.
@@ -75,7 +75,7 @@ impl Etcd {
             Server { host, address, ports, child: None }
         };
         let servers = (0..options.servers).map(server).collect();
-        let data = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", id())).tempdir_in(DATA);
+        let data = tempfile::Builder::new().prefix(&own_prefix()).tempdir_in(DATA);
         let data = data.expect("there is room in memory");
         let mut etcd = Self { options, servers, folder: folder.join("etcd"), data };
         fs::create_dir(&etcd.folder).expect("the temporary folder is writable");

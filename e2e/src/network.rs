@@ -6,11 +6,12 @@
 //! addresses, and removing the namespaces removes everything.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, id};
 use std::sync::OnceLock;
@@ -22,8 +23,20 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::etcd;
 
-/// Beginning of the names of all namespaces and temporary folders of this harness. A process id follows it.
-pub(crate) const PREFIX: &str = "plasmon-e2e-";
+/// Beginning of the names of all namespaces and temporary folders of this harness. What [`own_prefix`] adds
+/// follows it.
+const PREFIX: &str = "plasmon-e2e-";
+
+/// Beginning of the names of all namespaces and temporary folders of this process: its number, and the PID
+/// namespace in which the number means something. Runs in others may share folders, as those of containers.
+pub(crate) fn own_prefix() -> String {
+    format!("{PREFIX}{}-{}-", id(), pid_namespace())
+}
+
+/// Number of this process's PID namespace.
+fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").expect("Linux has namespaces").ino()
+}
 
 /// Network of a cluster.
 pub(crate) enum Network {
@@ -71,7 +84,7 @@ impl Network {
         if !own_namespaces() {
             return Self::Together(common_address().unwrap_or(Ipv4Addr::LOCALHOST));
         }
-        let prefix = format!("{PREFIX}{}-{}", id(), CLUSTERS.fetch_add(1, Ordering::Relaxed));
+        let prefix = format!("{}{}", own_prefix(), CLUSTERS.fetch_add(1, Ordering::Relaxed));
         ip(["netns", "add", &switch(&prefix)]);
         ip(["-n", &switch(&prefix), "link", "add", "bridge", "type", "bridge"]);
         ip(["-n", &switch(&prefix), "link", "set", "bridge", "up"]);
@@ -250,7 +263,7 @@ fn remove(namespace: &str) {
 
 /// Whether a network of namespaces can be made here. Some containers let root make none, or only parts of it.
 fn namespaces_work() -> bool {
-    let name = format!("{PREFIX}{}-try", id());
+    let name = format!("{}try", own_prefix());
     let tried = try_ip(["netns", "add", &name])
         .and_then(|()| try_ip(["-n", &name, "link", "add", "bridge", "type", "bridge"]))
         .and_then(|()| try_ip(["-n", &name, "link", "add", "eth0", "type", "veth", "peer", "port0"]))
@@ -262,15 +275,24 @@ fn namespaces_work() -> bool {
     tried.is_ok()
 }
 
+/// Whether a namespace or a folder is that of a run that was killed, as far as this process can know.
+fn is_stale(name: &OsStr) -> bool {
+    let mut parts = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).unwrap_or_default().split('-');
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    match (number(), number()) {
+        (Some(owner), Some(namespace)) => {
+            namespace == pid_namespace() && !Path::new(&format!("/proc/{owner}")).exists()
+        }
+        _ => false,
+    }
+}
+
 /// Removes the namespaces and temporary folders of runs that were killed.
 pub(crate) fn remove_stale() {
-    let of_the_dead = |name: &OsStr| {
-        let owner = name.to_str()?.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok()?;
-        (!Path::new(&format!("/proc/{owner}")).exists()).then(|| name.to_owned())
-    };
+    let of_the_dead = |name: OsString| is_stale(&name).then_some(name);
     let names_in = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| of_the_dead(&entry.file_name())).collect::<Vec<_>>()
+        entries.filter_map(|entry| of_the_dead(entry.file_name())).collect::<Vec<_>>()
     };
     for name in names_in(Path::new("/run/netns")) {
         remove(&name.to_string_lossy());
@@ -286,6 +308,18 @@ pub(crate) fn remove_stale() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_run_left_is_stale_when_its_process_has_ended() {
+        let name = |owner: u32, namespace| OsString::from(format!("{PREFIX}{owner}-{namespace}-x"));
+        let own = pid_namespace();
+        assert_eq!(name(id(), own), OsString::from(own_prefix() + "x"));
+        // There is no process of this number: the kernel's are smaller.
+        let ended = u32::MAX;
+        assert!(is_stale(&name(ended, own)) && !is_stale(&name(id(), own)));
+        assert!(!is_stale(&name(ended, own + 1)), "it may run in another namespace");
+        assert!(!is_stale(OsStr::new("others-1-1-x")) && !is_stale(OsStr::new(PREFIX)));
+    }
 
     #[test]
     fn hosts_reach_each_other() {

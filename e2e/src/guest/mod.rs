@@ -18,7 +18,6 @@ mod package;
 
 use std::fs;
 use std::path::Path;
-use std::process::id;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,7 @@ pub use kernel::Kernel;
 use machine::{Accelerator, Machine};
 use tempfile::TempDir;
 
-use crate::network::{PREFIX, remove_stale};
+use crate::network::{own_prefix, remove_stale};
 
 /// Time between two looks whether a guest has ended.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -48,7 +47,7 @@ pub fn run(kernel: &Kernel, job: &Job) -> Result<i32, GuestError> {
 
 /// Makes a temporary folder for the files of guests.
 fn folder() -> Result<TempDir, GuestError> {
-    let made = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-guest-", id())).tempdir();
+    let made = tempfile::Builder::new().prefix(&(own_prefix() + "guest-")).tempdir();
     made.map_err(GuestError::file("make", "a temporary folder"))
 }
 
