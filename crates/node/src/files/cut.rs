@@ -96,9 +96,12 @@ impl Files {
     }
 }
 
-/// The file that an operation gives another size.
+/// The file from which an operation takes bytes: it gives the file another size, makes a hole, or clones over
+/// what is there. What was written before and comes later would be there again.
 fn cut_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
     match operation {
+        FileOperation::Punch { inode, .. } => Some(*inode),
+        FileOperation::Clone { inode, .. } if !decision.changes.is_empty() => Some(*inode),
         FileOperation::SetAttributes { inode, set } => set.size.map(|_| *inode),
         FileOperation::Open { inode, truncate: true, .. } => Some(*inode),
         FileOperation::Create { truncate: true, .. } => {

@@ -159,6 +159,8 @@ pub(super) struct Watchers {
     turned: Instant,
     busy: HashMap<Key, Busy>,
     silent: BTreeMap<u32, Instant>,
+    /// Sessions for which a cut has waited in vain, and until when no other waits for them.
+    stalled: BTreeMap<u32, Instant>,
     tellings: BTreeMap<u64, Telling>,
     /// By key, the messages that are not confirmed.
     unconfirmed: HashMap<Key, Vec<u64>>,
@@ -181,6 +183,7 @@ impl Watchers {
             turned: now,
             busy: HashMap::default(),
             silent: BTreeMap::new(),
+            stalled: BTreeMap::new(),
             tellings: BTreeMap::new(),
             unconfirmed: HashMap::default(),
             last: 0,
@@ -282,6 +285,7 @@ impl Watchers {
         self.busy.retain(|_, busy| !busy.is_over(now));
         self.waiting.retain(|_, waiting| now < waiting.end());
         self.silent.retain(|_, until| now < *until);
+        self.stalled.retain(|_, until| now < *until);
         self.cuts.retain(|_, cut| !cut.is_old(now));
         let late = self.tellings.iter().filter(|(_, telling)| telling.due <= now);
         for number in late.map(|(number, _)| *number).collect::<Vec<_>>() {
@@ -467,7 +471,11 @@ impl Watchers {
     pub(super) fn give_up(&mut self, number: u64, now: Instant) {
         let Some(telling) = self.forget(number) else { return };
         self.counts.missed += telling.left.len() as u64;
-        self.silent.extend(telling.left.iter().map(|session| (*session, now + SILENCE)));
+        let late = telling.left.iter().map(|session| (*session, now + SILENCE));
+        if self.cuts.values().any(|cut| cut.is(number)) {
+            self.stalled.extend(late.clone());
+        }
+        self.silent.extend(late);
     }
 
     fn forget(&mut self, number: u64) -> Option<Telling> {
@@ -486,6 +494,7 @@ impl Watchers {
     /// Forgets a session that has ended.
     pub(super) fn end(&mut self, session: u32) {
         self.silent.remove(&session);
+        self.stalled.remove(&session);
         self.cuts.retain(|(by, _), _| *by != session);
         let numbers: Vec<_> = self.tellings.keys().copied().collect();
         for number in numbers {

@@ -10,6 +10,7 @@ use std::thread;
 use plasmon::wire::files::{Actor, FileAsked, FileOperation, ROOT_INODE};
 use plasmon::wire::{BytesMut, Receiver, Reply, Request};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
+use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 use rustix::process::Signal;
 
 use super::{Mounted, can_mount};
@@ -413,6 +414,56 @@ fn what_was_written_before_another_host_cuts_the_file_does_not_come_back() {
             drop((file, cut));
             let expected = [&data[..left as usize], &vec![0; 20 - left as usize], b"after"].concat();
             assert_eq!(fs::read(cutter.path(&name)).expect("read"), expected, "{name}");
+        }
+    }
+}
+
+/// Something that a host does to bytes from 10 on of a file that another host has written.
+type Takes = (&'static str, fn(&File, &File, u64));
+
+#[test]
+fn what_was_written_before_another_host_makes_a_hole_or_clones_does_not_come_back() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).memory("128MiB").start();
+    let mounts = [Mounted::new(&cluster, 0), Mounted::new(&cluster, 1)];
+    let takes: [Takes; 3] = [
+        ("hole", |file, _, len| {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, hole, 10, len - 10).expect("fallocate");
+        }),
+        ("zeros", |file, _, len| {
+            fallocate(file, FallocateFlags::ZERO_RANGE, 10, len - 10).expect("fallocate");
+        }),
+        ("clone", |file, zeros, len| {
+            let copied = copy_file_range(zeros, None, file, Some(&mut 10), len as usize - 10);
+            assert_eq!(copied, Ok(len as usize - 10));
+        }),
+    ];
+    for (len, writer) in [(100, 0), (5_000, 1), (300_000, 0), (3 * MIB + 5, 1)] {
+        let data = Pattern(len as u64).bytes(len);
+        let (writer, taker) = (&mounts[writer], &mounts[1 - writer]);
+        for (what, take) in takes {
+            let name = format!("{what}-{len}");
+            let zeros = taker.path("zeros");
+            fs::write(&zeros, vec![0; len]).expect("write");
+            let zeros = File::open(zeros).expect("open");
+            let file = File::create_new(writer.path(&name)).expect("create");
+            file.write_all_at(&data, 0).expect("write");
+            // What was written is not synced.
+            let other = File::options().write(true).open(taker.path(&name)).expect("open");
+            take(&other, &zeros, len as u64);
+            file.sync_all().expect("fsync");
+            let expected = [&data[..10], &vec![0; len - 10]].concat();
+            for mounted in &mounts {
+                assert!(fs::read(mounted.path(&name)).expect("read") == expected, "{name}");
+            }
+            // What is written afterwards stays.
+            file.write_all_at(b"after", 20).expect("write");
+            drop((file, other));
+            let expected = [&expected[..20], b"after", &expected[25..]].concat();
+            assert!(fs::read(taker.path(&name)).expect("read") == expected, "{name}");
         }
     }
 }

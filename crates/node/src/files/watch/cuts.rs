@@ -25,6 +25,11 @@ pub(super) struct Cut {
 }
 
 impl Cut {
+    /// Whether it waits for a message.
+    pub(super) fn is(&self, number: u64) -> bool {
+        self.number == number
+    }
+
     /// Whether nobody can be waiting any more.
     pub(super) fn is_old(&self, now: Instant) -> bool {
         self.due + SILENCE <= now
@@ -33,7 +38,8 @@ impl Cut {
 
 impl Watchers {
     /// What `writers`, the other sessions that have a file open to write, are told before an operation cuts
-    /// the file. `None` if there is nobody to wait for any more. The second time nobody is told.
+    /// the file. `None` if there is nobody to wait for any more. The second time nobody is told. A session
+    /// that was late to confirm a change is asked all the same: what it has would come back otherwise.
     pub(in crate::files) fn before_cut(
         &mut self,
         now: Instant,
@@ -50,7 +56,8 @@ impl Watchers {
             return None;
         }
         let stale = [Stale::Waiting { inode }];
-        let is_asked = |session: &u32| !self.is_silent(*session, now) && !self.is_cutting(*session, &stale);
+        let is_stalled = |session: &u32| self.stalled.get(session).is_some_and(|until| now < *until);
+        let is_asked = |session: &u32| !is_stalled(session) && !self.is_cutting(*session, &stale);
         let left: BTreeSet<_> = writers.into_iter().filter(is_asked).collect();
         if left.is_empty() {
             return None;
@@ -129,6 +136,23 @@ mod tests {
         watchers.end(2);
         assert_eq!(news.told.len(), 1);
         assert!(watchers.before_cut(later, (1, 9), FILE, vec![2]).is_none(), "it has ended");
+    }
+
+    #[test]
+    fn a_cut_waits_for_who_was_late_with_a_change() {
+        let now = Instant::now();
+        let mut watchers = Watchers::new(now);
+        let state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
+        let attributes = state.attributes(ROOT_INODE).expect("every volume has a root");
+        let look = FileOperation::GetAttributes { inode: ROOT_INODE };
+        assert!(watchers.give(now, 2, &look, &FileOutcome::Entry(attributes), 1 << 30));
+        let changed = vec![Stale::Attributes { inode: ROOT_INODE }];
+        let (told, waiting) = watchers.change(now, (1, 6), changed, |_| Vec::new());
+        assert!(told.told.contains_key(&2) && waiting.is_some(), "it watches");
+        watchers.give_up(told.number, now);
+        assert!(watchers.is_silent(2, now));
+        let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("it writes");
+        assert_eq!(news.told[&2], [Stale::Waiting { inode: FILE }]);
     }
 
     #[test]
