@@ -81,10 +81,10 @@ pub(crate) struct CreateVolume {
 /// Arguments of `plasmon volume set`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-What is not named stays. A smaller --capacity or --user-quota than what is used refuses further bytes. \
---copies and --place hold for what is written from then on; where a file lies, `plasmon explain PATH` says. \
-`plasmon volume check --repair` makes copies of what is there. Users who have attached to a volume stay when \
-it is shared no more.")]
+What is not named stays. 'none' lifts a limit. A smaller --capacity or --user-quota than what is used \
+refuses further bytes. --copies and --place hold for what is written from then on; where a file lies, \
+`plasmon explain PATH` says. `plasmon volume check --repair` makes copies of what is there. Users who have \
+attached to a volume stay when it is shared no more.")]
 pub(crate) struct SetVolume {
     /// Name of the volume
     #[arg(value_name = "NAME", value_parser = name)]
@@ -100,7 +100,7 @@ pub(crate) struct SetVolume {
 #[derive(Debug, ClapArgs)]
 struct Terms {
     /// Size that all files may have together [default: what the nodes have room for]
-    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    #[arg(long, value_name = "SIZE|none", value_parser = limit)]
     capacity: Option<u64>,
     /// Number of nodes that keep the bytes of a file [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
@@ -111,10 +111,10 @@ struct Terms {
     #[arg(long, value_name = "local|spread|NODE,..")]
     place: Option<String>,
     /// Size that the files of one user may have together [default: any]
-    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    #[arg(long, value_name = "SIZE|none", value_parser = limit)]
     user_quota: Option<u64>,
     /// Number of files, folders and others that there may be [default: what the home has room for]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N|none", value_parser = number_limit)]
     inodes: Option<u64>,
 }
 
@@ -159,6 +159,26 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
             }
             done(as_json, &json!({ "name": name }))
         }
+    }
+}
+
+/// The word for no limit.
+const NO_LIMIT: &str = "none";
+
+/// Parses a limit in bytes. No limit is 0.
+fn limit(text: &str) -> Result<u64, String> {
+    match text {
+        NO_LIMIT => Ok(0),
+        _ => positive_size(text).map_err(|error| format!("{error}, or '{NO_LIMIT}' for no limit")),
+    }
+}
+
+/// Parses a limit of a number of things. No limit is 0.
+fn number_limit(text: &str) -> Result<u64, String> {
+    match (text, text.parse()) {
+        (NO_LIMIT, _) => Ok(0),
+        (_, Ok(number)) if number > 0 => Ok(number),
+        _ => Err(format!("write a number, at least 1, or '{NO_LIMIT}' for no limit")),
     }
 }
 

@@ -22,7 +22,7 @@ fn run(cluster: &Cluster, node: usize, words: &[&str], stdin: &[u8]) -> Output {
 }
 
 /// Output of a `plasmon` command that succeeds.
-fn output(cluster: &Cluster, node: usize, words: &[&str]) -> Vec<u8> {
+pub(crate) fn output(cluster: &Cluster, node: usize, words: &[&str]) -> Vec<u8> {
     let output = run(cluster, node, words, b"");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
