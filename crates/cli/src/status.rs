@@ -117,6 +117,13 @@ fn tell_files(files: &FilesStatus) -> Result<(), Failure> {
         files.attached,
         files.asked
     ))?;
+    if files.credit + files.credit_lapsed > 0 {
+        line(&format!(
+            "  credit  {} of volumes with limits held to write, {} not used and taken back",
+            size(files.credit),
+            size(files.credit_lapsed)
+        ))?;
+    }
     if files.told > 0 {
         line(&format!(
             "  changes {} told to sessions that watch, {} confirmed in time, {} not",

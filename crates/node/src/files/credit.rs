@@ -21,11 +21,13 @@ pub(super) struct Lapsing {
     refused: bool,
     /// What is left of the credit that sessions had for users at the turn. What they use is the oldest.
     old: BTreeMap<(u32, u32), u64>,
+    /// Number of bytes that have lapsed so far.
+    pub(super) lapsed: u64,
 }
 
 impl Lapsing {
     pub(super) fn new(now: Instant) -> Self {
-        Self { turned: now, refused: false, old: BTreeMap::new() }
+        Self { turned: now, refused: false, old: BTreeMap::new(), lapsed: 0 }
     }
 
     /// Notes that somebody was refused room.
@@ -58,6 +60,7 @@ impl Lapsing {
                 let key = (*number, *uid);
                 let old = before.get(&key).filter(|_| refused).map_or(0, |old| *bytes.min(old));
                 if old > 0 {
+                    self.lapsed = self.lapsed.saturating_add(old);
                     lapsed.push(Change::Credit { session: *number, uid: *uid, bytes: bytes - old });
                 }
                 self.old.insert(key, *bytes);
@@ -123,6 +126,7 @@ mod tests {
         set(&mut lapsing, &mut state, 1, 60);
         set(&mut lapsing, &mut state, 1, 80);
         assert_eq!(turn(&mut lapsing, &mut state, now + 3 * TURN), 20, "only what came since is left");
+        assert_eq!(lapsing.lapsed, 110);
         assert_eq!(state.credit_of.get(&7), Some(&20));
         lapsing.note_refused();
         assert_eq!(turn(&mut lapsing, &mut state, now + 4 * TURN), 0);

@@ -190,6 +190,8 @@ impl Service for Files {
             memory: sum(|volume| volume.state.borrow().memory),
             memory_limit: self.limits.get().memory,
             sessions: sum(|volume| volume.state.borrow().sessions.len() as u64),
+            credit: sum(|volume| volume.state.borrow().credit),
+            credit_lapsed: sum(|volume| volume.lapsing.borrow().lapsed),
             decided: sum(|volume| volume.operations.get()),
             mirrors: self.homes.mirrors.borrow().len() as u64,
             batches: sum(|volume| volume.log.batches.get()),

@@ -75,7 +75,7 @@ pub(super) struct Volume {
     pub(super) deleting: RefCell<BTreeSet<ObjectId>>,
     pub(super) operations: Cell<u64>,
     pub(super) watchers: RefCell<Watchers>,
-    lapsing: RefCell<Lapsing>,
+    pub(super) lapsing: RefCell<Lapsing>,
     /// Bytes for which nodes had room when they were asked last, and when that was.
     pub(super) room: Cell<Option<u64>>,
     pub(super) room_asked: Cell<Option<Instant>>,

@@ -20,6 +20,10 @@ pub struct FilesStatus {
     pub memory_limit: u64,
     /// Number of sessions of these volumes.
     pub sessions: u64,
+    /// Number of bytes of volumes with limits that sessions hold to write, beside what files have.
+    pub credit: u64,
+    /// Number of bytes of these that sessions did not use while others were refused, and lost, so far.
+    pub credit_lapsed: u64,
     /// Number of operations that the node has decided so far.
     pub decided: u64,
     /// Number of volumes of other homes that the node mirrors.

@@ -13,7 +13,7 @@ use rustix::fs::{SeekFrom, seek, statvfs};
 use rustix::io::pwrite;
 
 use super::{Mounted, can_mount, kill};
-use crate::commands::json;
+use crate::commands::{failure, json, output};
 use crate::support::MIB;
 
 /// Error numbers of Linux.
@@ -163,8 +163,12 @@ fn the_credit_of_a_mount_that_is_killed_comes_back() {
     let capacity = 100 * MIB;
     create(&cluster, of_capacity(capacity));
     let [dies, lives] = [1, 0].map(|node| Mounted::new(&cluster, node));
-    let mut file = File::create_new(dies.path("file")).expect("create");
-    file.write_all(&[1; PIECE]).expect("write");
+    let file = File::create_new(dies.path("file")).expect("create");
+    eventually("the status of the home tells of credit", || {
+        assert_eq!(pwrite(&file, &[1; PIECE], 0), Ok(PIECE));
+        let told = String::from_utf8(output(&cluster, 0, &["status"])).expect("it is text");
+        told.contains("  credit  ") && cluster.status(0).files.credit >= PIECE as u64
+    });
     kill(dies.pid);
     drop(file);
     let file = File::create_new(lives.path("file-2")).expect("create");
@@ -178,6 +182,7 @@ fn the_credit_of_a_mount_that_is_killed_comes_back() {
     });
     file.sync_all().expect("fsync");
     check(&lives.path("file-2"), 4, MIB, all);
+    eventually("what was not used is given back", || cluster.status(0).files.credit == 0);
 }
 
 #[test]
@@ -192,12 +197,16 @@ fn limits_that_are_set_later_hold_for_mounts_that_are_there() {
     let memory: u64 = [0, 1].map(|node| cluster.status(node).memory.capacity).iter().sum();
     assert!(free > memory / 2 && free <= memory, "{free} of the {memory} bytes of both nodes are free");
     fs::write(mounted.path("before"), vec![1; MIB]).expect("write");
-    json(&cluster, 0, &["volume", "set", "main", "--capacity", "2MiB"]);
+    json(&cluster, 0, &["volume", "set", "main", "--capacity", "2MiB", "--inodes", "9"]);
     assert_eq!(df(&mounted), (2 * MIB as u64, MIB as u64));
     let file = File::create_new(mounted.path("after")).expect("create");
     assert_eq!(fill(&file, 5, PIECE), (MIB, Some(ENOSPC)));
-    let none = VolumeChange { capacity: Some(0), ..VolumeChange::default() };
-    Volumes::by(&cluster.client(0)).set("main", none).expect("set");
+    let (_, message) = failure(&cluster, 0, &["volume", "set", "main", "--capacity", "0"]);
+    assert!(message.contains("'none'"), "{message}");
+    let lifted = ["--capacity", "none", "--user-quota", "none", "--inodes", "none"];
+    let told = json(&cluster, 0, &[&["volume", "set", "main"], &lifted[..]].concat());
+    let limits = ["capacity", "user_quota", "most_inodes"].map(|limit| told[limit].as_u64());
+    assert_eq!(limits, [Some(0); 3], "{told}");
     assert!(df(&mounted).1 > memory / 2);
     fs::write(mounted.path("more"), vec![1; 5 * MIB]).expect("there is no limit");
 }

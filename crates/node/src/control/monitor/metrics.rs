@@ -267,6 +267,8 @@ fn file_metrics(out: &mut Out<'_>, files: &FilesStatus) -> fmt::Result {
     let memory = [("used", real(files.memory)), ("limit", real(files.memory_limit))];
     out.gauges("plasmon_files_memory_bytes", "Memory for names, attributes and maps", "what", &memory)?;
     out.gauge("plasmon_file_sessions", "Sessions of these volumes", real(files.sessions))?;
+    out.gauge("plasmon_file_credit_bytes", "Room that these hold to write", real(files.credit))?;
+    out.counter("plasmon_file_credit_lapsed_bytes", "Room that they lost unused", files.credit_lapsed)?;
     out.counter("plasmon_file_operations_decided", "Operations that the home decided", files.decided)?;
     out.counter("plasmon_file_operations", "Operations on files of clients", files.asked)?;
     out.counter("plasmon_file_operations_failed", "Operations on files that failed", files.failed)?;
