@@ -27,7 +27,11 @@ const ASK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Credit of a session. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Credits(Arc<Mutex<Pool>>);
+pub(super) struct Credits {
+    pool: Arc<Mutex<Pool>>,
+    /// Locked while the home is asked for more ahead of need: what it gave may be under way.
+    refilling: Arc<Mutex<()>>,
+}
 
 #[derive(Default)]
 struct Pool {
@@ -66,7 +70,7 @@ pub(super) struct Cover {
 impl Credits {
     /// Promises credit that is there to a write to a file. Returns whether more is wanted with it.
     fn take(&self, inode: u64, uid: u32, len: u64, losses: u64) -> Option<(Cover, bool)> {
-        let mut pool = self.0.lock();
+        let mut pool = self.pool.lock();
         pool.follow(losses);
         let held = pool.users.get_mut(&uid).filter(|held| held.spare() >= len)?;
         held.promised += len;
@@ -82,7 +86,7 @@ impl Credits {
 
     /// Adds credit that the home gave, and promises a part of it.
     fn add(&self, uid: u32, bytes: u64, promised: u64, losses: u64) -> Cover {
-        let mut pool = self.0.lock();
+        let mut pool = self.pool.lock();
         pool.follow(losses);
         let none = Held { bytes: 0, promised: 0, given: 0, at: Instant::now() };
         let held = pool.users.entry(uid).or_insert(none);
@@ -95,7 +99,7 @@ impl Credits {
 
     /// Takes out what no write was promised, and was given so long ago, by users.
     fn take_spare(&self, age: Duration) -> Vec<(u32, u64)> {
-        let mut pool = self.0.lock();
+        let mut pool = self.pool.lock();
         let mut spare = Vec::new();
         for (uid, held) in pool.users.iter_mut().filter(|(_, held)| held.at.elapsed() >= age) {
             let bytes = held.spare();
@@ -111,7 +115,7 @@ impl Credits {
 
     /// Number of bytes that writes were promised.
     pub(super) fn promised(&self) -> u64 {
-        self.0.lock().users.values().map(|held| held.promised).sum()
+        self.pool.lock().users.values().map(|held| held.promised).sum()
     }
 }
 
@@ -128,7 +132,7 @@ impl Pool {
 impl Cover {
     /// Number of bytes.
     pub(super) fn bytes(&self) -> u64 {
-        if self.credits.0.lock().losses == self.losses { self.bytes } else { 0 }
+        if self.credits.pool.lock().losses == self.losses { self.bytes } else { 0 }
     }
 
     /// Whether both are credit of the same session for files of the same user.
@@ -145,7 +149,7 @@ impl Cover {
     pub(super) fn spend(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        let mut pool = self.credits.0.lock();
+        let mut pool = self.credits.pool.lock();
         if pool.losses == self.losses
             && let Some(held) = pool.users.get_mut(&self.uid)
         {
@@ -157,7 +161,7 @@ impl Cover {
 
 impl Drop for Cover {
     fn drop(&mut self) {
-        let mut pool = self.credits.0.lock();
+        let mut pool = self.credits.pool.lock();
         if pool.losses == self.losses
             && let Some(held) = pool.users.get_mut(&self.uid)
         {
@@ -212,8 +216,11 @@ impl Shared {
         self.give_back(Duration::ZERO);
         let begun = Instant::now();
         loop {
-            match self.reserve(inode, state, len, begun.elapsed() < PATIENCE) {
+            let is_patient = begun.elapsed() < PATIENCE;
+            match self.reserve(inode, state, len, is_patient) {
                 Err(error) if error.errno() == Errno::Again => thread::sleep(ASK_INTERVAL),
+                // This session was given some ahead of need meanwhile.
+                Err(error) if is_patient && lacks_room(&error) && self.give_back(Duration::ZERO) => {}
                 reserved => return reserved,
             }
         }
@@ -241,7 +248,8 @@ impl Shared {
 
     /// Asks for more credit where little is left.
     pub(super) fn refill(&self) {
-        let Some(inode) = self.credits.0.lock().low.take() else { return };
+        let _refilling = self.credits.refilling.lock();
+        let Some(inode) = self.credits.pool.lock().low.take() else { return };
         let reserve = FileOperation::Reserve { inode, bytes: 0, patient: false };
         // Whoever writes asks, too, and is told what is wrong.
         if let Ok(answered) = self.session.ask(&Actor::default(), reserve)
@@ -253,9 +261,11 @@ impl Shared {
     }
 
     /// Gives credit back that no write was promised, and that was given so long ago. Returns whether there
-    /// was some.
+    /// was some. What is under way to this session is waited for.
     pub(super) fn give_back(&self, age: Duration) -> bool {
+        let refilling = self.credits.refilling.lock();
         let spare = self.credits.take_spare(age);
+        drop(refilling);
         for (uid, bytes) in &spare {
             let back = FileOperation::GiveBack { uid: *uid, bytes: *bytes };
             // What the home is not told of lapses there.
