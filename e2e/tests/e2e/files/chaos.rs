@@ -1,31 +1,35 @@
-//! Chaos on mounts: programs on three hosts write, append, rename and read while a node dies again and again.
+//! Chaos on mounts: programs on three hosts write, append, rename and read while nodes die, the home too.
 //!
-//! The volume has two copies of bytes. So whatever a program was told is done has to be there afterwards,
-//! from every host: files whole, each record of a common log once, a renamed file under one of its names.
-//! What a program got an error for may be there or not. The seed, 1 unless `PLASMON_E2E_SEED` sets another,
-//! determines what programs do and who dies, but not how the calls interleave. The home of the volume is
-//! spared, as names are on it alone.
+//! Volumes have two copies of names and of bytes, and after each death all of them again before the next. So
+//! whatever a program was told is done has to be there afterwards, from every host: files whole, each record
+//! of a common log once, a renamed file under one of its names. What a program got an error for may be there
+//! or not, and it gets one only if the node of its own mount has died meanwhile. The seed, 1 unless
+//! `PLASMON_E2E_SEED` sets another, determines what programs do and who dies, but not how calls interleave.
+
+mod limited;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use plasmon::files::{AttachOptions, Checked, Trouble, Volume, VolumeInfo, VolumeState, Volumes};
 use plasmon_e2e::wait::let_pass;
-use plasmon_e2e::{Chance, Cluster, Pattern, eventually};
+use plasmon_e2e::{Chance, Cluster, EtcdOptions, Pattern, eventually, until};
 
+use self::limited::Limited;
 use super::{Mounted, can_mount, kill, own_descriptors, plasmon, text};
 use crate::commands::json;
 use crate::support::MIB;
 
 const NODES: usize = 3;
-/// Home of the volume, which has the coordinator, too.
-const HOME: usize = 0;
+/// Volume without limits.
+const KEPT: &str = "kept";
 /// Number of programs on each mount.
 const PROGRAMS: usize = 2;
 /// Number of files that a program keeps.
@@ -38,7 +42,8 @@ const LOG: &str = "log";
 const RECORD: usize = 64;
 /// Number of calls of programs that end well between two deaths.
 const CALLS: usize = 60;
-const EIO: i32 = 5;
+/// Errors that a program may get when the node of its mount has died: bytes are lost, or have no credit.
+const EXCUSED: [i32; 3] = [5, limited::ENOSPC, limited::EDQUOT];
 
 /// Number of deaths.
 fn deaths() -> usize {
@@ -51,6 +56,10 @@ struct Ground {
     over: AtomicBool,
     /// Number of calls that ended well.
     done: AtomicUsize,
+    /// Numbers of deaths and of starts of each node: odd while it is dead.
+    lives: [AtomicUsize; NODES],
+    /// Held shared during a call of a program, and alone by who looks at volumes at rest.
+    gate: RwLock<()>,
 }
 
 /// File that a program was told is stored.
@@ -73,8 +82,7 @@ struct Program {
     number: usize,
     chance: Chance,
     ground: Arc<Ground>,
-    /// Whether the node of its mount is spared.
-    spared: bool,
+    limited: Limited,
     stored: Vec<Stored>,
     /// Files whose rename failed, with the other name that they may have.
     renamed: Vec<(Stored, String)>,
@@ -84,13 +92,13 @@ struct Program {
 }
 
 impl Program {
-    fn new(mounted: &Mounted, number: usize, spared: bool, chance: Chance, ground: &Arc<Ground>) -> Self {
+    fn new(mounts: [&Mounted; 2], number: usize, chance: Chance, ground: &Arc<Ground>) -> Self {
         Self {
-            root: mounted.root().to_owned(),
+            root: mounts[0].root().to_owned(),
             number,
             chance,
             ground: Arc::clone(ground),
-            spared,
+            limited: Limited::new(mounts[1].root(), number),
             stored: Vec::new(),
             renamed: Vec::new(),
             records: BTreeMap::new(),
@@ -98,19 +106,33 @@ impl Program {
         }
     }
 
+    /// How often the node of this program's mount has died and started.
+    fn life(&self) -> usize {
+        self.ground.lives[self.number % NODES].load(Ordering::SeqCst)
+    }
+
     fn work(mut self) -> Self {
         own_descriptors();
-        while !self.ground.over.load(Ordering::SeqCst) {
-            let well = match self.chance.below(10) {
-                0..4 => self.write(),
-                4..7 => self.append(),
-                7 => self.rename(),
-                _ => self.read(),
+        let ground = Arc::clone(&self.ground);
+        while !ground.over.load(Ordering::SeqCst) {
+            let _open = ground.gate.read().expect("who looks at rest finds nothing wrong");
+            let before = self.life();
+            let (what, well) = match self.chance.below(13) {
+                0..4 => ("write", self.write()),
+                4..7 => ("append", self.append()),
+                7 => ("rename", self.rename()),
+                8..10 => ("read", self.read()),
+                _ => ("limited", self.limited.work(&mut self.chance)),
             };
+            let lived = before.is_multiple_of(2) && before == self.life();
             match well {
-                Ok(()) => _ = self.ground.done.fetch_add(1, Ordering::SeqCst),
-                // What else a call may fail with is a bug.
-                Err(error) => assert_eq!(error.raw_os_error(), Some(EIO), "program {}: {error}", self.number),
+                Ok(()) => _ = ground.done.fetch_add(1, Ordering::SeqCst),
+                Err(error) => assert!(
+                    !lived && error.raw_os_error().is_some_and(|errno| EXCUSED.contains(&errno)),
+                    "{what} of program {}, whose node {}: {error}",
+                    self.number,
+                    if lived { "lived" } else { "died" }
+                ),
             }
         }
         self
@@ -163,11 +185,7 @@ impl Program {
             return Ok(());
         }
         let stored = &self.stored[self.chance.below(self.stored.len())];
-        match stored.is_at(&self.root) {
-            Ok(same) => assert!(same, "{stored:?} has other bytes"),
-            Err(error) if self.spared => panic!("{stored:?} on a mount whose node lives: {error}"),
-            Err(error) => return Err(error),
-        }
+        assert!(stored.is_at(&self.root)?, "{stored:?} has other bytes");
         Ok(())
     }
 
@@ -208,7 +226,7 @@ fn check_log(root: &Path, programs: &[Program]) -> usize {
                 assert!(bytes[..] == record(number)[..], "a record at {at} that nobody wrote: {bytes:?}");
                 *found.entry(number).or_default() += 1;
             }
-            Err(error) if error.raw_os_error() == Some(EIO) => lost += 1,
+            Err(error) if error.raw_os_error() == Some(EXCUSED[0]) => lost += 1,
             Err(error) => panic!("the log at {at}: {error}"),
         }
     }
@@ -225,20 +243,37 @@ fn check_log(root: &Path, programs: &[Program]) -> usize {
     sure
 }
 
-fn complete(cluster: &Cluster) {
+/// What the home of a volume says of it, while there is one.
+fn info(cluster: &Cluster, name: &str) -> Option<VolumeInfo> {
+    let listed = Volumes::by(&cluster.client(0)).list().ok()?;
+    listed.volumes.into_iter().find(|info| info.name == name && info.state == VolumeState::Served)
+}
+
+/// What a check of a volume finds, if all nodes have answered: and whether two nodes have all bytes of which
+/// one has any. Others are those of commits that were not answered; programs look for their own.
+fn checked(cluster: &Cluster, name: &str) -> Option<(Checked, bool)> {
+    let options = AttachOptions { read_only: true, checked: false, ..AttachOptions::default() };
+    let mut whole = true;
+    let volume = Volume::attach(&cluster.client(0), name, &options).ok()?;
+    let checked = volume.check(false, |finding| whole &= finding.trouble == Trouble::Lost).ok()?;
+    checked.missing.is_empty().then_some((checked, whole))
+}
+
+/// Waits until all nodes are members, and two of them have each name and each byte.
+fn whole(cluster: &Cluster) {
     eventually("all nodes are members", || {
         (0..NODES).all(|node| cluster.status(node).cluster.members.len() == NODES)
     });
+    for name in [KEPT, limited::NAME] {
+        eventually("a mirror has the names", || {
+            info(cluster, name).is_some_and(|info| info.mirrors.len() == 1)
+        });
+        eventually("two nodes have the bytes", || checked(cluster, name).is_some_and(|(_, whole)| whole));
+    }
 }
 
-/// Kills a node and starts it again, while programs go on.
-fn torment(
-    cluster: &mut Cluster,
-    ground: &Ground,
-    programs: &[JoinHandle<Program>],
-    chance: &mut Chance,
-    victim: usize,
-) {
+/// Kills nodes and starts them again, while programs go on.
+fn torment(cluster: &mut Cluster, ground: &Ground, programs: &[JoinHandle<Program>], chance: &mut Chance) {
     let get_on = || {
         let before = ground.done.load(Ordering::SeqCst);
         eventually("programs get on", || {
@@ -246,54 +281,75 @@ fn torment(
             ground.done.load(Ordering::SeqCst) >= before + CALLS
         });
     };
-    for _ in 0..deaths() {
+    let mut homes = 0;
+    for death in 0..deaths() {
         get_on();
+        let home = until("a node is the home", || info(cluster, KEPT)).home;
+        let home = (0..NODES).find(|node| cluster.client(*node).node() == home).expect("a node is the home");
+        let victim = if death == 0 { home } else { chance.below(NODES) };
+        homes += usize::from(victim == home);
+        eprintln!("chaos on mounts: node {victim} dies, the home is {home}");
+        ground.lives[victim].fetch_add(1, Ordering::SeqCst);
         cluster.kill(victim);
         let_pass(chance.span(Duration::from_secs(2)), "the time until the node is back is drawn");
         cluster.start_again(victim, &[]);
-        complete(cluster);
+        whole_at_rest(cluster, ground);
+        ground.lives[victim].fetch_add(1, Ordering::SeqCst);
     }
     get_on();
+    eprintln!("chaos on mounts: {} deaths, {homes} of them of the home", deaths());
+}
+
+/// Waits until volumes are whole, while programs wait between two calls.
+fn whole_at_rest(cluster: &Cluster, ground: &Ground) {
+    let _rest = ground.gate.write().expect("programs hold it shared");
+    whole(cluster);
+    limited::look(cluster);
 }
 
 #[test]
-fn what_programs_were_told_is_done_survives_the_deaths_of_a_node() {
+fn what_programs_were_told_is_done_survives_the_deaths_of_nodes() {
     if !can_mount() {
         return;
     }
     let mut chance = Chance::of_this_run_or("chaos on mounts", 1);
-    let mut cluster = Cluster::builder().nodes(NODES).memory("256MiB").start();
-    json(&cluster, HOME, &["volume", "create", "kept", "--copies", "2"]);
-    let mounts: Vec<_> =
-        (0..NODES).map(|node| Mounted::with(&cluster, node, &["--volume", "kept"])).collect();
-    File::create_new(mounts[HOME].path(LOG)).expect("create");
-    let victim = HOME + 1 + chance.below(NODES - 1);
+    let mut cluster = Cluster::builder().nodes(NODES).memory("256MiB").etcd(EtcdOptions::default()).start();
+    json(&cluster, chance.below(NODES), &["volume", "create", KEPT, "--copies", "2"]);
+    limited::create(&cluster, chance.below(NODES));
+    let mount = |name: &str| [0, 1, 2].map(|node| Mounted::with(&cluster, node, &["--volume", name]));
+    let (mounts, limited) = (mount(KEPT), mount(limited::NAME));
+    File::create_new(mounts[0].path(LOG)).expect("create");
+    whole(&cluster);
     let ground = Arc::new(Ground::default());
     let programs: Vec<_> = (0..NODES * PROGRAMS)
         .map(|number| {
-            let node = number % NODES;
-            let program = Program::new(&mounts[node], number, node != victim, chance.split(), &ground);
+            let mounts = [&mounts, &limited].map(|mounts| &mounts[number % NODES]);
+            let program = Program::new(mounts, number, chance.split(), &ground);
             thread::spawn(move || program.work())
         })
         .collect();
-    torment(&mut cluster, &ground, &programs, &mut chance, victim);
+    torment(&mut cluster, &ground, &programs, &mut chance);
     ground.over.store(true, Ordering::SeqCst);
     let programs: Vec<_> =
         programs.into_iter().map(|one| one.join().expect("a program found something wrong")).collect();
-    for mounted in &mounts {
+    for (mounted, limited) in mounts.iter().zip(&limited) {
         programs.iter().for_each(|program| program.check(mounted.root()));
         let records = check_log(mounted.root(), &programs);
         let files: usize = programs.iter().map(|program| program.stored.len()).sum();
         eprintln!("chaos on mounts: {files} files and {records} records are there");
         assert!(files > 0 && records > 0, "nothing was tried");
+        programs.iter().for_each(|program| program.limited.check(limited.root()));
     }
+    limited::look_at_all(&cluster, &limited, programs.iter().map(|program| &program.limited));
     // A node that was started meanwhile has a view of the mounts of its own, in which they would go on.
-    mounts.iter().for_each(|mounted| kill(mounted.pid));
-    drop(mounts);
-    let socket = cluster.socket(HOME);
-    eventually("the volume goes", || {
-        plasmon(&["volume", "rm", "kept", "--socket", text(&socket)]).status.success()
-    });
+    mounts.iter().chain(&limited).for_each(|mounted| kill(mounted.pid));
+    drop((mounts, limited));
+    let socket = cluster.socket(0);
+    for name in [KEPT, limited::NAME] {
+        eventually("the volume goes", || {
+            plasmon(&["volume", "rm", name, "--socket", text(&socket)]).status.success()
+        });
+    }
     for node in 0..NODES {
         eventually("nothing is left", || cluster.status(node).memory.used == 0);
     }
