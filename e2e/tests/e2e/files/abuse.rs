@@ -10,6 +10,7 @@ use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
+use super::ground::Folder;
 use super::{Mounted, can_mount, plasmon, text, try_mount};
 use crate::commands::{failure, json};
 
@@ -116,7 +117,7 @@ fn a_mount_without_a_node_keeps_names_and_sizes() {
     if !can_mount() {
         return;
     }
-    let folder = TempDir::new().expect("a folder");
+    let folder = Folder::new();
     let mounted = plasmon(&["mount", "--null", text(folder.path())]);
     assert!(mounted.status.success(), "{mounted:?}");
     let path = folder.path().join("file");

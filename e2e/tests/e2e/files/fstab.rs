@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use plasmon_e2e::{Cluster, Pattern, binary, until};
 use tempfile::TempDir;
 
+use super::ground::Folder;
 use super::{can_mount, plasmon, text};
 use crate::commands::json;
 use crate::support::MIB;
@@ -35,7 +36,7 @@ fn the_helper_mounts_as_its_options_say() {
     }
     let cluster = Cluster::builder().memory("128MiB").start();
     json(&cluster, 0, &["volume", "create", "scratch"]);
-    let (helper, folder) = (helper(), TempDir::new().expect("a folder"));
+    let (helper, folder) = (helper(), Folder::new());
     let socket = format!("rw,noauto,socket={},patience=20", text(&cluster.socket(0)));
     let place = text(folder.path());
     let output = run(&helper, &["scratch", place, "-o", &socket]);
@@ -94,7 +95,7 @@ fn a_line_of_fstab_mounts_a_volume() {
     }
     let cluster = Cluster::builder().memory("128MiB").start();
     json(&cluster, 0, &["volume", "create", "scratch"]);
-    let (helper, folder) = (helper(), TempDir::new().expect("a folder"));
+    let (helper, folder) = (helper(), Folder::new());
     let socket = cluster.socket(0);
     let options = format!("socket={}", text(&socket));
     let place = text(folder.path());

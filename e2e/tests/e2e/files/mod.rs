@@ -11,6 +11,7 @@ mod copies;
 mod data;
 mod deaths;
 mod fstab;
+mod ground;
 mod mirrors;
 mod names;
 mod native;
@@ -28,7 +29,8 @@ use std::process::{Command, Output};
 
 use plasmon_e2e::{Cluster, binary, eventually};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
-use tempfile::TempDir;
+
+use self::ground::Folder;
 
 /// Whether folders can be mounted here. Gives this thread descriptors of its own: every test on mounts begins
 /// with it.
@@ -55,7 +57,7 @@ fn own_descriptors() {
 
 /// Volume that is mounted at a folder of its own.
 struct Mounted {
-    folder: TempDir,
+    folder: Folder,
     pid: Pid,
 }
 
@@ -67,7 +69,7 @@ impl Mounted {
 
     /// Mounts by a node, with options.
     fn with(cluster: &Cluster, node: usize, options: &[&str]) -> Self {
-        let folder = TempDir::new().expect("there is a folder for temporary files");
+        let folder = Folder::new();
         let pid = mount(cluster, node, folder.path(), options);
         Self { folder, pid }
     }
@@ -101,11 +103,15 @@ impl Drop for Mounted {
     }
 }
 
-/// Whether a process has ended. Its entry may stay, because the first process of some machines waits for the
-/// children of others once in a while, or never.
+/// Whether a process has ended, with all its threads, so that what it had open is closed. Its entry may stay,
+/// because the first process of some machines waits for the children of others once in a while, or never.
 fn has_ended(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    stat.rsplit(") ").next().is_none_or(|state| state.is_empty() || state.starts_with(['Z', 'X']))
+    let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+    let is_dead =
+        stat.rsplit(") ").next().is_none_or(|state| state.is_empty() || state.starts_with(['Z', 'X']));
+    // The first thread may be dead while others are not yet.
+    is_dead && fs::read_dir(process.join("task")).map_or(0, Iterator::count) <= 1
 }
 
 /// Mounts a folder by a node. Returns the process that serves it.

@@ -4,13 +4,16 @@
 use std::fs::{self, Permissions};
 use std::io::{Error, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::panic::resume_unwind;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use plasmon_e2e::{Cluster, Pattern, binary, eventually};
 use rustix::process::Pid;
 use tempfile::TempDir;
 
+use super::ground::Folder;
 use super::{Mounted, can_mount, has_ended, text};
 use crate::commands::json;
 use crate::support::{MIB, as_user};
@@ -22,7 +25,7 @@ const BOB: u32 = 65534;
 /// Makes a device in `$0` that everybody may open, as it is on hosts with udev, and lets only those see it
 /// who see the mounts of this thread.
 const OPEN_DEVICE: &str = "\
-    mount --make-rprivate /
+    mount --make-rslave /
     mount -t tmpfs -o size=1m plasmon-e2e $0
     mknod -m 666 $0/fuse c 10 229
     mount --bind $0/fuse /dev/fuse
@@ -41,30 +44,37 @@ fn open_device() {
     super::programs::run(Path::new("/"), "sh", &["-ec", OPEN_DEVICE, text(folder.path())]);
 }
 
-fn start() -> Option<Cluster> {
+/// Runs a test in a thread that may have mounts of its own, on two nodes that users may use.
+fn with_users(test: impl FnOnce(&Cluster) + Send) {
     if !can_mount() {
-        return None;
+        return;
     }
     if Command::new("fusermount3").arg("--version").output().is_err() {
         eprintln!("skipped: users mount by fusermount3, which is not here");
-        return None;
+        return;
     }
-    open_device();
-    Some(Cluster::builder().nodes(2).memory("128MiB").args(&["--socket-mode", "0666"]).start())
+    // What folders lie in is mounted and unmounted where all see it.
+    let _ground = Folder::new();
+    thread::scope(|scope| {
+        let run = || {
+            open_device();
+            test(&Cluster::builder().nodes(2).memory("128MiB").args(&["--socket-mode", "0666"]).start());
+        };
+        scope.spawn(run).join().unwrap_or_else(|panic| resume_unwind(panic));
+    });
 }
 
 /// User with a folder at which a volume is mounted.
 struct User<'a> {
     cluster: &'a Cluster,
     uid: u32,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl<'a> User<'a> {
     fn new(cluster: &'a Cluster, uid: u32) -> Self {
-        let folder = cluster.folder().join(format!("user{uid}"));
-        fs::create_dir(&folder).expect("the folder is ours");
-        chown(&folder, Some(uid), Some(uid)).expect("root gives it away");
+        let folder = Folder::new();
+        chown(folder.path(), Some(uid), Some(uid)).expect("root gives it away");
         Self { cluster, uid, folder }
     }
 
@@ -72,7 +82,7 @@ impl<'a> User<'a> {
     fn try_mount(&self, node: usize, options: &[&str]) -> Output {
         let mut command = as_user(self.cluster, self.uid, &[&binary()]);
         command.args(["mount", "--json"]).arg("--socket").arg(self.cluster.socket(node));
-        command.args(options).arg(&self.folder).output().expect("plasmon runs")
+        command.args(options).arg(self.folder.path()).output().expect("plasmon runs")
     }
 
     /// Mounts by a node. Returns the process that serves the folder.
@@ -88,7 +98,7 @@ impl<'a> User<'a> {
         let output = self.try_mount(0, options);
         assert!(!output.status.success(), "it is mounted");
         let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("the kernel tells");
-        assert!(!mounts.contains(text(&self.folder)), "it is mounted all the same");
+        assert!(!mounts.contains(text(self.folder.path())), "it is mounted all the same");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
@@ -97,7 +107,7 @@ impl<'a> User<'a> {
         let shell = Path::new("/bin/sh");
         let mut command = as_user(self.cluster, self.uid, &[shell]);
         // Root may not even enter the folder.
-        command.args(["-ec", &format!("cd \"$0\" && {script}")]).arg(&self.folder);
+        command.args(["-ec", &format!("cd \"$0\" && {script}")]).arg(self.folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("sh runs");
         let written = child.stdin.take().expect("it is a pipe").write_all(input);
@@ -119,7 +129,7 @@ impl<'a> User<'a> {
 
     fn unmount(&self, pid: Pid) {
         let mut command = as_user(self.cluster, self.uid, &[&binary()]);
-        let output = command.arg("umount").arg(&self.folder).output().expect("plasmon runs");
+        let output = command.arg("umount").arg(self.folder.path()).output().expect("plasmon runs");
         assert!(output.status.success(), "umount: {}", String::from_utf8_lossy(&output.stderr));
         eventually("the mount's process ends", || has_ended(pid));
     }
@@ -128,17 +138,20 @@ impl<'a> User<'a> {
 impl Drop for User<'_> {
     fn drop(&mut self) {
         // After `unmount` nothing is mounted, which the command says.
-        let _ = super::plasmon(&["umount", "--force", text(&self.folder)]);
+        let _ = super::plasmon(&["umount", "--force", text(self.folder.path())]);
     }
 }
 
 #[test]
 fn users_mount_a_shared_volume_and_get_what_modes_allow() {
-    let Some(cluster) = start() else { return };
-    json(&cluster, 0, &["volume", "create", "main", "--shared"]);
-    let root = Mounted::with(&cluster, 0, &["--allow-other"]);
+    with_users(get_what_modes_allow);
+}
+
+fn get_what_modes_allow(cluster: &Cluster) {
+    json(cluster, 0, &["volume", "create", "main", "--shared"]);
+    let root = Mounted::with(cluster, 0, &["--allow-other"]);
     fs::set_permissions(root.root(), Permissions::from_mode(0o1777)).expect("chmod");
-    let (alice, bob) = (User::new(&cluster, ALICE), User::new(&cluster, BOB));
+    let (alice, bob) = (User::new(cluster, ALICE), User::new(cluster, BOB));
     let mounts = [alice.mount(1), bob.mount(0)];
     for (len, name) in [(100, "small"), (60_000, "middle"), (2 * MIB + 333, "large")] {
         let data = Pattern(len as u64).bytes(len);
@@ -161,7 +174,7 @@ fn users_mount_a_shared_volume_and_get_what_modes_allow() {
         assert_eq!((told.uid(), told.gid(), told.mode() & 0o777), (ALICE, ALICE, 0o644));
     }
     // Each such mount is its user's alone, and root's folders are none of theirs.
-    let error = fs::read_dir(&alice.folder).expect_err("it is Alice's alone");
+    let error = fs::read_dir(alice.folder.path()).expect_err("it is Alice's alone");
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     fs::create_dir(root.path("roots")).expect("mkdir");
     alice.fails("touch roots/file", "Permission denied");
@@ -169,16 +182,19 @@ fn users_mount_a_shared_volume_and_get_what_modes_allow() {
     assert_eq!(bob.run("cat own/note", b"").expect("it is open to all"), b"note\n");
     alice.unmount(mounts[0]);
     bob.unmount(mounts[1]);
-    assert_eq!(fs::read_dir(&alice.folder).expect("nothing is mounted").count(), 0);
+    assert_eq!(fs::read_dir(alice.folder.path()).expect("nothing is mounted").count(), 0);
     root.unmount();
 }
 
 #[test]
 fn users_mount_neither_for_others_nor_what_is_not_shared() {
-    let Some(cluster) = start() else { return };
-    json(&cluster, 0, &["volume", "create", "main", "--shared"]);
-    json(&cluster, 0, &["volume", "create", "roots"]);
-    let alice = User::new(&cluster, ALICE);
+    with_users(mount_neither_for_others_nor_what_is_not_shared);
+}
+
+fn mount_neither_for_others_nor_what_is_not_shared(cluster: &Cluster) {
+    json(cluster, 0, &["volume", "create", "main", "--shared"]);
+    json(cluster, 0, &["volume", "create", "roots"]);
+    let alice = User::new(cluster, ALICE);
     let said = alice.refused(&["--allow-other"]);
     assert!(said.contains("--allow-other"), "{said}");
     let said = alice.refused(&["--volume", "roots"]);
@@ -188,7 +204,7 @@ fn users_mount_neither_for_others_nor_what_is_not_shared() {
     alice.unmount(pid);
     let roots = alice.cluster.folder().join("roots-folder");
     fs::create_dir(&roots).expect("the folder is ours");
-    let mut command = as_user(&cluster, ALICE, &[&binary()]);
+    let mut command = as_user(cluster, ALICE, &[&binary()]);
     command.args(["mount"]).arg("--socket").arg(cluster.socket(0)).arg(&roots);
     let output = command.output().expect("plasmon runs");
     let said = String::from_utf8_lossy(&output.stderr);
