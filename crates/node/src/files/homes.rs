@@ -36,6 +36,8 @@ const MAX_VOLUMES: usize = 1 << 12;
 const FIRST_MIRROR_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before a volume is asked for again whose home is changing.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long it may take until this node hears of a volume that was just made at another.
+const NEWS_PATIENCE: Duration = Duration::from_millis(500);
 /// Number of rows of a page of the list.
 const PAGE_ROWS: usize = 24;
 
@@ -216,28 +218,32 @@ impl Homes {
         }
     }
 
-    /// Has the home of a volume do something. Waits while the volume has none.
+    /// Has the home of a volume do something. Waits while the volume has none, and for news of a volume that
+    /// this node does not know.
     ///
     /// # Errors
-    /// As [`Files::home`], and what `act` gives.
+    /// As [`Homes::home`], and what `act` gives.
     pub(super) async fn with_home<T>(
         &self,
         name: &str,
         act: impl AsyncFn(NodeId) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let due = self.kernel.clock.now() + PATIENCE;
+        let asked = self.kernel.clock.now();
         loop {
             let done = match self.home(name) {
                 Ok(home) => act(home).await,
                 Err(error) => Err(error),
             };
-            match done {
-                Err(error) if error.kind() == ErrorKind::Disconnected && self.kernel.clock.now() < due => {
-                    self.cluster.ensure_member()?;
-                    self.kernel.clock.sleep(PAUSE).await;
-                }
-                done => return done,
+            let patience = match done.as_ref().map_err(Error::kind) {
+                Err(ErrorKind::Disconnected) => PATIENCE,
+                Err(ErrorKind::NotFound) => NEWS_PATIENCE,
+                _ => return done,
+            };
+            if self.kernel.clock.now() >= asked + patience {
+                return done;
             }
+            self.cluster.ensure_member()?;
+            self.kernel.clock.sleep(PAUSE).await;
         }
     }
 
