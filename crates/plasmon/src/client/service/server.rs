@@ -26,6 +26,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// Longest time for which a thread is parked at a port without asking again.
 const PARK: Duration = Duration::from_millis(500);
+/// Time after which a parked thread looks whether the daemon lives. A signal to the thread has it look at
+/// once.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time-out of what the daemon answers by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -176,7 +179,7 @@ impl Server {
         let mut vigil = Vigil::new(&quiet, due(Some(left + PATIENCE)));
         let mut interrupted = false;
         let interrupt = self.client.interrupt.as_ref();
-        let result = parked.wait(&mut || {
+        let result = parked.wait_napping(LOOK_INTERVAL, &mut || {
             interrupted |= interrupt.is_some_and(|interrupt| interrupt());
             vigil.goes_on()
         });

@@ -233,7 +233,12 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         self.wait_napping(ALIVE_CHECK_INTERVAL, alive)
     }
 
-    pub(super) fn wait_napping(
+    /// Waits for the result as [`CallUnderWay::wait`] does, but asks `alive` after each `nap`. Who waits for
+    /// long costs less that way.
+    ///
+    /// # Errors
+    /// [`Unanswered`] if it gave up. The operation may still be carried out.
+    pub fn wait_napping(
         mut self,
         nap: Duration,
         alive: &mut impl FnMut() -> bool,
