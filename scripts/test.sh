@@ -132,7 +132,10 @@ step() {
     case $status in
     0) ;;
     77) result=skipped ;;
-    *) result=FAILED && touch "$WORK/failed" ;;
+    *)
+        result=FAILED
+        { grep -E '^test .* FAILED$|^FAILED |hangs' "$log" || tail -n 5 "$log"; } >>"$WORK/failed"
+        ;;
     esac
     read -r user system < <(tail -n 1 "$log.time") || true
     {
@@ -188,4 +191,5 @@ lanes=()
 say "Summary"
 cat "$WORK/results"
 printf '  %-34s %-7s %4d s\n' "the build before" ok "$build_seconds" "all" "" "$SECONDS"
+sed 's/^/  /' "$WORK/failed" 2>/dev/null || true
 [ ! -e "$WORK/failed" ]
