@@ -12,12 +12,14 @@ use parking_lot::Mutex;
 use super::session::Attached;
 use super::{Error, Result};
 use crate::wire::files::{Errno, Section, Source, file_object};
-use crate::{CreateOptions, ObjectId, Rights, Scratch};
+use crate::{Client, CreateOptions, ObjectId, Rights, Scratch};
 
 /// Size of a block in bytes, and the largest size of an object of a file.
 pub const BLOCK_BYTES: usize = 1 << 20;
 /// Largest number of free blocks that are kept.
 const MAX_FREE: usize = 8;
+/// Number of free blocks that are there for the next writes while a program writes.
+const MAX_READY: u64 = 4;
 /// Part of the node's memory that buffers may hold: one of so many.
 const BUFFERS_PART: u64 = 32;
 
@@ -63,6 +65,12 @@ impl Buffer {
 }
 
 impl Block {
+    /// Block that the node lends.
+    fn lent(client: &Client, generation: u64) -> Result<Self> {
+        let scratch = client.buffer(BLOCK_BYTES, true, None).map_err(|error| Error::of_client(&error))?;
+        Ok(Self { scratch, generation })
+    }
+
     /// Range of the bytes of the block. It is an error if the block became an object, or may have become
     /// one.
     pub(super) fn room(&mut self, range: Range<usize>) -> Result<&mut [u8]> {
@@ -96,9 +104,19 @@ impl Blocks {
             return Ok(block);
         }
         drop(free);
-        let scratch =
-            attached.client.buffer(BLOCK_BYTES, true, None).map_err(|error| Error::of_client(&error))?;
-        Ok(Block { scratch, generation: attached.generation })
+        Block::lent(&attached.client, attached.generation)
+    }
+
+    /// Takes a block from the node ahead of the next write, unless enough are free.
+    pub(super) fn refill(&self, attached: &Attached) {
+        let ready = MAX_READY.min(most_buffers(attached)) as usize;
+        if self.free.lock().len() >= ready {
+            return;
+        }
+        // A write that finds no block asks for one itself, and is told why there is none.
+        if let Ok(block) = Block::lent(&attached.steady, attached.generation) {
+            self.free.lock().push(block);
+        }
     }
 
     /// Gives the free blocks back to the node, which is short of memory.
@@ -121,9 +139,8 @@ impl Blocks {
     /// Memory for the payload of a write: a block, or memory of this process while the node has no room, or
     /// if buffers hold as much of it as they may.
     pub(super) fn buffer(&self, attached: &Attached) -> Buffer {
-        let most = attached.client.capacity() / BLOCK_BYTES as u64 / BUFFERS_PART;
         let held = self.buffers.fetch_add(1, Ordering::Relaxed);
-        let block = if held < most { self.take(attached).ok() } else { None };
+        let block = if held < most_buffers(attached) { self.take(attached).ok() } else { None };
         Buffer(match block {
             Some(block) => Inner::Block(block),
             None => {
@@ -134,26 +151,26 @@ impl Blocks {
     }
 
     /// Makes a block an object, where it lies if the object is large.
-    pub(super) fn put_block(&self, attached: &Attached, block: &mut Block, len: usize) -> Result<Stored> {
-        let stored = self.stored(attached, len);
+    pub(super) fn put_block(&self, attached: &Attached, block: &mut Block, stored: &Stored) -> Result<()> {
         if block.generation != attached.generation {
             let text = "the node of this host went away, with bytes that were not stored yet";
             return Err(Error::because(Errno::Io, text));
         }
-        let put = attached.steady.put_from(stored.id, &mut block.scratch, len, &[], &options());
-        self.told(&stored, put.map(drop))
+        let put =
+            attached.steady.put_from(stored.id, &mut block.scratch, stored.len as usize, &[], &options());
+        self.told(put.map(drop))
     }
 
     /// Puts bytes as an object.
     pub(super) fn put_bytes(&self, attached: &Attached, bytes: &[u8]) -> Result<Stored> {
         let stored = self.stored(attached, bytes.len());
         let put = attached.steady.put(stored.id, bytes, &[], &options());
-        self.told(&stored, put)
+        self.told(put).map(|()| stored)
     }
 
     /// What became of a put. After an error the object may be there all the same.
-    fn told(&self, stored: &Stored, put: crate::Result<()>) -> Result<Stored> {
-        put.map(|()| *stored).map_err(|error| {
+    fn told(&self, put: crate::Result<()>) -> Result<()> {
+        put.map_err(|error| {
             self.note_left();
             Error::of_client(&error)
         })
@@ -174,7 +191,8 @@ impl Blocks {
         self.left.swap(false, Ordering::AcqRel)
     }
 
-    fn stored(&self, attached: &Attached, len: usize) -> Stored {
+    /// The next object, of so many bytes.
+    pub(super) fn stored(&self, attached: &Attached, len: usize) -> Stored {
         let counter = self.objects.fetch_add(1, Ordering::Relaxed);
         let id = file_object(attached.info.number, attached.session, counter);
         Stored { id, len: len as u64, node: attached.client.node() }
@@ -200,6 +218,11 @@ impl Stored {
         let source = Source::Object { id: self.id, at, object_len: self.len, node: self.node };
         Section { offset, len, source }
     }
+}
+
+/// Number of blocks that buffers may hold.
+fn most_buffers(attached: &Attached) -> u64 {
+    attached.client.capacity() / BLOCK_BYTES as u64 / BUFFERS_PART
 }
 
 fn options() -> CreateOptions {

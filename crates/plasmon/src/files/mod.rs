@@ -19,11 +19,15 @@
 //! ```
 //!
 //! Owns sessions, what they know of files that are open, and bytes that are not committed yet. Any thread,
-//! and one thread a volume of its own, which commits what waits. Invariants: a byte that was synced is named
+//! and threads of the volume: one commits what has waited for long, and those of the background put blocks
+//! and commit first parts of what a program is writing. Invariants: a byte that was synced is named
 //! by the map at the home; a failure to commit is told once, by the next sync or close.
 
+mod ahead;
+mod background;
 mod blocks;
 mod check;
+mod commit;
 mod credit;
 mod error;
 mod explain;
@@ -35,6 +39,7 @@ mod names;
 mod path;
 mod peek;
 mod placing;
+mod putting;
 mod reader;
 mod session;
 mod volume;

@@ -6,11 +6,14 @@
 //! that no other node takes stays; what is told of the place of an object to the home is a hint; no commit
 //! names an object that fewer nodes keep than are to, while there are more that may.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::background::Background;
 use super::blocks::{Block, Blocks, Stored};
+use super::putting::Put;
 use super::session::Attached;
 use super::{Error, Result};
 use crate::client::Volumes;
@@ -37,6 +40,8 @@ pub(super) struct Placing {
     asked: AtomicU64,
     /// Number of objects that were put since.
     puts: AtomicU64,
+    /// Whether it is to be asked in the background.
+    asking: AtomicBool,
 }
 
 impl Placing {
@@ -48,11 +53,9 @@ impl Placing {
         self.elsewhere.load(Ordering::Relaxed)
     }
 
-    /// Counts an object that was put. Asks the node again if many were.
-    fn count_put(&self, attached: &Attached) {
-        if self.puts.fetch_add(1, Ordering::Relaxed) >= MAX_PUTS {
-            self.ask(attached, &Place::Local);
-        }
+    /// Counts an object that was put. Returns whether the node is to be asked again, since many were.
+    fn count_put(&self) -> bool {
+        self.puts.fetch_add(1, Ordering::Relaxed) >= MAX_PUTS && !self.asking.swap(true, Ordering::Relaxed)
     }
 
     /// Whether objects do not stay on this host's node by themselves.
@@ -92,24 +95,69 @@ impl Attempts {
 
 /// Where a writer puts its bytes.
 pub(super) struct Target<'a> {
-    pub(super) blocks: &'a Blocks,
-    pub(super) attached: &'a Attached,
-    pub(super) placing: &'a Placing,
+    pub(super) blocks: &'a Arc<Blocks>,
+    pub(super) attached: &'a Arc<Attached>,
+    pub(super) placing: &'a Arc<Placing>,
+    pub(super) background: &'a Arc<Background>,
     pub(super) place: &'a Place,
     pub(super) copies: u16,
 }
 
+/// The same for a thread of the background.
+pub(super) struct Goal {
+    blocks: Arc<Blocks>,
+    attached: Arc<Attached>,
+    placing: Arc<Placing>,
+    background: Arc<Background>,
+    place: Place,
+    copies: u16,
+}
+
+impl Goal {
+    pub(super) fn target(&self) -> Target<'_> {
+        let Self { blocks, attached, placing, background, place, copies } = self;
+        Target { blocks, attached, placing, background, place, copies: *copies }
+    }
+
+    /// Takes a block ahead of the next write, unless the node is short of memory.
+    pub(super) fn refill(&self) {
+        if !self.placing.elsewhere.load(Ordering::Relaxed) {
+            self.blocks.refill(&self.attached);
+        }
+    }
+}
+
 impl Target<'_> {
+    /// The same for a thread of the background.
+    pub(super) fn goal(&self) -> Goal {
+        Goal {
+            blocks: Arc::clone(self.blocks),
+            attached: Arc::clone(self.attached),
+            placing: Arc::clone(self.placing),
+            background: Arc::clone(self.background),
+            place: self.place.clone(),
+            copies: self.copies,
+        }
+    }
+
     /// Takes a free block.
     pub(super) fn take(&self) -> Result<Block> {
         self.blocks.take(self.attached)
     }
 
-    /// Makes a block an object.
-    pub(super) fn put_block(&self, block: &mut Block, len: usize) -> Result<Stored> {
-        let stored = self.blocks.put_block(self.attached, block, len)?;
-        self.begin(&stored);
-        Ok(stored)
+    /// Makes a block this object.
+    pub(super) fn put_block(&self, stored: &Stored, block: &mut Block) -> Result<()> {
+        self.blocks.put_block(self.attached, block, stored)?;
+        self.begin(stored);
+        Ok(())
+    }
+
+    /// Has a block become an object in the background.
+    pub(super) fn begin_put(&self, block: Block, len: usize) -> Arc<Put> {
+        let put = Arc::new(Put::new(self.blocks.stored(self.attached, len), block));
+        let (goal, begun) = (self.goal(), Arc::clone(&put));
+        self.background.run(move || begun.run(&goal));
+        put
     }
 
     /// Puts bytes as an object.
@@ -130,7 +178,13 @@ impl Target<'_> {
 
     /// Has a new object be brought to its place.
     fn begin(&self, stored: &Stored) {
-        self.placing.count_put(self.attached);
+        if self.placing.count_put() {
+            let (placing, attached) = (Arc::clone(self.placing), Arc::clone(self.attached));
+            self.background.run(move || {
+                placing.ask(&attached, &Place::Local);
+                placing.asking.store(false, Ordering::Relaxed);
+            });
+        }
         if self.is_settled() {
             let client = &self.attached.client;
             Volumes::by(client).begin_settling(self.attached.number, stored.id(), self.place, self.copies);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::background::Background;
 use super::blocks::{Blocks, Buffer};
 use super::credit::{Cover, Credits, lacks_room, may_be_done};
 use super::folders::Folders;
@@ -22,7 +23,6 @@ use super::placing::{Placing, Target};
 use super::reader::Reads;
 use super::session::{Answered, Attached, Session, succeeded, unexpected};
 use super::watch::Keep;
-use super::writer::Commit;
 use super::{AttachOptions, Error, Result};
 use crate::wire::files::{
     Actor, Attributes, Errno, FileOperation, FileOutcome, MAX_CLOSED, Place, VolumeInfo, Written,
@@ -31,6 +31,10 @@ use crate::{Client, NodeId};
 
 /// Time between two looks at what waits.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Largest number of threads that put blocks. They wait for the node most of the time.
+const MAX_PUTTERS: usize = 4;
+/// Largest number of threads that commit what is being written.
+const MAX_COMMITTERS: usize = 8;
 /// Number of closes that wait at most.
 const MAX_WAITING_CLOSES: usize = 256;
 
@@ -47,9 +51,13 @@ struct End(Arc<Shared>);
 /// What the clones share.
 pub(super) struct Shared {
     pub(super) session: Session,
-    pub(super) blocks: Blocks,
+    pub(super) blocks: Arc<Blocks>,
     pub(super) credits: Credits,
-    placing: Placing,
+    placing: Arc<Placing>,
+    /// Threads that put blocks.
+    putters: Arc<Background>,
+    /// Threads that commit what is being written.
+    pub(super) committers: Background,
     pub(super) folders: Folders,
     pub(super) reads: Reads,
     inodes: Mutex<HashMap<u64, Arc<Inode>>>,
@@ -79,9 +87,11 @@ impl Volume {
     pub fn attach(client: &Client, name: &str, options: &AttachOptions) -> crate::Result<Self> {
         let shared = Arc::new(Shared {
             session: Session::attach(client, name, options)?,
-            blocks: Blocks::default(),
+            blocks: Arc::default(),
             credits: Credits::default(),
-            placing: Placing::default(),
+            placing: Arc::default(),
+            putters: Arc::new(Background::new("plasmon-puts", MAX_PUTTERS)),
+            committers: Background::new("plasmon-commits", MAX_COMMITTERS),
             folders: Folders::default(),
             reads: Reads::default(),
             inodes: Mutex::default(),
@@ -230,7 +240,13 @@ impl Volume {
             return committed;
         }
         written?;
-        if state.writer.is_due() { self.0.commit(inode, state) } else { Ok(()) }
+        if state.writer.is_full() {
+            self.0.commit_some(inode, state)?;
+        } else if state.writer.is_old() {
+            self.0.commit(inode, state)?;
+        }
+        self.0.begin_commit(inode, &open, state);
+        Ok(())
     }
 
     /// Puts bytes behind the end of a file that is open, wherever that is. Returns their offset.
@@ -281,8 +297,14 @@ impl Shared {
     }
 
     /// Where a file with this place, and this number of copies, has its bytes put.
-    fn target<'a>(&'a self, attached: &'a Attached, place: &'a Place, copies: u16) -> Target<'a> {
-        Target { blocks: &self.blocks, attached, placing: &self.placing, place, copies }
+    pub(super) fn target<'a>(
+        &'a self,
+        attached: &'a Arc<Attached>,
+        place: &'a Place,
+        copies: u16,
+    ) -> Target<'a> {
+        let Self { blocks, placing, putters: background, .. } = self;
+        Target { blocks, attached, placing, background, place, copies }
     }
 
     /// Has an operation carried out. After the session was lost, files are opened again first.
@@ -388,89 +410,6 @@ impl Shared {
             self.give_up(state);
         }
         Ok(cut)
-    }
-
-    /// Commits everything that waits of a file. Bytes that can never be committed are given up, and told by
-    /// the next sync or close.
-    pub(super) fn commit(&self, inode: u64, state: &mut State) -> Result<()> {
-        let committed = self.try_commit(inode, state);
-        if let Err(error) = &committed
-            && !lacks_room(error)
-        {
-            self.give_up(state);
-            state.failed.get_or_insert_with(|| error.clone());
-        }
-        committed
-    }
-
-    /// Gives up what waits of a file.
-    fn give_up(&self, state: &mut State) {
-        if state.writer.first_object().is_some() {
-            self.blocks.note_left();
-        }
-        state.writer.clear();
-    }
-
-    fn try_commit(&self, inode: u64, state: &mut State) -> Result<()> {
-        if let Some(lost) = state.writer.take_lost() {
-            return Err(lost);
-        }
-        if state.writer.is_empty() {
-            return Ok(());
-        }
-        if let Some(inline) = state.writer.inline(state.size)
-            && self.send_commit(inode, state, &inline)?
-        {
-            state.writer.clear();
-            return Ok(());
-        }
-        let attached = self.session.attached();
-        let target = self.target(&attached, &state.place, state.copies);
-        state.writer.store(&target)?;
-        self.send_parts(inode, state)?;
-        state.writer.clear();
-        Ok(())
-    }
-
-    /// Commits what is stored of a file.
-    fn send_parts(&self, inode: u64, state: &mut State) -> Result<()> {
-        while let Some(part) = state.writer.part() {
-            if !self.send_commit(inode, state, &part)? {
-                return Err(unexpected());
-            }
-            // The node may have gone since they were put, and come back without them.
-            let (attached, place) = (self.session.attached(), state.place.clone());
-            state.writer.look_for_losses(&self.target(&attached, &place, state.copies))?;
-            state.writer.committed(&part);
-        }
-        Ok(())
-    }
-
-    /// Sends a commit. Returns whether there was room for what lies in it.
-    fn send_commit(&self, inode: u64, state: &mut State, commit: &Commit) -> Result<bool> {
-        let credit = state.writer.credit(commit);
-        let operation = FileOperation::Commit {
-            inode,
-            sections: commit.sections.clone(),
-            modified: Some(commit.modified),
-            drops_privileges: commit.drops_privileges,
-            credit,
-        };
-        let answered = self.session.ask_steadily(operation);
-        self.open_again();
-        if !matches!(&answered, Ok(FileOutcome::NoRoomInline))
-            && answered.as_ref().err().is_none_or(may_be_done)
-        {
-            state.writer.spend(credit);
-        }
-        match answered? {
-            FileOutcome::Entry(attributes) => {
-                state.learn(&attributes);
-                Ok(true)
-            }
-            FileOutcome::NoRoomInline => Ok(false),
-            _ => Err(unexpected()),
-        }
     }
 
     /// Tells the home below which counter no object of this session waits for a commit, if some were left

@@ -1,17 +1,22 @@
 //! Bytes of a file that were written and not committed yet.
 //!
 //! Owns them. The thread that has the file locked. Writes lie one behind another in a block, whatever their
-//! offsets; a full block becomes an object. A commit names the objects to the home. Invariants: pieces of a
-//! block do not overlap in it; what was written later is committed later, or stands later in a commit.
+//! offsets; a full block becomes an object, in the background. A commit names the objects to the home: all of
+//! them, or the first ones, which were settled while the writer went on. Invariants: pieces of a block do not
+//! overlap in it; what was written later is committed later, or stands later in a commit; no commit names an
+//! object that is not there yet.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use super::blocks::{BLOCK_BYTES, Block, Buffer};
+use super::ahead::Ahead;
+use super::blocks::{BLOCK_BYTES, Block, Buffer, Stored};
 use super::credit::Cover;
 use super::placing::{Attempts, Target};
+use super::putting::Puts;
 use super::{Error, Result};
 use crate::NodeId;
 use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, MAX_SECTIONS, Section, Source, Time, parts_of};
@@ -22,6 +27,8 @@ const SMALL_BYTES: usize = 64 << 10;
 const LARGE_WRITE: usize = 512 << 10;
 /// Number of bytes that wait for a commit at most.
 const MAX_WAITING: u64 = 64 << 20;
+/// Number of bytes that wait when the first of them are to be settled.
+const AHEAD_BYTES: u64 = MAX_WAITING / 2;
 /// Longest time that bytes wait for a commit.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
@@ -31,8 +38,14 @@ pub(super) struct Writer {
     open: Option<Open>,
     /// Sections of objects that the home does not know.
     stored: Vec<Section>,
+    /// Blocks that are becoming objects of these.
+    puts: Puts,
     /// Number of these, from the first on, whose objects lie where they are to.
     settled: usize,
+    /// Settling of the next of these, if it has begun.
+    ahead: Option<Arc<Ahead>>,
+    /// Since when what is not settled may wait, if that is known.
+    rest_since: Option<Instant>,
     /// Node on which the last of these was put.
     put_on: Option<NodeId>,
     /// Number of bytes, those that were written twice counted twice.
@@ -91,14 +104,14 @@ impl Writer {
         (!self.is_empty()).then_some((self.span.end, self.last))
     }
 
-    /// Whether so much waits that it is to be committed, or for so long.
-    pub(super) fn is_due(&self) -> bool {
-        self.bytes >= MAX_WAITING || self.is_old()
+    /// Whether so much waits that nothing more is to be written before some of it is committed.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= MAX_WAITING
     }
 
-    /// Whether something waits for its longest time.
+    /// Whether something waits for its longest time, and nobody is about to commit it.
     pub(super) fn is_old(&self) -> bool {
-        self.first.is_some_and(|first| first.elapsed() >= MAX_AGE)
+        self.ahead.is_none() && self.first.is_some_and(|first| first.elapsed() >= MAX_AGE)
     }
 
     /// Takes in a write of the first `len` bytes of a buffer.
@@ -156,35 +169,108 @@ impl Writer {
         }
     }
 
-    /// Waits until what is stored lies where it is to lie.
+    /// Waits until what is stored is there, and lies where it is to lie.
     fn settle(&mut self, target: &Target<'_>) -> Result<()> {
+        self.await_puts()?;
+        // What could not be settled in the background is tried again.
+        let _ = self.join_ahead();
         target.settle(&mut self.stored[self.settled..])?;
         self.settled = self.stored.len();
         Ok(())
     }
 
-    /// Makes the open block an object.
+    /// Waits until all that is stored is there.
+    fn await_puts(&mut self) -> Result<()> {
+        let waited = self.puts.wait();
+        self.note_lost(waited)
+    }
+
+    /// Notes the bytes as lost if a block has not become an object.
+    fn note_lost(&mut self, put: Result<()>) -> Result<()> {
+        put.inspect_err(|error| _ = self.lost.get_or_insert_with(|| error.clone()))
+    }
+
+    /// Begins to settle the first objects, if enough waits and none are being settled. Returns their
+    /// sections.
+    pub(super) fn begin_ahead(&mut self) -> Option<(Arc<Ahead>, Vec<Section>)> {
+        if self.ahead.is_some() || self.bytes < AHEAD_BYTES {
+            return None;
+        }
+        let is_of =
+            |section: &Section, wanted| matches!(&section.source, Source::Object { id, .. } if *id == wanted);
+        let there = match self.puts.first_open() {
+            Some(open) => self.stored.iter().position(|section| is_of(section, open))?,
+            None => self.stored.len(),
+        };
+        let sections = self.stored.get(self.settled..there).filter(|sections| !sections.is_empty())?.to_vec();
+        let ahead = Ahead::begin();
+        self.ahead = Some(Arc::clone(&ahead));
+        Some((ahead, sections))
+    }
+
+    /// Waits until the objects are settled that are being settled, and takes the outcome over. `None` if
+    /// there are none.
+    pub(super) fn join_ahead(&mut self) -> Option<Result<()>> {
+        let ahead = self.ahead.take()?;
+        ahead.let_go();
+        let take = |sections: Vec<Section>| {
+            let end = self.settled + sections.len();
+            if let Some(waiting) = self.stored.get_mut(self.settled..end) {
+                waiting.clone_from_slice(&sections);
+                self.settled = end;
+                self.rest_since = Some(ahead.begun());
+            }
+        };
+        Some(ahead.wait().map(take))
+    }
+
+    /// Makes the open block an object: a full one while the writer goes on. Another one gives its end back to
+    /// the node, which is to be there before the next block is taken.
     fn store_open(&mut self, target: &Target<'_>) -> Result<()> {
+        let is_full = |open: &Open| open.used == BLOCK_BYTES;
+        if !self.open.as_ref().is_some_and(is_full) {
+            return self.store_open_here(target);
+        }
+        self.look_for_losses(target)?;
+        let room = self.puts.make_room();
+        self.note_lost(room)?;
+        if let Some(Open { memory: Memory::Block(block), used, pieces }) = self.open.take() {
+            let stored = self.puts.begin(target, block, used);
+            self.note_stored(target, &stored, &pieces);
+        }
+        Ok(())
+    }
+
+    /// Makes the open block an object, and returns when it is there.
+    fn store_open_here(&mut self, target: &Target<'_>) -> Result<()> {
         self.look_for_losses(target)?;
         let Some(open) = &mut self.open else { return Ok(()) };
         // After an error the bytes stay: the next attempt may find room.
         let stored = match &mut open.memory {
             Memory::Own(bytes) => target.put_bytes(bytes)?,
-            Memory::Block(block) => match target.put_block(block, open.used) {
-                Err(error) if block.is_lost(target.attached) => {
-                    let error = Error::because(Errno::Io, error.to_string());
-                    self.lost.get_or_insert_with(|| error.clone());
-                    self.open = None;
-                    return Err(error);
+            Memory::Block(block) => {
+                let stored = target.blocks.stored(target.attached, open.used);
+                match target.put_block(&stored, block) {
+                    Err(error) if block.is_lost(target.attached) => {
+                        let error = Error::because(Errno::Io, error.to_string());
+                        self.open = None;
+                        return self.note_lost(Err(error));
+                    }
+                    put => put.map(|()| stored)?,
                 }
-                put => put?,
-            },
+            }
         };
-        let sections = open.pieces.iter().map(|piece| stored.section(piece.offset, piece.at, piece.len));
+        if let Some(open) = self.open.take() {
+            self.note_stored(target, &stored, &open.pieces);
+        }
+        Ok(())
+    }
+
+    /// Takes in the sections of an object.
+    fn note_stored(&mut self, target: &Target<'_>, stored: &Stored, pieces: &[Piece]) {
+        let sections = pieces.iter().map(|piece| stored.section(piece.offset, piece.at, piece.len));
         self.stored.extend(sections);
         self.put_on = Some(target.attached.client.node());
-        self.open = None;
-        Ok(())
     }
 
     /// Looks for objects that only a former node of this host had, which has gone.
@@ -230,14 +316,14 @@ impl Writer {
 
     /// Makes objects of everything, which lie where they are to lie.
     pub(super) fn store(&mut self, target: &Target<'_>) -> Result<()> {
-        self.store_open(target)?;
+        self.store_open_here(target)?;
         self.settle(target)
     }
 
-    /// The first part of what is stored and not committed, as long as a commit can be. `None` if there is
+    /// The first part of what is settled and not committed, as long as a commit can be. `None` if there is
     /// none.
     pub(super) fn part(&self) -> Option<Commit> {
-        let sections = self.stored.chunks(MAX_SECTIONS).next()?.to_vec();
+        let sections = self.stored[..self.settled].chunks(MAX_SECTIONS).next()?.to_vec();
         Some(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
     }
 
@@ -245,6 +331,19 @@ impl Writer {
     pub(super) fn committed(&mut self, part: &Commit) {
         self.stored.drain(..part.sections.len());
         self.settled = self.settled.saturating_sub(part.sections.len());
+        let len: u64 = part.sections.iter().map(|section| section.len).sum();
+        self.bytes = self.bytes.saturating_sub(len);
+        if self.bytes == 0 {
+            return self.clear();
+        }
+        let rest = self.stored.iter().map(|section| section.offset..section.offset + section.len);
+        let open = self.open.iter().flat_map(|open| &open.pieces);
+        let rest = rest.chain(open.map(|piece| piece.offset..piece.offset + piece.len));
+        let span = rest.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end));
+        self.span = span.unwrap_or_default();
+        if self.settled == 0 {
+            self.first = self.rest_since.take().or(self.first);
+        }
     }
 
     /// Lowest counter of the objects that wait for a commit.
@@ -293,8 +392,10 @@ impl Writer {
         self.lost.take()
     }
 
-    /// Forgets everything: it is committed, or lost.
+    /// Forgets everything: it is committed, or lost. No object is made of it afterwards.
     pub(super) fn clear(&mut self) {
+        self.puts.cancel();
+        self.ahead.iter().for_each(|ahead| ahead.let_go());
         *self = Self::default();
     }
 }
@@ -331,6 +432,7 @@ pub(super) fn now() -> Time {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ahead::Settling;
     use super::*;
     use crate::wire::files::file_object;
 
@@ -357,7 +459,8 @@ mod tests {
             Section { offset: number, len: 1, source }
         };
         let stored = (0..MAX_SECTIONS as u64 + 4).map(section).collect();
-        let mut writer = Writer { stored, bytes: 100, ..Writer::default() };
+        let settled = MAX_SECTIONS + 4;
+        let mut writer = Writer { stored, settled, bytes: 100, ..Writer::default() };
         let first = writer.part().expect("sections wait");
         assert_eq!(first.sections.len(), MAX_SECTIONS);
         writer.committed(&first);
@@ -365,5 +468,54 @@ mod tests {
         assert_eq!(second.sections, (96..100).map(section).collect::<Vec<_>>());
         writer.committed(&second);
         assert!(writer.part().is_none());
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    /// Section of one MiB in an object of its own, on a node.
+    fn whole(number: u64, node: u8) -> Section {
+        let node = crate::NodeId::from_bytes([node; crate::NodeId::LEN]);
+        let source = Source::Object { id: file_object(1, 1, number), at: 0, object_len: MIB, node };
+        Section { offset: number * MIB, len: MIB, source }
+    }
+
+    #[test]
+    fn the_first_half_is_settled_and_committed_while_more_is_written() {
+        let begun = Instant::now();
+        let mut writer =
+            Writer { stored: (0..31).map(|number| whole(number, 1)).collect(), ..Writer::default() };
+        (writer.bytes, writer.span, writer.first) = (31 * MIB, 0..31 * MIB, Some(begun));
+        assert!(writer.begin_ahead().is_none() && writer.join_ahead().is_none(), "too little waits");
+        writer.stored.push(whole(31, 1));
+        (writer.bytes, writer.span) = (32 * MIB, 0..32 * MIB);
+        let (ahead, sections) = writer.begin_ahead().expect("half of what may wait");
+        assert_eq!(sections, writer.stored);
+        assert!(writer.begin_ahead().is_none(), "one at a time");
+        // It is settled on another node while more is written.
+        writer.stored.push(whole(32, 1));
+        (writer.bytes, writer.span) = (33 * MIB, 0..33 * MIB);
+        assert!(writer.part().is_none(), "nothing is settled yet");
+        Settling::new(&ahead).end(Ok((0..32).map(|number| whole(number, 2)).collect()));
+        assert_eq!(writer.join_ahead(), Some(Ok(())));
+        let part = writer.part().expect("it is settled");
+        assert_eq!(part.sections, (0..32).map(|number| whole(number, 2)).collect::<Vec<_>>());
+        writer.committed(&part);
+        assert!(writer.part().is_none(), "the rest is not");
+        assert_eq!((writer.waiting(), writer.end().map(|(end, _)| end)), (MIB, Some(33 * MIB)));
+        assert!(!writer.touches(&(0..32 * MIB)) && writer.touches(&(0..33 * MIB)));
+        assert!(writer.first > Some(begun), "what waits was written after the settling began");
+        assert_eq!(writer.stored, [whole(32, 1)]);
+    }
+
+    #[test]
+    fn what_failed_to_settle_waits_for_another_attempt() {
+        let stored: Vec<_> = (0..40).map(|number| whole(number, 1)).collect();
+        let mut writer = Writer { stored: stored.clone(), bytes: 40 * MIB, ..Writer::default() };
+        let (ahead, _) = writer.begin_ahead().expect("enough waits");
+        Settling::new(&ahead).end(Err(Error::new(Errno::Full)));
+        assert_eq!(writer.join_ahead(), Some(Err(Error::new(Errno::Full))));
+        assert!(writer.part().is_none());
+        assert_eq!((&writer.stored, writer.waiting()), (&stored, 40 * MIB));
+        assert!(writer.begin_ahead().is_some());
     }
 }

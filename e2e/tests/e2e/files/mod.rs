@@ -21,6 +21,7 @@ mod room;
 mod shared;
 mod show;
 mod users;
+mod writing;
 
 use std::fs::{self, File};
 use std::io::Error;

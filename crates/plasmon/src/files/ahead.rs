@@ -1,0 +1,120 @@
+//! Settling of the first bytes of a file that wait for a commit, while its writer goes on.
+//!
+//! Owns the outcome. A thread of the background settles objects without the lock of the file; whoever has the
+//! file locked takes the outcome over, and waits for it if need be. Invariants: the thread does not wait for
+//! the lock before it has told the outcome, nor after somebody has taken it, who may wait for other threads
+//! of the background; sections are settled by one thread at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::{Error, Result};
+use crate::wire::files::{Errno, Section};
+
+/// Time between two looks whether the outcome was taken.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Objects that are being settled.
+pub(super) struct Ahead {
+    begun: Instant,
+    /// Whether the writer has taken the outcome, or does not want it any more.
+    taken: AtomicBool,
+    outcome: Mutex<Option<Result<Vec<Section>>>>,
+    ended: Condvar,
+}
+
+impl Ahead {
+    pub(super) fn begin() -> Arc<Self> {
+        let (taken, outcome) = (AtomicBool::new(false), Mutex::new(None));
+        Arc::new(Self { begun: Instant::now(), taken, outcome, ended: Condvar::new() })
+    }
+
+    /// When it began. What was written before is settled, or written over later.
+    pub(super) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Notes that the writer has taken the outcome, or does not want it any more.
+    pub(super) fn let_go(&self) {
+        self.taken.store(true, Ordering::Release);
+    }
+
+    /// Locks what the writer has locked while it writes. `None` if the outcome was taken.
+    pub(super) fn lock<'a, T>(&self, writer: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
+        loop {
+            let locked = writer.try_lock_for(LOOK_INTERVAL);
+            if self.taken.load(Ordering::Acquire) {
+                return None;
+            }
+            if locked.is_some() {
+                return locked;
+            }
+        }
+    }
+
+    /// Waits for the sections with the nodes on which their objects lie, and takes them.
+    ///
+    /// # Errors
+    /// Why they are not settled.
+    pub(super) fn wait(&self) -> Result<Vec<Section>> {
+        let mut outcome = self.outcome.lock();
+        loop {
+            if let Some(outcome) = outcome.take() {
+                return outcome;
+            }
+            self.ended.wait(&mut outcome);
+        }
+    }
+}
+
+/// End of settling, also by a panic: the writer must not wait for ever.
+pub(super) struct Settling {
+    ahead: Arc<Ahead>,
+    outcome: Result<Vec<Section>>,
+}
+
+impl Settling {
+    pub(super) fn new(ahead: &Arc<Ahead>) -> Self {
+        let none = Error::because(Errno::Io, "the bytes were not brought to their place");
+        Self { ahead: Arc::clone(ahead), outcome: Err(none) }
+    }
+
+    /// Tells the outcome.
+    pub(super) fn end(mut self, outcome: Result<Vec<Section>>) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        let outcome = std::mem::replace(&mut self.outcome, Ok(Vec::new()));
+        *self.ahead.outcome.lock() = Some(outcome);
+        self.ahead.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_does_not_wait_for_a_thread_that_has_ended() {
+        let ahead = Ahead::begin();
+        drop(Settling::new(&ahead));
+        assert_eq!(ahead.wait().expect_err("nothing was settled").errno(), Errno::Io);
+        Settling::new(&ahead).end(Ok(Vec::new()));
+        assert_eq!(ahead.wait(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_writer_that_has_taken_the_outcome() {
+        let (ahead, writer) = (Ahead::begin(), Mutex::new(7));
+        assert_eq!(ahead.lock(&writer).as_deref(), Some(&7));
+        let _held = writer.lock();
+        ahead.let_go();
+        assert!(ahead.lock(&writer).is_none());
+    }
+}

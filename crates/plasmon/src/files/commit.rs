@@ -1,0 +1,171 @@
+//! Commits: what was written to a file becomes known to its home.
+//!
+//! Owns no state. Whoever has the file locked commits what waits of it; a thread of the background locks it
+//! for that when it has settled the first objects of a file that is being written. Invariants: parts are
+//! committed in the order in which they were written; bytes that can never be committed are given up, and the
+//! next sync or close says so, once.
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use super::Result;
+use super::ahead::{Ahead, Settling};
+use super::credit::{lacks_room, may_be_done};
+use super::inode::{Inode, State};
+use super::placing::Goal;
+use super::session::unexpected;
+use super::volume::Shared;
+use super::writer::Commit;
+use crate::wire::files::{FileOperation, FileOutcome, Section};
+
+impl Shared {
+    /// Commits everything that waits of a file. Bytes that can never be committed are given up, and told by
+    /// the next sync or close.
+    pub(super) fn commit(&self, inode: u64, state: &mut State) -> Result<()> {
+        let committed = self.try_commit(inode, state);
+        self.note_failure(state, committed)
+    }
+
+    /// Commits what was settled in the background of a file of which as much waits as may. Waits for that, or
+    /// commits everything if nothing is being settled.
+    pub(super) fn commit_some(&self, inode: u64, state: &mut State) -> Result<()> {
+        match state.writer.join_ahead() {
+            Some(Ok(())) => {
+                let committed = self.send_parts(inode, state);
+                self.note_failure(state, committed)
+            }
+            Some(Err(_)) | None => self.commit(inode, state),
+        }
+    }
+
+    /// Gives up what waits of a file after a failure that is not for want of room.
+    fn note_failure(&self, state: &mut State, committed: Result<()>) -> Result<()> {
+        if let Err(error) = &committed
+            && !lacks_room(error)
+        {
+            self.give_up(state);
+            state.failed.get_or_insert_with(|| error.clone());
+        }
+        committed
+    }
+
+    /// Gives up what waits of a file.
+    pub(super) fn give_up(&self, state: &mut State) {
+        if state.writer.first_object().is_some() {
+            self.blocks.note_left();
+        }
+        state.writer.clear();
+    }
+
+    fn try_commit(&self, inode: u64, state: &mut State) -> Result<()> {
+        if let Some(lost) = state.writer.take_lost() {
+            return Err(lost);
+        }
+        if state.writer.is_empty() {
+            return Ok(());
+        }
+        if let Some(inline) = state.writer.inline(state.size)
+            && self.send_commit(inode, state, &inline)?
+        {
+            state.writer.clear();
+            return Ok(());
+        }
+        let attached = self.session.attached();
+        let target = self.target(&attached, &state.place, state.copies);
+        state.writer.store(&target)?;
+        self.send_parts(inode, state)?;
+        state.writer.clear();
+        Ok(())
+    }
+
+    /// Commits what is settled of a file.
+    fn send_parts(&self, inode: u64, state: &mut State) -> Result<()> {
+        while self.send_part(inode, state)? {}
+        Ok(())
+    }
+
+    /// Commits a part of what is settled of a file. Returns whether there was one.
+    fn send_part(&self, inode: u64, state: &mut State) -> Result<bool> {
+        let Some(part) = state.writer.part() else { return Ok(false) };
+        self.look_for_losses(state)?;
+        if !self.send_commit(inode, state, &part)? {
+            return Err(unexpected());
+        }
+        // The node may have gone meanwhile, and come back without them.
+        self.look_for_losses(state)?;
+        state.writer.committed(&part);
+        Ok(true)
+    }
+
+    /// Looks for objects of a file that went with a former node of this host.
+    fn look_for_losses(&self, state: &mut State) -> Result<()> {
+        let (attached, place) = (self.session.attached(), state.place.clone());
+        state.writer.look_for_losses(&self.target(&attached, &place, state.copies))
+    }
+
+    /// Sends a commit. Returns whether there was room for what lies in it.
+    fn send_commit(&self, inode: u64, state: &mut State, commit: &Commit) -> Result<bool> {
+        let credit = state.writer.credit(commit);
+        let operation = FileOperation::Commit {
+            inode,
+            sections: commit.sections.clone(),
+            modified: Some(commit.modified),
+            drops_privileges: commit.drops_privileges,
+            credit,
+        };
+        let answered = self.session.ask_steadily(operation);
+        self.open_again();
+        if !matches!(&answered, Ok(FileOutcome::NoRoomInline))
+            && answered.as_ref().err().is_none_or(may_be_done)
+        {
+            state.writer.spend(credit);
+        }
+        match answered? {
+            FileOutcome::Entry(attributes) => {
+                state.learn(&attributes);
+                Ok(true)
+            }
+            FileOutcome::NoRoomInline => Ok(false),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Begins to settle and to commit the first objects of a file in the background, if enough waits.
+    pub(super) fn begin_commit(self: &Arc<Self>, inode: u64, open: &Arc<Inode>, state: &mut State) {
+        let Some((ahead, sections)) = state.writer.begin_ahead() else { return };
+        let attached = self.session.attached();
+        let goal = self.target(&attached, &state.place, state.copies).goal();
+        let (shared, open) = (Arc::clone(self), Arc::clone(open));
+        self.committers.run(move || shared.commit_first(inode, &open, &ahead, sections, &goal));
+    }
+
+    /// Settles the first objects of a file that wait, and commits them unless others do.
+    fn commit_first(
+        &self,
+        inode: u64,
+        open: &Inode,
+        ahead: &Arc<Ahead>,
+        mut sections: Vec<Section>,
+        goal: &Goal,
+    ) {
+        let settling = Settling::new(ahead);
+        let settled = goal.target().settle(&mut sections);
+        settling.end(settled.map(|()| sections));
+        let Some(mut state) = ahead.lock(&open.state) else { return };
+        // What fails is told by the next sync or close.
+        if state.writer.join_ahead().is_some_and(|settled| settled.is_err()) {
+            let _ = self.commit(inode, &mut state);
+            return;
+        }
+        loop {
+            let sent = self.send_part(inode, &mut state);
+            if !matches!(sent, Ok(true)) {
+                let _ = self.note_failure(&mut state, sent.map(drop));
+                return;
+            }
+            // Writes go on between two parts.
+            MutexGuard::bump(&mut state);
+        }
+    }
+}
