@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::service::{Allow, ServeOptions};
 use plasmon::{Client, ErrorKind, Server, Service};
+use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until, wait};
 
 use crate::commands::{failure, json};
@@ -78,6 +79,43 @@ fn echo_all(service: &Service) {
         let times = reply.times();
         assert!(times.queue + times.function <= times.total, "{times:?}");
     }
+}
+
+#[test]
+fn an_interrupted_receiver_stops_waiting_and_loses_no_call() {
+    const CALLS: u64 = 24;
+    let cluster = Cluster::builder().start();
+    let client = cluster.client(0).interruptible(|| true);
+    let server = client.serve("tests", &FUNCTIONS, &ServeOptions::default()).expect("it is served");
+    // Nobody calls, and there is no end of this wait but the interruption.
+    assert_eq!(kind(server.receive(None)), ErrorKind::Interrupted);
+    assert_eq!(cluster.status(0).slots.under_way, 0, "the daemon does not go on for it");
+    let mut interrupted = 0;
+    thread::scope(|scope| {
+        let calling = scope.spawn(|| {
+            let service = find(&cluster, 0);
+            for nth in 0..CALLS {
+                // From a little before such a thread looks whether it is interrupted to a little after.
+                let_pass(Duration::from_millis(238 + nth), "a call comes when its receiver is interrupted");
+                let reply = service.call("echo", &nth.to_le_bytes(), PATIENCE).expect("it echoes");
+                assert_eq!(*reply, nth.to_le_bytes());
+            }
+        });
+        while !calling.is_finished() {
+            match server.receive(Some(PATIENCE)) {
+                Ok(call) => {
+                    let mut call = call.expect("a call or an interruption comes");
+                    let data = call.take_data();
+                    call.reply(&data).expect("it is waited for");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+                    interrupted += 1;
+                }
+            }
+        }
+    });
+    assert!(interrupted > 0);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Servers: threads of this process that receive calls and reply to them.
 //!
 //! A [`Server`] has the number of a port. Any thread receives; each call belongs to the thread that received
-//! it. A thread that receives is parked by a call by slot, for at most [`PARK`] at a time: so whoever
-//! interrupts it loses no call that was on its way.
+//! it. A thread that receives is parked by a call by slot. Whoever interrupts it has the daemon end the wait,
+//! and takes what the daemon says: so no call is lost that was on its way.
 
 use std::fmt;
 use std::mem;
@@ -24,8 +24,12 @@ use crate::shared::{CallResult, PAYLOAD_LEN};
 use crate::wire::{Received, Request, ServiceCall};
 use crate::{Error, ErrorKind, Result};
 
-/// Longest time for which a thread is parked at a port without asking again.
-const PARK: Duration = Duration::from_millis(500);
+/// Longest time for which a thread is parked at a port without asking again. Its slot is free for others
+/// then.
+const PARK: Duration = Duration::from_secs(2);
+/// The same for a thread that replied with the same request, which is not ended early: the daemon may not
+/// have taken the reply yet.
+const REPLY_PARK: Duration = Duration::from_millis(500);
 /// Time after which a parked thread looks whether the daemon lives. A signal to the thread has it look at
 /// once.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -134,7 +138,8 @@ impl Server {
             {
                 return Ok(Some(call));
             }
-            let left = until.map_or(PARK, |until| until.saturating_duration_since(Instant::now()).min(PARK));
+            let most = if reply.is_some() { REPLY_PARK } else { PARK };
+            let left = until.map_or(most, |until| until.saturating_duration_since(Instant::now()).min(most));
             let mut room = Room::new(&self.client);
             let (port, len, into) = (self.port, room.len(), room.range());
             let answered = reply.take();
@@ -147,11 +152,12 @@ impl Server {
             };
             // After an error the call is dropped, which its caller is told.
             let parked = begin(&self.client, what, payload, microseconds(Some(left)), due)?;
+            let ends_early = answered.is_none();
             if let Some((mut call, _)) = answered {
                 call.answered = true;
             }
             room.set_busy(true);
-            let (result, interrupted) = self.park(parked, left)?;
+            let (result, interrupted) = self.park(parked, left, ends_early)?;
             room.set_busy(false);
             match result.into_result() {
                 Ok(result) => {
@@ -164,26 +170,36 @@ impl Server {
                         return Ok(call);
                     }
                 }
-                Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error),
                 Err(_) if interrupted => return Err(interrupted_error()),
+                Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error),
                 Err(_) if until.is_some_and(|until| Instant::now() >= until) => return Ok(None),
                 Err(_) => {}
             }
         }
     }
 
-    /// Waits for the end of a parked call, also if the thread is interrupted; returns whether it was.
-    fn park(&self, parked: SlotCall, left: Duration) -> Result<(CallResult, bool)> {
+    /// Waits for the end of a parked call, also if the thread is interrupted; returns whether it was. The
+    /// call may end early then, or at its time.
+    fn park(&self, mut parked: SlotCall, left: Duration, ends_early: bool) -> Result<(CallResult, bool)> {
         self.client.connection.check_process()?;
         let quiet = Client { interrupt: None, ..self.client.clone() };
         let mut vigil = Vigil::new(&quiet, due(Some(left + PATIENCE)));
-        let mut interrupted = false;
         let interrupt = self.client.interrupt.as_ref();
-        let result = parked.wait_napping(LOOK_INTERVAL, &mut || {
-            interrupted |= interrupt.is_some_and(|interrupt| interrupt());
-            vigil.goes_on()
-        });
-        Ok((result.map_err(|_| vigil.error())?, interrupted))
+        let mut interrupted = false;
+        let mut is_new = false;
+        while !parked.comes_napping(LOOK_INTERVAL, &mut || {
+            is_new = !interrupted && interrupt.is_some_and(|interrupt| interrupt());
+            !is_new && vigil.goes_on()
+        }) {
+            if !is_new {
+                return Err(vigil.error());
+            }
+            interrupted = true;
+            if ends_early {
+                parked.end_early();
+            }
+        }
+        Ok((parked.take(), interrupted))
     }
 
     /// The call that was received. `None` if it is answered already: it was a ping, or its data cannot be

@@ -233,12 +233,7 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         self.wait_napping(ALIVE_CHECK_INTERVAL, alive)
     }
 
-    /// Waits for the result as [`CallUnderWay::wait`] does, but asks `alive` after each `nap`. Who waits for
-    /// long costs less that way.
-    ///
-    /// # Errors
-    /// [`Unanswered`] if it gave up. The operation may still be carried out.
-    pub fn wait_napping(
+    pub(super) fn wait_napping(
         mut self,
         nap: Duration,
         alive: &mut impl FnMut() -> bool,
@@ -252,7 +247,9 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         self.comes_napping(ALIVE_CHECK_INTERVAL, alive)
     }
 
-    fn comes_napping(&mut self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
+    /// Waits for the result as [`CallUnderWay::comes`] does, but asks `alive` after each `nap`. Who waits for
+    /// long costs less that way.
+    pub fn comes_napping(&mut self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
         let calls = &*self.calls;
         // The engine that was woken may be put on this core, so this thread does not spin.
         let spare = !self.rang && ATTENTION.is_spare(&calls.words);
@@ -268,6 +265,13 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         };
         calls.waits.note(self.kind, wait, self.began.elapsed());
         true
+    }
+
+    /// Has the engine end the operation, if it still waits for something. The result comes all the same: an
+    /// error of the kind `Interrupted` if the operation was ended, also if it had not begun.
+    pub fn end_early(&self) {
+        self.slot.give_up(&self.calls.words, self.seq);
+        self.calls.ring();
     }
 
     /// Takes the result, which has come.
@@ -339,8 +343,7 @@ impl<C: Deref<Target = ClientCalls>> Drop for CallUnderWay<C> {
             return;
         }
         if !self.goes_on && !self.has_come() {
-            self.slot.give_up(&self.calls.words, self.seq);
-            self.calls.ring();
+            self.end_early();
         }
         // From here on others may take the slot.
         let bit = 1 << (self.slot.0 % 64);
