@@ -32,7 +32,7 @@ impl Ahead {
         Arc::new(Self { begun: Instant::now(), taken, outcome, ended: Condvar::new() })
     }
 
-    /// When it began. What was written before is settled, or written over later.
+    /// When it began.
     pub(super) fn begun(&self) -> Instant {
         self.begun
     }

@@ -1,15 +1,17 @@
 //! Threads that do for a volume what no caller waits for yet.
 //!
-//! Owns jobs and threads. Any thread has a job done. A thread is started when there are more jobs than
+//! Owns jobs and threads. Any thread hands jobs in. A thread is started when there are more jobs than
 //! threads that have nothing to do, up to a limit, and ends when it has had nothing to do for a while.
-//! Invariants: jobs begin in their order; a job that was taken in is done, also when the volume ends.
+//! Invariants: jobs begin in their order; a job that was taken in is done, also when the volume ends or
+//! another job panics; a thread that is counted looks for another job before it ends.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Time without a job after which a thread ends.
 const IDLE: Duration = Duration::from_secs(5);
@@ -45,28 +47,41 @@ impl Background {
 
     /// Has a job done by one of the threads. Without any thread the caller does what there is to do.
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let Some(mut queue) = self.push(Box::new(job)) else { return };
+        while let Some(job) = queue.jobs.pop_front() {
+            MutexGuard::unlocked(&mut queue, job);
+        }
+    }
+
+    /// Has a job done by one of the threads, which may wait for what the caller has locked. Returns whether
+    /// there is a thread; otherwise the job is dropped.
+    pub(super) fn offer(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        let Some(mut queue) = self.push(Box::new(job)) else { return true };
+        let job = queue.jobs.pop_back();
+        drop(queue);
+        drop(job);
+        false
+    }
+
+    /// Takes a job in. Returns the queue if there is no thread, and none can be started.
+    fn push(&self, job: Job) -> Option<MutexGuard<'_, Queue>> {
         let mut queue = self.0.queue.lock();
-        queue.jobs.push_back(Box::new(job));
+        queue.jobs.push_back(job);
         if queue.idle >= queue.jobs.len() {
             self.0.came.notify_one();
-            return;
+            return None;
         }
         if queue.threads == self.0.most {
-            return;
+            return None;
         }
         let jobs = Arc::clone(&self.0);
         // A thread takes no job before the queue is free.
         match thread::Builder::new().name(self.0.name.to_owned()).spawn(move || jobs.work()) {
             Ok(_) => queue.threads += 1,
             Err(_) if queue.threads > 0 => {}
-            Err(_) => {
-                while let Some(job) = queue.jobs.pop_front() {
-                    drop(queue);
-                    job();
-                    queue = self.0.queue.lock();
-                }
-            }
+            Err(_) => return Some(queue),
         }
+        None
     }
 }
 
@@ -80,12 +95,13 @@ impl Drop for Background {
 impl Jobs {
     /// Does jobs until there are none for a while.
     fn work(&self) {
-        let _leaving = Leaving(self);
         while let Some(job) = self.next() {
-            job();
+            // A job that panics has told its outcome when it was dropped. The thread goes on.
+            let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 
+    /// The next job. `None` if the thread is to end: it is not counted any more.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         loop {
@@ -93,24 +109,18 @@ impl Jobs {
                 return Some(job);
             }
             if queue.over {
-                return None;
+                break;
             }
             queue.idle += 1;
             let waited = self.came.wait_for(&mut queue, IDLE);
             queue.idle -= 1;
             if waited.timed_out() && queue.jobs.is_empty() {
-                return None;
+                break;
             }
         }
-    }
-}
-
-/// End of a thread, also by a job that panics. Another one does what is left.
-struct Leaving<'a>(&'a Jobs);
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.0.queue.lock().threads -= 1;
+        // Whoever has a job next has to start a thread, or sees that one is left.
+        queue.threads -= 1;
+        None
     }
 }
 
@@ -146,5 +156,28 @@ mod tests {
         background.run(move || done.send(gone.recv().is_ok()).expect("the test listens"));
         background.run(move || go.send(()).expect("the other waits"));
         assert_eq!(told.recv(), Ok(true));
+    }
+
+    #[test]
+    fn a_job_that_panics_takes_no_thread_from_the_others() {
+        let background = Background::new("test", 1);
+        let (done, told) = channel();
+        for number in 0..3 {
+            let done = done.clone();
+            background.run(move || {
+                assert_ne!(number, 1, "this job panics");
+                done.send(number).expect("the test listens");
+            });
+        }
+        drop(done);
+        assert_eq!(told.iter().collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn a_job_that_is_offered_is_done_by_a_thread() {
+        let background = Background::new("test", 1);
+        let (done, told) = channel();
+        assert!(background.offer(move || done.send(thread::current().id()).expect("the test listens")));
+        assert_ne!(told.recv().expect("it is done"), thread::current().id());
     }
 }

@@ -137,7 +137,12 @@ impl Shared {
         let attached = self.session.attached();
         let goal = self.target(&attached, &state.place, state.copies).goal();
         let (shared, open) = (Arc::clone(self), Arc::clone(open));
-        self.committers.run(move || shared.commit_first(inode, &open, &ahead, sections, &goal));
+        let settling = Settling::new(&ahead);
+        let job = move || shared.commit_first(inode, &open, &ahead, settling, sections, &goal);
+        if !self.committers.offer(job) {
+            // The job that was dropped has told a failure. The writer commits when it is time.
+            let _ = state.writer.join_ahead();
+        }
     }
 
     /// Settles the first objects of a file that wait, and commits them unless others do.
@@ -145,11 +150,11 @@ impl Shared {
         &self,
         inode: u64,
         open: &Inode,
-        ahead: &Arc<Ahead>,
+        ahead: &Ahead,
+        settling: Settling,
         mut sections: Vec<Section>,
         goal: &Goal,
     ) {
-        let settling = Settling::new(ahead);
         let settled = goal.target().settle(&mut sections);
         settling.end(settled.map(|()| sections));
         let Some(mut state) = ahead.lock(&open.state) else { return };

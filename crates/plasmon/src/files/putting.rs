@@ -76,6 +76,7 @@ impl Put {
     fn cancel(&self) {
         let mut stage = self.stage.lock();
         if matches!(&*stage, Stage::Waits(_)) {
+            // Nobody asks for the outcome any more.
             *stage = Stage::Over(Ok(()));
         }
         while !matches!(&*stage, Stage::Over(_)) {

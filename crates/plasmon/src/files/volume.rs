@@ -179,10 +179,6 @@ impl Volume {
     /// Why something that was written is not at the home.
     pub fn close(&self, inode: u64) -> Result<()> {
         let flushed = self.flush(inode);
-        if flushed.is_err() {
-            // What could not be committed goes with the last open.
-            self.0.blocks.note_left();
-        }
         self.0.close(inode);
         flushed
     }
@@ -218,6 +214,12 @@ impl Volume {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let mut state = open.state.lock();
         let state = &mut *state;
+        // Before the bytes are taken in: a write that fails has written nothing.
+        if state.writer.is_full() {
+            self.0.commit_some(inode, state)?;
+        } else if state.writer.is_old() {
+            self.0.commit(inode, state)?;
+        }
         let (cover, is_through) = match self.0.cover(inode, state, len as u64) {
             // Bytes that come to lie over others may need no room. The home alone knows.
             Err(error) if lacks_room(&error) && state.writer.is_empty() && offset < state.size => {
@@ -240,11 +242,6 @@ impl Volume {
             return committed;
         }
         written?;
-        if state.writer.is_full() {
-            self.0.commit_some(inode, state)?;
-        } else if state.writer.is_old() {
-            self.0.commit(inode, state)?;
-        }
         self.0.begin_commit(inode, &open, state);
         Ok(())
     }
@@ -374,11 +371,16 @@ impl Shared {
 
     fn close(&self, inode: u64) {
         let mut inodes = self.inodes.lock();
-        let Some(open) = inodes.get(&inode) else { return };
-        if open.opens.fetch_sub(1, Ordering::Relaxed) == 1 {
+        let Some(open) = inodes.get(&inode).cloned() else { return };
+        let is_last = open.opens.fetch_sub(1, Ordering::Relaxed) == 1;
+        if is_last {
             inodes.remove(&inode);
         }
         drop(inodes);
+        if is_last {
+            // What could not be committed goes with the last open: nobody commits it later.
+            self.give_up(&mut open.state.lock());
+        }
         let mut closed = self.closed.lock();
         closed.push(inode);
         let full = closed.len() >= MAX_WAITING_CLOSES;
@@ -521,8 +523,10 @@ impl Drop for End {
         self.0.ended.notify_all();
         let open: Vec<(u64, Arc<Inode>)> = self.0.inodes.lock().drain().collect();
         for (number, inode) in open {
+            let mut state = inode.state.lock();
             // Nobody is left whom a failure could be told.
-            let _ = self.0.commit(number, &mut inode.state.lock());
+            let _ = self.0.commit(number, &mut state);
+            self.0.give_up(&mut state);
         }
         self.0.session.detach();
     }

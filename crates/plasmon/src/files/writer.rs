@@ -44,7 +44,7 @@ pub(super) struct Writer {
     settled: usize,
     /// Settling of the next of these, if it has begun.
     ahead: Option<Arc<Ahead>>,
-    /// Since when what is not settled may wait, if that is known.
+    /// When the settling began whose rest waits, if it is over.
     rest_since: Option<Instant>,
     /// Node on which the last of these was put.
     put_on: Option<NodeId>,
@@ -193,7 +193,7 @@ impl Writer {
     /// Begins to settle the first objects, if enough waits and none are being settled. Returns their
     /// sections.
     pub(super) fn begin_ahead(&mut self) -> Option<(Arc<Ahead>, Vec<Section>)> {
-        if self.ahead.is_some() || self.bytes < AHEAD_BYTES {
+        if self.ahead.is_some() || self.lost.is_some() || self.bytes < AHEAD_BYTES {
             return None;
         }
         let is_of =
