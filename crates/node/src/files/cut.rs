@@ -100,7 +100,7 @@ impl Files {
 /// what is there. What was written before and comes later would be there again.
 fn cut_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
     match operation {
-        FileOperation::Punch { inode, .. } => Some(*inode),
+        FileOperation::Punch { inode, len, .. } if *len > 0 => Some(*inode),
         FileOperation::Clone { inode, .. } if !decision.changes.is_empty() => Some(*inode),
         FileOperation::SetAttributes { inode, set } => set.size.map(|_| *inode),
         FileOperation::Open { inode, truncate: true, .. } => Some(*inode),

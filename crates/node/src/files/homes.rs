@@ -37,7 +37,7 @@ const FIRST_MIRROR_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before a volume is asked for again whose home is changing.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long it may take until this node hears of a volume that was just made at another.
-const NEWS_PATIENCE: Duration = Duration::from_millis(500);
+const NEWS_PATIENCE: Duration = Duration::from_secs(2);
 /// Number of rows of a page of the list.
 const PAGE_ROWS: usize = 24;
 
