@@ -165,7 +165,8 @@ impl Client {
     }
 
     /// Returns a client on the same connection whose waiting calls ask `interrupt` about every 50 ms whether
-    /// to end. `interrupt` runs on the waiting thread. When it returns `true`, the call fails with
+    /// to end; servers that wait for calls ask every 250 ms, and all ask at once when a signal comes to their
+    /// thread. `interrupt` runs on the waiting thread. When it returns `true`, the call fails with
     /// `Interrupted`; the request may still be carried out.
     #[must_use]
     pub fn interruptible(self, interrupt: impl Fn() -> bool + Send + Sync + 'static) -> Self {

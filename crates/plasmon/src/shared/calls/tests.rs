@@ -169,6 +169,21 @@ fn a_slot_that_was_given_up_comes_back_with_its_result() {
 }
 
 #[test]
+fn a_call_that_is_ended_early_still_has_its_result() {
+    let ends = ends();
+    let mut call = ends.submit(1);
+    let (slot, _) = ends.engine.take().unwrap().unwrap();
+    assert!(!call.comes_napping(Duration::from_millis(1), &mut || false));
+    assert_eq!(ends.engine.take_given_up().count(), 0);
+    call.end_early();
+    assert_eq!(ends.engine.take_given_up().collect::<Vec<_>>(), [slot]);
+    assert!(!call.has_come(), "its slot is not free");
+    ends.engine.answer(slot, &result_of(&request(1)));
+    assert!(call.comes(&mut || true));
+    assert_eq!(call.take(), result_of(&request(1)));
+}
+
+#[test]
 fn what_nobody_waits_for_is_given_up_unless_it_goes_on() {
     let ends = ends();
     ends.engine.set_attention(true, false);
