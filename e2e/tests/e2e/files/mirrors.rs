@@ -16,8 +16,17 @@ use crate::commands::json;
 
 /// Number of files that each program makes at least while something happens.
 const FILES: usize = 20;
-/// Sizes of files in turn: in the map, in an object, in several.
-const SIZES: [usize; 3] = [100, 20_000, 1_500_000];
+/// Pause of a program between two files: without it, programs fill the nodes while a home is elected.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Size of a file: in the map, in an object, and at times in several.
+fn size(number: usize) -> usize {
+    match number % 16 {
+        15 => 1_500_000,
+        other if other % 2 == 0 => 100,
+        _ => 20_000,
+    }
+}
 
 /// The row of the volume `main` in the list, whether all nodes answer or not.
 fn row(cluster: &Cluster, node: usize) -> Value {
@@ -56,12 +65,13 @@ impl Work {
             if self.over.load(Ordering::SeqCst) {
                 break;
             }
-            let data = Pattern(number as u64).bytes(SIZES[number % SIZES.len()]);
+            let data = Pattern(number as u64).bytes(size(number));
             let written = folder.join("written");
             fs::write(&written, data).unwrap_or_else(|error| panic!("write {number}: {error}"));
             let name = folder.join(number.to_string());
             fs::rename(&written, &name).unwrap_or_else(|error| panic!("rename {number}: {error}"));
             self.done.store(number + 1, Ordering::SeqCst);
+            let_pass(PAUSE, "programs leave room");
         }
     }
 
@@ -80,7 +90,7 @@ impl Work {
         for number in 0..self.done() {
             let data = fs::read(folder.join(number.to_string()));
             let data = data.unwrap_or_else(|error| panic!("file {number} of {}: {error}", self.done()));
-            assert!(data == Pattern(number as u64).bytes(SIZES[number % SIZES.len()]), "file {number}");
+            assert!(data == Pattern(number as u64).bytes(size(number)), "file {number}");
         }
         let names = fs::read_dir(folder).expect("list").count();
         assert!((self.done()..=self.done() + 1).contains(&names), "{names} names of {} files", self.done());
