@@ -134,7 +134,7 @@ step() {
     77) result=skipped ;;
     *)
         result=FAILED
-        { grep -E '^test .* FAILED$|^FAILED |hangs' "$log" || tail -n 5 "$log"; } >>"$WORK/failed"
+        { grep -E '^test .* FAILED$| --- FAILED$|^FAILED |: it hangs' "$log" || tail -n 5 "$log"; } >>"$WORK/failed"
         ;;
     esac
     read -r user system < <(tail -n 1 "$log.time") || true
