@@ -336,14 +336,16 @@ impl Writer {
         if self.bytes == 0 {
             return self.clear();
         }
+        // Further parts follow at once.
+        if self.settled > 0 {
+            return;
+        }
         let rest = self.stored.iter().map(|section| section.offset..section.offset + section.len);
         let open = self.open.iter().flat_map(|open| &open.pieces);
         let rest = rest.chain(open.map(|piece| piece.offset..piece.offset + piece.len));
         let span = rest.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end));
         self.span = span.unwrap_or_default();
-        if self.settled == 0 {
-            self.first = self.rest_since.take().or(self.first);
-        }
+        self.first = self.rest_since.take().or(self.first);
     }
 
     /// Lowest counter of the objects that wait for a commit.
