@@ -94,6 +94,9 @@ if [ "${1:-}" = --all ]; then
     )
 fi
 
+# Lines that name what failed, of cargo, of cargo with --quiet, of pytest, and of what hangs.
+FAILURES='^test .* FAILED$| --- FAILED$|^FAILED |: it hangs'
+
 # Minutes after which a step is taken to hang, and is ended, so that its output tells where.
 STEP_MINUTES=50
 
@@ -134,7 +137,7 @@ step() {
     77) result=skipped ;;
     *)
         result=FAILED
-        { grep -E '^test .* FAILED$| --- FAILED$|^FAILED |: it hangs' "$log" || tail -n 5 "$log"; } >>"$WORK/failed"
+        { grep -E "$FAILURES" "$log" || tail -n 5 "$log"; } >>"$WORK/failed"
         ;;
     esac
     read -r user system < <(tail -n 1 "$log.time") || true
