@@ -118,7 +118,8 @@ fn readable(client: &Client, record: &Record) {
             }
         }
         Ok(Err(error)) | Err(error) => {
-            panic!("{:?}: {error}; it should be there: {record:?}", error.kind())
+            let lines: Vec<_> = error.lines().collect();
+            panic!("{:?}: {lines:#?}; it should be there: {record:?}", error.kind())
         }
     }
 }
