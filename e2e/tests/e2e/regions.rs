@@ -174,7 +174,9 @@ fn a_copy_from_a_region_that_is_no_more_leaves_the_other_as_it_was() {
 fn many_operations_are_under_way_at_a_time() {
     let cluster = Cluster::builder().nodes(2).start();
     let client = cluster.client(0);
-    for region in all_kinds(&cluster, &client) {
+    let regions = all_kinds(&cluster, &client);
+    let before = cluster.status(0).memory.used;
+    for region in &regions {
         let adds: Vec<_> = (0..64).map(|_| region.begin_fetch_add(0, 1).expect("begin")).collect();
         let mut before: Vec<_> = adds.into_iter().map(|add| add.wait().expect("add")).collect();
         before.sort_unstable();
@@ -194,8 +196,11 @@ fn many_operations_are_under_way_at_a_time() {
         assert_eq!(kind(region.begin_read(0, MIB)), ErrorKind::Invalid);
         // Whoever gives results up gets new ones all the same.
         (0..600).for_each(|_| drop(region.begin_fetch_add(0, 1).expect("begin")));
-        eventually("all of them are added", || word(&region, 0) == 664);
+        eventually("all of them are added", || word(region, 0) == 664);
     }
+    // 1 MiB for short operations, and 1 MiB for long ones, each with room for a page behind it.
+    let kept = cluster.status(0).memory.used - before;
+    assert!((MIB as u64..=2 * (MIB as u64 + 4096)).contains(&kept), "{kept} bytes are kept");
 }
 
 #[test]

@@ -2,13 +2,15 @@
 //!
 //! Owns the memory: each [`Lent`] is cut into pieces of one size. Any thread. Whoever takes a piece has its
 //! bytes alone. A piece that the daemon may still read or write, because its call was given up, is not used
-//! again: its memory is given back as a whole, as soon as the last of its other pieces is free. The rest of
-//! the memory is kept for later calls, and goes with the connection.
+//! again: its memory is given back as a whole, as soon as the last of its other pieces is free. Of the rest,
+//! one memory of each size of pieces is kept for later calls, and goes with the connection: what nobody uses
+//! is given back while as many pieces are free beside it. Invariant: under the lock of a shelf, the pieces of
+//! a memory are on the shelf, or are counted in [`Lent::taken`].
 #![allow(unsafe_code)]
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -37,6 +39,8 @@ struct Lent {
     memory: Writable,
     /// Whether a call on one of the pieces was given up.
     spoiled: AtomicBool,
+    /// Number of pieces that calls have. Changed under the lock of the shelf.
+    taken: AtomicUsize,
 }
 
 /// Place of a piece.
@@ -69,7 +73,8 @@ impl Piece {
             return Ok(piece);
         }
         let (number, memory, _) = lend(client, LENT_BYTES, true, None)?;
-        let lent = Arc::new(Lent { number, memory, spoiled: AtomicBool::new(false) });
+        let (spoiled, taken) = (AtomicBool::new(false), AtomicUsize::new(1));
+        let lent = Arc::new(Lent { number, memory, spoiled, taken });
         let others = (PIECE_BYTES[shelf]..LENT_BYTES).step_by(PIECE_BYTES[shelf]);
         let others = others.map(|at| Place { lent: Arc::clone(&lent), at });
         client.connection.pieces.0[shelf].lock().extend(others);
@@ -86,6 +91,7 @@ impl Piece {
         let mut free = client.connection.pieces.0[shelf].lock();
         let mut places = std::iter::from_fn(|| free.pop());
         let place = places.find(|place| !place.lent.spoiled.load(Ordering::Relaxed))?;
+        place.lent.taken.fetch_add(1, Ordering::Relaxed);
         Some(Self::new(client, shelf, place))
     }
 
@@ -131,10 +137,15 @@ impl Drop for Piece {
             return;
         }
         let mut free = self.connection.pieces.0[self.shelf].lock();
+        let taken = place.lent.taken.fetch_sub(1, Ordering::Relaxed) - 1;
         if !self.busy && !place.lent.spoiled.load(Ordering::Relaxed) {
-            return free.push(place);
+            let each = LENT_BYTES / PIECE_BYTES[self.shelf];
+            if taken > 0 || free.len() + 1 < 2 * each {
+                return free.push(place);
+            }
+        } else {
+            place.lent.spoiled.store(true, Ordering::Relaxed);
         }
-        place.lent.spoiled.store(true, Ordering::Relaxed);
         free.retain(|other| !Arc::ptr_eq(&other.lent, &place.lent));
         drop(free);
         if let Some(lent) = Arc::into_inner(place.lent) {

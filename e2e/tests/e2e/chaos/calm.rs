@@ -57,7 +57,7 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
     ground.note(&format!("CALM: {} must be readable, {} may not be", must.len(), others.len()));
     for record in &must {
         readable(&clients[chance.below(NODES)], record);
-        eventually("the watcher of its home hears of it", || {
+        eventually(&format!("the watcher of its home hears of {record:?}"), || {
             watch.heard(record) || !ground.model.lives(record.home)
         });
     }
@@ -119,7 +119,8 @@ fn readable(client: &Client, record: &Record) {
         }
         Ok(Err(error)) | Err(error) => {
             let lines: Vec<_> = error.lines().collect();
-            panic!("{:?}: {lines:#?}; it should be there: {record:?}", error.kind())
+            let status = client.status();
+            panic!("{:?}: {lines:#?}; it should be there: {record:?}; {status:?}", error.kind())
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Faults {
 impl Faults {
     /// Starts hosts, each with a small disk.
     pub(super) fn new(seed: u64, coordinator: Coordinator) -> Self {
-        let mut builder = Cluster::builder().nodes(0).memory("32MiB").clocks();
+        let mut builder = Cluster::builder().nodes(0).memory("48MiB").clocks();
         if coordinator == Coordinator::Etcd {
             builder = builder.etcd(EtcdOptions { servers: SERVERS, ..EtcdOptions::default() });
         }
