@@ -6,6 +6,7 @@
 use plasmon::wire::files::{Errno, FileKind};
 
 use super::state::Head;
+use crate::object::ROOT;
 
 /// Permission to read.
 pub(super) const READ: u16 = 4;
@@ -18,6 +19,11 @@ const STICKY: u16 = 0o1000;
 /// The bits by which a program gets the user and the group of its file.
 const SET_USER: u16 = 0o4000;
 pub(super) const SET_GROUP: u16 = 0o2000;
+
+/// Whether sessions of a user say themselves for whom they act: root's, and those of the node's own user.
+pub(super) fn is_trusted(user: u32) -> bool {
+    user == ROOT || user == rustix::process::geteuid().as_raw()
+}
 
 /// A user who acts.
 #[derive(Debug, Clone, Copy)]

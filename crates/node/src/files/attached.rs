@@ -19,13 +19,13 @@ use plasmon::wire::{MAX_NAME, Reply};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Files;
+use super::access::is_trusted;
 use super::cut::Operation;
 use super::frames::{FileFrame, SessionKey, Wish, ask};
 use super::homes::no_volume;
 use super::record::Whereabouts;
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
-use crate::object::ROOT;
 use crate::service::{Answer, Return};
 
 /// How long a home may take to answer before it is asked again.
@@ -186,7 +186,7 @@ impl Files {
             return Err(Error::new(ErrorKind::Busy, text));
         }
         let user = self.user(client);
-        let trusted = user == ROOT || user == rustix::process::geteuid().as_raw();
+        let trusted = is_trusted(user);
         let (gid, groups) = self.groups(client);
         let wish = Wish {
             gid,
@@ -204,6 +204,9 @@ impl Files {
             // It has gone meanwhile.
             self.end_untaken(Attached { key, user, reach }, fresh);
             return Err(Error::new(ErrorKind::Interrupted, "the client has gone"));
+        }
+        if trusted && !fresh {
+            self.opened.await_client(&key);
         }
         let volume = self.attached.open(client, Attached { key, user, reach });
         Ok(Reply::VolumeAttached { volume, session: key.session, secret: key.secret, trusted, fresh, info })

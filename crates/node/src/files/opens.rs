@@ -1,20 +1,27 @@
 //! What the sessions of this node's clients have open, and telling new homes. Engine thread only.
 //!
 //! Mirrors are not told of opens and closes, so that these cost no message. The node of a session knows
-//! them from the answers of homes. Invariant: a new home is told what a session has open before the session
-//! asks it for anything, and this node takes no answer of a former home any more.
+//! them from the answers of homes. If the session goes on from another node, from which its client may have
+//! come, the client tells them. Invariant: a new home is told what a session has open before the session asks
+//! it for anything, and this node takes no answer of a former home any more.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use plasmon::wire::Reply;
 use plasmon::wire::files::{FileOperation, FileOutcome};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Files;
+use super::access::is_trusted;
 use super::attached::{Attached, PATIENCE, PAUSE};
 use super::frames::{MAX_OBJECTS, SessionKey, ask};
 use super::state::Opens;
+use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
+
+/// Maximum number of inodes that a client may tell of.
+const MAX_TOLD: usize = 1 << 20;
 
 /// What all sessions have open.
 #[derive(Default)]
@@ -23,12 +30,38 @@ pub(super) struct Opened {
     by_session: RefCell<HashMap<(u32, u32), HashMap<u64, Opens>>>,
     /// The homes that know what the sessions of a volume have open.
     told: RefCell<HashMap<u32, NodeId>>,
+    /// What clients have told so far of sessions that go on, until they have told all.
+    awaited: RefCell<HashMap<(u32, u32), HashMap<u64, Opens>>>,
 }
 
 impl Opened {
     /// Notes a session that a home has made, and which has nothing open.
     pub(super) fn is_known(&self, volume: u32, home: NodeId) {
         self.told.borrow_mut().entry(volume).or_insert(home);
+    }
+
+    /// Notes a session that goes on by a client which is about to tell what it has open.
+    pub(super) fn await_client(&self, key: &SessionKey) {
+        self.awaited.borrow_mut().insert((key.volume, key.session), HashMap::default());
+    }
+
+    /// Takes a part of what a client has open. Says whether that is all.
+    fn take(&self, key: &SessionKey, opens: Vec<(u64, u32)>, more: bool) -> Result<bool, Error> {
+        let session = (key.volume, key.session);
+        let mut awaited = self.awaited.borrow_mut();
+        let Some(told) = awaited.get_mut(&session) else {
+            return Err(Error::new(ErrorKind::Invalid, "the node knows what this session has open"));
+        };
+        if told.len() + opens.len() > MAX_TOLD {
+            let text = format!("more than {MAX_TOLD} inodes are open: close some, and attach anew");
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        // The home tells whoever may write that bytes may wait.
+        told.extend(opens.into_iter().map(|(inode, count)| (inode, Opens { count, writes: true })));
+        if !more && let Some(told) = awaited.remove(&session) {
+            self.by_session.borrow_mut().insert(session, told);
+        }
+        Ok(!more)
     }
 
     /// Notes what an operation has opened or closed.
@@ -69,6 +102,7 @@ impl Opened {
     /// Forgets what sessions had open that no client has.
     pub(super) fn forget(&self, sessions: &HashSet<(u32, u32)>) {
         self.by_session.borrow_mut().retain(|session, _| sessions.contains(session));
+        self.awaited.borrow_mut().retain(|session, _| sessions.contains(session));
     }
 }
 
@@ -77,8 +111,9 @@ impl Files {
     pub(super) fn tell_homes(self: &Rc<Self>) {
         for attached in self.attached.all() {
             let Some(home) = self.home_of(attached.key.volume) else { continue };
+            let session = (attached.key.volume, attached.key.session);
             let told = self.opened.told.borrow().get(&attached.key.volume) == Some(&home);
-            if !told {
+            if !told && !self.opened.awaited.borrow().contains_key(&session) {
                 let files = Rc::clone(self);
                 self.kernel.spawn(async move { files.tell_opens(home, attached).await });
             }
@@ -91,6 +126,31 @@ impl Files {
             }
             None => false,
         });
+    }
+
+    /// Takes a part of what a session has open that goes on by this node, and has the home told of all.
+    ///
+    /// # Errors
+    /// `NotAllowed` for a session whose opens the home looks at, `Invalid` if this was told before.
+    pub(super) fn on_opened(
+        self: &Rc<Self>,
+        client: ClientKey,
+        volume: u32,
+        opens: Vec<(u64, u32)>,
+        more: bool,
+    ) -> Result<Reply, Error> {
+        let attached = self.attached.get(client, volume)?;
+        if !is_trusted(attached.user) {
+            let text = "a session that is not trusted opens its files again instead of telling of them";
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
+        if self.opened.take(&attached.key, opens, more)?
+            && let Some(home) = self.home_of(attached.key.volume)
+        {
+            let files = Rc::clone(self);
+            self.kernel.spawn(async move { files.tell_opens(home, attached).await });
+        }
+        Ok(Reply::Done)
     }
 
     /// Tells a home what a session has open, until the home knows or is none any more.

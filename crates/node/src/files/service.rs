@@ -93,6 +93,9 @@ impl Service for Files {
                 self.confirm(client, number);
                 Answer::Silent
             }
+            Request::TellOpened { volume, opens, more } => {
+                Answer::now(self.on_opened(client, volume, opens, more))
+            }
             Request::DetachVolume { volume } => Answer::now(self.detach(client, volume)),
             Request::Settle { volume, ids, place, copies } => {
                 Answer::plain(1, self.settle(client, volume, ids, (place, copies)))

@@ -235,11 +235,15 @@ impl Volume {
         if known.secret != secret || known.uid != uid {
             return None;
         }
+        let tells = known.trusted;
         if known.node != node {
             self.commit(&mut state, vec![Change::Move { session, node }]);
         }
         drop(state);
-        self.told(session);
+        // A client that is trusted tells what it has open. Any other opens it again.
+        if !tells {
+            self.told(session);
+        }
         self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
         Some(SessionKey { volume: self.number, session, secret })
     }

@@ -16,8 +16,8 @@ use super::nodes::find_nodes;
 use super::paging::pages;
 use crate::shared::{CallPayload, CallRequest, Manner, PAYLOAD_LEN};
 use crate::wire::files::{
-    FileAnswer, FileAsked, FileReads, FilesCall, Kept, MAX_PLACE_NODES, NodeCheck, Place, VolumeChange,
-    VolumeInfo, VolumeTerms, decoded, encoded,
+    FileAnswer, FileAsked, FileReads, FilesCall, Kept, MAX_PLACE_NODES, MAX_TOLD_OPENS, NodeCheck, Place,
+    VolumeChange, VolumeInfo, VolumeTerms, decoded, encoded,
 };
 use crate::wire::{MAX_NAME, replies, requests};
 use crate::{Class, Error, ErrorKind, NodeId, ObjectId, Result};
@@ -139,6 +139,19 @@ impl<'a> Volumes<'a> {
         let due = timeout.map_or_else(|| self.0.due_of_answer(), |timeout| due(Some(timeout)));
         Calls(self.0).slots(due)?;
         self.0.ask_until(attach, Undo::Nothing, due)
+    }
+
+    /// Tells what a session that goes on has open, each inode with the number of its opens.
+    pub(crate) fn tell_opened(self, volume: u32, opens: &[(u64, u32)]) -> Result<()> {
+        let mut pages = opens.chunks(MAX_TOLD_OPENS).peekable();
+        loop {
+            let page = pages.next().unwrap_or_default().to_vec();
+            let more = pages.peek().is_some();
+            self.0.ask(requests::TellOpened { volume, opens: page, more }, Undo::Nothing)?;
+            if !more {
+                return Ok(());
+            }
+        }
     }
 
     /// Ends the session of an attached volume.

@@ -6,8 +6,8 @@
 //! most once.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,12 @@ pub(super) struct Session {
     told: Told,
     /// Whether the volume has a capacity or quotas, as the home said last.
     limited: AtomicBool,
+    /// Tells what the session has open.
+    opens: OnceLock<TellsOpens>,
 }
+
+/// Gives the inodes that are open, each with the number of its opens.
+type TellsOpens = Box<dyn Fn() -> Vec<(u64, u32)> + Send + Sync>;
 
 /// Session on one connection.
 pub(super) struct Attached {
@@ -107,7 +112,13 @@ impl Session {
             losses: AtomicU64::new(0),
             told: Told::default(),
             limited,
+            opens: OnceLock::new(),
         })
+    }
+
+    /// Sets who tells a new node, and a new home, what the session has open.
+    pub(super) fn set_opens(&self, opens: impl Fn() -> Vec<(u64, u32)> + Send + Sync + 'static) {
+        let _ = self.opens.set(Box::new(opens));
     }
 
     /// The session on its present connection.
@@ -253,6 +264,11 @@ impl Session {
             return Err(crate::Error::new(ErrorKind::Lost, text));
         }
         let fresh = told.fresh;
+        // The home asks whoever is not trusted for each open by itself.
+        if !fresh && told.trusted {
+            let opens = self.opens.get().map(|opens| opens()).unwrap_or_default();
+            Volumes::by(&client).tell_opened(told.volume, &opens)?;
+        }
         *self.attached.write() = Arc::new(Attached::of(client, told, old.generation + 1));
         if fresh {
             self.losses.fetch_add(1, Ordering::AcqRel);

@@ -4,7 +4,7 @@
 //! batches, since nobody waits for them. Invariants: the home is told as many closes as it was told opens;
 //! no lock on the table is held while the home is asked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,10 @@ pub(super) struct Shared {
     pub(super) folders: Folders,
     pub(super) reads: Reads,
     inodes: Mutex<HashMap<u64, Arc<Inode>>>,
+    /// Closes that the home was not told of. The lock may be taken with that of the table of files.
     closed: Mutex<Vec<u64>>,
+    /// Held by who tells the home of closes.
+    telling: Mutex<()>,
     /// Losses of the session after which its files were opened again.
     reopened: AtomicU64,
     /// Whether the session has ended.
@@ -96,10 +99,13 @@ impl Volume {
             reads: Reads::default(),
             inodes: Mutex::default(),
             closed: Mutex::default(),
+            telling: Mutex::default(),
             reopened: AtomicU64::new(0),
             over: Mutex::new(false),
             ended: Condvar::new(),
         });
+        let of = Arc::downgrade(&shared);
+        shared.session.set_opens(move || of.upgrade().map(|shared| shared.opens()).unwrap_or_default());
         let volume = Self(Arc::clone(&shared), Arc::new(End(Arc::clone(&shared))));
         let spawned =
             thread::Builder::new().name("plasmon-files".to_owned()).spawn(move || shared.look_after());
@@ -376,15 +382,14 @@ impl Shared {
         if is_last {
             inodes.remove(&inode);
         }
-        drop(inodes);
+        let mut closed = self.closed.lock();
+        closed.push(inode);
+        let full = closed.len() >= MAX_WAITING_CLOSES;
+        drop((inodes, closed));
         if is_last {
             // What could not be committed goes with the last open: nobody commits it later.
             self.give_up(&mut open.state.lock());
         }
-        let mut closed = self.closed.lock();
-        closed.push(inode);
-        let full = closed.len() >= MAX_WAITING_CLOSES;
-        drop(closed);
         if full {
             self.tell_closes();
         }
@@ -433,13 +438,36 @@ impl Shared {
         }
     }
 
-    /// Tells the home of closes that it was not told of.
+    /// Tells the home of closes that it was not told of, unless another thread does.
     fn tell_closes(&self) {
-        let closed = std::mem::take(&mut *self.closed.lock());
-        for inodes in closed.chunks(MAX_CLOSED) {
+        let Some(_telling) = self.telling.try_lock() else { return };
+        loop {
+            let losses = self.session.losses();
+            let inodes: Vec<u64> = self.closed.lock().iter().take(MAX_CLOSED).copied().collect();
+            let told = inodes.len();
+            if told == 0 {
+                return;
+            }
             // If the home cannot be asked, the closes go with the session.
-            let _ = self.session.ask(&Actor::default(), FileOperation::Closed { inodes: inodes.to_vec() });
+            let _ = self.session.ask(&Actor::default(), FileOperation::Closed { inodes });
+            let mut closed = self.closed.lock();
+            if self.session.losses() != losses {
+                // They have gone with the session of before, or are about to.
+                return;
+            }
+            let told = told.min(closed.len());
+            closed.drain(..told);
         }
+    }
+
+    /// What the session has open at its home, as far as is known: inodes with the numbers of their opens,
+    /// and with those of closes that the home may not know of.
+    fn opens(&self) -> Vec<(u64, u32)> {
+        let inodes = self.inodes.lock();
+        let open = |(number, inode): (&u64, &Arc<Inode>)| (*number, inode.opens.load(Ordering::Relaxed));
+        let mut opens: BTreeMap<u64, u32> = inodes.iter().map(open).collect();
+        self.closed.lock().iter().for_each(|inode| *opens.entry(*inode).or_default() += 1);
+        opens.into_iter().collect()
     }
 
     /// Opens the files again after the session began anew, as often as they are open here.

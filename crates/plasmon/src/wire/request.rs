@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::files::{FileAsked, FileReads, MAX_SETTLED, Place, VolumeChange, VolumeTerms};
+use super::files::{FileAsked, FileReads, MAX_SETTLED, MAX_TOLD_OPENS, Place, VolumeChange, VolumeTerms};
 use super::reply::{Reply, replies};
 use super::{AtMost, Each, MAX_NAME, NewObject};
 use crate::drain::DrainStep;
@@ -550,6 +550,16 @@ crate::wire::table! {
             name: String as AtMost<MAX_NAME>,
             /// Whether the volume is one that no node has any more, and is to be forgotten.
             lost: bool,
+        } -> Done,
+        /// Tells what a session that goes on has open: its node may be another than before, and the home as
+        /// well. Other operations of the session wait at a new home until all is told.
+        164 TellOpened {
+            /// Number of the attached volume on this connection.
+            volume: u32,
+            /// Inodes, each with the number of its opens.
+            opens: Vec<(u64, u32)> as AtMost<MAX_TOLD_OPENS>,
+            /// Whether more of them follow.
+            more: bool,
         } -> Done,
         /// Tells how reads of an attached volume were served since the last time.
         165 CountReads(reads: FileReads),

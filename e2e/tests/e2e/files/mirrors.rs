@@ -1,7 +1,8 @@
 //! Deaths of homes and mirrors while programs on several mounts write and rename, and note what they were
 //! told is done.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, EtcdOptions, Pattern, eventually, until};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use super::{Mounted, can_mount};
@@ -180,6 +182,46 @@ fn mounts_go_on_when_the_home_stands_still() {
         works.iter().for_each(Work::await_more);
         eventually("the node follows the record", || row(cluster, 1)["home"] == heir.as_str());
     });
+}
+
+#[test]
+fn what_is_open_stays_open_when_home_and_node_die_together() {
+    if !can_mount() {
+        return;
+    }
+    let mut cluster = Cluster::builder().nodes(4).memory("64MiB").start();
+    let mirror = create(&cluster, 1, &[]);
+    let (mounted, other) = (Mounted::new(&cluster, 1), Mounted::new(&cluster, 0));
+    let make = |name: &str| {
+        let file = File::options().read(true).write(true).create_new(true).open(mounted.path(name));
+        let file = file.expect("create");
+        file.write_all_at(name.as_bytes(), 0).expect("write");
+        file.sync_all().expect("fsync");
+        file
+    };
+    let [locked, free, unlinked] = ["locked", "free", "unlinked"].map(make);
+    flock(&locked, FlockOperation::LockExclusive).expect("nobody has it");
+    fs::remove_file(mounted.path("unlinked")).expect("unlink");
+    // The second time, the node itself has not opened anything.
+    for dies in [1, mirror] {
+        cluster.kill(dies);
+        cluster.start_again(dies, &[]);
+        let mut name = [0; 8];
+        unlinked.write_all_at(b"U", 0).expect("it is open");
+        unlinked.sync_all().expect("it is open");
+        unlinked.read_exact_at(&mut name, 0).expect("it is open");
+        assert_eq!(&name, b"Unlinked");
+        flock(&free, FlockOperation::LockExclusive).expect("nobody has it");
+        flock(&free, FlockOperation::Unlock).expect("it is locked");
+        let elsewhere = File::open(other.path("locked")).expect("it is there");
+        let refused = flock(&elsewhere, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(refused, Err(rustix::io::Errno::WOULDBLOCK), "it stays locked");
+        until("there is another mirror", || row(&cluster, 0)["mirrors"][0].as_str().map(drop));
+    }
+    drop((locked, free, unlinked));
+    let none_is_left = || row(&cluster, 0)["inodes"] == 3;
+    eventually("what was unlinked goes with its last close", none_is_left);
+    [mounted, other].into_iter().for_each(Mounted::unmount);
 }
 
 #[test]

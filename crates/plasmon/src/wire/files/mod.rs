@@ -57,6 +57,8 @@ pub const MAX_PLACE_NODES: usize = 16;
 pub const MAX_FOLLOWERS: usize = 8;
 /// Largest number of objects that one request has brought to their places.
 pub const MAX_SETTLED: usize = 256;
+/// Maximum number of inodes of which one request tells how often they are open.
+pub const MAX_TOLD_OPENS: usize = 4096;
 /// Largest number of bytes of an object that are read without bringing the object.
 pub const MAX_PEEK: usize = 64 << 10;
 /// Largest number of folders of which an answer tells attributes.
