@@ -1,11 +1,14 @@
-//! Chaos on mounts: programs on three hosts write, append, rename and read while nodes die, the home too.
+//! Chaos on mounts: programs on three hosts write, append, count under a lock, rename and read, while nodes
+//! die, stand still and are cut off, the home too, and mounts and etcd die.
 //!
-//! Volumes have two copies of names and of bytes, and after each death all of them again before the next. So
+//! Volumes have two copies of names and of bytes, and after each fault all of them again before the next. So
 //! whatever a program was told is done has to be there afterwards, from every host: files whole, each record
-//! of a common log once, a renamed file under one of its names. What a program got an error for may be there
-//! or not, and it gets one only if the node of its own mount has died meanwhile. The seed, 1 unless
-//! `PLASMON_E2E_SEED` sets another, determines what programs do and who dies, but not how calls interleave.
+//! of a common log once, each count, a renamed file under one of its names. What a program got an error for
+//! may be there or not, and it gets one only if its own mount or the node of it was broken meanwhile. The
+//! seed, 1 unless `PLASMON_E2E_SEED` sets another, determines what programs do and what breaks, but not how
+//! calls interleave.
 
+mod faults;
 mod limited;
 
 use std::collections::BTreeMap;
@@ -16,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use plasmon::files::{AttachOptions, Checked, Trouble, Volume, VolumeInfo, VolumeState, Volumes};
-use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Chance, Cluster, EtcdOptions, Pattern, eventually, until};
+use rustix::fs::{FlockOperation, flock};
 
+use self::faults::{Breaks, Fault};
 use self::limited::Limited;
 use super::{Mounted, can_mount, kill, own_descriptors, plasmon, text};
 use crate::commands::json;
@@ -38,16 +41,18 @@ const FILES: usize = 16;
 const LENGTHS: [usize; 7] = [0, 100, 4_000, 5_000, 130_000, MIB + 7, 2 * MIB + 300];
 /// Log to which all programs append.
 const LOG: &str = "log";
+/// Number to which all programs add, each under a lock of the whole file.
+const COUNTER: &str = "counter";
 /// Length of a record in bytes: its number, and bytes that follow from it.
 const RECORD: usize = 64;
-/// Number of calls of programs that end well between two deaths.
+/// Number of calls of programs that end well between two faults.
 const CALLS: usize = 60;
-/// Errors that a program may get when the node of its mount has died: bytes are lost, or have no credit.
-const EXCUSED: [i32; 3] = [5, limited::ENOSPC, limited::EDQUOT];
+/// Error of bytes that are lost.
+const EIO: i32 = 5;
 
-/// Number of deaths.
-fn deaths() -> usize {
-    if std::env::var_os("PLASMON_E2E_LONG").is_some() { 40 } else { 3 }
+/// Number of faults.
+fn faults() -> usize {
+    if std::env::var_os("PLASMON_E2E_LONG").is_some() { 40 } else { 5 }
 }
 
 /// What all programs share.
@@ -56,8 +61,7 @@ struct Ground {
     over: AtomicBool,
     /// Number of calls that ended well.
     done: AtomicUsize,
-    /// Numbers of deaths and of starts of each node: odd while it is dead.
-    lives: [AtomicUsize; NODES],
+    breaks: Breaks,
     /// Held shared during a call of a program, and alone by who looks at volumes at rest.
     gate: RwLock<()>,
 }
@@ -88,6 +92,8 @@ struct Program {
     renamed: Vec<(Stored, String)>,
     /// Records by whether they were acknowledged.
     records: BTreeMap<u64, bool>,
+    /// Number of counts that were acknowledged, and of those that may have been made or not.
+    counts: [u64; 2],
     named: u64,
 }
 
@@ -102,36 +108,31 @@ impl Program {
             stored: Vec::new(),
             renamed: Vec::new(),
             records: BTreeMap::new(),
+            counts: [0; 2],
             named: 0,
         }
     }
 
-    /// How often the node of this program's mount has died and started.
-    fn life(&self) -> usize {
-        self.ground.lives[self.number % NODES].load(Ordering::SeqCst)
-    }
-
     fn work(mut self) -> Self {
         own_descriptors();
-        let ground = Arc::clone(&self.ground);
+        let (ground, node) = (Arc::clone(&self.ground), self.number % NODES);
         while !ground.over.load(Ordering::SeqCst) {
             let _open = ground.gate.read().expect("who looks at rest finds nothing wrong");
-            let before = self.life();
-            let (what, well) = match self.chance.below(13) {
+            let before = ground.breaks.of(node);
+            let (what, well) = match self.chance.below(15) {
                 0..4 => ("write", self.write()),
                 4..7 => ("append", self.append()),
                 7 => ("rename", self.rename()),
                 8..10 => ("read", self.read()),
+                10..12 => ("count", self.count()),
                 _ => ("limited", self.limited.work(&mut self.chance)),
             };
-            let lived = before.is_multiple_of(2) && before == self.life();
             match well {
                 Ok(()) => _ = ground.done.fetch_add(1, Ordering::SeqCst),
                 Err(error) => assert!(
-                    !lived && error.raw_os_error().is_some_and(|errno| EXCUSED.contains(&errno)),
-                    "{what} of program {}, whose node {}: {error}",
-                    self.number,
-                    if lived { "lived" } else { "died" }
+                    ground.breaks.explain(node, before, error.raw_os_error()),
+                    "{what} of program {}, for which nothing broke: {error}",
+                    self.number
                 ),
             }
         }
@@ -164,6 +165,20 @@ impl Program {
         log.write_all(&record(number))?;
         log.sync_all()?;
         self.records.insert(number, true);
+        Ok(())
+    }
+
+    /// Adds 1 to the number in a file. The lock goes with the descriptor.
+    fn count(&mut self) -> io::Result<()> {
+        let counter = OpenOptions::new().read(true).write(true).open(self.root.join(COUNTER))?;
+        flock(&counter, FlockOperation::LockExclusive)?;
+        let mut bytes = [0; 8];
+        counter.read_exact_at(&mut bytes, 0)?;
+        self.counts[1] += 1;
+        counter.write_all_at(&(u64::from_le_bytes(bytes) + 1).to_le_bytes(), 0)?;
+        counter.sync_all()?;
+        self.counts[1] -= 1;
+        self.counts[0] += 1;
         Ok(())
     }
 
@@ -226,7 +241,7 @@ fn check_log(root: &Path, programs: &[Program]) -> usize {
                 assert!(bytes[..] == record(number)[..], "a record at {at} that nobody wrote: {bytes:?}");
                 *found.entry(number).or_default() += 1;
             }
-            Err(error) if error.raw_os_error() == Some(EXCUSED[0]) => lost += 1,
+            Err(error) if error.raw_os_error() == Some(EIO) => lost += 1,
             Err(error) => panic!("the log at {at}: {error}"),
         }
     }
@@ -241,6 +256,14 @@ fn check_log(root: &Path, programs: &[Program]) -> usize {
     assert!(found.is_empty(), "records that nobody wrote: {found:?}");
     assert!(lost <= unsure, "{lost} records are lost, and {unsure} were not acknowledged");
     sure
+}
+
+/// Looks at the number to which all programs have added, by a mount.
+fn check_counter(root: &Path, programs: &[Program]) {
+    let bytes = fs::read(root.join(COUNTER)).expect("read");
+    let count = u64::from_le_bytes(bytes.try_into().expect("a number"));
+    let [sure, unsure] = [0, 1].map(|at| programs.iter().map(|program| program.counts[at]).sum::<u64>());
+    assert!(sure > 0 && (sure..=sure + unsure).contains(&count), "{count}, of {sure} and perhaps {unsure}");
 }
 
 /// What the home of a volume says of it, while there is one.
@@ -272,8 +295,14 @@ fn whole(cluster: &Cluster) {
     }
 }
 
-/// Kills nodes and starts them again, while programs go on.
-fn torment(cluster: &mut Cluster, ground: &Ground, programs: &[JoinHandle<Program>], chance: &mut Chance) {
+/// Breaks one thing after the other, while programs go on.
+fn torment(
+    cluster: &mut Cluster,
+    ground: &Ground,
+    mounts: &mut [[Mounted; NODES]; 2],
+    programs: &[JoinHandle<Program>],
+    chance: &mut Chance,
+) {
     let get_on = || {
         let before = ground.done.load(Ordering::SeqCst);
         eventually("programs get on", || {
@@ -282,29 +311,23 @@ fn torment(cluster: &mut Cluster, ground: &Ground, programs: &[JoinHandle<Progra
         });
     };
     let mut homes = 0;
-    for death in 0..deaths() {
+    for turn in 0..faults() {
         get_on();
         let home = until("a node is the home", || info(cluster, KEPT)).home;
         let home = (0..NODES).find(|node| cluster.client(*node).node() == home).expect("a node is the home");
-        let victim = if death == 0 { home } else { chance.below(NODES) };
-        homes += usize::from(victim == home);
-        eprintln!("chaos on mounts: node {victim} dies, the home is {home}");
-        ground.lives[victim].fetch_add(1, Ordering::SeqCst);
-        cluster.kill(victim);
-        let_pass(chance.span(Duration::from_secs(2)), "the time until the node is back is drawn");
-        cluster.start_again(victim, &[]);
-        whole_at_rest(cluster, ground);
-        ground.lives[victim].fetch_add(1, Ordering::SeqCst);
+        let fault = Fault::of_turn(turn, home, chance);
+        homes += usize::from(fault.concerns(home));
+        eprintln!("chaos on mounts: {fault:?}, the home is {home}");
+        ground.breaks.begin(fault, cluster, mounts, chance);
+        let rest = ground.gate.write().expect("programs hold it shared");
+        ground.breaks.repair(fault, cluster, mounts);
+        whole(cluster);
+        limited::look(cluster);
+        ground.breaks.end(fault);
+        drop(rest);
     }
     get_on();
-    eprintln!("chaos on mounts: {} deaths, {homes} of them of the home", deaths());
-}
-
-/// Waits until volumes are whole, while programs wait between two calls.
-fn whole_at_rest(cluster: &Cluster, ground: &Ground) {
-    let _rest = ground.gate.write().expect("programs hold it shared");
-    whole(cluster);
-    limited::look(cluster);
+    eprintln!("chaos on mounts: {} faults, {homes} of them of the home", faults());
 }
 
 #[test]
@@ -317,33 +340,37 @@ fn what_programs_were_told_is_done_survives_the_deaths_of_nodes() {
     json(&cluster, chance.below(NODES), &["volume", "create", KEPT, "--copies", "2"]);
     limited::create(&cluster, chance.below(NODES));
     let mount = |name: &str| [0, 1, 2].map(|node| Mounted::with(&cluster, node, &["--volume", name]));
-    let (mounts, limited) = (mount(KEPT), mount(limited::NAME));
+    let mut all = [mount(KEPT), mount(limited::NAME)];
+    let [mounts, limited] = &all;
     File::create_new(mounts[0].path(LOG)).expect("create");
+    fs::write(mounts[0].path(COUNTER), 0_u64.to_le_bytes()).expect("write");
     whole(&cluster);
     let ground = Arc::new(Ground::default());
     let programs: Vec<_> = (0..NODES * PROGRAMS)
         .map(|number| {
-            let mounts = [&mounts, &limited].map(|mounts| &mounts[number % NODES]);
+            let mounts = [mounts, limited].map(|mounts| &mounts[number % NODES]);
             let program = Program::new(mounts, number, chance.split(), &ground);
             thread::spawn(move || program.work())
         })
         .collect();
-    torment(&mut cluster, &ground, &programs, &mut chance);
+    torment(&mut cluster, &ground, &mut all, &programs, &mut chance);
     ground.over.store(true, Ordering::SeqCst);
     let programs: Vec<_> =
         programs.into_iter().map(|one| one.join().expect("a program found something wrong")).collect();
-    for (mounted, limited) in mounts.iter().zip(&limited) {
+    let [mounts, limited] = &all;
+    for (mounted, limited) in mounts.iter().zip(limited) {
         programs.iter().for_each(|program| program.check(mounted.root()));
         let records = check_log(mounted.root(), &programs);
+        check_counter(mounted.root(), &programs);
         let files: usize = programs.iter().map(|program| program.stored.len()).sum();
         eprintln!("chaos on mounts: {files} files and {records} records are there");
         assert!(files > 0 && records > 0, "nothing was tried");
         programs.iter().for_each(|program| program.limited.check(limited.root()));
     }
-    limited::look_at_all(&cluster, &limited, programs.iter().map(|program| &program.limited));
+    limited::look_at_all(&cluster, limited, programs.iter().map(|program| &program.limited));
     // A node that was started meanwhile has a view of the mounts of its own, in which they would go on.
-    mounts.iter().chain(&limited).for_each(|mounted| kill(mounted.pid));
-    drop((mounts, limited));
+    all.iter().flatten().for_each(|mounted| kill(mounted.pid));
+    drop(all);
     let socket = cluster.socket(0);
     for name in [KEPT, limited::NAME] {
         eventually("the volume goes", || {
