@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use plasmon::shared::CallRequest;
 use plasmon::status::{FilesStatus, Status};
-use plasmon::wire::files::{FileReads, FilesCall};
+use plasmon::wire::files::{FileReads, FilesCall, Settling};
 use plasmon::wire::{Request, Table, WireError};
 use plasmon::{Error, NodeId};
 
@@ -97,7 +97,7 @@ impl Service for Files {
                 Answer::now(self.on_opened(client, volume, opens, more))
             }
             Request::DetachVolume { volume } => Answer::now(self.detach(client, volume)),
-            Request::Settle { volume, ids, place, copies } => {
+            Request::Settle(Settling { volume, ids, place, copies }) => {
                 Answer::plain(1, self.settle(client, volume, ids, (place, copies)))
             }
             Request::CountReads(reads) => {
@@ -113,7 +113,7 @@ impl Service for Files {
             Request::Peek { volume, id, node, at, len } => {
                 Answer::plain(1, self.peek(client, volume, Wish { id, node, at, len }))
             }
-            Request::BeginSettling { volume, ids, place, copies } => {
+            Request::BeginSettling(Settling { volume, ids, place, copies }) => {
                 self.begin_settling(client, volume, &ids, (place, copies));
                 Answer::Silent
             }

@@ -17,7 +17,7 @@ use super::paging::pages;
 use crate::shared::{CallPayload, CallRequest, Manner, PAYLOAD_LEN};
 use crate::wire::files::{
     FileAnswer, FileAsked, FileReads, FilesCall, Kept, MAX_PLACE_NODES, MAX_TOLD_OPENS, NodeCheck, Place,
-    VolumeChange, VolumeInfo, VolumeTerms, decoded, encoded,
+    Settling, VolumeChange, VolumeInfo, VolumeTerms, decoded, encoded,
 };
 use crate::wire::{MAX_NAME, replies, requests};
 use crate::{Class, Error, ErrorKind, NodeId, ObjectId, Result};
@@ -161,7 +161,7 @@ impl<'a> Volumes<'a> {
 
     /// Has an object of an attached volume be brought where it is to lie, without waiting for that.
     pub(crate) fn begin_settling(self, volume: u32, id: ObjectId, place: &Place, copies: u16) {
-        let begin = requests::BeginSettling { volume, ids: vec![id], place: place.clone(), copies };
+        let begin = requests::BeginSettling(Settling { volume, ids: vec![id], place: place.clone(), copies });
         self.0.connection.send_and_forget(&begin.into());
     }
 
@@ -179,7 +179,7 @@ impl<'a> Volumes<'a> {
         place: &Place,
         copies: u16,
     ) -> Result<replies::Settled> {
-        let settle = requests::Settle { volume, ids: ids.to_vec(), place: place.clone(), copies };
+        let settle = requests::Settle(Settling { volume, ids: ids.to_vec(), place: place.clone(), copies });
         self.0.ask_until(settle, Undo::Nothing, due(Some(SETTLE_TIMEOUT)))
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::files::{FileAsked, FileReads, MAX_SETTLED, MAX_TOLD_OPENS, Place, VolumeChange, VolumeTerms};
+use super::files::{FileAsked, FileReads, MAX_SETTLED, MAX_TOLD_OPENS, Settling, VolumeChange, VolumeTerms};
 use super::reply::{Reply, replies};
 use super::{AtMost, Each, MAX_NAME, NewObject};
 use crate::drain::DrainStep;
@@ -511,16 +511,7 @@ crate::wire::table! {
             volume: u32,
         } -> Done,
         /// Has objects that the client has put for an attached volume lie where they are to; waits for that.
-        155 Settle {
-            /// Number of the attached volume on this connection.
-            volume: u32,
-            /// Ids of the objects.
-            ids: Vec<ObjectId> as AtMost<MAX_SETTLED>,
-            /// Where they are to lie.
-            place: Place,
-            /// Number of nodes that are to keep each of them.
-            copies: u16,
-        } -> Settled,
+        155 Settle(settling: Settling) -> Settled,
         /// Creates a volume.
         156 CreateVolume {
             /// Name of the volume.
@@ -564,16 +555,7 @@ crate::wire::table! {
         /// Tells how reads of an attached volume were served since the last time.
         165 CountReads(reads: FileReads),
         /// Begins what `Settle` waits for.
-        166 BeginSettling {
-            /// Number of the attached volume on this connection.
-            volume: u32,
-            /// Ids of the objects.
-            ids: Vec<ObjectId> as AtMost<MAX_SETTLED>,
-            /// Where they are to lie.
-            place: Place,
-            /// Number of nodes that are to keep each of them.
-            copies: u16,
-        },
+        166 BeginSettling(settling: Settling),
         /// Asks for a range of an object of another node, of an attached volume, without bringing the object.
         167 Peek {
             /// Number of the attached volume on this connection.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use plasmon::shared::{CallPayload, CallRequest};
 use plasmon::wire::files::{
     Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, LockKind, LockRange, Place,
-    ROOT_INODE, Section, Source, Written, decoded, file_object,
+    ROOT_INODE, Section, Settling, Source, Written, decoded, file_object,
 };
 use plasmon::wire::{NewObject, Reply, Request, Terms};
 use plasmon::{Error, ErrorKind, ObjectId, Rights};
@@ -65,7 +65,8 @@ impl Writer {
         let put = Request::Put { object, digest: 0, room_us: 1_000_000, data };
         assert_eq!(self.user.ask(simulation, put), Ok(Reply::Done));
         if copies > 1 {
-            let settle = Request::Settle { volume: self.volume, ids: vec![id], place: Place::Local, copies };
+            let settle =
+                Request::Settle(Settling { volume: self.volume, ids: vec![id], place: Place::Local, copies });
             let settled = self.user.ask(simulation, settle);
             assert!(matches!(settled, Ok(Reply::Settled { .. })), "{settled:?}");
         }

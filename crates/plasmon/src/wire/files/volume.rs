@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 
-use super::{MAX_FOLLOWERS, MAX_INLINE, MAX_PLACE_NODES};
+use super::{MAX_FOLLOWERS, MAX_INLINE, MAX_PLACE_NODES, MAX_SETTLED};
 use crate::digest::Digest;
 use crate::wire::{AtMost, MAX_NAME, WireError};
 use crate::{NodeId, ObjectId};
@@ -196,6 +196,21 @@ crate::wire::record! {
         pub here: u64,
         /// Number of reads for which whole objects were brought.
         pub brought: u64,
+    }
+}
+
+crate::wire::record! {
+    /// Objects that a client has put for an attached volume, and where they are to lie.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Settling {
+        /// Number of the attached volume on its connection.
+        pub volume: u32,
+        /// Ids of the objects.
+        pub ids: Vec<ObjectId> as AtMost<MAX_SETTLED>,
+        /// Where they are to lie.
+        pub place: Place,
+        /// Number of nodes that are to keep each of them.
+        pub copies: u16,
     }
 }
 
