@@ -5,7 +5,6 @@
 
 use std::rc::Rc;
 
-use plasmon::NodeId;
 use plasmon::wire::files::FileOutcome;
 
 use super::change::Change;
@@ -53,12 +52,6 @@ impl Volume {
         let unused = state.unlinked.iter().filter(|inode| !state.opens.contains_key(inode));
         let unused = unused.map(|inode| Change::Forget { inode: *inode }).collect();
         self.commit(&mut state, unused);
-    }
-
-    /// Nodes of sessions that are no members.
-    pub(super) fn absent(&self, is_member: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
-        let state = self.state.borrow();
-        state.sessions.values().map(|session| session.node).filter(|node| !is_member(*node)).collect()
     }
 
     /// Has changes wait for what a former home gave sessions to keep.

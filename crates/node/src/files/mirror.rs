@@ -215,8 +215,6 @@ impl Homes {
         let log = Log::new(&self.kernel, &self.gathers, record);
         let log = log.taken_over(record, index, mirror.confirmed_at.get());
         let volume = Rc::new(Volume::inherited(&self.kernel, record, state, log));
-        let gone = volume.absent(|node| self.cluster.is_member(node));
-        volume.orphan(&gone, self.end_of_orphans());
         volume.await_former();
         self.volumes.borrow_mut().insert(record.volume, volume);
         self.keep_beating();

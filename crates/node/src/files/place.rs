@@ -91,6 +91,8 @@ pub(super) struct Placing {
     /// The nodes that keep objects for which others have no room.
     partly: RefCell<HashMap<ObjectId, Kept>>,
     pub(super) rooms: Rooms,
+    /// Until when others may not be back yet that lost their membership with this node.
+    unsure_until: Cell<Option<Instant>>,
     /// When the log last told of objects that too few nodes keep.
     logged: Cell<Option<Instant>>,
     /// Pulls of this node's objects by others that are under way.
@@ -118,6 +120,7 @@ impl Placing {
             settling: RefCell::default(),
             partly: RefCell::default(),
             rooms: Rooms::default(),
+            unsure_until: Cell::default(),
             logged: Cell::default(),
             pulled: Cell::default(),
             repeated: Cell::default(),
@@ -279,12 +282,27 @@ impl Placing {
         self.ensure_kept(id, wanted, kept, &round).map(|()| primary)
     }
 
+    /// Notes that a membership of this node begins. If it had lost one, others have as well, maybe: until they
+    /// are back, this node does not know which nodes may keep objects.
+    pub(super) fn begin_anew(&self) {
+        if self.cluster.fencings() > 0 {
+            self.unsure_until.set(Some(self.kernel.clock.now() + self.kernel.config.lease));
+        }
+    }
+
+    /// Whether this node cannot say that there are no more nodes than it knows.
+    fn is_unsure(&self) -> bool {
+        let now = self.kernel.clock.now();
+        self.cluster.fenced() || self.unsure_until.get().is_some_and(|until| now < until)
+    }
+
     /// Has nodes keep an object until enough do, or until it is certain that no more do.
     async fn keep(self: &Rc<Self>, replica: &Rc<Replica>, wanted: &Wanted, kept: &mut Kept) -> Round {
         let due = self.kernel.clock.now() + FULL_PATIENCE;
         loop {
             let round = self.keep_where(replica, wanted, kept).await;
-            let waits = round.silent || (!round.full.is_empty() && self.kernel.clock.now() < due);
+            let waits =
+                round.silent || self.is_unsure() || (!round.full.is_empty() && self.kernel.clock.now() < due);
             if !self.is_short(kept, wanted) || !waits || !self.store.objects.borrow().has(replica) {
                 return round;
             }
@@ -330,17 +348,20 @@ impl Placing {
         if wanted.copies <= 1 {
             return Ok(());
         }
-        let due = self.kernel.clock.now() + FULL_PATIENCE;
-        match self.placement.replicate(id, wanted.user, wanted.copies, Some(due)).await {
-            Err(error) if error.kind() == ErrorKind::TooFew => {
-                let members = self.cluster.others(&[]).len();
-                if members < wanted.copies() {
-                    count(&self.short);
-                    return Ok(());
+        loop {
+            let due = self.kernel.clock.now() + FULL_PATIENCE;
+            match self.placement.replicate(id, wanted.user, wanted.copies, Some(due)).await {
+                Err(_) if self.is_unsure() => self.kernel.clock.sleep(PAUSE).await,
+                Err(error) if error.kind() == ErrorKind::TooFew => {
+                    let members = self.cluster.others(&[]).len();
+                    if members < wanted.copies() {
+                        count(&self.short);
+                        return Ok(());
+                    }
+                    return Err(Error::new(ErrorKind::Full, error.message()));
                 }
-                Err(Error::new(ErrorKind::Full, error.message()))
+                done => return done.map(drop),
             }
-            done => done.map(drop),
         }
     }
 }

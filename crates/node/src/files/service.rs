@@ -134,11 +134,15 @@ impl Service for Files {
     fn on_gone(&self, gone: &[NodeId]) {
         for volume in self.homes.volumes.borrow().values() {
             volume.log.lose(gone);
-            volume.orphan(gone, self.homes.end_of_orphans());
         }
     }
 
     fn on_change(self: Rc<Self>, change: &Change) {
+        if let Change::View(view) = change
+            && view.begins
+        {
+            self.placing.begin_anew();
+        }
         // Who is no member follows no records.
         if !matches!(change, Change::Fenced { .. }) {
             self.follow_records();
@@ -174,7 +178,14 @@ impl Service for Files {
         for volume in &volumes {
             volume.watchers.borrow_mut().turn(now);
             volume.lapse(now);
-            if volume.end_orphans(now) {
+            if self.cluster.fenced() {
+                // Whoever is away then is this node.
+                volume.forget_orphans();
+            } else if volume.end_orphans(
+                |node| self.cluster.is_member(node),
+                now,
+                self.homes.end_of_orphans(),
+            ) {
                 self.tell_ended(volume.number);
                 self.sweep_soon();
             }

@@ -6,7 +6,7 @@
 //! the only one before is over.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ pub(super) struct Volume {
     /// Who waits until a lock may have become free.
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
     /// Sessions of nodes that have gone, and when they end.
-    orphans: RefCell<Vec<(Instant, u32)>>,
+    orphans: RefCell<BTreeMap<u32, Instant>>,
     /// Whether it is being removed.
     pub(super) ends: Cell<bool>,
     /// Whether objects of it are being deleted by a task that does not wait for silent nodes.
@@ -244,7 +244,7 @@ impl Volume {
         if !tells {
             self.told(session);
         }
-        self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
+        self.orphans.borrow_mut().remove(&session);
         Some(SessionKey { volume: self.number, session, secret })
     }
 
@@ -254,28 +254,35 @@ impl Volume {
         self.watchers.borrow_mut().end(session);
         self.commit(&mut self.state.borrow_mut(), vec![Change::End { session }]);
         self.told(session);
-        self.orphans.borrow_mut().retain(|(_, orphan)| *orphan != session);
+        self.orphans.borrow_mut().remove(&session);
         self.wake();
     }
 
-    /// Notes that nodes have gone: the sessions of their clients end, unless they go on elsewhere.
-    pub(super) fn orphan(&self, gone: &[NodeId], ends: Instant) {
-        let state = self.state.borrow();
-        let left = state.sessions.iter().filter(|(_, session)| gone.contains(&session.node));
+    /// Ends the sessions whose nodes have been away for too long; says whether there was one. Others of nodes
+    /// that are away end at a time, unless their nodes come back before, or they go on elsewhere.
+    pub(super) fn end_orphans(
+        &self,
+        is_member: impl Fn(NodeId) -> bool,
+        now: Instant,
+        ends: Instant,
+    ) -> bool {
         let mut orphans = self.orphans.borrow_mut();
-        for (number, _) in left {
-            if !orphans.iter().any(|(_, orphan)| orphan == number) {
-                orphans.push((ends, *number));
+        for (number, session) in &self.state.borrow().sessions {
+            if is_member(session.node) {
+                orphans.remove(number);
+            } else {
+                orphans.entry(*number).or_insert(ends);
             }
         }
+        let late: Vec<_> = orphans.iter().filter(|(_, ends)| **ends <= now).map(|(one, _)| *one).collect();
+        drop(orphans);
+        late.iter().for_each(|session| self.end(*session));
+        !late.is_empty()
     }
 
-    /// Ends the sessions whose nodes have gone too long ago; says whether there was one.
-    pub(super) fn end_orphans(&self, now: Instant) -> bool {
-        let orphans = self.orphans.borrow().clone();
-        let late: Vec<_> = orphans.into_iter().filter(|(ends, _)| *ends <= now).collect();
-        late.iter().for_each(|(_, session)| self.end(*session));
-        !late.is_empty()
+    /// Forgets which nodes of sessions are away, since this node is.
+    pub(super) fn forget_orphans(&self) {
+        self.orphans.borrow_mut().clear();
     }
 
     /// Whether a key is that of a session of a node.
