@@ -114,7 +114,7 @@ impl Shared {
             drops_privileges: commit.drops_privileges,
             credit,
         };
-        let answered = self.session.ask_steadily(operation);
+        let answered = self.session.ask_steadily(operation).map(|(outcome, _)| outcome);
         self.open_again();
         if !matches!(&answered, Ok(FileOutcome::NoRoomInline))
             && answered.as_ref().err().is_none_or(may_be_done)

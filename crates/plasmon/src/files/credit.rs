@@ -68,10 +68,13 @@ pub(super) struct Cover {
 }
 
 impl Credits {
-    /// Promises credit that is there to a write to a file. Returns whether more is wanted with it.
+    /// Promises credit that is there to a write to a file. Returns whether more is wanted with it. None if the
+    /// session has begun anew more often than `losses` says.
     fn take(&self, inode: u64, uid: u32, len: u64, losses: u64) -> Option<(Cover, bool)> {
         let mut pool = self.pool.lock();
-        pool.follow(losses);
+        if !pool.follow(losses) {
+            return None;
+        }
         let held = pool.users.get_mut(&uid).filter(|held| held.spare() >= len)?;
         held.promised += len;
         let is_low = held.spare() < held.given / 2;
@@ -84,22 +87,26 @@ impl Credits {
         Some((Cover { credits: self.clone(), losses, uid, bytes: len }, is_low))
     }
 
-    /// Adds credit that the home gave, and promises a part of it.
-    fn add(&self, uid: u32, bytes: u64, promised: u64, losses: u64) -> Cover {
+    /// Adds credit that the home gave, and promises a part of it. None if the credit has gone: the session
+    /// has begun anew since it was given.
+    fn add(&self, uid: u32, bytes: u64, promised: u64, losses: u64) -> Option<Cover> {
         let mut pool = self.pool.lock();
-        pool.follow(losses);
+        if !pool.follow(losses) {
+            return None;
+        }
         let none = Held { bytes: 0, promised: 0, given: 0, at: Instant::now() };
         let held = pool.users.entry(uid).or_insert(none);
         held.bytes += bytes;
         held.promised += promised;
         (held.given, held.at) = (bytes.saturating_sub(promised), Instant::now());
         drop(pool);
-        Cover { credits: self.clone(), losses, uid, bytes: promised }
+        Some(Cover { credits: self.clone(), losses, uid, bytes: promised })
     }
 
     /// Takes out what no write was promised, and was given so long ago, by users.
-    fn take_spare(&self, age: Duration) -> Vec<(u32, u64)> {
+    fn take_spare(&self, age: Duration, losses: u64) -> Vec<(u32, u64)> {
         let mut pool = self.pool.lock();
+        pool.follow(losses);
         let mut spare = Vec::new();
         for (uid, held) in pool.users.iter_mut().filter(|(_, held)| held.at.elapsed() >= age) {
             let bytes = held.spare();
@@ -120,12 +127,15 @@ impl Credits {
 }
 
 impl Pool {
-    /// Forgets the credit of a session that began anew.
-    fn follow(&mut self, losses: u64) {
-        if self.losses != losses {
+    /// Forgets the credit of a session that began anew. Returns whether credit of the session that had begun
+    /// anew so often is still there. Threads may come late with what they knew before.
+    fn follow(&mut self, losses: u64) -> bool {
+        if self.losses < losses {
             self.losses = losses;
             self.users.clear();
+            self.low = None;
         }
+        self.losses == losses
     }
 }
 
@@ -234,9 +244,11 @@ impl Shared {
             self.open_again();
             let losses = self.session.losses();
             match answered {
-                Ok(FileOutcome::Reserved { uid, bytes: given }) => {
+                Ok((FileOutcome::Reserved { uid, bytes: given }, given_to)) => {
                     state.uid = uid;
-                    return Ok(self.credits.add(uid, given, bytes, losses));
+                    if let Some(cover) = self.credits.add(uid, given, bytes, given_to) {
+                        return Ok(cover);
+                    }
                 }
                 Ok(_) => return Err(unexpected()),
                 // The session began anew, and had not opened the file yet.
@@ -256,7 +268,7 @@ impl Shared {
             && let FileOutcome::Reserved { uid, bytes } = answered.outcome
             && bytes > 0
         {
-            drop(self.credits.add(uid, bytes, 0, self.session.losses()));
+            drop(self.credits.add(uid, bytes, 0, answered.losses));
         }
     }
 
@@ -264,7 +276,7 @@ impl Shared {
     /// was some. What is under way to this session is waited for.
     pub(super) fn give_back(&self, age: Duration) -> bool {
         let refilling = self.credits.refilling.lock();
-        let spare = self.credits.take_spare(age);
+        let spare = self.credits.take_spare(age, self.session.losses());
         drop(refilling);
         for (uid, bytes) in &spare {
             let back = FileOperation::GiveBack { uid: *uid, bytes: *bytes };
@@ -288,7 +300,7 @@ mod tests {
     fn no_more_is_promised_than_was_given() {
         let credits = Credits::default();
         assert!(credits.take(1, 7, 1, 0).is_none());
-        let mut first = credits.add(7, 100, 10, 0);
+        let mut first = credits.add(7, 100, 10, 0).expect("it is current");
         let (second, is_low) = credits.take(1, 7, 60, 0).expect("90 are left");
         assert!(is_low, "30 of 90 are left");
         assert!(credits.take(1, 7, 31, 0).is_none());
@@ -299,29 +311,39 @@ mod tests {
         assert_eq!((credits.promised(), first.bytes()), (20, 20));
         drop(first);
         assert_eq!(credits.promised(), 0);
-        assert_eq!(credits.take_spare(IDLE), [], "it was just given");
-        assert_eq!(credits.take_spare(Duration::ZERO), [(7, 50)]);
+        assert_eq!(credits.take_spare(IDLE, 0), [], "it was just given");
+        assert_eq!(credits.take_spare(Duration::ZERO, 0), [(7, 50)]);
         assert!(credits.take(1, 7, 1, 0).is_none());
     }
 
     #[test]
     fn what_is_promised_is_not_given_back() {
         let credits = Credits::default();
-        let cover = credits.add(7, 100, 10, 0);
-        assert_eq!(credits.take_spare(Duration::ZERO), [(7, 90)]);
-        assert_eq!(credits.take_spare(Duration::ZERO), []);
+        let cover = credits.add(7, 100, 10, 0).expect("it is current");
+        assert_eq!(credits.take_spare(Duration::ZERO, 0), [(7, 90)]);
+        assert_eq!(credits.take_spare(Duration::ZERO, 0), []);
         assert_eq!(cover.bytes(), 10);
     }
 
     #[test]
     fn credit_goes_with_its_session() {
         let credits = Credits::default();
-        let mut before = credits.add(7, 100, 10, 0);
-        let after = credits.add(7, 50, 20, 1);
+        let mut before = credits.add(7, 100, 10, 0).expect("it is current");
+        let after = credits.add(7, 50, 20, 1).expect("it is current");
         assert_eq!((before.bytes(), after.bytes(), credits.promised()), (0, 20, 20));
         before.spend(10);
         drop(before);
         assert_eq!(credits.promised(), 20);
         assert!(credits.take(1, 7, 31, 1).is_none() && credits.take(1, 7, 30, 1).is_some());
+    }
+
+    #[test]
+    fn who_comes_late_changes_nothing_of_the_session_that_began_anew() {
+        let credits = Credits::default();
+        let cover = credits.add(7, 100, 10, 2).expect("it is current");
+        assert!(credits.take(1, 7, 1, 1).is_none(), "the thread knows of the session before");
+        assert!(credits.add(7, 50, 5, 1).is_none(), "that credit has gone");
+        assert_eq!((cover.bytes(), credits.promised()), (10, 10));
+        assert_eq!(credits.take_spare(Duration::ZERO, 3), [], "another session has none to give back");
     }
 }

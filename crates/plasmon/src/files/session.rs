@@ -6,7 +6,7 @@
 //! most once.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,8 +38,6 @@ pub(super) struct Session {
     /// Attempts to attach anew are made by one thread at a time.
     attaching: Mutex<()>,
     numbers: Mutex<Numbers>,
-    /// Number of times that the session began anew without its opens and locks.
-    losses: AtomicU64,
     /// What others have changed.
     told: Told,
     /// Whether the volume has a capacity or quotas, as the home said last.
@@ -67,6 +65,9 @@ pub(super) struct Attached {
     pub(super) trusted: bool,
     /// Number of this connection among those of the session.
     pub(super) generation: u64,
+    /// Number of times that the session had begun anew, without its opens, locks and credit, when it was
+    /// attached by this connection.
+    losses: u64,
 }
 
 /// What the home has answered.
@@ -78,6 +79,8 @@ pub(super) struct Answered {
     /// Folders that it has changed, and how long their attributes may be kept.
     pub(super) folders: Vec<Attributes>,
     pub(super) folders_keep: Keep,
+    /// Number of times that the session had begun anew which was answered.
+    pub(super) losses: u64,
 }
 
 /// Numbers of operations.
@@ -101,7 +104,7 @@ impl Session {
     /// Begins a session of the volume of this name.
     pub(super) fn attach(client: &Client, name: &str, options: &AttachOptions) -> crate::Result<Self> {
         let told = Volumes::by(client).attach(question(name, options, None), Some(options.patience))?;
-        let attached = Attached::of(client.clone(), told, 0);
+        let attached = Attached::of(client.clone(), told, 0, 0);
         let limited = AtomicBool::new(attached.info.terms.are_limited());
         Ok(Self {
             name: name.to_owned(),
@@ -109,7 +112,6 @@ impl Session {
             attached: RwLock::new(Arc::new(attached)),
             attaching: Mutex::new(()),
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
-            losses: AtomicU64::new(0),
             told: Told::default(),
             limited,
             opens: OnceLock::new(),
@@ -128,7 +130,7 @@ impl Session {
 
     /// Number of times that the session began anew without its opens and locks.
     pub(super) fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Acquire)
+        self.attached.read().losses
     }
 
     /// Time that an operation waits for a node that is away.
@@ -161,10 +163,11 @@ impl Session {
         self.ask_by(actor, operation, |attached| &attached.client)
     }
 
-    /// As [`Session::ask`], but goes on when the program is killed, as long as the node is there.
-    pub(super) fn ask_steadily(&self, operation: FileOperation) -> Result<FileOutcome> {
+    /// As [`Session::ask`], but goes on when the program is killed, as long as the node is there. Returns the
+    /// outcome with the number of times that the session had begun anew which was answered.
+    pub(super) fn ask_steadily(&self, operation: FileOperation) -> Result<(FileOutcome, u64)> {
         let answered = self.ask_by(&Actor::default(), operation, |attached| &attached.steady)?;
-        succeeded(answered.outcome)
+        Ok((succeeded(answered.outcome)?, answered.losses))
     }
 
     fn ask_by(
@@ -180,21 +183,22 @@ impl Session {
         let result = self.ask_numbered(&asked, client);
         // An operation that was given up is never asked again, so nobody needs its outcome.
         self.numbers.lock().open.remove(&number);
-        let (answer, sent) = result?;
+        let (answer, sent, losses) = result?;
         let FileAnswer { valid_ms, outcome, folders, limited } = answer;
         if let Some(limited) = limited {
             self.limited.store(limited, Ordering::Relaxed);
         }
         let keep = |ms: u32| Told::keep(since, sent, Duration::from_millis(ms.into()));
-        Ok(Answered { outcome, keep: keep(valid_ms), folders, folders_keep: keep(FOLDERS_MS) })
+        Ok(Answered { outcome, keep: keep(valid_ms), folders, folders_keep: keep(FOLDERS_MS), losses })
     }
 
-    /// Asks until there is an answer. Returns it with the time of the question.
+    /// Asks until there is an answer. Returns it with the time of the question, and with the number of times
+    /// that the session had begun anew which was answered.
     fn ask_numbered(
         &self,
         asked: &FileAsked,
         client: fn(&Attached) -> &Client,
-    ) -> Result<(FileAnswer, Instant)> {
+    ) -> Result<(FileAnswer, Instant, u64)> {
         let (mut until, mut begun) = (None, None::<u64>);
         loop {
             let attached = self.attached();
@@ -208,7 +212,7 @@ impl Session {
             let sent = Instant::now();
             let timeout = self.options.patience.min(ANSWER_TIMEOUT);
             let error = match Volumes::by(client(&attached)).ask(attached.number, asked.clone(), timeout) {
-                Ok(answer) => return Ok((answer, sent)),
+                Ok(answer) => return Ok((answer, sent, attached.losses)),
                 Err(error) => error,
             };
             let until = *until.get_or_insert_with(|| sent + self.options.patience);
@@ -263,16 +267,13 @@ impl Session {
             let text = format!("volume '{}' is another one than before: umount it and mount it", self.name);
             return Err(crate::Error::new(ErrorKind::Lost, text));
         }
-        let fresh = told.fresh;
         // The home asks whoever is not trusted for each open by itself.
-        if !fresh && told.trusted {
+        if !told.fresh && told.trusted {
             let opens = self.opens.get().map(|opens| opens()).unwrap_or_default();
             Volumes::by(&client).tell_opened(told.volume, &opens)?;
         }
-        *self.attached.write() = Arc::new(Attached::of(client, told, old.generation + 1));
-        if fresh {
-            self.losses.fetch_add(1, Ordering::AcqRel);
-        }
+        let losses = old.losses + u64::from(told.fresh);
+        *self.attached.write() = Arc::new(Attached::of(client, told, old.generation + 1, losses));
         Ok(())
     }
 
@@ -290,10 +291,10 @@ impl Attached {
         self.secret
     }
 
-    fn of(client: Client, told: replies::VolumeAttached, generation: u64) -> Self {
+    fn of(client: Client, told: replies::VolumeAttached, generation: u64, losses: u64) -> Self {
         let replies::VolumeAttached { volume, session, secret, trusted, info, .. } = told;
         let steady = client.clone().interruptible(|| false);
-        Self { client, steady, number: volume, session, secret, info, trusted, generation }
+        Self { client, steady, number: volume, session, secret, info, trusted, generation, losses }
     }
 }
 

@@ -333,7 +333,7 @@ impl Shared {
         self.folders.begin(&operation);
         let answered = self.session.ask(actor, operation.clone());
         self.open_again();
-        let Answered { outcome, keep, folders, folders_keep } = answered?;
+        let Answered { outcome, keep, folders, folders_keep, .. } = answered?;
         let current = self.session.told().current();
         self.folders.learn(&current, &operation, (&outcome, keep), (&folders, folders_keep));
         Ok((outcome, keep))
