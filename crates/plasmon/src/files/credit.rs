@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::inode::State;
 use super::session::unexpected;
@@ -29,8 +29,9 @@ const ASK_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Clone, Default)]
 pub(super) struct Credits {
     pool: Arc<Mutex<Pool>>,
-    /// Locked while the home is asked for more ahead of need: what it gave may be under way.
-    refilling: Arc<Mutex<()>>,
+    /// Read while the home is asked for credit, until what it gave is in the pool; written while credit goes
+    /// back. So none is under way for whoever gives back.
+    asking: Arc<RwLock<()>>,
 }
 
 #[derive(Default)]
@@ -41,6 +42,8 @@ struct Pool {
     users: HashMap<u32, Held>,
     /// File for whose owner more is wanted, since little is left.
     low: Option<u64>,
+    /// Number of times that credit went back, so that there may be room for a write that was refused.
+    returns: u64,
 }
 
 /// Credit for the files of a user.
@@ -118,6 +121,11 @@ impl Credits {
         }
         pool.users.retain(|_, held| held.bytes > 0 || held.promised > 0);
         spare
+    }
+
+    /// Number of times that credit went back to the home.
+    fn returns(&self) -> u64 {
+        self.pool.lock().returns
     }
 
     /// Number of bytes that writes were promised.
@@ -226,11 +234,17 @@ impl Shared {
         self.give_back(Duration::ZERO);
         let begun = Instant::now();
         loop {
+            let returns = self.credits.returns();
             let is_patient = begun.elapsed() < PATIENCE;
             match self.reserve(inode, state, len, is_patient) {
                 Err(error) if error.errno() == Errno::Again => thread::sleep(ASK_INTERVAL),
-                // This session was given some ahead of need meanwhile.
-                Err(error) if is_patient && lacks_room(&error) && self.give_back(Duration::ZERO) => {}
+                // This session was given some ahead of need meanwhile, or another thread of it gave some back.
+                Err(error) if is_patient && lacks_room(&error) => {
+                    self.give_back(Duration::ZERO);
+                    if self.credits.returns() == returns {
+                        return Err(error);
+                    }
+                }
                 reserved => return reserved,
             }
         }
@@ -240,6 +254,7 @@ impl Shared {
     fn reserve(&self, inode: u64, state: &mut State, bytes: u64, patient: bool) -> Result<Cover> {
         let mut before = self.session.losses();
         loop {
+            let _asking = self.credits.asking.read();
             let answered = self.session.ask_steadily(FileOperation::Reserve { inode, bytes, patient });
             self.open_again();
             let losses = self.session.losses();
@@ -260,7 +275,7 @@ impl Shared {
 
     /// Asks for more credit where little is left.
     pub(super) fn refill(&self) {
-        let _refilling = self.credits.refilling.lock();
+        let _asking = self.credits.asking.read();
         let Some(inode) = self.credits.pool.lock().low.take() else { return };
         let reserve = FileOperation::Reserve { inode, bytes: 0, patient: false };
         // Whoever writes asks, too, and is told what is wrong.
@@ -273,15 +288,15 @@ impl Shared {
     }
 
     /// Gives credit back that no write was promised, and that was given so long ago. Returns whether there
-    /// was some. What is under way to this session is waited for.
+    /// was some. What is under way to this session, or back from it, is waited for.
     pub(super) fn give_back(&self, age: Duration) -> bool {
-        let refilling = self.credits.refilling.lock();
+        let _asking = self.credits.asking.write();
         let spare = self.credits.take_spare(age, self.session.losses());
-        drop(refilling);
         for (uid, bytes) in &spare {
             let back = FileOperation::GiveBack { uid: *uid, bytes: *bytes };
             // What the home is not told of lapses there.
             let _ = self.session.ask(&Actor::default(), back);
+            self.credits.pool.lock().returns += 1;
         }
         !spare.is_empty()
     }

@@ -246,6 +246,33 @@ fn what_was_accepted_has_room_at_the_mirror_that_takes_over() {
 }
 
 #[test]
+fn threads_of_one_session_share_the_last_bytes() {
+    let cluster = Cluster::builder().memory("256MiB").start();
+    let capacity = 8 * MIB;
+    create(&cluster, of_capacity(capacity));
+    let volume = attach(&cluster, 0);
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true);
+    let files: Vec<_> =
+        (0..8).map(|number| volume.open(format!("/{number}"), options).expect("create")).collect();
+    for round in 0..50 {
+        thread::scope(|scope| {
+            for file in &files {
+                scope.spawn(move || {
+                    // Each is given more than it needs, which the others are to have.
+                    let written = file.write_at(&vec![round; MIB], 0);
+                    written.unwrap_or_else(|error| panic!("round {round}: there is room: {error}"));
+                    file.sync().expect("what was accepted has room");
+                });
+            }
+        });
+        let usage = volume.usage(&Actor::default()).expect("usage");
+        assert_eq!((usage.used, usage.free), (capacity as u64, 0));
+        files.iter().for_each(|file| file.set_len(0).expect("ftruncate"));
+    }
+}
+
+#[test]
 fn a_volume_without_limits_asks_for_no_credit() {
     let cluster = Cluster::builder().memory("128MiB").start();
     create(&cluster, VolumeTerms::default());
