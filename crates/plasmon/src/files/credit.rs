@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::inode::State;
 use super::session::unexpected;
@@ -18,6 +19,9 @@ use super::volume::Shared;
 use super::{Error, Result};
 use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_RESERVED};
 
+/// Time for which credit is certain from when it was asked for. A home lets credit lapse after 15 s at the
+/// earliest; the rest is for the commit of what was promised.
+const CERTAIN: Duration = Duration::from_secs(10);
 /// Time after which credit goes back to the home that no write was promised.
 const IDLE: Duration = Duration::from_secs(1);
 /// Longest wait for other sessions to give back what they do not use.
@@ -51,12 +55,22 @@ struct Held {
     bytes: u64,
     /// Bytes of these that writes were promised.
     promised: u64,
-    /// Bytes that were given last, and when.
+    /// Bytes that were given last.
     given: u64,
-    at: Instant,
+    /// When these were asked for, by [`now`].
+    at: Duration,
 }
 
 impl Held {
+    fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.at)
+    }
+
+    /// Whether the home may have let the credit lapse: this host stood still.
+    fn is_doubtful(&self, now: Duration) -> bool {
+        self.age(now) >= CERTAIN
+    }
+
     fn spare(&self) -> u64 {
         self.bytes.saturating_sub(self.promised)
     }
@@ -72,13 +86,16 @@ pub(super) struct Cover {
 
 impl Credits {
     /// Promises credit that is there to a write to a file. Returns whether more is wanted with it. None if the
-    /// session has begun anew more often than `losses` says.
-    fn take(&self, inode: u64, uid: u32, len: u64, losses: u64) -> Option<(Cover, bool)> {
+    /// session has begun anew more often than `losses` says, and where the home may have let the credit lapse.
+    fn take(&self, (inode, uid): (u64, u32), len: u64, losses: u64, now: Duration) -> Option<(Cover, bool)> {
         let mut pool = self.pool.lock();
         if !pool.follow(losses) {
             return None;
         }
-        let held = pool.users.get_mut(&uid).filter(|held| held.spare() >= len)?;
+        let held = pool.users.get_mut(&uid)?;
+        if held.spare() < len || held.is_doubtful(now) {
+            return None;
+        }
         held.promised += len;
         let is_low = held.spare() < held.given / 2;
         if is_low {
@@ -90,28 +107,32 @@ impl Credits {
         Some((Cover { credits: self.clone(), losses, uid, bytes: len }, is_low))
     }
 
-    /// Adds credit that the home gave, and promises a part of it. None if the credit has gone: the session
-    /// has begun anew since it was given.
-    fn add(&self, uid: u32, bytes: u64, promised: u64, losses: u64) -> Option<Cover> {
+    /// Adds credit that the home gave when it was asked `at` that time, and promises a part of it. None if the
+    /// credit has gone: the session has begun anew since it was given.
+    fn add(&self, uid: u32, (bytes, promised): (u64, u64), losses: u64, at: Duration) -> Option<Cover> {
         let mut pool = self.pool.lock();
         if !pool.follow(losses) {
             return None;
         }
-        let none = Held { bytes: 0, promised: 0, given: 0, at: Instant::now() };
+        let none = Held { bytes: 0, promised: 0, given: 0, at };
         let held = pool.users.entry(uid).or_insert(none);
+        if held.is_doubtful(at) {
+            // What the home still has of it lapses there if others need it.
+            held.bytes = held.promised;
+        }
         held.bytes += bytes;
         held.promised += promised;
-        (held.given, held.at) = (bytes.saturating_sub(promised), Instant::now());
+        (held.given, held.at) = (bytes.saturating_sub(promised), at);
         drop(pool);
         Some(Cover { credits: self.clone(), losses, uid, bytes: promised })
     }
 
     /// Takes out what no write was promised, and was given so long ago, by users.
-    fn take_spare(&self, age: Duration, losses: u64) -> Vec<(u32, u64)> {
+    fn take_spare(&self, age: Duration, losses: u64, now: Duration) -> Vec<(u32, u64)> {
         let mut pool = self.pool.lock();
         pool.follow(losses);
         let mut spare = Vec::new();
-        for (uid, held) in pool.users.iter_mut().filter(|(_, held)| held.at.elapsed() >= age) {
+        for (uid, held) in pool.users.iter_mut().filter(|(_, held)| held.age(now) >= age) {
             let bytes = held.spare();
             if bytes > 0 {
                 held.bytes -= bytes;
@@ -121,6 +142,11 @@ impl Credits {
         }
         pool.users.retain(|_, held| held.bytes > 0 || held.promised > 0);
         spare
+    }
+
+    /// Whether the home may have let the credit for a user's files lapse.
+    fn is_doubtful(&self, uid: u32, now: Duration) -> bool {
+        self.pool.lock().users.get(&uid).is_some_and(|held| held.is_doubtful(now))
     }
 
     /// Number of times that credit went back to the home.
@@ -188,6 +214,13 @@ impl Drop for Cover {
     }
 }
 
+/// Time since the host was started, also while it slept.
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+}
+
 /// Whether an operation failed since there is no room in the volume, or in the quota of a user.
 pub(super) fn lacks_room(error: &Error) -> bool {
     matches!(error.errno(), Errno::Full | Errno::OverQuota)
@@ -208,14 +241,21 @@ impl Shared {
         if len == 0 || len > MAX_RESERVED || !self.session.is_limited() {
             return Ok(None);
         }
-        let cover = match self.credits.take(inode, state.uid, len, self.session.losses()) {
+        let cover = match self.credits.take((inode, state.uid), len, self.session.losses(), now()) {
             Some((cover, is_low)) => {
                 if is_low {
                     self.wake();
                 }
                 cover
             }
-            None => self.reserve_patiently(inode, state, len)?,
+            None => {
+                if self.credits.is_doubtful(state.uid, now()) {
+                    // What was accepted before has a right to what is left.
+                    self.commit(inode, state)?;
+                    self.give_back(CERTAIN);
+                }
+                self.reserve_patiently(inode, state, len)?
+            }
         };
         if state.writer.cover().is_some_and(|before| !before.is_like(&cover)) {
             self.commit(inode, state)?;
@@ -254,14 +294,18 @@ impl Shared {
     fn reserve(&self, inode: u64, state: &mut State, bytes: u64, patient: bool) -> Result<Cover> {
         let mut before = self.session.losses();
         loop {
-            let _asking = self.credits.asking.read();
+            let (_asking, asked) = (self.credits.asking.read(), now());
             let answered = self.session.ask_steadily(FileOperation::Reserve { inode, bytes, patient });
             self.open_again();
             let losses = self.session.losses();
             match answered {
                 Ok((FileOutcome::Reserved { uid, bytes: given }, given_to)) => {
                     state.uid = uid;
-                    if let Some(cover) = self.credits.add(uid, given, bytes, given_to) {
+                    // If this host stood still meanwhile, it is asked for anew.
+                    let is_certain = now().saturating_sub(asked) < CERTAIN;
+                    let promised = if is_certain { bytes } else { 0 };
+                    let cover = self.credits.add(uid, (given, promised), given_to, asked);
+                    if let Some(cover) = cover.filter(|_| is_certain) {
                         return Ok(cover);
                     }
                 }
@@ -275,7 +319,7 @@ impl Shared {
 
     /// Asks for more credit where little is left.
     pub(super) fn refill(&self) {
-        let _asking = self.credits.asking.read();
+        let (_asking, asked) = (self.credits.asking.read(), now());
         let Some(inode) = self.credits.pool.lock().low.take() else { return };
         let reserve = FileOperation::Reserve { inode, bytes: 0, patient: false };
         // Whoever writes asks, too, and is told what is wrong.
@@ -283,7 +327,7 @@ impl Shared {
             && let FileOutcome::Reserved { uid, bytes } = answered.outcome
             && bytes > 0
         {
-            drop(self.credits.add(uid, bytes, 0, answered.losses));
+            drop(self.credits.add(uid, (bytes, 0), answered.losses, asked));
         }
     }
 
@@ -291,7 +335,7 @@ impl Shared {
     /// was some. What is under way to this session, or back from it, is waited for.
     pub(super) fn give_back(&self, age: Duration) -> bool {
         let _asking = self.credits.asking.write();
-        let spare = self.credits.take_spare(age, self.session.losses());
+        let spare = self.credits.take_spare(age, self.session.losses(), now());
         for (uid, bytes) in &spare {
             let back = FileOperation::GiveBack { uid: *uid, bytes: *bytes };
             // What the home is not told of lapses there.
@@ -311,54 +355,78 @@ impl Shared {
 mod tests {
     use super::*;
 
+    const NOW: Duration = Duration::from_secs(100);
+
     #[test]
     fn no_more_is_promised_than_was_given() {
         let credits = Credits::default();
-        assert!(credits.take(1, 7, 1, 0).is_none());
-        let mut first = credits.add(7, 100, 10, 0).expect("it is current");
-        let (second, is_low) = credits.take(1, 7, 60, 0).expect("90 are left");
+        assert!(credits.take((1, 7), 1, 0, NOW).is_none());
+        let mut first = credits.add(7, (100, 10), 0, NOW).expect("it is current");
+        let (second, is_low) = credits.take((1, 7), 60, 0, NOW).expect("90 are left");
         assert!(is_low, "30 of 90 are left");
-        assert!(credits.take(1, 7, 31, 0).is_none());
-        assert!(credits.take(1, 8, 1, 0).is_none(), "it is another user's");
+        assert!(credits.take((1, 7), 31, 0, NOW).is_none());
+        assert!(credits.take((1, 8), 1, 0, NOW).is_none(), "it is another user's");
         assert_eq!(credits.promised(), 70);
         first.join(second);
         first.spend(50);
         assert_eq!((credits.promised(), first.bytes()), (20, 20));
         drop(first);
         assert_eq!(credits.promised(), 0);
-        assert_eq!(credits.take_spare(IDLE, 0), [], "it was just given");
-        assert_eq!(credits.take_spare(Duration::ZERO, 0), [(7, 50)]);
-        assert!(credits.take(1, 7, 1, 0).is_none());
+        assert_eq!(credits.take_spare(IDLE, 0, NOW), [], "it was just given");
+        assert_eq!(credits.take_spare(Duration::ZERO, 0, NOW), [(7, 50)]);
+        assert!(credits.take((1, 7), 1, 0, NOW).is_none());
     }
 
     #[test]
     fn what_is_promised_is_not_given_back() {
         let credits = Credits::default();
-        let cover = credits.add(7, 100, 10, 0).expect("it is current");
-        assert_eq!(credits.take_spare(Duration::ZERO, 0), [(7, 90)]);
-        assert_eq!(credits.take_spare(Duration::ZERO, 0), []);
+        let cover = credits.add(7, (100, 10), 0, NOW).expect("it is current");
+        assert_eq!(credits.take_spare(Duration::ZERO, 0, NOW), [(7, 90)]);
+        assert_eq!(credits.take_spare(Duration::ZERO, 0, NOW), []);
         assert_eq!(cover.bytes(), 10);
     }
 
     #[test]
     fn credit_goes_with_its_session() {
         let credits = Credits::default();
-        let mut before = credits.add(7, 100, 10, 0).expect("it is current");
-        let after = credits.add(7, 50, 20, 1).expect("it is current");
+        let mut before = credits.add(7, (100, 10), 0, NOW).expect("it is current");
+        let after = credits.add(7, (50, 20), 1, NOW).expect("it is current");
         assert_eq!((before.bytes(), after.bytes(), credits.promised()), (0, 20, 20));
         before.spend(10);
         drop(before);
         assert_eq!(credits.promised(), 20);
-        assert!(credits.take(1, 7, 31, 1).is_none() && credits.take(1, 7, 30, 1).is_some());
+        assert!(credits.take((1, 7), 31, 1, NOW).is_none() && credits.take((1, 7), 30, 1, NOW).is_some());
     }
 
     #[test]
     fn who_comes_late_changes_nothing_of_the_session_that_began_anew() {
         let credits = Credits::default();
-        let cover = credits.add(7, 100, 10, 2).expect("it is current");
-        assert!(credits.take(1, 7, 1, 1).is_none(), "the thread knows of the session before");
-        assert!(credits.add(7, 50, 5, 1).is_none(), "that credit has gone");
+        let cover = credits.add(7, (100, 10), 2, NOW).expect("it is current");
+        assert!(credits.take((1, 7), 1, 1, NOW).is_none(), "the thread knows of the session before");
+        assert!(credits.add(7, (50, 5), 1, NOW).is_none(), "that credit has gone");
         assert_eq!((cover.bytes(), credits.promised()), (10, 10));
-        assert_eq!(credits.take_spare(Duration::ZERO, 3), [], "another session has none to give back");
+        assert_eq!(credits.take_spare(Duration::ZERO, 3, NOW), [], "another session has none to give back");
+    }
+
+    #[test]
+    fn a_host_that_stood_still_promises_nothing_of_what_it_had() {
+        let credits = Credits::default();
+        let cover = credits.add(7, (100, 10), 0, NOW).expect("it is current");
+        let before = NOW + CERTAIN - Duration::from_millis(1);
+        assert!(credits.take((1, 7), 1, 0, before).is_some());
+        assert!(credits.take((1, 7), 1, 0, NOW + CERTAIN).is_none(), "it may have lapsed");
+        assert_eq!(cover.bytes(), 10, "what was accepted is committed with what is left of it");
+        let more = credits.add(7, (20, 5), 0, NOW + CERTAIN).expect("it is current");
+        assert!(credits.take((1, 7), 16, 0, NOW + CERTAIN).is_none(), "the credit before is not counted");
+        assert!(credits.take((1, 7), 15, 0, NOW + CERTAIN).is_some());
+        drop((cover, more));
+    }
+
+    #[test]
+    fn what_may_have_lapsed_is_given_back() {
+        let credits = Credits::default();
+        let cover = credits.add(7, (100, 10), 0, NOW).expect("it is current");
+        assert_eq!(credits.take_spare(IDLE, 0, NOW + CERTAIN), [(7, 90)]);
+        assert_eq!((cover.bytes(), credits.promised()), (10, 10));
     }
 }
