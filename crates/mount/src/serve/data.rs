@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use plasmon::files::{Buffer, Entry, OpenOptions, Opened, Seek, SetAttributes};
+use plasmon::files::{Buffer, Entry, OpenOptions, Opened, Seek, SetAttributes, WriteManner};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -101,12 +101,14 @@ impl VolumeServer {
         // Programs change the flag of files that are open, too.
         let appends = flags(write.flags).contains(OFlags::APPEND) && write.write_flags & writes::CACHE == 0;
         let written = if appends {
-            self.volume.append(node, &buffer.bytes()[..len], drops_privileges).map(drop)
+            self.volume.append(node, &buffer.bytes()[..len], drops_privileges).map(|_| len)
         } else {
-            self.volume.write(node, write.offset, buffer, len, drops_privileges)
+            // The kernel takes pages of its cache for written if it is told no error.
+            let whole = write.write_flags & writes::CACHE != 0;
+            self.volume.write(node, write.offset, buffer, len, WriteManner { drops_privileges, whole })
         };
         let written = written.map_err(|error| errno(&error));
-        reply.result(written, |()| WriteOut { size: write.size, spare: 0 });
+        reply.result(written, |len| WriteOut { size: len as u32, spare: 0 });
     }
 
     fn open(&self, header: &InHeader, open: OpenIn, reply: Reply) {

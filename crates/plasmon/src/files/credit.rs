@@ -26,6 +26,8 @@ const CERTAIN: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(1);
 /// Longest wait for other sessions to give back what they do not use.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Smallest part of a write for which a home that has refused a larger one is asked.
+const SMALLEST_PART: u64 = 4 << 10;
 /// Time between two questions whether they have.
 const ASK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -85,8 +87,9 @@ pub(super) struct Cover {
 }
 
 impl Credits {
-    /// Promises credit that is there to a write to a file. Returns whether more is wanted with it. None if the
-    /// session has begun anew more often than `losses` says, and where the home may have let the credit lapse.
+    /// Promises credit that is there to a write to a file. Returns whether more is wanted with it. None if
+    /// the session has begun anew more often than `losses` says, and where the home may have let the credit
+    /// lapse.
     fn take(&self, (inode, uid): (u64, u32), len: u64, losses: u64, now: Duration) -> Option<(Cover, bool)> {
         let mut pool = self.pool.lock();
         if !pool.follow(losses) {
@@ -107,8 +110,8 @@ impl Credits {
         Some((Cover { credits: self.clone(), losses, uid, bytes: len }, is_low))
     }
 
-    /// Adds credit that the home gave when it was asked `at` that time, and promises a part of it. None if the
-    /// credit has gone: the session has begun anew since it was given.
+    /// Adds credit that the home gave when it was asked `at` that time, and promises a part of it. None if
+    /// the credit has gone: the session has begun anew since it was given.
     fn add(&self, uid: u32, (bytes, promised): (u64, u64), losses: u64, at: Duration) -> Option<Cover> {
         let mut pool = self.pool.lock();
         if !pool.follow(losses) {
@@ -278,7 +281,8 @@ impl Shared {
             let is_patient = begun.elapsed() < PATIENCE;
             match self.reserve(inode, state, len, is_patient) {
                 Err(error) if error.errno() == Errno::Again => thread::sleep(ASK_INTERVAL),
-                // This session was given some ahead of need meanwhile, or another thread of it gave some back.
+                // This session was given some ahead of need meanwhile, or another thread of it gave some
+                // back.
                 Err(error) if is_patient && lacks_room(&error) => {
                     self.give_back(Duration::ZERO);
                     if self.credits.returns() == returns {
@@ -288,6 +292,32 @@ impl Shared {
                 reserved => return reserved,
             }
         }
+    }
+
+    /// Takes credit for the beginning of a write that was refused, for as many bytes as there is room for.
+    /// Returns their number. Nothing of the file waits.
+    ///
+    /// # Errors
+    /// Why the whole was refused, if there is no room at all.
+    pub(super) fn cover_part(
+        &self,
+        inode: u64,
+        state: &mut State,
+        len: u64,
+        refused: Error,
+    ) -> Result<(Cover, u64)> {
+        let owner = Actor { uid: state.uid, ..Actor::default() };
+        let mut part = self.usage(&owner)?.available.min(len.saturating_sub(1));
+        while part > 0 {
+            match self.reserve(inode, state, part, false) {
+                // Other sessions hold some of what is free.
+                Err(error) if lacks_room(&error) => {
+                    part = if part / 2 < SMALLEST_PART { 0 } else { part / 2 };
+                }
+                reserved => return Ok((reserved?, part)),
+            }
+        }
+        Err(refused)
     }
 
     /// Asks the home for credit, of which a write is promised its part.

@@ -54,7 +54,7 @@ pub use error::{Error, Result};
 pub use names::{Entry, Looked, Page};
 pub use path::{DirEntry, File, OpenOptions, ReadDir};
 pub use reader::{Part, Parts, Seek};
-pub use volume::{Opened, Volume};
+pub use volume::{Opened, Volume, WriteManner};
 pub use watch::{Current, Keep, Watcher};
 
 pub use crate::client::{VolumeList, Volumes, find_place};

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 
 use super::session::unexpected;
+use super::volume::Shared;
 use super::watch::Keep;
 use super::{Error, Result, Volume};
 use crate::ErrorKind;
@@ -59,6 +60,24 @@ fn no_place(error: &crate::Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::Invalid => Error::because(Errno::Invalid, error.message()),
         _ => Error::of_client(error),
+    }
+}
+
+impl Shared {
+    /// How full the volume is with what waits here, and how much a user may still write.
+    pub(super) fn usage(&self, actor: &Actor) -> Result<VolumeUsage> {
+        // The home does not have what waits for commits.
+        let waiting = self.credits.promised();
+        let FileOutcome::Usage(told) = self.ask(actor, FileOperation::Usage)?.0 else {
+            return Err(unexpected());
+        };
+        let waiting = waiting.min(told.free);
+        Ok(VolumeUsage {
+            used: told.used + waiting,
+            free: told.free - waiting,
+            available: told.available.saturating_sub(waiting),
+            ..told
+        })
     }
 }
 
@@ -267,18 +286,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`].
     pub fn usage(&self, actor: &Actor) -> Result<VolumeUsage> {
-        // The home does not have what waits for commits.
-        let waiting = self.0.credits.promised();
-        let FileOutcome::Usage(told) = self.0.ask(actor, FileOperation::Usage)?.0 else {
-            return Err(unexpected());
-        };
-        let waiting = waiting.min(told.free);
-        Ok(VolumeUsage {
-            used: told.used + waiting,
-            free: told.free - waiting,
-            available: told.available.saturating_sub(waiting),
-            ..told
-        })
+        self.0.usage(actor)
     }
 
     /// Makes a hole in a file. With `extend` a file that ends before becomes longer.

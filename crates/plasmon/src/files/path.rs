@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::vec;
 
 use super::blocks::BLOCK_BYTES;
-use super::{Error, Opened, Result, Volume};
+use super::{Error, Opened, Result, Volume, WriteManner};
 use crate::wire::files::{
     Actor, Attributes, Errno, FileKind, LockKind, LockRange, ROOT_INODE, SetAttributes,
 };
@@ -343,16 +343,18 @@ impl File {
     /// them when they are [synced](File::sync), or about a second later.
     ///
     /// # Errors
-    /// Those of `pwrite(2)`.
+    /// Those of `pwrite(2)`. Without room for all bytes the call fails, and has written a whole number of MiB
+    /// of them; [`Volume::write`] writes as many as there is room for.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         if self.append {
             return self.append(bytes).map(drop);
         }
+        let manner = WriteManner { drops_privileges: true, whole: true };
         let mut buffer = self.volume.buffer();
         let mut at = offset;
         let written = bytes.chunks(BLOCK_BYTES).try_for_each(|chunk| {
             buffer.bytes()[..chunk.len()].copy_from_slice(chunk);
-            self.volume.write(self.inode, at, &mut buffer, chunk.len(), true)?;
+            self.volume.write(self.inode, at, &mut buffer, chunk.len(), manner)?;
             at += chunk.len() as u64;
             Ok(())
         });

@@ -72,6 +72,15 @@ pub(super) struct Shared {
     ended: Condvar,
 }
 
+/// How bytes are written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteManner {
+    /// Whether the file loses its setuid and setgid bits.
+    pub drops_privileges: bool,
+    /// Whether all bytes are written or none.
+    pub whole: bool,
+}
+
 /// File that was opened.
 #[derive(Debug, Clone)]
 pub struct Opened {
@@ -203,11 +212,12 @@ impl Volume {
         }
     }
 
-    /// Writes the first `len` bytes of a buffer to a file that is open. The buffer may be another one after
-    /// that, of undefined content.
+    /// Writes the first `len` bytes of a buffer to a file that is open. Returns how many it has written:
+    /// fewer behind the end of the file if there is no room for all, unless it is to be written as a whole.
+    /// The buffer may be another one after that, of undefined content.
     ///
     /// # Errors
-    /// `Full` if there is no room for the bytes, `OverQuota` if the owner of the file may have no more, and
+    /// `Full` if there is no room for any byte, `OverQuota` if the owner of the file may have no more, and
     /// others of Linux. A write that fails for these reasons has written nothing.
     pub fn write(
         &self,
@@ -215,8 +225,8 @@ impl Volume {
         offset: u64,
         buffer: &mut Buffer,
         len: usize,
-        drops_privileges: bool,
-    ) -> Result<()> {
+        manner: WriteManner,
+    ) -> Result<usize> {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let mut state = open.state.lock();
         let state = &mut *state;
@@ -226,17 +236,21 @@ impl Volume {
         } else if state.writer.is_old() {
             self.0.commit(inode, state)?;
         }
-        let (cover, is_through) = match self.0.cover(inode, state, len as u64) {
+        let (cover, len, is_through) = match self.0.cover(inode, state, len as u64) {
             // Bytes that come to lie over others may need no room. The home alone knows.
             Err(error) if lacks_room(&error) && state.writer.is_empty() && offset < state.size => {
-                (None, true)
+                (None, len, true)
             }
-            cover => (cover?, false),
+            Err(error) if lacks_room(&error) && state.writer.is_empty() && !manner.whole => {
+                let (cover, part) = self.0.cover_part(inode, state, len as u64, error)?;
+                (Some(cover), part as usize, false)
+            }
+            cover => (cover?, len, false),
         };
         let attached = self.0.session.attached();
         let target = self.0.target(&attached, &state.place, state.copies);
         let before = state.writer.waiting();
-        let written = state.writer.write(&target, offset, buffer, len, drops_privileges);
+        let written = state.writer.write(&target, offset, buffer, len, manner.drops_privileges);
         if state.writer.waiting() > before {
             state.writer.add_cover(cover);
         }
@@ -245,11 +259,11 @@ impl Volume {
             if committed.as_ref().is_err_and(lacks_room) {
                 self.0.give_up(state);
             }
-            return committed;
+            return committed.map(|()| len);
         }
         written?;
         self.0.begin_commit(inode, &open, state);
-        Ok(())
+        Ok(len)
     }
 
     /// Puts bytes behind the end of a file that is open, wherever that is. Returns their offset.

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::chown;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use plasmon::files::{Actor, AttachOptions, Errno, OpenOptions, Volume, VolumeChange, VolumeTerms, Volumes};
@@ -20,6 +21,7 @@ use crate::support::MIB;
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
 
+const KIB: usize = 1 << 10;
 /// Size in bytes of a write.
 const PIECE: usize = 64 << 10;
 
@@ -35,11 +37,10 @@ fn of_capacity(capacity: usize) -> VolumeTerms {
 fn fill(mut file: &File, seed: u64, piece: usize) -> (usize, Option<i32>) {
     let mut accepted = 0;
     loop {
-        match file.write(&Pattern(seed + accepted as u64).bytes(piece)) {
-            Ok(len) => {
-                assert_eq!(len, piece, "a piece is written as a whole");
-                accepted += len;
-            }
+        // Of the last piece there may be room for a part.
+        let done = accepted % piece;
+        match file.write(&Pattern(seed + (accepted - done) as u64).bytes(piece)[done..]) {
+            Ok(len) => accepted += len,
             Err(error) => return (accepted, error.raw_os_error()),
         }
     }
@@ -95,6 +96,57 @@ fn a_write_is_refused_when_the_volume_is_full_and_what_was_accepted_is_there() {
     file.sync_all().expect("fsync");
     log.write_all(b"a line\n").expect("there is room");
     assert_eq!(fs::read(there.path("log")).expect("read"), b"a line\n");
+}
+
+#[test]
+fn a_write_for_whose_beginning_there_is_room_writes_that() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).memory("128MiB").start();
+    let limit = MIB + 300 * KIB;
+    create(&cluster, of_capacity(limit));
+    let mounted = Mounted::new(&cluster, 1);
+    let write_all = |mut file: &File, errno| {
+        let data = Pattern(3).bytes(3 * MIB);
+        assert_eq!(file.write(&data[..MIB]).expect("there is room"), MIB);
+        assert_eq!(file.write(&data[MIB..2 * MIB]).expect("there is room for a part"), 300 * KIB);
+        let refused = file.write(&data[limit..]).expect_err("the volume is full");
+        assert_eq!(refused.raw_os_error(), Some(errno));
+        file.sync_all().expect("what was accepted has room");
+    };
+    let path = mounted.path("file");
+    let remove = |owner| {
+        fs::remove_file(&path).expect("unlink");
+        let usage = || attach(&cluster, 0).usage(&Actor { uid: owner, ..Actor::default() }).expect("usage");
+        eventually("the room is free", || usage().available >= limit as u64);
+    };
+    let mut dd = Command::new("dd");
+    dd.args(["if=/dev/zero", "bs=1M", "count=3"]).arg(format!("of={}", path.display()));
+    let dd = dd.env("LC_ALL", "C").output().expect("dd runs");
+    assert!(!dd.status.success() && String::from_utf8_lossy(&dd.stderr).contains("No space left"), "{dd:?}");
+    assert_eq!(fs::metadata(&path).expect("stat").len(), limit as u64);
+    remove(0);
+    // The kernel has pages of files that are read, too.
+    for reads in [false, true] {
+        let file = File::options().read(reads).write(true).create_new(true).open(&path).expect("create");
+        write_all(&file, ENOSPC);
+        drop(file);
+        let read = fs::read(&path).expect("read");
+        assert_eq!(read.len(), limit);
+        Pattern(3).check(&read);
+        remove(0);
+    }
+    let quota = limit.to_string();
+    json(&cluster, 0, &["volume", "set", "main", "--capacity", "none", "--user-quota", &quota]);
+    let file = File::create_new(&path).expect("create");
+    chown(&path, Some(1000), None).expect("chown");
+    write_all(&file, EDQUOT);
+    drop(file);
+    let read = fs::read(&path).expect("read");
+    assert_eq!(read.len(), limit);
+    Pattern(3).check(&read);
+    remove(1000);
 }
 
 #[test]
