@@ -1,9 +1,10 @@
 //! Settling of the first bytes of a file that wait for a commit, while its writer goes on.
 //!
 //! Owns the outcome. A thread of the background settles objects without the lock of the file; whoever has the
-//! file locked takes the outcome over, and waits for it if need be. Invariants: the thread does not wait for
-//! the lock before it has told the outcome, nor after somebody has taken it, who may wait for other threads
-//! of the background; sections are settled by one thread at a time.
+//! file locked takes the outcome over, and waits for it if need be. Who comes before a thread had time settles
+//! the objects itself, so nobody waits for those of other files. Invariants: the thread does not wait for the
+//! lock before it has told the outcome, nor after somebody has taken it, who may wait for other threads of the
+//! background; sections are settled by one thread at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +23,32 @@ pub(super) struct Ahead {
     begun: Instant,
     /// Whether the writer has taken the outcome, or does not want it any more.
     taken: AtomicBool,
-    outcome: Mutex<Option<Result<Vec<Section>>>>,
+    stage: Mutex<Stage>,
     ended: Condvar,
+}
+
+enum Stage {
+    /// No thread has taken it yet.
+    Waits,
+    Runs,
+    /// The outcome is there, or was taken, or nobody wants it any more.
+    Over(Option<Result<Vec<Section>>>),
 }
 
 impl Ahead {
     pub(super) fn begin() -> Arc<Self> {
-        let (taken, outcome) = (AtomicBool::new(false), Mutex::new(None));
-        Arc::new(Self { begun: Instant::now(), taken, outcome, ended: Condvar::new() })
+        let (taken, stage) = (AtomicBool::new(false), Mutex::new(Stage::Waits));
+        Arc::new(Self { begun: Instant::now(), taken, stage, ended: Condvar::new() })
+    }
+
+    /// Notes that a thread settles the objects from now on. Returns whether it is to.
+    pub(super) fn run(&self) -> bool {
+        let mut stage = self.stage.lock();
+        let waits = matches!(&*stage, Stage::Waits) && !self.taken.load(Ordering::Acquire);
+        if waits {
+            *stage = Stage::Runs;
+        }
+        waits
     }
 
     /// When it began.
@@ -55,17 +74,19 @@ impl Ahead {
         }
     }
 
-    /// Waits for the sections with the nodes on which their objects lie, and takes them.
+    /// Waits for the sections with the nodes on which their objects lie, and takes them. None if no thread
+    /// settles them: none had begun to, and none will.
     ///
     /// # Errors
     /// Why they are not settled.
-    pub(super) fn wait(&self) -> Result<Vec<Section>> {
-        let mut outcome = self.outcome.lock();
-        loop {
-            if let Some(outcome) = outcome.take() {
-                return outcome;
-            }
-            self.ended.wait(&mut outcome);
+    pub(super) fn wait(&self) -> Option<Result<Vec<Section>>> {
+        let mut stage = self.stage.lock();
+        while matches!(&*stage, Stage::Runs) {
+            self.ended.wait(&mut stage);
+        }
+        match std::mem::replace(&mut *stage, Stage::Over(None)) {
+            Stage::Over(outcome) => outcome,
+            Stage::Waits | Stage::Runs => None,
         }
     }
 }
@@ -91,7 +112,7 @@ impl Settling {
 impl Drop for Settling {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, Ok(Vec::new()));
-        *self.ahead.outcome.lock() = Some(outcome);
+        *self.ahead.stage.lock() = Stage::Over(Some(outcome));
         self.ahead.ended.notify_all();
     }
 }
@@ -103,10 +124,21 @@ mod tests {
     #[test]
     fn a_writer_does_not_wait_for_a_thread_that_has_ended() {
         let ahead = Ahead::begin();
+        assert!(ahead.run(), "nobody has settled it");
         drop(Settling::new(&ahead));
-        assert_eq!(ahead.wait().expect_err("nothing was settled").errno(), Errno::Io);
+        let failed = ahead.wait().expect("a thread had begun");
+        assert_eq!(failed.expect_err("nothing was settled").errno(), Errno::Io);
         Settling::new(&ahead).end(Ok(Vec::new()));
-        assert_eq!(ahead.wait(), Ok(Vec::new()));
+        assert_eq!(ahead.wait(), Some(Ok(Vec::new())));
+    }
+
+    #[test]
+    fn a_writer_does_not_wait_for_a_thread_that_has_not_begun() {
+        let ahead = Ahead::begin();
+        let settling = Settling::new(&ahead);
+        assert_eq!(ahead.wait(), None, "the writer does it itself");
+        assert!(!ahead.run(), "it is done already");
+        drop(settling);
     }
 
     #[test]

@@ -155,6 +155,9 @@ impl Shared {
         mut sections: Vec<Section>,
         goal: &Goal,
     ) {
+        if !ahead.run() {
+            return;
+        }
         let settled = goal.target().settle(&mut sections);
         settling.end(settled.map(|()| sections));
         let Some(mut state) = ahead.lock(&open.state) else { return };

@@ -209,7 +209,7 @@ impl Writer {
     }
 
     /// Waits until the objects are settled that are being settled, and takes the outcome over. `None` if
-    /// there are none.
+    /// there are none, or if no thread has begun with them: none will then.
     pub(super) fn join_ahead(&mut self) -> Option<Result<()>> {
         let ahead = self.ahead.take()?;
         ahead.let_go();
@@ -221,7 +221,7 @@ impl Writer {
                 self.rest_since = Some(ahead.begun());
             }
         };
-        Some(ahead.wait().map(take))
+        ahead.wait().map(|settled| settled.map(take))
     }
 
     /// Makes the open block an object: a full one while the writer goes on. Another one gives its end back to
@@ -497,6 +497,7 @@ mod tests {
         writer.stored.push(whole(32, 1));
         (writer.bytes, writer.span) = (33 * MIB, 0..33 * MIB);
         assert!(writer.part().is_none(), "nothing is settled yet");
+        assert!(ahead.run());
         Settling::new(&ahead).end(Ok((0..32).map(|number| whole(number, 2)).collect()));
         assert_eq!(writer.join_ahead(), Some(Ok(())));
         let part = writer.part().expect("it is settled");
@@ -514,6 +515,7 @@ mod tests {
         let stored: Vec<_> = (0..40).map(|number| whole(number, 1)).collect();
         let mut writer = Writer { stored: stored.clone(), bytes: 40 * MIB, ..Writer::default() };
         let (ahead, _) = writer.begin_ahead().expect("enough waits");
+        assert!(ahead.run());
         Settling::new(&ahead).end(Err(Error::new(Errno::Full)));
         assert_eq!(writer.join_ahead(), Some(Err(Error::new(Errno::Full))));
         assert!(writer.part().is_none());
