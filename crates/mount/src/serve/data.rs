@@ -1,15 +1,16 @@
 //! Requests about the bytes of files.
 //!
-//! Owns which versions the kernel may have pages of. Any worker. A handle of the kernel says nothing: what is
-//! known of the file is the session's. Invariants: a file that is only written, or appended to, does not go
+//! Owns which versions the kernel may have pages of, and which failures its opens were told. Any worker. A
+//! handle of the kernel stands for an open; what is known of the file is the session's. Invariants: a file that is only written, or appended to, does not go
 //! through the page cache; the kernel keeps pages over an open only if they are of the version that is
 //! opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use plasmon::files::{Buffer, Entry, OpenOptions, Opened, Seek, SetAttributes, WriteManner};
+use plasmon::files::{Buffer, Entry, OpenOptions, Opened, Seek, Seen, SetAttributes, WriteManner};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -37,6 +38,32 @@ const MAX_COPY: u64 = 1 << 30;
 /// Versions of files of which the kernel may have pages.
 #[derive(Clone, Default)]
 pub(super) struct Pages(Arc<Mutex<HashMap<u64, u64>>>);
+
+/// Opens of the kernel, by their handles.
+#[derive(Default)]
+pub(super) struct Opens {
+    last: AtomicU64,
+    seen: Mutex<HashMap<u64, Seen>>,
+}
+
+impl Opens {
+    /// Takes an open in. Returns its handle.
+    fn begin(&self, seen: Seen) -> u64 {
+        let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.seen.lock().insert(handle, seen);
+        handle
+    }
+
+    /// Failures of which an open was told.
+    fn seen(&self, handle: u64) -> Seen {
+        self.seen.lock().get(&handle).cloned().unwrap_or_default()
+    }
+
+    /// Forgets an open. Returns the failures of which it was told.
+    fn end(&self, handle: u64) -> Seen {
+        self.seen.lock().remove(&handle).unwrap_or_default()
+    }
+}
 
 impl Pages {
     /// Notes that a file is opened. Returns whether the kernel may keep its pages.
@@ -70,18 +97,19 @@ impl VolumeServer {
             Call::Tmpfile(create) => self.create(header, create, b"", reply),
             Call::Read(read) => self.read(node, read, reply),
             Call::Flush(flush) => {
-                let flushed = self.volume.flush(node);
+                let flushed = self.volume.flush(node, &self.opens.seen(flush.fh));
                 self.unlock(node, flush.lock_owner, false);
                 reply.outcome(flushed.map_err(|error| errno(&error)));
             }
-            Call::Fsync(_) => {
-                reply.outcome(self.volume.flush(node).map_err(|error| errno(&error)));
+            Call::Fsync(sync) => {
+                let flushed = self.volume.flush(node, &self.opens.seen(sync.fh));
+                reply.outcome(flushed.map_err(|error| errno(&error)));
             }
             Call::Release(release) => {
                 if release.release_flags & locks::RELEASE_FLOCK != 0 {
                     self.unlock(node, release.lock_owner, true);
                 }
-                if let Err(error) = self.volume.close(node) {
+                if let Err(error) = self.volume.close(node, &self.opens.end(release.fh)) {
                     tracing::warn!(inode = node, %error, "bytes that nobody synced were lost");
                 }
                 reply.done();
@@ -154,7 +182,7 @@ impl VolumeServer {
         if direct && !appends {
             open_flags |= fopen::PARALLEL_DIRECT_WRITES;
         }
-        OpenOut { fh: 0, open_flags, spare: 0 }
+        OpenOut { fh: self.opens.begin(opened.seen.clone()), open_flags, spare: 0 }
     }
 
     fn drop_privileges(&self, header: &InHeader) -> plasmon::files::Result<()> {

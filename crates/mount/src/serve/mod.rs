@@ -50,6 +50,7 @@ pub(crate) struct VolumeServer {
     waits: Arc<Mutex<HashMap<u64, Arc<AtomicBool>>>>,
     /// Versions of files of which the kernel may have pages.
     pages: data::Pages,
+    opens: data::Opens,
 }
 
 impl VolumeServer {
@@ -70,6 +71,7 @@ impl VolumeServer {
             locked: Mutex::default(),
             waits: Arc::default(),
             pages: data::Pages::default(),
+            opens: data::Opens::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns no state. Whoever has the file locked commits what waits of it; a thread of the background locks it
 //! for that when it has settled the first objects of a file that is being written. Invariants: parts are
 //! committed in the order in which they were written; bytes that can never be committed are given up, and the
-//! next sync or close says so, once.
+//! next sync or close of each open says so, once.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Shared {
 
     /// Commits what was settled in the background of a file of which as much waits as may. Waits for that, or
     /// commits everything if nothing is being settled.
-    pub(super) fn commit_some(&self, inode: u64, state: &mut State) -> Result<()> {
+    fn commit_some(&self, inode: u64, state: &mut State) -> Result<()> {
         match state.writer.join_ahead() {
             Some(Ok(())) => {
                 let committed = self.send_parts(inode, state);
@@ -39,13 +39,37 @@ impl Shared {
         }
     }
 
+    /// As [`Shared::commit`], before something is written that does not need what waits: what was given up is
+    /// told by syncs and closes alone.
+    pub(super) fn commit_before(&self, inode: u64, state: &mut State) -> Result<()> {
+        untold(self.commit(inode, state))
+    }
+
+    /// Commits some or all of what waits of a file before more is written: when much does, or for long.
+    pub(super) fn commit_in_time(&self, inode: u64, state: &mut State) -> Result<()> {
+        if state.writer.is_full() {
+            untold(self.commit_some(inode, state))
+        } else if state.writer.is_old() {
+            self.commit_before(inode, state)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Commits a write of which nothing is there before, and nothing afterwards if it fails.
+    pub(super) fn commit_through(&self, inode: u64, state: &mut State, written: Result<()>) -> Result<()> {
+        let committed = written.and_then(|()| self.try_commit(inode, state));
+        // The write tells of it.
+        committed.inspect_err(|_| self.give_up(state))
+    }
+
     /// Gives up what waits of a file after a failure that is not for want of room.
     fn note_failure(&self, state: &mut State, committed: Result<()>) -> Result<()> {
         if let Err(error) = &committed
             && !lacks_room(error)
         {
             self.give_up(state);
-            state.failed.get_or_insert_with(|| error.clone());
+            state.failures.note(error.clone());
         }
         committed
     }
@@ -176,4 +200,9 @@ impl Shared {
             MutexGuard::bump(&mut state);
         }
     }
+}
+
+/// What a write says of bytes that were written before: nothing but that there is no room.
+fn untold(committed: Result<()>) -> Result<()> {
+    committed.or_else(|error| if lacks_room(&error) { Err(error) } else { Ok(()) })
 }

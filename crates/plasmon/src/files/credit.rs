@@ -254,14 +254,14 @@ impl Shared {
             None => {
                 if self.credits.is_doubtful(state.uid, now()) {
                     // What was accepted before has a right to what is left.
-                    self.commit(inode, state)?;
+                    self.commit_before(inode, state)?;
                     self.give_back(CERTAIN);
                 }
                 self.reserve_patiently(inode, state, len)?
             }
         };
         if state.writer.cover().is_some_and(|before| !before.is_like(&cover)) {
-            self.commit(inode, state)?;
+            self.commit_before(inode, state)?;
         }
         Ok(Some(cover))
     }
@@ -273,7 +273,7 @@ impl Shared {
             reserved => return reserved,
         }
         // What waits counts as a whole, also where it lies over bytes that the file has.
-        self.commit(inode, state)?;
+        self.commit_before(inode, state)?;
         self.give_back(Duration::ZERO);
         let begun = Instant::now();
         loop {

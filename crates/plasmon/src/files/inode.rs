@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Error;
+use super::failures::Failures;
 use super::map::Map;
 use super::peek::Peeks;
 use super::writer::Writer;
@@ -43,8 +43,8 @@ pub(super) struct State {
     latest: Option<(Attributes, Instant)>,
     pub(super) map: Map,
     pub(super) writer: Writer,
-    /// Failure that the next sync or close tells.
-    pub(super) failed: Option<Error>,
+    /// Failures that syncs and closes tell.
+    pub(super) failures: Failures,
     /// Objects that were read last, the latest at the end.
     pinned: Vec<Object>,
     /// Generation of the connection that the pins are of.

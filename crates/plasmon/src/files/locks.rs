@@ -26,7 +26,7 @@ impl Volume {
     /// `Again` if others hold the range, and still when the call gave up.
     pub fn lock(&self, inode: u64, range: LockRange, mut goes_on: impl FnMut() -> bool) -> Result<Entry> {
         if range.kind == LockKind::Unlocked {
-            self.flush(inode)?;
+            self.0.settle(inode)?;
         }
         let mut pause = SHORTEST_PAUSE;
         loop {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::vec;
 
 use super::blocks::BLOCK_BYTES;
-use super::{Error, Opened, Result, Volume, WriteManner};
+use super::{Error, Opened, Result, Seen, Volume, WriteManner};
 use crate::wire::files::{
     Actor, Attributes, Errno, FileKind, LockKind, LockRange, ROOT_INODE, SetAttributes,
 };
@@ -118,6 +118,7 @@ pub struct File {
     volume: Volume,
     inode: u64,
     append: bool,
+    seen: Seen,
     closed: bool,
 }
 
@@ -149,7 +150,8 @@ impl Volume {
         let path = path.as_ref().as_os_str().as_bytes();
         let opened = self.open_path(path, options).map_err(|error| error.at(path))?;
         let inode = opened.entry.attributes.inode;
-        Ok(File { volume: self.clone(), inode, append: options.append, closed: false })
+        let (append, seen) = (options.append, opened.seen);
+        Ok(File { volume: self.clone(), inode, append, seen, closed: false })
     }
 
     fn open_path(&self, path: &[u8], options: &OpenOptions) -> Result<Opened> {
@@ -380,7 +382,7 @@ impl File {
     /// # Errors
     /// Those of `fsync(2)`.
     pub fn sync(&self) -> Result<()> {
-        self.volume.flush(self.inode)
+        self.volume.flush(self.inode, &self.seen)
     }
 
     /// Cuts the file, or makes it longer by a hole.
@@ -419,7 +421,7 @@ impl File {
     /// Why something that was written was not kept.
     pub fn close(mut self) -> Result<()> {
         self.closed = true;
-        self.volume.close(self.inode)
+        self.volume.close(self.inode, &self.seen)
     }
 }
 
@@ -427,7 +429,7 @@ impl Drop for File {
     fn drop(&mut self) {
         if !self.closed {
             // Whoever wants to know calls `close`.
-            let _ = self.volume.close(self.inode);
+            let _ = self.volume.close(self.inode, &self.seen);
         }
     }
 }

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use super::background::Background;
 use super::blocks::{Blocks, Buffer};
 use super::credit::{Cover, Credits, lacks_room, may_be_done};
+use super::failures::Seen;
 use super::folders::Folders;
 use super::inode::{Inode, State};
 use super::names::Entry;
@@ -88,6 +89,8 @@ pub struct Opened {
     pub entry: Entry,
     /// Whether the open has made it.
     pub created: bool,
+    /// Failures of which it was told.
+    pub seen: Seen,
 }
 
 impl Volume {
@@ -192,8 +195,8 @@ impl Volume {
     ///
     /// # Errors
     /// Why something that was written is not at the home.
-    pub fn close(&self, inode: u64) -> Result<()> {
-        let flushed = self.flush(inode);
+    pub fn close(&self, inode: u64, seen: &Seen) -> Result<()> {
+        let flushed = self.flush(inode, seen);
         self.0.close(inode);
         flushed
     }
@@ -201,15 +204,13 @@ impl Volume {
     /// Commits what was written to a file, here, and returns when as many nodes keep it as its folder says.
     ///
     /// # Errors
-    /// Why something is not at the home, also of bytes that were written before.
-    pub fn flush(&self, inode: u64) -> Result<()> {
+    /// Why something is not at the home, also of bytes that were written before, unless this open of the file
+    /// was told.
+    pub fn flush(&self, inode: u64, seen: &Seen) -> Result<()> {
         let Some(open) = self.0.inode(inode) else { return Ok(()) };
         let mut state = open.state.lock();
         let committed = self.0.commit(inode, &mut state);
-        match state.failed.take() {
-            Some(failed) => Err(failed),
-            None => committed,
-        }
+        state.failures.tell(seen).map_or(committed, Err)
     }
 
     /// Writes the first `len` bytes of a buffer to a file that is open. Returns how many it has written:
@@ -231,11 +232,7 @@ impl Volume {
         let mut state = open.state.lock();
         let state = &mut *state;
         // Before the bytes are taken in: a write that fails has written nothing.
-        if state.writer.is_full() {
-            self.0.commit_some(inode, state)?;
-        } else if state.writer.is_old() {
-            self.0.commit(inode, state)?;
-        }
+        self.0.commit_in_time(inode, state)?;
         let (cover, len, is_through) = match self.0.cover(inode, state, len as u64) {
             // Bytes that come to lie over others may need no room. The home alone knows.
             Err(error) if lacks_room(&error) && state.writer.is_empty() && offset < state.size => {
@@ -255,11 +252,7 @@ impl Volume {
             state.writer.add_cover(cover);
         }
         if is_through {
-            let committed = written.and_then(|()| self.0.commit(inode, state));
-            if committed.as_ref().is_err_and(lacks_room) {
-                self.0.give_up(state);
-            }
-            return committed.map(|()| len);
+            return self.0.commit_through(inode, state, written).map(|()| len);
         }
         written?;
         self.0.begin_commit(inode, &open, state);
@@ -273,7 +266,7 @@ impl Volume {
     pub fn append(&self, inode: u64, bytes: &[u8], drops_privileges: bool) -> Result<u64> {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let mut state = open.state.lock();
-        self.0.commit(inode, &mut state)?;
+        self.0.commit_before(inode, &mut state)?;
         let cover = self.0.cover(inode, &mut state, bytes.len() as u64)?;
         let appended = self.0.append(inode, &mut state, bytes, (drops_privileges, cover.as_ref()));
         if let Some(mut cover) = cover
@@ -386,7 +379,8 @@ impl Shared {
         let mut state = open.state.lock();
         state.learn_map(&attributes, 0, map);
         state.overlay(&mut attributes);
-        Ok(Opened { entry: Entry { attributes, keep }, created })
+        let seen = state.failures.seen();
+        Ok(Opened { entry: Entry { attributes, keep }, created, seen })
     }
 
     fn close(&self, inode: u64) {

@@ -1,0 +1,77 @@
+//! Failures to commit bytes of a file, and who was told of them.
+//!
+//! Owns the last failure of a file that is open. Whoever has the file locked. Each open of the file is told a
+//! failure once, by its next sync or close, as Linux does (`errseq_t`). An open that begins later is told of
+//! it if nobody was before. Invariant: a failure that was noted is told by the first sync or close that
+//! follows, whichever open it is of.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Error;
+
+/// Failures of a file.
+#[derive(Default)]
+pub(super) struct Failures {
+    count: u64,
+    last: Option<Error>,
+    /// Whether somebody was told of the last one.
+    told: bool,
+}
+
+/// Failures of which an open was told. Clones are of the same open.
+#[derive(Debug, Clone, Default)]
+pub struct Seen(Arc<AtomicU64>);
+
+impl Failures {
+    /// Notes a failure.
+    pub(super) fn note(&mut self, error: Error) {
+        self.count += 1;
+        self.last = Some(error);
+        self.told = false;
+    }
+
+    /// What an open that begins now was told.
+    pub(super) fn seen(&self) -> Seen {
+        let unseen = u64::from(!self.told);
+        Seen(Arc::new(AtomicU64::new(self.count.saturating_sub(unseen))))
+    }
+
+    /// The last failure, unless this open was told of it.
+    pub(super) fn tell(&mut self, seen: &Seen) -> Option<Error> {
+        if seen.0.swap(self.count, Ordering::Relaxed) == self.count {
+            return None;
+        }
+        self.told = true;
+        self.last.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::files::Errno;
+
+    #[test]
+    fn each_open_is_told_a_failure_once() {
+        let mut failures = Failures::default();
+        let [first, second] = [failures.seen(), failures.seen()];
+        assert_eq!(failures.tell(&first), None);
+        failures.note(Error::new(Errno::Io));
+        assert_eq!(failures.tell(&first.clone()), Some(Error::new(Errno::Io)));
+        assert_eq!(failures.tell(&first), None, "it was told");
+        assert_eq!(failures.tell(&failures.seen()), None, "the open is younger");
+        assert_eq!(failures.tell(&second), Some(Error::new(Errno::Io)));
+        failures.note(Error::new(Errno::NotFound));
+        assert_eq!(failures.tell(&first), Some(Error::new(Errno::NotFound)));
+    }
+
+    #[test]
+    fn a_failure_that_nobody_was_told_of_is_told_to_the_next_open() {
+        let mut failures = Failures::default();
+        failures.note(Error::new(Errno::Io));
+        let later = failures.seen();
+        assert_eq!(failures.tell(&later), Some(Error::new(Errno::Io)));
+        assert_eq!(failures.tell(&later), None);
+    }
+}
