@@ -99,7 +99,8 @@ impl Volume {
             // The kernel asks again, because the home does not know that this was said.
             return Ok(Looked { attributes: None, keep: Keep::none() });
         }
-        let (outcome, keep) = self.0.ask_whole(actor, FileOperation::Lookup { folder, name: sent(name)? })?;
+        let (outcome, keep) =
+            self.0.ask_whole(actor, &FileOperation::Lookup { folder, name: sent(name)? })?;
         match outcome {
             FileOutcome::Failed(Errno::NotFound) => Ok(Looked { attributes: None, keep }),
             FileOutcome::Failed(errno) => Err(errno.into()),

@@ -319,13 +319,12 @@ impl Shared {
 
     /// Has an operation carried out. After the session was lost, files are opened again first.
     pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
-        let again = self.session.is_limited().then(|| operation.clone());
-        let (mut outcome, mut keep) = self.ask_whole(actor, operation)?;
+        let (mut outcome, mut keep) = self.ask_whole(actor, &operation)?;
         if let FileOutcome::Failed(Errno::Full | Errno::OverQuota) = outcome
-            && let Some(again) = again
+            && self.session.is_limited()
             && self.give_back(Duration::ZERO)
         {
-            (outcome, keep) = self.ask_whole(actor, again)?;
+            (outcome, keep) = self.ask_whole(actor, &operation)?;
         }
         Ok((succeeded(outcome)?, keep))
     }
@@ -336,13 +335,13 @@ impl Shared {
     }
 
     /// As [`Shared::ask`], with failures that the home tells among the outcomes.
-    pub(super) fn ask_whole(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
-        self.folders.begin(&operation);
+    pub(super) fn ask_whole(&self, actor: &Actor, operation: &FileOperation) -> Result<(FileOutcome, Keep)> {
+        self.folders.begin(operation);
         let answered = self.session.ask(actor, operation.clone());
         self.open_again();
         let Answered { outcome, keep, folders, folders_keep, .. } = answered?;
         let current = self.session.told().current();
-        self.folders.learn(&current, &operation, (&outcome, keep), (&folders, folders_keep));
+        self.folders.learn(&current, operation, (&outcome, keep), (&folders, folders_keep));
         Ok((outcome, keep))
     }
 
