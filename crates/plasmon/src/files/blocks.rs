@@ -5,7 +5,7 @@
 //! lost never becomes an object; an id is used once.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -88,6 +88,9 @@ impl Block {
 #[derive(Default)]
 pub(super) struct Blocks {
     free: Mutex<Vec<Block>>,
+    /// Number of blocks that the node is asked for ahead of the next writes. It changes under the lock of
+    /// those that are free.
+    coming: AtomicUsize,
     /// Number of blocks that are buffers.
     buffers: AtomicU64,
     objects: AtomicU64,
@@ -107,16 +110,31 @@ impl Blocks {
         Block::lent(&attached.client, attached.generation)
     }
 
-    /// Takes a block from the node ahead of the next write, unless enough are free.
+    /// Takes a block from the node ahead of the next write, unless enough are free, or on their way.
     pub(super) fn refill(&self, attached: &Attached) {
-        let ready = MAX_READY.min(most_buffers(attached)) as usize;
-        if self.free.lock().len() >= ready {
+        if !self.begin_refill(MAX_READY.min(most_buffers(attached)) as usize) {
             return;
         }
         // A write that finds no block asks for one itself, and is told why there is none.
-        if let Ok(block) = Block::lent(&attached.steady, attached.generation) {
-            self.free.lock().push(block);
+        let lent = Block::lent(&attached.steady, attached.generation);
+        self.end_refill(lent.ok());
+    }
+
+    /// Whether a block is to be asked for, so that so many are ready. It counts as coming then.
+    fn begin_refill(&self, ready: usize) -> bool {
+        let free = self.free.lock();
+        let wanted = free.len() + self.coming.load(Ordering::Relaxed) < ready;
+        if wanted {
+            self.coming.fetch_add(1, Ordering::Relaxed);
         }
+        wanted
+    }
+
+    /// Notes what became of a block that was coming.
+    fn end_refill(&self, lent: Option<Block>) {
+        let mut free = self.free.lock();
+        self.coming.fetch_sub(1, Ordering::Relaxed);
+        free.extend(lent);
     }
 
     /// Gives the free blocks back to the node, which is short of memory.
@@ -227,4 +245,19 @@ fn most_buffers(attached: &Attached) -> u64 {
 
 fn options() -> CreateOptions {
     CreateOptions { rights: Rights::Private, fresh: true, ..CreateOptions::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_refill_at_once_take_no_more_than_is_to_be_ready() {
+        let blocks = Blocks::default();
+        assert!(blocks.begin_refill(2) && blocks.begin_refill(2));
+        assert!(!blocks.begin_refill(2), "two are on their way");
+        blocks.end_refill(None);
+        assert!(blocks.begin_refill(2), "the node had none");
+        assert!(!blocks.begin_refill(2));
+    }
 }
