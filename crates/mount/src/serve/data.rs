@@ -1,9 +1,9 @@
 //! Requests about the bytes of files.
 //!
 //! Owns which versions the kernel may have pages of, and which failures its opens were told. Any worker. A
-//! handle of the kernel stands for an open; what is known of the file is the session's. Invariants: a file that is only written, or appended to, does not go
-//! through the page cache; the kernel keeps pages over an open only if they are of the version that is
-//! opened.
+//! handle of the kernel stands for an open; what is known of the file is the session's. Invariants: a file
+//! that is only written, or appended to, does not go through the page cache; the kernel keeps pages over an
+//! open only if they are of the version that is opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;

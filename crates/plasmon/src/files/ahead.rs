@@ -1,10 +1,10 @@
 //! Settling of the first bytes of a file that wait for a commit, while its writer goes on.
 //!
-//! Owns the outcome. A thread of the background settles objects without the lock of the file; whoever has the
-//! file locked takes the outcome over, and waits for it if need be. Who comes before a thread had time settles
-//! the objects itself, so nobody waits for those of other files. Invariants: the thread does not wait for the
-//! lock before it has told the outcome, nor after somebody has taken it, who may wait for other threads of the
-//! background; sections are settled by one thread at a time.
+//! Owns the outcome. A thread of the background settles objects without the lock of the file; whoever has
+//! the file locked takes the outcome over, and waits for it if need be. Who comes before a thread had time
+//! settles the objects itself, so nobody waits for those of other files. Invariants: the thread does not
+//! wait for the lock before it has told the outcome, nor after somebody has taken it, who may wait for other
+//! threads of the background; sections are settled by one thread at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
