@@ -282,7 +282,7 @@ impl Placing {
         self.ensure_kept(id, wanted, kept, &round).map(|()| primary)
     }
 
-    /// Notes that a membership of this node begins. If it had lost one, others have as well, maybe: until they
+    /// Notes that a membership of this node begins. If it had lost one, others may have as well: until they
     /// are back, this node does not know which nodes may keep objects.
     pub(super) fn begin_anew(&self) {
         if self.cluster.fencings() > 0 {
