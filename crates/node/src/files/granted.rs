@@ -3,28 +3,69 @@
 //! Objects are private to the user who put them. In a shared volume a session reads those of others through
 //! its node, which gives it ranges alone that a map named which the home has told it, since the home has
 //! looked at the modes of the file. An object may have other bytes beside: of a file that was cut since, or
-//! is cloned.
+//! is cloned. What is forgotten here, because it is too much, a session is told again with the map.
 //!
-//! Invariant: a session gets no byte of others that its home did not name to it.
+//! Invariants: a session gets no byte of others that its home did not name to it; all ranges of the page of a
+//! map that it was told of last are remembered.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use lru::LruCache;
 use plasmon::ObjectId;
-use plasmon::wire::files::{FileOutcome, Section, Source};
+use plasmon::wire::files::{FileOutcome, MAX_SECTIONS, Section, Source};
 
 use super::frames::SessionKey;
 use crate::kernel::random::HashMap;
 
-/// Maximum number of objects of which a session's ranges are remembered: it asks for the map again.
+/// Maximum number of objects of which a session's ranges are remembered.
 const MAX_OBJECTS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
-/// Maximum number of ranges of one object. Those told last are remembered.
-const MAX_RANGES: usize = 64;
+/// Maximum number of ranges of all objects of a session, which take some megabytes. A file with many holes
+/// may have that many in one object.
+const MAX_RANGES: usize = 1 << 16;
 
 /// The ranges of a session's objects.
-type Ranges = LruCache<ObjectId, Vec<Range<u64>>>;
+struct Ranges {
+    /// By object, ends by starts. No range touches another.
+    by_object: LruCache<ObjectId, BTreeMap<u64, u64>>,
+    /// Number of ranges of all objects.
+    count: usize,
+}
+
+impl Ranges {
+    fn new() -> Self {
+        Self { by_object: LruCache::new(MAX_OBJECTS), count: 0 }
+    }
+
+    /// Makes room for what a page of a map tells. Objects go of which nothing was told or read for the
+    /// longest time.
+    fn make_room(&mut self) {
+        let is_full = |ranges: &Self| {
+            let objects = ranges.by_object.len() + MAX_SECTIONS;
+            ranges.count + MAX_SECTIONS > MAX_RANGES || objects > MAX_OBJECTS.get()
+        };
+        while is_full(self) {
+            let Some((_, ranges)) = self.by_object.pop_lru() else { return };
+            self.count -= ranges.len();
+        }
+    }
+
+    fn add(&mut self, id: ObjectId, range: Range<u64>) {
+        let ranges = self.by_object.get_or_insert_mut(id, BTreeMap::new);
+        let before = ranges.len();
+        add(ranges, range);
+        self.count = self.count - before + ranges.len();
+    }
+
+    /// Whether a range of an object is in one of those.
+    fn has(&mut self, id: &ObjectId, range: &Range<u64>) -> bool {
+        let before =
+            |ranges: &BTreeMap<u64, u64>| ranges.range(..=range.start).next_back().map(|(_, end)| *end);
+        self.by_object.get(id).and_then(before).is_some_and(|end| range.end <= end)
+    }
+}
 
 /// The ranges of all sessions, by volume and session.
 #[derive(Default)]
@@ -35,20 +76,18 @@ impl Granted {
     pub(super) fn note(&self, key: &SessionKey, outcome: &FileOutcome) {
         let (FileOutcome::Opened { map, .. } | FileOutcome::Map { map, .. }) = outcome else { return };
         let mut all = self.0.borrow_mut();
-        let told = all.entry((key.volume, key.session)).or_insert_with(|| LruCache::new(MAX_OBJECTS));
+        let told = all.entry((key.volume, key.session)).or_insert_with(Ranges::new);
+        told.make_room();
         for Section { len, source, .. } in &map.sections {
             let Source::Object { id, at, .. } = source else { continue };
-            let range = *at..at.saturating_add(*len);
-            add(told.get_or_insert_mut(*id, Vec::new), range);
+            told.add(*id, *at..at.saturating_add(*len));
         }
     }
 
     /// Whether a session was told of a range of an object.
     pub(super) fn has(&self, key: &SessionKey, id: &ObjectId, range: &Range<u64>) -> bool {
         let mut all = self.0.borrow_mut();
-        let ranges = all.get_mut(&(key.volume, key.session)).and_then(|told| told.get(id));
-        let is_in = |told: &Range<u64>| told.start <= range.start && range.end <= told.end;
-        ranges.is_some_and(|ranges| ranges.iter().any(is_in))
+        all.get_mut(&(key.volume, key.session)).is_some_and(|told| told.has(id, range))
     }
 
     /// Forgets a session.
@@ -58,23 +97,21 @@ impl Granted {
 }
 
 /// Adds a range to others, and joins those that it touches.
-fn add(ranges: &mut Vec<Range<u64>>, mut range: Range<u64>) {
-    ranges.retain(|other| {
-        let touches = other.start <= range.end && range.start <= other.end;
-        if touches {
-            range = range.start.min(other.start)..range.end.max(other.end);
-        }
-        !touches
-    });
-    if ranges.len() == MAX_RANGES {
-        ranges.remove(0);
+fn add(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
+    let Range { mut start, mut end } = range;
+    while let Some((other, last)) = ranges.range(..=end).next_back().map(|(other, last)| (*other, *last))
+        && last >= start
+    {
+        ranges.remove(&other);
+        (start, end) = (start.min(other), end.max(last));
     }
-    ranges.push(range);
+    ranges.insert(start, end);
 }
 
 #[cfg(test)]
 mod tests {
     use plasmon::NodeId;
+    use plasmon::wire::Draw;
     use plasmon::wire::files::{Extended, ROOT_INODE, Time, VolumeTerms, file_object};
 
     use super::*;
@@ -107,11 +144,61 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_an_object_are_few() {
-        let mut ranges = Vec::new();
-        (0..1000).for_each(|number| add(&mut ranges, 10 * number..10 * number + 5));
-        assert_eq!((ranges.len(), ranges.last()), (MAX_RANGES, Some(&(9990..9995))));
+    fn all_ranges_of_the_last_page_are_remembered() {
+        let key = SessionKey { volume: 1, session: 7, secret: 3 };
+        let (told, id) = (Granted::default(), |counter| file_object(1, 2, counter));
+        let page = |first: usize| (first..first + MAX_SECTIONS).map(|at| (5, 10 * at as u64, 5));
+        for first in (0..2 * MAX_RANGES).step_by(MAX_SECTIONS) {
+            told.note(&key, &map(&page(first).collect::<Vec<_>>()));
+            for (counter, at, len) in page(first) {
+                assert!(told.has(&key, &id(counter), &(at..at + len)), "{at}");
+            }
+        }
+        assert!(!told.has(&key, &id(5), &(0..5)), "what was told first is forgotten");
+    }
+
+    #[test]
+    fn a_session_has_no_more_than_so_much() {
+        let (told, key) = (Granted::default(), SessionKey { volume: 1, session: 7, secret: 3 });
+        let note = |page: Vec<(u64, u64, u64)>| told.note(&key, &map(&page));
+        let count = || {
+            let all = told.0.borrow();
+            let ranges = all.get(&(1, 7)).expect("it was told");
+            let counted: usize = ranges.by_object.iter().map(|(_, ranges)| ranges.len()).sum();
+            assert!(counted == ranges.count && counted <= MAX_RANGES, "{counted}");
+            (ranges.count, ranges.by_object.len())
+        };
+        let of_page = |page: usize| page * MAX_SECTIONS..(page + 1) * MAX_SECTIONS;
+        for page in 0..2 * MAX_RANGES / MAX_SECTIONS {
+            note(of_page(page).map(|at| (page as u64 / 8, 10 * at as u64, 5)).collect());
+        }
+        assert!(count().0 > MAX_RANGES - 10 * MAX_SECTIONS);
+        for page in 0..2 * MAX_OBJECTS.get() / MAX_SECTIONS {
+            note(of_page(page).map(|at| (1_000_000 + at as u64, 0, 5)).collect());
+        }
+        let (ranges, objects) = count();
+        assert!(ranges == objects && objects > MAX_OBJECTS.get() - 2 * MAX_SECTIONS, "{ranges} {objects}");
+    }
+
+    #[test]
+    fn ranges_are_joined() {
+        for seed in 0..100 {
+            let mut draw = Draw::new(seed);
+            let (mut ranges, mut model) = (BTreeMap::new(), [false; 80]);
+            for _ in 0..30 {
+                let (start, len) = (draw.below(64), 1 + draw.below(8));
+                add(&mut ranges, start as u64..(start + len) as u64);
+                model[start..start + len].fill(true);
+                let edges = (1..80).filter(|at| model[*at] && !model[*at - 1]).count();
+                assert_eq!(ranges.len(), edges + usize::from(model[0]), "seed {seed}");
+                for at in 0..80 {
+                    let is_in = ranges.iter().any(|(start, end)| (*start..*end).contains(&(at as u64)));
+                    assert_eq!(is_in, model[at], "seed {seed}");
+                }
+            }
+        }
+        let mut ranges = BTreeMap::from([(3, 5), (9, u64::MAX)]);
         add(&mut ranges, 0..u64::MAX);
-        assert_eq!((ranges.len(), ranges.last()), (1, Some(&(0..u64::MAX))));
+        assert_eq!(ranges, BTreeMap::from([(0, u64::MAX)]));
     }
 }

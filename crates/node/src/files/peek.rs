@@ -95,7 +95,7 @@ impl Files {
         let id = wish.id;
         if attached.reach == Reach::Granted && !self.granted.has(&attached.key, &id, &wish.range()) {
             let text = format!("this session was not told of such a range of object {id}: ask for the map");
-            return Err(Error::new(ErrorKind::NotAllowed, text));
+            return Err(Error::new(ErrorKind::NotFound, text));
         }
         // The home has looked at the modes of files that others share.
         let user = if attached.reach == Reach::Own { attached.user } else { DEEDS };

@@ -269,7 +269,7 @@ impl Shared {
         let here = attached.client.get_here(&id);
         if here.is_none()
             && let Some(node) = alone
-            && let Some(bytes) = peeked(attached, id, &range, node)
+            && let Ok(bytes) = peeked(attached, id, &range, node)
         {
             return Ok(Part::Bytes(bytes));
         }
@@ -287,7 +287,8 @@ impl Shared {
                     }
                     // It may be another user's.
                     Err(error) if attached.info.terms.shared => {
-                        return ranges(attached, id, &range, node).map(Part::Bytes).ok_or(error);
+                        let alone = ranges(attached, id, &range, node).map(Part::Bytes);
+                        return alone.map_err(|alone| why(error, alone));
                     }
                     Err(error) => return Err(error),
                 }
@@ -377,16 +378,17 @@ impl Shared {
     }
 }
 
-/// Range of an object that was read alone. `None` if that cannot be: the object is brought then.
-fn peeked(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> Option<Bytes> {
-    let len = u32::try_from(range.end - range.start).ok()?;
+/// Range of an object that is read alone.
+fn peeked(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> crate::Result<Bytes> {
+    let short = || crate::Error::new(ErrorKind::Invalid, format!("object {id} has no range {range:?}"));
+    let len = u32::try_from(range.end - range.start).map_err(|_| short())?;
     let peek = requests::Peek { volume: attached.number, id, node, at: range.start, len };
-    let bytes = Volumes::by(&attached.client).peek(peek).ok()?;
-    (bytes.len() == len as usize).then_some(bytes)
+    let bytes = Volumes::by(&attached.client).peek(peek)?;
+    if bytes.len() == len as usize { Ok(bytes) } else { Err(short()) }
 }
 
-/// Range of an object that is read alone, in pieces. `None` if that cannot be.
-fn ranges(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> Option<Bytes> {
+/// Range of an object that is read alone, in pieces.
+fn ranges(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> crate::Result<Bytes> {
     let mut all = BytesMut::new();
     let mut at = range.start;
     while at < range.end {
@@ -394,7 +396,13 @@ fn ranges(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -
         all.extend_from_slice(&peeked(attached, id, &(at..end), node)?);
         at = end;
     }
-    Some(all.freeze())
+    Ok(all.freeze())
+}
+
+/// Why an object can be neither brought nor read by ranges. Objects of other users are read by ranges alone,
+/// and the node may have forgotten a range of which the map told: the map is asked for again then.
+fn why(brought: crate::Error, alone: crate::Error) -> crate::Error {
+    if brought.kind() == ErrorKind::NotAllowed { alone } else { brought }
 }
 
 /// Range of a file that lies in a section.

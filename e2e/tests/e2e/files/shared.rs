@@ -202,7 +202,7 @@ fn who_knows_an_object_gets_no_byte_of_it_that_its_file_forbids() {
         let volume = bob.attach();
         let peek = Request::Peek { volume, id: *id, node: *node, at: 0, len: 100 };
         let Reply::Failed { error } = bob.ask(&peek) else { panic!("it reads what it must not") };
-        assert_eq!(error.kind(), ErrorKind::NotAllowed, "{error}");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         let got = bob.ask(&Request::Get { timeout_us: 0, verify: false, ids: vec![*id] });
         assert!(matches!(&got, Reply::Got { objects, .. } if objects.iter().all(Result::is_err)), "{got:?}");
         let copies = Request::LookAfter { volume, ids: vec![*id], copies: 2 };

@@ -1,16 +1,17 @@
 //! Volumes that ordinary users mount: by `fusermount3`, as the user that the kernel tells the node, and for
 //! themselves alone.
 
-use std::fs::{self, Permissions};
-use std::io::{Error, ErrorKind, Write};
+use std::fs::{self, File, Permissions};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::panic::resume_unwind;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
 use plasmon_e2e::{Cluster, Pattern, binary, eventually};
-use rustix::process::Pid;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use super::ground::Folder;
@@ -102,14 +103,19 @@ impl<'a> User<'a> {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Runs a script of the shell as this user, in the folder. Gives what it printed, or its last words.
-    fn run(&self, script: &str, input: &[u8]) -> Result<Vec<u8>, String> {
+    /// Starts a script of the shell as this user, in the folder.
+    fn start(&self, script: &str) -> Child {
         let shell = Path::new("/bin/sh");
         let mut command = as_user(self.cluster, self.uid, &[shell]);
         // Root may not even enter the folder.
         command.args(["-ec", &format!("cd \"$0\" && {script}")]).arg(self.folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("sh runs");
+        command.spawn().expect("sh runs")
+    }
+
+    /// Runs a script of the shell as this user, in the folder. Gives what it printed, or its last words.
+    fn run(&self, script: &str, input: &[u8]) -> Result<Vec<u8>, String> {
+        let mut child = self.start(script);
         let written = child.stdin.take().expect("it is a pipe").write_all(input);
         let output = child.wait_with_output().expect("it is our child");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -184,6 +190,49 @@ fn get_what_modes_allow(cluster: &Cluster) {
     bob.unmount(mounts[1]);
     assert_eq!(fs::read_dir(alice.folder.path()).expect("nothing is mounted").count(), 0);
     root.unmount();
+}
+
+#[test]
+fn a_user_reads_a_file_of_others_with_many_holes_after_the_node_was_started_again() {
+    with_users(read_holes_after_the_node_was_started_again);
+}
+
+fn read_holes_after_the_node_was_started_again(cluster: &Cluster) {
+    // More ranges of one object than a page of the map tells.
+    const PIECE: usize = 4096;
+    const LEN: usize = 400 * PIECE;
+    json(cluster, 0, &["volume", "create", "main", "--shared"]);
+    let root = Mounted::with(cluster, 0, &["--allow-other"]);
+    let bob = User::new(cluster, BOB);
+    bob.mount(1);
+    let mut data = Pattern(3).bytes(LEN);
+    fs::write(root.path("file"), &data).expect("write");
+    let file = File::options().write(true).open(root.path("file")).expect("open");
+    for at in (0..LEN).step_by(2 * PIECE) {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, hole, at as u64, PIECE as u64).expect("fallocate");
+        data[at..at + PIECE].fill(0);
+    }
+    file.sync_all().expect("fsync");
+    // The kernel keeps nothing of what is read in this way, and the mount the map while the file is open.
+    let read = format!("read go; dd if=file iflag=fullblock,direct bs={LEN} status=none");
+    let mut shell = bob.start(&format!("exec 3< file; {read}; {read}"));
+    let (mut asks, mut tells) = (shell.stdin.take().expect("a pipe"), shell.stdout.take().expect("a pipe"));
+    let mut reads = |when: &str| {
+        asks.write_all(b"go\n").expect("it reads");
+        let mut read = vec![0; LEN];
+        tells.read_exact(&mut read).unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert!(read == data, "{when}");
+    };
+    reads("at first");
+    let daemon = cluster.daemon(1);
+    daemon.signal(Signal::KILL);
+    eventually("the daemon is gone", || has_ended(Pid::from_raw(daemon.pid() as i32).expect("a process")));
+    let mut command = cluster.serve(1);
+    command.args(["--listen", &format!("{}:0", cluster.address(1)), "--join", cluster.daemon(0).listen()]);
+    let _daemon = cluster.launch(1, command).expect("it starts again");
+    reads("after the node was started again");
+    assert!(shell.wait().expect("it is our child").success());
 }
 
 #[test]
