@@ -130,13 +130,14 @@ impl Shared {
 
     /// Sends a commit. Returns whether there was room for what lies in it.
     fn send_commit(&self, inode: u64, state: &mut State, commit: &Commit) -> Result<bool> {
-        let credit = state.writer.credit(commit);
+        let (credit, credit_of) = state.writer.credit(commit);
         let operation = FileOperation::Commit {
             inode,
             sections: commit.sections.clone(),
             modified: Some(commit.modified),
             drops_privileges: commit.drops_privileges,
             credit,
+            credit_of,
         };
         let answered = self.session.ask_steadily(operation).map(|(outcome, _)| outcome);
         self.open_again();

@@ -182,6 +182,11 @@ impl Cover {
         if self.credits.pool.lock().losses == self.losses { self.bytes } else { 0 }
     }
 
+    /// The user for whose files it was given.
+    pub(super) fn uid(&self) -> u32 {
+        self.uid
+    }
+
     /// Whether both are credit of the same session for files of the same user.
     fn is_like(&self, other: &Self) -> bool {
         (self.uid, self.losses) == (other.uid, other.losses)

@@ -366,7 +366,8 @@ mod tests {
         assert_eq!(refused(of_groups(MAX_GROUPS + 1), FileOperation::Usage), Err(Errno::TooMany));
         assert_eq!(refused(of_groups(0), closed(MAX_CLOSED + 1)), Err(Errno::TooMany));
         let written = Written::Bytes(vec![0; MAX_INLINE + 1].into());
-        let append = FileOperation::Append { inode: 9, written, drops_privileges: false, credit: 0 };
+        let append =
+            FileOperation::Append { inode: 9, written, drops_privileges: false, credit: 0, credit_of: 0 };
         assert_eq!(refused(of_groups(0), append), Err(Errno::TooMany));
     }
 

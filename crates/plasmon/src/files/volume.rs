@@ -287,8 +287,8 @@ impl Shared {
         bytes: &[u8],
         (drops_privileges, cover): (bool, Option<&Cover>),
     ) -> Result<u64> {
-        let credit = cover.map_or(0, Cover::bytes);
-        let append = |written| FileOperation::Append { inode, written, drops_privileges, credit };
+        let (credit, credit_of) = cover.map_or((0, 0), |cover| (cover.bytes(), cover.uid()));
+        let append = |written| FileOperation::Append { inode, written, drops_privileges, credit, credit_of };
         if bytes.len() <= crate::wire::files::MAX_INLINE {
             let written = Written::Bytes(bytes::Bytes::copy_from_slice(bytes));
             let (outcome, _) = self.ask(&Actor::default(), append(written))?;

@@ -376,10 +376,10 @@ impl Writer {
         }
     }
 
-    /// Bytes of credit that a commit uses up.
-    pub(super) fn credit(&self, commit: &Commit) -> u64 {
+    /// Bytes of credit that a commit uses up, and for whose files it was given.
+    pub(super) fn credit(&self, commit: &Commit) -> (u64, u32) {
         let len = commit.sections.iter().map(|section| section.len).sum();
-        self.cover.as_ref().map_or(0, |cover| cover.bytes().min(len))
+        self.cover.as_ref().map_or((0, 0), |cover| (cover.bytes().min(len), cover.uid()))
     }
 
     /// Notes that a commit has used up credit.

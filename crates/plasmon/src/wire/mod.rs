@@ -63,7 +63,7 @@ pub use table::{alternatives, are_distinct};
 use bytes::{Buf, BufMut};
 
 /// Version of the protocol between client and daemon.
-pub const VERSION: u8 = 12;
+pub const VERSION: u8 = 13;
 /// Length of a header in bytes.
 pub const HEADER_LEN: usize = 24;
 /// Largest length of a body in bytes.

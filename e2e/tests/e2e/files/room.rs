@@ -207,6 +207,34 @@ fn a_write_beyond_the_quota_of_the_owner_is_refused() {
 }
 
 #[test]
+fn what_was_accepted_is_there_after_another_host_gave_the_file_away() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).memory("128MiB").start();
+    let (quota, capacity) = (3 * MIB, 6 * MIB);
+    let terms = VolumeTerms { user_quota: quota as u64, ..of_capacity(capacity) };
+    create(&cluster, terms);
+    let [here, there] = [0, 1].map(|node| Mounted::new(&cluster, node));
+    let file = File::create_new(here.path("file")).expect("create");
+    let full = File::create_new(there.path("full")).expect("create");
+    chown(there.path("full"), Some(1000), None).expect("chown");
+    assert_eq!(fill(&full, 1, PIECE), (quota, Some(EDQUOT)));
+    full.sync_all().expect("fsync");
+    let accepted = quota / 2;
+    eventually("the file is given away before anything of it is committed", || {
+        file.set_len(0).expect("ftruncate");
+        pwrite(&file, &Pattern(2).bytes(accepted), 0).expect("write");
+        chown(there.path("file"), Some(1000), None).is_ok()
+    });
+    file.sync_all().expect("what was accepted has room");
+    drop(file);
+    check(&there.path("file"), 2, accepted, accepted);
+    let file = File::options().append(true).open(here.path("file")).expect("open");
+    assert_eq!(fill(&file, 1, PIECE), (0, Some(EDQUOT)), "the new owner has more than the quota");
+}
+
+#[test]
 fn the_credit_of_a_mount_that_is_killed_comes_back() {
     if !can_mount() {
         return;

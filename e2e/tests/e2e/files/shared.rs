@@ -217,6 +217,7 @@ fn who_knows_an_object_gets_no_byte_of_it_that_its_file_forbids() {
             modified: None,
             drops_privileges: false,
             credit: 0,
+            credit_of: 0,
         };
         assert_eq!(bob.refused(volume, 3, commit), Errno::NotPermitted);
         let lookup = FileOperation::Lookup { folder: ROOT_INODE, name: "secret".into() };
@@ -265,12 +266,17 @@ fn who_takes_credit_and_uses_none_keeps_others_from_writing_for_a_while_alone() 
     let given = bob.operate(volume, 2, reserve(inode, 8 * MIB as u64));
     assert_eq!(given, FileOutcome::Reserved { uid: BOB, bytes: 8 * MIB as u64 });
     assert_eq!(bob.refused(volume, 3, reserve(inode, 1)), Errno::Full);
-    let append = |credit| {
+    let append = |credit, credit_of| {
         let written = Written::Bytes(vec![1; 4096].into());
-        FileOperation::Append { inode, written, drops_privileges: false, credit }
+        FileOperation::Append { inode, written, drops_privileges: false, credit, credit_of }
     };
-    assert_eq!(bob.refused(volume, 3, append(0)), Errno::Full, "what does not use credit needs free room");
-    assert!(matches!(bob.operate(volume, 3, append(u64::MAX)), FileOutcome::Appended { .. }));
+    assert_eq!(
+        bob.refused(volume, 3, append(0, BOB)),
+        Errno::Full,
+        "what does not use credit needs free room"
+    );
+    assert_eq!(bob.refused(volume, 3, append(u64::MAX, ALICE)), Errno::Full, "he has no credit of hers");
+    assert!(matches!(bob.operate(volume, 3, append(u64::MAX, BOB)), FileOutcome::Appended { .. }));
     let given = bob.operate(volume, 4, reserve(inode, 8 * MIB as u64 - 4096));
     assert_eq!(given, FileOutcome::Reserved { uid: BOB, bytes: 8 * MIB as u64 - 4096 }, "it used up all");
     let alice = attach(&client_of(ALICE, &cluster, 0)).expect("it is shared");

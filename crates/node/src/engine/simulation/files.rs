@@ -77,8 +77,14 @@ impl Writer {
 
     fn commit(&mut self, simulation: &mut Simulation, inode: u64, section: Section) {
         let sections = vec![section];
-        let commit =
-            FileOperation::Commit { inode, sections, modified: None, drops_privileges: false, credit: 0 };
+        let commit = FileOperation::Commit {
+            inode,
+            sections,
+            modified: None,
+            drops_privileges: false,
+            credit: 0,
+            credit_of: 0,
+        };
         assert!(matches!(self.run(simulation, commit), FileOutcome::Entry(_)));
     }
 
@@ -189,7 +195,13 @@ fn what_is_appended_is_there_once_although_connections_break() {
             for writer in &mut writers {
                 line += 1;
                 let written = Written::Bytes(Bytes::copy_from_slice(&u64::to_le_bytes(line)));
-                let append = FileOperation::Append { inode, written, drops_privileges: false, credit: 0 };
+                let append = FileOperation::Append {
+                    inode,
+                    written,
+                    drops_privileges: false,
+                    credit: 0,
+                    credit_of: 0,
+                };
                 ended.push((line, writer.begin(&simulation, append.clone())));
                 if percent(20) {
                     // Who asks again gets the same answer, and nothing is done again.

@@ -79,8 +79,13 @@ impl Bench {
                 }
                 let line = self.appended.len() as u64 + 1;
                 let written = Written::Bytes(Bytes::copy_from_slice(&u64::to_le_bytes(line)));
-                let append =
-                    FileOperation::Append { inode: self.inode, written, drops_privileges: false, credit: 0 };
+                let append = FileOperation::Append {
+                    inode: self.inode,
+                    written,
+                    drops_privileges: false,
+                    credit: 0,
+                    credit_of: 0,
+                };
                 self.appended.push((line, at, writer.begin(&self.simulation, append)));
                 let ask = FileOperation::GetAttributes { inode: self.inode };
                 self.asked.push((at, writer.begin(&self.simulation, ask), certain));

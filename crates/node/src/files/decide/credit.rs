@@ -33,6 +33,13 @@ impl Room {
     }
 }
 
+/// Credit that an operation uses up: for the files of a user, at most so many bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Covers {
+    pub(super) of: u32,
+    pub(super) bytes: u64,
+}
+
 impl Asking<'_> {
     /// The room for bytes of a user's files.
     fn room(&self, uid: u32) -> Room {
@@ -57,13 +64,20 @@ impl Asking<'_> {
         Room { of_volume: u64::MAX, ..self.room(uid) }.ensure(more)
     }
 
-    /// Uses up credit of the session for bytes that come, at most so much. What it does not cover needs room.
-    /// Returns the change, if there is one.
-    pub(super) fn use_credit(&self, uid: u32, most: u64, more: u64) -> Result<Option<Change>, Errno> {
-        let had = self.session.credit.get(&uid).copied().unwrap_or_default();
-        let used = most.min(had);
-        self.ensure_room(uid, more.saturating_sub(used))?;
-        let left = Change::Credit { session: self.number, uid, bytes: had - used };
+    /// Uses up credit of the session for bytes that come to a file of this owner. What it does not cover
+    /// needs room. Returns the change, if there is one.
+    ///
+    /// The file may have got another owner since the credit was given. A session that is not trusted has
+    /// credit of others' files that it may write: it would exceed its user's quota with that.
+    pub(super) fn use_credit(&self, owner: u32, credit: Covers, more: u64) -> Result<Option<Change>, Errno> {
+        let had = self.session.credit.get(&credit.of).copied().unwrap_or_default();
+        let used = credit.bytes.min(had);
+        let uncovered = more.saturating_sub(used);
+        self.ensure_room(owner, uncovered)?;
+        if credit.of != owner && !self.session.trusted {
+            self.ensure_quota(owner, more)?;
+        }
+        let left = Change::Credit { session: self.number, uid: credit.of, bytes: had - used };
         Ok((used > 0).then_some(left))
     }
 

@@ -8,6 +8,7 @@ use plasmon::wire::files::{
     Errno, FileKind, FileOutcome, MAX_FILE, MAX_INLINE, Section, Source, Time, Written, parts_of,
 };
 
+use super::credit::Covers;
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, WRITE, without_privileges};
 use crate::files::change::Change;
@@ -161,8 +162,8 @@ pub(super) struct Put<'a> {
     pub(super) sections: &'a [Section],
     pub(super) modified: Option<Time>,
     pub(super) drops_privileges: bool,
-    /// Bytes of credit that are used up.
-    pub(super) credit: u64,
+    /// Credit that is used up.
+    pub(super) credit: Covers,
 }
 
 /// Puts sections over what a file has. `None` if they have no room in the map itself.
@@ -192,8 +193,8 @@ fn put_over(draft: &mut Draft<'_>, number: u64, put: &Put<'_>) -> Result<bool, E
     if !asking.has_inline_room(map, map.inline().saturating_sub(gone_inline), inline) {
         return Ok(false);
     }
-    let uid = asking.inode(number)?.head.uid;
-    let credit = asking.use_credit(uid, credit, more)?;
+    let owner = asking.inode(number)?.head.uid;
+    let credit = asking.use_credit(owner, credit, more)?;
     asking.ensure_memory(sections.len() as u64 * SECTION_BYTES + inline)?;
     draft.changes.extend(changes.into_iter().chain(credit));
     let head = draft.touch(number)?;
@@ -220,7 +221,7 @@ pub(super) fn append(
     number: u64,
     written: Written,
     drops_privileges: bool,
-    credit: u64,
+    credit: Covers,
 ) -> Decided {
     let (inode, _) = asking.file(number)?;
     let offset = inode.head.size;
@@ -316,7 +317,7 @@ pub(super) fn tidy(asking: &Asking<'_>, number: u64, version: u64, sections: &[S
         return Err(Errno::Stale);
     }
     let mut draft = Draft::new(asking);
-    let put = Put { sections, modified: Some(modified), drops_privileges: false, credit: 0 };
+    let put = Put { sections, modified: Some(modified), drops_privileges: false, credit: Covers::default() };
     if !put_over(&mut draft, number, &put)? {
         return Ok(Decision::tells(FileOutcome::NoRoomInline));
     }

@@ -19,6 +19,7 @@ use plasmon::wire::files::{
     Actor, Errno, Extended, FileOperation, FileOutcome, Listed, PAGE_BYTES, Section, Source, Time, encoded,
 };
 
+use self::credit::Covers;
 use super::access::Who;
 use super::change::Change;
 use super::map::{Map, Piece, Place};
@@ -193,11 +194,13 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::Closed { inodes } => data::close(asking, inodes),
         O::Discard { below } => Ok(data::discard(asking, below)),
         O::Map { inode, from } => data::map(asking, inode, from),
-        O::Commit { inode, sections, modified, drops_privileges, credit } => {
+        O::Commit { inode, sections, modified, drops_privileges, credit, credit_of } => {
+            let credit = Covers { of: credit_of, bytes: credit };
             let put = data::Put { sections: &sections, modified, drops_privileges, credit };
             data::commit(asking, inode, &put)
         }
-        O::Append { inode, written, drops_privileges, credit } => {
+        O::Append { inode, written, drops_privileges, credit, credit_of } => {
+            let credit = Covers { of: credit_of, bytes: credit };
             data::append(asking, inode, written, drops_privileges, credit)
         }
         O::Clone { source, source_offset, inode, offset, len } => {

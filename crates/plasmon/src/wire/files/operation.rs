@@ -232,6 +232,8 @@ crate::wire::table! {
             drops_privileges: bool,
             /// Number of bytes of the session's credit that the commit uses up.
             credit: u64,
+            /// The user for whose files that credit was given.
+            credit_of: u32,
         },
         /// Puts bytes behind the end of a file, wherever that is. The outcome is `Appended`, or
         /// `NoRoomInline`.
@@ -244,6 +246,8 @@ crate::wire::table! {
             drops_privileges: bool,
             /// Number of bytes of the session's credit that the operation uses up.
             credit: u64,
+            /// The user for whose files that credit was given.
+            credit_of: u32,
         },
         /// Copies a range of a file without its bytes: both have the same objects. The outcome is `Cloned`.
         19 Clone {

@@ -44,6 +44,10 @@ impl Bench {
         self.commit_at(session, inode, 0, len, credit)
     }
 
+    fn owner(&self, inode: u64) -> u32 {
+        self.state.inode(inode).expect("it is there").head.uid
+    }
+
     fn commit_at(
         &mut self,
         session: u32,
@@ -52,9 +56,27 @@ impl Bench {
         len: u64,
         credit: u64,
     ) -> Result<(), Errno> {
+        let of = self.owner(inode);
+        self.commit_by(session, inode, (offset, len), (of, credit))
+    }
+
+    /// Commits a range with credit for the files of a user.
+    fn commit_by(
+        &mut self,
+        session: u32,
+        inode: u64,
+        (offset, len): (u64, u64),
+        (credit_of, credit): (u32, u64),
+    ) -> Result<(), Errno> {
         let sections = vec![self.section_of(session, offset, len)];
-        let commit =
-            FileOperation::Commit { inode, sections, modified: None, drops_privileges: false, credit };
+        let commit = FileOperation::Commit {
+            inode,
+            sections,
+            modified: None,
+            drops_privileges: false,
+            credit,
+            credit_of,
+        };
         self.act(session, &Actor::default(), commit).map(drop)
     }
 }
@@ -128,6 +150,48 @@ fn bytes_that_were_covered_come_when_the_capacity_was_lowered() {
     assert_eq!(bench.commit_at(1, file, 400, 113, 100), Err(Errno::Full));
 }
 
+#[test]
+fn what_was_covered_comes_to_a_file_that_got_another_owner() {
+    let mut bench = limited();
+    let (file, full) = (bench.make_file(TOP, "a"), bench.make_file(TOP, "b"));
+    bench.run(give_to(full, 7)).unwrap();
+    assert_eq!(bench.reserve(1, file, 400, false), Ok(425));
+    let other = bench.attach(true);
+    bench.commit_of(other, full, 575, 0).unwrap();
+    bench.act(other, &Actor::default(), give_to(file, 7)).unwrap();
+    assert_eq!(bench.commit_by(1, file, (0, 400), (7, 400)), Err(Errno::Full), "it has no such credit");
+    assert_eq!(bench.commit_by(other, file, (0, 400), (0, 400)), Err(Errno::Full), "nor has the other");
+    bench.commit_by(1, file, (0, 400), (0, 400)).unwrap();
+    assert_eq!((bench.state.used, bench.state.credit), (975, 25));
+    assert_eq!(bench.state.sessions[&1].credit, BTreeMap::from([(0, 25)]));
+    assert_eq!(bench.reserve(other, full, 1, false), Err(Errno::Full));
+}
+
+#[test]
+fn users_do_not_exceed_their_quotas_with_credit_for_files_of_others() {
+    let mut bench = limited();
+    let (others, own) = (bench.make_file(TOP, "a"), bench.make_file(TOP, "b"));
+    let open = SetAttributes { mode: Some(0o666), ..Default::default() };
+    bench.run(FileOperation::SetAttributes { inode: others, set: open }).unwrap();
+    bench.run(give_to(own, 7)).unwrap();
+    let begun = Begun {
+        node: NodeId::from_bytes([1; NodeId::LEN]),
+        secret: 1,
+        uid: 7,
+        gid: 7,
+        groups: Vec::new(),
+        trusted: false,
+        checked: true,
+        read_only: false,
+    };
+    let user = bench.begin(begun);
+    bench.commit_of(user, own, 600, 0).unwrap();
+    assert_eq!(bench.reserve(user, others, 300, false), Ok(312));
+    assert_eq!(bench.commit_by(user, own, (600, 100), (0, 100)), Err(Errno::OverQuota));
+    bench.commit_by(user, own, (0, 100), (0, 100)).unwrap();
+    assert_eq!((bench.state.used, bench.state.credit), (600, 212), "nothing more is used of the quota");
+}
+
 /// What sessions hold, as they count it.
 type Held = BTreeMap<(u32, u32), u64>;
 
@@ -148,7 +212,7 @@ fn check(bench: &Bench, held: &Held, seed: u64) {
 fn act(bench: &mut Bench, draw: &mut Draw, held: &mut Held, files: &[u64]) {
     let sessions: Vec<_> = bench.state.sessions.keys().copied().collect();
     let (session, file) = (draw.one(&sessions), draw.one(files));
-    let uid = bench.state.inode(file).expect("it is there").head.uid;
+    let uid = bench.owner(file);
     let own = held.get(&(session, uid)).copied().unwrap_or_default();
     let (offset, len) = (draw.below(300) as u64, 1 + draw.below(120) as u64);
     match draw.below(14) {
@@ -172,7 +236,13 @@ fn act(bench: &mut Bench, draw: &mut Draw, held: &mut Held, files: &[u64]) {
         6 | 7 => {
             let covered = own >= len;
             let written = Written::Bytes(vec![1; len as usize].into());
-            let append = FileOperation::Append { inode: file, written, drops_privileges: false, credit: len };
+            let append = FileOperation::Append {
+                inode: file,
+                written,
+                drops_privileges: false,
+                credit: len,
+                credit_of: uid,
+            };
             match bench.act(session, &Actor::default(), append) {
                 Ok(FileOutcome::NoRoomInline) => {}
                 Ok(_) => _ = held.entry((session, uid)).and_modify(|own| *own = own.saturating_sub(len)),

@@ -8,7 +8,14 @@ use plasmon::wire::files::{
 use super::*;
 
 fn commit(inode: u64, sections: Vec<Section>) -> FileOperation {
-    FileOperation::Commit { inode, sections, modified: None, drops_privileges: false, credit: 0 }
+    FileOperation::Commit {
+        inode,
+        sections,
+        modified: None,
+        drops_privileges: false,
+        credit: 0,
+        credit_of: 0,
+    }
 }
 
 fn inline(offset: u64, bytes: &[u8]) -> Section {
@@ -125,7 +132,13 @@ fn offsets_reach_to_2_to_the_63() {
     }
     assert_eq!(bench.run(resize(file, MAX_FILE + 1)).map(drop), Err(Errno::TooLarge));
     let bytes = Written::Bytes(named("x"));
-    let append = FileOperation::Append { inode: file, written: bytes, drops_privileges: false, credit: 0 };
+    let append = FileOperation::Append {
+        inode: file,
+        written: bytes,
+        drops_privileges: false,
+        credit: 0,
+        credit_of: 0,
+    };
     assert_eq!(bench.run(append).map(drop), Err(Errno::TooLarge));
     let folder = bench.make_folder(TOP, "folder");
     assert_eq!(bench.run(resize(folder, 0)).map(drop), Err(Errno::IsFolder));
@@ -190,7 +203,13 @@ fn cutting_lets_go_and_lengthening_makes_a_hole() {
 fn appends_come_one_behind_the_other() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
-    let append = |written| FileOperation::Append { inode: file, written, drops_privileges: false, credit: 0 };
+    let append = |written| FileOperation::Append {
+        inode: file,
+        written,
+        drops_privileges: false,
+        credit: 0,
+        credit_of: 0,
+    };
     for (number, line) in ["one", "two", "three"].into_iter().enumerate() {
         let Ok(FileOutcome::Appended { offset, .. }) = bench.run(append(Written::Bytes(named(line)))) else {
             panic!("it is appended");
@@ -343,6 +362,7 @@ fn writing_takes_privileges_away() {
         modified: None,
         drops_privileges,
         credit: 0,
+        credit_of: 0,
     };
     assert_eq!(bench.entry(write(false)).unwrap().mode, 0o6755);
     assert_eq!(bench.entry(write(true)).unwrap().mode, 0o755);

@@ -159,6 +159,7 @@ fn a_mirror_knows_of_sessions_and_locks_what_the_home_knows() {
                         modified: None,
                         drops_privileges,
                         credit: 0,
+                        credit_of: 0,
                     };
                     bench.run(commit).expect("the file is there");
                 }

@@ -168,6 +168,7 @@ fn a_session_that_is_not_trusted_gets_no_bytes_that_it_may_not_read() {
         modified: None,
         drops_privileges: false,
         credit: 0,
+        credit_of: 0,
     };
     bench.run(commit(secret, vec![section.clone()])).unwrap();
     bench.run(set_mode(secret, 0o602)).unwrap();
