@@ -18,6 +18,7 @@ use super::log::Log;
 use super::mirror::Mirrors;
 use super::record::{LOOK_PAUSE, Whereabouts, copies};
 use super::state::State;
+use super::tally::Tally;
 use super::volume::Volume;
 use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
@@ -104,6 +105,8 @@ pub(super) struct Homes {
     pub(super) beats: Cell<bool>,
     /// Number of batches of changes that this node has applied as a mirror.
     pub(super) applied: Cell<u64>,
+    /// What was done of volumes whose home this node was.
+    pub(super) former: Cell<Tally>,
 }
 
 impl Settled for Homes {
@@ -138,6 +141,7 @@ impl Homes {
             gathers: Rc::default(),
             beats: Cell::default(),
             applied: Cell::default(),
+            former: Cell::default(),
         }
     }
 
@@ -408,8 +412,7 @@ impl Homes {
             volume.ends.set(false);
             removed?;
         }
-        self.volumes.borrow_mut().remove(&volume.number);
-        volume.depose();
+        self.depose(&volume);
         Ok(volume)
     }
 

@@ -8,7 +8,8 @@
 //! home ([`attached`]), and back to it what others change of what it may keep ([`watch`], [`following`]).
 //! Objects that are to lie on other nodes are brought there ([`place`], [`keeping`], [`pull`]), ranges of
 //! objects are read where they lie ([`peek`]), and objects that no file has are deleted ([`sweep`]).
-//! [`check`] looks whether everything is there, and [`credit`] has unused credit lapse. What users of others'
+//! [`check`] looks whether everything is there, and [`credit`] has unused credit lapse. [`tally`] counts what
+//! homes do. What users of others'
 //! volumes know and may read is remembered by [`known`] and [`granted`].
 
 mod access;
@@ -42,6 +43,7 @@ mod requests;
 mod service;
 mod state;
 mod sweep;
+mod tally;
 mod volume;
 mod walk;
 mod watch;

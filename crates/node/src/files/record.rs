@@ -67,8 +67,7 @@ impl Homes {
                         }
                         None => tracing::info!("volume '{name}' was removed"),
                     }
-                    self.volumes.borrow_mut().remove(&volume.number);
-                    volume.depose();
+                    self.depose(&volume);
                 }
             }
         }

@@ -197,6 +197,7 @@ impl Service for Files {
         let volumes = self.homes.volumes.borrow();
         let sum = |of: fn(&Volume) -> u64| volumes.values().map(|volume| of(volume)).sum();
         let (blocks, block_bytes) = self.blocks();
+        let tally = self.homes.tally();
         status.files = FilesStatus {
             volumes: volumes.len() as u64,
             inodes: sum(|volume| volume.state.borrow().inodes.len() as u64),
@@ -205,11 +206,11 @@ impl Service for Files {
             memory_limit: self.limits.get().memory,
             sessions: sum(|volume| volume.state.borrow().sessions.len() as u64),
             credit: sum(|volume| volume.state.borrow().credit),
-            credit_lapsed: sum(|volume| volume.lapsing.borrow().lapsed),
-            decided: sum(|volume| volume.operations.get()),
+            credit_lapsed: tally.lapsed,
+            decided: tally.decided,
             mirrors: self.homes.mirrors.borrow().len() as u64,
-            batches: sum(|volume| volume.log.batches.get()),
-            batch_bytes: sum(|volume| volume.log.bytes.get()),
+            batches: tally.batches,
+            batch_bytes: tally.batch_bytes,
             batches_applied: self.homes.applied.get(),
             unconfirmed: sum(|volume| volume.log.waiting()),
             condemned: sum(|volume| volume.state.borrow().condemned.len() as u64),
@@ -221,9 +222,9 @@ impl Service for Files {
             reads_brought: self.reads.1.get(),
             asked: self.asked.get(),
             failed: self.failed.get(),
-            told: sum(|volume| volume.watchers.borrow().counts.told),
-            confirmed: sum(|volume| volume.watchers.borrow().counts.confirmed),
-            missed: sum(|volume| volume.watchers.borrow().counts.missed),
+            told: tally.told,
+            confirmed: tally.confirmed,
+            missed: tally.missed,
             ranges_asked: self.peeking.asked.get(),
             ranges_read: self.peeking.read.get(),
             ranges_given: self.peeking.given.get(),

@@ -62,6 +62,11 @@ impl Bench {
         (home, record.mirrors.iter().filter_map(|mirror| host(*mirror)).collect())
     }
 
+    /// Number of operations that the node of a host has decided as a home, as it counts them.
+    fn decided(&self, host: usize) -> u64 {
+        self.simulation.hosts[host].core().expect("it runs").services.status().files.decided
+    }
+
     /// Number of lines that are there for certain.
     fn certain(&self) -> usize {
         let done = |ended: &Ended| matches!(ended.get(), Some(Ok(_)));
@@ -229,6 +234,7 @@ fn a_home_that_is_cut_off_tells_nobody_what_is_not_so_any_more() {
         let mut bench = Bench::new(seed);
         bench.work(ROUNDS / 2);
         let (home, _) = bench.hosts();
+        let decided = bench.decided(home);
         bench.part(home, true);
         bench.work(ROUNDS / 2);
         bench.simulation.pass(span(LEASE));
@@ -243,6 +249,7 @@ fn a_home_that_is_cut_off_tells_nobody_what_is_not_so_any_more() {
         bench.simulation.join(home);
         bench.expelled.insert(home);
         bench.work(ROUNDS / 2);
+        assert!(decided > 0 && bench.decided(home) >= decided, "seed {seed}: what it did counts");
         bench.check();
     }
 }
