@@ -107,6 +107,8 @@ struct Telling {
     /// The session whose operation waits, and folders in which it changes names.
     by: u32,
     folders: Vec<u64>,
+    /// Whether the operation cuts a file, and those who are told are to commit first.
+    cuts: bool,
     due: Instant,
     /// Dropped when the last has confirmed, or is not waited for any more.
     _ends: oneshot::Sender<()>,
@@ -406,7 +408,11 @@ impl Watchers {
             self.counts.told += news.told.len() as u64;
         }
         if !left.is_empty() {
-            confirmed.push(self.expect(news.number, Expected { left, keys, by, folders }, now + PATIENCE));
+            confirmed.push(self.expect(
+                news.number,
+                Expected { left, keys, by, folders, cuts: false },
+                now + PATIENCE,
+            ));
         }
         let waiting = (!confirmed.is_empty() || over.is_some()).then_some(Waiting { confirmed, over });
         if let Some(waiting) = &waiting {
@@ -445,13 +451,13 @@ impl Watchers {
 
     /// Expects confirmations of a message.
     fn expect(&mut self, number: u64, expected: Expected, due: Instant) -> (u64, Instant, Done) {
-        let Expected { left, keys, by, folders } = expected;
+        let Expected { left, keys, by, folders, cuts } = expected;
         let (ends, done) = oneshot::channel();
         let done = done.shared();
         for key in &keys {
             self.unconfirmed.entry(*key).or_default().push(number);
         }
-        let telling = Telling { left, keys, by, folders, due, _ends: ends, done: done.clone() };
+        let telling = Telling { left, keys, by, folders, cuts, due, _ends: ends, done: done.clone() };
         self.tellings.insert(number, telling);
         (number, due, done)
     }
@@ -467,15 +473,13 @@ impl Watchers {
         }
     }
 
-    /// Waits no longer for the confirmations of a message, nor for these sessions for a while.
+    /// Waits no longer for the confirmations of a message, nor for these sessions for a while. Who was to
+    /// commit before a cut may have much to commit, and confirms changes in time all the same.
     pub(super) fn give_up(&mut self, number: u64, now: Instant) {
         let Some(telling) = self.forget(number) else { return };
         self.counts.missed += telling.left.len() as u64;
         let late = telling.left.iter().map(|session| (*session, now + SILENCE));
-        if self.cuts.values().any(|cut| cut.is(number)) {
-            self.stalled.extend(late.clone());
-        }
-        self.silent.extend(late);
+        if telling.cuts { self.stalled.extend(late) } else { self.silent.extend(late) }
     }
 
     fn forget(&mut self, number: u64) -> Option<Telling> {
@@ -512,6 +516,7 @@ struct Expected {
     keys: Vec<Key>,
     by: u32,
     folders: Vec<u64>,
+    cuts: bool,
 }
 
 /// The folders in which names are stale.

@@ -25,11 +25,6 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Whether it waits for a message.
-    pub(super) fn is(&self, number: u64) -> bool {
-        self.number == number
-    }
-
     /// Whether nobody can be waiting any more.
     pub(super) fn is_old(&self, now: Instant) -> bool {
         self.due + SILENCE <= now
@@ -66,7 +61,7 @@ impl Watchers {
         self.counts.told += left.len() as u64;
         let told = left.iter().map(|session| (*session, stale.to_vec())).collect();
         let news = News { number: self.last, told };
-        let expected = Expected { left, keys: Vec::new(), by, folders: Vec::new() };
+        let expected = Expected { left, keys: Vec::new(), by, folders: Vec::new(), cuts: true };
         let (number, due, done) = self.expect(news.number, expected, now + PATIENCE);
         self.cuts.insert((by, operation), Cut { inode, number, due, done });
         Some(news)
@@ -130,12 +125,25 @@ mod tests {
         let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("another writes");
         watchers.give_up(news.number, now + PATIENCE);
         assert!(watchers.before_cut(now + PATIENCE, CUT, FILE, vec![2]).is_none());
-        assert!(watchers.before_cut(now + PATIENCE, (1, 8), FILE, vec![2]).is_none(), "it is silent");
+        assert!(watchers.before_cut(now + PATIENCE, (1, 8), FILE, vec![2]).is_none(), "it is stalled");
+        assert!(!watchers.is_silent(2, now + PATIENCE), "it may confirm changes in time");
         let later = now + PATIENCE + SILENCE;
         let news = watchers.before_cut(later, (1, 9), FILE, vec![2]).expect("it may answer again");
         watchers.end(2);
         assert_eq!(news.told.len(), 1);
         assert!(watchers.before_cut(later, (1, 9), FILE, vec![2]).is_none(), "it has ended");
+    }
+
+    #[test]
+    fn a_cut_that_is_asked_for_again_when_it_is_late_is_waited_for_no_more() {
+        let now = Instant::now();
+        let mut watchers = Watchers::new(now);
+        let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("another writes");
+        let late = now + PATIENCE;
+        assert!(watchers.before_cut(late, CUT, FILE, vec![2]).is_none(), "it is carried out");
+        watchers.give_up(news.number, late);
+        assert!(watchers.before_cut(late, (1, 8), FILE, vec![2]).is_none(), "it is stalled");
+        assert!(!watchers.is_silent(2, late));
     }
 
     #[test]
