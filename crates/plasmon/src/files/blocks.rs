@@ -5,7 +5,7 @@
 //! lost never becomes an object; an id is used once.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -94,8 +94,36 @@ pub(super) struct Blocks {
     /// Number of blocks that are buffers.
     buffers: AtomicU64,
     objects: AtomicU64,
-    /// Whether there may be objects that nothing will commit.
-    left: AtomicBool,
+    left: Left,
+}
+
+/// Objects that were put and that nothing will commit, as far as the home was not told of them.
+#[derive(Default)]
+struct Left {
+    /// Counter below which there may be some.
+    end: AtomicU64,
+    /// Counter of which the home was told last.
+    told: AtomicU64,
+}
+
+impl Left {
+    fn note(&self, next: u64) {
+        self.end.fetch_max(next, Ordering::AcqRel);
+    }
+
+    /// The counter below which there are some. `None` if there are none.
+    fn end(&self) -> Option<u64> {
+        self.news(self.end.load(Ordering::Acquire))
+    }
+
+    /// A counter, if the home was not told as much.
+    fn news(&self, below: u64) -> Option<u64> {
+        (below > self.told.load(Ordering::Acquire)).then_some(below)
+    }
+
+    fn tell(&self, below: u64) {
+        self.told.fetch_max(below, Ordering::AcqRel);
+    }
 }
 
 impl Blocks {
@@ -194,19 +222,25 @@ impl Blocks {
         })
     }
 
-    /// Counter of the next object.
-    pub(super) fn next(&self) -> u64 {
-        self.objects.load(Ordering::Acquire)
-    }
-
     /// Notes that objects were put which nothing will commit.
     pub(super) fn note_left(&self) {
-        self.left.store(true, Ordering::Release);
+        self.left.note(self.objects.load(Ordering::Acquire));
     }
 
-    /// Whether such objects were noted since the last call.
-    pub(super) fn take_left(&self) -> bool {
-        self.left.swap(false, Ordering::AcqRel)
+    /// The counter below which there are such objects of which the home was not told. `None` if there are
+    /// none.
+    pub(super) fn left_end(&self) -> Option<u64> {
+        self.left.end()
+    }
+
+    /// A counter below which no object waits for a commit, if the home is to be told.
+    pub(super) fn left_below(&self, below: u64) -> Option<u64> {
+        self.left.news(below)
+    }
+
+    /// Notes that the home was told of a counter.
+    pub(super) fn told_left(&self, below: u64) {
+        self.left.tell(below);
     }
 
     /// The next object, of so many bytes.
@@ -259,5 +293,21 @@ mod tests {
         blocks.end_refill(None);
         assert!(blocks.begin_refill(2), "the node had none");
         assert!(!blocks.begin_refill(2));
+    }
+
+    #[test]
+    fn what_is_left_above_an_object_that_waits_is_told_later() {
+        let left = Left::default();
+        assert_eq!(left.end(), None);
+        left.note(9);
+        assert_eq!(left.end(), Some(9));
+        // Object 5 waits.
+        assert_eq!(left.news(5), Some(5));
+        left.tell(5);
+        assert_eq!(left.news(5), None, "the home was told");
+        assert_eq!(left.end(), Some(9), "some are above");
+        left.tell(9);
+        left.note(7);
+        assert_eq!(left.end(), None);
     }
 }

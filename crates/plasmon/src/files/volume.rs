@@ -429,19 +429,17 @@ impl Shared {
     /// Tells the home below which counter no object of this session waits for a commit, if some were left
     /// that nothing commits any more.
     fn tell_left(&self) {
-        if !self.blocks.take_left() {
-            return;
-        }
-        // An object that is put later has this counter or a higher one.
-        let mut below = self.blocks.next();
+        // Those above what waits now are told when it was committed, and those that are left from here on.
+        let Some(mut below) = self.blocks.left_end() else { return };
         let open: Vec<Arc<Inode>> = self.inodes.lock().values().cloned().collect();
         for inode in open {
             // A file that is in use may put objects that no writer has yet.
-            let Some(state) = inode.state.try_lock() else { return self.blocks.note_left() };
+            let Some(state) = inode.state.try_lock() else { return };
             below = below.min(state.writer.first_object().unwrap_or(below));
         }
-        if self.session.ask(&Actor::default(), FileOperation::Discard { below }).is_err() {
-            self.blocks.note_left();
+        let Some(below) = self.blocks.left_below(below) else { return };
+        if self.session.ask(&Actor::default(), FileOperation::Discard { below }).is_ok() {
+            self.blocks.told_left(below);
         }
     }
 
