@@ -67,6 +67,10 @@ impl Volume {
     ) -> Option<News> {
         let by = operation.key.session;
         let inode = cut_of(&operation.asked.operation, decision)?;
+        if self.others_are_untold(by) {
+            // They may write to it, and are asked when they have told what they have open.
+            return Some(News::default());
+        }
         let now = self.kernel.clock.now();
         let writers = writers(state, by, inode);
         self.watchers.borrow_mut().before_cut(now, (by, operation.asked.number), inode, writers)
@@ -75,7 +79,7 @@ impl Volume {
 
 impl Files {
     /// Waits until an operation that waits for others is to be tried again. Returns false if a lock has not
-    /// become free in time.
+    /// become free in time. What cuts a file waits at a new home until all have told what they have open.
     ///
     /// # Errors
     /// `Disconnected` if this node is not the home, `Lost` if the volume has gone.
@@ -91,6 +95,7 @@ impl Files {
             Rc::clone(self).await_confirmed(volume, waiting).await;
             return Ok(true);
         }
+        let due = due.filter(|_| matches!(operation.asked.operation, FileOperation::Lock { .. }));
         let freed = volume.freed();
         Ok(self.kernel.clock.bounded(due, freed).await.is_some())
     }

@@ -1,7 +1,9 @@
 //! A volume that this node has mirrored and is the home of now: what sessions tell it that only the former
 //! home knew. Engine thread only.
 //!
-//! Invariant: no inode goes before all sessions have told what they have open, or have ended.
+//! Invariants: no inode goes, and no file is cut, before all other sessions have told what they have open, or
+//! have ended. Who tells nothing for a time ends: its node may have no such session, if the former home died
+//! before it could answer who attached.
 
 use std::rc::Rc;
 
@@ -29,6 +31,11 @@ impl Volume {
         volume
     }
 
+    /// Whether another session has yet to tell what it has open.
+    pub(super) fn others_are_untold(&self, session: u32) -> bool {
+        self.untold.borrow().iter().any(|other| *other != session)
+    }
+
     /// Notes what a session has open, which a former home knew; `more` follows otherwise.
     pub(super) fn tell_opens(&self, session: u32, opens: Vec<(u64, Opens)>, more: bool) {
         if !self.untold.borrow().contains(&session) {
@@ -44,7 +51,12 @@ impl Volume {
     /// Notes that a session has told all that it has open, or ends. When all have, inodes go that nobody has.
     pub(super) fn told(&self, session: u32) {
         let mut untold = self.untold.borrow_mut();
-        if !untold.remove(&session) || !untold.is_empty() {
+        if !untold.remove(&session) {
+            return;
+        }
+        // Who cuts a file may wait for it.
+        self.wake();
+        if !untold.is_empty() {
             return;
         }
         drop(untold);

@@ -63,7 +63,8 @@ pub(super) struct Volume {
     coming: Cell<usize>,
     /// Who waits until a lock may have become free.
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
-    /// Sessions of nodes that have gone, and when they end.
+    /// Sessions of nodes that are away, and those that have yet to tell what they have open, and when they
+    /// end.
     orphans: RefCell<BTreeMap<u32, Instant>>,
     /// Whether it is being removed.
     pub(super) ends: Cell<bool>,
@@ -258,8 +259,9 @@ impl Volume {
         self.wake();
     }
 
-    /// Ends the sessions whose nodes have been away for too long; says whether there was one. Others of nodes
-    /// that are away end at a time, unless their nodes come back before, or they go on elsewhere.
+    /// Ends the sessions whose nodes have been away for too long, or have told nothing for as long; says
+    /// whether there was one. Others end at a time, unless their nodes come back or tell before, or they go on
+    /// elsewhere.
     pub(super) fn end_orphans(
         &self,
         is_member: impl Fn(NodeId) -> bool,
@@ -267,15 +269,16 @@ impl Volume {
         ends: Instant,
     ) -> bool {
         let mut orphans = self.orphans.borrow_mut();
+        let untold = self.untold.borrow();
         for (number, session) in &self.state.borrow().sessions {
-            if is_member(session.node) {
+            if is_member(session.node) && !untold.contains(number) {
                 orphans.remove(number);
             } else {
                 orphans.entry(*number).or_insert(ends);
             }
         }
         let late: Vec<_> = orphans.iter().filter(|(_, ends)| **ends <= now).map(|(one, _)| *one).collect();
-        drop(orphans);
+        drop((orphans, untold));
         late.iter().for_each(|session| self.end(*session));
         !late.is_empty()
     }
@@ -459,7 +462,7 @@ impl Volume {
         freed
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         for sender in self.waiting.take() {
             // Who waited may have gone.
             _ = sender.send(());

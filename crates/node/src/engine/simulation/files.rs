@@ -40,14 +40,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn attach(simulation: &mut Simulation, host: usize) -> Self {
         let mut user = User::connect(simulation, host);
-        let attach = Request::AttachVolume {
-            name: "simulated".to_owned(),
-            create: true,
-            read_only: false,
-            checked: false,
-            again: None,
-        };
-        match user.ask(simulation, attach) {
+        match user.ask(simulation, attach()) {
             Ok(Reply::VolumeAttached { volume, session, secret, info, .. }) => {
                 Self { user, volume, session, secret, number: info.number, numbers: 0 }
             }
@@ -114,6 +107,12 @@ impl Writer {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// A request for a session.
+pub(super) fn attach() -> Request {
+    let name = "simulated".to_owned();
+    Request::AttachVolume { name, create: true, read_only: false, checked: false, again: None }
 }
 
 /// A request to end a session.

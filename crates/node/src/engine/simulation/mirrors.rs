@@ -9,11 +9,11 @@ use bytes::Bytes;
 use plasmon::ErrorKind;
 use plasmon::wire::Reply;
 use plasmon::wire::files::{
-    Errno, FileOperation, FileOutcome, LockKind, LockRange, ROOT_INODE, VolumeState, Written,
+    Errno, FileOperation, FileOutcome, LockKind, LockRange, ROOT_INODE, SetAttributes, VolumeState, Written,
 };
 
-use super::counters::{Ended, SETTLED, end};
-use super::files::{Writer, attached, detach, lines, list, make, outcome, remove};
+use super::counters::{Ended, SETTLED, User, end};
+use super::files::{Writer, attach, attached, detach, lines, list, make, outcome, remove};
 use super::{Simulation, below, percent, span};
 
 /// Seeds of each case.
@@ -335,6 +335,68 @@ fn opens_and_locks_outlive_the_home() {
         }
         let gone = writers[2].run(simulation, ask);
         assert_eq!(gone, FileOutcome::Failed(Errno::Stale), "seed {seed}: nobody has it open");
+        end(bench.simulation);
+    }
+}
+
+#[test]
+fn a_new_home_cuts_no_file_before_others_have_told_that_they_write_it() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        let (home, mirrors) = bench.hosts();
+        let at = |host| bench.writers.iter().position(|writer| writer.user.host == host);
+        let cutter = at(mirrors[0]).expect("each host has one");
+        let other = (0..bench.simulation.hosts.len()).find(|host| ![home, mirrors[0]].contains(host));
+        let other = other.expect("there are three");
+        bench.simulation.network.partition(other as u32, mirrors[0] as u32, true);
+        bench.kill(home);
+        let (simulation, inode) = (&mut bench.simulation, bench.inode);
+        simulation.pass(Duration::from_secs(4));
+        let writer = &mut bench.writers[cutter];
+        let written = Written::Bytes(Bytes::from_static(b"a line"));
+        let append =
+            FileOperation::Append { inode, written, drops_privileges: false, credit: 0, credit_of: 0 };
+        let appended = writer.begin(simulation, append);
+        let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        let cut = writer.begin(simulation, FileOperation::SetAttributes { inode, set });
+        simulation.pass(Duration::from_secs(1));
+        let is_done = matches!(appended.get().map(|_| outcome(&appended)), Some(Ok(_)));
+        assert!(is_done, "seed {seed}: the new home decides");
+        assert!(cut.get().is_none(), "seed {seed}: another may have something to commit");
+        simulation.network.partition(other as u32, mirrors[0] as u32, false);
+        simulation.pass(PATIENCE);
+        assert!(matches!(outcome(&cut), Ok(FileOutcome::Entry(_))), "seed {seed}");
+        end(bench.simulation);
+    }
+}
+
+#[test]
+fn a_session_of_which_its_node_was_not_told_ends_at_the_new_home() {
+    for seed in SEEDS {
+        let mut bench = Bench::new(seed);
+        let (home, mirrors) = bench.hosts();
+        let other = (0..bench.simulation.hosts.len()).find(|host| ![home, mirrors[0]].contains(host));
+        let other = other.expect("there are three");
+        let simulation = &mut bench.simulation;
+        let sessions = |simulation: &Simulation, host: usize| {
+            simulation.hosts[host].core().expect("it runs").services.status().files.sessions
+        };
+        let before = sessions(simulation, home);
+        let mut user = User::connect(simulation, other);
+        user.begin_ask(simulation, attach());
+        while sessions(simulation, home) == before {
+            simulation.pass(Duration::from_micros(10));
+        }
+        // The mirror is told of the session, and its node is not.
+        simulation.network.partition(home as u32, other as u32, true);
+        simulation.pass(Duration::from_millis(500));
+        bench.kill(home);
+        let simulation = &mut bench.simulation;
+        let hosts = simulation.hosts.len() as u64;
+        simulation.pass(Duration::from_secs(4));
+        assert_eq!(sessions(simulation, mirrors[0]), hosts + 2, "seed {seed}: it is there, and another");
+        simulation.pass(PATIENCE);
+        assert_eq!(sessions(simulation, mirrors[0]), hosts, "seed {seed}: it has ended, as the home's has");
         end(bench.simulation);
     }
 }
