@@ -97,7 +97,8 @@ impl VolumeServer {
             Call::Tmpfile(create) => self.create(header, create, b"", reply),
             Call::Read(read) => self.read(node, read, reply),
             Call::Flush(flush) => {
-                let flushed = self.volume.flush(node, &self.opens.seen(flush.fh));
+                // Programs that are started by others close descriptors and look at no error.
+                let flushed = self.volume.flush_and_look(node, &self.opens.seen(flush.fh));
                 self.unlock(node, flush.lock_owner, false);
                 reply.outcome(flushed.map_err(|error| errno(&error)));
             }
@@ -109,7 +110,7 @@ impl VolumeServer {
                 if release.release_flags & locks::RELEASE_FLOCK != 0 {
                     self.unlock(node, release.lock_owner, true);
                 }
-                if let Err(error) = self.volume.close(node, &self.opens.end(release.fh)) {
+                if let Err(error) = self.volume.release(node, &self.opens.end(release.fh)) {
                     tracing::warn!(inode = node, %error, "bytes that nobody synced were lost");
                 }
                 reply.done();
@@ -127,14 +128,21 @@ impl VolumeServer {
         let (node, len) = (header.nodeid, write.size as usize);
         let drops_privileges = write.write_flags & writes::KILL_SUIDGID != 0;
         // Programs change the flag of files that are open, too.
-        let appends = flags(write.flags).contains(OFlags::APPEND) && write.write_flags & writes::CACHE == 0;
+        let (flags, is_of_cache) = (flags(write.flags), write.write_flags & writes::CACHE != 0);
+        let appends = flags.contains(OFlags::APPEND) && !is_of_cache;
         let written = if appends {
             self.volume.append(node, &buffer.bytes()[..len], drops_privileges).map(|_| len)
         } else {
             // The kernel takes pages of its cache for written if it is told no error.
-            let whole = write.write_flags & writes::CACHE != 0;
-            self.volume.write(node, write.offset, buffer, len, WriteManner { drops_privileges, whole })
+            let manner = WriteManner { drops_privileges, whole: is_of_cache };
+            self.volume.write(node, write.offset, buffer, len, manner)
         };
+        // What goes through the page cache the kernel has synced by itself.
+        let syncs = flags.intersects(OFlags::SYNC | OFlags::DSYNC) && !is_of_cache;
+        let written = written.and_then(|len| match syncs {
+            true => self.volume.flush(node, &self.opens.seen(write.fh)).map(|()| len),
+            false => Ok(len),
+        });
         let written = written.map_err(|error| errno(&error));
         reply.result(written, |len| WriteOut { size: len as u32, spare: 0 });
     }

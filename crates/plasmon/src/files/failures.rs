@@ -1,14 +1,15 @@
 //! Failures to commit bytes of a file, and who was told of them.
 //!
 //! Owns the last failure of a file that is open. Whoever has the file locked. Each open of the file is told a
-//! failure once, by its next sync or close, as Linux does (`errseq_t`). An open that begins later is told of
-//! it if nobody was before. Invariant: a failure that was noted is told by the first sync or close that
-//! follows, whichever open it is of.
+//! failure once, by its next sync, as Linux does (`errseq_t`). A close of a descriptor is told as well, which
+//! does not count: programs that others start close what they inherit, and look at no error. An open that
+//! begins later is told of it if nobody was before. Invariant: a failure that was noted is told by the first
+//! sync that follows, whichever open it is of.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Error;
+use super::{Error, Result, Volume};
 
 /// Failures of a file.
 #[derive(Default)]
@@ -37,6 +38,11 @@ impl Failures {
         Seen(Arc::new(AtomicU64::new(self.count.saturating_sub(unseen))))
     }
 
+    /// The last failure, unless this open was told of it. It still counts as not told.
+    pub(super) fn look(&self, seen: &Seen) -> Option<Error> {
+        self.last.clone().filter(|_| seen.0.load(Ordering::Relaxed) != self.count)
+    }
+
     /// The last failure, unless this open was told of it.
     pub(super) fn tell(&mut self, seen: &Seen) -> Option<Error> {
         if seen.0.swap(self.count, Ordering::Relaxed) == self.count {
@@ -44,6 +50,29 @@ impl Failures {
         }
         self.told = true;
         self.last.clone()
+    }
+}
+
+impl Volume {
+    /// Commits as [`Volume::flush`] does. A failure that it tells counts as one that the open was not told.
+    ///
+    /// # Errors
+    /// As [`Volume::flush`].
+    pub fn flush_and_look(&self, inode: u64, seen: &Seen) -> Result<()> {
+        let Some(open) = self.0.inode(inode) else { return Ok(()) };
+        let mut state = open.state.lock();
+        let committed = self.0.commit(inode, &mut state);
+        state.failures.look(seen).map_or(committed, Err)
+    }
+
+    /// Ends one open of an inode, as [`Volume::close`] does, where no program looks at a failure.
+    ///
+    /// # Errors
+    /// As [`Volume::flush_and_look`].
+    pub fn release(&self, inode: u64, seen: &Seen) -> Result<()> {
+        let flushed = self.flush_and_look(inode, seen);
+        self.0.close(inode);
+        flushed
     }
 }
 
@@ -57,9 +86,11 @@ mod tests {
         let mut failures = Failures::default();
         let [first, second] = [failures.seen(), failures.seen()];
         assert_eq!(failures.tell(&first), None);
+        assert_eq!(failures.look(&first), None);
         failures.note(Error::new(Errno::Io));
-        assert_eq!(failures.tell(&first.clone()), Some(Error::new(Errno::Io)));
-        assert_eq!(failures.tell(&first), None, "it was told");
+        assert_eq!(failures.look(&first), Some(Error::new(Errno::Io)));
+        assert_eq!(failures.tell(&first.clone()), Some(Error::new(Errno::Io)), "a look does not count");
+        assert_eq!((failures.look(&first), failures.tell(&first)), (None, None), "it was told");
         assert_eq!(failures.tell(&failures.seen()), None, "the open is younger");
         assert_eq!(failures.tell(&second), Some(Error::new(Errno::Io)));
         failures.note(Error::new(Errno::NotFound));

@@ -382,7 +382,7 @@ impl Shared {
         Ok(Opened { entry: Entry { attributes, keep }, created, seen })
     }
 
-    fn close(&self, inode: u64) {
+    pub(super) fn close(&self, inode: u64) {
         let mut inodes = self.inodes.lock();
         let Some(open) = inodes.get(&inode).cloned() else { return };
         let is_last = open.opens.fetch_sub(1, Ordering::Relaxed) == 1;
@@ -445,6 +445,7 @@ impl Shared {
 
     /// Tells the home of closes that it was not told of, unless another thread does.
     fn tell_closes(&self) {
+        self.open_again();
         let Some(_telling) = self.telling.try_lock() else { return };
         loop {
             let losses = self.session.losses();
@@ -455,13 +456,11 @@ impl Shared {
             }
             // If the home cannot be asked, the closes go with the session.
             let _ = self.session.ask(&Actor::default(), FileOperation::Closed { inodes });
-            let mut closed = self.closed.lock();
             if self.session.losses() != losses {
-                // They have gone with the session of before, or are about to.
+                // They have gone with the session of before.
                 return;
             }
-            let told = told.min(closed.len());
-            closed.drain(..told);
+            self.closed.lock().drain(..told);
         }
     }
 
@@ -477,28 +476,38 @@ impl Shared {
 
     /// Opens the files again after the session began anew, as often as they are open here.
     pub(super) fn open_again(&self) {
-        let losses = self.session.losses();
-        if self.reopened.swap(losses, Ordering::AcqRel) == losses {
+        if self.reopened.load(Ordering::Acquire) == self.session.losses() {
             return;
         }
-        self.closed.lock().clear();
+        // Nobody tells of closes meanwhile: those of before are of no open any more, and others come after
+        // the opens.
+        let _telling = self.telling.lock();
+        let losses = self.session.losses();
+        if self.reopened.load(Ordering::Acquire) == losses {
+            return;
+        }
         self.folders.clear();
         let opens = |inode: &Arc<Inode>| inode.opens.load(Ordering::Relaxed);
-        let open: Vec<(u64, u32)> =
-            self.inodes.lock().iter().map(|(number, inode)| (*number, opens(inode))).collect();
+        let open: Vec<(u64, u32)> = {
+            let inodes = self.inodes.lock();
+            self.closed.lock().clear();
+            inodes.iter().map(|(number, inode)| (*number, opens(inode))).collect()
+        };
         for (inode, opens) in open {
             (0..opens).for_each(|_| self.open_once_more(inode));
         }
+        self.reopened.store(losses, Ordering::Release);
     }
 
     /// Opens a file again: for writing, if this session may.
     fn open_once_more(&self, inode: u64) {
         let open = |write| {
             let operation = FileOperation::Open { inode, read: true, write, truncate: false };
-            self.session.ask(&Actor::default(), operation)
+            self.session.ask_steadily(operation)
         };
-        let written = !self.session.is_read_only() && open(true).is_ok();
-        if !written {
+        let may_write = !self.session.is_read_only();
+        let refused = |error: &Error| !may_be_done(error);
+        if !may_write || open(true).is_err_and(|error| refused(&error)) {
             // A file that went with its last link meanwhile stays gone: its users see an error.
             let _ = open(false);
         }

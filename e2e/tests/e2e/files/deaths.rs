@@ -1,7 +1,8 @@
 //! Deaths around a mount: of the mount, of what waits, and of its node.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -23,13 +24,21 @@ fn what_was_synced_outlives_the_mount_that_wrote_it() {
     let mut file = File::create_new(mounted.path("synced")).expect("create");
     file.write_all(&data).expect("write");
     file.sync_all().expect("fsync");
+    let each = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_DSYNC)
+        .open(mounted.path("each"));
+    let mut each = each.expect("create");
+    each.write_all(&data).expect("write, and sync");
     kill(mounted.pid);
     let error = fs::metadata(mounted.path("synced")).expect_err("nobody serves the folder");
     assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN");
-    drop(file);
+    drop((file, each));
     // A folder whose mount died is mounted again.
     mount(&cluster, 0, mounted.root(), &[]);
     assert!(fs::read(mounted.path("synced")).expect("read") == data);
+    assert!(fs::read(mounted.path("each")).expect("read") == data, "each write was synced");
     mounted.unmount_again();
 }
 
