@@ -131,7 +131,7 @@ impl Files {
     /// Takes a part of what a session has open that goes on by this node, and has the home told of all.
     ///
     /// # Errors
-    /// `NotAllowed` for a session whose opens the home looks at, `Invalid` if this was told before.
+    /// `NotAllowed` for a session that is not trusted, `Invalid` if this was told before.
     pub(super) fn on_opened(
         self: &Rc<Self>,
         client: ClientKey,
@@ -141,7 +141,7 @@ impl Files {
     ) -> Result<Reply, Error> {
         let attached = self.attached.get(client, volume)?;
         if !is_trusted(attached.user) {
-            let text = "a session that is not trusted opens its files again instead of telling of them";
+            let text = "the home takes no word of a session that is not trusted";
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
         if self.opened.take(&attached.key, opens, more)?

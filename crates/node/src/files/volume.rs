@@ -196,7 +196,7 @@ impl Volume {
         wish: Wish,
     ) -> Result<(SessionKey, bool), Error> {
         self.log.ensure_decides(true)?;
-        if let Some(key) = wish.again.and_then(|again| self.resume(node, uid, again)) {
+        if let Some(key) = wish.again.and_then(|again| self.resume(node, (uid, wish.trusted), again)) {
             return Ok((key, false));
         }
         self.coming.set(self.coming.get() + 1);
@@ -230,19 +230,23 @@ impl Volume {
         Ok((SessionKey { volume: self.number, session: state.last_session, secret }, true))
     }
 
-    fn resume(&self, node: NodeId, uid: u32, (session, secret): (u32, u64)) -> Option<SessionKey> {
+    fn resume(
+        &self,
+        node: NodeId,
+        (uid, trusted): (u32, bool),
+        (session, secret): (u32, u64),
+    ) -> Option<SessionKey> {
         let mut state = self.state.borrow_mut();
         let known = state.sessions.get(&session)?;
-        if known.secret != secret || known.uid != uid {
+        if known.secret != secret || (known.uid, known.trusted) != (uid, trusted) {
             return None;
         }
-        let tells = known.trusted;
         if known.node != node {
             self.commit(&mut state, vec![Change::Move { session, node }]);
         }
         drop(state);
-        // A client that is trusted tells what it has open. Any other opens it again.
-        if !tells {
+        // A client that is trusted tells what it has open. What any other has is not known.
+        if !trusted {
             self.told(session);
         }
         self.orphans.borrow_mut().remove(&session);
@@ -260,8 +264,8 @@ impl Volume {
     }
 
     /// Ends the sessions whose nodes have been away for too long, or have told nothing for as long; says
-    /// whether there was one. Others end at a time, unless their nodes come back or tell before, or they go on
-    /// elsewhere.
+    /// whether there was one. Others end at a time, unless their nodes come back or tell before, or they go
+    /// on elsewhere.
     pub(super) fn end_orphans(
         &self,
         is_member: impl Fn(NodeId) -> bool,

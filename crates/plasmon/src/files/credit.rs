@@ -327,7 +327,7 @@ impl Shared {
 
     /// Asks the home for credit, of which a write is promised its part.
     fn reserve(&self, inode: u64, state: &mut State, bytes: u64, patient: bool) -> Result<Cover> {
-        let mut before = self.session.losses();
+        let (mut before, begun) = (self.session.losses(), Instant::now());
         loop {
             let (_asking, asked) = (self.credits.asking.read(), now());
             let answered = self.session.ask_steadily(FileOperation::Reserve { inode, bytes, patient });
@@ -342,6 +342,10 @@ impl Shared {
                     let cover = self.credits.add(uid, (given, promised), given_to, asked);
                     if let Some(cover) = cover.filter(|_| is_certain) {
                         return Ok(cover);
+                    }
+                    if begun.elapsed() >= 2 * CERTAIN {
+                        let text = "the home of the volume answers so late that room may have lapsed before";
+                        return Err(Error::because(Errno::Io, text));
                     }
                 }
                 Ok(_) => return Err(unexpected()),

@@ -267,10 +267,12 @@ impl Session {
             let text = format!("volume '{}' is another one than before: umount it and mount it", self.name);
             return Err(crate::Error::new(ErrorKind::Lost, text));
         }
-        // The home asks whoever is not trusted for each open by itself.
+        // The home takes no word of whoever is not trusted.
         if !told.fresh && told.trusted {
             let opens = self.opens.get().map(|opens| opens()).unwrap_or_default();
-            Volumes::by(&client).tell_opened(told.volume, &opens)?;
+            // A program that is killed does not end the session of the others.
+            let steady = client.clone().interruptible(|| false);
+            Volumes::by(&steady).tell_opened(told.volume, &opens)?;
         }
         let losses = old.losses + u64::from(told.fresh);
         *self.attached.write() = Arc::new(Attached::of(client, told, old.generation + 1, losses));
