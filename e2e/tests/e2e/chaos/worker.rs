@@ -186,6 +186,10 @@ impl Worker {
             match ground.order.load(Ordering::SeqCst) {
                 WORK => {}
                 REST => {
+                    // All that exists has to be readable then: what is held takes the room for it.
+                    while !self.held.is_empty() {
+                        self.let_go();
+                    }
                     ground.resting[self.number].store(true, Ordering::SeqCst);
                     let_pass(Duration::from_millis(5), "it rests until it is told otherwise");
                     continue;
