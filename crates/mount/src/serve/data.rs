@@ -137,7 +137,7 @@ impl VolumeServer {
             let manner = WriteManner { drops_privileges, whole: is_of_cache };
             self.volume.write(node, write.offset, buffer, len, manner)
         };
-        // What goes through the page cache the kernel has synced by itself.
+        // The kernel itself syncs bytes that go through its page cache.
         let syncs = flags.intersects(OFlags::SYNC | OFlags::DSYNC) && !is_of_cache;
         let written = written.and_then(|len| match syncs {
             true => self.volume.flush(node, &self.opens.seen(write.fh)).map(|()| len),

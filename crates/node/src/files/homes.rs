@@ -105,7 +105,7 @@ pub(super) struct Homes {
     pub(super) beats: Cell<bool>,
     /// Number of batches of changes that this node has applied as a mirror.
     pub(super) applied: Cell<u64>,
-    /// What was done of volumes whose home this node was.
+    /// Counts of volumes whose home this node was.
     pub(super) former: Cell<Tally>,
 }
 

@@ -30,7 +30,8 @@ pub(super) struct Opened {
     by_session: RefCell<HashMap<(u32, u32), HashMap<u64, Opens>>>,
     /// The homes that know what the sessions of a volume have open.
     told: RefCell<HashMap<u32, NodeId>>,
-    /// What clients have told so far of sessions that go on, until they have told all.
+    /// Opens that clients have told so far, by sessions that go on. An entry goes when its client has told
+    /// all.
     awaited: RefCell<HashMap<(u32, u32), HashMap<u64, Opens>>>,
 }
 

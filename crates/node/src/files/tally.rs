@@ -1,4 +1,4 @@
-//! What this node has done as the home of volumes since it was started. Engine thread only.
+//! Counts of the work of this node as the home of volumes, since it was started. Engine thread only.
 //!
 //! Each volume counts for itself; of one that leaves, the counts stay. Invariant: no count falls when another
 //! node becomes the home of a volume, or a volume is removed.
@@ -46,7 +46,7 @@ impl Homes {
         volume.depose();
     }
 
-    /// What this node has done as the home of all volumes that it is and was the home of.
+    /// Counts of this node as the home of all volumes, also of those that have left.
     pub(super) fn tally(&self) -> Tally {
         self.volumes.borrow().values().fold(self.former.get(), |tally, volume| tally.with(volume))
     }

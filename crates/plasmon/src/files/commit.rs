@@ -3,7 +3,7 @@
 //! Owns no state. Whoever has the file locked commits what waits of it; a thread of the background locks it
 //! for that when it has settled the first objects of a file that is being written. Invariants: parts are
 //! committed in the order in which they were written; bytes that can never be committed are given up, and the
-//! next sync or close of each open says so, once.
+//! next sync of each open says so, once.
 
 use std::sync::Arc;
 

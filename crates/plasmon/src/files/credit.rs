@@ -11,12 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::inode::State;
 use super::session::unexpected;
 use super::volume::Shared;
 use super::{Error, Result};
+use crate::shared::boot_ns;
 use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_RESERVED};
 
 /// Time for which credit is certain from when it was asked for. A home lets credit lapse after 15 s at the
@@ -224,9 +224,7 @@ impl Drop for Cover {
 
 /// Time since the host was started, also while it slept.
 fn now() -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
-    let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
-    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+    Duration::from_nanos(boot_ns())
 }
 
 /// Whether an operation failed since there is no room in the volume, or in the quota of a user.
