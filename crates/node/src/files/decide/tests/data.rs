@@ -7,17 +7,6 @@ use plasmon::wire::files::{
 
 use super::*;
 
-fn commit(inode: u64, sections: Vec<Section>) -> FileOperation {
-    FileOperation::Commit {
-        inode,
-        sections,
-        modified: None,
-        drops_privileges: false,
-        credit: 0,
-        credit_of: 0,
-    }
-}
-
 fn inline(offset: u64, bytes: &[u8]) -> Section {
     Section { offset, len: bytes.len() as u64, source: Source::Inline(bytes.to_vec().into()) }
 }

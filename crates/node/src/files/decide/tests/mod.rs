@@ -207,3 +207,15 @@ pub(super) fn attributes_of(outcome: FileOutcome) -> Attributes {
 
 /// The root folder.
 pub(super) const TOP: u64 = ROOT_INODE;
+
+/// Commit of sections without credit.
+fn commit(inode: u64, sections: Vec<Section>) -> FileOperation {
+    FileOperation::Commit {
+        inode,
+        sections,
+        modified: None,
+        drops_privileges: false,
+        credit: 0,
+        credit_of: 0,
+    }
+}

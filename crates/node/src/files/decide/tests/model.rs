@@ -233,14 +233,7 @@ fn change_bytes(bench: &mut Bench, model: &mut Model, draw: &mut Draw) {
             bytes[offset..offset + len].fill(byte);
             let source = Source::Inline(vec![byte; len].into());
             let sections = vec![Section { offset: offset as u64, len: len as u64, source }];
-            FileOperation::Commit {
-                inode,
-                sections,
-                modified: None,
-                drops_privileges: false,
-                credit: 0,
-                credit_of: 0,
-            }
+            commit(inode, sections)
         }
     };
     let outcome = bench.run(operation);

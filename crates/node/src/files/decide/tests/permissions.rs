@@ -162,14 +162,6 @@ fn a_session_that_is_not_trusted_gets_no_bytes_that_it_may_not_read() {
     let folder = folder_of(&mut bench, "all", 0, 0o777);
     let secret = bench.make_file(folder, "secret");
     let (section, id) = bench.section(0, 100);
-    let commit = |inode, sections| FileOperation::Commit {
-        inode,
-        sections,
-        modified: None,
-        drops_privileges: false,
-        credit: 0,
-        credit_of: 0,
-    };
     bench.run(commit(secret, vec![section.clone()])).unwrap();
     bench.run(set_mode(secret, 0o602)).unwrap();
     let bob = untrusted(&mut bench, BOB);
