@@ -54,6 +54,14 @@ ucx() {
     return 1
 }
 
+# fio: Debian's package has it.
+fio() {
+    type -P fio >/dev/null && return
+    install_package fio && type -P fio >/dev/null && return
+    echo "there is no fio here; as root: apt-get update && apt-get install -y fio"
+    return 1
+}
+
 # tonic: builds bench/tonic by itself, with dependencies of its own.
 tonic() {
     if ! cargo build --quiet --release --locked --manifest-path bench/tonic/Cargo.toml \
@@ -168,6 +176,7 @@ optional ucx ucx
 optional tonic tonic
 optional moosefs moosefs
 optional juicefs environment juicefs 3.13 3.12 3.11
+optional fio fio
 optional project project
 optional ray environment ray 3.13 3.12 3.11
 optional mooncake environment mooncake 3.13 3.12 3.11

@@ -56,7 +56,7 @@ python_of() {
 TESTED=(--workspace --exclude plasmon-python)
 
 # build_benchmarks: builds the optimised programs of the benchmarks. The command is selected with them, for
-# the same reason, but is not built, because the released command has no entries for simulations.
+# the same reason: all that it has in common with them is built already.
 build_benchmarks() {
     cargo build --quiet --release --locked -p plasmon-cli -p plasmon-bench --bin 'plasmon-bench*'
 }

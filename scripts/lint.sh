@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, lints and types, of Rust and Python. With --fix it formats instead of complaining.
+# Formatting, lints and types, of Rust and Python. With --fix it formats instead of complaining. With --short
+# it leaves out the build without etcd's client, for which dependencies are checked again.
 . "$(dirname "$0")/lib.sh"
 scripts/setup.sh
 
@@ -17,8 +18,10 @@ cargo fmt --all --check
 cargo fmt --manifest-path bench/tonic/Cargo.toml --check
 say "cargo clippy"
 cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-say "cargo clippy, without etcd's client"
-cargo clippy --quiet --locked -p plasmon-cli --no-default-features -- -D warnings
+if [ "${1:-}" != --short ]; then
+    say "cargo clippy, without etcd's client"
+    cargo clippy --quiet --locked -p plasmon-cli --no-default-features -- -D warnings
+fi
 say "ruff"
 "$VENV/bin/ruff" format --check "${PYTHON_CODE[@]}"
 "$VENV/bin/ruff" check "${PYTHON_CODE[@]}"

@@ -228,88 +228,116 @@ def main(venv: str, script: str) -> None:
     run("useradd", f"--uid={USER}", f"--home-dir={HOME}", "--create-home", "--shell=/bin/bash", "user")
     # Jobs are submitted from there.
     os.chdir(HOME)
-    cluster = Cluster()
+    tries = Tries(Cluster(), venv, script)
+    tries.ranks_share_nodes()
+    tries.jobs_share_hosts()
+    tries.a_job_is_requeued()
+    tries.a_node_is_killed()
+    tries.jobs_end_otherwise()
+    tries.what_a_job_needs()
 
-    def submit(name: str, options: str, program: str, with_venv: str = venv) -> Job:
-        return Job(with_venv, script, name, options.split(), program)
 
-    def nothing_left() -> None:
+class Tries:
+    """What is tried on a cluster, one after the other."""
+
+    def __init__(self, cluster: Cluster, venv: str, script: str) -> None:
+        self._cluster, self._venv, self._script = cluster, venv, script
+
+    def _submit(self, name: str, options: str, program: str, with_venv: str | None = None) -> Job:
+        venv = self._venv if with_venv is None else with_venv
+        return Job(venv, self._script, name, options.split(), program)
+
+    def _nothing_left(self) -> None:
         try:
-            await_that("nothing is left", lambda: not cluster.leftovers())
+            await_that("nothing is left", lambda: not self._cluster.leftovers())
         except AssertionError as error:
-            raise AssertionError(f"{error}, but {cluster.leftovers()}") from error
+            raise AssertionError(f"{error}, but {self._cluster.leftovers()}") from error
 
-    submit("plain", "--nodes=3 --mem=512", RANK).check_ranks(3, 3, 256 << 20)
-    nothing_left()
-    print("a node on each of three hosts, with half of the job's memory")
+    def ranks_share_nodes(self) -> None:
+        """Ranks of a job are served by one node a host."""
+        self._submit("plain", "--nodes=3 --mem=512", RANK).check_ranks(3, 3, 256 << 20)
+        self._nothing_left()
+        print("a node on each of three hosts, with half of the job's memory")
 
-    submit("ranks", "--nodes=2 --ntasks=8 --mem=512", RANK).check_ranks(8, 2)
-    print("eight ranks on two hosts share two nodes")
+        self._submit("ranks", "--nodes=2 --ntasks=8 --mem=512", RANK).check_ranks(8, 2)
+        print("eight ranks on two hosts share two nodes")
 
-    # Each job ends when it has seen the other at work.
-    meet = RANK + 'touch "$RESULTS/there"; until [ -e "$OTHER/there" ]; do sleep 0.1; done\n'
-    pair = []
-    for name, other in (("one", "other"), ("other", "one")):
-        program = f"OTHER={HOME}/{other}\n{meet}"
-        pair.append(submit(name, "--nodelist=host0,host1 --nodes=2 --mem=512", program))
-    for job in pair:
+    def jobs_share_hosts(self) -> None:
+        """Two jobs at a time have nodes of their own on the same hosts."""
+        # Each job ends when it has seen the other at work.
+        meet = RANK + 'touch "$RESULTS/there"; until [ -e "$OTHER/there" ]; do sleep 0.1; done\n'
+        pair = []
+        for name, other in (("one", "other"), ("other", "one")):
+            program = f"OTHER={HOME}/{other}\n{meet}"
+            pair.append(self._submit(name, "--nodelist=host0,host1 --nodes=2 --mem=512", program))
+        for job in pair:
+            job.check_ranks(2, 2)
+        self._nothing_left()
+        print("two jobs on the same hosts at a time")
+
+    def a_job_is_requeued(self) -> None:
+        """A job runs again on hosts with what its first run has left."""
+        wait = 'touch "$RESULTS/$SLURM_PROCID"; sleep infinity'
+        wait = f'if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then {wait}; fi\n'
+        job = self._submit("requeued", "--nodes=2 --mem=512 --requeue", wait + RANK)
+        await_that("the job runs", lambda: all((job.results / str(rank)).exists() for rank in range(2)))
+        # The first run of the job leaves everything behind, as after a power failure.
+        run("pkill", "-KILL", "--full", "^[a-z/]*bash -c node")
+        run("pkill", "-KILL", "plasmon-node")
+        left = {path.rsplit("/", 1)[1] for path in self._cluster.leftovers() if "/tmp/" in path}
+        assert any(name.startswith(f"plasmon-{job.id}-") for name in left), left
+        run("scontrol", "requeue", job.id)
+        await_that("the job runs again", job.runs_again)
         job.check_ranks(2, 2)
-    nothing_left()
-    print("two jobs on the same hosts at a time")
+        self._nothing_left()
+        print("a job that was requeued, on hosts with what its first run had left")
 
-    wait = 'if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then touch "$RESULTS/$SLURM_PROCID"; sleep infinity; fi\n'
-    job = submit("requeued", "--nodes=2 --mem=512 --requeue", wait + RANK)
-    await_that("the job runs", lambda: all((job.results / str(rank)).exists() for rank in range(2)))
-    # The first run of the job leaves everything behind, as after a power failure.
-    run("pkill", "-KILL", "--full", "^[a-z/]*bash -c node")
-    run("pkill", "-KILL", "plasmon-node")
-    left = {path.rsplit("/", 1)[1] for path in cluster.leftovers() if "/tmp/" in path}
-    assert any(name.startswith(f"plasmon-{job.id}-") for name in left), left
-    run("scontrol", "requeue", job.id)
-    await_that("the job runs again", job.runs_again)
-    job.check_ranks(2, 2)
-    nothing_left()
-    print("a job that was requeued, on hosts with what its first run had left")
+    def a_node_is_killed(self) -> None:
+        """The death of a node leaves the others and the program alone."""
+        # The first node coordinates the others, and is not killed.
+        go_on = """
+            touch "$RESULTS/$SLURM_PROCID"
+            until [ -e "$RESULTS/killed" ]; do sleep 0.1; done
+            [ "$SLURM_PROCID" = 1 ] || { echo x | plasmon put - --name "$SLURM_PROCID" >/dev/null; }
+            [ "$SLURM_PROCID" = 1 ] || plasmon get "$((2 - SLURM_PROCID))" --timeout 250
+        """
+        job = self._submit("bereaved", "--nodes=3 --mem=512", go_on)
+        await_that("the job runs", lambda: all((job.results / str(rank)).exists() for rank in range(3)))
+        self._cluster.kill_node(1)
+        (job.results / "killed").touch()
+        job.succeed()
+        self._nothing_left()
+        print("a node that is killed leaves the others and the program alone")
 
-    # The first node coordinates the others, and is not killed.
-    go_on = """
-        touch "$RESULTS/$SLURM_PROCID"
-        until [ -e "$RESULTS/killed" ]; do sleep 0.1; done
-        [ "$SLURM_PROCID" = 1 ] || { echo x | plasmon put - --name "$SLURM_PROCID" >/dev/null; }
-        [ "$SLURM_PROCID" = 1 ] || plasmon get "$((2 - SLURM_PROCID))" --timeout 250
-    """
-    job = submit("bereaved", "--nodes=3 --mem=512", go_on)
-    await_that("the job runs", lambda: all((job.results / str(rank)).exists() for rank in range(3)))
-    cluster.kill_node(1)
-    (job.results / "killed").touch()
-    job.succeed()
-    nothing_left()
-    print("a node that is killed leaves the others and the program alone")
+    def jobs_end_otherwise(self) -> None:
+        """Jobs that are cancelled or fail leave nothing."""
+        wait = 'touch "$RESULTS/$SLURM_PROCID"; sleep infinity'
+        job = self._submit("cancelled", "--nodes=2 --mem=512", wait)
+        await_that("the job runs", lambda: all((job.results / str(rank)).exists() for rank in range(2)))
+        run("scancel", job.id)
+        assert job.await_end() == "CANCELLED"
+        self._nothing_left()
+        print("a cancelled job leaves nothing")
 
-    job = submit("cancelled", "--nodes=2 --mem=512", 'touch "$RESULTS/$SLURM_PROCID"; sleep infinity')
-    await_that("the job runs", lambda: all((job.results / str(rank)).exists() for rank in range(2)))
-    run("scancel", job.id)
-    assert job.await_end() == "CANCELLED"
-    nothing_left()
-    print("a cancelled job leaves nothing")
+        job = self._submit("failing", "--nodes=2 --mem=512", "exit 3")
+        assert job.await_end() == "FAILED", job.log()
+        assert job.show("ExitCode") == "3:0", job.log()
+        self._nothing_left()
+        print("a program's exit code is the job's")
 
-    job = submit("failing", "--nodes=2 --mem=512", "exit 3")
-    assert job.await_end() == "FAILED", job.log()
-    assert job.show("ExitCode") == "3:0", job.log()
-    nothing_left()
-    print("a program's exit code is the job's")
-
-    # The hosts have not so much memory.
-    job = submit("large", "--nodes=2 --export=ALL,PLASMON_MEMORY=9000TiB", "exit 0")
-    assert job.await_end() == "FAILED", job.log()
-    assert "the nodes did not start" in job.log(), job.log()
-    job = submit("lost", "--nodes=1", "exit 0", with_venv="")
-    assert job.await_end() == "FAILED", job.log()
-    assert "there is no plasmon on the PATH" in job.log(), job.log()
-    (HOME / ".venv").symlink_to(venv)
-    submit("found", "--nodes=1 --mem=512", RANK, with_venv="").check_ranks(1, 1)
-    nothing_left()
-    print("plasmon is found in .venv; a job without it, or whose nodes cannot start, says so")
+    def what_a_job_needs(self) -> None:
+        """A job finds plasmon, or says what is missing."""
+        # The hosts have not so much memory.
+        job = self._submit("large", "--nodes=2 --export=ALL,PLASMON_MEMORY=9000TiB", "exit 0")
+        assert job.await_end() == "FAILED", job.log()
+        assert "the nodes did not start" in job.log(), job.log()
+        job = self._submit("lost", "--nodes=1", "exit 0", with_venv="")
+        assert job.await_end() == "FAILED", job.log()
+        assert "there is no plasmon on the PATH" in job.log(), job.log()
+        (HOME / ".venv").symlink_to(self._venv)
+        self._submit("found", "--nodes=1 --mem=512", RANK, with_venv="").check_ranks(1, 1)
+        self._nothing_left()
+        print("plasmon is found in .venv; a job without it, or whose nodes cannot start, says so")
 
 
 if __name__ == "__main__":

@@ -32,10 +32,12 @@ unit_tests() {
     local targets
     mapfile -t targets < <(unit_test_targets)
     [ ${#targets[@]} -gt 1 ] || die "There are no unit tests, which cannot be."
-    # The same seeds of the simulation every time, for half a minute; `make simulate` draws others.
-    PLASMON_SIMULATE_FIRST=1 PLASMON_SIMULATE_SECONDS=30 \
+    # The same seeds of two simulations every time, on both cores, for a minute of one core in all. `make
+    # simulate` draws others.
+    PLASMON_SIMULATE_FIRST=1 PLASMON_SIMULATE_SECONDS=15 \
         cargo test --quiet --locked --no-fail-fast "${TESTED[@]}" "${targets[@]}"
 }
+lints() { scripts/lint.sh --short; }
 python_tests() { "$VENV/bin/pytest" -q python/tests; }
 python_tests_at_length() { PLASMON_PYTHON_LONG=1 python_tests; }
 code_of_pages() {
@@ -45,6 +47,7 @@ site() { PLASMON_BIN=$VENV/bin/plasmon scripts/docs.sh; }
 benchmark_tests() {
     build_benchmarks && PLASMON_BENCH=$(target_dir)/release/plasmon-bench "$VENV/bin/pytest" -q bench/tests
 }
+benchmark_tests_at_length() { PLASMON_BENCH_LONG=1 benchmark_tests; }
 end_to_end() {
     cargo build --quiet --locked "${TESTED[@]}" --example plasmon_e2e_clock &&
         PLASMON_BIN=$VENV/bin/plasmon cargo test --locked "${TESTED[@]}" --test e2e -- \
@@ -72,7 +75,7 @@ demo() { "$VENV/bin/plasmon" demo; }
 # beside those that compile.
 STEPS=(
     "end_to_end end-to-end tests"
-    "scripts/lint.sh formatting, lints and types"
+    "lints formatting, lints and types"
     "unit_tests unit tests"
     "rdma RDMA, in guests"
     "python_tests Python tests"
@@ -83,7 +86,9 @@ STEPS=(
 )
 if [ "${1:-}" = --all ]; then
     STEPS=("${STEPS[@]/#rdma /rdma_at_length }")
+    STEPS=("${STEPS[@]/#lints /scripts/lint.sh }")
     STEPS=("${STEPS[@]/#python_tests /python_tests_at_length }")
+    STEPS=("${STEPS[@]/#benchmark_tests /benchmark_tests_at_length }")
     STEPS+=(
         "end_to_end_on_loopback end-to-end tests on loopback"
         "simulation_at_length 10,000 seeds of the simulation"

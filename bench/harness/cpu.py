@@ -1,10 +1,11 @@
-"""CPU time of processes."""
+"""CPU time of processes, and what the whole machine spends."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 _CPU_CLOCK_OF_A_PROCESS = 2
@@ -41,3 +42,24 @@ def family(pid: int) -> list[int]:
     for process in found:
         found += children.get(process, [])
     return found
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What all cores of this machine spend, whoever has them."""
+
+    core_seconds: float
+    """Time in which cores do not idle, to a hundredth of a second a core."""
+    switches: int
+    """Number of times that a core goes on with another thread."""
+
+    @classmethod
+    def until_now(cls) -> Spent:
+        """Counts from the start of the machine."""
+        lines = dict(line.split(" ", 1) for line in Path("/proc/stat").read_text().splitlines())
+        user, nice, system, _idle, _waiting, interrupt, late = map(int, lines["cpu"].split()[:7])
+        ticks = user + nice + system + interrupt + late
+        return cls(ticks / os.sysconf("SC_CLK_TCK"), int(lines["ctxt"]))
+
+    def __sub__(self, before: Spent) -> Spent:
+        return Spent(self.core_seconds - before.core_seconds, self.switches - before.switches)

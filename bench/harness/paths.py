@@ -75,8 +75,10 @@ def own(mark: str = "") -> Build:
 
 
 def built_in(checkout: Path, mark: str) -> Build:
-    """Build of another checkout, made there by `make build` and the benchmarks."""
+    """Build of another checkout, made there by `make build` and the benchmarks.
+
+    The Python worker is this checkout's: that of an earlier one may not have all operations.
+    """
     programs = checkout / ".venv" / "bin"
-    worker = checkout / "bench" / "workers" / "worker.py"
     rust_worker = checkout / "target" / "release" / "plasmon-bench"
-    return Build(programs / "python", programs / "plasmon", rust_worker, worker, mark)
+    return Build(programs / "python", programs / "plasmon", rust_worker, WORKER, mark)

@@ -20,7 +20,7 @@ const SERVING: usize = 3;
 /// Number of bytes that a call brings which is held against its reply.
 const LITTLE: usize = 64;
 /// Longest time for a call.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const CALL_PATIENCE: Duration = Duration::from_secs(20);
 
 const OPERATIONS: &[&str] = &["call", "call_reply", "call_begun", "call_phases", "paced", "facebook"];
 
@@ -42,7 +42,7 @@ impl Calls {
         for _ in 0..SERVING {
             thread::spawn(move || serve(server));
         }
-        let service = Client::connect(socket)?.service(&name, Some(PATIENCE))?;
+        let service = Client::connect(socket)?.service(&name, Some(CALL_PATIENCE))?;
         Ok(Self { service })
     }
 }
@@ -136,7 +136,7 @@ impl Call for Made<'_> {
     }
 
     fn call(&mut self, _index: usize) -> Result<()> {
-        let begin = |it: &Self| it.service.begin(it.function, &it.data, PATIENCE);
+        let begin = |it: &Self| it.service.begin(it.function, &it.data, CALL_PATIENCE);
         if self.begun {
             let begun = (0..self.batch).map(|_| begin(self)).collect::<plasmon::Result<Vec<_>>>()?;
             for call in begun {

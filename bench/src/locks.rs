@@ -14,7 +14,7 @@ use plasmon_bench::Result;
 use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
 
 /// Longest wait for a lock, or at a barrier.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const WAIT_PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 const OPERATIONS: &[&str] = &["lock", "hand_over", "contended", "meet"];
 
@@ -66,13 +66,13 @@ impl Peer for Locks {
             }
             "hand_over" => {
                 let (lock, theirs) = (self.handle(&self.own, &name)?, self.handle(&self.others[0], &name)?);
-                let rival = Threads::begin(vec![Box::new(move || theirs.take(PATIENCE)?.unlock())]);
+                let rival = Threads::begin(vec![Box::new(move || theirs.take(WAIT_PATIENCE)?.unlock())]);
                 Box::new(Taken { lock, rival: Some(rival), took: Duration::ZERO })
             }
             "contended" => {
                 let rivals = self.turns().take(batch - 1).map(|client| -> Result<Work> {
                     let theirs = self.handle(client, &name)?;
-                    Ok(Box::new(move || theirs.take(PATIENCE)?.unlock()))
+                    Ok(Box::new(move || theirs.take(WAIT_PATIENCE)?.unlock()))
                 });
                 let rivals = Threads::begin(rivals.collect::<Result<_>>()?);
                 Box::new(Contended { lock: self.handle(&self.own, &name)?, _rivals: rivals })
@@ -82,8 +82,9 @@ impl Peer for Locks {
                 let party = |client: &Client| Barrier::new(client, &name, parties, false);
                 let others = self.turns().take(batch - 1).map(party).collect::<plasmon::Result<Vec<_>>>()?;
                 let own = party(&self.own)?;
-                let waits =
-                    others.into_iter().map(|one| -> Work { Box::new(move || one.wait(PATIENCE).map(drop)) });
+                let waits = others
+                    .into_iter()
+                    .map(|one| -> Work { Box::new(move || one.wait(WAIT_PATIENCE).map(drop)) });
                 Box::new(Met { own: Some(own), _others: Threads::begin(waits.collect()) })
             }
             other => return Err(format!("there is no operation {other:?}").into()),
@@ -143,7 +144,7 @@ impl Call for Taken {
 
     fn call(&mut self, _index: usize) -> Result<()> {
         let begin = Instant::now();
-        let guard = self.lock.take(PATIENCE)?;
+        let guard = self.lock.take(WAIT_PATIENCE)?;
         self.took = begin.elapsed();
         guard.unlock()?;
         if self.rival.is_some() {
@@ -179,7 +180,7 @@ impl Call for Contended {
 
     fn call(&mut self, _index: usize) -> Result<()> {
         // It is unlocked at once: whoever wants it waits for all others who came before.
-        self.lock.take(PATIENCE)?.unlock()?;
+        self.lock.take(WAIT_PATIENCE)?.unlock()?;
         Ok(())
     }
 
@@ -212,7 +213,7 @@ impl Call for Met {
 
     fn call(&mut self, _index: usize) -> Result<()> {
         let own = self.own.as_ref().expect("it goes at the end");
-        own.wait(PATIENCE)?;
+        own.wait(WAIT_PATIENCE)?;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use plasmon::Service;
 use plasmon_bench::Result;
 use plasmon_bench::protocol::Limit;
 
-use crate::calls::{FUNCTIONS, PATIENCE};
+use crate::calls::{CALL_PATIENCE, FUNCTIONS};
 
 /// Number of threads that call, and of calls that all of them make in a second at a steady pace.
 const THREADS: usize = 8;
@@ -42,7 +42,7 @@ impl Limit for Paced<'_> {
     fn call(&mut self) -> Result<()> {
         let gap = Duration::from_secs(1) / PACE as u32;
         at_times(&|nth| (nth < self.calls).then(|| gap * nth as u32), &|_| {
-            self.service.call(FUNCTIONS[0], &self.data, PATIENCE).map(drop)
+            self.service.call(FUNCTIONS[0], &self.data, CALL_PATIENCE).map(drop)
         })
     }
 }
@@ -98,7 +98,7 @@ impl Limit for Facebook<'_> {
         let (bytes, requests) = (AtomicU64::new(0), &self.requests);
         at_times(&|nth| requests.get(nth).map(|(_, at)| *at), &|nth| {
             let key = &requests[nth].0;
-            let reply = self.service.call(FUNCTIONS[2], key, PATIENCE)?;
+            let reply = self.service.call(FUNCTIONS[2], key, CALL_PATIENCE)?;
             bytes.fetch_add((key.len() + reply.len()) as u64, Ordering::Relaxed);
             Ok(())
         })?;

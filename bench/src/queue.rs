@@ -17,7 +17,7 @@ use crate::redis::command;
 const CALLS: &[u8] = b"bench-calls";
 const REPLIES: &[u8] = b"bench-replies";
 /// Longest time in seconds that a caller waits at its list, and a server.
-const PATIENCE: &[u8] = b"20";
+const POP_PATIENCE_SECONDS: &[u8] = b"20";
 const FOR_EVER: &[u8] = b"0";
 /// Number of bytes that a call brings which is held against its reply.
 const LITTLE: usize = 64;
@@ -128,7 +128,7 @@ impl Peer for Queue {
             data[..8].copy_from_slice(&(size as u64).to_le_bytes());
         }
         let push = command(&[b"LPUSH", CALLS, &data]);
-        let sent = [push.repeat(batch), pop(REPLIES, PATIENCE).repeat(batch)].concat();
+        let sent = [push.repeat(batch), pop(REPLIES, POP_PATIENCE_SECONDS).repeat(batch)].concat();
         Ok(Box::new(Made { lists: &mut self.0, sent, batch, wanted, last: Vec::new() }))
     }
 

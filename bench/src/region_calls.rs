@@ -19,7 +19,7 @@ use crate::regions::{BLOCK, Bytes};
 /// Time after which a word is changed for which a call waits: everybody sleeps by then.
 const ASLEEP: Duration = Duration::from_millis(1);
 /// Longest time for a wake-up and for a move.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAKE_PATIENCE: Duration = Duration::from_secs(20);
 /// Value that `fill` writes.
 const FILLED: u8 = 0xA5;
 
@@ -208,7 +208,7 @@ impl Call for Wake {
     fn call(&mut self, _index: usize) -> Result<()> {
         let next = self.value.wrapping_add(1);
         self.wanted.send(next)?;
-        let found = self.region.wait(0, self.value, PATIENCE)?;
+        let found = self.region.wait(0, self.value, WAKE_PATIENCE)?;
         let end = Instant::now();
         self.took = end.saturating_duration_since(self.changed.recv()??);
         self.value = found;
@@ -301,7 +301,7 @@ impl Call for Move {
     fn call(&mut self, _index: usize) -> Result<()> {
         let [one, other] = self.nodes;
         let target = if self.region.home() == one { other } else { one };
-        Ok(self.region.move_to(target, PATIENCE)?)
+        Ok(self.region.move_to(target, WAKE_PATIENCE)?)
     }
 
     fn check(&mut self, _index: usize) -> Result<()> {

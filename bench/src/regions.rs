@@ -28,9 +28,9 @@ const PIECES: usize = 32;
 /// Size in bytes of a page, of which pieces are made.
 const PAGE: usize = 4096;
 /// Size in bytes of the largest object whose memory is the node's own, and leaves no gap for regions.
-const INLINE_MAX: usize = 64 << 10;
+const INLINE_MAX_BYTES: usize = 64 << 10;
 /// Longest time for an operation on a region.
-const PATIENCE: Duration = Duration::from_secs(60);
+const OPERATION_PATIENCE: Duration = Duration::from_secs(60);
 
 const OPERATIONS: &[&str] = &[
     "read",
@@ -95,12 +95,12 @@ impl Regions {
             "read_pieces" | "write_pieces" => in_pieces(&self.home, &name, len, &options)?,
             _ => self.home.create_region(&name, len as u64, &options)?,
         };
-        let there = there.with_timeout(PATIENCE);
+        let there = there.with_timeout(OPERATION_PATIENCE);
         let content = value(BLOCK);
         for offset in (0..len).step_by(BLOCK) {
             there.write(offset as u64, &content[..BLOCK.min(len - offset)])?;
         }
-        let here = self.client.map_region(&name, Rights::ALL, None)?.with_timeout(PATIENCE);
+        let here = self.client.map_region(&name, Rights::ALL, None)?.with_timeout(OPERATION_PATIENCE);
         let wanted = self.mappable && self.client.node() == self.home.node();
         if here.is_mapped() != wanted {
             return Err(
@@ -125,7 +125,7 @@ impl Regions {
 /// Makes a region in [`PIECES`] pieces: while memory is full but for gaps of the size of a piece.
 fn in_pieces(home: &Client, name: &str, len: usize, options: &RegionOptions) -> Result<Region> {
     let piece = len / PIECES;
-    if !piece.is_multiple_of(PAGE) || piece <= INLINE_MAX {
+    if !piece.is_multiple_of(PAGE) || piece <= INLINE_MAX_BYTES {
         return Err(format!("a region of {len} bytes has no {PIECES} pieces of whole pages").into());
     }
     let private = CreateOptions { rights: plasmon::Rights::Private, ..Default::default() };
@@ -214,7 +214,7 @@ impl Peer for Regions {
                 let name = format!("{}-{operation}-{size}", process::id());
                 let options = RegionOptions { mappable: self.mappable, exist_ok: true, ..Default::default() };
                 let target = self.client.create_region(&name, size as u64, &options)?;
-                Box::new(Bulk::new(target.with_timeout(PATIENCE), Some(source)))
+                Box::new(Bulk::new(target.with_timeout(OPERATION_PATIENCE), Some(source)))
             }
             "move" => {
                 let nodes = [self.home.node(), self.client.node()];
@@ -223,7 +223,8 @@ impl Peer for Regions {
             "read_over" | "write_over" => {
                 let kind = if operation == "read_over" { Kind::Read } else { Kind::Write };
                 let region = Named::name(owner, 0);
-                let region = self.client.map_region(&region, Rights::ALL, None)?.with_timeout(PATIENCE);
+                let region =
+                    self.client.map_region(&region, Rights::ALL, None)?.with_timeout(OPERATION_PATIENCE);
                 Box::new(Over::new(region, kind, size, numbers.count(), batch))
             }
             "crowd" => Box::new(Crowd::new(&self.socket, owner, numbers, &mut self.held)),

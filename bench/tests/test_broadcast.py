@@ -51,6 +51,7 @@ def test_before_each_round_the_object_is_on_one_node_alone() -> None:
     assert (ways.count("broadcast"), ways.count("gets")) == (100, 100)
 
 
+@pytest.mark.whole
 def test_it_is_measured_without_links_and_with_them_where_they_can_be_had(tmp_path: Path) -> None:
     assert broadcast.run(True, tmp_path) == 0
     described = json.loads((tmp_path / "broadcast.json").read_text())

@@ -1,3 +1,5 @@
+"""Tests of the comparison of two builds: ratios, spreads, and the run of both."""
+
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,7 @@ def test_a_row_that_only_one_build_has_is_left_out() -> None:
     assert compare.compare(rows((1, 1), (1, 1))[:3]) == []
 
 
+@pytest.mark.whole
 def test_a_build_is_measured_beside_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,3 +1,5 @@
+"""Tests of the figures of local benchmarks, and of the goals that they reach."""
+
 from pathlib import Path
 
 import pytest

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import machine, paths
-from harness.files import bare, command, goals, project, report
+from harness.files import bare, command, fio, goals, project, report
 from harness.files import run as running
 from harness.files.figures import (
     FILES,
@@ -55,13 +55,14 @@ def judged(figures: list[Figure]) -> dict[str, tuple[str, bool | None]]:
     return {goal.what: (goal.measured, goal.reached) for goal in found}
 
 
+@pytest.mark.whole
 def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     if reason := command.missing():
         pytest.skip(reason)
     assert command.run(True, tmp_path) == 0
     described = json.loads((tmp_path / "files.json").read_text())
     assert (described["failures"], described["across"], described["whole"]) == ({}, [], True)
-    optional = {"moosefs", "juicefs", project.PROJECT, goals.TWICE}
+    optional = {"moosefs", "juicefs", project.PROJECT, fio.FIO, goals.TWICE}
     assert set(described["missing"]) <= optional, "only these may be missing"
     found, places = Found(FILES.read(tmp_path)), described["places"]
     far = {"plasmon", "plasmon-socket", "moosefs", "juicefs"} - set(described["missing"])
@@ -85,6 +86,8 @@ def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     twice = set() if goals.TWICE in described["missing"] else {goals.TWICE}
     assert set(found.stores(running.NAMES)) == far | {"tmpfs"} | twice
     assert set(found.stores(running.SMALL)) == far | {"tmpfs"} | twice
+    if fio.FIO not in described["missing"]:
+        assert set(found.stores(fio.FIO)) == far | {"tmpfs"}
     if project.PROJECT not in described["missing"]:
         assert set(found.stores(project.PROJECT)) == (far - {"plasmon-socket"}) | {"tmpfs"}
     assert not [mount for mount in Path("/proc/mounts").read_text().splitlines() if "/bench-" in mount]

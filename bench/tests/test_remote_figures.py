@@ -1,3 +1,5 @@
+"""Tests of the figures of remote benchmarks: medians, goals, and what is impossible."""
+
 from dataclasses import replace
 from pathlib import Path
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from harness import scale
 
 
@@ -11,20 +13,26 @@ def simulated(folder: Path) -> list[scale.Figure]:
     return scale.SCALE.read(folder)
 
 
-def test_it_says_the_same_again(tmp_path: Path) -> None:
+@pytest.fixture(name="figures", scope="module")
+def _figures(tmp_path_factory: pytest.TempPathFactory) -> list[scale.Figure]:
+    """Figures of one quick run for all tests."""
+    return simulated(tmp_path_factory.mktemp("scale"))
+
+
+def test_it_says_the_same_again(figures: list[scale.Figure], tmp_path: Path) -> None:
     """Counted figures depend only on ids, which are the same in every run."""
     one, other = (
-        [figure for figure in simulated(tmp_path / name) if figure.how in ("counted", "sampled")]
-        for name in ("one", "other")
+        [figure for figure in run if figure.how in ("counted", "sampled")]
+        for run in (figures, simulated(tmp_path))
     )
     assert len(one) > 100
     assert one == other
 
 
-def test_what_it_counts_can_be_true(tmp_path: Path) -> None:
+def test_what_it_counts_can_be_true(figures: list[scale.Figure]) -> None:
     """A death costs about as many publications as the dead node kept entries, a join as many as it will
     keep."""
-    found = {(one.nodes, one.objects, one.measure): one.value for one in simulated(tmp_path)}
+    found = {(one.nodes, one.objects, one.measure): one.value for one in figures}
     for nodes in (5, 30, 300):
         entries = 2e6 / nodes
         for event in ("join", "death"):

@@ -51,6 +51,7 @@ def stage(regions: int, us: float, own_bytes: float) -> Many:
     return Many(regions, us, us, us, us, us, us, us, own_bytes, 100, 64, 100)
 
 
+@pytest.mark.whole
 def test_everything_is_measured_by_everyone(tmp_path: Path) -> None:
     assert command.run(True, tmp_path) == 0
     described = json.loads((tmp_path / "tier.json").read_text())

@@ -7,6 +7,7 @@
 
 mod calls;
 mod channel;
+mod slots;
 mod wire;
 
 /// Something that decodes bytes.
@@ -20,7 +21,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
     Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
     Target { name: "messages", run: plasmon_node::fuzzing::message, seeds: plasmon_node::fuzzing::messages },
@@ -72,6 +73,8 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "kernel", run: plasmon_mount::examine_request, seeds: plasmon_mount::request_seeds },
     Target { name: "channel", run: channel::page_set, seeds: channel::seeds },
     Target { name: "calls", run: calls::page_set, seeds: calls::seeds },
+    Target { name: "slots", run: slots::calls, seeds: slots::call_seeds },
+    Target { name: "results", run: slots::results, seeds: slots::result_seeds },
 ];
 
 /// The target of a name.

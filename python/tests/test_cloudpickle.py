@@ -1,3 +1,5 @@
+"""Tests of functions and classes that cloudpickle stores by value."""
+
 from __future__ import annotations
 
 import subprocess

@@ -89,6 +89,12 @@ def test_many_events_come_once_and_in_order(near: plasmon.Client) -> None:
 
 CLOSED_WHILE_WAITED_FOR = """
 import sys, threading, time, plasmon
+
+# Number of times that a thread has gone to sleep.
+def switches(thread):
+    with open(f"/proc/self/task/{thread.native_id}/status") as status:
+        return next(line for line in status if line.startswith("voluntary_ctxt_switches"))
+
 with plasmon.connect(sys.argv[1]) as client:
     events = client.subscribe()
     seen = []
@@ -96,7 +102,10 @@ with plasmon.connect(sys.argv[1]) as client:
     reader.start()
     while not seen:  # Then it waits for the second.
         client.put(b"") if not client.list() else time.sleep(0.01)
-    time.sleep(0.1)  # That it waits cannot be seen.
+    before = None
+    while (now := switches(reader)) != before:  # Who waits for the interpreter wakes every 5 ms.
+        before = now
+        time.sleep(0.02)
     events.close()
     events.close()
     reader.join()

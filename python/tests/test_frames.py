@@ -1,3 +1,5 @@
+"""Tests of values of Polars, pandas, xarray and SciPy, which are read without a copy."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Tests of `ObjectId`: its bytes, its names, and what is refused as an id."""
+
 from __future__ import annotations
 
 import copy

@@ -407,6 +407,24 @@ def columns(draw: st.DrawFn, length: int, depth: int = 2) -> pa.Array:
 
 
 @st.composite
+def canonical(draw: st.DrawFn, length: int) -> pa.Array:
+    """Array of an extension type that Arrow itself has."""
+    which = draw(st.sampled_from(["uuid", "bool8", "json", "tensor", "opaque"]))
+    if which == "uuid":
+        return pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)] * length, pa.binary(16)))
+    if which == "bool8":
+        return pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1] * length, pa.int8()))
+    if which == "json":
+        return pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}"] * length, pa.string()))
+    if which == "opaque":
+        opaque = pa.opaque(pa.int8(), "type", "vendor")
+        return pa.ExtensionArray.from_storage(opaque, pa.array([5] * length, pa.int8()))
+    tensor = pa.fixed_shape_tensor(pa.int16(), [2, 1], dim_names=["x", "y"])
+    storage = pa.FixedSizeListArray.from_arrays(pa.array([7] * 2 * length, pa.int16()), 2)
+    return pa.ExtensionArray.from_storage(tensor, storage)
+
+
+@st.composite
 def unsliced(draw: st.DrawFn, length: int, depth: int) -> pa.Array:
     def child(length: int) -> pa.Array:
         return draw(columns(length, depth - 1))
@@ -440,19 +458,7 @@ def unsliced(draw: st.DrawFn, length: int, depth: int) -> pa.Array:
         storage = draw(leaves(length))
         return pa.ExtensionArray.from_storage(Celsius(storage.type, draw(st.integers(0, 9))), storage)
     if kind == "canonical":
-        which = draw(st.sampled_from(["uuid", "bool8", "json", "tensor", "opaque"]))
-        if which == "uuid":
-            return pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)] * length, pa.binary(16)))
-        if which == "bool8":
-            return pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1] * length, pa.int8()))
-        if which == "json":
-            return pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}"] * length, pa.string()))
-        if which == "opaque":
-            opaque = pa.opaque(pa.int8(), "type", "vendor")
-            return pa.ExtensionArray.from_storage(opaque, pa.array([5] * length, pa.int8()))
-        tensor = pa.fixed_shape_tensor(pa.int16(), [2, 1], dim_names=["x", "y"])
-        storage = pa.FixedSizeListArray.from_arrays(pa.array([7] * 2 * length, pa.int16()), 2)
-        return pa.ExtensionArray.from_storage(tensor, storage)
+        return draw(canonical(length))
     if kind in ("list", "large_list"):
         offsets = np.concatenate([[0], np.cumsum(sizes())])
         large = kind == "large_list"

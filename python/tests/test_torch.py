@@ -1,3 +1,5 @@
+"""Tests of tensors of PyTorch, which are read without a copy."""
+
 from __future__ import annotations
 
 import warnings

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import plasmon
 import plasmon.plasma
 import pytest
-from conftest import ANTI_HANG, let_pass, until
+from conftest import ANTI_HANG, LET_PASS, let_pass, until
 
 MEBI = 1 << 20
 
@@ -386,8 +386,8 @@ def test_disconnect_ends_the_calls_of_other_threads_with_plasma(
     until("the get to end", lambda: bool(ended))
 
 
-LEFT_BEHIND = """
-import sys, threading, time, plasmon
+LEFT_BEHIND = f"""{LET_PASS}
+import sys, threading, plasmon
 client = plasmon.connect(sys.argv[1])
 events = client.subscribe()
 while events.next(0):
@@ -412,11 +412,11 @@ def again_and_again(call):
 
 for call in eval(sys.argv[2]):
     threading.Thread(target=again_and_again, args=(call,), daemon=True).start()
-time.sleep(0.1)
+let_pass(0.1, "that they wait in their calls cannot be seen")
 
 class Slow:
-    def __del__(self, sleep=time.sleep):
-        sleep(0.3)  # The interpreter ends meanwhile: threads that want it back find none.
+    def __del__(self, let_pass=let_pass):
+        let_pass(0.3, "calls end while the interpreter does: threads that want it back find none")
 
 slow = Slow()
 """

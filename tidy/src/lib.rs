@@ -9,6 +9,7 @@ mod exceptions;
 mod floors;
 mod links;
 mod methods;
+mod python;
 mod rooms;
 mod shape;
 mod source;
@@ -41,20 +42,21 @@ pub struct Finding {
     pub advice: String,
 }
 
-/// One rule: its name, which is also the name of its list, and the function that looks for what breaks it.
-pub type Rule = (&'static str, fn(&Source) -> Vec<Finding>);
+/// One rule: its name, which is also the name of its list; the function that looks for what breaks it; and
+/// the number of exceptions on its list.
+pub type Rule = (&'static str, fn(&Source) -> Vec<Finding>, usize);
 
-/// Every rule there is.
+/// Every rule there is. The numbers of exceptions only get smaller.
 pub const RULES: [Rule; 11] = [
-    ("long-files", long_files),
-    ("long-functions", long_functions),
-    ("many-methods", many_methods),
-    ("unopened-modules", unopened_modules),
-    ("wide-lines", wide_lines),
-    ("imports", imports),
-    ("unused-dependencies", unused_dependencies),
-    ("fixed-sleeps", fixed_sleeps),
-    ("asserted-times", asserted_times),
-    ("links", links),
-    ("rooms", rooms),
+    ("long-files", long_files, 0),
+    ("long-functions", long_functions, 0),
+    ("many-methods", many_methods, 0),
+    ("unopened-modules", unopened_modules, 0),
+    ("wide-lines", wide_lines, 0),
+    ("imports", imports, 0),
+    ("unused-dependencies", unused_dependencies, 0),
+    ("fixed-sleeps", fixed_sleeps, 0),
+    ("asserted-times", asserted_times, 0),
+    ("links", links, 0),
+    ("rooms", rooms, 0),
 ];

@@ -9,8 +9,9 @@ use crate::tokens::{self, Token};
 use crate::{Finding, Kind, Source, Text};
 
 /// Files of the helpers for waiting, by which all others wait.
-const HELPERS: [&str; 4] = [
+const HELPERS: [&str; 5] = [
     "e2e/src/wait.rs",
+    "crates/fabric/tests/conformance/wait.rs",
     "python/tests/conftest.py",
     "crates/node/tests/wait/mod.rs",
     "crates/node/src/spill/tests/mod.rs",
@@ -19,7 +20,7 @@ const HELPERS: [&str; 4] = [
 const SLEEP_ADVICE: &str =
     "a test sleeps for a fixed time: wait for what is to happen (plasmon_e2e::wait, conftest.eventually)";
 const TIME_ADVICE: &str =
-    "a test asserts how long something took: wait for it, or, for a promised time-out, use `wait::within`";
+    "a test asserts how long something took: wait for it, or, for a promised time-out, use `ended_in_time`";
 
 /// Sleeps in test code.
 #[must_use]
@@ -28,10 +29,6 @@ pub fn fixed_sleeps(source: &Source) -> Vec<Finding> {
     for text in tested(source) {
         if text.kind == Kind::Python {
             found.extend(python_sleeps(&text.content).map(|line| finding(text, line, SLEEP_ADVICE)));
-            continue;
-        }
-        // A file may have a function of that name.
-        if text.content.contains("fn sleep(") && !text.content.contains("::sleep") {
             continue;
         }
         tokens::tests(&text.tokens, text.is_test(), &mut |code| {
@@ -67,7 +64,8 @@ fn finding(text: &Text, line: usize, advice: &str) -> Finding {
     Finding { path: text.path.clone(), line, item: String::new(), advice: advice.to_owned() }
 }
 
-/// Lines of calls of a function `sleep`. A method is none: the injected clock has one.
+/// Lines of calls of a function `sleep`. A method is none: the injected clock has one. A file's own function
+/// of that name has to be called something else if it does not sleep for a fixed time.
 fn sleeps(code: &[Token]) -> impl Iterator<Item = usize> {
     let call = |at: usize| {
         code[at].is_word("sleep") && code.get(at + 1).is_some_and(|next| next.group('(').is_some())
@@ -187,6 +185,12 @@ mod tests {
     fn a_method_and_a_definition_are_no_sleep() {
         let code = "fn sleep(span: Duration) { clock.sleep(span); }";
         assert_eq!(fixed_sleeps(&Source::of(&[("a/tests/a.rs", code)])), []);
+    }
+
+    #[test]
+    fn a_function_of_that_name_hides_no_sleep() {
+        let code = "fn sleep(node: &Node) {}\nfn a() { use std::thread::{self, sleep}; sleep(B); }";
+        assert_eq!(lines(&fixed_sleeps(&Source::of(&[("a/tests/a.rs", code)]))), [2]);
     }
 
     #[test]

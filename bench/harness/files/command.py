@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine, paths
-from harness.files import bare, project
+from harness.files import bare, fio, project
 from harness.files import run as running
 from harness.files.bare import Bare
 from harness.files.figures import FILES, Collected, Figure, ordered
@@ -38,7 +38,7 @@ from harness.peers import absent
 from harness.processes import PeerError
 from harness.progress import Progress
 
-PARTS = (FAR, NEAR, SHAPES, RANDOM, NAMES, SMALL, project.PROJECT, CROWD)
+PARTS = (FAR, NEAR, SHAPES, RANDOM, NAMES, SMALL, fio.FIO, project.PROJECT, CROWD)
 _CROWD_ROUNDS = 3
 _PROJECT_ROUNDS = 2
 _CROWD = (1, 2, 3, 4)
@@ -231,6 +231,8 @@ class Measured:
                 run.names(number)
             if SMALL in only:
                 run.small(number)
+            if fio.FIO in only:
+                self._fio(run, stores, hosts, number)
         if project.PROJECT in only:
             self._project(run, stores)
 
@@ -242,6 +244,13 @@ class Measured:
             return None
         ends.callback(fabric.close)
         return fabric
+
+    def _fio(self, run: Run, stores: Sequence[Store], hosts: Sequence[Host], number: int) -> None:
+        if reason := fio.missing():
+            self.described["missing"][fio.FIO] = reason
+            return
+        measured = [store for store in stores if running.is_whole(store) and store.name != "null"]
+        fio.measure(run, measured, hosts, number, self.collected)
 
     def _project(self, run: Run, stores: Sequence[Store]) -> None:
         if reason := project.missing():

@@ -5,13 +5,17 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
+from harness.cpu import Spent
 from harness.figures import rounded
 from harness.series import Series
 
 RATE, OPERATIONS, TIME, SECONDS = "MB/s", "operations/s", "us", "s"
 """Units. Of the first two more is better."""
+CORES, SWITCHES = "core-us", "switches"
+"""Units of what the machine spends on a MB that is moved, or on an operation: time of cores, and changes of
+the thread that a core runs."""
 OTHER, OWN = "other", "own"
 """Whether programs run on another host than the one that stores and decides, or on that one."""
 
@@ -55,6 +59,11 @@ class Collected:
         """Adds the value of a round."""
         self._values[task].append(value)
 
+    def spend(self, task: Task, spent: Spent, amount: float) -> None:
+        """Adds what the machine spent in a round on so many MB, or operations."""
+        self.add(replace(task, unit=CORES), spent.core_seconds * 1e6 / amount)
+        self.add(replace(task, unit=SWITCHES), spent.switches / amount)
+
     def figures(self) -> list[Figure]:
         """Figures of everything that was measured."""
         return [
@@ -91,9 +100,14 @@ class Found:
         wanted = (part, store, operation, where, processes)
         for one in self.figures:
             is_it = (one.part, one.store, one.operation, one.where, one.processes) == wanted
-            if is_it and size in (None, one.size):
+            if is_it and size in (None, one.size) and one.unit not in (CORES, SWITCHES):
                 return one
         return None
+
+    def spent(self, like: Figure, unit: str) -> Figure | None:
+        """What the machine spent on what a figure tells of, in `CORES` or `SWITCHES`."""
+        key = _key(replace(like, unit=unit))
+        return next((one for one in self.figures if _key(one) == key), None)
 
     def processes(self, part: str, operation: str) -> list[int]:
         """Numbers of processes with which an operation was measured."""

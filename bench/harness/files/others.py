@@ -15,11 +15,11 @@ from harness.files.stores import HOLDER, Store, mount_memory
 from harness.peers import Redis, absent
 from harness.processes import PeerError, shown
 
-_COMMAND = 60.0
+_COMMAND_SECONDS = 60.0
 """Longest time in seconds for a command."""
-_START = 60.0
+_START_SECONDS = 60.0
 """Longest time in seconds until servers serve."""
-_POLL = 0.05
+_POLL_SECONDS = 0.05
 _SETUP = "scripts/bench-setup.sh"
 
 
@@ -40,7 +40,7 @@ class MooseFs(Store):
     def close(self) -> None:
         super().close()
         chunks = self._base / "chunks"
-        subprocess.run(["umount", "--lazy", chunks], capture_output=True, timeout=_COMMAND)
+        subprocess.run(["umount", "--lazy", chunks], capture_output=True, timeout=_COMMAND_SECONDS)
 
     def _serve(self, memory: int) -> None:
         base, host = self._base, self._hosts[HOLDER]
@@ -90,7 +90,7 @@ class MooseFs(Store):
         for tool, value in (("mfssetgoal", "1"), ("mfssettrashtime", "0")):
             # Tools ask the mount, by its host's own address.
             command = host.command([_moosefs(tool), "-r", value, folder])
-            subprocess.run(command, check=True, capture_output=True, timeout=_COMMAND)
+            subprocess.run(command, check=True, capture_output=True, timeout=_COMMAND_SECONDS)
 
     def _mount(self, at: int, folder: Path) -> list[object]:
         return [_moosefs("mfsmount"), folder, "-f", "-H", self._hosts[HOLDER].address, "-P", self._PORT]
@@ -118,7 +118,7 @@ class JuiceFs(Store):
         self.version = _version([self._program(), "version"])
         words = ["format", "--storage", "redis", "--bucket", self._database(2), "--trash-days", "0"]
         command = host.command([self._program(), *words, self._database(1), "bench"])
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS)
         if done.returncode:
             raise PeerError(f"JuiceFS makes no file system: {done.stderr.strip()}")
 
@@ -146,15 +146,15 @@ def _write(path: Path, lines: Sequence[str]) -> None:
 
 def _version(command: Sequence[str | Path]) -> str:
     """First word of a program's version that has a digit."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS)
     words = (done.stdout + done.stderr).replace(",", " ").split()
     return next((word for word in words if word[:1].isdigit()), "")
 
 
 def _until(store: Store, is_so: Callable[[], bool], log: Path) -> None:
     """Waits until a store serves."""
-    deadline = time.monotonic() + _START
+    deadline = time.monotonic() + _START_SECONDS
     while not is_so():
         if time.monotonic() > deadline:
-            raise PeerError(f"{store.label} does not serve after {_START:.0f} s. {shown(log)}")
-        time.sleep(_POLL)
+            raise PeerError(f"{store.label} does not serve after {_START_SECONDS:.0f} s. {shown(log)}")
+        time.sleep(_POLL_SECONDS)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import paths
 from harness.files.figures import OTHER, OWN, SECONDS, Collected, Task
-from harness.files.run import Run
+from harness.files.run import Run, rotated
 from harness.files.stores import HOLDER, USER, Store
 from harness.processes import PeerError
 
@@ -36,8 +36,7 @@ def missing() -> str | None:
 def measure(run: Run, stores: Sequence[Store], rounds: int, collected: Collected) -> None:
     """Unpacks and builds on the host that stores, and of what others use also on another host."""
     for number in range(rounds):
-        for at in range(len(stores)):
-            store = stores[(at + number) % len(stores)]
+        for store in rotated(stores, number):
             for where in (OWN, OTHER) if store.far else (OWN,):
                 run.turn(store, PROJECT, f"{where} host", partial(_build, store, where, collected))
 

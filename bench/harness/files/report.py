@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness import page
-from harness.files import bare, goals, project
-from harness.files.figures import OTHER, OWN, SECONDS, TIME, Figure, Found
+from harness.files import bare, fio, goals, project
+from harness.files.figures import CORES, OTHER, OWN, SECONDS, SWITCHES, TIME, Figure, Found
 from harness.files.run import (
     ANY,
     CROWD,
@@ -48,7 +48,9 @@ def text(figures: Sequence[Figure], run: dict[str, Any]) -> list[str]:
         _random(found, labels),
         _names(found, labels),
         _small(found, labels),
+        _fio(found, labels),
         _project(found, labels),
+        _spent(found, labels),
     ]
 
 
@@ -216,6 +218,80 @@ def _project(found: Found, labels: dict[str, str]) -> str:
         "Seconds in which the source of zlib is unpacked, and then configured and built with `make -j2`.",
         table(heads, lines) if lines else "",
     )
+
+
+def _fio(found: Found, labels: dict[str, str]) -> str:
+    lines = []
+    for where in (OTHER, OWN):
+        for store in _stores(found, fio.FIO):
+            cells = [
+                _cell(found.find(fio.FIO, store, job.kind, where, job.processes, job.block))
+                for job in fio.JOBS
+            ]
+            if any(cells):
+                lines.append([f"{labels.get(store, store)}, {where} host", *cells])
+    heads = ["", *(f"{job.kind}, {size_of(job.block)}, {job.processes}" for job in fio.JOBS)]
+    return _section(
+        "By fio",
+        "MB/s of as many jobs of fio (psync) as the column says, each with a file of its own, written with "
+        "an fsync at the end and read when nothing is cached; of `randread` the median of a call in "
+        "microseconds.",
+        table(heads, lines) if lines else "",
+    )
+
+
+_MOVED = (
+    (f"write, {OTHER} host", FAR, WRITE, OTHER),
+    (f"read, {OTHER} host", FAR, READ, OTHER),
+    (f"write, {OWN} host", NEAR, WRITE, OWN),
+    (f"read, {OWN} host", NEAR, READ, OWN),
+    (f"direct read, {OWN} host", NEAR, DIRECT, OWN),
+)
+"""Columns of what a MB costs: title, part, operation, host."""
+_MOVERS = 4
+_ASKED = (
+    (f"create, {OWN} host", NAMES, "create", OWN, 0),
+    (f"stat, {OWN} host", NAMES, "stat", OWN, 0),
+    (f"unlink, {OWN} host", NAMES, "unlink", OWN, 0),
+    (f"stat, {OTHER} host", NAMES, "stat", OTHER, 0),
+    (f"write of 4,000 bytes, {OWN} host", SMALL, WRITE, OWN, 4_000),
+    (f"read of 4,000 bytes, {OWN} host", SMALL, READ, OWN, 4_000),
+    (f"read of 4 KiB at random, {OTHER} host", RANDOM, ANY, OTHER, 4 << 10),
+)
+"""Columns of what an operation of one process costs: title, part, operation, host, bytes."""
+
+
+def _spent(found: Found, labels: dict[str, str]) -> str:
+    moved, asked = [], []
+    for store in _ORDER:
+        rates = [found.find(part, store, operation, where, _MOVERS) for _, part, operation, where in _MOVED]
+        costs = [_cost(found, one, CORES) for one in rates]
+        moved += [[labels.get(store, store), *costs]] if any(costs) else []
+        costs = []
+        for _, part, operation, where, size in _ASKED:
+            called = READ if (store, part) == (bare.NAME, RANDOM) else operation
+            one = found.find(part, store, called, where, 1, size)
+            costs.append(" / ".join(filter(None, (_cost(found, one, unit) for unit in (CORES, SWITCHES)))))
+        asked += [[labels.get(store, store), *costs]] if any(costs) else []
+    tables = [
+        f"Microseconds of a core for each MB that {_MOVERS} processes move. The microseconds that all cores "
+        "have in a second, divided by this, are the most MB/s that the machine can do:",
+        table(["", *(column[0] for column in _MOVED)], moved),
+        "Microseconds of a core, and changes of the thread that a core runs, for each operation of one "
+        "process:",
+        table(["", *(column[0] for column in _ASKED)], asked),
+    ]
+    return _section(
+        "What the machine spends",
+        "Time in which cores do not idle, and how often they go on with another thread, of programs, stores "
+        "and the kernel together, from /proc/stat.",
+        "\n\n".join(tables) if moved or asked else "",
+    )
+
+
+def _cost(found: Found, one: Figure | None, unit: str) -> str:
+    spent = found.spent(one, unit) if one else None
+    return short(spent.median) if spent else ""
 
 
 def _section(title: str, about: str, body: str) -> str:

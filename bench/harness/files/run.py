@@ -48,7 +48,7 @@ class Plan:
 
     rounds: int
     further: int
-    """Rounds of what is measured with fewer of them: shapes and reads at random."""
+    """Rounds of shapes, reads at random, names, small files and fio."""
     total: int
     """Bytes of all files of a turn together."""
     processes: Sequence[int]
@@ -70,7 +70,7 @@ class Plan:
 
 FULL = Plan(
     rounds=3,
-    further=1,
+    further=3,
     total=256 * MIB,
     processes=(1, 2, 4, 8),
     names=2_000,
@@ -129,11 +129,12 @@ class Run:
         collected: Collected,
         say: Progress,
     ) -> None:
+        self.plan = plan
         self.failures: dict[str, list[str]] = {}
         self.across: list[str] = []
         """Reads that did not come from another host."""
         self._stores = list(stores)
-        self._hosts, self._plan, self._team, self._collected, self._say = hosts, plan, team, collected, say
+        self._hosts, self._team, self._collected, self._say = hosts, team, collected, say
         self._failed: Counter[tuple[str, str]] = Counter()
         self._next = 0
 
@@ -146,7 +147,7 @@ class Run:
 
     def own(self, number: int, stores: Sequence[str]) -> None:
         """Writes and reads files of each process in order, on the host that stores."""
-        for count in self._plan.processes:
+        for count in self.plan.processes:
             for store in self._rotated(number):
                 if store.name in stores:
                     self.turn(store, NEAR, f"{count} processes", partial(self._near, store, count))
@@ -154,7 +155,7 @@ class Run:
     def shapes(self, number: int) -> None:
         """Writes and reads in calls of other sizes, and one file by several processes, from another host."""
         for store in self._far(number):
-            for block in self._plan.blocks:
+            for block in self.plan.blocks:
                 what = f"calls of {block:,} bytes"
                 self.turn(store, SHAPES, what, partial(self._in_calls, store, block))
             self.turn(store, SHAPES, "one file", partial(self._shared, store))
@@ -162,7 +163,7 @@ class Run:
     def random(self, number: int, near: Sequence[str]) -> None:
         """Reads one file at random, from another host; stores of these names on their own."""
         for store in self._rotated(number):
-            if _is_whole(store) and (store.far or store.name in near):
+            if is_whole(store) and (store.far or store.name in near):
                 self.turn(store, RANDOM, "reads at random", partial(self._at_random, store))
 
     def names(self, number: int) -> None:
@@ -171,7 +172,7 @@ class Run:
             for where in (OWN, OTHER) if store.far else (OWN,):
                 if store.name == "null":
                     continue
-                for count in (self._plan.processes[0], self._plan.processes[-1]):
+                for count in (self.plan.processes[0], self.plan.processes[-1]):
                     what = f"names, {where} host, {count} processes"
                     self.turn(store, NAMES, what, partial(self._names, store, where, count))
 
@@ -182,12 +183,11 @@ class Run:
                 if store.name != "null":
                     self.turn(store, SMALL, f"{where} host", partial(self._small, store, where))
 
-    def _rotated(self, number: int) -> Iterator[Store]:
-        first = number % max(1, len(self._stores))
-        yield from [*self._stores[first:], *self._stores[:first]]
+    def _rotated(self, number: int) -> Sequence[Store]:
+        return rotated(self._stores, number)
 
     def _far(self, number: int) -> Iterator[Store]:
-        return (store for store in self._rotated(number) if store.far and _is_whole(store))
+        return (store for store in self._rotated(number) if store.far and is_whole(store))
 
     def turn(self, store: Store, part: str, what: str, take: Callable[[], None]) -> None:
         """Takes a turn. A store that fails too often is left out of the part; the others go on."""
@@ -242,7 +242,7 @@ class Run:
         self, store: Store, name: str, at: Sequence[int], block: int = MIB, total: int | None = None
     ) -> list[Span]:
         """A file of each process, which uses it on the host that `at` has for it."""
-        each = max(1, (total or self._plan.total) // len(at) // MIB) * MIB
+        each = max(1, (total or self.plan.total) // len(at) // MIB) * MIB
         return [
             Span(
                 str(store.folder(host) / name / f"file-{process}"),
@@ -267,7 +267,12 @@ class Run:
         """Writes files. That counts where the bytes are stored on another host than that of the programs."""
         seconds = self._team.spans("write", files)
         if store.writes_far:
-            self._collected.add(task, _rate(files, seconds))
+            self._add_rate(task, files, seconds)
+
+    def _add_rate(self, task: Task, files: Sequence[Span], seconds: float) -> None:
+        moved = sum(span.bytes for span in files) / 1e6
+        self._collected.add(task, moved / seconds)
+        self._collected.spend(task, self._team.spent, moved)
 
     def _read_far(
         self, store: Store, at: Sequence[int], files: Callable[[], list[Span]], operation: str, like: Task
@@ -276,7 +281,7 @@ class Run:
         seconds = self._team.spans("read", spans)
         wire.check(sum(span.bytes for span in spans))
         task = Task(like.part, store.name, operation, OTHER, like.processes, like.size, RATE)
-        self._collected.add(task, _rate(spans, seconds))
+        self._add_rate(task, spans, seconds)
 
     def _near(self, store: Store, count: int) -> None:
         at = [HOLDER] * count
@@ -294,10 +299,10 @@ class Run:
 
     def _add_near(self, store: Store, operation: str, files: Sequence[Span], seconds: float) -> None:
         task = Task(NEAR, store.name, operation, OWN, len(files), MIB, RATE)
-        self._collected.add(task, _rate(files, seconds))
+        self._add_rate(task, files, seconds)
 
     def _in_calls(self, store: Store, block: int) -> None:
-        at, total = [USER], self._plan.total // 4
+        at, total = [USER], self.plan.total // 4
         writers = at if store.writes_far else [HOLDER]
         name = self._new(store, writers[0])
         task = Task(SHAPES, store.name, WRITE, OTHER, 1, block, RATE)
@@ -320,7 +325,7 @@ class Run:
     def _ranges(self, store: Store, name: str, at: int) -> list[Span]:
         """A range of one file for each of some processes. The first is behind others' writes, too."""
         path = str(store.folder(at) / name / "shared")
-        each = max(1, self._plan.total // _SHARERS // MIB) * MIB
+        each = max(1, self.plan.total // _SHARERS // MIB) * MIB
         # No range begins with the file: whoever opens its begin for writing cuts it.
         return [
             Span(path, each, MIB, offset=MIB + process * each, seed=self._next, check=store.checks)
@@ -332,22 +337,23 @@ class Run:
         writer = USER if store.far and store.writes_far else HOLDER
         name = self._new(store, writer)
         self._team.spans("write", self._files(store, name, [writer]))
-        for block, reads in self._plan.random:
+        for block, reads in self.plan.random:
             store.forget()
             [span] = self._files(store, name, [user], block)
             wire = self._wire([user])
-            ns = self._team.random(span, reads, self._plan.seconds)
+            ns = self._team.random(span, reads, self.plan.seconds)
             if store.far:
                 wire.check(len(ns) * block)
             for operation, some in ((FIRST, ns[:_FIRST]), (ANY, ns)):
                 where = OTHER if store.far else OWN
                 task = Task(RANDOM, store.name, operation, where, 1, block, TIME)
                 self._collected.add(task, statistics.median(some) / 1e3)
+            self._collected.spend(task, self._team.spent, len(ns))
         self._remove(store, HOLDER, name)
 
     def _names(self, store: Store, where: str, count: int) -> None:
         at = HOLDER if where == OWN else USER
-        name, each = self._new(store, at), self._plan.names // count
+        name, each = self._new(store, at), self.plan.names // count
         for process in range(count):
             (store.folder(at) / name / str(process)).mkdir()
         for operation in ("create", "stat", "unlink"):
@@ -356,26 +362,27 @@ class Run:
             seconds = self._on_names(store, at, name, operation, count, each, 0)
             task = Task(NAMES, store.name, operation, where, count, 0, OPERATIONS)
             self._collected.add(task, count * each / seconds)
+            self._collected.spend(task, self._team.spent, count * each)
         self._remove(store, at, name)
 
     def _small(self, store: Store, where: str) -> None:
         at = HOLDER if where == OWN else USER
-        name, each = self._new(store, at), self._plan.small
+        name, each = self._new(store, at), self.plan.small
         (store.folder(at) / name / "0").mkdir()
 
-        def work(operation: str) -> float:
-            return self._on_names(store, at, name, operation, 1, each, _SMALL)
+        def work(operation: str, called: str) -> None:
+            seconds = self._on_names(store, at, name, operation, 1, each, _SMALL)
+            task = Task(SMALL, store.name, called, where, 1, _SMALL, OPERATIONS)
+            self._collected.add(task, each / seconds)
+            self._collected.spend(task, self._team.spent, each)
 
-        stored = work("store")
+        work("store", WRITE)
         store.forget()
         store.folder(at)
         wire = self._wire([at])
-        loaded = work("load")
+        work("load", READ)
         if where == OTHER:
             wire.check(each * _SMALL)
-        for operation, seconds in ((WRITE, stored), (READ, loaded)):
-            task = Task(SMALL, store.name, operation, where, 1, _SMALL, OPERATIONS)
-            self._collected.add(task, each / seconds)
         self._remove(store, at, name)
 
     def _on_names(
@@ -389,10 +396,12 @@ class Run:
         return self._team.together("names", requests)
 
 
-def _is_whole(store: Store) -> bool:
+def rotated(stores: Sequence[Store], number: int) -> Sequence[Store]:
+    """Stores in the order of a round: each begins with another one."""
+    first = number % max(1, len(stores))
+    return [*stores[first:], *stores[:first]]
+
+
+def is_whole(store: Store) -> bool:
     """Whether bytes of a store are measured: a volume with names on two nodes stores them as another one."""
     return not store.name.endswith(TWICE)
-
-
-def _rate(files: Sequence[Span], seconds: float) -> float:
-    return sum(span.bytes for span in files) / 1e6 / seconds

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import paths
+from harness.cpu import Spent
 from harness.processes import PeerError, Worker, ask_all
 
 PATIENCE = 120.0
@@ -41,6 +42,8 @@ class Team:
     def __init__(self, folder: Path, head_start: float = HEAD_START) -> None:
         self._folder, self._head_start = folder, round(head_start * 1e9)
         self._workers: list[Worker] = []
+        self.spent = Spent(0.0, 0)
+        """What the machine spent on what was asked last."""
 
     def together(self, do: str, requests: Sequence[dict[str, Any]]) -> float:
         """Has a worker for each request begin at the same moment. Returns the seconds until all have ended.
@@ -51,7 +54,9 @@ class Team:
         workers = {number: self._worker(number) for number in range(len(requests))}
         start = time.monotonic_ns() + self._head_start
         asked = {number: {**request, "start": start} for number, request in enumerate(requests)}
+        before = Spent.until_now()
         answers = ask_all(workers, do, asked).values()
+        self.spent = Spent.until_now() - before
         begin, end = min(one["begin"] for one in answers), max(one["end"] for one in answers)
         if end <= begin:
             raise PeerError("the clock stood still")
@@ -63,7 +68,10 @@ class Team:
 
     def random(self, span: Span, reads: int, seconds: float) -> list[int]:
         """Reads blocks of a range at random, each once at most. Returns the time of each in nanoseconds."""
-        answer = self._worker(0).ask("random", **asdict(span), reads=reads, seconds=seconds)
+        worker = self._worker(0)
+        before = Spent.until_now()
+        answer = worker.ask("random", **asdict(span), reads=reads, seconds=seconds)
+        self.spent = Spent.until_now() - before
         ns: list[int] = answer["ns"]
         return ns
 

@@ -77,22 +77,8 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
         try:
             failures, rounds = running.measure(contenders, plan, network.hosts, Path(folder), keep)
             if any(one.name == "plasmon-auto" for one in contenders):
-                special, failed = conditions.measure(
-                    lambda: plasmon(["auto"])[0],
-                    network.hosts,
-                    Path(folder),
-                    conditions.QUICK if quick else conditions.FULL,
-                    machine.available(),
-                )
-                made, unmade = making.measure(
-                    lambda: plasmon(["auto"])[0],
-                    network.hosts,
-                    Path(folder),
-                    making.QUICK if quick else making.FULL,
-                )
-                laned, unlaned = lanes.measure(Path(folder), lanes.QUICK if quick else lanes.FULL)
-                special += made + laned
-                if failed := failed + unmade + unlaned:
+                special, failed = measure_special(quick, network, Path(folder))
+                if failed:
                     failures.setdefault("plasmon-auto", []).extend(failed)
             whole = True
         except KeyboardInterrupt:
@@ -107,6 +93,24 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
     for peer, why in wrong:
         print(f"IMPOSSIBLE, and left out: {peer}: {why}", file=sys.stderr)
     return 0 if whole and not wrong and not any(name.startswith("plasmon") for name in failures) else 1
+
+
+def measure_special(quick: bool, network: Network, folder: Path) -> tuple[list[Fetches], list[str]]:
+    """Measures what Plasmon alone does: gets under conditions, gets of what is made, and lanes."""
+
+    def auto() -> Plasmon:
+        return plasmon(["auto"])[0]
+
+    special, failed = conditions.measure(
+        auto,
+        network.hosts,
+        folder,
+        conditions.QUICK if quick else conditions.FULL,
+        machine.available(),
+    )
+    made, unmade = making.measure(auto, network.hosts, folder, making.QUICK if quick else making.FULL)
+    laned, unlaned = lanes.measure(folder, lanes.QUICK if quick else lanes.FULL)
+    return special + made + laned, failed + unmade + unlaned
 
 
 def run_lanes(quick: bool, results: Path) -> int:

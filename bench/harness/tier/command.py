@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import figures, machine, paths
 from harness.figures import Row
-from harness.network import Network
+from harness.network import Host, Network
 from harness.peers import absent
 from harness.processes import PeerError
 from harness.progress import Progress
@@ -56,7 +57,6 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
     described: dict[str, Any] = machine.describe() | {"quick": quick, "whole": False, "missing": {}}
     plan, growing = (running.QUICK, many.QUICK) if quick else (running.FULL, many.FULL)
     in_pieces = pieces.QUICK if quick else pieces.FULL
-    of_calls = calls.QUICK if quick else calls.FULL
     begin, say, failures = time.monotonic(), Progress(), dict[str, list[str]]()
     rows: list[Row] = []
     stages: list[Many] = []
@@ -86,35 +86,7 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
                 rows += over
             if "ucx" in only:
                 rows += _ucx(plan, network, folder / "ucx", say, described)
-            if "log" in only:
-                logged = log.QUICK if quick else log.FULL
-                rows += _stage("the log", failures, lambda: log.measure(logged, hosts, folder / "log", say))
-            if "nodes" in only:
-                of_nodes = log_nodes.QUICK if quick else log_nodes.FULL
-                rows += _stage(
-                    "the log of several nodes",
-                    failures,
-                    lambda: log_nodes.measure(of_nodes, hosts, folder / "nodes", say),
-                )
-            if "locks" in only:
-                locked = locks.QUICK if quick else locks.FULL
-                rows += _stage(
-                    "locks", failures, lambda: locks.measure(locked, hosts, folder / "locks", say, failures)
-                )
-                described["missing"] |= locks.missing()
-            if "calls" in only:
-                lacking = callers.missing()
-                described["missing"] |= lacking
-                rows += _stage(
-                    "calls",
-                    failures,
-                    lambda: calls.measure(of_calls, hosts, folder / "calls", say, failures, lacking),
-                )
-            if "bodies" in only:
-                long = bodies.QUICK if quick else bodies.FULL
-                rows += _stage(
-                    "longer bodies", failures, lambda: bodies.measure(long, hosts, folder / "bodies", say)
-                )
+            rows += _measure_plain(quick, hosts, folder, say, failures, described["missing"], only)
             if "pace" in only:
                 of_pace = pace.QUICK if quick else pace.FULL
                 paced = _pace(of_pace, network, folder / "pace", say, failures)
@@ -135,12 +107,7 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
     if not rows and not apart and not paced:
         print("Nothing was measured.", file=sys.stderr)
         return 1
-    if set(only) == set(PARTS):
-        TIER.keep(results, figures.ordered(rows), described)
-    else:
-        cases = {_case(row) for row in rows}
-        part = ", ".join(only)
-        TIER.renew(results, part, rows, described, lambda row: _case(row) in cases, figures.ordered)
+    _keep(results, only, rows, described)
     if stages:
         MANY.keep(results, stages, described)
     if crowds:
@@ -153,6 +120,59 @@ def run(quick: bool, results: Path, only: Collection[str] = PARTS) -> int:
     print(f"Measured in {described['seconds']} s: {results}/tier.csv", file=sys.stderr)
     own = [peer for peer in failures if peer in ("plasmon", "rust", "python", MACHINE)]
     return 0 if described["whole"] and not own else 1
+
+
+def _keep(results: Path, only: Collection[str], rows: list[Row], described: dict[str, Any]) -> None:
+    """Writes the rows. If only some parts were measured, the others' rows stay."""
+    if set(only) == set(PARTS):
+        TIER.keep(results, figures.ordered(rows), described)
+        return
+    cases = {_case(row) for row in rows}
+    part = ", ".join(only)
+    TIER.renew(results, part, rows, described, lambda row: _case(row) in cases, figures.ordered)
+
+
+def _measure_plain(
+    quick: bool,
+    hosts: Sequence[Host],
+    folder: Path,
+    say: Progress,
+    failures: dict[str, list[str]],
+    missing: dict[str, str],
+    only: Collection[str],
+) -> list[Row]:
+    """Measures the parts that have rows and nothing else, in this order."""
+    lacking = callers.missing() if "calls" in only else {}
+    missing |= lacking
+    if "locks" in only:
+        missing |= locks.missing()
+    parts: dict[str, tuple[str, Callable[[Path], list[Row]]]] = {
+        "log": (
+            "the log",
+            lambda at: log.measure(log.QUICK if quick else log.FULL, hosts, at, say),
+        ),
+        "nodes": (
+            "the log of several nodes",
+            lambda at: log_nodes.measure(log_nodes.QUICK if quick else log_nodes.FULL, hosts, at, say),
+        ),
+        "locks": (
+            "locks",
+            lambda at: locks.measure(locks.QUICK if quick else locks.FULL, hosts, at, say, failures),
+        ),
+        "calls": (
+            "calls",
+            lambda at: calls.measure(calls.QUICK if quick else calls.FULL, hosts, at, say, failures, lacking),
+        ),
+        "bodies": (
+            "longer bodies",
+            lambda at: bodies.measure(bodies.QUICK if quick else bodies.FULL, hosts, at, say),
+        ),
+    }
+    rows: list[Row] = []
+    for part, (name, measure) in parts.items():
+        if part in only:
+            rows += _stage(name, failures, partial(measure, folder / part))
+    return rows
 
 
 def _case(row: Row) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::quoting::quoted;
 use crate::serve_args::Serve;
 
-/// Where a node serves, and how it was told to.
+/// Announcement of a node that begins to serve, with the options that it was started with.
 pub(crate) struct Announcement<'a> {
     pub(crate) node: &'a Node,
     pub(crate) args: &'a Serve,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use plasmon::wire::MAX_NAME;
+use plasmon::wire::MAX_NAME_BYTES;
 use plasmon::{Class, Client, ObjectId, Rights};
 
 use crate::demo::Demo;
@@ -35,10 +35,9 @@ Exit codes:
   9  the object is damaged: its bytes are not those that were sealed
      (drain: only what does not move is left: damaged objects, regions)
   10 fewer nodes hold the object than were asked for; the object stays where it is
-  11 there is no other node (calibrate); the outcome is unknown: what was to change the region was not
-     answered, and may have been done (region)
-  12 the outcome is unknown: a node that decides it does not answer (rm); the lock was lost, or the barrier
-     is broken (lock, barrier, region)
+  11 there is no other node (calibrate)
+  12 the outcome is unknown: a node that decides it does not answer, and what was asked may have been done
+     (rm, region, call); the lock was lost, or the barrier is broken (lock, barrier, region)
 
 Examples:
   plasmon serve --memory 8GiB
@@ -589,7 +588,9 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 pub(crate) fn name(text: &str) -> Result<String, String> {
     match text.len() {
         0 => Err("a name has at least one character".into()),
-        len if len > MAX_NAME => Err(format!("a name has at most {MAX_NAME} bytes, and this one has {len}")),
+        len if len > MAX_NAME_BYTES => {
+            Err(format!("a name has at most {MAX_NAME_BYTES} bytes, and this one has {len}"))
+        }
         _ if text.parse::<ObjectId>().is_ok() => {
             Err("40 hexadecimal digits are an id, not a name: use --id, or another name".into())
         }

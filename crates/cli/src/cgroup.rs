@@ -135,7 +135,8 @@ mod tests {
 
     const UNIFIED: &str = "\
 23 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:14 - proc proc rw
-34 24 0:29 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
+34 24 0:29 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 \
+rw,nsdelegate,memory_recursiveprot
 ";
     const STAT: &str =
         "anon 1073741824\nfile 53687091200\nkernel 1\nshmem 2147483648\nanon_thp 7\nshmem_thp 9\n";

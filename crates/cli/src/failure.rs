@@ -12,9 +12,6 @@ pub(crate) enum Failure {
     /// A call of the client failed.
     #[error("{0}")]
     Store(#[from] plasmon::Error),
-    /// A call on a region or of a service failed.
-    #[error("{0}")]
-    Region(plasmon::Error),
     /// A folder cannot be mounted or unmounted.
     #[error("{0}")]
     Mount(#[from] plasmon_mount::MountError),
@@ -114,8 +111,7 @@ impl Failure {
             Self::Unreached(_) => 10,
             Self::Unwritten { code, .. } | Self::Command { code, .. } | Self::Mounting { code, .. } => *code,
             Self::Alone => 11,
-            Self::Region(error) if error.kind() == ErrorKind::OutcomeUnknown => 11,
-            Self::Store(error) | Self::Region(error) => match error.kind() {
+            Self::Store(error) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::Freed => 3,
                 ErrorKind::TimedOut => 4,
                 ErrorKind::Exists => 5,

@@ -26,7 +26,7 @@ fn state(state: ObjectState) -> &'static str {
         ObjectState::Primary => "primary",
         ObjectState::Kept => "kept",
         ObjectState::Cached => "cached",
-        ObjectState::Doomed => "deleted",
+        ObjectState::Doomed => "doomed",
         ObjectState::Spilled => "spilled",
     }
 }

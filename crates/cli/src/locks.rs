@@ -51,7 +51,7 @@ fn held_by(first: &LockHolder, held: u32) -> String {
     if held > 1 { format!("{process}, {} more", held - 1) } else { process }
 }
 
-/// What a barrier waits for. Nothing for a lock that nobody holds.
+/// Text about the parties that a barrier waits for. Empty for a lock that nobody holds.
 fn parties(info: &LockInfo) -> String {
     match info.kind {
         SyncKind::Lock => String::new(),

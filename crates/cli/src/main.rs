@@ -147,7 +147,7 @@ fn ended(done: Result<(), Failure>, well: ExitCode) -> ExitCode {
         Ok(()) => well,
         Err(failure) => {
             output::complain(&failure.to_string());
-            if let Failure::Store(error) | Failure::Region(error) = &failure {
+            if let Failure::Store(error) = &failure {
                 error.lines().skip(1).for_each(output::complain_further);
             }
             failure.exit_code()

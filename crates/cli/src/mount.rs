@@ -61,7 +61,7 @@ pub(crate) struct MountArgs {
     /// Keep no bytes of files in the kernel's page cache
     #[arg(long)]
     direct: bool,
-    /// Largest number of threads
+    /// Largest number of requests that are carried out at a time
     #[arg(
         long,
         value_name = "N",
@@ -155,6 +155,8 @@ fn serve(socket: &Socket, as_json: bool, args: &MountArgs) -> Result<(), Failure
         ),
         None => None,
     };
+    // The mount connects again from another folder when its node was started again.
+    let socket = &socket.absolute().map_err(Failure::file("find", socket.path()))?;
     let mount = match args.null {
         true => Mount::null(&args.folder, args.threads)?,
         false => Mount::new(connect(socket, "plasmon mount")?, &args.folder, &options(args))?,

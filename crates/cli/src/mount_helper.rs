@@ -51,10 +51,10 @@ const OWN: [&str; 20] = [
     "users",
 ];
 
-/// What this process is asked for.
+/// Request that this process was started with.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// What these words of `plasmon` say, the first of which is the program's name.
+    /// Words of a command of `plasmon`. The first is the program's name.
     Command(Vec<OsString>),
     /// To mount, as these words of `plasmon` say it.
     Mount(Vec<OsString>),

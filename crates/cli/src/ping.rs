@@ -50,7 +50,7 @@ pub(crate) fn ping(socket: &Socket, as_json: bool, args: &Ping) -> Result<(), Fa
         }
         let pinged = match &target {
             Target::Node(node) => Answer::Node(client.ping(*node, args.timeout)?),
-            Target::Service(service) => Answer::Server(service.ping(args.timeout).map_err(Failure::Region)?),
+            Target::Service(service) => Answer::Server(service.ping(args.timeout)?),
         };
         if !as_json {
             line(&format!("{nth:>4}  {}", pinged.told()))?;
@@ -61,7 +61,7 @@ pub(crate) fn ping(socket: &Socket, as_json: bool, args: &Ping) -> Result<(), Fa
     if as_json { output::json(&report(&target, &pings, waits)) } else { sum_up(&pings, waits) }
 }
 
-/// What is asked.
+/// Node or service that is pinged.
 enum Target {
     Node(NodeId),
     Service(Service),

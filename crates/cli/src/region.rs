@@ -31,7 +31,7 @@ const WATCH: Duration = Duration::from_secs(3600);
 const READ: Rights = Rights::READ;
 
 pub(crate) fn region(socket: &Socket, as_json: bool, command: &RegionCommand) -> Result<(), Failure> {
-    let done = match command {
+    match command {
         RegionCommand::Create(args) => create(socket, as_json, args),
         RegionCommand::Ls => ls(socket, as_json),
         RegionCommand::Info(which) => info(socket, as_json, which),
@@ -48,12 +48,7 @@ pub(crate) fn region(socket: &Socket, as_json: bool, command: &RegionCommand) ->
         RegionCommand::Watch(args) => watch(socket, as_json, args),
         RegionCommand::Events(args) => events(socket, as_json, args),
         RegionCommand::Snapshot(args) => snapshot(socket, as_json, args),
-    };
-    // What may have happened has an exit code of its own.
-    done.map_err(|failure| match failure {
-        Failure::Store(error) => Failure::Region(error),
-        other => other,
-    })
+    }
 }
 
 /// Connects, and maps a region with these rights.

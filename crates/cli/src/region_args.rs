@@ -106,7 +106,7 @@ pub(crate) struct Create {
     /// No process may map the region into its memory: every operation is a call
     #[arg(long)]
     pub(crate) unmappable: bool,
-    /// It is no error if this user has a region of this name and size already
+    /// Succeed if this user has a region of this name and size already
     #[arg(long)]
     pub(crate) exist_ok: bool,
     /// Seconds that the command may take, including the wait for room in a full store [default: as long as

@@ -43,7 +43,7 @@ fn mapped(client: &Client, args: &Events) -> Result<Vec<Region>, Failure> {
     for info in list.regions.iter().filter(|info| args.owner.is_none_or(|owner| owner == info.owner)) {
         match map(Some(info.owner), &info.name) {
             Ok(region) => regions.push(region),
-            // It has gone since.
+            // The region has gone since it was listed.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Lost) => {}
             Err(error) => return Err(error.into()),
         }

@@ -21,7 +21,7 @@ use crate::users::user_id;
 /// Arguments of `plasmon call`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-The reply is printed as it is. The exit code is 11 if the function may have been run and no reply came, 1 if \
+The reply is printed as it is. The exit code is 12 if the function may have been run and no reply came, 1 if \
 it was run and failed, 3 if there is no such service, 4 if no server was free within the time-out.")]
 pub(crate) struct CallFunction {
     /// Name of the service
@@ -90,8 +90,7 @@ pub(crate) fn call(socket: &Socket, as_json: bool, args: &CallFunction) -> Resul
     let client = within.connect(socket, "plasmon call")?;
     let service = Service::find(&client, args.owner, &args.service, None)?;
     let left = within.left().unwrap_or(args.timeout);
-    // What may have happened has an exit code of its own.
-    let reply = service.call(&args.function, &data, left).map_err(Failure::Region)?;
+    let reply = service.call(&args.function, &data, left)?;
     if as_json {
         return output::json(&told(&reply, client.wait_stats()).to_string());
     }
@@ -118,7 +117,7 @@ fn told(reply: &Reply, waits: WaitStats) -> Value {
     })
 }
 
-/// Where the time of a call went, for people.
+/// Parts of the time of a call, for people.
 fn explained(reply: &Reply) -> String {
     let times = reply.times();
     let micros = |time: Duration| time.as_secs_f64() * 1e6;

@@ -25,8 +25,9 @@ const NAME: &str = "plasmon volume";
 pub(crate) enum VolumeCommand {
     /// Make a volume
     #[command(after_help = "\
-Its home, the node that decides about names, is the node of this host unless --home says another one. Exit \
-code 5 if there is a volume of this name.")]
+Its home, the node that decides about names, is the node of this host unless --home says another one. If the \
+node of this host keeps no names of files (a cache, --no-files), it is the one with the most free memory \
+that does. Exit code 5 if there is a volume of this name.")]
     Create(CreateVolume),
     /// List the volumes of the cluster
     #[command(after_help = "\
@@ -83,12 +84,16 @@ pub(crate) struct CreateVolume {
 #[command(after_help = "\
 What is not named stays. 'none' lifts a limit. A smaller --capacity or --user-quota than what is used \
 refuses further bytes. --copies and --place hold for what is written from then on; where a file lies, \
-`plasmon explain PATH` says. `plasmon volume check --repair` makes copies of what is there. Users who have \
-attached to a volume stay when it is shared no more.")]
+`plasmon explain PATH` says. `plasmon volume check --repair` makes copies of what is there. With more \
+--metadata-copies other nodes get the names in the background, as `plasmon volume ls` shows; with fewer, \
+nodes let them go. Users who have attached to a volume stay when it is shared no more.")]
 pub(crate) struct SetVolume {
     /// Name of the volume
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
+    /// Number of nodes that keep names and attributes, the home among them
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..=8))]
+    metadata_copies: Option<u16>,
     /// Whether other users may attach from now on
     #[arg(long, value_name = "true|false")]
     shared: Option<bool>,
@@ -145,8 +150,9 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
         VolumeCommand::Set(args) => {
             let Terms { capacity, copies, user_quota, inodes, .. } = args.terms;
             let place = place(&client, args.terms.place.as_deref())?;
-            let shared = args.shared;
-            let change = VolumeChange { capacity, inodes, user_quota, copies, place, shared };
+            let (shared, metadata_copies) = (args.shared, args.metadata_copies);
+            let change =
+                VolumeChange { capacity, inodes, user_quota, copies, metadata_copies, place, shared };
             let info = volumes.set(&args.name, change)?;
             done(as_json, &row_json(&info))
         }

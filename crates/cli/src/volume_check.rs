@@ -27,7 +27,8 @@ impl Found {
         let list = if finding.trouble == Trouble::Lost { &mut self.lost } else { &mut self.short };
         match list.last_mut() {
             Some(last)
-                if last.path == finding.path
+                if last.inode == finding.inode
+                    && last.path == finding.path
                     && last.offset + last.len == finding.offset
                     && (last.trouble, last.mended) == (finding.trouble, finding.mended) =>
             {
@@ -112,14 +113,19 @@ fn tell(checked: &Checked, found: &Found, repair: bool) -> Result<(), Failure> {
 /// Range of a file, for people.
 fn range(finding: &Finding) -> String {
     let path = String::from_utf8_lossy(&finding.path);
-    format!("{} {}..{}", printable(&path), finding.offset, finding.offset + finding.len)
+    let file = match finding.path.is_empty() {
+        true => format!("inode {} (no name)", finding.inode),
+        false => printable(&path).to_string(),
+    };
+    format!("{file} {}..{}", finding.offset, finding.offset + finding.len)
 }
 
 /// All of it, for programs.
 fn told(name: &str, checked: &Checked, found: &Found) -> Value {
     let row = |finding: &Finding| {
         let mut row = json!({
-            "path": String::from_utf8_lossy(&finding.path),
+            "path": (!finding.path.is_empty()).then(|| String::from_utf8_lossy(&finding.path)),
+            "inode": finding.inode,
             "offset": finding.offset,
             "len": finding.len,
             "object": finding.object.to_string(),
@@ -134,6 +140,7 @@ fn told(name: &str, checked: &Checked, found: &Found) -> Value {
     json!({
         "name": name,
         "files": checked.files,
+        "unnamed": checked.unnamed,
         "folders": checked.folders,
         "objects": checked.objects,
         "skipped": checked.skipped,

@@ -29,7 +29,10 @@ pub(crate) fn wait(socket: &Socket, as_json: bool, args: &Wait) -> Result<(), Fa
     drop(waiting);
     let found = args.objects.iter().zip(&here);
     if as_json {
-        let row = |((object, here), id): ((&Which, &bool), &ObjectId)| json!({ "object": object.text, "id": id.to_string(), "here": here });
+        let row = |((object, here), id): ((&Which, &bool), &ObjectId)| {
+            let id = id.to_string();
+            json!({ "object": object.text, "id": id, "here": here })
+        };
         output::json(&found.zip(&ids).map(row).collect::<Value>().to_string())?;
     } else {
         for (object, _) in found.filter(|(_, here)| **here) {

@@ -9,7 +9,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, ioctl, opcode};
 
@@ -75,6 +77,14 @@ impl Device {
             Some(header) => Received::Request(header, len - InHeader::LEN),
             None => Received::Nothing,
         })
+    }
+
+    /// Waits for a request, at most so long. Returns whether there is something to receive.
+    pub(crate) fn has_request(&self, patience: Duration) -> bool {
+        let timeout = Timespec::try_from(patience).unwrap_or_default();
+        let mut devices = [PollFd::new(&self.0, PollFlags::IN)];
+        // A device that cannot be looked at says why when it is read.
+        poll(&mut devices, Some(&timeout)).map_or(true, |ready| ready > 0)
     }
 
     /// Answers a request: an error number of 0 and the parts, or an error number and no parts.

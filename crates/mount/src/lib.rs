@@ -42,7 +42,7 @@ use crate::worker::{Server, Workers};
 
 pub use crate::mounting::{MountError, unmount_folder, volume_of};
 
-/// Largest number of threads, unless another is chosen.
+/// Largest number of requests that are carried out at a time, unless another is chosen.
 pub const DEFAULT_THREADS: usize = 32;
 /// Read-ahead of a mount in KiB.
 const READ_AHEAD_KIB: u32 = 4 << 10;
@@ -62,9 +62,9 @@ pub struct MountOptions {
     pub cache: Duration,
     /// Whether no file goes through the page cache.
     pub direct: bool,
-    /// Largest number of threads.
+    /// Largest number of requests that are carried out at a time, each by a thread.
     pub threads: usize,
-    /// Time that an operation waits for a node that is away.
+    /// Time that an operation waits for a node that is away, or for nodes that are to keep its bytes.
     pub patience: Duration,
 }
 
@@ -155,10 +155,8 @@ impl Mount {
             ready();
         };
         let served = match content {
-            Content::Volume(volume, manner) => {
-                let server = VolumeServer::new(volume, device.clone(), manner, begin);
-                serve_by(device, server, threads)
-            }
+            Content::Volume(volume, manner) => VolumeServer::new(volume, device.clone(), manner, begin)
+                .and_then(|server| serve_by(device, server, threads)),
             Content::Null => serve_by(device, NullServer::new(begin), threads),
         };
         served.map_err(|source| MountError::Serving { path, source })
@@ -166,7 +164,7 @@ impl Mount {
 }
 
 fn serve_by<S: Server>(device: Device, server: S, threads: usize) -> std::io::Result<()> {
-    Workers::serve(device, Arc::new(server), threads)
+    Workers::new(device, Arc::new(server), threads).serve()
 }
 
 /// Entry for the fuzzer: reads bytes as a request of the kernel.

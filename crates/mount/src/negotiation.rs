@@ -27,7 +27,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::HAS_EXPIRE_ONLY
     | init::DIRECT_IO_ALLOW_MMAP;
 /// Largest read-ahead in bytes.
-const MAX_READAHEAD: u32 = 4 << 20;
+const MAX_READAHEAD_BYTES: u32 = 4 << 20;
 /// Largest number of requests in the background, of read-ahead and direct access.
 const MAX_BACKGROUND: u16 = 64;
 /// Size in bytes of the pages that the kernel counts requests in.
@@ -74,7 +74,7 @@ fn told(offer: InitIn, agreed: Agreed) -> InitOut {
     InitOut {
         major: MAJOR,
         minor: MINOR,
-        max_readahead: offer.max_readahead.min(MAX_READAHEAD),
+        max_readahead: offer.max_readahead.min(MAX_READAHEAD_BYTES),
         flags: agreed.flags as u32,
         flags2: (agreed.flags >> 32) as u32,
         max_background: MAX_BACKGROUND,

@@ -1,19 +1,51 @@
 //! The notifier: has the kernel forget what others have changed.
 //!
-//! Owns one thread of a mount. A worker never notifies, because the kernel may want the lock of a folder for
-//! it, which a request that a worker carries out may hold. So the notifier may wait for a worker, but no
-//! worker for the notifier, and the home does not wait for it for long. Invariant: when a message is
-//! confirmed, the kernel keeps nothing of what it named.
+//! Owns two threads of a mount: one for what others have changed, and one for files of which a program got a
+//! lock. A worker never notifies, because the kernel may want the lock of a folder for it, or that of a page,
+//! which a request that a worker carries out may hold, or one that waits for a worker. So these threads may
+//! wait for a worker, but no worker for them, and the home does not wait for the notifier for long.
+//! Invariants: when a message is confirmed, the kernel keeps nothing of what it named; when a lock is
+//! answered, it keeps no old bytes of the file.
 
 use std::io;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use plasmon::files::{MAX_FILE, Stale, Watcher};
+use plasmon::files::{MAX_FILE_BYTES, Stale, Watcher};
 use rustix::io::Errno;
 
 use crate::device::Device;
 use crate::kernel::{InvalEntry, InvalInode, Structure, init, notify};
 use crate::negotiation::Agreed;
+
+/// Has the kernel drop the pages of files before requests about them are answered.
+#[derive(Clone)]
+pub(crate) struct Dropper(Sender<(u64, Then)>);
+
+/// Action that follows when the kernel has dropped the pages of a file.
+type Then = Box<dyn FnOnce() + Send>;
+
+impl Dropper {
+    /// Starts the thread, which ends with the last clone.
+    pub(crate) fn start(device: Device) -> io::Result<Self> {
+        let (sender, asked) = channel::<(u64, Then)>();
+        let run = move || {
+            for (ino, then) in asked {
+                // A file that the kernel does not know has no pages.
+                let _ = device.notify(notify::INVAL_INODE, &[&InvalInode { ino, off: 0, len: 0 }.bytes()]);
+                then();
+            }
+        };
+        thread::Builder::new().name("dropper".to_owned()).spawn(run)?;
+        Ok(Self(sender))
+    }
+
+    /// Has the kernel drop the pages of a file, and does something then.
+    pub(crate) fn drop_pages(&self, inode: u64, then: impl FnOnce() + Send + 'static) {
+        // Without the thread, which only a panic ends, a reply that `then` has says EIO.
+        let _ = self.0.send((inode, Box::new(then)));
+    }
+}
 
 /// Tells the kernel what is not true any more.
 pub(crate) struct Notifier {
@@ -60,8 +92,8 @@ impl Notifier {
 
 /// Range of pages, as the kernel has it: a length of 0 is up to the end.
 fn range(ino: u64, start: u64, end: u64) -> InvalInode {
-    let len = if end >= MAX_FILE { 0 } else { end.saturating_sub(start) as i64 };
-    InvalInode { ino, off: start.min(MAX_FILE) as i64, len }
+    let len = if end >= MAX_FILE_BYTES { 0 } else { end.saturating_sub(start) as i64 };
+    InvalInode { ino, off: start.min(MAX_FILE_BYTES) as i64, len }
 }
 
 /// Whether the kernel has nothing of what it was told, or is not mounted any more.
@@ -76,6 +108,6 @@ mod tests {
     #[test]
     fn a_range_up_to_the_end_has_no_length() {
         assert_eq!(range(7, 4096, 8192), InvalInode { ino: 7, off: 4096, len: 4096 });
-        assert_eq!(range(7, 10, MAX_FILE), InvalInode { ino: 7, off: 10, len: 0 });
+        assert_eq!(range(7, 10, MAX_FILE_BYTES), InvalInode { ino: 7, off: 10, len: 0 });
     }
 }

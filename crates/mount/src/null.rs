@@ -20,7 +20,7 @@ use crate::worker::{BLOCK_BYTES, Block, Server};
 /// Inode of the folder.
 const ROOT: u64 = 1;
 /// Time in seconds for which the kernel keeps names and attributes, as it does of volumes.
-const KEPT: u64 = 1;
+const KEPT_SECONDS: u64 = 1;
 /// Bits of modes of a folder and of a file.
 const FOLDER: u32 = 0o040_755;
 const FILE: u32 = 0o100_644;
@@ -67,7 +67,13 @@ impl NullServer {
 
     fn entry(&self, ino: u64, size: u64) -> EntryOut {
         let attr = self.attr(ino, size);
-        EntryOut { nodeid: ino, entry_valid: KEPT, attr_valid: KEPT, attr, ..EntryOut::default() }
+        EntryOut {
+            nodeid: ino,
+            entry_valid: KEPT_SECONDS,
+            attr_valid: KEPT_SECONDS,
+            attr,
+            ..EntryOut::default()
+        }
     }
 
     /// Attributes of an inode that is there.
@@ -76,7 +82,7 @@ impl NullServer {
             ROOT => 0,
             ino => *self.files.lock().sizes.get(&ino).ok_or(Errno::STALE)?,
         };
-        Ok(AttrOut { attr_valid: KEPT, attr: self.attr(ino, size), ..AttrOut::default() })
+        Ok(AttrOut { attr_valid: KEPT_SECONDS, attr: self.attr(ino, size), ..AttrOut::default() })
     }
 
     fn lookup(&self, name: &[u8]) -> Result<EntryOut, Errno> {
@@ -187,9 +193,7 @@ impl Server for NullServer {
         reply.structure(&WriteOut { size: write.size, spare: 0 });
     }
 
-    fn interrupt(&self, _unique: u64) -> bool {
-        false
-    }
+    fn interrupt(&self, _unique: u64) {}
 
     fn begin(&self, agreed: Agreed) {
         (self.begin)(agreed);

@@ -1,22 +1,27 @@
 //! Requests that are being carried out, and those of them that their program has given up.
 //!
-//! Owns a place for each worker: the request that it carries out, and which was interrupted. Any thread.
-//! The kernel sends INTERRUPT for any signal. A request is given up only if its thread is to be killed,
-//! since a program that gets a harmless signal expects its call to go on. Invariant: a worker looks at its
-//! own place alone.
+//! Owns a place for each worker: the request that it carries out, and which was interrupted; and requests
+//! that were interrupted before anybody knew of them. Any thread. The kernel sends INTERRUPT for any signal.
+//! A request is given up only if its thread is to be killed, since a program that gets a harmless signal
+//! expects its call to go on. Invariants: a worker looks at its own place alone; no interruption is lost of a
+//! request that is read by another thread at the same time.
 
 use std::cell::RefCell;
-use std::fs;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::{fs, io};
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
+/// Number of interruptions that are remembered of requests that nobody knows: most have been answered.
+const MAX_EARLY: usize = 256;
 /// Bit of SIGKILL in the sets of signals that `/proc` shows.
 const KILLED: u64 = 1 << 8;
 
 thread_local! {
-    /// Place of this thread, if it is a worker.
+    /// Place of this thread, if it is a worker, or waits for a lock.
     static PLACE: RefCell<Option<Arc<Place>>> = const { RefCell::new(None) };
 }
 
@@ -34,6 +39,17 @@ struct Place {
 #[derive(Default)]
 pub(crate) struct Running {
     places: Mutex<Vec<Arc<Place>>>,
+    /// Requests that were interrupted and that nobody knew, the latest at the end.
+    early: Mutex<VecDeque<u64>>,
+}
+
+/// End of a request, also of one that panics.
+struct Leaves(Arc<Place>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.unique.store(0, Ordering::Release);
+    }
 }
 
 impl Running {
@@ -44,27 +60,40 @@ impl Running {
         PLACE.with(|own| *own.borrow_mut() = Some(place));
     }
 
-    /// Acts on an INTERRUPT of this request. Returns whether a worker carries it out.
-    pub(crate) fn interrupt(&self, unique: u64) -> bool {
+    /// Acts on an INTERRUPT of this request. If no worker carries it out, it is remembered: the request may
+    /// be on its way to one.
+    pub(crate) fn interrupt(&self, unique: u64) {
+        let mut early = self.early.lock();
         let places = self.places.lock();
-        let Some(place) = places.iter().find(|place| place.unique.load(Ordering::Acquire) == unique) else {
-            return false;
-        };
-        place.interrupted.store(unique, Ordering::Release);
-        true
+        if let Some(place) = places.iter().find(|place| place.unique.load(Ordering::Acquire) == unique) {
+            return place.interrupted.store(unique, Ordering::Release);
+        }
+        if early.len() == MAX_EARLY {
+            early.pop_front();
+        }
+        early.push_back(unique);
     }
-}
 
-/// Carries out a request of a thread of a program as this worker's.
-pub(crate) fn carry_out(unique: u64, thread: u32, run: impl FnOnce()) {
-    let place = PLACE.with(|own| own.borrow().clone());
-    if let Some(place) = &place {
-        place.thread.store(thread, Ordering::Relaxed);
-        place.unique.store(unique, Ordering::Release);
+    /// Whether a request was interrupted before it was known. This is told once.
+    pub(crate) fn take_early(&self, unique: u64) -> bool {
+        let mut early = self.early.lock();
+        let at = early.iter().position(|one| *one == unique);
+        at.and_then(|at| early.remove(at)).is_some()
     }
-    run();
-    if let Some(place) = &place {
-        place.unique.store(0, Ordering::Release);
+
+    /// Carries out a request of a thread of a program as this worker's. It may have been interrupted before.
+    pub(crate) fn carry_out(&self, (unique, thread): (u64, u32), interrupted: bool, run: impl FnOnce()) {
+        let place = PLACE.with(|own| own.borrow().clone());
+        if let Some(place) = &place {
+            place.thread.store(thread, Ordering::Relaxed);
+            place.unique.store(unique, Ordering::Release);
+            // From here on an interruption finds the place.
+            if interrupted | self.take_early(unique) {
+                place.interrupted.store(unique, Ordering::Release);
+            }
+        }
+        let _leaves = place.map(Leaves);
+        run();
     }
 }
 
@@ -74,18 +103,56 @@ pub(crate) fn given_up() -> bool {
     PLACE.with(|own| own.borrow().as_ref().is_some_and(|place| place.is_given_up()))
 }
 
-impl Place {
-    fn is_given_up(&self) -> bool {
-        let unique = self.unique.load(Ordering::Acquire);
-        unique != 0
-            && self.interrupted.load(Ordering::Acquire) == unique
-            && is_killed(self.thread.load(Ordering::Relaxed))
+/// Whether a signal came to the program whose request this thread carries out.
+pub(crate) fn was_interrupted() -> bool {
+    PLACE.with(|own| own.borrow().as_ref().is_some_and(|place| place.was_interrupted()))
+}
+
+/// Wait of a program for a lock, which has a thread of its own. Clones are of the same wait.
+#[derive(Clone)]
+pub(crate) struct Wait(Arc<Place>);
+
+impl Wait {
+    /// Wait of a request of a thread of a program.
+    pub(crate) fn of(unique: u64, thread: u32) -> Self {
+        let place = Place { unique: unique.into(), thread: thread.into(), ..Place::default() };
+        Self(Arc::new(place))
+    }
+
+    /// Ends the wait.
+    pub(crate) fn end(&self) {
+        self.0.interrupted.store(self.0.unique.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// Whether the wait is to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.was_interrupted()
+    }
+
+    /// Has this thread wait, for as long as it lives.
+    pub(crate) fn enter(&self) {
+        PLACE.with(|own| *own.borrow_mut() = Some(Arc::clone(&self.0)));
     }
 }
 
-/// Whether a thread is to be killed. A thread that is gone is.
-fn is_killed(thread: u32) -> bool {
-    fs::read_to_string(format!("/proc/{thread}/status")).map_or(true, |status| awaits_kill(&status))
+impl Place {
+    fn was_interrupted(&self) -> bool {
+        let unique = self.unique.load(Ordering::Acquire);
+        unique != 0 && self.interrupted.load(Ordering::Acquire) == unique
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.was_interrupted() && is_killed(self.thread.load(Ordering::Relaxed))
+    }
+}
+
+/// Whether a thread is to be killed. A thread that is gone is. One that this host does not show is not.
+pub(crate) fn is_killed(thread: u32) -> bool {
+    let is_gone = |error: io::Error| {
+        error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+    };
+    let status = fs::read_to_string(format!("/proc/{thread}/status"));
+    thread != 0 && status.map_or_else(is_gone, |status| awaits_kill(&status))
 }
 
 /// Whether SIGKILL is among the pending signals of a thread with this status.
@@ -115,18 +182,28 @@ mod tests {
         let running = Running::default();
         running.enter();
         let own = std::process::id();
-        carry_out(7, own, || {
-            assert!(!running.interrupt(8));
-            assert!(running.interrupt(7));
+        running.carry_out((7, own), false, || {
+            running.interrupt(8);
+            running.interrupt(7);
             assert!(!given_up(), "this thread is not to be killed");
         });
         // No process has this number.
-        carry_out(9, u32::MAX, || {
-            assert!(running.interrupt(9));
+        running.carry_out((9, u32::MAX), false, || {
+            running.interrupt(9);
             assert!(given_up());
         });
-        carry_out(10, u32::MAX, || assert!(!given_up(), "the one before was interrupted"));
-        assert!(!running.interrupt(10));
+        running.carry_out((10, u32::MAX), false, || assert!(!given_up(), "the one before was interrupted"));
+        running.carry_out((11, u32::MAX), true, || assert!(given_up(), "it was interrupted as it waited"));
+    }
+
+    #[test]
+    fn an_interruption_may_overtake_its_request() {
+        let running = Running::default();
+        running.enter();
+        (0..MAX_EARLY as u64 + 2).for_each(|unique| running.interrupt(100 + unique));
+        assert!(!running.take_early(100) && !running.take_early(101), "too many came since");
+        assert!(running.take_early(102) && !running.take_early(102), "it is told once");
+        running.carry_out((103, u32::MAX), false, || assert!(given_up()));
     }
 
     #[test]
@@ -134,8 +211,8 @@ mod tests {
         let running = Running::default();
         running.enter();
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep runs");
-        carry_out(7, child.id(), || {
-            assert!(running.interrupt(7));
+        running.carry_out((7, child.id()), false, || {
+            running.interrupt(7);
             assert!(!given_up(), "the signal was another one");
             child.kill().expect("it is our child");
             child.wait().expect("it is our child");

@@ -45,7 +45,7 @@ pub struct Config {
     pub lanes: usize,
     /// How classes of work are kept apart on the way to other nodes.
     pub qos: Qos,
-    /// Which users may have their work be of which class.
+    /// Users that may have work of high and of low class.
     pub classes: Grants,
     /// The limits of the process's control groups; `None` where there is no limit.
     pub allowance: Option<Allowance>,
@@ -57,7 +57,7 @@ pub struct Config {
     pub numa: Numa,
     /// How objects are fetched from other nodes.
     pub protocol: Protocol,
-    /// Which objects are compared with the digest of their seal when they come from other nodes.
+    /// Objects that are compared with the digest of their seal when they come from other nodes.
     pub verify: Verify,
     /// How short objects come that do not fit one message.
     pub push: PushBy,
@@ -96,12 +96,13 @@ pub struct Config {
 /// How objects that do not fit one message come in one round trip, with the protocol *auto*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PushBy {
-    /// By writes, where this node survives the death of a writer in the middle of one; else in messages.
+    /// Objects come by writes, where this node survives the death of a writer in the middle of one; else they
+    /// come in messages.
     #[default]
     Auto,
-    /// In messages only.
+    /// Objects come in messages only.
     Messages,
-    /// By writes, with any provider.
+    /// Objects come by writes, with any provider.
     Write,
 }
 
@@ -132,7 +133,7 @@ impl Qos {
     }
 }
 
-/// Which users may have their work be of high and of low class. Every user may have normal work.
+/// Users that may have work of high and of low class. Every user may have normal work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grants {
     /// The users whose work may be high.
@@ -144,9 +145,9 @@ pub struct Grants {
 /// Some users of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Users {
-    /// All of them.
+    /// All users of the host.
     Everybody,
-    /// Those with these numbers.
+    /// The users with these numbers.
     Only(Vec<u32>),
 }
 

@@ -48,7 +48,7 @@ mod qos;
 mod region;
 mod service;
 mod sessions;
-#[cfg(feature = "simulation")]
+#[doc(hidden)]
 pub mod simulation;
 pub mod spill;
 mod store;

@@ -1,6 +1,8 @@
 //! Access for the simulation of large clusters (`make bench-scale`) to the code that determines the cost of
-//! membership and directory: shards, publications after shards have moved, frames, entries. Only with the
-//! feature `simulation`.
+//! membership and directory: shards, publications after shards have moved, frames, entries.
+//!
+//! No feature of Cargo selects it: the benchmarks would then have a build of this crate for themselves. The
+//! linker leaves it out of the daemon, which uses nothing of it.
 //!
 //! Nothing is copied or modelled here: given the ids of nodes and objects, the simulation runs the code of a
 //! node.

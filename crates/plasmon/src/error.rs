@@ -64,7 +64,7 @@ crate::wire::codes! {
 
 /// Error of the client: what happened, to which object, node or path, and what to do about it.
 ///
-/// It is a pointer, so that results of calls that succeed stay small.
+/// An error is a pointer, so that results of calls that succeed stay small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Told>);
 

@@ -3,7 +3,7 @@
 //! Owns no state. The node that holds the objects applies the filter, so both sides of the wire share it.
 
 use crate::ObjectId;
-use crate::wire::{AtMost, MAX_NAME};
+use crate::wire::{AtMost, MAX_NAME_BYTES};
 
 crate::wire::record! {
     /// Filter of a list of objects. The default lets every object pass.
@@ -12,7 +12,7 @@ crate::wire::record! {
         /// Name or pattern of names by the rules of `fnmatch`: `*` stands for any text, also with slashes,
         /// `?` for one character, `[abc]` and `[!abc]` for one of these characters or another one. 40
         /// hexadecimal digits are an id. Empty for all objects.
-        pub pattern: String as AtMost<MAX_NAME>,
+        pub pattern: String as AtMost<MAX_NAME_BYTES>,
         /// Whether only objects without a name pass.
         pub unnamed: bool,
     }

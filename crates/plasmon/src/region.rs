@@ -21,7 +21,7 @@ use std::time::Duration;
 #[cfg(not(loom))]
 pub use crate::client::{Awaited, PendingRegion as Pending, Region, RegionEvents, RegionList, View};
 use crate::wire::AtMost;
-use crate::wire::MAX_NAME;
+use crate::wire::MAX_NAME_BYTES;
 use crate::{NodeId, ObjectId};
 
 crate::wire::record! {
@@ -150,7 +150,7 @@ crate::wire::record! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RegionInfo {
         /// Name of the region.
-        pub name: String as AtMost<MAX_NAME>,
+        pub name: String as AtMost<MAX_NAME_BYTES>,
         /// Size in bytes.
         pub len: u64,
         /// Node on which the region lives.
@@ -187,7 +187,7 @@ crate::wire::table! {
         /// The region lives on another node.
         1 Moved {
             /// Name of the region.
-            region: Box<str> as AtMost<MAX_NAME>,
+            region: Box<str> as AtMost<MAX_NAME_BYTES>,
             /// User to whom the region belongs.
             owner: u32,
             /// Node on which the region lives now.
@@ -196,14 +196,14 @@ crate::wire::table! {
         /// The region was freed.
         2 Freed {
             /// Name of the region.
-            region: Box<str> as AtMost<MAX_NAME>,
+            region: Box<str> as AtMost<MAX_NAME_BYTES>,
             /// User to whom the region belonged.
             owner: u32,
         },
         /// A user has got rights. This is told to that user, and to masters of the region.
         3 Granted {
             /// Name of the region.
-            region: Box<str> as AtMost<MAX_NAME>,
+            region: Box<str> as AtMost<MAX_NAME_BYTES>,
             /// User to whom the region belongs.
             owner: u32,
             /// User who has got rights. None for every user.
@@ -215,7 +215,7 @@ crate::wire::table! {
         /// the region.
         4 Revoked {
             /// Name of the region.
-            region: Box<str> as AtMost<MAX_NAME>,
+            region: Box<str> as AtMost<MAX_NAME_BYTES>,
             /// User to whom the region belongs.
             owner: u32,
             /// User whose rights were revoked. None for every user.
@@ -226,7 +226,7 @@ crate::wire::table! {
         /// The region's home has left the cluster, and the region with it.
         5 Lost {
             /// Name of the region.
-            region: Box<str> as AtMost<MAX_NAME>,
+            region: Box<str> as AtMost<MAX_NAME_BYTES>,
             /// User to whom the region belonged.
             owner: u32,
         },

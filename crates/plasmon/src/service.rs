@@ -28,7 +28,7 @@ pub use crate::client::{
     AwaitedCall, AwaitedReply, Call, CallData, FunctionReply as Reply, KeptReply, PendingReply, Server,
     Service, ServiceList,
 };
-use crate::wire::{AtMost, Each, MAX_NAME};
+use crate::wire::{AtMost, Each, MAX_NAME_BYTES};
 use crate::{NodeId, ObjectId};
 
 /// Number of the function that every server has: this library answers it, in a thread that receives. Between
@@ -37,9 +37,9 @@ pub const PING: u16 = u16::MAX;
 /// Largest number of functions of a service.
 pub const MAX_FUNCTIONS: usize = 256;
 /// Largest number of bytes that the names of all functions of a service may have together.
-pub const MAX_FUNCTIONS_LEN: usize = 8 << 10;
+pub const MAX_FUNCTIONS_BYTES: usize = 8 << 10;
 /// Largest number of bytes of a call, and of a reply.
-pub const MAX_DATA_LEN: usize = 1 << 30;
+pub const MAX_DATA_BYTES: usize = 1 << 30;
 /// Largest number of users in a list of those who may call.
 pub const MAX_ALLOWED: usize = 64;
 
@@ -88,13 +88,13 @@ crate::wire::record! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ServiceInfo {
         /// Name of the service.
-        pub name: String as AtMost<MAX_NAME>,
+        pub name: String as AtMost<MAX_NAME_BYTES>,
         /// Node that keeps the name.
         pub home: NodeId,
         /// User to whom the service belongs.
         pub owner: u32,
         /// Names of the functions, in the order of their numbers.
-        pub functions: Vec<String> as Each<AtMost<MAX_NAME>, MAX_FUNCTIONS>,
+        pub functions: Vec<String> as Each<AtMost<MAX_NAME_BYTES>, MAX_FUNCTIONS>,
         /// Number of nodes on which processes serve it.
         pub nodes: u32,
         /// Time since the name was taken on this home, in milliseconds.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use files::FilesStatus;
+pub use files::{FileKinds, FilesStatus};
 
 /// Status report of a node. Sizes are in bytes. Counters start at 0 when the node starts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 #[cfg(not(loom))]
 pub use crate::client::{AwaitedGuard, AwaitedPassage, Barrier, Guard, Lock, LockList};
-use crate::wire::{AtMost, MAX_NAME};
+use crate::wire::{AtMost, MAX_NAME_BYTES};
 use crate::{NodeId, ObjectId};
 
 /// Shortest time to live of the lease of a lock.
@@ -88,7 +88,7 @@ crate::wire::record! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct LockInfo {
         /// Name of the lock or barrier.
-        pub name: String as AtMost<MAX_NAME>,
+        pub name: String as AtMost<MAX_NAME_BYTES>,
         /// Whether it is a lock or a barrier.
         pub kind: SyncKind,
         /// User to whom it belongs. `None` if it is everybody's.

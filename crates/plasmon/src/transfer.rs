@@ -61,9 +61,9 @@ impl FromStr for Protocol {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {
-    /// Those that were sealed with a digest.
+    /// Objects that were sealed with a digest.
     Sealed,
-    /// Those alone for which a get asks.
+    /// Objects for which a get asks, and no others.
     #[default]
     Off,
 }

@@ -9,7 +9,7 @@ use plasmon_e2e::{Cluster, Pattern, binary, eventually};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{MIB, get, put};
+use crate::support::{MIB, copy_program, get, put};
 
 /// Runs `plasmon` against a node with `stdin`.
 fn run(cluster: &Cluster, node: usize, words: &[&str], stdin: &[u8]) -> Output {
@@ -372,7 +372,7 @@ fn objects_are_put_where_they_are_wanted() {
 fn the_demo_says_that_no_python_has_it() {
     let folder = tempfile::tempdir().expect("the temporary folder is writable");
     let program = folder.path().join("plasmon");
-    fs::copy(binary(), &program).expect("the folder is ours");
+    copy_program(&binary(), &program);
     let mut command = Command::new(&program);
     let output = command.arg("demo").env("PATH", folder.path()).output().expect("plasmon runs");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use plasmon_e2e::binary;
 
+use crate::support::copy_program;
+
 /// Variables of the job script that are not settings.
 const OWN: [&str; 3] = ["PLASMON_FIRST", "PLASMON_HOSTS", "PLASMON_PATIENCE"];
 
@@ -155,9 +157,10 @@ fn the_job_script_starts_a_node_for_each_host() {
     fs::create_dir(at("bin")).expect("the folder is ours");
     fs::create_dir(at("results")).expect("the folder is ours");
     for (name, text) in [("srun", SRUN), ("scontrol", SCONTROL)] {
-        let path = at("bin").join(name);
-        fs::write(&path, text).expect("the folder is ours");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        let written = at(name);
+        fs::write(&written, text).expect("the folder is ours");
+        fs::set_permissions(&written, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        copy_program(&written, &at("bin").join(name));
     }
     let program = binary();
     for name in ["plasmon", "plasmon-node"] {

@@ -7,7 +7,7 @@ use std::thread;
 
 use bytes::BytesMut;
 use plasmon::ObjectId;
-use plasmon::wire::{HEADER_LEN, Header, MAX_BODY, Reply, Request, Row, Table, VERSION};
+use plasmon::wire::{HEADER_LEN, Header, MAX_BODY_BYTES, Reply, Request, Row, Table, VERSION};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::support::{MIB, get, put, try_put};
@@ -83,8 +83,8 @@ fn clients_that_send_garbage_are_told_and_closed() {
         let said = complaint(answer(cluster, &header(VERSION + 1, 1, 0, 0)));
         assert!(said.contains("version"), "{said}");
 
-        let said = complaint(answer(cluster, &header(VERSION, 1, MAX_BODY as u32 + 1, 0)));
-        assert!(said.contains(&(MAX_BODY + 1).to_string()), "{said}");
+        let said = complaint(answer(cluster, &header(VERSION, 1, MAX_BODY_BYTES as u32 + 1, 0)));
+        assert!(said.contains(&(MAX_BODY_BYTES + 1).to_string()), "{said}");
 
         let said = complaint(answer(cluster, &[hello(), header(VERSION, 200, 0, 0)].concat()));
         assert!(said.contains("opcode 200"), "{said}");

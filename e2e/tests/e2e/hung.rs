@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, NodeId, ObjectId};
+use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, NodeId, ObjectId, Scratch};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually, until};
 
 use crate::support::{MIB, get, kind, put, try_get};
@@ -37,20 +37,9 @@ fn nothing_is_left(cluster: &Cluster) {
     });
 }
 
-#[test]
-fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
-    let cluster = Cluster::builder().nodes(2).start();
-    let there = put(&cluster.client(1), Pattern(1), MIB);
-    let here = put(&cluster.client(0), Pattern(2), 100);
-    let [small, large, created] = [ObjectId::random(); 3].map(|_| ObjectId::random());
-    let [mut lent, mut given] = [(); 2].map(|()| {
-        let client = cluster.client(0);
-        (client.buffer(MIB, false, None).expect("there is room"), client)
-    });
-    let called = cluster.client(0);
-    let node = called.node();
-    called.ping(node, PATIENCE).expect("the node answers");
-    let calls: Vec<(&str, Call)> = vec![
+/// Calls that look for objects or order what becomes of them.
+fn calls_for_objects(there: ObjectId, here: ObjectId) -> Vec<(&'static str, Call)> {
+    vec![
         (
             "get",
             Box::new(move |client| {
@@ -71,6 +60,18 @@ fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
             Box::new(move |client| client.migrate(there, NodeId::from_bytes([1; 16]), Some(SOON)).map(drop)),
         ),
         ("broadcast", Box::new(move |client| client.broadcast(there, &[], Some(SOON)).map(drop))),
+    ]
+}
+
+/// Calls that make objects, or memory for them, or get an object into memory. `lent` and `given` is memory
+/// that a client has borrowed.
+fn calls_with_bytes(
+    there: ObjectId,
+    [small, large, created]: [ObjectId; 3],
+    mut lent: (Scratch, Client),
+    mut given: (Scratch, Client),
+) -> Vec<(&'static str, Call)> {
+    vec![
         ("small put", Box::new(move |client| client.put(small, &[1; 100], b"", &within()))),
         ("large put", Box::new(move |client| client.put(large, &[1; 3 * MIB], b"", &within()))),
         ("create", Box::new(move |client| client.create(created, 3 << 20, b"", &within()).map(drop))),
@@ -98,6 +99,12 @@ fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
                 client.put_from(ObjectId::random(), memory, MIB, b"", &within()).map(drop)
             }),
         ),
+    ]
+}
+
+/// Calls that ask the node, or all nodes, and the connection itself.
+fn calls_of_the_node(there: ObjectId, node: NodeId, called: Client) -> Vec<(&'static str, Call)> {
+    vec![
         ("contains", Box::new(move |client| client.clone().within(SOON).contains(&[there]).map(drop))),
         ("delete", Box::new(move |client| client.clone().within(SOON).delete(&[there; 1]).map(drop))),
         ("status", Box::new(move |client| client.clone().within(SOON).status().map(drop))),
@@ -112,7 +119,25 @@ fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
             "connect",
             Box::new(|client| Client::connect_with(client.socket(), "late", Some(SOON), None).map(drop)),
         ),
-    ];
+    ]
+}
+
+#[test]
+fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let there = put(&cluster.client(1), Pattern(1), MIB);
+    let here = put(&cluster.client(0), Pattern(2), 100);
+    let [small, large, created] = [ObjectId::random(); 3].map(|_| ObjectId::random());
+    let [lent, given] = [(); 2].map(|()| {
+        let client = cluster.client(0);
+        (client.buffer(MIB, false, None).expect("there is room"), client)
+    });
+    let called = cluster.client(0);
+    let node = called.node();
+    called.ping(node, PATIENCE).expect("the node answers");
+    let mut calls = calls_for_objects(there, here);
+    calls.extend(calls_with_bytes(there, [small, large, created], lent, given));
+    calls.extend(calls_of_the_node(there, node, called));
     let calls: Vec<_> = calls.into_iter().map(|(what, call)| (what, call, cluster.client(0))).collect();
     cluster.pause(0);
     let calling = |(what, call, client): (_, Call, Client)| {

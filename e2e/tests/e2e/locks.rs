@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::region::{RegionOptions, Rights};
 use plasmon::sync::{Lock, LockInfo, LockList, LockOptions, SyncKind};
-use plasmon::wire::{Operation, Receiver, RegionCall, Reply, Request, SyncCall};
+use plasmon::wire::{BySlot, OnRegion, Operation, Receiver, RegionCall, Reply, Request, SyncCall};
 use plasmon::{Client, ErrorKind, Guard};
 use plasmon_e2e::{Cluster, PATIENCE, eventually, until, wait};
 
@@ -313,8 +313,8 @@ impl Raw {
 
     /// Writes with the guard of a ticket.
     fn write(&mut self, handle: u32, ticket: u64) -> Result<(), ErrorKind> {
-        let (operation, mut arguments) = RegionCall::On(Operation::Write { offset: 0 }).encode(handle);
-        arguments[RegionCall::FENCE] = ticket;
+        let call = RegionCall::On(Operation::Write { offset: 0 });
+        let (operation, arguments) = OnRegion { handle, guard: ticket, call }.encode();
         self.made(operation, &arguments, b"written!")
     }
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use plasmon::service::{Allow, ServeOptions};
 use plasmon::shared::ARGUMENTS;
-use plasmon::wire::{Header, LentRange, Received, Receiver, Replied, Reply, Request, ServiceCall};
+use plasmon::wire::{
+    BySlot, Header, LentRange, Looked, Received, Receiver, Replied, Reply, Request, ServiceCall, SlotResult,
+};
 use plasmon::{Error, ErrorKind, Server, Service};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until, wait};
 
@@ -95,6 +97,12 @@ impl ByHand {
         }
     }
 
+    /// What a call ended with.
+    fn ended<T: SlotResult>(&mut self, request: u64) -> T {
+        let (values, payload) = self.end_call(request).expect("it is answered");
+        T::of_values(values, &payload).expect("it is a result of such a call")
+    }
+
     fn call(&mut self, call: ServiceCall, payload: &[u8]) -> Result<([u64; 7], Vec<u8>)> {
         let request = self.begin_call(call, payload, PATIENCE);
         self.end_call(request)
@@ -128,7 +136,7 @@ impl ByHand {
     fn receive(&mut self, port: u32) -> (Received, Vec<u8>) {
         let receive = ServiceCall::Receive { port, room: 0, into: NOWHERE };
         let (values, payload) = self.call(receive, &[]).expect("a call comes");
-        (Received::of_values(values), payload)
+        (Received::of_values(values, &payload).expect("it has a caller"), payload)
     }
 
     fn reply(&mut self, number: u64, payload: &[u8]) -> Result<()> {
@@ -216,10 +224,11 @@ fn callers_that_die_at_any_step_leave_nothing_and_servers_go_on() {
         let mut caller = ByHand::connect(&cluster, node);
         let service = caller.find();
         caller.begin_long(service, LONG);
-        let taken = Received::of_values(by_hand.end_call(receiving).expect("a call comes").0);
+        let taken: Received = by_hand.ended(receiving);
         drop(caller);
         eventually("the server is told", || {
-            by_hand.call(ServiceCall::Look { number: taken.number }, &[]).expect("it has it").0[0] == 1
+            let look = by_hand.begin_call(ServiceCall::Look { number: taken.number }, &[], PATIENCE);
+            by_hand.ended::<Looked>(look).gone
         });
         // The bytes stay what they are until the call is answered.
         by_hand.call(ServiceCall::TakeData { number: taken.number, into }, &[]).expect("they are there");
@@ -235,7 +244,7 @@ fn callers_that_die_at_any_step_leave_nothing_and_servers_go_on() {
                 let call = server.receive(Some(PATIENCE)).expect("it serves").expect("a call");
                 call.reply(&Pattern(1).bytes(LONG))
             });
-            let replied = Replied::of_values(caller.end_call(begun).expect("it is answered").0);
+            let replied: Replied = caller.ended(begun);
             assert_eq!(replied.len, LONG as u64);
             assert_ne!(replied.number, 0, "it has no room");
             drop(caller);
@@ -277,7 +286,7 @@ fn servers_that_die_at_any_step_are_told_and_leave_nothing() {
         let data = by_hand.lend(LONG);
         let reply = ServiceCall::Reply { number: received.number, len: LONG as u32, data };
         by_hand.begin_call(reply, &[], PATIENCE);
-        let replied = Replied::of_values(caller.end_call(begun).expect("it is answered").0);
+        let replied: Replied = caller.ended(begun);
         drop(by_hand);
         let into = caller.lend(LONG);
         let taken = caller.call(ServiceCall::TakeReply { number: replied.number, into }, &[]);
@@ -328,7 +337,7 @@ fn the_node_of_a_long_reply_dies_before_it_is_taken() {
     let (received, _) = by_hand.receive(port);
     let data = by_hand.lend(LONG);
     by_hand.begin_call(ServiceCall::Reply { number: received.number, len: LONG as u32, data }, &[], PATIENCE);
-    let replied = Replied::of_values(caller.end_call(begun).expect("it is answered").0);
+    let replied: Replied = caller.ended(begun);
     let into = caller.lend(LONG);
     cluster.pause(2);
     let taking = caller.begin_call(ServiceCall::TakeReply { number: replied.number, into }, &[], PATIENCE);
@@ -352,7 +361,7 @@ fn numbers_of_others_and_of_nothing_are_refused() {
     let data = server.lend(LONG);
     let replying =
         server.begin_call(ServiceCall::Reply { number: first.number, len: LONG as u32, data }, &[], PATIENCE);
-    let kept = Replied::of_values(caller.end_call(long_reply).expect("it is answered").0).number;
+    let kept = caller.ended::<Replied>(long_reply).number;
     let waits = caller.begin_short(service, b"held");
     let (held, payload) = server.receive(port);
     assert_eq!(payload, b"held");

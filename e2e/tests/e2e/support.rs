@@ -229,6 +229,15 @@ pub(crate) fn connected_as<T: Send + 'static>(
     connecting.join().expect("connecting does not panic")
 }
 
+/// Copies a program, such that it can be run at once.
+///
+/// A process of its own copies it: a copy that this process wrote could still be open in a child of another
+/// test, which was forked meanwhile, and then the kernel refuses to run it (`ETXTBSY`).
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().expect("the system has cp");
+    assert!(copied.success(), "{} was not copied to {}: {copied}", from.display(), to.display());
+}
+
 /// Command that runs the first of some programs as nobody, because root cannot be refused anything.
 pub(crate) fn as_nobody(cluster: &Cluster, programs: &[&Path]) -> Command {
     as_user(cluster, NOBODY, programs)
@@ -242,7 +251,7 @@ pub(crate) fn as_user(cluster: &Cluster, user: u32, programs: &[&Path]) -> Comma
     let copy = |program: &&Path| {
         let own = cluster.folder().join(program.file_name().expect("a program has a name"));
         if !own.exists() {
-            fs::copy(program, &own).expect("the folder is ours");
+            copy_program(program, &own);
         }
         own
     };

@@ -8,7 +8,7 @@ use plasmon::{Error, ErrorKind, NodeId};
 /// Most copies that a log has.
 pub const MAX_COPIES: usize = 8;
 /// Most bytes of the name of a log.
-pub(crate) const MAX_NAME: usize = 200;
+pub(crate) const MAX_NAME_BYTES: usize = 200;
 /// Number of segments that make up the capacity of a log.
 pub(crate) const SEGMENTS: u64 = 8;
 

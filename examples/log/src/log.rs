@@ -15,14 +15,14 @@ use plasmon::{Client, ErrorKind, NodeId, Region};
 
 use crate::cleaner::Cleaner;
 use crate::error::is_gone;
-use crate::layout::{MAGIC, MAX_NAME, ROOT_LEN, Shape, root};
+use crate::layout::{MAGIC, MAX_NAME_BYTES, ROOT_LEN, Shape, root};
 use crate::reader::{Reader, Start};
 use crate::segment::{Found, Segment, word};
 use crate::writer::Writer;
 use crate::{Error, Result};
 
 /// Longest time for an operation on a region.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const OPERATION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Log that writers append to and readers follow, on all hosts of a cluster. Clones share their handles.
 #[derive(Clone)]
@@ -476,10 +476,11 @@ fn root_name(log: &str, at: usize) -> String {
 }
 
 fn check_name(name: &str) -> Result<()> {
-    if (1..=MAX_NAME).contains(&name.len()) && !name.contains(':') {
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.contains(':') {
         return Ok(());
     }
-    let text = format!("the name of a log has 1 to {MAX_NAME} bytes, and no colon, and is not '{name}'");
+    let text =
+        format!("the name of a log has 1 to {MAX_NAME_BYTES} bytes, and no colon, and is not '{name}'");
     Err(Error::new(ErrorKind::Invalid, text))
 }
 

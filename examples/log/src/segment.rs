@@ -23,7 +23,7 @@ use plasmon::{ErrorKind, Region};
 
 use crate::error::is_gone;
 use crate::layout::{Entry, Shape, TOMBSTONE_LEN, reserved};
-use crate::log::{Inner, PATIENCE, SegmentInfo, read_word};
+use crate::log::{Inner, OPERATION_PATIENCE, SegmentInfo, read_word};
 use crate::{Error, Result};
 
 pub(crate) use crate::layout::word;
@@ -136,12 +136,16 @@ impl Segment {
                 bury(log, number, copy)?;
                 continue;
             }
-            let options =
-                RegionOptions { node, exist_ok: true, room: Some(PATIENCE), ..RegionOptions::default() };
+            let options = RegionOptions {
+                node,
+                exist_ok: true,
+                room: Some(OPERATION_PATIENCE),
+                ..RegionOptions::default()
+            };
             let made =
                 log.client.create_region(&log.copy_name(number, copy), log.shape.region_len(), &options);
             match made {
-                Ok(region) => copies.push(region.with_timeout(PATIENCE)),
+                Ok(region) => copies.push(region.with_timeout(OPERATION_PATIENCE)),
                 // A tombstone.
                 Err(error) if error.kind() == ErrorKind::Exists && copy > 0 => {}
                 Err(error) if error.kind() == ErrorKind::Exists => return Ok(()),
@@ -316,7 +320,7 @@ fn first_of(log: &Inner, next: u64) -> u64 {
 fn place(log: &Inner, number: u64, copy: u64) -> Result<Place> {
     let region = match log.client.map_region(&log.copy_name(number, copy), Rights::READ_WRITE, None) {
         Ok(region) if region.len() == TOMBSTONE_LEN => return Ok(Place::Tombstone),
-        Ok(region) if region.len() == log.shape.region_len() => region.with_timeout(PATIENCE),
+        Ok(region) if region.len() == log.shape.region_len() => region.with_timeout(OPERATION_PATIENCE),
         Ok(region) => {
             let text = format!(
                 "region '{}' is no part of log '{}': it has {} bytes",

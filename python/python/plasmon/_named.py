@@ -215,7 +215,7 @@ class SharedNames:
         rights(private, public)
 
     def of(self, client: Client) -> Names:
-        """Same names, by a client."""
+        """The names with the same terms, used through a client."""
         return Names(client, **self.terms)
 
     def run(self, call: Callable[[Names], _T]) -> _T:

@@ -200,7 +200,9 @@ class Reads(Handle):
         return self._native.get_into(self._one(id, private), flat, timeout, verify)
 
     @overload  # A str is an iterable of str, too: here it is one name.
-    def contains(self, id_or_ids: IdLike, *, private: bool = False) -> bool: ...  # type: ignore[overload-overlap]
+    def contains(  # type: ignore[overload-overlap]
+        self, id_or_ids: IdLike, *, private: bool = False
+    ) -> bool: ...
     @overload
     def contains(self, id_or_ids: Iterable[IdLike], *, private: bool = False) -> list[bool]: ...
     def contains(self, id_or_ids: IdLike | Iterable[IdLike], *, private: bool = False) -> bool | list[bool]:

@@ -361,7 +361,9 @@ class Writes(Handle):
         self._native.abort(self._one(id, private))
 
     @overload
-    def delete(self, id_or_ids: IdLike, *, private: bool = False) -> bool: ...  # type: ignore[overload-overlap]
+    def delete(  # type: ignore[overload-overlap]
+        self, id_or_ids: IdLike, *, private: bool = False
+    ) -> bool: ...
     @overload
     def delete(self, id_or_ids: Iterable[IdLike], *, private: bool = False) -> list[bool]: ...
     def delete(self, id_or_ids: IdLike | Iterable[IdLike], *, private: bool = False) -> bool | list[bool]:

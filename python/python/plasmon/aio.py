@@ -393,7 +393,9 @@ class Client(Looping):
         await self._run(self._prompt, buffer.verify)
 
     @overload  # A str is an iterable of str, too: here it is one name.
-    async def contains(self, id_or_ids: IdLike, *, private: bool = False) -> bool: ...  # type: ignore[overload-overlap]
+    async def contains(  # type: ignore[overload-overlap]
+        self, id_or_ids: IdLike, *, private: bool = False
+    ) -> bool: ...
     @overload
     async def contains(
         self, id_or_ids: Iterable[IdLike], *, private: bool = False
@@ -405,7 +407,9 @@ class Client(Looping):
         return await self._run(self._prompt, lambda: self._client.contains(id_or_ids, private=private))
 
     @overload
-    async def delete(self, id_or_ids: IdLike, *, private: bool = False) -> bool: ...  # type: ignore[overload-overlap]
+    async def delete(  # type: ignore[overload-overlap]
+        self, id_or_ids: IdLike, *, private: bool = False
+    ) -> bool: ...
     @overload
     async def delete(self, id_or_ids: Iterable[IdLike], *, private: bool = False) -> builtins.list[bool]: ...
     async def delete(

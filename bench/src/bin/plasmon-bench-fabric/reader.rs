@@ -24,7 +24,7 @@ use plasmon_fabric::{Access, Region, RemoteRegion, Slice};
 use crate::node::{MESSAGE, Node, POLL, SLEEP};
 use crate::server::LARGEST;
 
-const CHUNK: usize = 512 << 10;
+const CHUNK_BYTES: usize = 512 << 10;
 const READS: usize = 4;
 /// Time from one message to the next of those that have a pace.
 const GAP: Duration = Duration::from_millis(1);
@@ -70,7 +70,7 @@ impl Kind {
         }
         let target = match self.target.take().filter(|target| target.len() >= len) {
             Some(target) => target,
-            None => node.register(map(len.max(CHUNK))?, Access::LOCAL)?,
+            None => node.register(map(len.max(CHUNK_BYTES))?, Access::LOCAL)?,
         };
         Ok(self.target.insert(target).slice(0, len)?)
     }
@@ -123,9 +123,9 @@ impl Peer for Reader {
         };
         let (chunk, polling) = match way {
             "read" => (size, true),
-            "read_chunks" => (CHUNK, true),
+            "read_chunks" => (CHUNK_BYTES, true),
             "read_asleep" | "write_asleep" | "read_begun_asleep" => (size, false),
-            "read_chunks_asleep" => (CHUNK, false),
+            "read_chunks_asleep" => (CHUNK_BYTES, false),
             other => return Err(format!("there is no operation {other:?}").into()),
         };
         let (places, kind, map): (_, _, fn(usize) -> Result<Mapping>) = if as_a_store {

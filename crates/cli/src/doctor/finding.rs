@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 pub(super) enum Severity {
     /// All is well.
     Ok,
-    /// It works, but could be faster or safer.
+    /// The feature works, but could be faster or safer.
     Advice,
-    /// It does not work, will stop working, or leaves existing hardware unused.
+    /// The feature does not work, will stop working, or leaves existing hardware unused.
     Problem,
 }
 

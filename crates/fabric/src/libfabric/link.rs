@@ -54,7 +54,7 @@ impl Link {
 
     /// Opens an endpoint. Returns it with its fabric address.
     pub(crate) fn port(&self, provider: &Provider) -> Result<(Port, Vec<u8>), FabricError> {
-        Port::open(self, provider)
+        Port::open(&self.domain, self.queue.handle(), &self.info, provider)
     }
 
     /// Registers `len` bytes at `base`.

@@ -9,7 +9,7 @@ use std::ptr;
 
 use super::ffi;
 use super::handle::Handle;
-use super::link::Link;
+use super::info::Info;
 use crate::error::FabricError;
 use crate::operation::{Completion, Immediate, Operation, Request};
 use crate::provider::Provider;
@@ -27,16 +27,22 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Opens an endpoint of `link`. Returns it with its fabric address.
-    pub(super) fn open(link: &Link, provider: &Provider) -> Result<(Self, Vec<u8>), FabricError> {
+    /// Opens an endpoint of `domain`, which was opened with `info`. Its completions go to `queue`. Returns it
+    /// with its fabric address.
+    pub(super) fn open(
+        domain: &Handle<ffi::fid_domain>,
+        queue: &Handle<ffi::fid_cq>,
+        info: &Info,
+        provider: &Provider,
+    ) -> Result<(Self, Vec<u8>), FabricError> {
         let mut attributes = ffi::fi_av_attr { type_: ffi::fi_av_type_FI_AV_TABLE, ..Default::default() };
         // SAFETY: the domain is open; the attributes are only read.
         let addresses = Handle::open("fi_av_open", |av| unsafe {
-            ffi::fi_av_open(link.domain.as_ptr(), &mut attributes, av, ptr::null_mut())
+            ffi::fi_av_open(domain.as_ptr(), &mut attributes, av, ptr::null_mut())
         })?;
         // SAFETY: the domain is open and `info` is the one it was opened with.
         let ep = Handle::open("fi_endpoint", |ep| unsafe {
-            ffi::fi_endpoint(link.domain.as_ptr(), link.info.as_ptr(), ep, ptr::null_mut())
+            ffi::fi_endpoint(domain.as_ptr(), info.as_ptr(), ep, ptr::null_mut())
         })?;
         let check = |call, code: i32| match code {
             0 => Ok(()),
@@ -47,7 +53,7 @@ impl Port {
         unsafe {
             let flags = ffi::PLASMON_TRANSMIT | ffi::PLASMON_RECV;
             check("fi_ep_bind", ffi::fi_ep_bind(ep.as_ptr(), addresses.fid(), 0))?;
-            check("fi_ep_bind", ffi::fi_ep_bind(ep.as_ptr(), link.queue.fid(), flags))?;
+            check("fi_ep_bind", ffi::fi_ep_bind(ep.as_ptr(), queue.fid(), flags))?;
             check("fi_enable", ffi::fi_enable(ep.as_ptr()))?;
         }
         let mut address = vec![0; LONGEST_ADDRESS_BYTES];

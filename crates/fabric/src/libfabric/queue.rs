@@ -55,9 +55,9 @@ impl CompletionQueue {
         }
     }
 
-    /// Base object of the queue, for binding endpoints to it.
-    pub(crate) fn fid(&self) -> *mut ffi::fid {
-        self.queue.fid()
+    /// Handle of the queue, for binding endpoints to it.
+    pub(super) fn handle(&self) -> &Handle<ffi::fid_cq> {
+        &self.queue
     }
 
     /// Descriptor to sleep on. Returns `None` if the provider must be polled.

@@ -14,6 +14,7 @@ mod onesided;
 mod remote;
 mod sleeping;
 mod support;
+mod wait;
 mod writes;
 
 use std::time::Duration;

@@ -161,23 +161,23 @@ fn writes_by_the_thousand(provider: &Provider) {
 /// A large object is read as the engine does: in chunks of 1 MiB, with several under way on the bulk lane,
 /// while small messages go through the other lane.
 fn reads_in_a_window(provider: &Provider) {
-    const CHUNK: usize = 1 << 20;
+    const CHUNK_BYTES: usize = 1 << 20;
     const CHUNKS: usize = 48;
     let (here, there) = (Node::new(provider), Node::new(provider));
     let mut driver = Driver::new(&[&here, &there]);
-    let source = there.memory(CHUNKS * CHUNK, Access::REMOTE_READ);
-    let wanted = pattern(CHUNKS * CHUNK, 5);
-    whole(&source, CHUNKS * CHUNK).copy_from_slice(&wanted).expect("fits");
+    let source = there.memory(CHUNKS * CHUNK_BYTES, Access::REMOTE_READ);
+    let wanted = pattern(CHUNKS * CHUNK_BYTES, 5);
+    whole(&source, CHUNKS * CHUNK_BYTES).copy_from_slice(&wanted).expect("fits");
     let bulk = here.bulk.connect(&there.bulk.address()).expect("connect");
     let small = here.small.connect(&there.small.address()).expect("connect");
     let note = here.holding(b"small");
     there.small.receive(there.empty(64)).expect("receive");
 
     for window in [4, 8] {
-        let target = here.memory(CHUNKS * CHUNK, Access::LOCAL);
+        let target = here.memory(CHUNKS * CHUNK_BYTES, Access::LOCAL);
         let read = |chunk: usize| {
-            let into = target.slice(chunk * CHUNK, CHUNK).expect("within");
-            here.bulk.read(bulk, into, source.remote(), (chunk * CHUNK) as u64)
+            let into = target.slice(chunk * CHUNK_BYTES, CHUNK_BYTES).expect("within");
+            here.bulk.read(bulk, into, source.remote(), (chunk * CHUNK_BYTES) as u64)
         };
         let mut under_way: Vec<_> = (0..window).map(read).collect();
         let mut message = here.small.send(small, note.clone());
@@ -203,7 +203,7 @@ fn reads_in_a_window(provider: &Provider) {
             }
             under_way.is_empty().then_some(())
         });
-        assert_same(&whole(&target, CHUNKS * CHUNK).to_vec(), &wanted, "what was read");
+        assert_same(&whole(&target, CHUNKS * CHUNK_BYTES).to_vec(), &wanted, "what was read");
         assert!(messages > 0, "no small message got through beside {CHUNKS} chunks");
     }
 }

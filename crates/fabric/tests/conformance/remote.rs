@@ -181,7 +181,7 @@ pub(crate) fn serve() {
         if let Some(writer) = &mut writer {
             writer.go_on(&node, &region);
         }
-        if sleep(&node.domain) {
+        if await_news(&node.domain) {
             wakes += 1;
         }
         if input_ended() {
@@ -215,7 +215,7 @@ fn region_in(words: &[u8]) -> Option<RemoteRegion> {
 
 /// Sleeps until the fabric or the standard input has something. Returns false if the domain was not ready to
 /// sleep.
-pub(crate) fn sleep(domain: &Domain) -> bool {
+fn await_news(domain: &Domain) -> bool {
     let Some(descriptor) = domain.wait_descriptor() else { return false };
     if !domain.try_wait() {
         return false;

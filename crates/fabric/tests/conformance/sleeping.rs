@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::Case;
 use super::remote::{LEN, Remote, SEED};
 use super::support::{Node, assert_same, pattern};
+use super::wait::let_pass;
 
 pub(crate) const CASES: &[Case] = &[
     ("sleeping_target_serves", sleeping_target_serves),
@@ -51,7 +52,8 @@ fn sleeping_target_serves(provider: &Provider) {
     for round in 0..12 {
         // A new node each round: new connections.
         let node = Node::new(provider);
-        let pause = || std::thread::sleep(Duration::from_millis([0, 1, 5, 12, 30, 120][round % 6]));
+        let span = Duration::from_millis([0, 1, 5, 12, 30, 120][round % 6]);
+        let pause = || let_pass(span, "how deep the peer sleeps cannot be seen");
         let small = node.small.connect(&remote.small).expect("connect");
         let bulk = node.bulk.connect(&remote.bulk).expect("connect");
         let message = node.holding(&node.small.address());

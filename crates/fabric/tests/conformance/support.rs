@@ -18,7 +18,7 @@ pub(crate) fn sizes(lane: &Endpoint) -> [usize; 8] {
 }
 
 /// Time after which a wait counts as a hang. The longest test takes a few seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANG_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn variable(name: &str, default: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| default.to_owned())
@@ -190,7 +190,7 @@ impl<'a> Driver<'a> {
         what: &str,
         mut done: impl FnMut(&mut VecDeque<Event>) -> Option<T>,
     ) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HANG_PATIENCE;
         loop {
             self.step();
             let idle = self.network().is_some_and(|network| network.next_due().is_none());

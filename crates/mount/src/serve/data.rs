@@ -16,11 +16,11 @@ use rustix::io::Errno;
 
 use super::attributes::entry_out;
 use super::{VolumeServer, actor, errno};
-use crate::device::Device;
 use crate::kernel::{
-    Call, CopyIn, CreateIn, FallocateIn, InHeader, InvalInode, LseekIn, Name, OpenIn, OpenOut, ReadIn,
-    Structure, WriteIn, WriteOut, fopen, locks, notify, writes,
+    Call, CopyIn, CreateIn, FallocateIn, InHeader, LseekIn, Name, OpenIn, OpenOut, ReadIn, Structure,
+    WriteIn, WriteOut, fopen, locks, writes,
 };
+use crate::notify::Dropper;
 use crate::reply::Reply;
 
 /// Largest number of files of which the versions of pages are known.
@@ -33,11 +33,14 @@ const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
 /// Largest number of bytes that one request copies.
-const MAX_COPY: u64 = 1 << 30;
+const MAX_COPY_BYTES: u64 = 1 << 30;
 
 /// Versions of files of which the kernel may have pages.
-#[derive(Clone, Default)]
-pub(super) struct Pages(Arc<Mutex<HashMap<u64, u64>>>);
+#[derive(Clone)]
+pub(super) struct Pages {
+    known: Arc<Mutex<HashMap<u64, u64>>>,
+    dropper: Dropper,
+}
 
 /// Opens of the kernel, by their handles.
 #[derive(Default)]
@@ -66,24 +69,31 @@ impl Opens {
 }
 
 impl Pages {
+    pub(super) fn new(dropper: Dropper) -> Self {
+        Self { known: Arc::default(), dropper }
+    }
+
     /// Notes that a file is opened. Returns whether the kernel may keep its pages.
     fn open(&self, inode: u64, version: u64) -> bool {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         if known.len() >= MAX_PAGES_KNOWN {
             known.clear();
         }
         known.insert(inode, version) == Some(version)
     }
 
-    /// Drops the pages of a file, if they are not of the version of these attributes.
-    pub(super) fn make_current(&self, device: &Device, entry: &Entry) {
+    /// Answers that a lock of a file was got or ended, when the kernel has no pages of it but those of the
+    /// version of these attributes.
+    pub(super) fn answer(&self, entry: &Entry, reply: Reply) {
         let (inode, version) = (entry.attributes.inode, entry.attributes.version);
-        if self.0.lock().insert(inode, version) == Some(version) {
-            return;
+        if self.known.lock().get(&inode) == Some(&version) {
+            return reply.done();
         }
-        let all = InvalInode { ino: inode, off: 0, len: 0 };
-        // A file that the kernel does not know has no pages.
-        let _ = device.notify(notify::INVAL_INODE, &[&all.bytes()]);
+        let known = Arc::clone(&self.known);
+        self.dropper.drop_pages(inode, move || {
+            known.lock().insert(inode, version);
+            reply.done();
+        });
     }
 }
 
@@ -145,6 +155,7 @@ impl VolumeServer {
         });
         let written = written.map_err(|error| errno(&error));
         reply.result(written, |len| WriteOut { size: len as u32, spare: 0 });
+        self.volume.renew(buffer, len);
     }
 
     fn open(&self, header: &InHeader, open: OpenIn, reply: Reply) {
@@ -220,7 +231,7 @@ impl VolumeServer {
 
     fn copy(&self, header: &InHeader, copy: CopyIn, reply: Reply) {
         let (from, to) = ((header.nodeid, copy.off_in), (copy.nodeid_out, copy.off_out));
-        let copied = self.volume.clone_range(&actor(header), from, to, copy.len.min(MAX_COPY));
+        let copied = self.volume.clone_range(&actor(header), from, to, copy.len.min(MAX_COPY_BYTES));
         let copied = copied.map_err(|error| errno(&error));
         reply.result(copied, |len| WriteOut { size: len as u32, spare: 0 });
     }

@@ -5,7 +5,6 @@
 //! before a lock is answered, if others have changed it; an owner's locks of `fcntl` go with its close.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use plasmon::files::{LockKind, LockRange};
@@ -14,6 +13,7 @@ use rustix::io::Errno;
 use super::{VolumeServer, errno};
 use crate::kernel::{Call, FileLock, InHeader, LkIn, locks};
 use crate::reply::Reply;
+use crate::running::{Wait, was_interrupted};
 
 /// Maximum number of calls that wait for a lock, each on a thread of its own. Further ones get ENOLCK.
 const MAX_WAITS: usize = 512;
@@ -31,12 +31,13 @@ impl VolumeServer {
             Call::Setlk(lock) | Call::SetlkWait(lock) => {
                 let Some(range) = range_of(&lock) else { return reply.error(Errno::INVAL) };
                 // An interruption may come before the wait has begun.
-                let over = matches!(call, Call::SetlkWait(_)).then(|| self.waiting(header.unique));
-                let result = self.volume.lock(node, range, || false);
-                let busy = matches!(&result, Err(error) if errno(error) == Errno::AGAIN);
-                if !range.flock && (result.is_ok() || busy) {
+                let over = matches!(call, Call::SetlkWait(_)).then(|| self.waiting(header));
+                if !range.flock {
+                    // The home may lock the range although the call fails.
                     self.locked.lock().insert((node, range.owner));
                 }
+                let result = self.volume.lock(node, range, || false);
+                let busy = matches!(&result, Err(error) if errno(error) == Errno::AGAIN);
                 match over {
                     Some(_) if busy && self.waits.lock().len() > MAX_WAITS => {
                         self.waits.lock().remove(&header.unique);
@@ -47,10 +48,7 @@ impl VolumeServer {
                     None => {}
                 }
                 match result {
-                    Ok(entry) => {
-                        self.pages.make_current(&self.device, &entry);
-                        reply.done();
-                    }
+                    Ok(entry) => self.pages.answer(&entry, reply),
                     Err(error) => reply.error(errno(&error)),
                 }
             }
@@ -60,34 +58,31 @@ impl VolumeServer {
 
     /// Ends the locks of an owner of a file: those of `fcntl`, or those of `flock`.
     pub(super) fn unlock(&self, node: u64, owner: u64, flock: bool) {
-        if !flock && !self.locked.lock().remove(&(node, owner)) {
-            return;
-        }
-        let range = LockRange { owner, pid: 0, start: 0, end: u64::MAX, kind: LockKind::Unlocked, flock };
-        if let Err(error) = self.volume.lock(node, range, || false) {
-            tracing::warn!(inode = node, %error, "a lock was not ended");
+        if flock || self.locked.lock().remove(&(node, owner)) {
+            self.volume.end_locks(node, owner, flock);
         }
     }
 
-    /// Notes a wait for a lock. Returns what is true when the wait is to end.
-    fn waiting(&self, unique: u64) -> Arc<AtomicBool> {
-        let over = Arc::new(AtomicBool::new(false));
-        self.waits.lock().insert(unique, Arc::clone(&over));
-        over
+    /// Notes a wait for a lock.
+    fn waiting(&self, header: &InHeader) -> Wait {
+        let wait = Wait::of(header.unique, header.pid);
+        self.waits.lock().insert(header.unique, wait.clone());
+        // An interruption that came before found no wait.
+        if was_interrupted() {
+            wait.end();
+        }
+        wait
     }
 
     /// Waits for a lock on a thread of its own, until the wait is over.
-    fn wait(&self, unique: u64, node: u64, range: LockRange, over: Arc<AtomicBool>, reply: Reply) {
-        let (volume, device) = (self.volume.clone(), self.device.clone());
-        let (waits, pages) = (Arc::clone(&self.waits), self.pages.clone());
+    fn wait(&self, unique: u64, node: u64, range: LockRange, waiting: Wait, reply: Reply) {
+        let (volume, waits, pages) = (self.volume.clone(), Arc::clone(&self.waits), self.pages.clone());
         let wait = move || {
-            let result = volume.lock(node, range, || !over.load(Ordering::Acquire));
+            waiting.enter();
+            let result = volume.lock(node, range, || !waiting.is_over());
             waits.lock().remove(&unique);
             match result {
-                Ok(entry) => {
-                    pages.make_current(&device, &entry);
-                    reply.done();
-                }
+                Ok(entry) => pages.answer(&entry, reply),
                 // The wait was ended by a signal, or with the mount.
                 Err(error) if errno(&error) == Errno::AGAIN => reply.error(Errno::INTR),
                 Err(error) => reply.error(errno(&error)),

@@ -11,8 +11,9 @@ mod locks;
 mod names;
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,8 +24,9 @@ use self::names::Listing;
 use crate::device::Device;
 use crate::kernel::{Call, InHeader, WriteIn, opcode};
 use crate::negotiation::Agreed;
-use crate::notify::Notifier;
+use crate::notify::{Dropper, Notifier};
 use crate::reply::Reply;
+use crate::running::Wait;
 use crate::worker::{Block, Server};
 
 /// How a volume is served.
@@ -47,7 +49,7 @@ pub(crate) struct VolumeServer {
     /// Files with locks of `fcntl`, each with an owner.
     locked: Mutex<HashSet<(u64, u64)>>,
     /// Waits for locks by the numbers of their requests. A wait that is set to true ends.
-    waits: Arc<Mutex<HashMap<u64, Arc<AtomicBool>>>>,
+    waits: Arc<Mutex<HashMap<u64, Wait>>>,
     /// Versions of files of which the kernel may have pages.
     pages: data::Pages,
     opens: data::Opens,
@@ -55,13 +57,17 @@ pub(crate) struct VolumeServer {
 
 impl VolumeServer {
     /// Server of a volume on a device. `begin` is called once the kernel has begun.
+    ///
+    /// # Errors
+    /// If no thread can be started.
     pub(crate) fn new(
         volume: Volume,
         device: Device,
         manner: Manner,
         begin: impl Fn(Agreed) + Send + Sync + 'static,
-    ) -> Self {
-        Self {
+    ) -> io::Result<Self> {
+        let pages = data::Pages::new(Dropper::start(device.clone())?);
+        Ok(Self {
             volume,
             device,
             manner,
@@ -70,9 +76,9 @@ impl VolumeServer {
             next_folder: AtomicU64::new(1),
             locked: Mutex::default(),
             waits: Arc::default(),
-            pages: data::Pages::default(),
+            pages,
             opens: data::Opens::default(),
-        }
+        })
     }
 
     /// Time for which the kernel may keep an answer about these inodes. It is answered while `current` is
@@ -102,7 +108,7 @@ impl Server for VolumeServer {
     type Block = Buffer;
 
     fn block(&self) -> Buffer {
-        self.volume.buffer()
+        self.volume.buffer_at_hand()
     }
 
     fn call(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
@@ -122,13 +128,10 @@ impl Server for VolumeServer {
         self.on_write(header, write, block, reply);
     }
 
-    fn interrupt(&self, unique: u64) -> bool {
-        let waits = self.waits.lock();
-        let wait = waits.get(&unique);
-        if let Some(wait) = wait {
-            wait.store(true, Ordering::Release);
+    fn interrupt(&self, unique: u64) {
+        if let Some(wait) = self.waits.lock().get(&unique) {
+            wait.end();
         }
-        wait.is_some()
     }
 
     fn begin(&self, agreed: Agreed) {
@@ -137,6 +140,6 @@ impl Server for VolumeServer {
     }
 
     fn end(&self) {
-        self.waits.lock().values().for_each(|wait| wait.store(true, Ordering::Release));
+        self.waits.lock().values().for_each(Wait::end);
     }
 }

@@ -139,7 +139,7 @@ impl VolumeServer {
         self.look(reply, folder, looked);
     }
 
-    /// The same, or that there is no such name, which the kernel may keep as well.
+    /// Answers with the file, or that there is no such name. The kernel may keep either.
     fn look(&self, reply: Reply, folder: u64, looked: Result<Looked>) {
         let Looked { attributes, keep } = match looked {
             Ok(looked) => looked,

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
-use plasmon::service::MAX_DATA_LEN;
+use plasmon::service::MAX_DATA_BYTES;
 use plasmon::shared::PAYLOAD_LEN;
 use plasmon::wire::LentRange;
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Calls;
-use super::frames::{CARRIED_MAX, CallFrame};
+use super::frames::{CARRIED_MAX_BYTES, CallFrame};
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
 use crate::net::frame::{Location, WindowPlace};
@@ -35,12 +35,12 @@ pub(super) const HELD_FOR: Duration = Duration::from_secs(30);
 /// The bytes of a call or a reply.
 pub(super) struct Body {
     at: At,
-    /// What is to be dropped when nobody needs the bytes any more.
+    /// Owner of the bytes. It is dropped when nobody needs the bytes any more.
     keeps: Option<Rc<dyn Any>>,
 }
 
 enum At {
-    /// At most [`CARRIED_MAX`] bytes.
+    /// At most [`CARRIED_MAX_BYTES`] bytes.
     Carried(Bytes),
     /// The memory of a client of this node.
     Here(Rc<Given>, u64),
@@ -53,7 +53,7 @@ struct There {
     node: NodeId,
     pieces: Vec<Location>,
     len: u64,
-    /// The same bytes in a window of this node, if they were written there.
+    /// Bytes of the body in a window of this node, if they were written there.
     come: RefCell<Option<Come>>,
 }
 
@@ -61,12 +61,12 @@ struct There {
 pub(super) struct Told {
     pub(super) data: Bytes,
     pub(super) pieces: Vec<Location>,
-    /// What was written to a window of that node: for as long as it may need it.
+    /// Write to a window of that node. It is kept for as long as that node may need it.
     pub(super) written: Option<Written>,
 }
 
 impl Told {
-    /// Where the bytes are in the window.
+    /// Returns where the bytes are in the window.
     pub(super) fn place(&self) -> Option<WindowPlace> {
         self.written.as_ref().map(Written::place)
     }
@@ -101,8 +101,8 @@ impl Body {
         come: impl FnOnce(u64) -> Option<Come>,
     ) -> Option<Self> {
         let at = match whole(&pieces)? {
-            0 if data.len() as u64 <= CARRIED_MAX => At::Carried(data),
-            len if data.is_empty() && len > CARRIED_MAX && len <= MAX_DATA_LEN as u64 => {
+            0 if data.len() as u64 <= CARRIED_MAX_BYTES => At::Carried(data),
+            len if data.is_empty() && len > CARRIED_MAX_BYTES && len <= MAX_DATA_BYTES as u64 => {
                 At::There(There { node: from, pieces, len, come: RefCell::new(come(len)) })
             }
             _ => return None,
@@ -188,12 +188,12 @@ impl Calls {
             return Ok(Body::carried(Bytes::copy_from_slice(payload)));
         }
         let len = u64::from(len);
-        if len > MAX_DATA_LEN as u64 {
-            let text = format!("{len} bytes are more than a call or a reply may have: {MAX_DATA_LEN}");
+        if len > MAX_DATA_BYTES as u64 {
+            let text = format!("{len} bytes are more than a call or a reply may have: {MAX_DATA_BYTES}");
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
         let given = self.requests.give(client, memory, len)?;
-        if len > CARRIED_MAX {
+        if len > CARRIED_MAX_BYTES {
             return Ok(Body { at: At::Here(given, len), keeps: None });
         }
         let mut bytes = vec![0; len as usize];
@@ -345,15 +345,15 @@ mod tests {
         let len = |data: usize, pieces: &[Location]| {
             Body::sent(node, vec![0; data].into(), pieces.to_vec(), |_| None).map(|body| body.len())
         };
-        let most = CARRIED_MAX as usize;
-        assert_eq!([len(0, &[]), len(most, &[])], [Some(0), Some(CARRIED_MAX)]);
-        assert_eq!(len(0, &[piece(CARRIED_MAX), piece(1)]), Some(CARRIED_MAX + 1));
-        assert_eq!(len(0, &[piece(MAX_DATA_LEN as u64)]), Some(MAX_DATA_LEN as u64));
+        let most = CARRIED_MAX_BYTES as usize;
+        assert_eq!([len(0, &[]), len(most, &[])], [Some(0), Some(CARRIED_MAX_BYTES)]);
+        assert_eq!(len(0, &[piece(CARRIED_MAX_BYTES), piece(1)]), Some(CARRIED_MAX_BYTES + 1));
+        assert_eq!(len(0, &[piece(MAX_DATA_BYTES as u64)]), Some(MAX_DATA_BYTES as u64));
         let wrong = [
             len(most + 1, &[]),
-            len(1, &[piece(CARRIED_MAX + 1)]),
-            len(0, &[piece(CARRIED_MAX)]),
-            len(0, &[piece(MAX_DATA_LEN as u64 + 1)]),
+            len(1, &[piece(CARRIED_MAX_BYTES + 1)]),
+            len(0, &[piece(CARRIED_MAX_BYTES)]),
+            len(0, &[piece(MAX_DATA_BYTES as u64 + 1)]),
             len(0, &[piece(u64::MAX - 32)]),
             len(0, &[piece(u64::MAX / 2), piece(u64::MAX / 2), piece(u64::MAX / 2)]),
         ];

@@ -1,11 +1,11 @@
 //! The one list of frames about services and their calls, which nodes send on behalf of their clients. The
-//! tenant of a frame is the user who asks.
+//! user of a frame is the one who asks.
 
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use plasmon::service::{MAX_FUNCTIONS, ServiceInfo};
-use plasmon::wire::{AtMost, Each, MAX_NAME, table};
+use plasmon::wire::{AtMost, Each, MAX_NAME_BYTES, table};
 use plasmon::{NodeId, ObjectId};
 
 use crate::net::frame::{Location, WindowPlace, carried};
@@ -13,7 +13,7 @@ use crate::net::frame::{Location, WindowPlace, carried};
 /// Numbers of the frames about services.
 pub(super) const CALL_FRAMES: RangeInclusive<u8> = 130..=149;
 /// Number of bytes of a call or a reply that travel in a frame. More are written to a window, or read.
-pub(super) const CARRIED_MAX: u64 = 8 << 10;
+pub(super) const CARRIED_MAX_BYTES: u64 = 8 << 10;
 /// Maximum number of nodes of a service that a frame tells.
 pub(super) const MAX_NODES: usize = 256;
 
@@ -25,7 +25,7 @@ table! {
         130 Join {
             id: ObjectId,
             owner: u32,
-            functions: Vec<String> as Each<AtMost<MAX_NAME>, MAX_FUNCTIONS>,
+            functions: Vec<String> as Each<AtMost<MAX_NAME_BYTES>, MAX_FUNCTIONS>,
         } -> Joined,
         /// Says that the home has noted the node.
         131 Joined,
@@ -37,7 +37,7 @@ table! {
         /// Says which nodes have servers, and what functions they run.
         134 Sought {
             owner: u32,
-            functions: Vec<String> as Each<AtMost<MAX_NAME>, MAX_FUNCTIONS>,
+            functions: Vec<String> as Each<AtMost<MAX_NAME_BYTES>, MAX_FUNCTIONS>,
             nodes: Vec<NodeId> as AtMost<MAX_NODES>,
         },
         /// Calls a function of a service of the user `owner`. The data come with the frame, or lie in the
@@ -47,7 +47,7 @@ table! {
             call: u64,
             id: ObjectId,
             owner: u32,
-            function: String as AtMost<MAX_NAME>,
+            function: String as AtMost<MAX_NAME_BYTES>,
             left_us: u64,
             one_way: bool,
             data: Bytes,

@@ -27,7 +27,7 @@ pub(super) struct Ended {
     pub(super) function: Duration,
 }
 
-/// Who waits for the answer.
+/// The caller that waits for the answer.
 pub(super) enum Asker {
     /// A client of this node.
     Here(oneshot::Sender<Result<Ended, Error>>),
@@ -45,7 +45,7 @@ pub(super) struct Incoming {
     /// Node of the caller.
     pub(super) from: NodeId,
     pub(super) body: Rc<Body>,
-    /// When the caller waits no more.
+    /// Time at which the caller stops waiting.
     pub(super) due: Instant,
     arrived: Instant,
     begun: Cell<Option<Instant>>,
@@ -54,7 +54,7 @@ pub(super) struct Incoming {
     gone: Cell<bool>,
 }
 
-/// What is known of a call before it comes to a port.
+/// Facts about a call that are known before the call comes to a port.
 pub(super) struct Arriving {
     pub(super) user: u32,
     pub(super) from: NodeId,

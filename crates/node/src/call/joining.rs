@@ -22,7 +22,7 @@ use crate::kernel::random::HashMap;
 use crate::object::DEEDS;
 
 /// How long another node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a name is tried to be joined or taken, before the server is told why it cannot be.
 const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 /// The shortest and the longest pause before that is tried again, and before a service is looked for again.
@@ -186,7 +186,7 @@ impl Calls {
         }
         for home in self.homes_of(id).await? {
             let question = ask::Join { id: *id, owner: *owner, functions: functions.clone() };
-            match self.network.ask(home, *owner, question, PATIENCE).await {
+            match self.network.ask(home, *owner, question, ANSWER_PATIENCE).await {
                 Ok(ask::Joined) => return Ok(home),
                 // A keeper that was away may know of a former home.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -316,7 +316,7 @@ impl Calls {
             return self.names.sought(&id, owner, user);
         }
         for home in self.homes_of(&id).await? {
-            match self.network.ask(home, user, ask::Seek { id, owner }, PATIENCE).await {
+            match self.network.ask(home, user, ask::Seek { id, owner }, ANSWER_PATIENCE).await {
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Disconnected) => {}
                 told => return told,
             }

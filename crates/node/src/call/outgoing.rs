@@ -17,7 +17,7 @@ use futures::channel::oneshot;
 use plasmon::service::PING;
 use plasmon::shared::{CallResult, PAYLOAD_LEN};
 use plasmon::text::printable;
-use plasmon::wire::{LentRange, Replied};
+use plasmon::wire::{LentRange, Replied, SlotResult};
 use plasmon::{Class, Error, ErrorKind, NodeId};
 
 use super::Calls;
@@ -42,7 +42,7 @@ const ROUNDS: usize = 3;
 /// Maximum number of replies of a client that wait to be taken.
 const MAX_KEPT: usize = 256;
 
-/// What a call of a client is to do.
+/// Order of a client for a call.
 pub(super) struct Wanted {
     pub(super) service: u32,
     pub(super) function: u16,
@@ -200,7 +200,7 @@ impl Calls {
         self.hand_over(client, ended, (room, into), (began, due))
     }
 
-    /// When a call of a client is over.
+    /// Returns the time at which a call of a client is over.
     pub(super) fn due_of(&self, timeout_us: u64) -> Instant {
         self.kernel.clock.now() + Duration::from_micros(timeout_us).min(LONGEST)
     }
@@ -342,7 +342,7 @@ impl Calls {
         }
     }
 
-    /// What the answer of a node says.
+    /// Reads the answer of a node to a call.
     fn returned(&self, node: NodeId, answer: Envelope) -> Result<Ended, Error> {
         let wrong = || {
             let text = format!("node {node} sent an answer of the wrong kind: see its release");

@@ -25,7 +25,7 @@ use crate::kernel::clock::Clock;
 /// Maximum number of calls that wait at a port.
 pub(super) const MAX_WAITING: usize = 1024;
 
-/// Who waits until the home knows of this node.
+/// A task that waits until the home knows of this node.
 type Joining = oneshot::Sender<Result<(), Error>>;
 
 /// A service as processes of this node serve it.
@@ -37,7 +37,7 @@ pub(super) struct Served {
     pub(super) ports: RefCell<Vec<Rc<Port>>>,
     /// The home of the name that knows of this node, and when it last said so.
     pub(super) joined: Cell<Option<(NodeId, Instant)>>,
-    /// Those who wait for the home; `None` while it is not being asked.
+    /// Joining ports that wait for the home; `None` while the home is not being asked.
     pub(super) joining: RefCell<Option<Vec<Joining>>>,
 }
 
@@ -219,7 +219,7 @@ impl Port {
     /// Waits for a call, the first that is still wanted.
     ///
     /// # Errors
-    /// That of the port, once it has ended.
+    /// The error of the port, once the port has ended.
     pub(super) async fn next(&self, clock: &Clock) -> Result<Rc<Incoming>, Error> {
         loop {
             if let Some(error) = &*self.ended.borrow() {

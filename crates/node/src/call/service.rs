@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use plasmon::shared::{CallRequest, CallResult};
 use plasmon::status::{FunctionsStatus, Status};
-use plasmon::wire::{LentRange, Reply, Request, ServiceCall, Table, WireError};
+use plasmon::wire::{BySlot, LentRange, Reply, Request, ServiceCall, Table, WireError};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Calls;
@@ -21,7 +21,7 @@ use crate::net::frame::{Envelope, Frames, Message};
 use crate::service::{Answer, Asked, Return, Service};
 
 /// How long another node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Service for Calls {
     fn name(&self) -> &'static str {
@@ -73,7 +73,7 @@ impl Service for Calls {
     }
 
     fn on_call(self: Rc<Self>, client: ClientKey, request: CallRequest) -> Return {
-        let Some(call) = ServiceCall::decode(request.opcode, request.arguments) else {
+        let Some(call) = ServiceCall::decode(request.opcode, request.arguments, &request.payload) else {
             return Return::unknown(request.opcode);
         };
         self.carry_out(client, call, &request)
@@ -200,7 +200,7 @@ impl Calls {
         } else {
             let user = self.user(client);
             let ask::Listed { services, next } =
-                self.network.ask(node, user, ask::List { from }, PATIENCE).await?;
+                self.network.ask(node, user, ask::List { from }, LIST_PATIENCE).await?;
             (services, next)
         };
         Ok(Reply::Services { services, next })
@@ -211,7 +211,7 @@ impl Calls {
     /// # Errors
     /// When no member sends such a frame.
     fn act(self: &Rc<Self>, asked: Envelope, frame: CallFrame) -> Result<(), WireError> {
-        let (from, user) = (asked.from, asked.tenant);
+        let (from, user) = (asked.from, asked.user);
         if asked.answers {
             // Nobody waits for it any more: a reply in memory is given back.
             if let CallFrame::Returned { data, pieces, written, lent, .. } = frame {

@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use futures::channel::oneshot;
-use plasmon::service::{Allow, MAX_ALLOWED, MAX_FUNCTIONS, MAX_FUNCTIONS_LEN, service_id};
+use plasmon::service::{Allow, MAX_ALLOWED, MAX_FUNCTIONS, MAX_FUNCTIONS_BYTES, service_id};
 use plasmon::shared::CallResult;
 use plasmon::text::printable;
-use plasmon::wire::{LentRange, MAX_NAME, Received, Reply};
+use plasmon::wire::{LentRange, Looked, MAX_NAME_BYTES, Received, Reply, SlotResult};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::Calls;
@@ -34,7 +34,7 @@ struct Begun {
     served: Rc<Served>,
 }
 
-/// What the processes of a node serve.
+/// Services that the processes of a node serve.
 #[derive(Default)]
 pub(super) struct Serving {
     served: RefCell<HashMap<ObjectId, Rc<Served>>>,
@@ -52,19 +52,19 @@ fn check(name: &str, functions: &[String], allow: &Allow) -> Result<(), Error> {
     let bytes: usize = functions.iter().map(String::len).sum();
     let twice = || functions.iter().enumerate().find(|(at, one)| functions[..*at].contains(one));
     let why = match () {
-        () if name.is_empty() || name.len() > MAX_NAME => {
-            format!("the name of a service has 1 to {MAX_NAME} bytes, and this one has {}", name.len())
+        () if name.is_empty() || name.len() > MAX_NAME_BYTES => {
+            format!("the name of a service has 1 to {MAX_NAME_BYTES} bytes, and this one has {}", name.len())
         }
         () if functions.is_empty() || functions.len() > MAX_FUNCTIONS => format!(
             "service '{shown}' cannot have {} functions: 1 to {MAX_FUNCTIONS} are allowed",
             functions.len()
         ),
-        () if bytes > MAX_FUNCTIONS_LEN => format!(
+        () if bytes > MAX_FUNCTIONS_BYTES => format!(
             "the names of the functions of service '{shown}' have {bytes} bytes together, and \
-             {MAX_FUNCTIONS_LEN} at most are allowed"
+             {MAX_FUNCTIONS_BYTES} at most are allowed"
         ),
-        () if functions.iter().any(|one| one.is_empty() || one.len() > MAX_NAME) => {
-            format!("the name of each function of service '{shown}' has to have 1 to {MAX_NAME} bytes")
+        () if functions.iter().any(|one| one.is_empty() || one.len() > MAX_NAME_BYTES) => {
+            format!("the name of each function of service '{shown}' has to have 1 to {MAX_NAME_BYTES} bytes")
         }
         () if matches!(allow, Allow::Users(users) if users.len() > MAX_ALLOWED) => {
             format!("service '{shown}' can allow {MAX_ALLOWED} users at most, or everyone")
@@ -379,6 +379,7 @@ impl Calls {
     pub(super) fn look(&self, client: ClientKey, number: u64) -> Result<CallResult, Error> {
         let call = self.serving.begun(client, number)?;
         let left = call.due.saturating_duration_since(self.kernel.clock.now());
-        Ok(CallResult::of(&[call.caller_gone().into(), left.as_micros().try_into().unwrap_or(u64::MAX)]))
+        let left_us = left.as_micros().try_into().unwrap_or(u64::MAX);
+        Ok(CallResult::of(&Looked { gone: call.caller_gone(), left_us }.values()))
     }
 }

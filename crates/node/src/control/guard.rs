@@ -232,7 +232,7 @@ fn in_words(error: &io::Error) -> String {
     format!("{words} ({error})")
 }
 
-/// What TLS itself has to say about a failure.
+/// The error of TLS inside an I/O error, if TLS failed.
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }

@@ -96,9 +96,9 @@ pub(crate) enum JoinError {
     Headless { asked: String, coordinator: String, source: io::Error },
 }
 
-/// What a member has to do with its engine.
+/// Connections of a member to its engine.
 pub(crate) struct Outside {
-    /// Where news go.
+    /// The channel to the engine, for news.
     pub(crate) events: EventSender,
     /// Changes of records that the engine asks for.
     pub(crate) proposals: UnboundedReceiver<Proposal>,

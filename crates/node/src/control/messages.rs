@@ -17,7 +17,7 @@ use crate::net::members::{Change, Member, View};
 /// Version of these messages.
 const MESSAGES: u32 = 7;
 /// Version of the cluster protocol: that of these messages, and of the frames that members exchange. So a
-/// node whose frames the members would drop is refused when it joins. Written in full it is `7.13`.
+/// node whose frames the members would drop is refused when it joins ([`written`] tells both).
 pub(crate) const PROTOCOL: u32 = MESSAGES * FRAMES_A_VERSION + VERSION as u32;
 /// Number of versions of frames that a version of the messages may have.
 const FRAMES_A_VERSION: u32 = 1000;
@@ -144,4 +144,23 @@ impl Wire {
 /// Parses the coordinator's node of a [`FromCoordinator::Welcome`].
 pub(crate) fn parse_node(text: &str) -> io::Result<NodeId> {
     text.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// The rogue of the end-to-end tests writes frames by hand, and so has the versions by hand as well. If
+    /// they are old, its members are refused, and each of its tests fails for a reason that it does not name.
+    #[test]
+    fn the_rogue_of_the_tests_speaks_these_versions() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/tests/e2e/rogue/frames.rs");
+        let rogue = std::fs::read_to_string(path).expect("the frames of the rogue");
+        for line in [format!("const VERSION: u8 = {VERSION};"), format!("const MESSAGES: u32 = {MESSAGES};")]
+        {
+            assert!(rogue.contains(&line), "e2e/tests/e2e/rogue/frames.rs has no line '{line}'");
+        }
+    }
 }

@@ -21,7 +21,6 @@ pub(crate) mod monitor;
 pub(crate) mod records;
 mod registry;
 pub(crate) mod secret;
-#[cfg(feature = "simulation")]
 pub(crate) mod simulation;
 pub(crate) mod validity;
 

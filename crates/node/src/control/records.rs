@@ -6,19 +6,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plasmon::NodeId;
-use plasmon::wire::MAX_NAME;
+use plasmon::wire::MAX_NAME_BYTES;
 use serde::{Deserialize, Serialize};
 
 use crate::net::members::{as_text, as_texts};
 
 /// Maximum number of volumes of a cluster.
-const MAX_RECORDS: usize = 1 << 12;
+pub(crate) const MAX_RECORDS: usize = 1 << 12;
 /// Maximum number of mirrors of a volume.
 pub(crate) const MAX_MIRRORS: usize = 7;
 
-/// Which nodes have a volume.
+/// Minimum time in which members come back to a coordinator that has begun anew.
+const MIN_SETTLING_TIME: Duration = Duration::from_secs(10);
+
+/// Time in which members come back, with the records of their volumes, to a coordinator that has begun anew.
+pub(crate) fn settling_time(lease: Duration) -> Duration {
+    lease.saturating_mul(2).max(MIN_SETTLING_TIME)
+}
+
+/// The record of a volume: its home and its mirrors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VolumeRecord {
     /// The name of the volume, of which there is one record.
@@ -41,7 +50,7 @@ impl VolumeRecord {
     /// Whether all fields are in range.
     pub(crate) fn is_valid(&self) -> bool {
         let is_distinct = |at: usize, node: &NodeId| *node != self.home && !self.mirrors[..at].contains(node);
-        (1..=MAX_NAME).contains(&self.name.len())
+        (1..=MAX_NAME_BYTES).contains(&self.name.len())
             && self.volume != 0
             && (1..u64::MAX).contains(&self.number)
             && self.mirrors.len() <= MAX_MIRRORS
@@ -51,6 +60,16 @@ impl VolumeRecord {
     /// Whether a node is the home or a mirror.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.home == node || self.mirrors.contains(&node)
+    }
+
+    /// The same record under a name that tells the volume from another one of its name.
+    pub(crate) fn apart(&self) -> Self {
+        let suffix = format!(".{}", self.volume);
+        let mut name = self.name.clone();
+        while name.len() + suffix.len() > MAX_NAME_BYTES {
+            name.pop();
+        }
+        Self { name: name + &suffix, ..self.clone() }
     }
 
     /// The next record of the volume, with these nodes.
@@ -98,6 +117,11 @@ impl Records {
         self.by_name.get(name)
     }
 
+    /// The record of a volume of this number.
+    pub(crate) fn of_volume(&self, volume: u32) -> Option<&Arc<VolumeRecord>> {
+        self.iter().find(|record| record.volume == volume)
+    }
+
     /// All records, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<VolumeRecord>> {
         self.by_name.values()
@@ -140,19 +164,22 @@ impl Records {
                 same && record.number == known.number + 1
             }
             None => {
-                let is_fresh = self.iter().all(|known| known.volume != record.volume);
+                let is_fresh = self.of_volume(record.volume).is_none();
                 record.number == 1 && !removes && is_fresh && self.len() < MAX_RECORDS
             }
         }
     }
 
-    /// What has changed since the table was another one.
+    /// Changes since the table was another one. Names that it did not have come first, so that a
+    /// volume that gets another name has it before it loses the old one.
     pub(crate) fn since(&self, before: &Self) -> Vec<RecordNews> {
         let fresh = self.by_name.iter().filter(|(name, record)| before.by_name.get(*name) != Some(*record));
         let told = |record: &Arc<VolumeRecord>| Some(VolumeRecord::clone(record));
         let fresh = fresh.map(|(name, record)| RecordNews { name: name.clone(), record: told(record) });
+        let (known, fresh): (Vec<_>, Vec<_>) = fresh.partition(|news| before.get(&news.name).is_some());
         let gone = before.by_name.keys().filter(|name| !self.by_name.contains_key(*name));
-        fresh.chain(gone.map(|name| RecordNews { name: name.clone(), record: None })).collect()
+        let gone = gone.map(|name| RecordNews { name: name.clone(), record: None });
+        fresh.into_iter().chain(known).chain(gone).collect()
     }
 
     /// The records of volumes that a node has.
@@ -219,7 +246,7 @@ mod tests {
             VolumeRecord { mirrors: vec![node(2)], ..next.clone() },
             VolumeRecord { mirrors: vec![node(3), node(3)], ..next.clone() },
             VolumeRecord { mirrors: many, ..next.clone() },
-            VolumeRecord { name: "n".repeat(MAX_NAME + 1), ..record("", 3) },
+            VolumeRecord { name: "n".repeat(MAX_NAME_BYTES + 1), ..record("", 3) },
         ] {
             assert!(!table.allows(&proposed(wrong.clone(), false)), "{wrong:?}");
         }

@@ -7,13 +7,14 @@
 //!
 //! The registry has the records of volumes too. They are in memory alone: when the coordinator begins anew,
 //! nodes that join again tell the records of the volumes that they have. Such a record does not change for a
-//! while, in which nodes may join that know a later one.
+//! while, in which nodes may join that know a later one. If a volume of its name was made meanwhile, one of
+//! the two gets another name: the new one while the coordinator is young, else that which comes back.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use std::{io, iter};
 
 use plasmon::NodeId;
 use tokio::net::TcpStream;
@@ -26,7 +27,7 @@ use super::guard::Guard;
 use super::messages::{
     FromCoordinator, FromNode, MAX_MEMBERS_A_MESSAGE, MAX_RECORDS_A_MESSAGE, Wire, is_other_protocol,
 };
-use super::records::{Proposal, Proposed, RecordNews, Records, VolumeRecord};
+use super::records::{Proposal, Proposed, RecordNews, Records, VolumeRecord, settling_time};
 use crate::kernel::seldom::Seldom;
 use crate::net::door::Place;
 use crate::net::members::{Change, Member, View};
@@ -36,8 +37,8 @@ const LAST_EPOCH: u64 = 1 << 62;
 /// Number of changes that are remembered for nodes that have not been told yet.
 const MAX_REMEMBERED_CHANGES: usize = 256;
 
-/// Minimum time for which a record does not change that was told by a node of a former coordinator.
-const MIN_SETTLING_TIME: Duration = Duration::from_secs(10);
+/// Maximum number of names that are tried for a volume whose name another one has.
+const MAX_NAMES: usize = 4;
 
 /// The one list of members.
 pub(crate) struct Registry {
@@ -46,6 +47,7 @@ pub(crate) struct Registry {
     members: Mutex<Members>,
     changed: watch::Sender<Arc<View>>,
     volumes: Mutex<Volumes>,
+    begun: Instant,
     recorded: watch::Sender<Arc<Records>>,
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Volumes {
     records: Arc<Records>,
-    /// When records were first told by nodes of a former coordinator, by volume.
+    /// For each volume, the time at which a node of a former coordinator first told its record.
     told: HashMap<u32, Instant>,
     /// Volumes that were removed: nobody tells of them any more.
     removed: BTreeSet<u32>,
@@ -73,7 +75,8 @@ impl Registry {
         let (changed, _) = watch::channel(Arc::clone(&view));
         let members = Mutex::new(Members { view, changes: VecDeque::new() });
         let (recorded, _) = watch::channel(Arc::default());
-        Arc::new(Self { node, lease, members, changed, volumes: Mutex::default(), recorded })
+        let (volumes, begun) = (Mutex::default(), Instant::now());
+        Arc::new(Self { node, lease, members, changed, volumes, begun, recorded })
     }
 
     /// The view, now and after every change.
@@ -90,7 +93,7 @@ impl Registry {
     pub(crate) fn propose(&self, proposal: &Proposal) -> Proposed {
         let Proposal { ask, record, removes } = proposal;
         let mut volumes = self.volumes.lock().expect("no holder of this lock panics");
-        let settles = self.lease.saturating_mul(2).max(MIN_SETTLING_TIME);
+        let settles = settling_time(self.lease);
         if volumes.told.get(&record.volume).is_some_and(|told| told.elapsed() < settles) {
             let text =
                 "the coordinator has begun anew, and waits for members that may know more of the volume";
@@ -114,20 +117,37 @@ impl Registry {
     fn restore(&self, records: Vec<VolumeRecord>) {
         let mut volumes = self.volumes.lock().expect("no holder of this lock panics");
         let mut table = Records::clone(&volumes.records);
-        for record in records.into_iter().filter(VolumeRecord::is_valid) {
+        let is_young = self.begun.elapsed() < settling_time(self.lease);
+        for mut record in records.into_iter().filter(VolumeRecord::is_valid) {
             let volume = record.volume;
-            let is_news = match table.get(&record.name) {
-                None => !volumes.removed.contains(&volume),
-                Some(known) => {
-                    known.volume == volume
-                        && known.number < record.number
-                        && volumes.told.contains_key(&volume)
+            let named = |record: VolumeRecord| RecordNews { name: record.name.clone(), record: Some(record) };
+            if let Some(known) = table.of_volume(volume) {
+                if known.number < record.number && volumes.told.contains_key(&volume) {
+                    record.name.clone_from(&known.name);
+                    table.follow(named(record));
                 }
-            };
-            if is_news {
-                volumes.told.entry(volume).or_insert_with(Instant::now);
-                table.follow(RecordNews { name: record.name.clone(), record: Some(record) });
+                continue;
             }
+            if volumes.removed.contains(&volume) {
+                continue;
+            }
+            if let Some(other) = table.get(&record.name).cloned() {
+                let renames_other = is_young && !volumes.told.contains_key(&other.volume);
+                let apart = if renames_other { other.apart() } else { record.apart() };
+                let mut names = iter::successors(Some(apart), |apart| Some(apart.apart())).take(MAX_NAMES);
+                let Some(apart) = names.find(|apart| table.get(&apart.name).is_none()) else {
+                    warn!("volume number {volume} is left out: its name '{}' is taken", record.name);
+                    continue;
+                };
+                let (name, new) = (&record.name, &apart.name);
+                warn!("there are two volumes '{name}' since the coordinator began anew: one is '{new}' now");
+                match renames_other {
+                    true => table.follow(named(apart)),
+                    false => record = apart,
+                }
+            }
+            volumes.told.insert(volume, Instant::now());
+            table.follow(named(record));
         }
         if table != *volumes.records {
             volumes.records = Arc::new(table);
@@ -330,5 +350,56 @@ impl Registry {
 
     fn lock(&self) -> MutexGuard<'_, Members> {
         self.members.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u8) -> NodeId {
+        NodeId::from_bytes([number; 16])
+    }
+
+    fn record(volume: u32, home: u8, number: u64) -> VolumeRecord {
+        VolumeRecord { name: "main".into(), volume, owner: 7, number, home: node(home), mirrors: vec![] }
+    }
+
+    #[test]
+    fn of_two_volumes_of_one_name_none_is_lost() {
+        let own = Member { node: node(1), incarnation: 1, listen: String::new(), fabrics: vec![], token: 0 };
+        let registry = Registry::new(own, Duration::from_secs(2));
+        let named =
+            |name: &str| registry.records().borrow().get(name).map(|record| (record.volume, record.number));
+        let proposal = Proposal { ask: 1, record: record(7, 1, 1), removes: false };
+        assert_eq!(registry.propose(&proposal).outcome, Ok(Some(record(7, 1, 1))));
+        let before = registry.records().borrow().clone();
+        // The volume was made before those came back that have one of the name.
+        registry.restore(vec![record(5, 2, 3)]);
+        assert_eq!((named("main"), named("main.7")), (Some((5, 3)), Some((7, 1))));
+        let news = registry.records().borrow().since(&before);
+        let names: Vec<_> = news.iter().map(|news| news.name.as_str()).collect();
+        assert_eq!(names, ["main.7", "main"], "the volume has its new name before it loses the old one");
+        registry.restore(vec![record(5, 3, 4), record(6, 4, 9)]);
+        assert_eq!(
+            (named("main"), named("main.6")),
+            (Some((5, 4)), Some((6, 9))),
+            "the first keeps the name"
+        );
+        registry.restore(vec![record(6, 5, 10), record(5, 2, 3)]);
+        assert_eq!((named("main"), named("main.6")), (Some((5, 4)), Some((6, 10))));
+        // A name that another volume has is not taken from it.
+        registry.restore(vec![VolumeRecord { name: "main.9".into(), ..record(8, 2, 1) }, record(9, 2, 1)]);
+        assert_eq!((named("main.9"), named("main.9.9")), (Some((8, 1)), Some((9, 1))));
+        let next = VolumeRecord { name: "main.7".into(), ..record(7, 2, 2) };
+        let proposal = Proposal { ask: 2, record: next.clone(), removes: false };
+        assert_eq!(registry.propose(&proposal).outcome, Ok(Some(next)), "it goes on under its name");
+    }
+
+    #[test]
+    fn a_name_that_tells_volumes_apart_is_not_too_long() {
+        let long = VolumeRecord { name: "ä".repeat(plasmon::wire::MAX_NAME_BYTES / 2), ..record(5, 1, 1) };
+        let apart = long.apart();
+        assert!(apart.is_valid() && apart.name.ends_with("ä.5"), "{}", apart.name);
     }
 }

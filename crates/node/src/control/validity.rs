@@ -69,7 +69,7 @@ impl Validity {
 mod tests {
     use super::*;
 
-    const HOUR: u64 = 3_600_000_000_000;
+    const HOUR_NS: u64 = 3_600_000_000_000;
 
     #[test]
     fn without_an_end_it_is_never_over() {
@@ -80,26 +80,26 @@ mod tests {
     #[test]
     fn it_is_prolonged_while_it_lasts() {
         let (validity, now) = (Validity::forever(), boot_ns());
-        validity.begin(now + HOUR);
-        assert!(validity.prolong(now + 2 * HOUR));
-        assert!(validity.prolong(now + HOUR), "an answer that comes late takes nothing away");
-        assert!(!validity.is_over(now + 2 * HOUR - 1));
-        assert_eq!(validity.left(now + HOUR), Some(Duration::from_secs(3600)));
-        assert!(validity.is_over(now + 2 * HOUR));
+        validity.begin(now + HOUR_NS);
+        assert!(validity.prolong(now + 2 * HOUR_NS));
+        assert!(validity.prolong(now + HOUR_NS), "an answer that comes late takes nothing away");
+        assert!(!validity.is_over(now + 2 * HOUR_NS - 1));
+        assert_eq!(validity.left(now + HOUR_NS), Some(Duration::from_secs(3600)));
+        assert!(validity.is_over(now + 2 * HOUR_NS));
     }
 
     #[test]
     fn once_over_only_a_new_membership_helps() {
         let (validity, now) = (Validity::forever(), boot_ns());
-        validity.begin(now + HOUR);
+        validity.begin(now + HOUR_NS);
         // The engine's clock is ahead of the control thread's.
-        assert!(validity.is_over(now + HOUR));
-        assert!(!validity.prolong(now + 2 * HOUR));
+        assert!(validity.is_over(now + HOUR_NS));
+        assert!(!validity.prolong(now + 2 * HOUR_NS));
         assert!(validity.is_over(now));
-        validity.begin(now + HOUR);
+        validity.begin(now + HOUR_NS);
         assert!(!validity.is_over(now));
         validity.end();
-        assert!(validity.is_over(now) && !validity.prolong(now + HOUR));
+        assert!(validity.is_over(now) && !validity.prolong(now + HOUR_NS));
         assert_eq!(validity.left(now), Some(Duration::ZERO));
     }
 

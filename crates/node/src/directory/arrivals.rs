@@ -27,7 +27,7 @@ const KEPT_PLACES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 /// The places where the most recently fetched objects were, by object.
 pub(crate) type Known = LruCache<ObjectId, Place>;
 
-/// What to read of an object at a holder, and the stamp that tells whether the object is still there.
+/// Places to read an object from at a holder, and the stamp that tells whether the object is still there.
 pub(crate) type Lies = (Head, Vec<Location>, Stamp);
 
 /// The place where an object was when this node fetched it.
@@ -36,7 +36,7 @@ pub(crate) struct Place {
     pub(crate) holder: NodeId,
     /// The epoch in which a keeper knew that this node might fetch the object again.
     pub(crate) epoch: u64,
-    /// What to read; `None` if the object came inside a message.
+    /// Places to read the object from; `None` if the object came inside a message.
     pub(crate) at: Option<Rc<Lies>>,
 }
 

@@ -42,7 +42,7 @@ impl Asking {
     pub(super) async fn ask_first_keepers<Q: Ask, T: Copy>(
         &self,
         ids: &[ObjectId],
-        tenant: u32,
+        user: u32,
         question: impl Fn(Vec<ObjectId>, Option<Duration>) -> Q,
         each: impl Fn(Q::Answer) -> Vec<T>,
         patience: Duration,
@@ -59,7 +59,7 @@ impl Asking {
                 let ago = repeated[lot[0]].then(|| now - begun);
                 let question = question(lot.iter().map(|at| ids[*at]).collect(), ago);
                 let patience = due.saturating_duration_since(now);
-                async move { (self.network.ask(keeper, tenant, question, patience).await, keeper, lot) }
+                async move { (self.network.ask(keeper, user, question, patience).await, keeper, lot) }
             });
             let mut trouble = None;
             for (answer, keeper, lot) in join_all(asked).await {
@@ -136,14 +136,14 @@ impl Asking {
         &self,
         nodes: Vec<NodeId>,
         ids: &[ObjectId],
-        (tenant, withheld): (u32, bool),
+        (user, withheld): (u32, bool),
         missing: &Missing,
     ) -> Vec<(ObjectId, Life, NodeId)> {
         if ids.is_empty() {
             return Vec::new();
         }
         let hold = ask::Hold { ids: ids.to_vec(), withheld };
-        let asked = nodes.iter().map(|node| self.ask_until_gone(*node, tenant, hold.clone(), missing));
+        let asked = nodes.iter().map(|node| self.ask_until_gone(*node, user, hold.clone(), missing));
         let mut found = Vec::new();
         for (node, held) in nodes.iter().zip(join_all(asked).await) {
             let lives = ids.iter().zip(held.map_or_else(Vec::new, |held| held.lives));
@@ -156,7 +156,7 @@ impl Asking {
     pub(super) async fn ask_until_gone<Q: Ask + Clone>(
         &self,
         node: NodeId,
-        tenant: u32,
+        user: u32,
         question: Q,
         missing: &Missing,
     ) -> Option<Q::Answer> {
@@ -167,7 +167,7 @@ impl Asking {
                 break None;
             }
             let next_view = self.cluster.next_view();
-            match self.network.ask(node, tenant, question.clone(), ANSWER_PATIENCE).await {
+            match self.network.ask(node, user, question.clone(), ANSWER_PATIENCE).await {
                 Ok(answer) => break Some(answer),
                 Err(_) => _ = select(next_view, std::pin::pin!(self.kernel.clock.sleep(pause))).await,
             }
@@ -179,22 +179,17 @@ impl Asking {
 
     /// Whether any member holds each of the objects and the user may see it; `None` if a member does not
     /// answer.
-    pub(super) async fn held_anywhere(&self, ids: &[ObjectId], tenant: u32) -> Option<Vec<bool>> {
-        self.held_by(self.cluster.others(&[]), ids, tenant).await
+    pub(super) async fn held_anywhere(&self, ids: &[ObjectId], user: u32) -> Option<Vec<bool>> {
+        self.held_by(self.cluster.others(&[]), ids, user).await
     }
 
     /// Whether any of these nodes holds each of the objects. A node that has gone holds none.
-    pub(super) async fn held_by(
-        &self,
-        nodes: Vec<NodeId>,
-        ids: &[ObjectId],
-        tenant: u32,
-    ) -> Option<Vec<bool>> {
+    pub(super) async fn held_by(&self, nodes: Vec<NodeId>, ids: &[ObjectId], user: u32) -> Option<Vec<bool>> {
         let (until, missing) = (self.kernel.clock.now() + QUERY_PATIENCE, Missing::default());
         let held = self
             .kernel
             .clock
-            .bounded(Some(until), self.lives_on(nodes, ids, (tenant, false), &missing))
+            .bounded(Some(until), self.lives_on(nodes, ids, (user, false), &missing))
             .await?;
         Some(ids.iter().map(|id| held.iter().any(|(held, ..)| held == id)).collect())
     }

@@ -61,7 +61,7 @@ pub(crate) struct Claims {
 struct Own {
     /// The number of the claim. An id may be claimed again after it was given up.
     number: u64,
-    tenant: u32,
+    user: u32,
     state: State,
     /// Tasks that wait until the claim is answered.
     waiting: Vec<oneshot::Sender<()>>,
@@ -73,7 +73,7 @@ enum State {
     /// The claim was held before, and another keeper has yet to learn of it.
     AskingAgain,
     Held,
-    /// Another node was first.
+    /// Another node was first: the claim is lost.
     Lost,
 }
 
@@ -144,11 +144,11 @@ impl Claims {
     }
 
     /// Returns why `asker` may not have an id; `None` if it may.
-    fn against(&self, id: &ObjectId, asker: NodeId, tenant: u32) -> Option<Verdict> {
-        if self.table.borrow_mut().knows(id, tenant) {
+    fn against(&self, id: &ObjectId, asker: NodeId, user: u32) -> Option<Verdict> {
+        if self.table.borrow_mut().knows(id, user) {
             return Some(Verdict::Exists);
         }
-        if self.table.borrow_mut().doubts(id, tenant) {
+        if self.table.borrow_mut().doubts(id, user) {
             // It is known soon.
             return Some(Verdict::NotKeeper);
         }
@@ -166,7 +166,7 @@ impl Claims {
     pub(crate) async fn claim(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         patience: Duration,
     ) -> Result<Claim, Error> {
         if self.cluster.solo() {
@@ -180,18 +180,18 @@ impl Claims {
         if state().is_some() {
             return Err(taken(id, "is being created by another client of this node"));
         }
-        self.enter(id, tenant);
+        self.enter(id, user);
         let claim = Claim { claims: Some(Rc::clone(self)), id };
         let patience = if patience.is_zero() { CLAIM_PATIENCE } else { patience.min(CLAIM_PATIENCE) };
-        self.ask_for(id, tenant, false, patience).await?;
+        self.ask_for(id, user, false, patience).await?;
         self.set(&id, State::Held);
         Ok(claim)
     }
 
-    fn enter(&self, id: ObjectId, tenant: u32) {
+    fn enter(&self, id: ObjectId, user: u32) {
         let number = self.made.get() + 1;
         self.made.set(number);
-        let own = Own { number, tenant, state: State::Asking, waiting: Vec::new() };
+        let own = Own { number, user, state: State::Asking, waiting: Vec::new() };
         self.own.borrow_mut().insert(id, own);
     }
 
@@ -201,7 +201,7 @@ impl Claims {
     async fn ask_for(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         again: bool,
         patience: Duration,
     ) -> Result<(), Error> {
@@ -214,10 +214,10 @@ impl Claims {
                 // The members have to decide, and this node may be a member again soon.
                 None
             } else if self.decides_here(&id, self.kernel.clock.now()) {
-                Some(self.judge(&id, self.kernel.node, tenant))
+                Some(self.judge(&id, self.kernel.node, user))
             } else {
                 let mut call = Call::open(&self.network, None);
-                call.send(keeper, tenant, Message::Claim { id, probe: false });
+                call.send(keeper, user, Message::Claim { id, probe: false });
                 let until = Some(due.min(self.kernel.clock.now() + ANSWER_PATIENCE));
                 match self.kernel.clock.bounded(until, select(std::pin::pin!(call.answer()), next_view)).await
                 {
@@ -261,8 +261,8 @@ impl Claims {
     }
 
     /// Decides about a claim as the first keeper.
-    fn judge(&self, id: &ObjectId, asker: NodeId, tenant: u32) -> Verdict {
-        let against = self.against(id, asker, tenant);
+    fn judge(&self, id: &ObjectId, asker: NodeId, user: u32) -> Verdict {
+        let against = self.against(id, asker, user);
         let leaving = self.deletion.is_under_way(id) || self.table.borrow().is_leaving(id);
         if against.is_none()
             && (leaving || self.deletion.readable_until(id, self.kernel.clock.now()).is_some())
@@ -295,14 +295,14 @@ impl Claims {
     /// Answers another node's claim.
     pub(crate) fn on_claim(self: &Rc<Self>, asked: &Envelope, id: ObjectId, probe: bool) {
         let cluster = &self.cluster;
-        let (asker, tenant) = (asked.reply_to, asked.tenant);
+        let (asker, user) = (asked.reply_to, asked.user);
         let keepers = cluster.keepers(&id);
         let verdict = if probe {
             // The first keeper may not have been told yet what this node was creating before the view
             // changed.
             let again = self.own.borrow().get(&id).is_some_and(|own| own.state == State::AskingAgain);
             let own = asker != self.kernel.node && again;
-            let verdict = self.against(&id, asker, tenant).or(own.then_some(Verdict::Creating));
+            let verdict = self.against(&id, asker, user).or(own.then_some(Verdict::Creating));
             if verdict == Some(Verdict::Creating) {
                 self.affirm(&id);
             }
@@ -314,7 +314,7 @@ impl Claims {
             self.kernel.spawn(async move { claims.judge_after_asking(&asked, id, keepers.second).await });
             return;
         } else {
-            self.judge(&id, asker, tenant)
+            self.judge(&id, asker, user)
         };
         self.network.answer(asked, Message::Claimed { verdict });
     }
@@ -322,17 +322,17 @@ impl Claims {
     /// Decides as a first keeper that may not know all claims: asks every member what it holds, and the
     /// second keeper what it was creating.
     async fn judge_after_asking(self: &Rc<Self>, asked: &Envelope, id: ObjectId, second: Option<NodeId>) {
-        let (asker, tenant) = (asked.reply_to, asked.tenant);
-        let verdict = match self.asking.held_anywhere(&[id], tenant).await.as_deref() {
+        let (asker, user) = (asked.reply_to, asked.user);
+        let verdict = match self.asking.held_anywhere(&[id], user).await.as_deref() {
             Some([true]) => Verdict::Exists,
-            Some(_) if self.cluster.keepers(&id).first == self.kernel.node => self.judge(&id, asker, tenant),
+            Some(_) if self.cluster.keepers(&id).first == self.kernel.node => self.judge(&id, asker, user),
             _ => Verdict::NotKeeper,
         };
         match (verdict, second) {
             (Verdict::Granted, Some(second)) => {
                 // The second keeper answers the asker.
                 let probe = Message::Claim { id, probe: true };
-                self.network.send(second, self.network.envelope(asked.request, asker, tenant, probe));
+                self.network.send(second, self.network.envelope(asked.request, asker, user, probe));
             }
             _ => self.network.answer(asked, Message::Claimed { verdict }),
         }
@@ -415,11 +415,11 @@ impl Claims {
     pub(crate) async fn ascertain(
         self: &Rc<Self>,
         claim: Claim,
-        tenant: u32,
+        user: u32,
         patience: Duration,
     ) -> Result<Claim, Error> {
         let is_known = claim.claims.is_some() || self.cluster.solo();
-        let claim = if is_known { claim } else { self.claim(claim.id, tenant, patience).await? };
+        let claim = if is_known { claim } else { self.claim(claim.id, user, patience).await? };
         self.settle(&claim.id).await?;
         Ok(claim)
     }
@@ -467,8 +467,8 @@ impl Claims {
         if was_solo {
             // No keeper was asked while this node was alone.
             let creating: Vec<_> =
-                self.store.objects.borrow().creations().map(|one| (one.head.id, one.head.tenant)).collect();
-            creating.into_iter().for_each(|(id, tenant)| self.enter(id, tenant));
+                self.store.objects.borrow().creations().map(|one| (one.head.id, one.head.user)).collect();
+            creating.into_iter().for_each(|(id, user)| self.enter(id, user));
         }
         let mut again = Vec::new();
         for (id, own) in self.own.borrow_mut().iter_mut() {
@@ -476,13 +476,13 @@ impl Claims {
             let knows = old.keepers(id).first == first && !fresh.contains(&first);
             if was_solo || (own.state == State::Held && !knows) {
                 own.state = State::AskingAgain;
-                again.push((*id, own.number, own.tenant));
+                again.push((*id, own.number, own.user));
             }
         }
-        for (id, number, tenant) in again {
+        for (id, number, user) in again {
             let claims = Rc::clone(self);
             self.kernel.spawn(async move {
-                let state = match claims.ask_for(id, tenant, true, CLAIM_PATIENCE).await {
+                let state = match claims.ask_for(id, user, true, CLAIM_PATIENCE).await {
                     Ok(()) => State::Held,
                     Err(error) => {
                         tracing::warn!("cannot renew a claim under the new view: {error}");

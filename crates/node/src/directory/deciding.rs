@@ -16,20 +16,19 @@ impl Directory {
     ///
     /// # Errors
     /// `TimedOut` when a keeper does not answer.
-    pub(crate) async fn known(self: &Rc<Self>, ids: &[ObjectId], tenant: u32) -> Result<Vec<bool>, Error> {
-        self.known_within(ids, tenant, QUERY_PATIENCE).await
+    pub(crate) async fn known(self: &Rc<Self>, ids: &[ObjectId], user: u32) -> Result<Vec<bool>, Error> {
+        self.known_within(ids, user, QUERY_PATIENCE).await
     }
 
     async fn known_within(
         &self,
         ids: &[ObjectId],
-        tenant: u32,
+        user: u32,
         patience: Duration,
     ) -> Result<Vec<bool>, Error> {
         self.cluster.ensure_member()?;
         let query = |ids, _| ask::Query { ids };
-        let answers =
-            self.asking.ask_first_keepers(ids, tenant, query, |found| found.known, patience).await?;
+        let answers = self.asking.ask_first_keepers(ids, user, query, |found| found.known, patience).await?;
         Ok(answers.into_iter().map(|(known, _)| known).collect())
     }
 
@@ -39,14 +38,14 @@ impl Directory {
     pub(crate) async fn known_each(
         &self,
         ids: &[ObjectId],
-        tenant: u32,
+        user: u32,
         patience: Duration,
     ) -> Vec<Result<bool, Error>> {
         let places: Vec<usize> = (0..ids.len()).collect();
         let lots = self.asking.lots(ids, &places, &vec![false; ids.len()]);
         let asked = lots.iter().map(|(_, lot)| async {
             let ids: Vec<_> = lot.iter().map(|at| ids[*at]).collect();
-            self.known_within(&ids, tenant, patience).await
+            self.known_within(&ids, user, patience).await
         });
         let answers = join_all(asked).await;
         let mut each = vec![Ok(false); ids.len()];
@@ -62,13 +61,13 @@ impl Directory {
     /// sealed while its publication is on the way. A keeper that has become one lately asks the second
     /// keeper as well.
     pub(crate) fn on_query(self: &Rc<Self>, asked: Envelope, ids: Vec<ObjectId>) {
-        let tenant = asked.tenant;
+        let user = asked.user;
         if !self.asking.decides_for(&asked, &ids) {
             return self.network.answer(&asked, self.asking.not_the_keeper());
         }
         let (known, doubted): (Vec<_>, Vec<_>) = {
             let mut table = self.table.borrow_mut();
-            ids.iter().map(|id| (table.knows(id, tenant), table.doubts(id, tenant))).unzip()
+            ids.iter().map(|id| (table.knows(id, user), table.doubts(id, user))).unzip()
         };
         let now = self.kernel.clock.now();
         let unknown = || (0..ids.len()).filter(|at| !known[*at]);
@@ -83,7 +82,7 @@ impl Directory {
         }
         let directory = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match directory.look_closer(&ids, tenant, known, &unsettled, &claimed).await {
+            let message = match directory.look_closer(&ids, user, known, &unsettled, &claimed).await {
                 Some(known) => {
                     if let Some(until) = until {
                         directory.kernel.clock.until(until).await;
@@ -113,7 +112,7 @@ impl Directory {
             // Without an answer from every member, the asker waits and asks again.
             let nobody = directory
                 .asking
-                .held_anywhere(doubted, asked.tenant)
+                .held_anywhere(doubted, asked.user)
                 .await
                 .is_some_and(|held| !held.contains(&true));
             if nobody && directory.claims.claimer(&id).is_none() {
@@ -130,16 +129,16 @@ impl Directory {
     async fn look_closer(
         self: &Rc<Self>,
         ids: &[ObjectId],
-        tenant: u32,
+        user: u32,
         mut known: Vec<bool>,
         unsettled: &[usize],
         claimed: &[(usize, NodeId)],
     ) -> Option<Vec<bool>> {
         let doubted: Vec<_> = unsettled.iter().map(|at| ids[*at]).collect();
-        let held = self.asking.held_anywhere(&doubted, tenant).await?;
+        let held = self.asking.held_anywhere(&doubted, user).await?;
         unsettled.iter().zip(held).for_each(|(at, held)| known[*at] |= held);
         let sealed =
-            claimed.iter().map(|(at, claimer)| self.asking.held_by(vec![*claimer], &ids[*at..=*at], tenant));
+            claimed.iter().map(|(at, claimer)| self.asking.held_by(vec![*claimer], &ids[*at..=*at], user));
         for ((at, _), sealed) in claimed.iter().zip(join_all(sealed).await) {
             known[*at] |= sealed?[0];
         }

@@ -175,10 +175,10 @@ impl Deletion {
         self.kernel.spawn(async move {
             let (sender, ended) = oneshot::channel();
             let missing = Missing::default();
-            let (deleting, still, tenant, names) =
-                (Rc::clone(&deletion), Rc::clone(&missing), asked.tenant, name_some(&ids, "is", "are"));
+            let (deleting, still, user, names) =
+                (Rc::clone(&deletion), Rc::clone(&missing), asked.user, name_some(&ids, "is", "are"));
             deletion.kernel.spawn(async move {
-                let outcomes = deleting.delete_everywhere(&lives, tenant, ago, &still).await;
+                let outcomes = deleting.delete_everywhere(&lives, user, ago, &still).await;
                 // The asker may have been answered already.
                 let _ = sender.send(outcomes);
             });
@@ -214,7 +214,7 @@ impl Deletion {
     async fn delete_everywhere(
         self: &Rc<Self>,
         lives: &[(ObjectId, u64)],
-        tenant: u32,
+        user: u32,
         ago: Option<Duration>,
         missing: &Missing,
     ) -> Option<Vec<DeleteOutcome>> {
@@ -232,14 +232,14 @@ impl Deletion {
         let mut parting = Parting { only, ..Parting::default() };
         parting.spared = self.ended_since(ids, since);
         let left: Vec<_> = ids.iter().filter(|id| !parting.spared.contains(id)).copied().collect();
-        self.begin_deletion(&left, tenant, &mut parting);
+        self.begin_deletion(&left, user, &mut parting);
         let asked: Vec<_> = left.into_iter().filter(|id| !parting.denied.contains_key(id)).collect();
         let now = self.kernel.clock.now();
         let mut wide = ids.iter().any(|id| self.cluster.is_unsettled(id, now));
         let due = now + 2 * self.deletion_patience();
         while decides(self) {
             let (epoch, known) = (self.cluster.epoch(), parting.lives.len());
-            let finding = self.find_everybody(&asked, tenant, &mut parting, wide, missing);
+            let finding = self.find_everybody(&asked, user, &mut parting, wide, missing);
             if self.kernel.clock.bounded(Some(due), finding).await.is_none() {
                 // Nothing was dropped yet, and a living member cannot be reached.
                 self.end_deletion(&parting, false);
@@ -310,14 +310,14 @@ impl Deletion {
 
     /// Stops sending nodes to the objects that this user may delete, and notes the nodes that may hold
     /// them.
-    fn begin_deletion(&self, ids: &[ObjectId], tenant: u32, parting: &mut Parting) {
+    fn begin_deletion(&self, ids: &[ObjectId], user: u32, parting: &mut Parting) {
         for id in ids {
             if let Some(only) = parting.only.get(id)
                 && !self.table.borrow_mut().has_life(id, *only)
             {
                 continue;
             }
-            match self.table.borrow_mut().begin_end(*id, tenant, self.kernel.node, self.kernel.clock.now()) {
+            match self.table.borrow_mut().begin_end(*id, user, self.kernel.node, self.kernel.clock.now()) {
                 Ending::NotAllowed(ownership) => _ = parting.denied.insert(*id, ownership),
                 Ending::Unknown => {}
                 Ending::Begun { lives, nodes } => {
@@ -338,7 +338,7 @@ impl Deletion {
     async fn find_everybody(
         self: &Rc<Self>,
         ids: &[ObjectId],
-        tenant: u32,
+        user: u32,
         parting: &mut Parting,
         wide: bool,
         missing: &Missing,
@@ -349,14 +349,12 @@ impl Deletion {
             false => ids.iter().filter(|id| !parting.lives.contains_key(id)).copied().collect(),
         };
         let orders = self.to_enlist(ids, parting, wide);
-        let enlisting = self.enlist(orders, tenant, missing);
-        let ((complete, enlisted), held) = join(
-            enlisting,
-            self.asking.lives_on(self.cluster.others(&[]), &searched, (tenant, true), missing),
-        )
-        .await;
+        let enlisting = self.enlist(orders, user, missing);
+        let ((complete, enlisted), held) =
+            join(enlisting, self.asking.lives_on(self.cluster.others(&[]), &searched, (user, true), missing))
+                .await;
         let (held, denied): (Vec<_>, Vec<_>) =
-            held.into_iter().partition(|(_, life, _)| life.ownership.may_change(tenant));
+            held.into_iter().partition(|(_, life, _)| life.ownership.may_change(user));
         parting.denied.extend(denied.into_iter().map(|(id, life, _)| (id, life.ownership)));
         let held = held.into_iter().map(|(id, life, node)| (id, life.life, node));
         for (id, life, node) in enlisted.into_iter().chain(held) {
@@ -368,7 +366,7 @@ impl Deletion {
             self.table.borrow_mut().end_too(id, life, self.kernel.node);
         }
         // A node may have been sent meanwhile to an object that was not known a moment ago.
-        self.begin_deletion(ids, tenant, parting);
+        self.begin_deletion(ids, user, parting);
         if wide || !complete {
             let members = self.cluster.others(&[]);
             parting.nodes.values_mut().for_each(|nodes| nodes.extend(&members));
@@ -425,11 +423,11 @@ impl Deletion {
     async fn enlist(
         self: &Rc<Self>,
         orders: Orders,
-        tenant: u32,
+        user: u32,
         missing: &Missing,
     ) -> (bool, Vec<(ObjectId, u64, NodeId)>) {
         let orders = orders.messages(|lives| ask::Enlist { lives });
-        let asked = orders.map(|(keeper, order)| self.asking.ask_until_gone(keeper, tenant, order, missing));
+        let asked = orders.map(|(keeper, order)| self.asking.ask_until_gone(keeper, user, order, missing));
         let (mut complete, mut known) = (true, Vec::new());
         for answer in join_all(asked).await.into_iter().flatten() {
             complete &= answer.complete;
@@ -463,7 +461,7 @@ impl Deletion {
                 // The publication of the object may be on the way.
                 table.end_too(*id, *life, asked.from);
             }
-            if let Ending::Begun { lives, nodes } = table.begin_end(*id, asked.tenant, asked.from, now) {
+            if let Ending::Begun { lives, nodes } = table.begin_end(*id, asked.user, asked.from, now) {
                 for life in lives {
                     own.push((*id, life, self.kernel.node));
                     others.extend(nodes.iter().map(|node| (*id, life, *node)));

@@ -22,16 +22,16 @@ impl Directory {
         avoid: &[NodeId],
         wish: Wish,
     ) {
-        let Envelope { from, request, reply_to, tenant, .. } = *asked;
+        let Envelope { from, request, reply_to, user, .. } = *asked;
         let first = self.cluster.keepers(&id).first;
         if !self.cluster.keepers(&id).contains(self.kernel.node) {
             // Entries that are left here of a shard that moved are not valid. An asker that follows another
             // view than both asks again.
-            let again = self.network.envelope(request, reply_to, tenant, asked.message.clone());
+            let again = self.network.envelope(request, reply_to, user, asked.message.clone());
             _ = from == reply_to && self.network.send(first, again);
             return;
         }
-        let waiter = Waiter { node: reply_to, request, tenant, wish };
+        let waiter = Waiter { node: reply_to, request, user, wish };
         let now = self.kernel.clock.now();
         let found = self.table.borrow_mut().fetch(id, waiter, avoid, now);
         match found {
@@ -40,7 +40,7 @@ impl Directory {
             // which node creates it.
             Lookup::Lost if first != self.kernel.node && from == reply_to => {
                 let missed = Message::Find { id, missed: true, wish, avoid: avoid.to_vec() };
-                self.network.send(first, self.network.envelope(request, reply_to, tenant, missed));
+                self.network.send(first, self.network.envelope(request, reply_to, user, missed));
             }
             Lookup::Lost if self.claims.claimer(&id).is_some() => {
                 self.table.borrow_mut().await_object(id, waiter, now);
@@ -54,7 +54,7 @@ impl Directory {
     /// Forwards a request for short objects to their holders. Those that nobody is known to hold are not
     /// waited for.
     pub(crate) fn on_find_short(&self, asked: &Envelope, ids: &[ObjectId]) {
-        let Envelope { request, reply_to, tenant, .. } = *asked;
+        let Envelope { request, reply_to, user, .. } = *asked;
         let (mut missing, mut found) = (Vec::new(), Vec::<(NodeId, Vec<ObjectId>)>::new());
         for id in ids {
             // Entries that are left here of a shard that moved are not valid.
@@ -68,7 +68,7 @@ impl Directory {
         }
         for (holder, ids) in found {
             let fetch = Message::FetchShort { ids };
-            self.network.send(holder, self.network.envelope(request, reply_to, tenant, fetch));
+            self.network.send(holder, self.network.envelope(request, reply_to, user, fetch));
         }
         if !missing.is_empty() {
             self.network.tell(reply_to, Message::Short { request, objects: Vec::new(), missing });
@@ -100,7 +100,7 @@ impl Directory {
     fn forward(self: &Rc<Self>, holder: NodeId, id: ObjectId, waiter: Waiter, others: Vec<NodeId>) {
         let wish = waiter.wish;
         let message = Message::Fetch { id, stage: Stage::Forwarded, wish, others };
-        let envelope = self.network.envelope(waiter.request, waiter.node, waiter.tenant, message);
+        let envelope = self.network.envelope(waiter.request, waiter.node, waiter.user, message);
         // If the holder has just gone, the asker notices and asks again.
         self.network.send(holder, envelope);
     }
@@ -149,15 +149,15 @@ impl Directory {
     pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId], withheld: bool) {
         // What is withheld may have been deleted while this node was no member.
         let tells = withheld || !self.cluster.withholds();
-        let life = |id| self.life_here(id, asked.tenant).filter(|_| tells);
+        let life = |id| self.life_here(id, asked.user).filter(|_| tells);
         let lives = ids.iter().map(life).collect();
         self.network.answer(asked, Message::Held { lives });
     }
 
     /// The life of an object on this node, if a user may see it.
-    fn life_here(&self, id: &ObjectId, tenant: u32) -> Option<Life> {
+    fn life_here(&self, id: &ObjectId, user: u32) -> Option<Life> {
         let objects = self.store.objects.borrow();
-        let replica = objects.get(id).filter(|replica| replica.ownership().seen_by(id, tenant))?;
+        let replica = objects.get(id).filter(|replica| replica.ownership().seen_by(id, user))?;
         Some(Life { life: replica.life, ownership: replica.ownership() })
     }
 
@@ -165,13 +165,13 @@ impl Directory {
     pub(crate) async fn holders(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
     ) -> Result<Vec<(NodeId, Role)>, Error> {
         self.cluster.ensure_member()?;
         let (mut holders, mut lost) = (Vec::new(), None);
         for attempt in 0..2 {
             let keeper = self.cluster.keeper(&id, attempt);
-            match self.network.ask(keeper, tenant, ask::Locate { id }, ASK_PATIENCE).await {
+            match self.network.ask(keeper, user, ask::Locate { id }, ASK_PATIENCE).await {
                 Ok(located) => holders = located.holders,
                 // The other keeper may know of a later life, or of nothing.
                 Err(error) if error.kind() == ErrorKind::Lost => lost = Some(error),

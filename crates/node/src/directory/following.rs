@@ -153,10 +153,8 @@ impl Directory {
     fn tell_lost(&self, waiters: Vec<(ObjectId, Waiter)>) {
         for (id, waiter) in waiters {
             let message = Message::Refused { error: lost(id) };
-            self.network.send(
-                waiter.node,
-                self.network.envelope(waiter.request, waiter.node, waiter.tenant, message),
-            );
+            self.network
+                .send(waiter.node, self.network.envelope(waiter.request, waiter.node, waiter.user, message));
         }
     }
 

@@ -23,7 +23,6 @@ pub(crate) mod news;
 pub(crate) mod removal;
 pub(crate) mod repair;
 mod service;
-#[cfg(feature = "simulation")]
 pub(crate) mod simulation;
 pub(crate) mod table;
 
@@ -58,7 +57,7 @@ pub(crate) struct Directory {
     asking: Rc<Asking>,
     /// The ends of objects.
     pub(crate) deletion: Rc<Deletion>,
-    /// Who may create which object.
+    /// The claims of ids, which decide who may create an object.
     pub(crate) claims: Rc<Claims>,
     /// The keepers that have yet to be told again of this node's objects.
     repair: Repair,
@@ -99,10 +98,10 @@ impl Directory {
     }
 
     /// Whether the cluster has an object that this user may see; `None` if this node cannot tell alone.
-    pub(crate) fn known_here(&self, id: &ObjectId, tenant: u32) -> Option<bool> {
+    pub(crate) fn known_here(&self, id: &ObjectId, user: u32) -> Option<bool> {
         let tells = self.cluster.solo() || self.cluster.keepers(id).first == self.kernel.node;
         let mut table = self.table.borrow_mut();
-        (tells && !table.doubts(id, tenant)).then(|| table.knows(id, tenant))
+        (tells && !table.doubts(id, user)).then(|| table.knows(id, user))
     }
 
     /// Whether this node, as a keeper, knows that all holders of an object have gone.

@@ -33,7 +33,7 @@ pub(crate) struct News {
     changes: RefCell<Vec<Change>>,
     /// Ends of leases that have not been told yet, by the holder.
     releases: RefCell<HashMap<NodeId, Vec<u64>>>,
-    /// When the news are to leave; `None` if there are none.
+    /// Time at which the news are to leave; `None` if there are none.
     due: Cell<Option<Instant>>,
 }
 

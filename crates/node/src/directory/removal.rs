@@ -19,13 +19,13 @@ impl Deletion {
         self: &Rc<Self>,
         ids: &[ObjectId],
         lives: &[u64],
-        tenant: u32,
+        user: u32,
     ) -> Result<Vec<DeleteOutcome>, Error> {
         if self.cluster.solo() {
-            return Ok(self.delete_here(ids, tenant));
+            return Ok(self.delete_here(ids, user));
         }
         let pinned = self.pinned(ids);
-        let deleted = self.delete_in_cluster(ids, lives, tenant).await?;
+        let deleted = self.delete_in_cluster(ids, lives, user).await?;
         let outcome = |(outcome, pinned)| match (outcome, pinned) {
             (DeleteOutcome::Deleted, true) => DeleteOutcome::Deferred,
             (outcome, _) => outcome,
@@ -42,7 +42,7 @@ impl Deletion {
         self: &Rc<Self>,
         ids: &[ObjectId],
         lives: &[u64],
-        tenant: u32,
+        user: u32,
     ) -> Result<Vec<DeleteOutcome>, Error> {
         self.cluster.ensure_member()?;
         let lives: HashMap<_, _> = ids.iter().zip(lives).map(|(id, life)| (*id, *life)).collect();
@@ -53,7 +53,7 @@ impl Deletion {
         };
         let patience = self.deletion_patience() + ASKER_PATIENCE;
         let answers =
-            self.asking.ask_first_keepers(ids, tenant, delete, |deleted| deleted.outcomes, patience).await;
+            self.asking.ask_first_keepers(ids, user, delete, |deleted| deleted.outcomes, patience).await;
         let unknown = |why: String| Error::new(ErrorKind::OutcomeUnknown, why);
         let answers = answers.map_err(|error| match error.kind() {
             ErrorKind::TimedOut | ErrorKind::Disconnected => {
@@ -81,8 +81,8 @@ impl Deletion {
     }
 
     /// Deletes objects on a node that decides alone; one scan of the clients' pins serves them all.
-    pub(crate) fn delete_here(&self, ids: &[ObjectId], tenant: u32) -> Vec<DeleteOutcome> {
-        let deleted: Vec<_> = ids.iter().map(|id| self.delete_one(id, tenant)).collect();
+    pub(crate) fn delete_here(&self, ids: &[ObjectId], user: u32) -> Vec<DeleteOutcome> {
+        let deleted: Vec<_> = ids.iter().map(|id| self.delete_one(id, user)).collect();
         let fast = self.store.scan_pins();
         let pinned = |replica: &Rc<Replica>| replica.pins() + fast.of(replica) > 0;
         let outcomes = deleted
@@ -98,10 +98,10 @@ impl Deletion {
         outcomes
     }
 
-    fn delete_one(&self, id: &ObjectId, tenant: u32) -> Result<Rc<Replica>, DeleteOutcome> {
+    fn delete_one(&self, id: &ObjectId, user: u32) -> Result<Rc<Replica>, DeleteOutcome> {
         match self.store.objects.borrow().get(id) {
             None => return Err(DeleteOutcome::Absent),
-            Some(replica) if !replica.ownership().may_change(tenant) => {
+            Some(replica) if !replica.ownership().may_change(user) => {
                 return Err(replica.ownership().refusal());
             }
             Some(replica) => self.bury(replica),

@@ -45,9 +45,9 @@ impl Service for Directory {
             Message::Enroll { id } => self.deletion.on_enroll(&frame, *id),
             Message::Query { ids } => self.on_query(frame.clone(), ids.clone()),
             Message::Locate { id } => {
-                let mut holders = self.table.borrow_mut().holders(id, frame.tenant);
+                let mut holders = self.table.borrow_mut().holders(id, frame.user);
                 holders.truncate(MAX_ENTRIES);
-                let message = match frame.tenant == DEEDS && self.has_lost(id) {
+                let message = match frame.user == DEEDS && self.has_lost(id) {
                     true => Message::Refused { error: lost(*id) },
                     false => Message::Located { holders },
                 };

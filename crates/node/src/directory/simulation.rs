@@ -86,7 +86,7 @@ pub fn rests(objects: usize) -> Duration {
     super::repair::rests(objects)
 }
 
-/// What one node tells others after a change of members.
+/// Messages that one node sends to others after a change of members.
 #[derive(Default)]
 pub struct Told {
     /// Number of objects of which each node was told.
@@ -133,7 +133,7 @@ pub fn frames() -> Frames {
         id,
         name: "".into(),
         life: 3,
-        tenant: 0,
+        user: 0,
         rights: Rights::default(),
         data_len: 0,
         metadata_len: 0,
@@ -211,7 +211,7 @@ impl Keeper {
     /// Asks for an object; returns whether a holder is known.
     pub fn finds(&mut self, node: NodeId, id: ObjectId, now: Instant) -> bool {
         let wish = Wish { protocol: Protocol::Auto, eager_max: u32::MAX, push_max: 0 };
-        let waiter = Waiter { node, request: 1, tenant: 0, wish };
+        let waiter = Waiter { node, request: 1, user: 0, wish };
         matches!(self.0.fetch(id, waiter, &[], now), Lookup::Holder(..))
     }
 
@@ -247,7 +247,7 @@ fn len(message: Message) -> usize {
         reply_to: node,
         epoch: 1,
         deadline_us: u64::MAX,
-        tenant: 0,
+        user: 0,
         class: Class::Normal,
         by_class: false,
         answers: false,

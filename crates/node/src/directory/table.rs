@@ -56,7 +56,7 @@ const WAITER_LIFETIME: Duration = Duration::from_secs(15);
 pub(crate) struct Waiter {
     pub(crate) node: NodeId,
     pub(crate) request: u64,
-    pub(crate) tenant: u32,
+    pub(crate) user: u32,
     pub(crate) wish: Wish,
 }
 
@@ -270,15 +270,15 @@ impl Table {
 
     /// Whether a living holder is known of an object that this user may see. An object that is being
     /// deleted counts.
-    pub(crate) fn knows(&mut self, id: &ObjectId, tenant: u32) -> bool {
+    pub(crate) fn knows(&mut self, id: &ObjectId, user: u32) -> bool {
         self.settle(id);
-        self.holders_of(id, tenant).any(|node| !self.returning.contains(&node))
+        self.holders_of(id, user).any(|node| !self.returning.contains(&node))
     }
 
     /// The living holders of an object that this user may see.
-    fn holders_of(&self, id: &ObjectId, tenant: u32) -> impl Iterator<Item = NodeId> {
+    fn holders_of(&self, id: &ObjectId, user: u32) -> impl Iterator<Item = NodeId> {
         let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
-        holders.iter().filter(move |holder| holder.ownership.seen_by(id, tenant)).map(|holder| holder.node)
+        holders.iter().filter(move |holder| holder.ownership.seen_by(id, user)).map(|holder| holder.node)
     }
 
     /// The nodes that held a lost object last.
@@ -289,10 +289,10 @@ impl Table {
     }
 
     /// The living holders of an object that this user may see.
-    pub(crate) fn holders(&mut self, id: &ObjectId, tenant: u32) -> Vec<(NodeId, Role)> {
+    pub(crate) fn holders(&mut self, id: &ObjectId, user: u32) -> Vec<(NodeId, Role)> {
         self.settle(id);
         let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
-        let visible = holders.iter().filter(|holder| holder.ownership.seen_by(id, tenant));
+        let visible = holders.iter().filter(|holder| holder.ownership.seen_by(id, user));
         visible.map(|holder| (holder.node, holder.role)).collect()
     }
 
@@ -336,7 +336,7 @@ impl Table {
     /// Notes that `waiter` waits for an object to be published.
     pub(crate) fn await_object(&mut self, id: ObjectId, waiter: Waiter, now: Instant) {
         let waiters = self.waiters.entry(id).or_default();
-        waiters.retain(|(other, _)| (other.node, other.tenant) != (waiter.node, waiter.tenant));
+        waiters.retain(|(other, _)| (other.node, other.user) != (waiter.node, waiter.user));
         waiters.push((waiter, now + WAITER_LIFETIME));
     }
 

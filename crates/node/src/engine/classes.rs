@@ -14,9 +14,9 @@ use crate::service::Service;
 /// The time between two measurements of a peer's round trip.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long an answer may take that is measured.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What keeps the classes of work apart.
+/// State that keeps the classes of work apart.
 pub(crate) struct Classes {
     pub(crate) kernel: Rc<Kernel>,
     pub(crate) network: Rc<Network>,
@@ -28,7 +28,7 @@ impl Classes {
         let (clock, network) = (&self.kernel.clock, &self.network);
         loop {
             let asked = clock.now();
-            let answered = network.ask(node, 0, ask::Ping, PATIENCE).await;
+            let answered = network.ask(node, 0, ask::Ping, PING_PATIENCE).await;
             let took = clock.now().saturating_duration_since(asked);
             if !network.qos.probed(node, answered.is_ok().then_some(took)) {
                 return;

@@ -51,19 +51,19 @@ pub(crate) struct Core {
     pub(crate) guards: Rc<Guards>,
 }
 
-/// What a node has of its host beside memory and network.
+/// Resources of the host that a node has beside memory and network.
 pub(crate) struct Host {
     /// The memory node that the engine is bound to.
     pub(crate) numa: Binding,
     /// How many clients there is room for.
     pub(crate) places: Places,
-    /// What is best towards peers, as far as it was measured.
+    /// Best parameters towards each peer, as far as they were measured.
     pub(crate) tunings: Tunings,
     /// Wakes the engine from other threads.
     pub(crate) waker: Waker,
-    /// Everything the engine sleeps on.
+    /// The epoll set on which the engine sleeps.
     pub(crate) epoll: Rc<OwnedFd>,
-    /// Where changes of records of volumes are asked for.
+    /// The channel to the control thread, for changes of records of volumes.
     pub(crate) proposals: UnboundedSender<Proposal>,
 }
 

@@ -363,7 +363,7 @@ fn choose_provider(
     Ok(provider)
 }
 
-/// What becomes of primaries when memory is short.
+/// Treatment of primaries when memory is short, by the configuration.
 fn keeping(config: &Config) -> Keeping {
     match (&config.spill_dir, config.cache) {
         (Some(_), _) => Keeping::Disk,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plasmon::shared::{CallRequest, CallResult};
 use plasmon::status::Status;
-use plasmon::wire::{Ping, Table, WireError};
+use plasmon::wire::{BySlot, ClusterCall, Reached, SlotResult, Table, WireError};
 
 use crate::control::monitor::Question;
 use crate::kernel::ClientKey;
@@ -49,21 +49,24 @@ impl Service for Overview {
     }
 
     fn calls(&self) -> RangeInclusive<u8> {
-        Ping::OPCODE..=Ping::OPCODE
+        ClusterCall::FIRST..=ClusterCall::LAST
     }
 
     fn on_call(self: Rc<Self>, _: ClientKey, request: CallRequest) -> Return {
-        let Ping { node } = Ping::of_arguments(request.arguments);
+        let call = ClusterCall::decode(request.opcode, request.arguments, &request.payload);
+        let Some(ClusterCall::Ping { node }) = call else {
+            return Return::unknown(request.opcode);
+        };
         let kernel = &self.store.kernel;
         if node == kernel.node {
-            return Return::Now(Ok(CallResult::of(&[0])));
+            return Return::Now(Ok(CallResult::of(&Reached { took: Duration::ZERO }.values())));
         }
         let patience = Duration::from_micros(request.timeout_us).min(PING_PATIENCE);
         let asked = kernel.clock.now();
         Return::later(async move {
             let ask::Pong = self.store.network.ask(node, 0, ask::Ping, patience).await?;
             let took = self.store.kernel.clock.now().duration_since(asked);
-            Ok(CallResult::of(&[took.as_nanos() as u64]))
+            Ok(CallResult::of(&Reached { took }.values()))
         })
     }
 

@@ -19,7 +19,7 @@ use crate::net::frame::Envelope;
 /// How often the node looks after what depends on time.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What came in a turn; kept, so that a turn allocates nothing.
+/// Events and completions of a turn. They are kept so that a turn allocates nothing.
 #[derive(Default)]
 pub(crate) struct Inbox {
     events: Vec<FabricEvent>,

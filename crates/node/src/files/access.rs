@@ -3,7 +3,7 @@
 //! A session of root, or of the node's own user, that acts for others leaves the permissions of files to the
 //! kernel of its host, if it says so. For all others they are looked at here, as POSIX has them.
 
-use plasmon::wire::files::{Errno, FileKind};
+use plasmon::wire::files::Errno;
 
 use super::state::Head;
 use crate::object::ROOT;
@@ -16,8 +16,7 @@ pub(super) const WRITE: u16 = 2;
 pub(super) const SEARCH: u16 = 1;
 /// The sticky bit.
 const STICKY: u16 = 0o1000;
-/// The bits by which a program gets the user and the group of its file.
-const SET_USER: u16 = 0o4000;
+/// The bit by which a program gets the group of its file, and what is made in a folder the folder's.
 pub(super) const SET_GROUP: u16 = 0o2000;
 
 /// Whether sessions of a user say themselves for whom they act: root's, and those of the node's own user.
@@ -87,12 +86,7 @@ impl Who<'_> {
     }
 }
 
-/// Mode of a file of which another user than root has written bytes, or changed the owner.
+/// Mode of an inode of which another user than root has written bytes, or which got another owner.
 pub(super) fn without_privileges(head: &Head) -> u16 {
-    if head.kind == FileKind::Folder {
-        return head.mode;
-    }
-    // Without the permission to execute for its group, the bit is no privilege.
-    let group = if head.mode & 0o010 != 0 { SET_GROUP } else { 0 };
-    head.mode & !(SET_USER | group)
+    head.kind.without_privileges(head.mode.into()) as u16
 }

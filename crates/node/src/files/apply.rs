@@ -16,22 +16,21 @@ use super::state::{
     Body, CREDIT_BYTES, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Head, Held, INODE_BYTES, Inode,
     LOCK_BYTES, OPEN_BYTES, OUTCOME_BYTES, Opens, RANGE_BYTES, SECTION_BYTES, State, Stored,
 };
-use crate::kernel::random::HashMap;
 
 impl State {
     /// Applies a change.
     pub(super) fn apply(&mut self, change: Change) {
         self.changes += 1;
         match change {
-            Change::Make { head, made } => {
+            Change::Make { head, above, made } => {
                 self.last_inode += 1;
-                self.put_inode(self.last_inode, head, made);
+                self.put_inode(self.last_inode, head, above, made);
             }
             Change::Head { inode, head } => self.set_head(inode, head),
             Change::Name { folder, name, inode } => self.set_name(folder, name, inode),
-            Change::Above { folder, above } => {
-                if let Some(folder) = self.folder_mut(folder) {
-                    folder.above = above;
+            Change::Above { inode, above } => {
+                if let Some(inode) = self.inodes.get_mut(&inode) {
+                    inode.above = above;
                 }
             }
             Change::Cover { inode, offset, piece, object } => {
@@ -104,9 +103,9 @@ impl State {
     /// Applies a change that a mirror is told while it joins.
     fn apply_to_joining(&mut self, change: Change) {
         match change {
-            Change::PutInode { inode, head, made, last_cookie } => {
+            Change::PutInode { inode, head, above, made, last_cookie } => {
                 self.forget(inode);
-                self.put_inode(inode, head, made);
+                self.put_inode(inode, head, above, made);
                 if let Some(folder) = self.folder_mut(inode) {
                     folder.last_cookie = last_cookie;
                 }
@@ -152,11 +151,8 @@ impl State {
                 Change::Head { inode, head } if head.links == 0 => unused.push(*inode),
                 Change::Close { inode, .. } => unused.push(*inode),
                 Change::End { session } => {
-                    let session = self.sessions.get(session);
-                    let mut opens: Vec<_> =
-                        session.map_or_else(Vec::new, |one| one.opens.keys().copied().collect());
-                    opens.sort_unstable();
-                    unused.extend(opens);
+                    let session = self.sessions.get(session).into_iter();
+                    unused.extend(session.flat_map(|one| one.opens.keys()));
                 }
                 _ => {}
             }
@@ -174,10 +170,10 @@ impl State {
         }
     }
 
-    fn put_inode(&mut self, number: u64, head: Head, made: Made) {
+    fn put_inode(&mut self, number: u64, head: Head, above: u64, made: Made) {
         let body = match made {
             Made::File => Body::File(Map::default()),
-            Made::Folder(above) => Body::Folder(Box::new(Folder { above, ..Folder::default() })),
+            Made::Folder => Body::Folder(Box::default()),
             Made::Target(target) => Body::Target(target),
             Made::Other => Body::Nothing,
         };
@@ -185,7 +181,7 @@ impl State {
             self.memory += target.len() as u64;
         }
         self.memory += INODE_BYTES;
-        self.inodes.insert(number, Box::new(Inode { head, xattrs: None, body }));
+        self.inodes.insert(number, Box::new(Inode { head, above, xattrs: None, body }));
         if head.links == 0 {
             self.unlinked.insert(number);
         }
@@ -379,9 +375,7 @@ impl State {
             self.memory -= (before - held.len()) as u64 * LOCK_BYTES;
             !held.is_empty()
         });
-        let mut opens: Vec<_> = session.opens.into_iter().collect();
-        opens.sort_unstable_by_key(|(inode, _)| *inode);
-        opens.iter().for_each(|(inode, opens)| self.closed(*inode, opens.count.into()));
+        session.opens.iter().for_each(|(inode, opens)| self.closed(*inode, opens.count.into()));
     }
 
     /// Lets an inode go.
@@ -416,7 +410,7 @@ fn begin(begun: Begun) -> FileSession {
         trusted: begun.trusted,
         checked: begun.checked,
         read_only: begun.read_only,
-        opens: HashMap::default(),
+        opens: BTreeMap::new(),
         outcomes: BTreeMap::new(),
         answered: 0,
         discarded: 0,

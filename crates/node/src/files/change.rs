@@ -1,21 +1,21 @@
 //! Changes: what operations did. Nothing else alters the state of a volume. Plain data.
 //!
-//! A home sends changes to mirrors in this encoding. Opens and closes are not sent: sessions tell a new home
-//! what they have open.
+//! A home sends changes to mirrors in this encoding. Opens and closes of sessions that are trusted are not
+//! sent: such sessions tell a new home what they have open. Nobody would believe the others.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
 use plasmon::wire::body::Reader;
 use plasmon::wire::files::{
-    FileOutcome, LockRange, MAX_ENTRY_NAME, MAX_FILE, MAX_GROUPS, MAX_SENT_NAME, MAX_TARGET, MAX_XATTR,
-    VolumeTerms,
+    FileOutcome, LockRange, MAX_ENTRY_NAME_BYTES, MAX_FILE_BYTES, MAX_GROUPS, MAX_SENT_NAME_BYTES,
+    MAX_TARGET_BYTES, MAX_XATTR_BYTES, VolumeTerms,
 };
 use plasmon::wire::{AtMost, Each, Wire, WireError, record, table};
 use plasmon::{NodeId, ObjectId};
 
 use super::map::{Piece, Place};
-use super::state::{Head, Opens};
+use super::state::{Head, Opens, State};
 
 /// Maximum number of objects, or of ranges of numbers, in a change.
 pub(super) const MAX_LISTED: usize = 256;
@@ -23,22 +23,22 @@ pub(super) const MAX_LISTED: usize = 256;
 const MAX_NUMBER: u64 = 1 << 62;
 
 table! {
-    /// What a new inode is.
+    /// The kind of a new inode, with what that kind has.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) enum Made {
         /// A file without bytes.
         0 File,
-        /// A folder in the folder of this number.
-        1 Folder(above: u64),
+        /// An empty folder.
+        1 Folder,
         /// A symbolic link.
-        2 Target(target: Box<[u8]> as AtMost<MAX_TARGET>),
+        2 Target(target: Box<[u8]> as AtMost<MAX_TARGET_BYTES>),
         /// A node without contents.
         3 Other,
     }
 }
 
 record! {
-    /// What is known of a session when it begins.
+    /// Facts about a session at its beginning.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) struct Begun {
         pub(super) node: NodeId,
@@ -56,14 +56,14 @@ table! {
     /// A change of the state of a volume.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) enum Change {
-        /// The next inode is made.
-        0 Make { head: Head, made: Made },
+        /// The next inode is made, in a folder or in none (0).
+        0 Make { head: Head, above: u64, made: Made },
         /// An inode has these attributes.
         1 Head { inode: u64, head: Head },
         /// A name stands for an inode, or for none.
-        2 Name { folder: u64, name: Rc<[u8]> as AtMost<MAX_ENTRY_NAME>, inode: Option<u64> },
-        /// A folder lies in another.
-        3 Above { folder: u64, above: u64 },
+        2 Name { folder: u64, name: Rc<[u8]> as AtMost<MAX_ENTRY_NAME_BYTES>, inode: Option<u64> },
+        /// An inode lies in another folder. Of what has several names, it may not be known where (0).
+        3 Above { inode: u64, above: u64 },
         /// A section lies over what a file had there. The change says size and node of an object, unless
         /// another section refers to it all the while.
         4 Cover { inode: u64, offset: u64, piece: Piece, object: Option<(u64, NodeId)> },
@@ -72,8 +72,8 @@ table! {
         /// An extended attribute has a value, or is none.
         6 Xattr {
             inode: u64,
-            name: Box<[u8]> as AtMost<MAX_SENT_NAME>,
-            value: Option<Box<[u8]>> as Each<AtMost<MAX_XATTR>>,
+            name: Box<[u8]> as AtMost<MAX_SENT_NAME_BYTES>,
+            value: Option<Box<[u8]>> as Each<AtMost<MAX_XATTR_BYTES>>,
         },
         /// A session has locked a range, or unlocked it.
         7 Lock { inode: u64, session: u32, range: LockRange },
@@ -102,9 +102,9 @@ table! {
         /// A session has so much credit to write files of a user.
         19 Credit { session: u32, uid: u32, bytes: u64 },
         /// The mirror that joins has this inode, which is all that it has of it.
-        20 PutInode { inode: u64, head: Head, made: Made, last_cookie: u64 },
+        20 PutInode { inode: u64, head: Head, above: u64, made: Made, last_cookie: u64 },
         /// The mirror that joins has this entry of a folder.
-        21 PutEntry { folder: u64, name: Rc<[u8]> as AtMost<MAX_ENTRY_NAME>, inode: u64, cookie: u64 },
+        21 PutEntry { folder: u64, name: Rc<[u8]> as AtMost<MAX_ENTRY_NAME_BYTES>, inode: u64, cookie: u64 },
         /// The mirror that joins has this section of a file.
         22 PutPiece { inode: u64, offset: u64, piece: Piece, object: Option<(u64, NodeId)> },
         /// The mirror that joins has this session.
@@ -123,15 +123,18 @@ table! {
 pub(super) enum Key {
     Inode(u64),
     Session(u32),
+    /// What a session has of an inode.
+    Open(u32, u64),
     NextInode,
     NextSession,
     Whole,
 }
 
 impl Change {
-    /// Whether mirrors are told.
-    pub(super) fn is_sent(&self) -> bool {
-        !matches!(self, Self::Open { .. } | Self::Close { .. })
+    /// Whether mirrors are told, if the change is made of this state.
+    pub(super) fn is_sent(&self, state: &State) -> bool {
+        let (Self::Open { session, .. } | Self::Close { session, .. }) = self else { return true };
+        state.sessions.get(session).is_some_and(|session| !session.trusted)
     }
 
     /// The part of the state that the change belongs to.
@@ -143,14 +146,12 @@ impl Change {
             | Self::Punch { inode, .. }
             | Self::Xattr { inode, .. }
             | Self::Lock { inode, .. }
-            | Self::Open { inode, .. }
-            | Self::Close { inode, .. }
             | Self::Forget { inode }
+            | Self::Above { inode, .. }
             | Self::PutInode { inode, .. }
             | Self::PutPiece { inode, .. } => Key::Inode(*inode),
-            Self::Name { folder, .. } | Self::Above { folder, .. } | Self::PutEntry { folder, .. } => {
-                Key::Inode(*folder)
-            }
+            Self::Open { inode, session, .. } | Self::Close { inode, session } => Key::Open(*session, *inode),
+            Self::Name { folder, .. } | Self::PutEntry { folder, .. } => Key::Inode(*folder),
             Self::Begin(_) => Key::NextSession,
             Self::Move { session, .. }
             | Self::End { session }
@@ -167,22 +168,23 @@ impl Change {
     /// Whether a home sends such a change: numbers are in range, and a section has as many bytes as it says.
     fn is_valid(&self) -> bool {
         let lies = |offset: u64, piece: &Piece| {
-            piece.is_valid() && offset.checked_add(piece.len).is_some_and(|end| end <= MAX_FILE)
+            piece.is_valid() && offset.checked_add(piece.len).is_some_and(|end| end <= MAX_FILE_BYTES)
         };
         let in_range = match self {
             Self::Cover { offset, piece, .. } | Self::PutPiece { offset, piece, .. } => lies(*offset, piece),
             Self::Punch { start, end, .. } => start <= end,
-            Self::Credit { bytes, .. } => *bytes <= MAX_FILE,
+            Self::Credit { bytes, .. } => *bytes <= MAX_FILE_BYTES,
             Self::Lock { range, .. } => range.start <= range.end,
             Self::PutInode { last_cookie, .. } => *last_cookie < MAX_NUMBER,
             Self::PutEntry { cookie, .. } => (1..MAX_NUMBER).contains(cookie),
             Self::PutDeleted { ranges, .. } => ranges.iter().all(|(first, last)| first <= last),
             Self::PutLast { inode, session } => *inode < MAX_NUMBER && *session < u32::MAX,
-            other => other.is_sent(),
+            _ => true,
         };
         let is_numbered = match self.key() {
             Key::Inode(inode) => inode < MAX_NUMBER,
             Key::Session(session) => session < u32::MAX,
+            Key::Open(session, inode) => session < u32::MAX && inode < MAX_NUMBER,
             Key::NextInode | Key::NextSession | Key::Whole => true,
         };
         in_range && is_numbered
@@ -211,7 +213,7 @@ impl Piece {
         match &self.place {
             Place::Inline(bytes) => self.len > 0 && bytes.len() as u64 == self.len,
             Place::Object(_, at) => {
-                self.len > 0 && at.checked_add(self.len).is_some_and(|end| end <= MAX_FILE)
+                self.len > 0 && at.checked_add(self.len).is_some_and(|end| end <= MAX_FILE_BYTES)
             }
         }
     }

@@ -24,19 +24,19 @@ use crate::kernel::random::HashMap;
 use crate::object::{DEEDS, Table};
 
 /// How long a node may take to look through its objects.
-const PATIENCE: Duration = Duration::from_secs(600);
+const LOOK_PATIENCE: Duration = Duration::from_secs(600);
 /// How long further copies of an object may take.
 const COPY_PATIENCE: Duration = Duration::from_secs(30);
 /// Number of objects of a client that are looked after at a time.
-const LOOKED_AFTER_AT_ONCE: usize = 32;
+const MAX_LOOKED_AFTER: usize = 32;
 /// Pause between two shares of the table.
-const PAUSE: Duration = Duration::from_millis(1);
+const SHARE_PAUSE: Duration = Duration::from_millis(1);
 /// Number of inodes that are added up in a turn.
-const INODES_A_TURN: usize = 1 << 12;
+const TURN_INODES: usize = 1 << 12;
 /// Number of times that a volume is added up that changes meanwhile.
 const MAX_RECOUNTS: usize = 5;
 
-/// What the inodes of a volume add up to.
+/// Sums over the inodes of a volume.
 #[derive(Default)]
 struct Recount {
     used: u64,
@@ -87,7 +87,7 @@ impl Volume {
                 (state.inodes.keys().copied().collect::<Vec<_>>(), state.changes)
             };
             let mut recount = Recount::default();
-            for numbers in numbers.chunks(INODES_A_TURN) {
+            for numbers in numbers.chunks(TURN_INODES) {
                 recount.add_all(&self.state.borrow(), numbers);
                 self.pause().await;
             }
@@ -124,7 +124,7 @@ impl Files {
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
         let found = stream::iter(ids).map(|id| self.look_after_one(id, copies));
-        let kept = found.buffered(LOOKED_AFTER_AT_ONCE).collect::<Vec<_>>().await;
+        let kept = found.buffered(MAX_LOOKED_AFTER).collect::<Vec<_>>().await;
         Ok(Reply::LookedAfter { kept: kept.into_iter().collect::<Result<_, _>>()? })
     }
 
@@ -177,7 +177,8 @@ impl Files {
             self.check_here(volume, sweep).await?
         } else {
             let question = ask::Check { volume, sweep };
-            let ask::Checked { checked } = self.network.ask(node, attached.user, question, PATIENCE).await?;
+            let ask::Checked { checked } =
+                self.network.ask(node, attached.user, question, LOOK_PATIENCE).await?;
             checked
         };
         Ok(Reply::VolumeChecked(checked))
@@ -191,7 +192,7 @@ impl Files {
         self.homes.ensure_serves()?;
         let mut checked = NodeCheck::default();
         for shard in 0..Table::SHARDS {
-            self.kernel.clock.sleep(PAUSE).await;
+            self.kernel.clock.sleep(SHARE_PAUSE).await;
             let found = self.replicas_in(shard, volume);
             checked.replicas += found.len() as u64;
             checked.bytes += found.values().sum::<u64>();

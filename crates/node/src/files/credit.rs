@@ -12,7 +12,7 @@ use super::state::State;
 
 /// Time after which credit lapses, at least; at most twice as long. Sessions give back earlier what they do
 /// not need.
-const TURN: Duration = Duration::from_secs(15);
+const TURN_TIME: Duration = Duration::from_secs(15);
 
 /// Memory of which credit sessions had at the last turn, and whether anybody lacked room since.
 pub(super) struct Lapsing {
@@ -47,7 +47,7 @@ impl Lapsing {
 
     /// Begins a new turn if it is time. Returns what lapses.
     pub(super) fn turn(&mut self, now: Instant, state: &State) -> Vec<Change> {
-        if now < self.turned + TURN {
+        if now < self.turned + TURN_TIME {
             return Vec::new();
         }
         self.turned = now;
@@ -116,20 +116,20 @@ mod tests {
         let (mut lapsing, mut state) = (Lapsing::new(now), state());
         set(&mut lapsing, &mut state, 1, 100);
         set(&mut lapsing, &mut state, 2, 50);
-        assert_eq!(turn(&mut lapsing, &mut state, now + TURN), 150);
+        assert_eq!(turn(&mut lapsing, &mut state, now + TURN_TIME), 150);
         // The first uses 30 of the old credit and gets new one.
         set(&mut lapsing, &mut state, 1, 70);
         set(&mut lapsing, &mut state, 1, 90);
-        assert_eq!(turn(&mut lapsing, &mut state, now + 2 * TURN), 140, "nobody needs it");
+        assert_eq!(turn(&mut lapsing, &mut state, now + 2 * TURN_TIME), 140, "nobody needs it");
         lapsing.note_refused();
-        assert_eq!(turn(&mut lapsing, &mut state, now + 2 * TURN), 140, "it is not time");
+        assert_eq!(turn(&mut lapsing, &mut state, now + 2 * TURN_TIME), 140, "it is not time");
         set(&mut lapsing, &mut state, 1, 60);
         set(&mut lapsing, &mut state, 1, 80);
-        assert_eq!(turn(&mut lapsing, &mut state, now + 3 * TURN), 20, "only what came since is left");
+        assert_eq!(turn(&mut lapsing, &mut state, now + 3 * TURN_TIME), 20, "only what came since is left");
         assert_eq!(lapsing.lapsed, 110);
         assert_eq!(state.credit_of.get(&7), Some(&20));
         lapsing.note_refused();
-        assert_eq!(turn(&mut lapsing, &mut state, now + 4 * TURN), 0);
+        assert_eq!(turn(&mut lapsing, &mut state, now + 4 * TURN_TIME), 0);
         assert!(state.credit_of.is_empty());
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Ran {
 /// Result of an attempt to carry an operation out.
 pub(super) enum Run {
     Done(Box<Ran>),
-    /// It is to be tried again when others have done something, which they are told.
+    /// The operation is to be tried again when other sessions have done what this news tells them to do.
     Waits(News),
 }
 

@@ -23,9 +23,9 @@ use crate::kernel::random::HashMap;
 /// The connections that follow sessions.
 #[derive(Default)]
 pub(super) struct Following {
-    /// By volume and session, the connection with the number of its request.
+    /// Connection of each session with the number of its request, by volume and session.
     followers: RefCell<HashMap<(u32, u32), (ClientKey, u64)>>,
-    /// What each of these connections follows.
+    /// For each connection, the volume and the session that it follows.
     followed: RefCell<HashMap<ClientKey, (u32, u32)>>,
 }
 
@@ -71,7 +71,11 @@ impl Files {
         secret: u64,
     ) -> Result<(), Error> {
         let (key, user) = (SessionKey { volume, session, secret }, self.user(client));
-        if !self.attached.find(volume, session).is_some_and(|has| has.key == key && has.user == user) {
+        let found = self.attached.find(volume, session);
+        if !found.is_some_and(|has| has.key == key && has.user == user) {
+            if found.is_some() {
+                self.blame(client, volume, "asks to follow a session of a volume that is another's");
+            }
             let text = "no client of this user has this session of a volume here: attach first";
             return Err(Error::new(ErrorKind::NotFound, text));
         }

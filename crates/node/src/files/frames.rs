@@ -1,4 +1,4 @@
-//! The one list of frames about files, which nodes send on behalf of their clients. The tenant of a frame is
+//! The one list of frames about files, which nodes send on behalf of their clients. The user of a frame is
 //! the user of the client.
 
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use plasmon::wire::files::{
     FileAnswer, FileAsked, MAX_GROUPS, MAX_STALE, NodeCheck, Stale, Time, VolumeChange, VolumeInfo,
     VolumeTerms,
 };
-use plasmon::wire::{AtMost, MAX_NAME, record, table};
+use plasmon::wire::{AtMost, MAX_NAME_BYTES, record, table};
 
 use super::state::Opens;
 use crate::net::frame::{Location, Order, carried};
@@ -17,6 +17,9 @@ use crate::object::{Head, Stamp};
 
 /// Numbers of the frames about files.
 pub(super) const FILE_FRAMES: RangeInclusive<u8> = 160..=209;
+/// Part of the memory of a node that no pull fills, so that objects can still come there to be read: one of
+/// so many.
+const RESERVED_PART: u64 = 20;
 /// Maximum number of objects in a frame.
 pub(super) const MAX_OBJECTS: usize = 512;
 
@@ -76,10 +79,12 @@ record! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Room {
         /// Whether it takes any: not in cache mode, nor without files, nor while it is drained or nearly
-        /// full.
+        /// full and cannot spill.
         pub(crate) takes: bool,
-        /// Number of bytes that are free, or of objects that it may drop.
+        /// Number of bytes of its memory that are free, or of objects that it may drop.
         pub(crate) free: u64,
+        /// Number of bytes that are free on the disk to which it spills.
+        pub(crate) disk: u64,
         /// Number of bytes of its memory. 0 if it never takes any.
         pub(crate) capacity: u64,
     }
@@ -87,11 +92,17 @@ record! {
 
 impl Room {
     /// The room of a node that keeps no objects of files.
-    pub(super) const NEVER: Self = Self { takes: false, free: 0, capacity: 0 };
+    pub(super) const NEVER: Self = Self { takes: false, free: 0, disk: 0, capacity: 0 };
 
     /// Whether the node keeps no objects of files, however much is free.
     pub(super) fn is_never(&self) -> bool {
         !self.takes && self.capacity == 0
+    }
+
+    /// Whether so much memory is free that objects find room without anything being spilled, and that others
+    /// can still come there to be read.
+    pub(super) fn has_memory(&self) -> bool {
+        self.capacity > 0 && self.free >= self.capacity / RESERVED_PART
     }
 }
 
@@ -105,7 +116,7 @@ table! {
         /// Says what came of it.
         161 Operated { answer: FileAnswer },
         /// Makes a session at the home of a volume, or has one go on by the sender.
-        162 Attach { name: String as AtMost<MAX_NAME>, wish: Wish } -> Attached,
+        162 Attach { name: String as AtMost<MAX_NAME_BYTES>, wish: Wish } -> Attached,
         /// Gives a session.
         163 Attached { key: SessionKey, fresh: bool, info: VolumeInfo },
         /// Ends a session.
@@ -113,13 +124,13 @@ table! {
         /// Says that something has ended, or is not there.
         165 Ended,
         /// Has the receiver become the home of a new volume.
-        166 Create { name: String as AtMost<MAX_NAME>, terms: VolumeTerms } -> Described,
+        166 Create { name: String as AtMost<MAX_NAME_BYTES>, terms: VolumeTerms } -> Described,
         /// Changes the terms of a volume.
-        167 Set { name: String as AtMost<MAX_NAME>, change: VolumeChange } -> Described,
+        167 Set { name: String as AtMost<MAX_NAME_BYTES>, change: VolumeChange } -> Described,
         /// Says what a volume is like.
         168 Described { info: VolumeInfo },
         /// Removes a volume.
-        169 Remove { name: String as AtMost<MAX_NAME> } -> Ended,
+        169 Remove { name: String as AtMost<MAX_NAME_BYTES> } -> Ended,
         /// Asks for the page of the receiver's volumes that begins at a place: 0, or what the page before
         /// said.
         170 List { from: u64 } -> Listed,
@@ -137,8 +148,8 @@ table! {
         /// Says that a session keeps nothing more of what a *told* named.
         191 Confirmed { key: SessionKey, number: u64 },
         /// Tells a mirror what operations have changed since the batch before. The parts of a batch come one
-        /// after the other; the batch counts when the last has come.
-        180 Changes { at: Position, sent: u64, last: bool, changes: Bytes },
+        /// after the other, counted from 0; the batch counts when the last has come and none is missing.
+        180 Changes { at: Position, sent: u64, part: u32, last: bool, changes: Bytes },
         /// Asks a mirror whether it has all batches up to this one.
         181 Beat { at: Position, sent: u64 },
         /// Tells the home which batches the sender has, as the answer to what was sent at a time of the
@@ -146,9 +157,13 @@ table! {
         182 Applied { at: Position, sent: u64, is_there: bool },
         /// Has the receiver become a mirror of a volume of the sender, of which it has nothing yet.
         183 Join { volume: u32, number: u64, created: Time } -> Ended,
-        /// Tells a new home what a session has open, in several frames if need be.
+        /// Tells a new home that the sender has a session, and what that has open if it is trusted, in
+        /// several parts if need be, which are counted from 0. A telling with a higher number takes the place
+        /// of an earlier one of the sender.
         184 TellOpens {
             key: SessionKey,
+            telling: u64,
+            part: u32,
             opens: Vec<(u64, Opens)> as AtMost<MAX_OBJECTS>,
             more: bool,
         } -> Ended,

@@ -11,7 +11,7 @@ use plasmon::wire::{Draw, Table, Wire};
 use super::change::{Begun, Change, Made};
 use super::frames::FileFrame;
 use super::map::{Piece, Place};
-use super::state::{Head, State};
+use super::state::{Head, Opens, State};
 
 /// Decodes a frame, which must decode to the same after encoding.
 pub(crate) fn frame(bytes: &[u8]) {
@@ -69,18 +69,21 @@ fn batch() -> Vec<Change> {
         Change::Credit { session: 1, uid: 7, bytes: 100 },
         Change::Credit { session: 1, uid: 8, bytes: 50 },
         Change::Credit { session: 1, uid: 7, bytes: 0 },
-        Change::PutInode { inode: 1, head: folder, made: Made::Folder(1), last_cookie: 4 },
+        Change::PutInode { inode: 1, head: folder, above: 1, made: Made::Folder, last_cookie: 4 },
         Change::PutEntry { folder: 1, name: Rc::clone(&a), inode: 2, cookie: 3 },
-        Change::PutInode { inode: 2, head: file, made: Made::File, last_cookie: 0 },
+        Change::PutInode { inode: 2, head: file, above: 1, made: Made::File, last_cookie: 0 },
         Change::PutPiece { inode: 2, offset: 0, piece: piece.clone(), object },
         Change::PutPiece { inode: 2, offset: 100, piece: inline(b"here"), object: None },
         Change::Cover { inode: 2, offset: 50, piece: inline(b"over it"), object: None },
-        Change::Make { head: file, made: Made::File },
+        Change::Make { head: file, above: 1, made: Made::File },
+        Change::Above { inode: 2, above: 0 },
         Change::Name { folder: 1, name: b, inode: Some(3) },
         Change::Cover { inode: 3, offset: 10, piece, object },
         Change::Punch { inode: 2, start: 20, end: 103 },
         Change::Xattr { inode: 2, name: (*b"user.a").into(), value: Some((*b"value").into()) },
         Change::Lock { inode: 2, session: 1, range },
+        Change::Open { inode: 2, session: 1, opens: Opens { count: 2, writes: true } },
+        Change::Close { inode: 2, session: 1 },
         Change::Note { session: 1, number: 4, outcome: FileOutcome::Done },
         Change::Answered { session: 1, number: 5 },
         Change::Name { folder: 1, name: a, inode: None },

@@ -28,7 +28,7 @@ const MAX_RANGES: usize = 1 << 16;
 
 /// The ranges of a session's objects.
 struct Ranges {
-    /// By object, ends by starts. No range touches another.
+    /// Ranges of each object, as their ends by their starts. No range touches another.
     by_object: LruCache<ObjectId, BTreeMap<u64, u64>>,
     /// Number of ranges of all objects.
     count: usize,

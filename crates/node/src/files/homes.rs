@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use plasmon::text::printable;
-use plasmon::wire::MAX_NAME;
+use plasmon::wire::MAX_NAME_BYTES;
 use plasmon::wire::files::{MAX_FOLLOWERS, Place, VolumeChange, VolumeInfo, VolumeState, VolumeTerms};
 use plasmon::{Error, ErrorKind, NodeId};
 
@@ -20,7 +20,7 @@ use super::record::{LOOK_PAUSE, Whereabouts, copies};
 use super::state::State;
 use super::tally::Tally;
 use super::volume::Volume;
-use crate::control::records::VolumeRecord;
+use crate::control::records::{MAX_RECORDS, VolumeRecord};
 use crate::kernel::Kernel;
 use crate::kernel::random::{HashSet, random_u64};
 use crate::membership::Cluster;
@@ -30,14 +30,12 @@ use crate::placement::Placement;
 use crate::placement::drain::Settled;
 
 /// How long another node may take to answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum number of volumes of a node.
-const MAX_VOLUMES: usize = 1 << 12;
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a new volume waits for its first mirror.
 const FIRST_MIRROR_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before a volume is asked for again whose home is changing.
-const PAUSE: Duration = Duration::from_millis(20);
-/// How long it may take until this node hears of a volume that was just made at another.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// How long it may take until this node hears of a volume that was just made or removed at another.
 const NEWS_PATIENCE: Duration = Duration::from_secs(2);
 /// Number of rows of a page of the list.
 const PAGE_ROWS: usize = 24;
@@ -47,12 +45,12 @@ const PAGE_ROWS: usize = 24;
 /// # Errors
 /// `Invalid`.
 fn ensure_name(name: &str) -> Result<(), Error> {
-    let fits = !name.is_empty() && name.len() <= MAX_NAME;
+    let fits = !name.is_empty() && name.len() <= MAX_NAME_BYTES;
     if fits && !name.chars().any(|letter| letter.is_control() || letter == '/') {
         return Ok(());
     }
     let text = format!(
-        "'{}' is no name of a volume: use 1 to {MAX_NAME} bytes without '/' and control characters",
+        "'{}' is no name of a volume: use 1 to {MAX_NAME_BYTES} bytes without '/' and control characters",
         printable(name)
     );
     Err(Error::new(ErrorKind::Invalid, text))
@@ -69,10 +67,33 @@ fn ensure_place(place: &Place) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Invalid, "the place of a volume names no node, or too many"))
 }
 
+/// Refuses more copies of names and attributes than there may be.
+///
+/// # Errors
+/// `Invalid`.
+fn ensure_metadata_copies(copies: u16) -> Result<(), Error> {
+    if usize::from(copies) <= MAX_FOLLOWERS {
+        return Ok(());
+    }
+    let text = format!("names and attributes are kept on {MAX_FOLLOWERS} nodes at most, not on {copies}");
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
 pub(super) fn no_volume(name: &str) -> Error {
     let name = printable(name);
     let text = format!("there is no volume '{name}': create it with `plasmon volume create {name}`");
     Error::new(ErrorKind::NotFound, text)
+}
+
+/// The error for a volume whose record is not the one that was to be removed.
+pub(super) fn changing() -> Error {
+    Error::new(ErrorKind::Disconnected, "the record of the volume is changing: try again")
+}
+
+/// The error for a volume that has gone.
+pub(super) fn lost(volume: u32) -> Error {
+    let text = format!("volume number {volume} was removed");
+    Error::new(ErrorKind::Lost, text)
 }
 
 /// Refuses other users than the owner and root.
@@ -153,7 +174,7 @@ impl Homes {
         states.map(|state| state.borrow().memory).sum()
     }
 
-    /// When sessions end whose nodes are gone now, unless they go on elsewhere.
+    /// Returns when sessions end whose nodes are gone now, unless the sessions go on elsewhere.
     pub(super) fn end_of_orphans(&self) -> Instant {
         self.kernel.clock.now() + self.kernel.config.lease * LEASES
     }
@@ -161,12 +182,54 @@ impl Homes {
     /// The volume of a name, if its home is this node.
     pub(super) fn volume_here(&self, name: &str) -> Option<Rc<Volume>> {
         let volumes = self.volumes.borrow();
-        volumes.values().find(|volume| volume.name == name && !volume.ends.get()).cloned()
+        volumes.values().find(|volume| *volume.name.borrow() == name && !volume.ends.get()).cloned()
     }
 
     /// The volume of a number, if its home is this node.
     pub(super) fn volume_of(&self, number: u32) -> Option<Rc<Volume>> {
         self.volumes.borrow().get(&number).cloned()
+    }
+
+    /// The record of a volume of this name.
+    ///
+    /// # Errors
+    /// `NotFound`; `Disconnected` while nodes may come back that have it.
+    fn known(&self, name: &str) -> Result<Rc<VolumeRecord>, Error> {
+        let known = self.cluster.volumes.named(name);
+        known.ok_or_else(|| match self.cluster.is_settling() {
+            true => {
+                let text = format!("the nodes with volume '{}' may come back soon", printable(name));
+                Error::new(ErrorKind::Disconnected, text)
+            }
+            false => no_volume(name),
+        })
+    }
+
+    /// Waits until a volume of this name is known, or until no node may come back that has one.
+    pub(super) async fn await_others(&self, name: &str) {
+        while self.cluster.volumes.named(name).is_none() && self.cluster.is_settling() {
+            self.kernel.clock.sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Waits a while until this node has heard that a volume was removed.
+    pub(super) async fn await_removal(&self, volume: u32) {
+        let due = self.kernel.clock.now() + NEWS_PATIENCE;
+        while self.cluster.volumes.get(volume).is_some() && self.kernel.clock.now() < due {
+            self.kernel.clock.sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    /// Waits a while for the record of a volume of this number.
+    ///
+    /// # Errors
+    /// `Lost` if no node may come back that has it.
+    pub(super) async fn await_record(&self, volume: u32) -> Result<(), Error> {
+        match self.cluster.is_settling() {
+            true => self.kernel.clock.sleep(RETRY_PAUSE).await,
+            false => return Err(lost(volume)),
+        }
+        Ok(())
     }
 
     /// The volume of a name, whose home this node was asked as.
@@ -178,9 +241,7 @@ impl Homes {
         if let Some(volume) = self.volume_here(name) {
             return Ok(volume);
         }
-        if self.cluster.volumes.named(name).is_none() {
-            return Err(no_volume(name));
-        }
+        self.known(name)?;
         let text = format!("node {} is not the home of volume '{}'", self.kernel.node, printable(name));
         Err(Error::new(ErrorKind::Disconnected, text))
     }
@@ -204,7 +265,7 @@ impl Homes {
         if self.volume_here(name).is_some() {
             return Ok(self.kernel.node);
         }
-        let record = self.cluster.volumes.named(name).ok_or_else(|| no_volume(name))?;
+        let record = self.known(name)?;
         let name = printable(name);
         match self.whereabouts(&record) {
             Whereabouts::At(home) => Ok(home),
@@ -239,7 +300,7 @@ impl Homes {
                 Err(error) => Err(error),
             };
             let patience = match done.as_ref().map_err(Error::kind) {
-                Err(ErrorKind::Disconnected) => PATIENCE,
+                Err(ErrorKind::Disconnected) => ANSWER_PATIENCE,
                 Err(ErrorKind::NotFound) => NEWS_PATIENCE,
                 _ => return done,
             };
@@ -247,7 +308,7 @@ impl Homes {
                 return done;
             }
             self.cluster.ensure_member()?;
-            self.kernel.clock.sleep(PAUSE).await;
+            self.kernel.clock.sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -264,9 +325,11 @@ impl Homes {
     ) -> Result<VolumeInfo, Error> {
         ensure_name(name)?;
         self.ensure_takes(&terms)?;
-        let exists = || Error::new(ErrorKind::Exists, format!("volume '{}' exists", printable(name)));
-        if self.cluster.volumes.named(name).is_some() {
-            return Err(exists());
+        self.await_others(name).await;
+        // Whether the name is taken is what the coordinator says: this node may not have heard yet that it is
+        // not any more.
+        if self.is_full_for(name) {
+            return Err(self.not_created(name));
         }
         let volume = self.draw_number();
         let (home, mirrors) = (self.kernel.node, Vec::new());
@@ -274,7 +337,7 @@ impl Homes {
         self.creating.borrow_mut().insert(volume);
         let made = self.make(&record, terms).await;
         self.creating.borrow_mut().remove(&volume);
-        let volume = made?.ok_or_else(exists)?;
+        let volume = made?.ok_or_else(|| self.not_created(name))?;
         tracing::info!("this node is the home of volume '{}'", printable(name));
         self.tend_records();
         let due = self.kernel.clock.now() + FIRST_MIRROR_PATIENCE;
@@ -287,6 +350,23 @@ impl Homes {
         Ok(volume.info(self.mirrors_of(&volume)))
     }
 
+    /// Whether there may be no more volumes, and none has this name.
+    fn is_full_for(&self, name: &str) -> bool {
+        self.cluster.volumes.named(name).is_none() && self.cluster.volumes.count() >= MAX_RECORDS
+    }
+
+    /// Why there can be no new volume of a name.
+    fn not_created(&self, name: &str) -> Error {
+        if self.is_full_for(name) {
+            let text = format!(
+                "there are {MAX_RECORDS} volumes in the cluster, and there may be no more: remove one with \
+                 `plasmon volume rm`"
+            );
+            return Error::new(ErrorKind::Full, text);
+        }
+        Error::new(ErrorKind::Exists, format!("volume '{}' exists", printable(name)))
+    }
+
     /// Has the coordinator enter a new volume, and makes it; none if it has another of the name.
     async fn make(
         self: &Rc<Self>,
@@ -296,7 +376,7 @@ impl Homes {
         if !self.cluster.propose(record.clone(), false).await? {
             return Ok(None);
         }
-        let due = self.kernel.clock.now() + PATIENCE;
+        let due = self.kernel.clock.now() + ANSWER_PATIENCE;
         while self.cluster.volumes.get(record.volume).is_none() {
             if self.kernel.clock.now() >= due {
                 let text = format!("the coordinator does not tell of volume '{}'", printable(&record.name));
@@ -332,18 +412,7 @@ impl Homes {
     fn ensure_takes(&self, terms: &VolumeTerms) -> Result<(), Error> {
         ensure_place(&terms.place)?;
         self.ensure_keeps()?;
-        if usize::from(terms.metadata_copies) > MAX_FOLLOWERS {
-            let text = format!(
-                "names and attributes are kept on {MAX_FOLLOWERS} nodes at most, not on {}",
-                terms.metadata_copies
-            );
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        if self.volumes.borrow().len() >= MAX_VOLUMES {
-            let text = format!("node {} is the home of {MAX_VOLUMES} volumes already", self.kernel.node);
-            return Err(Error::new(ErrorKind::Full, text));
-        }
-        Ok(())
+        ensure_metadata_copies(terms.metadata_copies)
     }
 
     /// Refuses if this node keeps no names of volumes.
@@ -368,21 +437,23 @@ impl Homes {
         Ok(())
     }
 
-    /// Changes the terms of a volume whose home is this node.
+    /// Changes the terms of a volume whose home is this node. Mirrors join and go afterwards.
     ///
     /// # Errors
     /// `NotFound`, `NotAllowed` for another user than its owner and root, and `Invalid` for a place without
-    /// nodes.
+    /// nodes and for too many copies of names.
     pub(super) async fn set_here(
-        &self,
+        self: &Rc<Self>,
         name: &str,
         user: u32,
         change: VolumeChange,
     ) -> Result<VolumeInfo, Error> {
         let volume = self.owned(name, user)?;
         change.place.as_ref().map_or(Ok(()), ensure_place)?;
+        change.metadata_copies.map_or(Ok(()), ensure_metadata_copies)?;
         volume.set(change);
         volume.settled().await?;
+        self.tend_records();
         Ok(volume.info(self.mirrors_of(&volume)))
     }
 
@@ -418,10 +489,9 @@ impl Homes {
 
     async fn remove_record(&self, volume: &Volume) -> Result<(), Error> {
         volume.settled().await?;
-        let moved = || Error::new(ErrorKind::Disconnected, "the record of the volume is changing");
-        let record = self.cluster.volumes.get(volume.number).ok_or_else(moved)?;
+        let record = self.cluster.volumes.get(volume.number).ok_or_else(changing)?;
         let removed = self.cluster.propose(record.next(record.home, record.mirrors.clone()), true).await?;
-        if removed { Ok(()) } else { Err(moved()) }
+        if removed { Ok(()) } else { Err(changing()) }
     }
 
     /// A page of the volumes whose home this node is. The first of all members lists those without a home
@@ -452,7 +522,7 @@ impl Homes {
     }
 }
 
-/// What is known of a volume without a home.
+/// Returns what is known of a volume without a home.
 fn unknown(record: &VolumeRecord, state: VolumeState) -> VolumeInfo {
     VolumeInfo {
         name: record.name.clone(),

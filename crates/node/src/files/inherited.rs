@@ -1,65 +1,204 @@
 //! A volume that this node has mirrored and is the home of now: what sessions tell it that only the former
 //! home knew. Engine thread only.
 //!
-//! Invariants: no inode goes, and no file is cut, before all other sessions have told what they have open, or
-//! have ended. Who tells nothing for a time ends: its node may have no such session, if the former home died
-//! before it could answer who attached.
+//! Sessions that are trusted tell what they have open, in parts that count when the last has come. Of the
+//! others the state has it, as nobody would believe them. The node of each session says that it has it. A
+//! session of which no node says so for a time ends: there may be none, if the former home died before it
+//! could answer who attached. Invariants: what a session has open counts once, however often it or a part of
+//! it is told. No inode goes, and no file is cut, before all other sessions that have to tell have told what
+//! they have open, or have ended.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use plasmon::wire::files::FileOutcome;
+use plasmon::{Error, ErrorKind};
 
 use super::change::Change;
 use super::log::Log;
+use super::opens::MAX_TOLD;
 use super::state::{Opens, State};
 use super::volume::Volume;
 use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
+use crate::kernel::random::HashSet;
+
+/// Maximum number of inodes that count as opened in one turn of the engine.
+const OPENS_A_TURN: usize = 1 << 10;
+
+/// A part of what a session has open.
+#[derive(Clone)]
+pub(super) struct Part {
+    /// Number of the telling, which is higher than those of before.
+    pub(super) telling: u64,
+    /// Number of parts before this one.
+    pub(super) number: u32,
+    pub(super) opens: Vec<(u64, Opens)>,
+    /// Whether further parts follow.
+    pub(super) more: bool,
+}
+
+/// What a session has told so far of what it has open.
+#[derive(Default)]
+struct Telling {
+    /// Number of the telling; 0 before the first.
+    number: u64,
+    /// Number of its parts that have come.
+    parts: u32,
+    /// Inodes that were told, and are not counted yet.
+    opens: BTreeMap<u64, Opens>,
+    /// Whether all parts have come, so that inodes are being counted. No other telling takes its place.
+    is_whole: bool,
+}
+
+impl Telling {
+    /// Takes a part, unless it has come before. The first part of a telling takes the place of what was told
+    /// before. Says whether all parts have come.
+    ///
+    /// # Errors
+    /// `Invalid` for parts of an earlier telling, and if one is missing before it. `Disconnected` while an
+    /// earlier telling is being counted. `TooLarge`.
+    fn take(&mut self, part: Part) -> Result<bool, Error> {
+        if part.telling > self.number && part.number == 0 {
+            if self.is_whole {
+                let text = "what a session has open is being counted as it was told before";
+                return Err(Error::new(ErrorKind::Disconnected, text));
+            }
+            *self = Self { number: part.telling, ..Self::default() };
+        }
+        let is_next = part.number == self.parts && !self.is_whole;
+        if part.telling != self.number || !(is_next || part.number < self.parts) {
+            let text = "a session tells what it has open by another telling, or a part is missing";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if is_next {
+            if self.opens.len() + part.opens.len() > MAX_TOLD {
+                return Err(Error::new(ErrorKind::TooLarge, "a session tells that too many inodes are open"));
+            }
+            self.opens.extend(part.opens);
+            self.parts += 1;
+            self.is_whole = !part.more;
+        }
+        Ok(self.is_whole)
+    }
+
+    /// Takes out what counts in this turn. Nothing is left at the end.
+    fn share(&mut self) -> Vec<(u64, Opens)> {
+        (0..OPENS_A_TURN).map_while(|_| self.opens.pop_first()).collect()
+    }
+}
+
+/// What is to be told of sessions that a former home had.
+#[derive(Default)]
+pub(super) struct Inherited {
+    /// Sessions that have yet to tell what they have open, and what they have told so far.
+    untold: BTreeMap<u32, Telling>,
+    /// Sessions of which no node has said yet that it has them.
+    unclaimed: BTreeSet<u32>,
+    /// Operations that opened something at a former home, and whose sessions may ask for the outcome again.
+    reopens: HashSet<(u32, u64)>,
+}
+
+impl Inherited {
+    fn of(state: &State) -> Self {
+        let mut inherited = Self { unclaimed: state.sessions.keys().copied().collect(), ..Self::default() };
+        let opened = |outcome: &FileOutcome| matches!(outcome, FileOutcome::Opened { .. });
+        for (number, session) in state.sessions.iter().filter(|(_, session)| session.trusted) {
+            inherited.untold.insert(*number, Telling::default());
+            let reopens = session.outcomes.iter().filter(|(_, outcome)| opened(outcome));
+            inherited.reopens.extend(reopens.map(|(operation, _)| (*number, *operation)));
+        }
+        inherited
+    }
+
+    /// Whether any session has yet to tell what it has open.
+    pub(super) fn is_untold(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
+    /// Whether a session has yet to tell what it has open.
+    pub(super) fn has_to_tell(&self, session: u32) -> bool {
+        self.untold.contains_key(&session)
+    }
+
+    /// Has a session tell anew, which goes on by another connection or node, unless it has told all.
+    pub(super) fn begin_again(&mut self, session: u32) {
+        if let Some(telling) = self.untold.get_mut(&session).filter(|telling| !telling.is_whole) {
+            *telling = Telling::default();
+        }
+    }
+
+    /// The telling of a session of which all parts have come.
+    fn whole(&mut self, session: u32) -> Option<&mut Telling> {
+        self.untold.get_mut(&session).filter(|telling| telling.is_whole)
+    }
+
+    /// Whether no node has said yet that it has a session.
+    pub(super) fn is_unclaimed(&self, session: u32) -> bool {
+        self.unclaimed.contains(&session)
+    }
+}
 
 impl Volume {
     /// A volume that this node has mirrored.
     pub(super) fn inherited(kernel: &Rc<Kernel>, record: &VolumeRecord, state: State, log: Log) -> Self {
+        let inherited = Inherited::of(&state);
         let volume = Self::new(kernel, record, state, log);
-        let state = volume.state.borrow();
-        volume.untold.borrow_mut().extend(state.sessions.keys());
-        let opened = |outcome: &FileOutcome| matches!(outcome, FileOutcome::Opened { .. });
-        for (number, session) in &state.sessions {
-            let reopens = session.outcomes.iter().filter(|(_, outcome)| opened(outcome));
-            volume.reopens.borrow_mut().extend(reopens.map(|(operation, _)| (*number, *operation)));
-        }
-        drop(state);
+        volume.inherited.replace(inherited);
         volume
     }
 
     /// Whether another session has yet to tell what it has open.
     pub(super) fn others_are_untold(&self, session: u32) -> bool {
-        self.untold.borrow().iter().any(|other| *other != session)
+        self.inherited.borrow().untold.keys().any(|other| *other != session)
     }
 
-    /// Notes what a session has open, which a former home knew; `more` follows otherwise.
-    pub(super) fn tell_opens(&self, session: u32, opens: Vec<(u64, Opens)>, more: bool) {
-        if !self.untold.borrow().contains(&session) {
-            return;
+    /// Notes a part of what a session has open, which a former home knew. Of a session that has not to tell
+    /// that, it says that its node has it. After the last part all of it counts, [`OPENS_A_TURN`] inodes a
+    /// turn, before the session is answered anything.
+    ///
+    /// # Errors
+    /// `Invalid` if another part is to come, `Disconnected` while another telling is being counted,
+    /// `TooLarge`.
+    pub(super) async fn tell_opens(&self, session: u32, part: Part) -> Result<(), Error> {
+        let is_whole = match self.inherited.borrow_mut().untold.get_mut(&session) {
+            Some(telling) => telling.take(part)?,
+            None => !part.more,
+        };
+        if !is_whole {
+            return Ok(());
         }
-        let opens = opens.into_iter().map(|(inode, opens)| Change::Open { inode, session, opens });
+        // The last part may come again while what was told is being counted.
+        while self.count_share(session) {
+            self.pause().await;
+        }
+        self.told(session);
+        Ok(())
+    }
+
+    /// Counts some of what a session has told as opened. Says whether there was something.
+    fn count_share(&self, session: u32) -> bool {
+        let share = self.inherited.borrow_mut().whole(session).map(Telling::share).unwrap_or_default();
+        let is_some = !share.is_empty();
+        let opens = share.into_iter().map(|(inode, opens)| Change::Open { inode, session, opens });
         self.commit(&mut self.state.borrow_mut(), opens.collect());
-        if !more {
-            self.told(session);
-        }
+        is_some
     }
 
-    /// Notes that a session has told all that it has open, or ends. When all have, inodes go that nobody has.
+    /// Notes that a session has told all that it has open, has nothing to tell, or ends. When all have told,
+    /// inodes go that nobody has.
     pub(super) fn told(&self, session: u32) {
-        let mut untold = self.untold.borrow_mut();
-        if !untold.remove(&session) {
+        let mut inherited = self.inherited.borrow_mut();
+        inherited.unclaimed.remove(&session);
+        if inherited.untold.remove(&session).is_none() {
             return;
         }
         // Who cuts a file may wait for it.
         self.wake();
-        if !untold.is_empty() {
+        if inherited.is_untold() {
             return;
         }
-        drop(untold);
+        drop(inherited);
         let mut state = self.state.borrow_mut();
         let unused = state.unlinked.iter().filter(|inode| !state.opens.contains_key(inode));
         let unused = unused.map(|inode| Change::Forget { inode: *inode }).collect();
@@ -74,11 +213,116 @@ impl Volume {
 
     /// Counts an inode as opened that an operation opened at a former home, which is asked again.
     pub(super) fn reopen(&self, state: &mut State, session: u32, number: u64, outcome: &FileOutcome) {
-        if let FileOutcome::Opened { attributes, .. } = outcome
-            && self.reopens.borrow_mut().remove(&(session, number))
-        {
+        let FileOutcome::Opened { attributes, .. } = outcome else { return };
+        let reopens = self.inherited.borrow_mut().reopens.remove(&(session, number));
+        if reopens {
             let opens = Opens { count: 1, writes: true };
             self.commit(state, vec![Change::Open { inode: attributes.inode, session, opens }]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::wire::files::{Extended, ROOT_INODE, Time, VolumeTerms};
+    use plasmon::wire::{Draw, Wire};
+
+    use super::*;
+    use crate::files::change::Begun;
+    use crate::files::frames::MAX_OBJECTS;
+
+    fn part(telling: u64, number: u32, inodes: &[u64]) -> Part {
+        let opens = inodes.iter().map(|inode| (*inode, Opens { count: 1, writes: true })).collect();
+        Part { telling, number, opens, more: true }
+    }
+
+    fn last(part: Part) -> Part {
+        Part { more: false, ..part }
+    }
+
+    fn told(telling: &Telling) -> Vec<(u64, u32)> {
+        telling.opens.iter().map(|(inode, opens)| (*inode, opens.count)).collect()
+    }
+
+    #[test]
+    fn sessions_that_are_not_trusted_have_nothing_to_tell() {
+        let mut state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
+        let outcome = FileOutcome::Opened {
+            attributes: state.attributes(ROOT_INODE).expect("every volume has a root"),
+            created: false,
+            map: Extended { sections: Vec::new(), next: None },
+        };
+        for (session, trusted) in [(1, true), (2, false)] {
+            let begun = Begun { trusted, ..Begun::draw(&mut Draw::new(1)) };
+            state.apply(Change::Begin(begun));
+            state.apply(Change::Note { session, number: 9, outcome: outcome.clone() });
+        }
+        let inherited = Inherited::of(&state);
+        assert!(inherited.has_to_tell(1) && !inherited.has_to_tell(2));
+        assert!(inherited.is_unclaimed(1) && inherited.is_unclaimed(2));
+        // What a session that is not trusted has opened counts already.
+        assert_eq!(inherited.reopens, HashSet::from_iter([(1, 9)]));
+    }
+
+    #[test]
+    fn what_is_told_again_counts_once() {
+        let mut telling = Telling::default();
+        for (number, inodes) in [(0, [1, 2]), (0, [1, 2]), (1, [3, 4]), (0, [1, 2]), (1, [3, 4]), (2, [5, 6])]
+        {
+            telling.take(part(1, number, &inodes)).expect("it has come before, or is the next");
+        }
+        assert_eq!(told(&telling), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)]);
+    }
+
+    #[test]
+    fn a_telling_takes_the_place_of_an_earlier_one_and_of_no_later_one() {
+        let mut telling = Telling::default();
+        telling.take(part(7, 0, &[1, 2])).expect("it is the first");
+        telling.take(part(7, 1, &[3])).expect("it is the next");
+        telling.take(part(8, 1, &[4])).expect_err("a part is missing before it");
+        telling.take(part(8, 0, &[2])).expect("it begins anew");
+        assert_eq!(told(&telling), [(2, 1)], "what was closed meanwhile is not open");
+        telling.take(part(7, 2, &[9])).expect_err("it is of an earlier telling");
+        telling.take(part(7, 0, &[9])).expect_err("it is of an earlier telling");
+        telling.take(part(8, 2, &[4])).expect_err("a part is missing before it");
+        telling.take(part(8, 1, &[4])).expect("it is the next");
+        assert_eq!(told(&telling), [(2, 1), (4, 1)]);
+    }
+
+    #[test]
+    fn what_was_told_counts_in_shares_and_once() {
+        let untold = BTreeMap::from([(1, Telling::default())]);
+        let mut inherited = Inherited { untold, ..Inherited::default() };
+        let inodes: Vec<_> = (1..=2 * OPENS_A_TURN as u64 + 5).collect();
+        for (number, inodes) in inodes.chunks(MAX_OBJECTS).enumerate() {
+            assert!(inherited.whole(1).is_none(), "a part is missing");
+            let part = part(7, number as u32, inodes);
+            let part = if inodes.len() < MAX_OBJECTS { last(part) } else { part };
+            inherited.untold.get_mut(&1).expect("it has to tell").take(part).expect("it is the next");
+        }
+        let mut counted = Vec::new();
+        for share in [OPENS_A_TURN, OPENS_A_TURN, 5, 0] {
+            let telling = inherited.whole(1).expect("all has come");
+            let share_of = telling.share();
+            assert_eq!(share_of.len(), share);
+            counted.extend(share_of.into_iter().map(|(inode, _)| inode));
+            // What comes meanwhile takes the place of nothing.
+            telling.take(last(part(7, 0, &[1]))).expect("it has come before");
+            let parts = telling.parts;
+            let next = telling.take(part(7, parts, &[1])).map_err(|error| error.kind());
+            assert_eq!(next, Err(ErrorKind::Invalid), "the last has come");
+            let anew = telling.take(part(8, 0, &[1])).map_err(|error| error.kind());
+            assert_eq!(anew, Err(ErrorKind::Disconnected), "it may be told later");
+            inherited.begin_again(1);
+        }
+        assert_eq!(counted, inodes);
+    }
+
+    #[test]
+    fn no_session_tells_more_than_it_may_have_open() {
+        let mut telling = Telling::default();
+        let all: Vec<_> = (0..MAX_TOLD as u64).collect();
+        telling.take(part(1, 0, &all)).expect("as many may be open");
+        assert_eq!(telling.take(part(1, 1, &[0])).map_err(|error| error.kind()), Err(ErrorKind::TooLarge));
     }
 }

@@ -2,9 +2,9 @@
 //! thread only.
 //!
 //! Of two nodes drawn at random the one with more free memory is asked first, so nobody needs to know the
-//! memory of all nodes, and those who choose at the same time do not all choose the same. A node that has no
-//! room is told from one that keeps no objects of files at all: the first is to make room, the second does
-//! not count.
+//! memory of all nodes, and those who choose at the same time do not all choose the same. Nodes that would
+//! have to spill are asked when no other is left. A node that has no room is told from one that keeps no
+//! objects of files at all: the first is to make room, the second does not count.
 //!
 //! Invariant: a node is asked once in a round.
 
@@ -148,23 +148,30 @@ impl Placing {
             }
             return None;
         }
-        if *place == Place::Local && !round.tried.contains(&own) {
+        let stays = *place == Place::Local && !round.tried.contains(&own);
+        if stays && (self.cluster.solo() || keeps(&self.room_here())) {
             round.tried.push(own);
-            if self.cluster.solo() || keeps(&self.room_here()) {
-                return Some(own);
-            }
+            return Some(own);
         }
-        let mut left: Vec<_> = members.into_iter().filter(|node| !round.tried.contains(node)).collect();
-        while !left.is_empty() && round.tried.len() < MAX_TRIED {
+        let last = stays.then_some(own);
+        let is_left = |node: &NodeId| !round.tried.contains(node) && last != Some(*node);
+        let mut left: Vec<_> = members.into_iter().filter(is_left).collect();
+        let mut spills: Option<(NodeId, u64)> = None;
+        let mut may_ask = MAX_TRIED.saturating_sub(round.tried.len());
+        while !left.is_empty() && may_ask > 0 {
             let two: Vec<_> = (0..left.len().min(2)).map(|_| draw(&mut left)).collect();
             let rooms = join_all(two.iter().map(|node| self.room_of(*node, user))).await;
+            may_ask = may_ask.saturating_sub(two.len());
             let mut best: Option<(NodeId, u64)> = None;
             for (node, room) in two.into_iter().zip(rooms) {
-                let free = room.map_or(0, |room| room.free);
                 if !round.note_room(node, room, self.cluster.is_member(node)) {
                     round.tried.push(node);
-                } else if best.is_none_or(|(_, most)| free > most) {
-                    best = Some((node, free));
+                    continue;
+                }
+                let (has_memory, free) = room.map_or((false, 0), |room| (room.has_memory(), room.free));
+                let found = if has_memory { &mut best } else { &mut spills };
+                if found.is_none_or(|(_, most)| free > most) {
+                    *found = Some((node, free));
                 }
             }
             if let Some((node, _)) = best {
@@ -172,7 +179,10 @@ impl Placing {
                 return Some(node);
             }
         }
-        None
+        let here = last.filter(|_| self.room_here().takes);
+        let node = here.or(spills.map(|(node, _)| node))?;
+        round.tried.push(node);
+        Some(node)
     }
 
     /// Whether objects do not stay on this node by themselves.
@@ -194,7 +204,8 @@ impl Placing {
         rooms.into_iter().flatten().any(|room| room.takes)
     }
 
-    /// Number of bytes of files for which the nodes of a place have room, if so many nodes keep them.
+    /// Number of bytes of files for which the nodes of a place have room, in memory and on the disks to which
+    /// they spill, if so many nodes keep them.
     async fn room_at(&self, place: &Place, copies: u16, user: u32) -> u64 {
         let mut nodes = self.cluster.others(&[]);
         if let Place::Nodes(named) = place {
@@ -202,7 +213,8 @@ impl Placing {
         }
         let rooms = join_all(nodes.into_iter().map(|node| self.room_of(node, user))).await;
         let rooms: Vec<_> = rooms.into_iter().flatten().filter(|room| !room.is_never()).collect();
-        let free: u64 = rooms.iter().fold(0, |sum, room| sum.saturating_add(room.free));
+        let free: u64 =
+            rooms.iter().fold(0, |sum, room| sum.saturating_add(room.free).saturating_add(room.disk));
         free / u64::from(copies).clamp(1, rooms.len().max(1) as u64)
     }
 }
@@ -258,10 +270,11 @@ mod tests {
 
     #[test]
     fn objects_stay_while_a_tenth_is_free() {
-        let room = |takes, free| Room { takes, free, capacity: 1000 };
+        let room = |takes, free| Room { takes, free, disk: 1 << 40, capacity: 1000 };
         assert!(keeps(&room(true, 100)));
-        assert!(!keeps(&room(true, 99)));
+        assert!(!keeps(&room(true, 99)), "the disk does not count");
         assert!(!keeps(&Room::NEVER), "a cache keeps nothing");
+        assert!(room(true, 50).has_memory() && !room(true, 49).has_memory());
     }
 
     #[test]
@@ -290,8 +303,8 @@ mod tests {
         assert!(!round.note_room(node(3), None, false));
         round.note(node(4), &error(ErrorKind::Disconnected), false);
         assert!(round.full.is_empty() && !round.silent, "none of them counts: {round:?}");
-        assert!(round.note_room(node(5), Some(Room { takes: true, free: 9, capacity: 9 }), true));
-        assert!(!round.note_room(node(5), Some(Room { takes: false, free: 0, capacity: 9 }), true));
+        assert!(round.note_room(node(5), Some(Room { takes: true, free: 9, disk: 0, capacity: 9 }), true));
+        assert!(!round.note_room(node(5), Some(Room { takes: false, free: 0, disk: 0, capacity: 9 }), true));
         round.note(node(6), &error(ErrorKind::Full), true);
         assert_eq!(round.full.len(), 2);
         round.note(node(7), &error(ErrorKind::TimedOut), true);

@@ -4,7 +4,16 @@
 //! its name is: so a session that is not trusted may name those inodes alone that it was told of. It is told
 //! of an inode by its name, in a folder that it may search, or when it makes it.
 //!
-//! Invariant: no bytes of a file are told to a session that is not trusted and may not read it now.
+//! What a session was told is remembered by this home alone, and for some inodes only. A new home does not
+//! know it: telling mirrors would make each look at a name a change. So a session may also name what it would
+//! be told of now, if it walked from the root and listed each folder. It has to have the permission to list
+//! the folder in which the inode lies, since names in folders that may only be searched are as secret as
+//! their owners choose them. An inode has a number of one such folder ([`Inode::above`]).
+//!
+//! Invariants: no bytes of a file are told to a session that is not trusted and may not read it now. No inode
+//! is named that the session was not told of and could not list.
+//!
+//! [`Inode::above`]: super::state::Inode::above
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
@@ -20,7 +29,7 @@ use crate::kernel::random::HashMap;
 /// Maximum number of inodes that a session knows beside those that it has open: it asks for the name again.
 const MAX_KNOWN: NonZeroUsize = NonZeroUsize::new(1 << 13).unwrap();
 
-/// Maximum number of folders above a folder that a session finds without having been told of it.
+/// Maximum number of folders above an inode that a session finds without having been told of it.
 const MAX_DEPTH: usize = 256;
 
 /// The inodes that sessions know, by session.
@@ -45,7 +54,7 @@ impl Known {
                 || known.as_mut().is_some_and(|known| known.get(&inode).is_some())
                 || may_find(state, &who, inode)
         };
-        let named = named(&asked.operation);
+        let named = asked.operation.inodes();
         if named.into_iter().flatten().all(&mut is_known) { Ok(()) } else { Err(Errno::Stale) }
     }
 
@@ -75,7 +84,8 @@ impl Known {
                 }
             }
             FileOutcome::Entries { entries, .. } => {
-                if let FileOperation::List { folder, .. } = &asked.operation
+                if let FileOperation::List { folder, .. } | FileOperation::LookAhead { folder, .. } =
+                    &asked.operation
                     && may(*folder, SEARCH)
                 {
                     entries.iter().for_each(|entry| _ = known.put(entry.attributes.inode, ()));
@@ -92,55 +102,25 @@ impl Known {
     }
 }
 
-/// Whether a user may find a folder from the root on. A program may stand in one for long.
-fn may_find(state: &State, who: &Who<'_>, folder: u64) -> bool {
-    let mut at = folder;
+/// Whether a user may find an inode from the root on: by searching the folders above it, and by listing the
+/// one in which it lies, unless it is a folder itself, in which a program may stand for long.
+fn may_find(state: &State, who: &Who<'_>, number: u64) -> bool {
+    let Some(inode) = state.inode(number) else { return false };
+    let is_folder = inode.folder().is_some();
+    if !is_folder && inode.head.links == 0 {
+        return false;
+    }
+    let mut wanted = if is_folder { SEARCH } else { READ | SEARCH };
+    let mut at = inode.above;
     for _ in 0..MAX_DEPTH {
-        let Some(above) = state.inode(at).and_then(|inode| inode.folder()).map(|folder| folder.above) else {
-            return false;
-        };
-        if state.inode(above).is_none_or(|above| who.ensure_may(&above.head, SEARCH).is_err()) {
+        let Some(above) = state.inode(at) else { return false };
+        if who.ensure_may(&above.head, wanted).is_err() {
             return false;
         }
-        if above == ROOT_INODE {
+        if at == ROOT_INODE {
             return true;
         }
-        at = above;
+        (at, wanted) = (above.above, SEARCH);
     }
     false
-}
-
-/// The inodes that an operation names, beside those whose opens it ends.
-fn named(operation: &FileOperation) -> [Option<u64>; 2] {
-    use FileOperation as O;
-    match operation {
-        O::Lookup { folder, .. }
-        | O::Create { folder, .. }
-        | O::MakeFolder { folder, .. }
-        | O::MakeNode { folder, .. }
-        | O::MakeSymlink { folder, .. }
-        | O::Unlink { folder, .. }
-        | O::RemoveFolder { folder, .. }
-        | O::List { folder, .. } => [Some(*folder), None],
-        O::Link { inode, folder, .. } => [Some(*inode), Some(*folder)],
-        O::Rename { folder, to_folder, .. } => [Some(*folder), Some(*to_folder)],
-        O::Clone { source, inode, .. } => [Some(*source), Some(*inode)],
-        O::GetAttributes { inode }
-        | O::SetAttributes { inode, .. }
-        | O::ReadLink { inode }
-        | O::Open { inode, .. }
-        | O::Map { inode, .. }
-        | O::Commit { inode, .. }
-        | O::Append { inode, .. }
-        | O::Punch { inode, .. }
-        | O::GetXattr { inode, .. }
-        | O::SetXattr { inode, .. }
-        | O::ListXattrs { inode }
-        | O::RemoveXattr { inode, .. }
-        | O::Lock { inode, .. }
-        | O::TestLock { inode, .. }
-        | O::Tidy { inode, .. }
-        | O::Reserve { inode, .. } => [Some(*inode), None],
-        O::Closed { .. } | O::Usage | O::Discard { .. } | O::GiveBack { .. } => [None, None],
-    }
 }

@@ -22,17 +22,18 @@ use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
 
 /// How long a confirmation lets the home answer, from when that was sent which was confirmed.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE_TIME: Duration = Duration::from_secs(1);
 /// How long after its own last confirmation a mirror answers as the new home: longer than a lease.
-const ANSWERS_AFTER: Duration = Duration::from_millis(1500);
-/// The same for changes: what the former home has let sessions keep for a second is over then.
-const CHANGES_AFTER: Duration = Duration::from_millis(2500);
+const ANSWERS_AFTER_TIME: Duration = Duration::from_millis(1500);
+/// How long after its own last confirmation a mirror carries out changes as the new home. By then nothing is
+/// valid any more that the former home let sessions keep for a second.
+const CHANGES_AFTER_TIME: Duration = Duration::from_millis(2500);
 /// Time between two beats while a volume is used.
-pub(super) const BEAT: Duration = Duration::from_millis(250);
+pub(super) const BEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Time between two beats if somebody waits for one.
-const SHORT_BEAT: Duration = Duration::from_millis(20);
+const SHORT_BEAT_INTERVAL: Duration = Duration::from_millis(20);
 /// How long after an operation a volume counts as used.
-const USE: Duration = Duration::from_secs(2);
+const USE_TIME: Duration = Duration::from_secs(2);
 /// Maximum number of batches of a walk that are not confirmed.
 const WALK_WINDOW: u64 = 8;
 
@@ -43,13 +44,13 @@ fn ns(span: Duration) -> u64 {
 /// How far a node is that follows.
 #[derive(Debug)]
 enum Stage {
-    /// It was a mirror of the former home, and has yet to say that it is where this node is.
+    /// The node was a mirror of the former home. It has yet to say that it has what this node has.
     Unknown,
-    /// It is sent what it lacks.
+    /// The node is being sent what it lacks.
     Walks(Box<Walk>),
-    /// It was sent everything when this batch was.
+    /// The node was sent everything up to this batch.
     Joined(u64),
-    /// It stands in the record.
+    /// The node is a mirror by the record of the volume.
     InSync,
 }
 
@@ -58,15 +59,15 @@ enum Stage {
 struct Follower {
     node: NodeId,
     stage: Stage,
-    /// The last batch that it has.
+    /// Number of the last batch that the follower has.
     confirmed: u64,
-    /// When that was sent which it confirmed last.
+    /// Time at which the message was sent that the follower confirmed last.
     confirmed_at: u64,
-    /// Since when something that it was sent is not confirmed.
+    /// Time at which the oldest message was sent that the follower has not confirmed.
     silent_since: Option<u64>,
-    /// Whether it is gone, or differs from this node.
+    /// Whether the follower is gone, or differs from this node.
     is_lost: bool,
-    /// Whether it is to be replaced.
+    /// Whether the follower is to be replaced.
     leaves: bool,
     /// Whether the coordinator was asked to enter it into the record.
     is_proposed: bool,
@@ -84,23 +85,25 @@ impl Follower {
     }
 }
 
-/// What the record of a volume is to become.
+/// Change of the record of a volume that this node asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// These are to be the mirrors.
+    /// These nodes are to be the mirrors.
     Mirrors(Vec<NodeId>),
-    /// A mirror is to be the home, and these the mirrors.
+    /// This mirror is to be the home, and these nodes the mirrors.
     Home(NodeId, Vec<NodeId>),
-    /// Another node is to join, which is none of these.
+    /// A node other than these is to join.
     More(Vec<NodeId>),
     Nothing,
 }
 
-/// What there is beside the followers when it is decided what a record is to become.
+/// Facts beside the followers on which the next record of a volume depends.
 pub(super) struct Around<'a> {
     pub(super) is_member: &'a dyn Fn(NodeId) -> bool,
     /// Number of nodes that are to have the volume.
     pub(super) copies: usize,
+    /// The node of an embedded coordinator.
+    pub(super) coordinator: Option<NodeId>,
     /// Whether this node is to have volumes no longer.
     pub(super) drains: bool,
     /// Whether no other node can join.
@@ -116,11 +119,11 @@ pub(super) struct Log {
     /// The number of the record, and that by which this node became the home.
     number: Cell<u64>,
     tenure: Cell<u64>,
-    /// The last batch that was sent.
+    /// Number of the last batch that was sent.
     index: Cell<u64>,
     gathered: RefCell<Parts>,
     followers: RefCell<Vec<Follower>>,
-    /// Who waits until a batch is confirmed.
+    /// Tasks that wait until a batch of this number is confirmed.
     waiting: RefCell<Vec<(u64, oneshot::Sender<()>)>>,
     /// From when on this node answers, and changes something.
     answers_from: Cell<u64>,
@@ -162,8 +165,8 @@ impl Log {
     /// last at a time.
     pub(super) fn taken_over(self, record: &VolumeRecord, index: u64, confirmed_at: u64) -> Self {
         self.index.set(index);
-        self.answers_from.set(confirmed_at + ns(ANSWERS_AFTER));
-        self.changes_from.set(confirmed_at + ns(CHANGES_AFTER));
+        self.answers_from.set(confirmed_at + ns(ANSWERS_AFTER_TIME));
+        self.changes_from.set(confirmed_at + ns(CHANGES_AFTER_TIME));
         let mirrors = record.mirrors.iter().map(|node| Follower::new(*node, Stage::Unknown, index));
         self.followers.borrow_mut().extend(mirrors);
         self.ask_beat();
@@ -199,7 +202,7 @@ impl Log {
     /// Notes a change that is about to be applied.
     pub(super) fn note(&self, state: &State, change: &Change) {
         let mut followers = self.followers.borrow_mut();
-        if followers.is_empty() || !change.is_sent() {
+        if followers.is_empty() || !change.is_sent(state) {
             return;
         }
         self.gathers.set(true);
@@ -225,7 +228,7 @@ impl Log {
             Stage::Walks(_) => true,
             Stage::Unknown => false,
             Stage::Joined(_) | Stage::InSync => {
-                follower.confirmed >= index && now < follower.confirmed_at.saturating_add(ns(LEASE))
+                follower.confirmed >= index && now < follower.confirmed_at.saturating_add(ns(LEASE_TIME))
             }
         };
         !self.is_over.get() && now >= self.answers_from.get() && self.followers.borrow().iter().all(confirms)
@@ -270,10 +273,11 @@ impl Log {
     /// Asks for a beat if the volume is used; called at each interval. Says whether it has followers.
     pub(super) fn beat(&self) -> bool {
         let now = self.now();
-        let is_used = now < self.used_at.get().saturating_add(ns(USE)) || !self.waiting.borrow().is_empty();
+        let is_used =
+            now < self.used_at.get().saturating_add(ns(USE_TIME)) || !self.waiting.borrow().is_empty();
         let followers = self.followers.borrow();
         let is_unsettled = followers.iter().any(|follower| !matches!(follower.stage, Stage::InSync));
-        if (is_used || is_unsettled) && now >= self.sent_at.get().saturating_add(ns(BEAT) / 2) {
+        if (is_used || is_unsettled) && now >= self.sent_at.get().saturating_add(ns(BEAT_INTERVAL) / 2) {
             self.ask_beat();
         }
         !followers.is_empty()
@@ -301,7 +305,8 @@ impl Log {
         let now = self.now();
         let mut followers = self.followers.borrow_mut();
         let at = |index| Position { volume: self.volume, number: self.number.get(), index };
-        let beats = self.wants_beat.get() && now >= self.sent_at.get().saturating_add(ns(SHORT_BEAT));
+        let beats =
+            self.wants_beat.get() && now >= self.sent_at.get().saturating_add(ns(SHORT_BEAT_INTERVAL));
         let is_unknown = followers.iter().any(|follower| matches!(follower.stage, Stage::Unknown));
         if !is_unknown {
             let index = self.index.get();
@@ -336,8 +341,8 @@ impl Log {
                 let count = parts.len();
                 for (number, changes) in parts.into_iter().enumerate() {
                     self.bytes.set(self.bytes.get() + changes.len() as u64);
-                    let last = number + 1 == count;
-                    send(follower.node, FileFrame::Changes { at: at(index), sent: now, last, changes });
+                    let (at, sent, part, last) = (at(index), now, number as u32, number + 1 == count);
+                    send(follower.node, FileFrame::Changes { at, sent, part, last, changes });
                 }
             }
         } else if beats && !followers.is_empty() {
@@ -466,6 +471,15 @@ impl Log {
         if let Some(heir) = followers.iter().filter(in_sync).find(|one| around.drains && stays(one)) {
             let others = followers.iter().filter(in_record).filter(|one| one.node != heir.node);
             return Wanted::Home(heir.node, nodes(&mut others.into_iter()));
+        }
+        if staying + 1 > wanted {
+            // The death of the coordinator's node is one that only its return mends.
+            let is_coordinator = |one: &&Follower| around.coordinator == Some(one.node);
+            let spare = followers.iter().filter(in_sync).filter(stays).max_by_key(is_coordinator);
+            let spare = spare.map(|one| one.node);
+            return Wanted::Mirrors(nodes(
+                &mut followers.iter().filter(in_record).filter(|one| Some(one.node) != spare),
+            ));
         }
         let coming = followers.iter().filter(|one| stays(one) && !in_record(one)).count();
         if staying + 1 < wanted && coming == 0 {

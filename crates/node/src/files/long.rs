@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use plasmon::shared::CallResult;
-use plasmon::wire::files::{FileAnswer, encoded};
+use plasmon::wire::SlotResult;
+use plasmon::wire::files::{FileAnswer, FileAnswered, encoded};
 
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
@@ -34,14 +35,14 @@ impl LongAnswers {
         number: u64,
         answer: FileAnswer,
     ) -> CallResult {
-        CallResult::with(&[0], &encoded(&answer)).unwrap_or_else(|| {
+        CallResult::with(&FileAnswered { too_long: false }.values(), &encoded(&answer)).unwrap_or_else(|| {
             let mut clients = self.clients.borrow_mut();
             let kept = clients.entry(client).or_default();
             if kept.len() == MAX_KEPT {
                 kept.pop_front();
             }
             kept.push_back((volume, number, answer));
-            CallResult::of(&[1])
+            CallResult::of(&FileAnswered { too_long: true }.values())
         })
     }
 

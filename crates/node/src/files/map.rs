@@ -9,15 +9,15 @@ use std::ops::Range;
 use bytes::BytesMut;
 use plasmon::ObjectId;
 use plasmon::wire::body::Reader;
-use plasmon::wire::files::MAX_INLINE;
+use plasmon::wire::files::MAX_INLINE_BYTES;
 use plasmon::wire::{AtMost, Draw, Types, Wire, WireError, record};
 
-/// Where the bytes of a section are.
+/// The place of the bytes of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// From an offset in an object.
     Object(ObjectId, u64),
-    /// Here.
+    /// The bytes lie in the map itself.
     Inline(Box<[u8]>),
 }
 
@@ -25,7 +25,7 @@ pub(super) enum Place {
 impl Wire for Place {
     fn shape(types: &mut Types) -> Cow<'static, str> {
         let object = <(ObjectId, u64)>::shape(types);
-        let bytes = <AtMost<MAX_INLINE> as Wire<Box<[u8]>>>::shape(types);
+        let bytes = <AtMost<MAX_INLINE_BYTES> as Wire<Box<[u8]>>>::shape(types);
         format!("0 {object} or 1 {bytes}").into()
     }
 
@@ -33,13 +33,13 @@ impl Wire for Place {
         bool::put(&matches!(value, Self::Inline(_)), out);
         match value {
             Self::Object(id, at) => <(ObjectId, u64)>::put(&(*id, *at), out),
-            Self::Inline(bytes) => <AtMost<MAX_INLINE> as Wire<Box<[u8]>>>::put(bytes, out),
+            Self::Inline(bytes) => <AtMost<MAX_INLINE_BYTES> as Wire<Box<[u8]>>>::put(bytes, out),
         }
     }
 
     fn take(body: &mut Reader) -> Result<Self, WireError> {
         if bool::take(body)? {
-            return Ok(Self::Inline(<AtMost<MAX_INLINE> as Wire<Box<[u8]>>>::take(body)?));
+            return Ok(Self::Inline(<AtMost<MAX_INLINE_BYTES> as Wire<Box<[u8]>>>::take(body)?));
         }
         let (id, at) = <(ObjectId, u64)>::take(body)?;
         Ok(Self::Object(id, at))
@@ -47,7 +47,7 @@ impl Wire for Place {
 
     fn draw(draw: &mut Draw) -> Self {
         if bool::draw(draw) {
-            return Self::Inline(<AtMost<MAX_INLINE> as Wire<Box<[u8]>>>::draw(draw));
+            return Self::Inline(<AtMost<MAX_INLINE_BYTES> as Wire<Box<[u8]>>>::draw(draw));
         }
         let (id, at) = <(ObjectId, u64)>::draw(draw);
         Self::Object(id, at)

@@ -2,8 +2,8 @@
 //!
 //! A mirror applies batches of changes in their order, each as a whole, and confirms them. When the home is
 //! no member any more, a mirror that stands in the record asks the coordinator to be the home; of several
-//! the first one is. Invariant: a mirror confirms nothing to another node than the home of the record that
-//! it follows.
+//! the first one is. Invariants: a mirror confirms nothing to another node than the home of the record that
+//! it follows, and nothing more when it lacks a batch or a part of one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,8 +31,9 @@ pub(super) struct Mirror {
     since: Cell<u64>,
     /// The last batch; none before the first has come.
     index: Cell<Option<u64>>,
-    /// The batch that is coming.
+    /// The batch that is coming, and the number of its parts that have come.
     coming: RefCell<Vec<Change>>,
+    parts: Cell<u32>,
     /// When this node last confirmed something.
     confirmed_at: Cell<u64>,
     /// Whether this node stood in the record.
@@ -54,6 +55,7 @@ impl Mirror {
             since: Cell::new(since),
             index: Cell::default(),
             coming: RefCell::default(),
+            parts: Cell::default(),
             confirmed_at: Cell::default(),
             was_in: Cell::default(),
             is_proposed: Cell::default(),
@@ -61,14 +63,15 @@ impl Mirror {
         }
     }
 
-    /// Takes a part of a batch.
-    fn take(&self, index: u64, last: bool, changes: Vec<Change>) {
-        let is_next = self.index.get().is_none_or(|before| before + 1 == index);
+    /// Takes a part of a batch. A part may be missing that could not be read.
+    fn take(&self, index: u64, (part, last): (u32, bool), changes: Vec<Change>) {
+        let is_next = self.index.get().is_none_or(|before| before + 1 == index) && part == self.parts.get();
         if !is_next || self.is_broken.get() {
             self.is_broken.set(true);
             self.coming.borrow_mut().clear();
             return;
         }
+        self.parts.set(if last { 0 } else { part.saturating_add(1) });
         self.coming.borrow_mut().extend(changes);
         if last {
             let mut state = self.state.borrow_mut();
@@ -82,6 +85,7 @@ impl Mirror {
         self.home.set(record.home);
         self.since.set(record.number);
         self.coming.borrow_mut().clear();
+        self.parts.set(0);
     }
 }
 
@@ -126,12 +130,12 @@ impl Homes {
         home: NodeId,
         at: Position,
         sent: u64,
-        last: bool,
+        (part, last): (u32, bool),
         changes: Bytes,
     ) -> Result<(), WireError> {
         let changes = Change::read_all(changes)?;
         if let Some(mirror) = self.mirror_of(home, &at) {
-            mirror.take(at.index, last, changes);
+            mirror.take(at.index, (part, last), changes);
             self.applied.set(self.applied.get() + u64::from(last));
         }
         if last {
@@ -218,5 +222,48 @@ impl Homes {
         volume.await_former();
         self.volumes.borrow_mut().insert(record.volume, volume);
         self.keep_beating();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MORE: bool = false;
+    const LAST: bool = true;
+
+    /// What a mirror has after it was sent parts of batches: the last batch, the number of changes of all
+    /// batches, and whether it lacks something.
+    fn after(sent: &[(u64, u32, bool)]) -> (Option<u64>, u64, bool) {
+        let mirror = Mirror::new(1, NodeId::from_bytes([1; NodeId::LEN]), 1, Time::default());
+        for (index, part, last) in sent {
+            mirror.take(*index, (*part, *last), vec![Change::PutLast { inode: *index, session: *part }]);
+        }
+        let changes = mirror.state.borrow().changes;
+        (mirror.index.get(), changes, mirror.is_broken.get())
+    }
+
+    #[test]
+    fn a_batch_counts_with_all_of_its_parts() {
+        let first = [(4, 0, MORE), (4, 1, MORE), (4, 2, LAST)];
+        assert_eq!(after(&first[..2]), (None, 0, false), "the last is still to come");
+        assert_eq!(after(&first), (Some(4), 3, false));
+        let both = [&first[..], &[(5, 0, LAST), (6, 0, MORE), (6, 1, LAST)]].concat();
+        assert_eq!(after(&both), (Some(6), 6, false));
+    }
+
+    #[test]
+    fn a_mirror_that_lacks_a_part_takes_nothing_more() {
+        for missing in [
+            &[(4, 1, LAST)][..],
+            &[(4, 0, MORE), (4, 2, LAST)],
+            &[(4, 0, MORE), (4, 0, LAST)],
+            &[(4, 0, MORE), (5, 0, LAST)],
+        ] {
+            let (index, changes, is_broken) = after(&[missing, &[(4, 0, LAST), (5, 0, LAST)]].concat());
+            assert_eq!((index, changes, is_broken), (None, 0, true), "{missing:?}");
+        }
+        assert_eq!(after(&[(4, 0, LAST), (5, 1, LAST), (5, 0, LAST)]), (Some(4), 1, true));
+        assert_eq!(after(&[(4, 0, LAST), (6, 0, LAST)]), (Some(4), 1, true), "a batch is missing");
     }
 }

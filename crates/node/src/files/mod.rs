@@ -4,14 +4,15 @@
 //! What an operation does is decided from the state alone ([`decide`]) and is a list of changes
 //! ([`change`]), which nothing but [`apply`] carries out. The home sends changes to mirrors ([`log`],
 //! [`walk`]), which keep the state too ([`mirror`]); a record at the coordinator says who is what
-//! ([`record`]). A client attaches to a volume and gets a *session*; its node passes operations on to the
-//! home ([`attached`]), and back to it what others change of what it may keep ([`watch`], [`following`]).
-//! Objects that are to lie on other nodes are brought there ([`place`], [`keeping`], [`pull`]), ranges of
-//! objects are read where they lie ([`peek`]), and objects that no file has are deleted ([`sweep`]).
-//! [`check`] looks whether everything is there, and [`credit`] has unused credit lapse. [`tally`] counts what
-//! homes do. What users of others'
-//! volumes know and may read is remembered by [`known`] and [`granted`].
+//! ([`record`]). The home of a new volume is chosen by [`making`]. A client attaches to a volume and gets a
+//! *session* ([`attached`]); its node passes operations on to the home ([`operations`]), and back to it what
+//! others change of what it may keep ([`watch`], [`following`]). Objects that are to lie on other nodes are
+//! brought there ([`place`], [`keeping`], [`pull`]), ranges of objects are read where they lie ([`peek`]),
+//! and objects that no file has are deleted ([`sweep`]). [`check`] looks whether everything is there, and
+//! [`credit`] has unused credit lapse. [`tally`] counts what homes do, and [`abuse`] names who does what no
+//! client does. What users of others' volumes know and may read is remembered by [`known`] and [`granted`].
 
+mod abuse;
 mod access;
 mod apply;
 mod attached;
@@ -28,12 +29,15 @@ mod granted;
 mod homes;
 mod inherited;
 mod keeping;
+mod kinds;
 mod known;
 mod log;
 mod long;
+mod making;
 mod map;
 mod mirror;
 mod opens;
+mod operations;
 mod peek;
 mod place;
 mod pull;
@@ -58,11 +62,11 @@ use self::decide::Limits;
 use self::following::Following;
 use self::granted::Granted;
 use self::homes::Homes;
+use self::kinds::Kinds;
 use self::long::LongAnswers;
 use self::opens::Opened;
 use self::peek::Peeking;
 use self::place::Placing;
-use self::record::Whereabouts;
 use self::sweep::Sweeping;
 use self::volume::Volume;
 use crate::directory::Directory;
@@ -76,7 +80,7 @@ use crate::store::Store;
 
 /// The files of this node: the volumes whose home it is, and what its clients are attached to.
 pub(crate) struct Files {
-    /// For events that bring no owner with them.
+    /// A reference to this owner itself, for events that come without one.
     own: Weak<Self>,
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -94,15 +98,16 @@ pub(crate) struct Files {
     sweeping: Sweeping,
     placing: Rc<Placing>,
     peeking: Peeking,
-    /// What limits volumes, as of the last second.
+    /// The limits of volumes beside their terms, as of the last second.
     limits: Cell<Limits>,
     /// Bytes of memory that all volumes take, as of the last second, and with what operations took since.
     taken: Cell<u64>,
-    /// Numbers of operations of this node's clients so far, and of those that failed.
-    asked: Cell<u64>,
+    /// Operations of this node's clients so far, and the number of those that failed.
+    kinds: Kinds,
     failed: Cell<u64>,
-    /// Numbers of reads of this node's clients so far that objects here served, and that brought objects.
-    reads: (Cell<u64>, Cell<u64>),
+    /// Numbers of reads of this node's clients so far that objects here served, and that brought objects, and
+    /// number of bytes that they read.
+    reads: [Cell<u64>; 3],
 }
 
 impl Files {
@@ -129,7 +134,7 @@ impl Files {
             peeking: Peeking::default(),
             limits: Cell::new(Limits { memory, free }),
             taken: Cell::default(),
-            asked: Cell::default(),
+            kinds: Kinds::default(),
             failed: Cell::default(),
             reads: Default::default(),
         });
@@ -150,7 +155,7 @@ impl Files {
         (gid, groups)
     }
 
-    /// What a volume may take of the memory for names: what the others leave.
+    /// Returns what a volume may take of the memory for names: what other volumes leave.
     fn limits_of(&self, volume: &Volume) -> Limits {
         let (limits, own) = (self.limits.get(), volume.state.borrow().memory);
         let others = self.taken.get().saturating_sub(own);
@@ -168,7 +173,7 @@ impl Files {
         self.homes.follow_records();
         self.tell_homes();
         for record in self.cluster.volumes.take_removed() {
-            if self.homes.whereabouts(&record) == Whereabouts::Lost {
+            if !self.homes.has_somebody(&record) {
                 self.sweep_lost(record.volume);
             }
         }

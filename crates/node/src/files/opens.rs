@@ -1,38 +1,101 @@
 //! What the sessions of this node's clients have open, and telling new homes. Engine thread only.
 //!
-//! Mirrors are not told of opens and closes, so that these cost no message. The node of a session knows
-//! them from the answers of homes. If the session goes on from another node, from which its client may have
-//! come, the client tells them. Invariant: a new home is told what a session has open before the session asks
-//! it for anything, and this node takes no answer of a former home any more.
+//! Mirrors are not told of opens and closes of sessions that are trusted, so that these cost no message. The
+//! node of such a session knows them from the answers of homes. If the session goes on from another node, to
+//! which its client has come, the client tells them. Of any other session a new home knows them, as it was a
+//! mirror, and is told that the node has the session. Invariants: a new home is told what a trusted session
+//! has open before the session asks it for anything, and this node takes no answer of a former home any
+//! more. An operation counts once, however often its client asks for it: the node itself gives the outcome of
+//! one that has counted again, since a new home may not know that it was done.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::rc::Rc;
 
 use plasmon::wire::Reply;
-use plasmon::wire::files::{FileOperation, FileOutcome};
+use plasmon::wire::files::{FileAnswer, FileAsked, FileOperation, FileOutcome};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Files;
 use super::access::is_trusted;
 use super::attached::{Attached, PATIENCE, PAUSE};
 use super::frames::{MAX_OBJECTS, SessionKey, ask};
+use super::inherited::Part;
 use super::state::Opens;
+use super::volume::kept;
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 
-/// Maximum number of inodes that a client may tell of.
-const MAX_TOLD: usize = 1 << 20;
+/// Maximum number of inodes that a session may tell of.
+pub(super) const MAX_TOLD: usize = 1 << 20;
+/// Maximum number of operations of a session whose outcomes are kept: as many as a home keeps.
+const MAX_COUNTED: usize = 1 << 14;
 
-/// What all sessions have open.
+/// What all trusted sessions have open.
 #[derive(Default)]
 pub(super) struct Opened {
-    /// Inodes by volume and session, as far as homes have answered.
-    by_session: RefCell<HashMap<(u32, u32), HashMap<u64, Opens>>>,
+    /// Opens that count for each session, by volume and session, as far as homes have answered.
+    by_session: RefCell<HashMap<(u32, u32), Counted>>,
     /// The homes that know what the sessions of a volume have open.
     told: RefCell<HashMap<u32, NodeId>>,
     /// Opens that clients have told so far, by sessions that go on. An entry goes when its client has told
     /// all.
-    awaited: RefCell<HashMap<(u32, u32), HashMap<u64, Opens>>>,
+    awaited: RefCell<HashMap<(u32, u32), Awaited>>,
+    /// Number of times that homes were told what a session has open.
+    tellings: Cell<u64>,
+}
+
+/// What a client has told so far that is to tell what its session has open.
+struct Awaited {
+    client: ClientKey,
+    told: BTreeMap<u64, Opens>,
+}
+
+/// What a session has open, and the operations that have counted.
+#[derive(Default)]
+struct Counted {
+    inodes: BTreeMap<u64, Opens>,
+    /// Outcomes of operations that the client may ask for again.
+    outcomes: BTreeMap<u64, FileOutcome>,
+    /// Number below which the client asks for no operation again.
+    answered: u64,
+}
+
+impl Counted {
+    /// Counts what an operation has opened or closed, unless it has counted before.
+    fn note(&mut self, asked: &FileAsked, outcome: &FileOutcome) {
+        if asked.answered > self.answered {
+            self.answered = asked.answered;
+            self.outcomes = self.outcomes.split_off(&asked.answered);
+        }
+        if asked.number < self.answered || self.outcomes.contains_key(&asked.number) {
+            return;
+        }
+        match (&asked.operation, outcome) {
+            (operation, FileOutcome::Opened { attributes, .. }) => {
+                let opens = self.inodes.entry(attributes.inode).or_default();
+                opens.count = opens.count.saturating_add(1);
+                opens.writes |= !matches!(operation, FileOperation::Open { write: false, .. });
+            }
+            (FileOperation::Closed { inodes }, _) => inodes.iter().for_each(|inode| self.close(*inode)),
+            _ => return,
+        }
+        if self.outcomes.len() == MAX_COUNTED
+            && let Some((oldest, _)) = self.outcomes.pop_first()
+        {
+            self.answered = oldest.saturating_add(1);
+        }
+        self.outcomes.insert(asked.number, kept(outcome));
+    }
+
+    fn close(&mut self, inode: u64) {
+        let Some(opens) = self.inodes.get_mut(&inode) else { return };
+        opens.count = opens.count.saturating_sub(1);
+        if opens.count == 0 {
+            self.inodes.remove(&inode);
+        }
+    }
 }
 
 impl Opened {
@@ -42,15 +105,23 @@ impl Opened {
     }
 
     /// Notes a session that goes on by a client which is about to tell what it has open.
-    pub(super) fn await_client(&self, key: &SessionKey) {
-        self.awaited.borrow_mut().insert((key.volume, key.session), HashMap::default());
+    pub(super) fn await_client(&self, key: &SessionKey, client: ClientKey) {
+        let awaited = Awaited { client, told: BTreeMap::new() };
+        self.awaited.borrow_mut().insert((key.volume, key.session), awaited);
     }
 
     /// Takes a part of what a client has open. Says whether that is all.
-    fn take(&self, key: &SessionKey, opens: Vec<(u64, u32)>, more: bool) -> Result<bool, Error> {
+    fn take(
+        &self,
+        client: ClientKey,
+        key: &SessionKey,
+        opens: Vec<(u64, u32)>,
+        more: bool,
+    ) -> Result<bool, Error> {
         let session = (key.volume, key.session);
         let mut awaited = self.awaited.borrow_mut();
-        let Some(told) = awaited.get_mut(&session) else {
+        // A connection of before may have left a part behind.
+        let Some(Awaited { told, .. }) = awaited.get_mut(&session).filter(|one| one.client == client) else {
             return Err(Error::new(ErrorKind::Invalid, "the node knows what this session has open"));
         };
         if told.len() + opens.len() > MAX_TOLD {
@@ -59,45 +130,42 @@ impl Opened {
         }
         // The home tells whoever may write that bytes may wait.
         told.extend(opens.into_iter().map(|(inode, count)| (inode, Opens { count, writes: true })));
-        if !more && let Some(told) = awaited.remove(&session) {
-            self.by_session.borrow_mut().insert(session, told);
+        if !more && let Some(Awaited { told, .. }) = awaited.remove(&session) {
+            // The client does not know which operations have counted that it may ask for again.
+            let counted = Counted { inodes: told, ..Counted::default() };
+            self.by_session.borrow_mut().insert(session, counted);
         }
         Ok(!more)
     }
 
     /// Notes what an operation has opened or closed.
-    pub(super) fn note(&self, key: &SessionKey, operation: &FileOperation, outcome: &FileOutcome) {
-        let session = (key.volume, key.session);
-        match (operation, outcome) {
-            (_, FileOutcome::Opened { attributes, .. }) => {
-                let mut opened = self.by_session.borrow_mut();
-                let opens = opened.entry(session).or_default().entry(attributes.inode).or_default();
-                opens.count = opens.count.saturating_add(1);
-                opens.writes |= !matches!(operation, FileOperation::Open { write: false, .. });
-            }
-            (FileOperation::Closed { inodes }, FileOutcome::Done) => {
-                let mut opened = self.by_session.borrow_mut();
-                let Some(opened) = opened.get_mut(&session) else { return };
-                for inode in inodes {
-                    if let Some(opens) = opened.get_mut(inode) {
-                        opens.count = opens.count.saturating_sub(1);
-                        if opens.count == 0 {
-                            opened.remove(inode);
-                        }
-                    }
-                }
-            }
-            _ => {}
+    pub(super) fn note(&self, attached: &Attached, asked: &FileAsked, outcome: &FileOutcome) {
+        let counts = match outcome {
+            FileOutcome::Opened { .. } => true,
+            FileOutcome::Done => matches!(asked.operation, FileOperation::Closed { .. }),
+            _ => false,
+        };
+        if counts && is_trusted(attached.user) {
+            let session = (attached.key.volume, attached.key.session);
+            self.by_session.borrow_mut().entry(session).or_default().note(asked, outcome);
         }
     }
 
-    /// What a session has open.
-    fn of(&self, key: &SessionKey) -> Vec<(u64, Opens)> {
+    /// The answer to an operation that has counted and is asked for again.
+    pub(super) fn again(&self, key: &SessionKey, asked: &FileAsked) -> Option<FileAnswer> {
         let opened = self.by_session.borrow();
-        let opened = opened.get(&(key.volume, key.session)).into_iter().flatten();
-        let mut all: Vec<_> = opened.map(|(inode, opens)| (*inode, *opens)).collect();
-        all.sort_unstable_by_key(|(inode, _)| *inode);
-        all
+        let outcome = opened.get(&(key.volume, key.session))?.outcomes.get(&asked.number)?;
+        Some(FileAnswer::of(outcome.clone()))
+    }
+
+    /// A part of what a session has open: inodes behind a number, and whether there are more.
+    fn part(&self, key: &SessionKey, after: u64) -> (Vec<(u64, Opens)>, bool) {
+        let opened = self.by_session.borrow();
+        let counted = opened.get(&(key.volume, key.session)).into_iter();
+        let behind = (Bound::Excluded(after), Bound::Unbounded);
+        let mut inodes = counted.flat_map(|counted| counted.inodes.range(behind));
+        let part = inodes.by_ref().take(MAX_OBJECTS).map(|(inode, opens)| (*inode, *opens)).collect();
+        (part, inodes.next().is_some())
     }
 
     /// Forgets what sessions had open that no client has.
@@ -125,14 +193,16 @@ impl Files {
                 *home = now;
                 true
             }
-            None => false,
+            // The record may come back, with another home.
+            None => self.attached.all().iter().any(|attached| attached.key.volume == *volume),
         });
     }
 
     /// Takes a part of what a session has open that goes on by this node, and has the home told of all.
     ///
     /// # Errors
-    /// `NotAllowed` for a session that is not trusted, `Invalid` if this was told before.
+    /// `NotAllowed` for a session that is not trusted, `Invalid` if this was told before, or is to be told by
+    /// another connection.
     pub(super) fn on_opened(
         self: &Rc<Self>,
         client: ClientKey,
@@ -145,7 +215,7 @@ impl Files {
             let text = "the home takes no word of a session that is not trusted";
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
-        if self.opened.take(&attached.key, opens, more)?
+        if self.opened.take(client, &attached.key, opens, more)?
             && let Some(home) = self.home_of(attached.key.volume)
         {
             let files = Rc::clone(self);
@@ -154,50 +224,157 @@ impl Files {
         Ok(Reply::Done)
     }
 
-    /// Tells a home what a session has open, until the home knows or is none any more.
+    /// Tells a home of a session, and what it has open, until the home knows or is none any more. Before the
+    /// home knows, nothing changes of that, unless the client tells it anew and there is another telling.
     async fn tell_opens(self: &Rc<Self>, home: NodeId, attached: Attached) {
-        let Attached { key, user, .. } = attached;
-        let opened = self.opened.of(&key);
-        let mut parts: Vec<_> = opened.chunks(MAX_OBJECTS).map(<[_]>::to_vec).collect();
-        if parts.is_empty() {
-            parts.push(Vec::new());
-        }
-        let count = parts.len();
-        for (number, opens) in parts.into_iter().enumerate() {
-            let more = number + 1 < count;
-            while self.home_of(key.volume) == Some(home) && self.attached.has(key.volume, key.session) {
-                let told = if home == self.kernel.node {
-                    self.on_opens(home, &key, opens.clone(), more)
-                } else {
-                    let question = ask::TellOpens { key, opens: opens.clone(), more };
-                    self.network.ask(home, user, question, PATIENCE).await.map(|ask::Ended| ())
-                };
-                match told {
-                    Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut) => {
-                        self.kernel.clock.sleep(PAUSE).await;
-                    }
-                    Ok(()) | Err(_) => break,
-                }
+        let telling = self.opened.tellings.get() + 1;
+        self.opened.tellings.set(telling);
+        let (mut number, mut after) = (0, 0);
+        loop {
+            let (opens, more) = self.opened.part(&attached.key, after);
+            after = opens.last().map_or(after, |(inode, _)| *inode);
+            let part = Part { telling, number, opens, more };
+            if !self.tell_part(home, &attached, &part).await || !more {
+                return;
             }
+            number += 1;
         }
     }
 
-    /// Takes what a session of a node has open.
+    /// Tells a home a part of what a session has open; says whether the home has it.
+    async fn tell_part(self: &Rc<Self>, home: NodeId, attached: &Attached, part: &Part) -> bool {
+        let Attached { key, user, .. } = *attached;
+        while self.home_of(key.volume) == Some(home) && self.attached.has(key.volume, key.session) {
+            let told = if home == self.kernel.node {
+                self.on_opens(home, &key, part.clone()).await
+            } else {
+                let Part { telling, number, opens, more } = part.clone();
+                let question = ask::TellOpens { key, telling, part: number, opens, more };
+                self.network.ask(home, user, question, PATIENCE).await.map(|ask::Ended| ())
+            };
+            match told {
+                Ok(()) => return true,
+                Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut) => {
+                    self.kernel.clock.sleep(PAUSE).await;
+                }
+                // The session has ended, or tells anew.
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// Takes that a node has a session, and what that has open. Returns when all that was told so far counts.
     ///
     /// # Errors
-    /// `Disconnected` if this node is not the home, `Fenced` if the session has ended.
-    pub(super) fn on_opens(
-        &self,
-        node: NodeId,
-        key: &SessionKey,
-        opens: Vec<(u64, Opens)>,
-        more: bool,
-    ) -> Result<(), Error> {
+    /// `Disconnected` if this node is not the home, `Fenced` if the session has ended; as
+    /// [`Volume::tell_opens`](super::volume::Volume::tell_opens).
+    pub(super) async fn on_opens(&self, node: NodeId, key: &SessionKey, part: Part) -> Result<(), Error> {
         let volume = self.volume_of(key.volume).ok_or_else(|| self.not_here(key.volume))?;
         if !volume.knows(node, key) {
             return Err(Error::new(ErrorKind::Fenced, "the session has ended: attach to the volume anew"));
         }
-        volume.tell_opens(key.session, opens, more);
-        Ok(())
+        volume.tell_opens(key.session, part).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::wire::files::{Actor, Extended, ROOT_INODE, Time, VolumeTerms};
+
+    use super::*;
+    use crate::files::attached::Reach;
+    use crate::files::state::State;
+    use crate::object::ROOT;
+
+    const KEY: SessionKey = SessionKey { volume: 1, session: 7, secret: 3 };
+
+    fn asked(number: u64, answered: u64, operation: FileOperation) -> FileAsked {
+        FileAsked { number, answered, actor: Actor::default(), operation }
+    }
+
+    fn open(number: u64, answered: u64) -> FileAsked {
+        let operation = FileOperation::Open { inode: ROOT_INODE, read: true, write: false, truncate: false };
+        asked(number, answered, operation)
+    }
+
+    fn close(number: u64, answered: u64) -> FileAsked {
+        asked(number, answered, FileOperation::Closed { inodes: vec![ROOT_INODE] })
+    }
+
+    /// Notes operations whose homes have answered. Returns how often the inode is open after each.
+    fn counts(opened: &Opened, all: &[FileAsked]) -> Vec<u32> {
+        let state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
+        let attributes = state.attributes(ROOT_INODE).expect("every volume has a root");
+        let attached = Attached { key: KEY, user: ROOT, reach: Reach::All };
+        let note = |asked: &FileAsked| {
+            let map = Extended { sections: Vec::new(), next: None };
+            let outcome = match asked.operation {
+                FileOperation::Closed { .. } => FileOutcome::Done,
+                _ => FileOutcome::Opened { attributes: attributes.clone(), created: false, map },
+            };
+            opened.note(&attached, asked, &outcome);
+            opened.part(&KEY, 0).0.iter().map(|(_, opens)| opens.count).sum()
+        };
+        all.iter().map(note).collect()
+    }
+
+    #[test]
+    fn an_operation_counts_once() {
+        let opened = Opened::default();
+        assert_eq!(counts(&opened, &[open(1, 1), open(1, 1), open(2, 1), open(3, 2)]), [1, 1, 2, 3]);
+        assert_eq!(counts(&opened, &[close(4, 2), close(4, 2), open(3, 2), open(2, 2)]), [2, 2, 2, 2]);
+        // A task of before may come late, when its client has the answer by another.
+        assert_eq!(counts(&opened, &[open(6, 5), close(4, 2), open(3, 2)]), [3, 3, 3]);
+    }
+
+    #[test]
+    fn an_operation_that_has_counted_has_its_outcome_again() {
+        let opened = Opened::default();
+        assert_eq!(counts(&opened, &[open(1, 1), open(2, 1), close(3, 2)]), [1, 2, 1]);
+        let again = |number| opened.again(&KEY, &close(number, 2)).map(|answer| answer.outcome);
+        assert_eq!(again(3), Some(FileOutcome::Done));
+        assert!(matches!(again(2), Some(FileOutcome::Opened { .. })));
+        assert_eq!((again(1), again(4)), (None, None), "one was answered, the other was not asked");
+        assert_eq!(opened.again(&SessionKey { session: 8, ..KEY }, &close(3, 2)), None);
+    }
+
+    #[test]
+    fn what_a_client_tells_takes_the_place_of_what_was_counted() {
+        let opened = Opened::default();
+        counts(&opened, &[open(1, 1), close(2, 1), open(3, 1)]);
+        let client = ClientKey::new(9).expect("it is not 0");
+        opened.await_client(&KEY, client);
+        // It has no answer yet to what it has asked for last.
+        assert!(opened.take(client, &KEY, vec![(ROOT_INODE, 1)], false).expect("it is awaited"));
+        assert_eq!(counts(&opened, &[open(3, 2), open(3, 2), close(2, 2)]), [2, 2, 1]);
+    }
+
+    #[test]
+    fn what_is_open_is_told_in_parts() {
+        let (opened, client) = (Opened::default(), ClientKey::new(9).expect("it is not 0"));
+        assert_eq!(opened.part(&KEY, 0), (Vec::new(), false));
+        let all: Vec<_> = (1..=2 * MAX_OBJECTS as u64).map(|inode| (inode, 3)).collect();
+        opened.await_client(&KEY, client);
+        opened.take(client, &KEY, all.clone(), false).expect("it is awaited");
+        let (mut told, mut after) = (Vec::new(), 0);
+        for more in [true, false] {
+            let (part, further) = opened.part(&KEY, after);
+            assert_eq!((part.len(), further), (MAX_OBJECTS, more));
+            told.extend(part.iter().map(|(inode, opens)| (*inode, opens.count)));
+            after = told.last().expect("it has told some").0;
+        }
+        assert_eq!(told, all);
+    }
+
+    #[test]
+    fn few_outcomes_are_kept() {
+        let opened = Opened::default();
+        let most = MAX_COUNTED as u64;
+        let all: Vec<_> = (1..=most + 1).map(|number| open(number, 0)).collect();
+        counts(&opened, &all);
+        assert_eq!(opened.again(&KEY, &open(1, 0)), None);
+        assert!(opened.again(&KEY, &open(2, 0)).is_some());
+        assert_eq!(counts(&opened, &[open(1, 0)]), [most as u32 + 1], "it has counted");
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lru::LruCache;
 use plasmon::wire::Reply;
-use plasmon::wire::files::{MAX_PEEK, parts_of};
+use plasmon::wire::files::{MAX_PEEK_BYTES, parts_of};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Files;
@@ -29,13 +29,13 @@ use crate::object::{DEEDS, Pin, not_visible};
 use crate::transfer::range::read_range;
 
 /// Maximum number of bytes that an answer brings.
-pub(super) const MAX_IN_ANSWER: u32 = 12 << 10;
+pub(super) const MAX_ANSWER_BYTES: u32 = 12 << 10;
 /// Maximum number of objects of which it is remembered where they lie.
-const KEPT_PLACES: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
+const MAX_KEPT_PLACES: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
 /// How long a holder may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where objects lie that clients read ranges of.
+/// The places of objects of which clients read ranges.
 pub(super) struct Peeking {
     known: RefCell<LruCache<ObjectId, (NodeId, Rc<Lies>)>>,
     /// Numbers of ranges so far that came in answers, that were read one-sidedly, and that this node gave.
@@ -46,7 +46,7 @@ pub(super) struct Peeking {
 
 impl Default for Peeking {
     fn default() -> Self {
-        let known = RefCell::new(LruCache::new(KEPT_PLACES));
+        let known = RefCell::new(LruCache::new(MAX_KEPT_PLACES));
         Self { known, asked: Cell::default(), read: Cell::default(), given: Cell::default() }
     }
 }
@@ -88,7 +88,7 @@ impl Files {
     ) -> Result<Reply, Error> {
         let attached = self.attached.get(client, volume)?;
         let is_of = parts_of(&wish.id).is_some_and(|(volume, ..)| volume == attached.key.volume);
-        if !is_of || wish.len == 0 || wish.len as usize > MAX_PEEK {
+        if !is_of || wish.len == 0 || wish.len as usize > MAX_PEEK_BYTES {
             let text = format!("no range of {} bytes of object {} is read alone", wish.len, wish.id);
             return Err(Error::new(ErrorKind::Invalid, text));
         }
@@ -148,7 +148,7 @@ impl Files {
     async fn ask_holder(&self, holder: NodeId, wish: &Wish, user: u32) -> Result<Bytes, Error> {
         let &Wish { id, at, len, .. } = wish;
         let question = ask::Peek { id, at, len };
-        let ask::Peeked { lying, bytes } = self.network.ask(holder, user, question, PATIENCE).await?;
+        let ask::Peeked { lying, bytes } = self.network.ask(holder, user, question, HOLDER_PATIENCE).await?;
         let Lying { head, pieces, stamp } = lying;
         if head.id != id || !head.visible_to(user) {
             return Err(nowhere(id));
@@ -188,7 +188,7 @@ impl Files {
         if !fits || parts_of(&id).is_none() {
             return Err(no_range(id, at, len));
         }
-        let bytes = if len <= MAX_IN_ANSWER { read(&pin, at, len)? } else { Bytes::new() };
+        let bytes = if len <= MAX_ANSWER_BYTES { read(&pin, at, len)? } else { Bytes::new() };
         count(&self.peeking.given);
         Ok(FileFrame::Peeked { lying: Lying { head, pieces, stamp }, bytes })
     }

@@ -38,7 +38,7 @@ const MAX_SETTLING: usize = 1 << 16;
 /// How long nodes that have no room for an object are asked again: they may be making some.
 const FULL_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause before nodes are asked again that have no room or do not answer.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of nodes whose reasons an error has.
 const MAX_REASONS: usize = 3;
 /// Time between two lines of the log about objects that too few nodes keep.
@@ -80,7 +80,8 @@ impl Rooms {
     }
 }
 
-/// What this node does to have objects lie somewhere that its clients have put, and to take those of others.
+/// The placement of objects: this node has those of its clients lie where they are to, and takes those of
+/// other nodes.
 pub(super) struct Placing {
     pub(super) kernel: Rc<Kernel>,
     pub(super) network: Rc<Network>,
@@ -91,9 +92,9 @@ pub(super) struct Placing {
     /// The nodes that keep objects for which others have no room.
     partly: RefCell<HashMap<ObjectId, Kept>>,
     pub(super) rooms: Rooms,
-    /// Until when others may not be back yet that lost their membership with this node.
+    /// Time until which nodes may still be away that lost their membership together with this node.
     unsure_until: Cell<Option<Instant>>,
-    /// When the log last told of objects that too few nodes keep.
+    /// Time at which the log last told of objects that too few nodes keep.
     logged: Cell<Option<Instant>>,
     /// Pulls of this node's objects by others that are under way.
     pub(super) pulled: Cell<u64>,
@@ -262,7 +263,7 @@ impl Placing {
         match (kept.primary, given) {
             (Some(_), Some(given)) => {
                 count(&self.given);
-                given.let_go(beside);
+                given.let_go(beside.then_some(wanted.copies));
             }
             (_, given) => {
                 drop(given);
@@ -306,7 +307,7 @@ impl Placing {
             if !self.is_short(kept, wanted) || !waits || !self.store.objects.borrow().has(replica) {
                 return round;
             }
-            self.kernel.clock.sleep(PAUSE).await;
+            self.kernel.clock.sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -351,7 +352,7 @@ impl Placing {
         loop {
             let due = self.kernel.clock.now() + FULL_PATIENCE;
             match self.placement.replicate(id, wanted.user, wanted.copies, Some(due)).await {
-                Err(_) if self.is_unsure() => self.kernel.clock.sleep(PAUSE).await,
+                Err(_) if self.is_unsure() => self.kernel.clock.sleep(RETRY_PAUSE).await,
                 Err(error) if error.kind() == ErrorKind::TooFew => {
                     let members = self.cluster.others(&[]).len();
                     if members < wanted.copies() {
@@ -385,7 +386,7 @@ mod tests {
     fn room_is_known_for_a_while() {
         let (rooms, now, node) = (Rooms::default(), Instant::now(), NodeId::from_bytes([1; 16]));
         assert_eq!(rooms.known(node, now), None);
-        let room = Room { takes: true, free: 7, capacity: 10 };
+        let room = Room { takes: true, free: 7, disk: 0, capacity: 10 };
         rooms.note(node, room, now);
         assert_eq!(rooms.known(node, now), Some(room));
         assert_eq!(rooms.known(node, now + ROOM_AGE), None);

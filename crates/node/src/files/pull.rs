@@ -13,17 +13,14 @@ use super::frames::{Lying, Room, ask};
 use super::place::Placing;
 use crate::kernel::counted::Counted;
 use crate::net::frame::Order;
-use crate::object::{Replica, Role};
+use crate::object::{InMemory, Replica, Role};
 
 /// How long a node may take to answer a pull before it is asked again. An object is small.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PULL_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node may take to say how much room it has.
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
-/// Part of the memory of a node that no pull fills, so that objects can still come there to be read: one of
-/// so many.
-const RESERVED_PART: u64 = 20;
 /// Pause before a node is asked again that could not be reached.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 impl Placing {
     /// Has a node take an object of this node in a role. Returns the room that the node has left.
@@ -47,7 +44,7 @@ impl Placing {
             let (_pin, lying) = lies
                 .map(|(pin, (head, pieces, stamp))| (pin, Lying { head, pieces, stamp }))
                 .map_or((None, None), |(pin, lying)| (Some(pin), Some(lying)));
-            let error = match self.network.ask(to, user, ask::Pull { order, lying }, PATIENCE).await {
+            let error = match self.network.ask(to, user, ask::Pull { order, lying }, PULL_PATIENCE).await {
                 Ok(ask::HasRoom { room }) => return Ok(room),
                 Err(error) => error,
             };
@@ -56,7 +53,9 @@ impl Placing {
             }
             match error.kind() {
                 ErrorKind::TimedOut => {}
-                ErrorKind::Disconnected if self.cluster.is_member(to) => self.kernel.clock.sleep(PAUSE).await,
+                ErrorKind::Disconnected if self.cluster.is_member(to) => {
+                    self.kernel.clock.sleep(RETRY_PAUSE).await
+                }
                 _ => return Err(error),
             }
             self.repeated.set(self.repeated.get() + 1);
@@ -101,15 +100,18 @@ impl Placing {
         self.placement.ensure_stays().map_err(|error| Error::new(ErrorKind::NotAllowed, error.message()))
     }
 
-    /// The room that this node has for objects of files.
+    /// The room that this node has for objects of files. Memory that spilling can free is waited for by who
+    /// takes an object.
     pub(super) fn room_here(&self) -> Room {
         if self.ensure_takes_objects().is_err() {
             return Room::NEVER;
         }
         let usage = self.store.arena.borrow_mut().usage();
-        let cached = self.store.objects.borrow().in_memory().cached;
-        let (free, capacity) = (usage.free.saturating_add(cached), usage.capacity);
-        Room { takes: free >= capacity / RESERVED_PART, free, capacity }
+        let InMemory { primary, kept, cached, .. } = self.store.objects.borrow().in_memory();
+        let (disk, capacity) = (self.store.free_on_disk(), usage.capacity);
+        let room = Room { takes: false, free: usage.free.saturating_add(cached), disk, capacity };
+        let spilled = Room { free: room.free.saturating_add(disk.min(primary + kept)), ..room };
+        Room { takes: spilled.has_memory(), ..room }
     }
 
     /// The room that a node has, which is asked if it has not said so lately. `None` if it does not answer.

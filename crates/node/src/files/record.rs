@@ -1,8 +1,8 @@
 //! Records of volumes at this node: what follows from them, and how the home has them changed. Engine thread
 //! only.
 //!
-//! A home drops mirrors that are gone, has other nodes join, and hands over when its node is drained. It acts
-//! on a record when it has followed it.
+//! A home drops mirrors that are gone or too many, has other nodes join, and hands over when its node is
+//! drained. It acts on a record when it has followed it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use plasmon::{Error, ErrorKind, NodeId};
 
 use super::attached::LEASES;
 use super::frames::{FileFrame, ask};
-use super::homes::{Homes, ensure_owner, no_volume};
-use super::log::{Around, BEAT, Wanted};
+use super::homes::{Homes, changing, ensure_owner, no_volume};
+use super::log::{Around, BEAT_INTERVAL, Wanted};
 use super::volume::Volume;
 use crate::control::records::{MAX_MIRRORS, VolumeRecord};
 use crate::kernel::random::random_u64;
@@ -23,34 +23,42 @@ const MAX_ASKED: usize = 4;
 /// How long a node may take to say whether it joins.
 const JOIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Number of nodes that keep names, where nothing else was said.
-const COPIES: u16 = 2;
+const DEFAULT_COPIES: u16 = 2;
 /// Pause between two looks at something that comes about soon.
 pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Where a volume is.
+/// The place of a volume, as a node knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whereabouts {
     At(NodeId),
-    /// A mirror is about to be the home.
+    /// A mirror is about to be the home, or a node that has the volume may come back.
     Waits,
     Lost,
 }
 
 /// Number of nodes that are to keep the names of a volume.
 pub(super) fn copies(metadata_copies: u16) -> usize {
-    let copies = if metadata_copies == 0 { COPIES } else { metadata_copies };
+    let copies = if metadata_copies == 0 { DEFAULT_COPIES } else { metadata_copies };
     usize::from(copies).min(MAX_MIRRORS + 1)
 }
 
 impl Homes {
-    /// Where the volume of a record is.
+    /// Returns where the volume of a record is.
     pub(super) fn whereabouts(&self, record: &VolumeRecord) -> Whereabouts {
-        let is_there = |node: &NodeId| *node == self.kernel.node || self.cluster.is_member(*node);
-        match is_there(&record.home) {
+        match self.is_there(record.home) {
             true => Whereabouts::At(record.home),
-            false if record.mirrors.iter().any(is_there) => Whereabouts::Waits,
+            false if self.has_somebody(record) || self.cluster.is_settling() => Whereabouts::Waits,
             false => Whereabouts::Lost,
         }
+    }
+
+    /// Whether a node that has the volume of a record is a member.
+    pub(super) fn has_somebody(&self, record: &VolumeRecord) -> bool {
+        self.is_there(record.home) || record.mirrors.iter().any(|mirror| self.is_there(*mirror))
+    }
+
+    fn is_there(&self, node: NodeId) -> bool {
+        node == self.kernel.node || self.cluster.is_member(node)
     }
 
     /// Follows the records of the volumes that concern this node.
@@ -58,9 +66,13 @@ impl Homes {
         let volumes: Vec<_> = self.volumes.borrow().values().cloned().collect();
         for volume in volumes {
             match self.cluster.volumes.get(volume.number) {
-                Some(record) if record.home == self.kernel.node => volume.log.follow(&record),
+                Some(record) if record.home == self.kernel.node => {
+                    volume.name.replace(record.name.clone());
+                    volume.log.follow(&record);
+                }
                 record => {
-                    let name = printable(&volume.name);
+                    let name = volume.name.borrow();
+                    let name = printable(&name);
                     match record {
                         Some(record) => {
                             tracing::warn!("node {} is the home of volume '{name}' now", record.home)
@@ -87,6 +99,7 @@ impl Homes {
             let around = Around {
                 is_member: &|node| self.cluster.is_member(node),
                 copies: copies(volume.state.borrow().terms.metadata_copies),
+                coordinator: self.cluster.coordinator.get(),
                 drains: self.placement.is_draining(),
                 nobody_joins: volume.nobody_joins.get(),
             };
@@ -172,7 +185,7 @@ impl Homes {
         let homes = Rc::clone(self);
         self.kernel.spawn(async move {
             loop {
-                homes.kernel.clock.sleep(BEAT).await;
+                homes.kernel.clock.sleep(BEAT_INTERVAL).await;
                 let volumes = homes.volumes.borrow();
                 let mut followed = false;
                 volumes.values().for_each(|volume| followed |= volume.log.beat());
@@ -206,7 +219,8 @@ impl Homes {
     /// Removes the record of a volume that no node has any more.
     ///
     /// # Errors
-    /// `NotFound`, `NotAllowed` for another user than its owner and root, `Busy` if a node has it.
+    /// `NotFound`, `NotAllowed` for another user than its owner and root, `Busy` if a node has it,
+    /// `Disconnected` if its record has changed meanwhile.
     pub(super) async fn remove_lost(&self, name: &str, user: u32) -> Result<(), Error> {
         let record = self.cluster.volumes.named(name).ok_or_else(|| no_volume(name))?;
         ensure_owner(name, record.owner, user)?;
@@ -214,6 +228,10 @@ impl Homes {
             let text = format!("volume '{}' is not lost: remove it without --lost", printable(name));
             return Err(Error::new(ErrorKind::Busy, text));
         }
-        self.cluster.propose(record.next(record.home, Vec::new()), true).await.map(drop)
+        if !self.cluster.propose(record.next(record.home, Vec::new()), true).await? {
+            return Err(changing());
+        }
+        self.await_removal(record.volume).await;
+        Ok(())
     }
 }

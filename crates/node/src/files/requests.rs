@@ -1,37 +1,17 @@
-//! Requests about volumes: clients' nodes pass them on to homes. Engine thread only.
+//! Requests about volumes that are there: clients' nodes pass them on to homes. Engine thread only.
 
 use std::rc::Rc;
 
 use plasmon::wire::Reply;
-use plasmon::wire::files::{VolumeChange, VolumeTerms};
+use plasmon::wire::files::VolumeChange;
 use plasmon::{Error, NodeId};
 
 use super::Files;
 use super::frames::ask;
-use super::homes::PATIENCE;
+use super::homes::ANSWER_PATIENCE;
 use crate::kernel::ClientKey;
 
 impl Files {
-    /// Creates a volume on a node.
-    pub(super) async fn create(
-        self: Rc<Self>,
-        client: ClientKey,
-        name: String,
-        home: Option<NodeId>,
-        terms: VolumeTerms,
-    ) -> Result<Reply, Error> {
-        let user = self.user(client);
-        let info = match home.filter(|home| *home != self.kernel.node) {
-            None => self.homes.create_here(&name, user, terms).await?,
-            Some(home) => {
-                let ask::Described { info } =
-                    self.network.ask(home, user, ask::Create { name, terms }, PATIENCE).await?;
-                info
-            }
-        };
-        Ok(Reply::Volume(info))
-    }
-
     /// Changes the terms of a volume.
     pub(super) async fn set(
         self: Rc<Self>,
@@ -45,7 +25,7 @@ impl Files {
                 return self.homes.set_here(&name, user, change.clone()).await;
             }
             let question = ask::Set { name: name.clone(), change: change.clone() };
-            let ask::Described { info } = self.network.ask(home, user, question, PATIENCE).await?;
+            let ask::Described { info } = self.network.ask(home, user, question, ANSWER_PATIENCE).await?;
             Ok(info)
         };
         let info = self.homes.with_home(&name, set).await?;
@@ -65,11 +45,17 @@ impl Files {
             return Ok(Reply::Done);
         }
         let remove = async |home| {
+            let record = self.cluster.volumes.named(&name);
             if home == self.kernel.node {
-                return self.remove_here(&name, user).await;
+                self.remove_here(&name, user).await?;
+            } else {
+                let question = ask::Remove { name: name.clone() };
+                let ask::Ended = self.network.ask(home, user, question, ANSWER_PATIENCE).await?;
             }
-            let question = ask::Remove { name: name.clone() };
-            self.network.ask(home, user, question, PATIENCE).await.map(|ask::Ended| ())
+            if let Some(record) = record {
+                self.homes.await_removal(record.volume).await;
+            }
+            Ok(())
         };
         self.homes.with_home(&name, remove).await?;
         Ok(Reply::Done)
@@ -87,7 +73,7 @@ impl Files {
         } else {
             let user = self.user(client);
             let ask::Listed { volumes, next } =
-                self.network.ask(node, user, ask::List { from }, PATIENCE).await?;
+                self.network.ask(node, user, ask::List { from }, ANSWER_PATIENCE).await?;
             (volumes, next)
         };
         Ok(Reply::Volumes { volumes, next })

@@ -8,7 +8,7 @@ use std::time::Instant;
 use plasmon::shared::CallRequest;
 use plasmon::status::{FilesStatus, Status};
 use plasmon::wire::files::{FileReads, FilesCall, Settling};
-use plasmon::wire::{Request, Table, WireError};
+use plasmon::wire::{BySlot, Request, Table, WireError};
 use plasmon::{Error, NodeId};
 
 use super::Files;
@@ -16,6 +16,8 @@ use super::attached::{Asked as Attaching, Attached, Reach};
 use super::cut::Operation;
 use super::decide::Limits;
 use super::frames::{FILE_FRAMES, FileFrame};
+use super::inherited::Part;
+use super::making::create_here;
 use super::peek::Wish;
 use super::volume::Volume;
 use crate::kernel::ClientKey;
@@ -38,7 +40,7 @@ impl Service for Files {
     }
 
     fn calls(&self) -> RangeInclusive<u8> {
-        FilesCall::OPCODE..=FilesCall::OPCODE
+        FilesCall::FIRST..=FilesCall::LAST
     }
 
     fn on_frame(self: Rc<Self>, mut frame: Envelope) -> Result<(), WireError> {
@@ -48,8 +50,8 @@ impl Service for Files {
         let message = std::mem::replace(&mut frame.message, Message::Done);
         let from = frame.from;
         match FileFrame::from_message(message)? {
-            FileFrame::Changes { at, sent, last, changes } => {
-                self.homes.on_changes(from, at, sent, last, changes)?
+            FileFrame::Changes { at, sent, part, last, changes } => {
+                self.homes.on_changes(from, at, sent, (part, last), changes)?
             }
             FileFrame::Beat { at, sent } => self.homes.on_beat(from, at, sent),
             FileFrame::Applied { at, sent, is_there } => {
@@ -178,6 +180,7 @@ impl Service for Files {
         for volume in &volumes {
             volume.watchers.borrow_mut().turn(now);
             volume.lapse(now);
+            volume.blame_silent();
             if self.cluster.fenced() {
                 // Whoever is away then is this node.
                 volume.forget_orphans();
@@ -218,9 +221,12 @@ impl Service for Files {
             attached: self.attached.count(),
             blocks,
             block_bytes,
-            reads_here: self.reads.0.get(),
-            reads_brought: self.reads.1.get(),
-            asked: self.asked.get(),
+            reads_here: self.reads[0].get(),
+            reads_brought: self.reads[1].get(),
+            asked: self.kinds.counts().all(),
+            kinds: self.kinds.counts(),
+            written_bytes: self.kinds.written_bytes(),
+            read_bytes: self.reads[2].get(),
             failed: self.failed.get(),
             told: tally.told,
             confirmed: tally.confirmed,
@@ -237,8 +243,9 @@ impl Files {
     /// Counts how reads of a client were served.
     fn count_reads(&self, client: ClientKey, reads: &FileReads) {
         if self.attached.get(client, reads.volume).is_ok() {
-            self.reads.0.set(self.reads.0.get().saturating_add(reads.here));
-            self.reads.1.set(self.reads.1.get().saturating_add(reads.brought));
+            for (count, more) in self.reads.iter().zip([reads.here, reads.brought, reads.bytes]) {
+                count.set(count.get().saturating_add(more));
+            }
         }
     }
 
@@ -251,7 +258,7 @@ impl Files {
 
     /// Acts on a member's frame, whose envelope is without it.
     fn act(self: &Rc<Self>, asked: Envelope, frame: FileFrame) {
-        let (from, user) = (asked.from, asked.tenant);
+        let (from, user) = (asked.from, asked.user);
         if asked.answers {
             // Nobody waits for it any more.
             if let FileFrame::Attached { key, fresh, .. } = frame {
@@ -270,7 +277,7 @@ impl Files {
         });
     }
 
-    /// What a node is answered; nothing if its frame is an answer itself.
+    /// Returns the answer to a node's frame; nothing if the frame is an answer itself.
     async fn answer_to(
         self: &Rc<Self>,
         from: NodeId,
@@ -279,7 +286,7 @@ impl Files {
     ) -> Result<Option<FileFrame>, Error> {
         Ok(Some(match frame {
             FileFrame::Operate { key, follows, asked } => {
-                self.operate_for(from, &Operation { key: &key, follows, asked: &asked }).await?
+                self.operate_for(from, user, &Operation { key: &key, follows, asked: &asked }).await?
             }
             FileFrame::Attach { name, wish } => self.attach_here(&name, from, user, wish).await?.into(),
             FileFrame::Detach { key } => {
@@ -287,7 +294,7 @@ impl Files {
                 FileFrame::Ended
             }
             FileFrame::Create { name, terms } => {
-                FileFrame::Described { info: self.homes.create_here(&name, user, terms).await? }
+                FileFrame::Described { info: create_here(self, &name, user, terms).await? }
             }
             FileFrame::Set { name, change } => {
                 FileFrame::Described { info: self.homes.set_here(&name, user, change).await? }
@@ -312,8 +319,8 @@ impl Files {
                 self.homes.join_here(from, volume, number, created)?;
                 FileFrame::Ended
             }
-            FileFrame::TellOpens { key, opens, more } => {
-                self.on_opens(from, &key, opens, more)?;
+            FileFrame::TellOpens { key, telling, part, opens, more } => {
+                self.on_opens(from, &key, Part { telling, number: part, opens, more }).await?;
                 FileFrame::Ended
             }
             FileFrame::Pull { order, lying } => {

@@ -47,7 +47,6 @@ pub(super) struct Entry {
 /// The names in a folder. Cookies only grow.
 #[derive(Debug, Default)]
 pub(super) struct Folder {
-    pub(super) above: u64,
     pub(super) names: HashMap<Rc<[u8]>, Entry>,
     pub(super) order: BTreeMap<u64, Rc<[u8]>>,
     pub(super) last_cookie: u64,
@@ -69,6 +68,9 @@ pub(super) type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) head: Head,
+    /// The folder in which it lies. Of what is no folder and has links, a folder in which it has a name, or
+    /// 0: of a file with several names this may not be known.
+    pub(super) above: u64,
     pub(super) xattrs: Option<Box<Xattrs>>,
     pub(super) body: Body,
 }
@@ -126,7 +128,7 @@ pub(super) struct FileSession {
     /// Whether permissions are looked at here.
     pub(super) checked: bool,
     pub(super) read_only: bool,
-    pub(super) opens: HashMap<u64, Opens>,
+    pub(super) opens: BTreeMap<u64, Opens>,
     /// Outcomes that it may ask for again, without maps.
     pub(super) outcomes: BTreeMap<u64, FileOutcome>,
     /// The number below which it has all outcomes.
@@ -218,6 +220,8 @@ pub(crate) struct State {
 pub(super) const INODE_BYTES: u64 = size_of::<Inode>() as u64 + 40;
 /// Bytes of memory that an entry of a folder takes beside its name.
 pub(super) const ENTRY_BYTES: u64 = 160;
+/// Bytes of memory that a volume takes with one file, whose name is short.
+pub(super) const VOLUME_BYTES: u64 = 2 * INODE_BYTES + ENTRY_BYTES + 16;
 /// Bytes of memory that a section takes, with its share of the object's row.
 pub(super) const SECTION_BYTES: u64 = 160;
 /// Bytes of memory that an inode takes that a session has open, in the tables of session and volume.
@@ -248,8 +252,8 @@ impl State {
             changed: now,
             version: 1,
         };
-        let folder = Folder { above: ROOT_INODE, ..Folder::default() };
-        let root = Inode { head, xattrs: None, body: Body::Folder(Box::new(folder)) };
+        let body = Body::Folder(Box::default());
+        let root = Inode { head, above: ROOT_INODE, xattrs: None, body };
         let inodes = BTreeMap::from([(ROOT_INODE, Box::new(root))]);
         Self {
             number,

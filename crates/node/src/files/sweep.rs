@@ -17,16 +17,16 @@ use plasmon::wire::files::parts_of;
 use super::Files;
 use super::change::{Change, MAX_LISTED};
 use super::frames::{FileFrame, MAX_OBJECTS, ask};
-use super::homes::PATIENCE;
+use super::homes::ANSWER_PATIENCE;
 use super::record::Whereabouts;
 use super::volume::Volume;
 use crate::kernel::random::HashMap;
 use crate::object::{DEEDS, Role, Table};
 
 /// Pause between two shares of the table, so that a walk does not hold the engine up.
-const PAUSE: Duration = Duration::from_millis(1);
+const SHARE_PAUSE: Duration = Duration::from_millis(1);
 /// How long after a failure a walk is made again.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// How long a deletion may take before the memory of its objects is given up without it.
 const DELETION_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -58,7 +58,7 @@ impl Files {
             while files.sweeping.again.take() {
                 if !files.sweep().await {
                     files.sweeping.again.set(true);
-                    files.kernel.clock.sleep(AGAIN_AFTER).await;
+                    files.kernel.clock.sleep(RETRY_PAUSE).await;
                 }
             }
             files.sweeping.under_way.set(false);
@@ -71,7 +71,7 @@ impl Files {
         let discarded = self.sweeping.discarded.take();
         for shard in 0..Table::SHARDS {
             // A share in a turn, however few objects of files there are.
-            self.kernel.clock.sleep(PAUSE).await;
+            self.kernel.clock.sleep(SHARE_PAUSE).await;
             let found = self.candidates(shard, &discarded);
             for (volume, ids) in found {
                 for ids in ids.chunks(MAX_OBJECTS) {
@@ -137,7 +137,7 @@ impl Files {
             Whereabouts::Lost => return Some(Vec::new()),
         };
         let question = ask::Sweep { volume, ids };
-        let ask::Swept { ids } = self.network.ask(home, DEEDS, question, PATIENCE).await.ok()?;
+        let ask::Swept { ids } = self.network.ask(home, DEEDS, question, ANSWER_PATIENCE).await.ok()?;
         Some(ids)
     }
 
@@ -226,7 +226,7 @@ impl Files {
             let ids = volume.all_objects();
             for ids in ids.chunks(MAX_IDS) {
                 while !files.delete_objects(ids).await {
-                    files.kernel.clock.sleep(AGAIN_AFTER).await;
+                    files.kernel.clock.sleep(RETRY_PAUSE).await;
                 }
             }
         });
@@ -237,11 +237,11 @@ impl Files {
         let files = Rc::clone(self);
         self.kernel.spawn(async move {
             for shard in 0..Table::SHARDS {
-                files.kernel.clock.sleep(PAUSE).await;
+                files.kernel.clock.sleep(SHARE_PAUSE).await;
                 let ids: Vec<_> = files.replicas_in(shard, volume).into_keys().collect();
                 for ids in ids.chunks(MAX_IDS) {
                     while !files.delete_objects(ids).await {
-                        files.kernel.clock.sleep(AGAIN_AFTER).await;
+                        files.kernel.clock.sleep(RETRY_PAUSE).await;
                     }
                 }
             }

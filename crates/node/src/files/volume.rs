@@ -19,18 +19,20 @@ use plasmon::wire::files::{
 };
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
+use super::abuse::Blamed;
 use super::change::{Begun, Change};
 use super::credit::Lapsing;
 use super::cut::{Operation, Ran, Run};
 use super::decide::{Asking, Decision, Limits, decide, who};
 use super::frames::{SessionKey, Wish};
+use super::inherited::Inherited;
 use super::known::Known;
 use super::log::Log;
 use super::state::{FileSession, State};
-use super::watch::{News, VALID, Waiting, Watchers, stale_of};
+use super::watch::{News, VALID_TIME, Waiting, Watchers, stale_of};
 use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
-use crate::kernel::random::{HashSet, random_u64};
+use crate::kernel::random::random_u64;
 
 /// Maximum number of sessions that have a file open and are told of its bytes.
 const MAX_OPENERS: usize = 8;
@@ -43,39 +45,38 @@ const MAX_SESSIONS: usize = 1 << 12;
 /// A volume whose home this node is.
 pub(super) struct Volume {
     pub(super) kernel: Rc<Kernel>,
-    pub(super) name: String,
+    /// Changes when another volume of the name comes back to a coordinator that began anew.
+    pub(super) name: RefCell<String>,
     pub(super) number: u32,
     pub(super) owner: u32,
     pub(super) state: RefCell<State>,
-    /// What mirrors are sent.
+    /// The log that mirrors are sent.
     pub(super) log: Log,
-    /// Sessions that a former home had, and that have yet to tell what they have open.
-    pub(super) untold: RefCell<BTreeSet<u32>>,
-    /// Operations that opened something at a former home, and whose sessions may ask for the outcome again.
-    pub(super) reopens: RefCell<HashSet<(u32, u64)>>,
+    /// The sessions of a former home, of which more is yet to be told.
+    pub(super) inherited: RefCell<Inherited>,
     /// Whether the coordinator is asked for a change of the record, or another node whether it joins.
     pub(super) is_tended: Cell<bool>,
     /// Whether no other node could join when it was last tried.
     pub(super) nobody_joins: Cell<bool>,
-    /// Until when the only session may keep what it was told.
+    /// Time until which the only session may keep what it was told.
     valid_until: Cell<Instant>,
     /// Number of sessions that are about to come.
     coming: Cell<usize>,
-    /// Who waits until a lock may have become free.
+    /// Tasks that wait until a lock may have become free.
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
-    /// Sessions of nodes that are away, and those that have yet to tell what they have open, and when they
-    /// end.
+    /// Sessions of nodes that are away, and those that no node has claimed yet, and when they end.
     orphans: RefCell<BTreeMap<u32, Instant>>,
     /// Whether it is being removed.
     pub(super) ends: Cell<bool>,
     /// Whether objects of it are being deleted by a task that does not wait for silent nodes.
     pub(super) sweeping: Cell<bool>,
-    /// What sessions that are not trusted know.
+    /// Names and inodes that sessions without trust know.
     known: Known,
     /// Objects that are being deleted.
     pub(super) deleting: RefCell<BTreeSet<ObjectId>>,
     pub(super) operations: Cell<u64>,
     pub(super) watchers: RefCell<Watchers>,
+    pub(super) blamed: Blamed,
     pub(super) lapsing: RefCell<Lapsing>,
     /// Bytes for which nodes had room when they were asked last, and when that was.
     pub(super) room: Cell<Option<u64>>,
@@ -87,13 +88,12 @@ impl Volume {
         let now = kernel.clock.now();
         Self {
             kernel: Rc::clone(kernel),
-            name: record.name.clone(),
+            name: RefCell::new(record.name.clone()),
             number: record.volume,
             owner: record.owner,
             state: RefCell::new(state),
             log,
-            untold: RefCell::default(),
-            reopens: RefCell::default(),
+            inherited: RefCell::default(),
             is_tended: Cell::default(),
             nobody_joins: Cell::default(),
             valid_until: Cell::new(now),
@@ -106,6 +106,7 @@ impl Volume {
             deleting: RefCell::default(),
             operations: Cell::default(),
             watchers: RefCell::new(Watchers::new(now)),
+            blamed: Blamed::default(),
             lapsing: RefCell::new(Lapsing::new(now)),
             room: Cell::default(),
             room_asked: Cell::default(),
@@ -123,7 +124,7 @@ impl Volume {
         let (now, created) = (Self::time(&self.kernel), known.created);
         let ms = |time: Time| time.seconds * 1000 + i64::from(time.nanos / 1_000_000);
         VolumeInfo {
-            name: self.name.clone(),
+            name: self.name.borrow().clone(),
             number: self.number,
             owner: self.owner,
             home: self.kernel.node,
@@ -147,6 +148,7 @@ impl Volume {
         terms.inodes = change.inodes.unwrap_or(terms.inodes);
         terms.user_quota = change.user_quota.unwrap_or(terms.user_quota);
         terms.copies = change.copies.unwrap_or(terms.copies).max(1);
+        terms.metadata_copies = change.metadata_copies.unwrap_or(terms.metadata_copies);
         terms.place = change.place.unwrap_or(terms.place);
         terms.shared = change.shared.unwrap_or(terms.shared);
         self.commit(&mut state, vec![Change::Terms(terms)]);
@@ -155,7 +157,7 @@ impl Volume {
     /// Carries changes out, and has mirrors told.
     pub(super) fn commit(&self, state: &mut State, changes: Vec<Change>) {
         // Who has not told what it has open may have anything open.
-        let keeps = !self.untold.borrow().is_empty();
+        let keeps = self.inherited.borrow().is_untold();
         let mut lapsing = self.lapsing.borrow_mut();
         state.carry_out(changes, keeps, |state, change| {
             lapsing.note(state, change);
@@ -206,13 +208,14 @@ impl Volume {
         }
         self.coming.set(self.coming.get() - 1);
         if self.ends.get() {
-            let text = format!("volume '{}' is being removed", printable(&self.name));
+            let text = format!("volume '{}' is being removed", printable(&self.name.borrow()));
             return Err(Error::new(ErrorKind::NotFound, text));
         }
         self.log.ensure_decides(true)?;
         let mut state = self.state.borrow_mut();
         if state.sessions.len() >= MAX_SESSIONS || state.last_session >= u32::MAX - 1 {
-            let text = format!("volume '{}' has {MAX_SESSIONS} sessions already", printable(&self.name));
+            let text =
+                format!("volume '{}' has {MAX_SESSIONS} sessions already", printable(&self.name.borrow()));
             return Err(Error::new(ErrorKind::Busy, text));
         }
         let secret = random_u64();
@@ -239,14 +242,17 @@ impl Volume {
         let mut state = self.state.borrow_mut();
         let known = state.sessions.get(&session)?;
         if known.secret != secret || (known.uid, known.trusted) != (uid, trusted) {
+            self.blame_stranger(&state, (node, uid), &SessionKey { volume: self.number, session, secret });
             return None;
         }
         if known.node != node {
             self.commit(&mut state, vec![Change::Move { session, node }]);
         }
         drop(state);
-        // A client that is trusted tells what it has open. What any other has is not known.
-        if !trusted {
+        // A client that is trusted tells what it has open. What any other has open the state has.
+        if trusted {
+            self.inherited.borrow_mut().begin_again(session);
+        } else {
             self.told(session);
         }
         self.orphans.borrow_mut().remove(&session);
@@ -257,15 +263,16 @@ impl Volume {
     pub(super) fn end(&self, session: u32) {
         self.known.forget(session);
         self.watchers.borrow_mut().end(session);
+        self.blamed.forget(session);
         self.commit(&mut self.state.borrow_mut(), vec![Change::End { session }]);
         self.told(session);
         self.orphans.borrow_mut().remove(&session);
         self.wake();
     }
 
-    /// Ends the sessions whose nodes have been away for too long, or have told nothing for as long; says
-    /// whether there was one. Others end at a time, unless their nodes come back or tell before, or they go
-    /// on elsewhere.
+    /// Ends the sessions whose nodes have been away for too long, or have not said for as long that they have
+    /// them; says whether there was one. Others end at a time, unless their nodes come back or say so before,
+    /// or they go on elsewhere.
     pub(super) fn end_orphans(
         &self,
         is_member: impl Fn(NodeId) -> bool,
@@ -273,16 +280,16 @@ impl Volume {
         ends: Instant,
     ) -> bool {
         let mut orphans = self.orphans.borrow_mut();
-        let untold = self.untold.borrow();
+        let inherited = self.inherited.borrow();
         for (number, session) in &self.state.borrow().sessions {
-            if is_member(session.node) && !untold.contains(number) {
+            if is_member(session.node) && !inherited.is_unclaimed(*number) {
                 orphans.remove(number);
             } else {
                 orphans.entry(*number).or_insert(ends);
             }
         }
         let late: Vec<_> = orphans.iter().filter(|(_, ends)| **ends <= now).map(|(one, _)| *one).collect();
-        drop((orphans, untold));
+        drop((orphans, inherited));
         late.iter().for_each(|session| self.end(*session));
         !late.is_empty()
     }
@@ -309,7 +316,7 @@ impl Volume {
         let number = asked.number;
         let changes = asked.operation.changes();
         self.log.ensure_decides(changes)?;
-        if self.untold.borrow().contains(&key.session) {
+        if self.inherited.borrow().has_to_tell(key.session) {
             let text = "the new home of the volume does not know yet what the session has open";
             return Err(Error::new(ErrorKind::Disconnected, text));
         }
@@ -356,6 +363,7 @@ impl Volume {
                 if !is_lock && matches!(errno, Errno::Full | Errno::OverQuota | Errno::Again) {
                     self.lapsing.borrow_mut().note_refused();
                 }
+                self.blame_refused(&state, key.session, &asked.operation, errno);
                 let outcome = FileOutcome::Failed(errno);
                 return Ok(Run::only(self.answer(&state, operation, outcome, limits), None));
             }
@@ -369,7 +377,7 @@ impl Volume {
         Ok(Run::Done(Box::new(Ran { answer, waiting, news })))
     }
 
-    /// What others are to be told of a decision, and what its answer waits for.
+    /// Returns the news of a decision for other sessions, and what its answer waits for.
     fn tell_of(
         &self,
         state: &State,
@@ -406,8 +414,8 @@ impl Volume {
             Change::Close { inode, .. } => state.locks.contains_key(inode),
             _ => false,
         });
-        // What a session has open it tells a new home itself, so mirrors need not know that it was opened.
-        let is_sent = changes.iter().any(Change::is_sent);
+        // What a session that is trusted has open it tells a new home itself, so mirrors need not know.
+        let is_sent = changes.iter().any(|change| change.is_sent(state));
         self.commit(state, changes);
         let outcome = self.known.show(state, session, asked, state.tell(say));
         if asked.operation.changes() && outcome != FileOutcome::NoRoomInline {
@@ -435,7 +443,7 @@ impl Volume {
         let asked = &operation.asked.operation;
         let mut folders = folders_of(state, asked, &outcome);
         let may_keep = if self.is_alone(state) {
-            self.valid_until.set(now + VALID);
+            self.valid_until.set(now + VALID_TIME);
             true
         } else if operation.follows {
             let room = limits.memory.saturating_sub(state.memory);
@@ -448,7 +456,7 @@ impl Volume {
             folders.clear();
             false
         };
-        let valid_ms = if may_keep { VALID.as_millis() as u32 } else { 0 };
+        let valid_ms = if may_keep { VALID_TIME.as_millis() as u32 } else { 0 };
         FileAnswer { valid_ms, outcome, folders, limited: Some(state.terms.are_limited()) }
     }
 
@@ -489,8 +497,8 @@ impl Volume {
         (!ids.is_empty()).then_some(ids)
     }
 
-    /// Which objects no file has, and none will have: those of sessions that have ended, or that have said
-    /// so.
+    /// Returns those of the objects that no file has and none will have: their sessions have ended, or have
+    /// said so.
     pub(super) fn swept(&self, ids: Vec<ObjectId>) -> Vec<ObjectId> {
         let state = self.state.borrow();
         let is_left = |id: &ObjectId| {
@@ -548,7 +556,7 @@ fn ended() -> Error {
 }
 
 /// An outcome as it is kept. Who asks for it again asks for the map of an opened file too.
-fn kept(outcome: &FileOutcome) -> FileOutcome {
+pub(super) fn kept(outcome: &FileOutcome) -> FileOutcome {
     match outcome {
         FileOutcome::Opened { attributes, created, map } if !map.sections.is_empty() => {
             let map = Extended { sections: Vec::new(), next: Some(0) };

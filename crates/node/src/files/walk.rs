@@ -1,10 +1,10 @@
 //! The walk: a mirror that joins is sent the state of a volume piece by piece, while operations go on. Engine
 //! thread only.
 //!
-//! First come the sessions, then the inodes in the order of their numbers, then what is to be deleted.
-//! Changes meanwhile are sent as well, as far as they belong to what was sent before: the walk brings the
-//! rest as it is then. Invariant: when the walk has ended, and all changes since were applied, the mirror
-//! has the state.
+//! First come the sessions, then the inodes in the order of their numbers, then what sessions of users have
+//! open, then what is to be deleted. Changes meanwhile are sent as well, as far as they belong to what was
+//! sent before: the walk brings the rest as it is then. Invariant: when the walk has ended, and all changes
+//! since were applied, the mirror has the state.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -21,8 +21,8 @@ use super::state::{Body, Inode, State};
 const PART_BYTES: usize = 12 << 10;
 /// Number of bytes after which a share of a walk ends.
 pub(super) const SHARE_BYTES: usize = 40 << 10;
-/// Number of inodes after which a share of the walk ends.
-const SHARE_INODES: usize = 512;
+/// Number of inodes, or sessions, after which a share of a walk ends.
+const SHARE_STEPS: usize = 512;
 
 /// Encoded changes, cut into parts that fit frames.
 #[derive(Debug, Default)]
@@ -64,6 +64,8 @@ enum Cursor {
     Sessions(u32),
     /// Inodes below this number were sent. With a cookie or an offset, the inode was sent as far as that.
     Inodes(u64, Option<u64>),
+    /// What sessions below this number have open was sent, and of this session inodes up to the other number.
+    Opens(u32, u64),
     /// Objects up to this one were sent.
     Condemned(Option<ObjectId>),
     Done,
@@ -93,11 +95,13 @@ impl Walk {
         match (self.cursor, key) {
             (_, Key::Whole) | (Cursor::Condemned(_) | Cursor::Done, _) => true,
             (Cursor::Sessions(next), Key::Session(session)) => session < next,
-            (Cursor::Inodes(..), Key::Session(_) | Key::NextSession) => true,
+            (Cursor::Inodes(..) | Cursor::Opens(..), Key::Session(_) | Key::NextSession) => true,
             (Cursor::Inodes(next, within), Key::Inode(inode)) => {
                 inode < next || (inode == next && within.is_some())
             }
-            (Cursor::Sessions(_), _) | (Cursor::Inodes(..), Key::NextInode) => false,
+            (Cursor::Opens(..), Key::Inode(_) | Key::NextInode) => true,
+            (Cursor::Opens(next, upto), Key::Open(session, inode)) => (session, inode) <= (next, upto),
+            (Cursor::Sessions(_), _) | (Cursor::Inodes(..), Key::NextInode | Key::Open(..)) => false,
         }
     }
 
@@ -119,14 +123,13 @@ impl Walk {
 
     /// Goes on with the walk by a share of so many bytes.
     pub(super) fn go_on(&mut self, state: &State, share: usize) {
-        let mut inodes = 0;
-        while self.gathered.bytes < share && inodes < SHARE_INODES {
+        let mut steps = 0;
+        while self.gathered.bytes < share && steps < SHARE_STEPS {
+            steps += 1;
             match self.cursor {
                 Cursor::Sessions(next) => self.walk_session(state, next),
-                Cursor::Inodes(next, within) => {
-                    inodes += 1;
-                    self.walk_inode(state, next, within, share);
-                }
+                Cursor::Inodes(next, within) => self.walk_inode(state, next, within, share),
+                Cursor::Opens(next, upto) => self.walk_opens(state, next, upto, share),
                 Cursor::Condemned(after) => self.walk_condemned(state, after),
                 Cursor::Done => break,
             }
@@ -168,7 +171,7 @@ impl Walk {
     fn walk_inode(&mut self, state: &State, next: u64, within: Option<u64>, share: usize) {
         let Some((number, inode)) = state.inodes.range(next..).next() else {
             self.gathered.push(&Change::PutLast { inode: state.last_inode, session: state.last_session });
-            self.cursor = Cursor::Condemned(None);
+            self.cursor = Cursor::Opens(0, 0);
             return;
         };
         // The inode of which a part was sent may have gone.
@@ -218,11 +221,12 @@ impl Walk {
     fn begin_inode(&mut self, state: &State, number: u64, inode: &Inode) {
         let (made, last_cookie) = match &inode.body {
             Body::File(_) => (Made::File, 0),
-            Body::Folder(folder) => (Made::Folder(folder.above), folder.last_cookie),
+            Body::Folder(folder) => (Made::Folder, folder.last_cookie),
             Body::Target(target) => (Made::Target(target.clone()), 0),
             Body::Nothing => (Made::Other, 0),
         };
-        self.gathered.push(&Change::PutInode { inode: number, head: inode.head, made, last_cookie });
+        let (head, above) = (inode.head, inode.above);
+        self.gathered.push(&Change::PutInode { inode: number, head, above, made, last_cookie });
         for (name, value) in inode.xattrs.iter().flat_map(|xattrs| xattrs.iter()) {
             let (name, value) = (name.clone(), Some(value.clone()));
             self.gathered.push(&Change::Xattr { inode: number, name, value });
@@ -231,6 +235,24 @@ impl Walk {
             let (session, range) = (held.session, held.range);
             self.gathered.push(&Change::Lock { inode: number, session, range });
         }
+    }
+
+    /// What a session has open. Of one that is trusted mirrors are told nothing.
+    fn walk_opens(&mut self, state: &State, next: u32, upto: u64, share: usize) {
+        let Some((session, one)) = state.sessions.range(next..).next() else {
+            self.cursor = Cursor::Condemned(None);
+            return;
+        };
+        let from = if *session == next { upto } else { 0 };
+        let opens = one.opens.range((Bound::Excluded(from), Bound::Unbounded));
+        for (inode, opens) in opens.take_while(|_| !one.trusted) {
+            self.gathered.push(&Change::Open { inode: *inode, session: *session, opens: *opens });
+            if self.gathered.bytes >= share {
+                self.cursor = Cursor::Opens(*session, *inode);
+                return;
+            }
+        }
+        self.cursor = Cursor::Opens(session + 1, 0);
     }
 
     fn walk_condemned(&mut self, state: &State, after: Option<ObjectId>) {
@@ -257,5 +279,50 @@ fn filled<'a>(state: &State, change: &'a Change) -> Cow<'a, Change> {
             Cow::Owned(Change::Cover { inode: *inode, offset: *offset, piece: piece.clone(), object })
         }
         other => Cow::Borrowed(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plasmon::wire::Draw;
+    use plasmon::wire::files::{ROOT_INODE, Time, VolumeTerms};
+
+    use super::*;
+    use crate::files::state::Opens;
+
+    #[test]
+    fn what_many_sessions_have_open_is_sent_in_shares() {
+        const SESSIONS: u32 = 300;
+        let mut state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
+        let head = state.inodes[&ROOT_INODE].head;
+        for _ in 0..50 {
+            state.apply(Change::Make { head, above: ROOT_INODE, made: Made::Other });
+        }
+        for session in 1..=SESSIONS {
+            let trusted = session % 3 == 0;
+            state.apply(Change::Begin(Begun { trusted, ..Begun::draw(&mut Draw::new(1)) }));
+            let opens = Opens { count: session, writes: false };
+            state.apply(Change::Open { inode: ROOT_INODE, session, opens });
+        }
+        for inode in ROOT_INODE + 1..=state.last_inode {
+            state.apply(Change::Open { inode, session: 1, opens: Opens { count: 9, writes: true } });
+        }
+        let (mut walk, mut opened) = (Walk::new(&state), Vec::new());
+        while !walk.is_done() {
+            walk.go_on(&state, 1);
+            let parts = walk.take();
+            let changes: Vec<_> =
+                parts.into_iter().flat_map(|part| Change::read_all(part).expect("it is ours")).collect();
+            assert!(changes.len() <= 2, "a share ends where it is full: {changes:?}");
+            opened.extend(changes.into_iter().filter_map(|change| match change {
+                Change::Open { inode, session, opens } => Some((session, inode, opens.count)),
+                _ => None,
+            }));
+        }
+        let users = (1..=SESSIONS).filter(|session| session % 3 != 0);
+        let mut expected: Vec<_> = users.map(|session| (session, ROOT_INODE, session)).collect();
+        expected.extend((ROOT_INODE + 1..=state.last_inode).map(|inode| (1, inode, 9)));
+        expected.sort_unstable();
+        assert_eq!(opened, expected);
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! A *key* stands for the attributes of an inode, or for a name in a folder, whether it is there or not. Two
 //! names may share a key, which costs a message. A change is answered when all who watch what it changes have
-//! confirmed that they keep nothing of it ([`Waiting`]), or [`PATIENCE`] has passed. Invariants: memory is
-//! bounded; what is not watched is not kept; nobody's silence delays others more than once in [`SILENCE`].
+//! confirmed that they keep nothing of it ([`Waiting`]), or [`CHANGE_PATIENCE`] has passed. Invariants:
+//! memory is bounded; what is not watched is not kept; nobody's silence delays others more than once in
+//! [`SILENCE_TIME`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::Shared;
-use plasmon::wire::files::{Attributes, Errno, FileKind, FileOperation, FileOutcome, MAX_FILE, Stale};
+use plasmon::wire::files::{Attributes, Errno, FileKind, FileOperation, FileOutcome, MAX_FILE_BYTES, Stale};
 
 use self::cuts::Cut;
 use super::change::Change;
@@ -23,33 +24,35 @@ use crate::kernel::random::{HashMap, Keyed};
 mod cuts;
 
 /// How long a session may keep names and attributes, from when it asked.
-pub(super) const VALID: Duration = Duration::from_secs(1);
+pub(super) const VALID_TIME: Duration = Duration::from_secs(1);
 /// How long what was given counts as kept: kernels round up.
-const KEPT: Duration = Duration::from_millis(1_050);
+const KEPT_TIME: Duration = Duration::from_millis(1_050);
 /// How long a change waits for those who watch.
-const PATIENCE: Duration = Duration::from_millis(50);
+const CHANGE_PATIENCE: Duration = Duration::from_millis(50);
 /// How long a session that did not confirm in time is not waited for, and is given nothing to keep.
-const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE_TIME: Duration = Duration::from_secs(10);
 /// Maximum number of sessions in the list of a key.
 const MAX_LISTED: usize = 8;
 /// How long nothing is given of a key that was changed when more sessions watched it.
-const COOLING: Duration = Duration::from_secs(10);
-/// Number of changes within [`VALID`] that others have to be told, from which nothing is given of a key as
-/// long as it goes on.
-const BUSY: u32 = 4;
+const COOLING_TIME: Duration = Duration::from_secs(10);
+/// Number of changes within [`VALID_TIME`] that others have to be told, from which nothing is given of a key
+/// as long as they go on.
+const BUSY_CHANGES: u32 = 4;
 /// Maximum number of keys that are known to be busy.
 const MAX_BUSY: usize = 1 << 12;
+/// Number of times that a session was waited for in vain, from which it counts as one that never confirms.
+const NEVER: u32 = 3;
 /// Maximum number of keys of a second, and the memory that one takes.
-const MAX_KEYS: u64 = 1 << 16;
+const MAX_KEYS: u64 = 1 << 18;
 const KEY_BYTES: u64 = 256;
 
-/// What is watched: a hash of an inode, or of a folder and a name.
+/// A thing that sessions watch, as a hash: of an inode, or of a folder and a name.
 type Key = u64;
 
-/// Who watches a key.
+/// The sessions that watch a key.
 #[derive(Clone, Copy)]
 struct Watch {
-    /// When all that was given is over.
+    /// Time at which nothing is valid any more that sessions were given of the key.
     until: Instant,
     /// The sessions; more than [`MAX_LISTED`] are not listed.
     sessions: [u32; MAX_LISTED],
@@ -86,18 +89,19 @@ impl Watch {
 struct Busy {
     since: Instant,
     changes: u32,
-    /// Until when nothing is given of it.
+    /// Time until which sessions are given nothing of the key to keep.
     until: Instant,
 }
 
 impl Busy {
     fn is_over(&self, now: Instant) -> bool {
-        let end = if self.changes < BUSY { self.since + VALID } else { self.until + COOLING };
+        let end =
+            if self.changes < BUSY_CHANGES { self.since + VALID_TIME } else { self.until + COOLING_TIME };
         end <= now
     }
 }
 
-/// What ends when all have confirmed.
+/// A future that ends when all sessions have confirmed a message.
 type Done = Shared<oneshot::Receiver<()>>;
 
 /// Sessions that were told something, and did not confirm it so far.
@@ -115,17 +119,17 @@ struct Telling {
     done: Done,
 }
 
-/// What an operation waits for before it is answered.
+/// Events that an operation waits for before it is answered.
 #[derive(Clone)]
 pub(super) struct Waiting {
     /// Numbers of the messages that are to be confirmed, and when each is given up.
     pub(super) confirmed: Vec<(u64, Instant, Done)>,
-    /// When what was given to sessions that are not listed is over.
+    /// Time at which nothing is valid any more that sessions beyond the list were given.
     pub(super) over: Option<Instant>,
 }
 
 impl Waiting {
-    /// When it is over at the latest.
+    /// The latest time at which the wait ends.
     fn end(&self) -> Instant {
         let dues = self.confirmed.iter().map(|(_, due, _)| *due);
         // There is something to wait for.
@@ -137,18 +141,18 @@ impl Waiting {
 #[derive(Default)]
 pub(super) struct News {
     pub(super) number: u64,
-    /// What each session is told.
+    /// The news for each session.
     pub(super) told: BTreeMap<u32, Vec<Stale>>,
 }
 
 /// Counts of a volume.
 #[derive(Default, Clone, Copy)]
 pub(super) struct Counts {
-    /// Messages to sessions.
+    /// Number of messages to sessions.
     pub(super) told: u64,
-    /// Those that were confirmed.
+    /// Number of messages that were confirmed.
     pub(super) confirmed: u64,
-    /// Those that were not confirmed in time.
+    /// Number of messages that were not confirmed in time.
     pub(super) missed: u64,
 }
 
@@ -163,15 +167,17 @@ pub(super) struct Watchers {
     silent: BTreeMap<u32, Instant>,
     /// Sessions for which a cut has waited in vain, and until when no other waits for them.
     stalled: BTreeMap<u32, Instant>,
+    /// How often sessions were waited for in vain since they last confirmed something.
+    unconfirming: BTreeMap<u32, u32>,
     tellings: BTreeMap<u64, Telling>,
-    /// By key, the messages that are not confirmed.
+    /// Messages that are not confirmed, by key.
     unconfirmed: HashMap<Key, Vec<u64>>,
     last: u64,
     /// Operations that wait, by session and number.
     waiting: BTreeMap<(u32, u64), Waiting>,
     /// Operations that are about to cut files, by session and number.
     cuts: BTreeMap<(u32, u64), Cut>,
-    /// Until when sessions keep what nobody knows here: given by the home before this one.
+    /// Time until which sessions may keep what the home before this one gave them.
     former: Instant,
     pub(super) counts: Counts,
 }
@@ -186,6 +192,7 @@ impl Watchers {
             busy: HashMap::default(),
             silent: BTreeMap::new(),
             stalled: BTreeMap::new(),
+            unconfirming: BTreeMap::new(),
             tellings: BTreeMap::new(),
             unconfirmed: HashMap::default(),
             last: 0,
@@ -215,7 +222,10 @@ impl Watchers {
             | O::MakeSymlink { folder, name, .. }
             | O::Link { folder, name, .. } => Some(self.of_name(*folder, name)),
             O::GetAttributes { .. } | O::SetAttributes { .. } => None,
-            O::List { folder, .. } => {
+            O::LookAhead { folder, name, .. } if matches!(outcome, FileOutcome::Failed(Errno::NotFound)) => {
+                return Some(vec![self.of_name(*folder, name)]);
+            }
+            O::List { folder, .. } | O::LookAhead { folder, .. } => {
                 let FileOutcome::Entries { entries, .. } = outcome else { return None };
                 let keys = entries.iter().flat_map(|entry| {
                     [self.of_name(*folder, &entry.name), self.of_inode(entry.attributes.inode)]
@@ -236,7 +246,7 @@ impl Watchers {
     }
 
     /// Makes a session a watcher of what an outcome tells, which may take so much memory. Says whether the
-    /// session may keep it for [`VALID`].
+    /// session may keep it for [`VALID_TIME`].
     pub(super) fn give(
         &mut self,
         now: Instant,
@@ -249,7 +259,7 @@ impl Watchers {
         self.give_keys(now, session, keys, memory)
     }
 
-    /// The same for the attributes of folders.
+    /// Gives the attributes of folders to keep, as [`Watchers::give`] gives one thing.
     pub(super) fn give_folders(
         &mut self,
         now: Instant,
@@ -272,14 +282,14 @@ impl Watchers {
             return false;
         }
         for key in keys {
-            self.young.entry(key).or_insert_with(|| Watch::new(now)).add(session, now + KEPT);
+            self.young.entry(key).or_insert_with(|| Watch::new(now)).add(session, now + KEPT_TIME);
         }
         true
     }
 
     /// Forgets what is over.
     pub(super) fn turn(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.turned) < KEPT {
+        if now.saturating_duration_since(self.turned) < KEPT_TIME {
             return;
         }
         self.turned = now;
@@ -299,7 +309,8 @@ impl Watchers {
 /// Changes, and their confirmations.
 impl Watchers {
     /// Has all that the home before this one may have given count as kept until then: changes wait, and
-    /// nothing is given. A home calls this that takes over, with [`VALID`] after the last word of the other.
+    /// nothing is given. A home that takes over calls this with [`VALID_TIME`] after the last word of the
+    /// other.
     pub(super) fn wait_for_former(&mut self, until: Instant) {
         self.former = until;
     }
@@ -342,7 +353,7 @@ impl Watchers {
         if !watched && over.is_none() {
             // Nothing is given of it as long as it goes on.
             if let Some(busy) = self.busy.get_mut(&key).filter(|busy| now < busy.until) {
-                busy.until = busy.until.max(now + VALID);
+                busy.until = busy.until.max(now + VALID_TIME);
             }
             return;
         }
@@ -352,9 +363,9 @@ impl Watchers {
         }
         busy.changes += 1;
         if let Some(over) = over {
-            (busy.changes, busy.until) = (BUSY, busy.until.max(over + COOLING));
-        } else if busy.changes >= BUSY {
-            busy.until = busy.until.max(now + VALID);
+            (busy.changes, busy.until) = (BUSY_CHANGES, busy.until.max(over + COOLING_TIME));
+        } else if busy.changes >= BUSY_CHANGES {
+            busy.until = busy.until.max(now + VALID_TIME);
         }
     }
 
@@ -411,7 +422,7 @@ impl Watchers {
             confirmed.push(self.expect(
                 news.number,
                 Expected { left, keys, by, folders, cuts: false },
-                now + PATIENCE,
+                now + CHANGE_PATIENCE,
             ));
         }
         let waiting = (!confirmed.is_empty() || over.is_some()).then_some(Waiting { confirmed, over });
@@ -421,7 +432,7 @@ impl Watchers {
         (news, waiting)
     }
 
-    /// What an operation waits for that was carried out before and is asked for again.
+    /// Returns what an operation waits for that was carried out before and is asked for again.
     pub(super) fn waits(&self, session: u32, operation: u64) -> Option<Waiting> {
         self.waiting.get(&(session, operation)).cloned()
     }
@@ -464,6 +475,7 @@ impl Watchers {
 
     /// Takes note that a session keeps nothing more of what a message named.
     pub(super) fn confirm(&mut self, session: u32, number: u64) {
+        self.unconfirming.remove(&session);
         let Some(telling) = self.tellings.get_mut(&number) else { return };
         if telling.left.remove(&session) {
             self.counts.confirmed += 1;
@@ -478,8 +490,19 @@ impl Watchers {
     pub(super) fn give_up(&mut self, number: u64, now: Instant) {
         let Some(telling) = self.forget(number) else { return };
         self.counts.missed += telling.left.len() as u64;
-        let late = telling.left.iter().map(|session| (*session, now + SILENCE));
+        let until = if telling.cuts { &self.stalled } else { &self.silent };
+        let is_new = |session: &&u32| until.get(session).is_none_or(|until| *until <= now);
+        for session in telling.left.iter().filter(is_new) {
+            *self.unconfirming.entry(*session).or_default() += 1;
+        }
+        let late = telling.left.iter().map(|session| (*session, now + SILENCE_TIME));
         if telling.cuts { self.stalled.extend(late) } else { self.silent.extend(late) }
+    }
+
+    /// Sessions that were waited for in vain, and again after they had not been for a while.
+    pub(super) fn who_never_confirm(&self) -> Vec<u32> {
+        let never = self.unconfirming.iter().filter(|(_, times)| **times >= NEVER);
+        never.map(|(session, _)| *session).collect()
     }
 
     fn forget(&mut self, number: u64) -> Option<Telling> {
@@ -499,6 +522,7 @@ impl Watchers {
     pub(super) fn end(&mut self, session: u32) {
         self.silent.remove(&session);
         self.stalled.remove(&session);
+        self.unconfirming.remove(&session);
         self.cuts.retain(|(by, _), _| *by != session);
         let numbers: Vec<_> = self.tellings.keys().copied().collect();
         for number in numbers {
@@ -510,7 +534,7 @@ impl Watchers {
     }
 }
 
-/// Who is to confirm a message, and for which operation.
+/// The sessions that are to confirm a message, and the operation that waits for them.
 struct Expected {
     left: BTreeSet<u32>,
     keys: Vec<Key>,
@@ -528,7 +552,7 @@ fn folders(stale: &[Stale]) -> Vec<u64> {
     folders.collect()
 }
 
-/// What is not true any more after these changes, as the state is before them.
+/// Returns what these changes make untrue, for the state before them.
 pub(super) fn stale_of(state: &State, changes: &[Change]) -> Vec<Stale> {
     let (mut stale, mut inodes) = (Vec::new(), BTreeMap::<u64, Option<(u64, u64)>>::new());
     for change in changes {
@@ -551,7 +575,7 @@ pub(super) fn stale_of(state: &State, changes: &[Change]) -> Vec<Stale> {
         }
     }
     stale.extend(inodes.into_iter().map(|(inode, bytes)| match bytes {
-        Some((start, end)) => Stale::Bytes { inode, start, end: end.min(MAX_FILE) },
+        Some((start, end)) => Stale::Bytes { inode, start, end: end.min(MAX_FILE_BYTES) },
         None => Stale::Attributes { inode },
     }));
     stale

@@ -31,7 +31,7 @@ struct Guard {
     until: u64,
 }
 
-/// What a write shows: the lock, and the token of its guard.
+/// Guard that a write shows: the lock, and the token of its guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fence {
     pub(crate) lock: ObjectId,
@@ -144,7 +144,7 @@ impl Guards {
         }
     }
 
-    /// What a write of a client shows that names a guard.
+    /// Returns the fence that a client's write shows, which names a guard.
     ///
     /// # Errors
     /// `Fenced` if the guard is not valid any more; `NotFound` if there was none.

@@ -19,6 +19,8 @@ pub(crate) enum Bug {
     KeeperNotTold,
     /// A home grants locks before it knows which are held.
     LockNotTakenOver,
+    /// A node that put an object and keeps it beside others does not know how many are to keep it.
+    CopiesForgotten,
 }
 
 /// Whether this bug was put in.

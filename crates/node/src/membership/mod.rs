@@ -40,7 +40,7 @@ const NEW_KEEPER_TIME: Duration = Duration::from_secs(5);
 /// How long a keeper that was silent is asked second.
 const SUSPICION_TIME: Duration = Duration::from_secs(2);
 
-/// What the node knows of its cluster. Engine thread only.
+/// The cluster, as this node knows it. Engine thread only.
 pub(crate) struct Cluster {
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -50,7 +50,7 @@ pub(crate) struct Cluster {
     pub(crate) shards: RefCell<Rc<ShardMap>>,
     /// The map before the last change of members; `None` if this node was alone before.
     pub(crate) former: RefCell<Option<Rc<ShardMap>>>,
-    /// When the last change of members was followed.
+    /// Time at which the last change of members was followed.
     pub(crate) followed: Cell<Option<Instant>>,
     /// Members that died lately, and when. Clients may read their objects for a while.
     pub(crate) dead: RefCell<HashMap<NodeId, Instant>>,
@@ -82,6 +82,9 @@ pub(crate) struct Cluster {
     pub(crate) rekeying: Rekeying,
     /// The records of volumes of files.
     pub(crate) volumes: Volumes,
+    /// Time until which others come back, with the records of their volumes, to a coordinator that began
+    /// anew.
+    settling_until: Cell<Option<Instant>>,
     /// The coordinator's node, if it stayed away so long that the other members go on without it.
     outlived: Cell<Option<NodeId>>,
 }
@@ -114,6 +117,7 @@ impl Cluster {
             suspects: RefCell::default(),
             rekeying: Rekeying::default(),
             volumes: Volumes::default(),
+            settling_until: Cell::new(None),
             outlived: Cell::new(None),
         }
     }

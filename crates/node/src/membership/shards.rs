@@ -43,9 +43,9 @@ pub(crate) struct ShardMap {
 /// The places of two members among all members.
 type Numbers = [u32; 2];
 
-/// The number of a second keeper that there is not, because there is one member only.
+/// Number that stands for a missing second keeper, when there is one member only.
 const NONE: u32 = u32::MAX;
-/// The number, among other members, of a member that is not among them.
+/// Number that stands for a member which is not among the other members.
 const GONE: u32 = u32::MAX - 1;
 
 impl ShardMap {
@@ -139,7 +139,6 @@ impl ShardMap {
     }
 
     /// The keepers of every shard, in order.
-    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = Keepers> {
         self.keepers.iter().map(|numbers| self.of(*numbers))
     }

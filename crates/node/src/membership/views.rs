@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 use super::Cluster;
 use super::shards::ShardMap;
 use crate::control::Event;
+use crate::control::records::settling_time;
 use crate::kernel::random::HashSet;
 use crate::net::members::{Incarnation, Member, View};
 
@@ -53,7 +54,10 @@ impl Cluster {
     pub(crate) fn on_event(self: &Rc<Self>, event: Event) -> Option<Change> {
         match event {
             Event::Joined { incarnation, view, coordinator, records } => {
-                self.coordinator.set(coordinator);
+                if self.coordinator.replace(coordinator).is_some() || self.fencings.get() > 0 {
+                    let settles = settling_time(self.kernel.config.lease);
+                    self.settling_until.set(Some(self.kernel.clock.now() + settles));
+                }
                 self.volumes.give_up();
                 self.volumes.begin(records);
                 let own = |member: &&Member| Some(member.node) == coordinator;
@@ -100,6 +104,12 @@ impl Cluster {
             }
             Event::Stop(_) | Event::Failed(_) | Event::Asked(_) => None,
         }
+    }
+
+    /// Whether members may be missing, and records of their volumes: this node was a member before it became
+    /// one again lately, as others may have been.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.settling_until.get().is_some_and(|until| self.kernel.clock.now() < until)
     }
 
     /// Acts on the passing of time: this node's membership may have ended, or the coordinator's node may be

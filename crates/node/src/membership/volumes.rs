@@ -20,7 +20,7 @@ const PROPOSAL_PATIENCE: Duration = Duration::from_secs(10);
 /// The records of all volumes.
 #[derive(Default)]
 pub(crate) struct Volumes {
-    /// Where proposals go. Set once, by the engine.
+    /// The channel to the control thread, for proposals. The engine sets it once.
     pub(crate) proposals: OnceCell<UnboundedSender<Proposal>>,
     records: RefCell<Records>,
     by_number: RefCell<HashMap<u32, Rc<VolumeRecord>>>,
@@ -49,6 +49,11 @@ impl Volumes {
         records.iter().filter_map(|record| self.get(record.volume)).collect()
     }
 
+    /// Number of records.
+    pub(crate) fn count(&self) -> usize {
+        self.records.borrow().len()
+    }
+
     /// Follows all records anew.
     pub(super) fn begin(&self, records: Records) {
         self.by_number.replace(records.iter().map(entry).collect());
@@ -60,7 +65,10 @@ impl Volumes {
         let (mut records, mut by_number) = (self.records.borrow_mut(), self.by_number.borrow_mut());
         for news in news {
             let name = news.name.clone();
-            let before = records.get(&name).and_then(|before| by_number.remove(&before.volume));
+            let before = records.get(&name).and_then(|before| by_number.get(&before.volume).cloned());
+            // The volume may have another name by now.
+            let before = before.filter(|before| before.name == name);
+            before.iter().for_each(|before| _ = by_number.remove(&before.volume));
             records.follow(news);
             let now = records.get(&name);
             self.removed.borrow_mut().extend(before.filter(|_| now.is_none()));

@@ -30,7 +30,7 @@ pub(crate) struct Home {
     /// Number of bytes by which extents were shortened and that `returned` does not count: a part of their
     /// last page.
     pub(super) trimmed: Cell<u64>,
-    /// What the range shows, if that is not the arena itself.
+    /// Extents that the range shows, if it does not show the arena itself.
     pub(super) patches: Option<Patches>,
 }
 
@@ -93,7 +93,7 @@ impl Home {
 /// segments, but an extent of at most 3584 bytes never does. Its bytes are what the zone's earlier extents
 /// left there, or zeros.
 pub struct Extent {
-    /// Its offset is [`LEFT`] once the extent was left, to be taken up again.
+    /// Run of the extent. Its offset is [`LEFT`] once the extent was left, to be taken up again.
     run: Run,
 }
 

@@ -25,7 +25,7 @@ use crate::kernel::random::random_u64;
 /// Maximum number of attempts under way that are not slow.
 const AT_ONCE: usize = 2;
 /// How long an attempt may take until it is slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const ATTEMPT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait after an attempt that failed; every further wait is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait after an attempt that failed.
@@ -46,7 +46,7 @@ pub(super) struct Ahead {
 struct Wanted {
     node: NodeId,
     traffic: Traffic,
-    /// When the next attempt may begin.
+    /// The earliest time of the next attempt.
     from: Instant,
     /// The wait if that attempt fails.
     pause: Duration,
@@ -73,7 +73,7 @@ impl Ahead {
 
     /// Takes the next connection that is to be made now.
     fn next(&mut self, now: Instant) -> Option<Wanted> {
-        let busy = self.under_way.iter().filter(|attempt| now < attempt.began + PATIENCE).count();
+        let busy = self.under_way.iter().filter(|attempt| now < attempt.began + ATTEMPT_PATIENCE).count();
         if busy >= AT_ONCE {
             return None;
         }

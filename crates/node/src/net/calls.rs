@@ -73,13 +73,13 @@ impl Call {
     }
 
     /// Sends the request.
-    pub(crate) fn send(&self, to: NodeId, tenant: u32, message: Message) -> bool {
-        self.send_as(to, tenant, message, false)
+    pub(crate) fn send(&self, to: NodeId, user: u32, message: Message) -> bool {
+        self.send_as(to, user, message, false)
     }
 
-    fn send_as(&self, to: NodeId, tenant: u32, message: Message, by_class: bool) -> bool {
+    fn send_as(&self, to: NodeId, user: u32, message: Message, by_class: bool) -> bool {
         let (network, class) = (&self.network, self.class);
-        let envelope = network.envelope(self.request, network.kernel.node, tenant, message);
+        let envelope = network.envelope(self.request, network.kernel.node, user, message);
         network.send(to, Envelope { class, by_class, ..envelope })
     }
 
@@ -139,7 +139,7 @@ impl Network {
     }
 
     /// Makes the envelope of a frame from this node.
-    pub(crate) fn envelope(&self, request: u64, reply_to: NodeId, tenant: u32, message: Message) -> Envelope {
+    pub(crate) fn envelope(&self, request: u64, reply_to: NodeId, user: u32, message: Message) -> Envelope {
         Envelope {
             request,
             from: self.kernel.node,
@@ -147,7 +147,7 @@ impl Network {
             reply_to,
             epoch: self.epoch.get(),
             deadline_us: u64::MAX,
-            tenant,
+            user,
             class: class::current(),
             by_class: false,
             answers: false,
@@ -186,7 +186,7 @@ impl Network {
         let by_class = answer.goes_by_class();
         let message = answer.into_message();
         let answers = matches!(message, Message::Other(_));
-        let answer = self.envelope(asked.request, asked.reply_to, asked.tenant, message);
+        let answer = self.envelope(asked.request, asked.reply_to, asked.user, message);
         // An asker that has gone needs no answer.
         self.send(asked.reply_to, Envelope { answers, by_class, ..answer });
     }
@@ -199,32 +199,33 @@ impl Network {
     pub(crate) async fn ask<Q: Ask>(
         self: &Rc<Self>,
         to: NodeId,
-        tenant: u32,
+        user: u32,
         question: Q,
         patience: Duration,
     ) -> Result<Q::Answer, Error> {
-        self.ask_by(Call::open(self, Some(to)), to, tenant, question, patience).await
+        self.ask_by(Call::open(self, Some(to)), to, user, question, patience).await
     }
 
-    /// The same for a question whose answer the other node holds until something happens.
+    /// Sends a request and waits for its answer, which the other node holds until something happens; returns
+    /// the answer's fields.
     ///
     /// # Errors
     /// As [`Network::ask`].
     pub(crate) async fn ask_held<Q: Ask>(
         self: &Rc<Self>,
         to: NodeId,
-        tenant: u32,
+        user: u32,
         question: Q,
         patience: Duration,
     ) -> Result<Q::Answer, Error> {
-        self.ask_by(Call::open_as(self, Some(to), true), to, tenant, question, patience).await
+        self.ask_by(Call::open_as(self, Some(to), true), to, user, question, patience).await
     }
 
     async fn ask_by<Q: Ask>(
         self: &Rc<Self>,
         mut call: Call,
         to: NodeId,
-        tenant: u32,
+        user: u32,
         question: Q,
         patience: Duration,
     ) -> Result<Q::Answer, Error> {
@@ -236,7 +237,7 @@ impl Network {
         };
         let question: Q::Table = question.into();
         let by_class = question.goes_by_class();
-        if !call.send_as(to, tenant, question.into_message(), by_class) {
+        if !call.send_as(to, user, question.into_message(), by_class) {
             return Err(gone());
         }
         let due = self.kernel.clock.now() + patience;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use plasmon_fabric::{Access, Domain, Endpoint, FabricError, Memory, Provider, Region, RemoteRegion, Slice};
 use tracing::warn;
 
-use super::frame::{MESSAGE_MAX, Message};
+use super::frame::{MESSAGE_MAX_BYTES, Message};
 use super::members::Reach;
 use super::pool::Pools;
 use crate::kernel::random::HashMap;
@@ -19,7 +19,7 @@ use crate::memory::{Arena, BlockMemory, Piece};
 
 /// Sizes in bytes of the message blocks. Most messages carry no object and are short, and the memory that
 /// they touch should fit a core's cache.
-const BLOCKS: [usize; 3] = [256, 2 << 10, MESSAGE_MAX];
+const BLOCKS: [usize; 3] = [256, 2 << 10, MESSAGE_MAX_BYTES];
 
 /// The number of a segment and its version.
 pub(crate) type SegmentKey = (u32, u32);
@@ -140,7 +140,9 @@ impl Fabric {
     /// Posts so many more blocks for messages to come.
     pub(crate) fn expect(&self, blocks: usize) {
         while self.posted.get() < blocks {
-            if let Err(error) = self.pools.keep(MESSAGE_MAX).and_then(|block| self.messages.receive(block)) {
+            if let Err(error) =
+                self.pools.keep(MESSAGE_MAX_BYTES).and_then(|block| self.messages.receive(block))
+            {
                 warn!("cannot post a receive block: {error}");
                 break;
             }

@@ -1,8 +1,8 @@
 //! Frames between nodes: their meaning and their encoding.
 //!
 //! A frame is a [`Header`] and a body, little-endian. A message of the fabric is a [`MessageHeader`] and any
-//! number of frames, at most [`MESSAGE_MAX`] bytes so that it fits a block of the pool. `docs/design/net.md`
-//! lists the fields of both headers and all bodies; the code generates these lists.
+//! number of frames, at most [`MESSAGE_MAX_BYTES`] bytes so that it fits a block of the pool.
+//! `docs/design/net.md` lists the fields of both headers and all bodies; the code generates these lists.
 //!
 //! Peers are trusted to be Plasmon, but their bytes are not: every field is checked on decode. A frame of
 //! another version, with an unknown opcode or flag, or with a wrong end is dropped and counted. A request
@@ -30,11 +30,11 @@ use super::members::Incarnation;
 use crate::object::Head;
 
 /// Version of messages and frames.
-pub(crate) const VERSION: u8 = 14;
+pub(crate) const VERSION: u8 = 18;
 /// Length in bytes of the largest message: what libfabric's rxm moves in one piece, less its own header.
-pub(crate) const MESSAGE_MAX: usize = 16 << 10;
+pub(crate) const MESSAGE_MAX_BYTES: usize = 16 << 10;
 /// Length in bytes of the largest frame.
-pub(crate) const FRAME_MAX: usize = MESSAGE_MAX - MESSAGE_HEADER_LEN;
+pub(crate) const FRAME_MAX_BYTES: usize = MESSAGE_MAX_BYTES - MESSAGE_HEADER_LEN;
 /// Maximum number of entries in a frame that lists ids.
 pub(crate) const MAX_ENTRIES: usize = 256;
 /// Header flag of a frame that answers a question, where its opcode alone does not say so to the receiver.
@@ -42,7 +42,7 @@ const FLAG_ANSWER: u16 = 1;
 /// For each opcode, whether a question names the frame as its answer.
 const ANSWERS: [bool; 256] = answers(Message::ROWS, Message::ROWS);
 
-/// A message with its addressing. Forwarding keeps `request`, `reply_to` and `tenant`.
+/// A message with its addressing. Forwarding keeps `request`, `reply_to` and `user`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Envelope {
     /// The number that joins an answer to its request; `reply_to` draws it.
@@ -58,10 +58,10 @@ pub(crate) struct Envelope {
     /// Microseconds the asker still waits; `u64::MAX` when it does not say.
     pub(crate) deadline_us: u64,
     /// The user on whose behalf the frame is sent.
-    pub(crate) tenant: u32,
+    pub(crate) user: u32,
     /// Class of service of the work that the frame is about.
     pub(crate) class: Class,
-    /// Whether the frame of a service of its own leaves by its class. This node alone knows it.
+    /// Whether the frame of another service leaves in the order of its class. The frame does not carry this.
     pub(crate) by_class: bool,
     /// Whether the frame answers a question of a service of its own. Other answers are known by their
     /// opcodes.
@@ -99,7 +99,7 @@ impl Envelope {
             reply_to: self.reply_to,
             epoch: self.epoch,
             deadline_us: self.deadline_us,
-            tenant: self.tenant,
+            user: self.user,
             reserved: 0,
         };
         Header::put(&header, &mut out);
@@ -116,7 +116,7 @@ impl Envelope {
     }
 
     fn of(sender: &MessageHeader, header: Header, message: Message) -> Self {
-        let Header { request, reply_to, epoch, deadline_us, tenant, class, .. } = header;
+        let Header { request, reply_to, epoch, deadline_us, user, class, .. } = header;
         let MessageHeader { from, incarnation, .. } = *sender;
         let answers = header.flags == FLAG_ANSWER && matches!(message, Message::Other(_));
         Self {
@@ -126,7 +126,7 @@ impl Envelope {
             reply_to,
             epoch,
             deadline_us,
-            tenant,
+            user,
             class,
             by_class: false,
             answers,
@@ -262,7 +262,7 @@ impl Message {
         let mut frame = BytesMut::with_capacity(128);
         Head::put(head, &mut frame);
         let fixed = HEADER_LEN + frame.len() + size_of::<u32>();
-        FRAME_MAX.saturating_sub(fixed) as u64
+        FRAME_MAX_BYTES.saturating_sub(fixed) as u64
     }
 }
 

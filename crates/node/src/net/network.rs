@@ -95,7 +95,7 @@ pub(crate) struct Network {
     pub(super) ahead: RefCell<Ahead>,
     /// Memory that peers may write to, here and at peers.
     pub(super) windows: Rc<Windows>,
-    /// What goes before what towards peers.
+    /// Gates that order the work of different classes towards peers.
     pub(crate) qos: Rc<Qos>,
     /// Peers that were cut off, and that the cluster has not been told of yet.
     pub(super) cut_off: RefCell<Vec<NodeId>>,

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use super::fabric::{Fabric, SegmentKey};
 use super::faults::Faults;
-use super::frame::{Envelope, FRAME_MAX};
+use super::frame::{Envelope, FRAME_MAX_BYTES};
 use super::members::{Member, Reach};
 use super::queue::Queue;
 use super::stream::{Incoming, Outgoing};
@@ -35,7 +35,7 @@ pub(crate) struct Peer {
     pub(crate) queue: Queue,
     /// Messages that may not have come to the peer.
     pub(super) outgoing: Outgoing<Posted>,
-    /// What has come from the peer.
+    /// Messages that have come from the peer.
     pub(super) incoming: Incoming,
     /// Tasks that wait for the queue to be short.
     pub(crate) drained: Vec<oneshot::Sender<()>>,
@@ -68,7 +68,7 @@ pub(crate) struct Lane {
     pub(crate) knows_stamps: bool,
     /// Whether a message was sent to the peer to make the connection.
     pub(super) greeted: bool,
-    /// Where the peer's stamps are.
+    /// The memory in which the peer's stamps are.
     pub(crate) stamps: Option<RemoteRegion>,
     /// The last attempt to find out whether the connection is whole.
     probe: Option<(Instant, Op)>,
@@ -241,7 +241,7 @@ impl Peer {
     /// Queues a frame that leaves with a class; returns its length in bytes.
     pub(crate) fn enqueue(&mut self, class: Class, envelope: &Envelope) -> u64 {
         let frame = envelope.encode();
-        if frame.len() > FRAME_MAX {
+        if frame.len() > FRAME_MAX_BYTES {
             error!("a frame of {} bytes is too long to be sent: {:?}", frame.len(), envelope.message);
             return 0;
         }

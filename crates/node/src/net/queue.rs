@@ -2,7 +2,7 @@
 //!
 //! Engine thread only. Frames whose order matters to more than one operation are of no class: they have the
 //! order of those of the class *normal*, or are *first*. Invariants: frames of one class leave in their
-//! order; a frame waits for at most [`PATIENCE`] later ones of each higher class to leave before it.
+//! order; at most [`MAX_PASSING_FRAMES`] later frames of each higher class leave before a frame that waits.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use plasmon::Class;
 
 /// Number of frames of higher classes that leave while a class waits, until one of its own does.
-const PATIENCE: u32 = 64;
+const MAX_PASSING_FRAMES: u32 = 64;
 
 /// A frame with the class that it leaves with.
 pub(super) type Queued = (Class, BytesMut);
@@ -79,7 +79,7 @@ impl Queue {
     /// The class of the next frame: the highest, or one that has waited for long.
     fn next(&self, may_go: &[bool]) -> Option<Class> {
         let open = || Class::ALL.iter().copied().filter(|class| may_go[class.rank()]);
-        open().find(|class| self.passed[class.rank()] >= PATIENCE).or_else(|| open().next())
+        open().find(|class| self.passed[class.rank()] >= MAX_PASSING_FRAMES).or_else(|| open().next())
     }
 
     /// Puts frames back that could not be sent.
@@ -153,7 +153,7 @@ mod tests {
                 _ => panic!("one frame fits"),
             }
         }
-        assert_eq!(high, PATIENCE);
+        assert_eq!(high, MAX_PASSING_FRAMES);
         assert_eq!(taken(&mut queue, 1), [2]);
     }
 }

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::fabric::Fabric;
 use super::frame::{
-    Envelope, Frames, Location, MESSAGE_HEADER_LEN, MESSAGE_MAX, Message, MessageHeader, VERSION,
+    Envelope, Frames, Location, MESSAGE_HEADER_LEN, MESSAGE_MAX_BYTES, Message, MessageHeader, VERSION,
 };
 use super::network::Network;
 use super::peer::{Lane, Peer};
@@ -68,7 +68,7 @@ pub(crate) fn knows_segments(network: &Network, node: NodeId, pieces: &[Location
 
 /// Takes the frames of the next message to a peer. Sets `due` to when some may go that may not now.
 fn next_frames(qos: &Qos, peer: &mut Peer, now: Instant, due: &mut Option<Instant>) -> Vec<Queued> {
-    let room = MESSAGE_MAX - MESSAGE_HEADER_LEN;
+    let room = MESSAGE_MAX_BYTES - MESSAGE_HEADER_LEN;
     if !qos.is_on() {
         return peer.queue.take(room, false, |_| true);
     }

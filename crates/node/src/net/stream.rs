@@ -27,7 +27,7 @@ const NEWS_PATIENCE: Duration = Duration::from_millis(50);
 /// still be on its way.
 const REPEAT_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a node has sent to a peer. `M` is what it needs to send a message again.
+/// Messages that a node has sent to a peer. `M` is the data for sending a message again.
 pub(super) struct Outgoing<M> {
     /// The number of the stream.
     pub(super) stream: u32,
@@ -35,11 +35,11 @@ pub(super) struct Outgoing<M> {
     sent: VecDeque<Sent<M>>,
     last: u64,
     patience: Duration,
-    /// When the first of the messages is sent again.
+    /// Time at which the first of the messages is sent again.
     retry_at: Option<Instant>,
     /// Whether something was sent again since the peer last told of a message that has come.
     is_repeating: bool,
-    /// Since when the peer has told of no message that has come, while some are on their way.
+    /// Time since which the peer has told of no message that has come, while some are on their way.
     unheard: Option<Instant>,
 }
 
@@ -155,7 +155,7 @@ impl<M> Outgoing<M> {
     }
 }
 
-/// What has come from a peer.
+/// Messages that have come from a peer.
 #[derive(Default)]
 pub(super) struct Incoming {
     /// The number of the peer's stream; 0 before the first message.
@@ -165,18 +165,18 @@ pub(super) struct Incoming {
     early: BTreeMap<u64, Bytes>,
     /// Number of messages of which the peer was not told that they have come.
     owed: usize,
-    /// When the peer is told at the latest.
+    /// The latest time at which the peer is told what has come.
     tell_at: Option<Instant>,
 }
 
-/// What is to be done with a message.
+/// Treatment of a message that has come.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is next: it is acted on, and those that follow it.
+    /// The message is next: it is acted on, and so are those that follow it and have come already.
     Next,
-    /// It was put aside, or is there already.
+    /// The message was put aside, or has come already.
     Kept,
-    /// It is of a former stream, or ahead of all that may come.
+    /// The message is of a former stream, or farther ahead than any that may come.
     Outside,
 }
 

@@ -75,7 +75,7 @@ struct Own {
     /// The window; `None` if it was spoilt.
     window: Option<Rc<Window>>,
     made_at: Instant,
-    /// When the peer was told of the window, or used it.
+    /// Time at which the peer was told of the window, or last used it.
     alive_at: Instant,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Slots {
     is_free: bool,
 }
 
-/// What there is to take of a peer's window.
+/// Slots that were taken of a peer's window, or the number of a window that is spoilt.
 enum Taken {
     Slots(Slots),
     /// Nothing is written to the window of this number any more.

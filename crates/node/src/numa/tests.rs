@@ -116,7 +116,7 @@ fn lists_are_read_and_written() {
     }
 }
 
-/// On a thread of its own, which the binding ends with.
+/// Runs on a thread of its own, since the binding lasts as long as the thread.
 #[test]
 fn a_thread_is_bound_to_the_cpus_of_a_node() {
     let bound = thread::spawn(|| {

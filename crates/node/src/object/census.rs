@@ -73,7 +73,7 @@ impl Table {
         let doomed = self.doomed().filter(|replica| wanted.admits(replica));
         let creating = self.creations().filter(|creation| {
             let head = &creation.head;
-            head.visible_to(wanted.tenant) && wanted.filter.admits(|| head.id, &head.name)
+            head.visible_to(wanted.user) && wanted.filter.admits(|| head.id, &head.name)
         });
         doomed
             .map(|replica| replica.info(ObjectState::Doomed, fast.of(&replica), wanted.now))
@@ -132,7 +132,7 @@ const PAGE_VISITS: usize = 1 << 14;
 /// The objects of a listing, and the time as of which it tells ages.
 pub(crate) struct Wanted {
     /// The user who asks.
-    pub(crate) tenant: u32,
+    pub(crate) user: u32,
     /// The objects that the user wants to see.
     pub(crate) filter: Prepared,
     /// The time of the listing, in milliseconds since 1970.
@@ -141,7 +141,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     fn admits(&self, replica: &Replica) -> bool {
-        replica.visible_to(self.tenant)
+        replica.visible_to(self.user)
             && parts_of(&replica.id()).is_none()
             && self.filter.admits(|| replica.id(), replica.name())
     }

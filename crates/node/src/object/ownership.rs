@@ -60,8 +60,8 @@ impl Ownership {
 }
 
 /// The error for a user who asks for another user's private object.
-pub(crate) fn not_visible(id: ObjectId, tenant: u32) -> Error {
-    not_allowed(id, None, tenant)
+pub(crate) fn not_visible(id: ObjectId, user: u32) -> Error {
+    not_allowed(id, None, user)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plasmon::shared::Snapshot;
-use plasmon::wire::{AtMost, MAX_NAME, SHOWN_METADATA, Span, codes, record};
+use plasmon::wire::{AtMost, MAX_NAME_BYTES, SHOWN_METADATA_BYTES, Span, codes, record};
 use plasmon::{ObjectId, Rights, wire};
 
 use super::shared::DomainTable;
@@ -29,7 +29,7 @@ record! {
         /// The life of the id, drawn when the object is created.
         pub(crate) life: u64,
         /// The user who created the object.
-        pub(crate) tenant: u32,
+        pub(crate) user: u32,
         /// The rights of other users.
         pub(crate) rights: Rights,
         /// Number of bytes of data.
@@ -45,7 +45,7 @@ record! {
         /// Whether the object ends with the client that created it.
         pub(crate) owned: bool,
         /// The name behind the id; empty when there is none.
-        pub(crate) name: Box<str> as AtMost<MAX_NAME>,
+        pub(crate) name: Box<str> as AtMost<MAX_NAME_BYTES>,
     }
 }
 
@@ -57,17 +57,17 @@ impl Head {
 
     /// The object's ownership.
     pub(crate) fn ownership(&self) -> Ownership {
-        Ownership { user: self.tenant, rights: self.rights }
+        Ownership { user: self.user, rights: self.rights }
     }
 
     /// The domain that the object's memory belongs to.
     pub(crate) fn domain(&self) -> Domain {
-        if self.rights.is_private() { Domain::Private(self.tenant) } else { Domain::Shared }
+        if self.rights.is_private() { Domain::Private(self.user) } else { Domain::Shared }
     }
 
     /// Whether a user may see the object.
-    pub(crate) fn visible_to(&self, tenant: u32) -> bool {
-        self.ownership().visible_to(tenant)
+    pub(crate) fn visible_to(&self, user: u32) -> bool {
+        self.ownership().visible_to(user)
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Sealing {
     pub(crate) created: u64,
 }
 
-/// Where a replica's bytes are at first.
+/// Place of a replica's bytes when it begins.
 pub(crate) enum Held {
     Memory(Extent),
     /// On disk, where a former daemon left them.
@@ -238,7 +238,7 @@ impl Replica {
             id,
             name: self.name().into(),
             life: self.life,
-            tenant: uid,
+            user: uid,
             rights: self.rights(),
             data_len,
             metadata_len,
@@ -313,8 +313,8 @@ impl Replica {
     }
 
     /// Whether a user may see the object.
-    pub(crate) fn visible_to(&self, tenant: u32) -> bool {
-        tenant == DEEDS || self.owner().is_none_or(|owner| owner == tenant)
+    pub(crate) fn visible_to(&self, user: u32) -> bool {
+        user == DEEDS || self.owner().is_none_or(|owner| owner == user)
     }
 
     /// Why this node holds the object.
@@ -436,7 +436,7 @@ impl Replica {
 
     /// The beginning of the metadata, as a listing has it; empty if the object is not in memory.
     fn beginning(&self, data_len: u64, metadata_len: u32) -> Bytes {
-        let mut bytes = vec![0; SHOWN_METADATA.min(metadata_len as usize)];
+        let mut bytes = vec![0; SHOWN_METADATA_BYTES.min(metadata_len as usize)];
         let read = bytes.is_empty() || self.run().is_some_and(|run| run.read(data_len, &mut bytes).is_ok());
         if read { bytes.into() } else { Bytes::new() }
     }
@@ -473,7 +473,7 @@ impl Pin {
         self.0.run().expect("what is pinned stays in memory")
     }
 
-    /// Where a client finds the object.
+    /// Place at which a client finds the object.
     pub(crate) fn span(&self) -> Span {
         self.snapshot().span()
     }

@@ -79,7 +79,7 @@ impl SharedTables {
         head: &Head,
         offset: Option<u64>,
     ) -> Result<(Rc<DomainTable>, u32), Error> {
-        let Head { id, tenant: uid, data_len, metadata_len, digest, .. } = *head;
+        let Head { id, user: uid, data_len, metadata_len, digest, .. } = *head;
         let new = NewEntry { id, offset, data_len, metadata_len, digest, uid };
         let entered = self.table(head.domain()).and_then(|table| {
             let entry = table.writer.borrow_mut().insert(&new)?;

@@ -53,7 +53,7 @@ pub(crate) enum Conflict {
     },
 }
 
-/// What happens to primaries when memory is short.
+/// Treatment of primaries when memory is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
     /// Primaries stay.
@@ -90,8 +90,8 @@ pub(crate) struct Happening {
 
 impl Happening {
     /// Whether this user may know of the event.
-    pub(crate) fn is_for(&self, tenant: u32) -> bool {
-        self.owner.is_none_or(|owner| owner == tenant)
+    pub(crate) fn is_for(&self, user: u32) -> bool {
+        self.owner.is_none_or(|owner| owner == user)
     }
 
     /// The event that tells of an object which is here.
@@ -168,7 +168,7 @@ impl Table {
         }
     }
 
-    /// What happens to primaries when memory is short.
+    /// Returns the treatment of primaries when memory is short.
     pub(crate) fn keeping(&self) -> Keeping {
         self.keeping
     }

@@ -66,15 +66,15 @@ impl Found {
 
 impl Placement {
     /// Finds an object that a user may change. Every call that a user makes here begins with it.
-    async fn find(self: &Rc<Self>, id: ObjectId, tenant: u32) -> Result<Found, Error> {
+    async fn find(self: &Rc<Self>, id: ObjectId, user: u32) -> Result<Found, Error> {
         let due = self.kernel.clock.now() + PUBLICATION_GRACE;
         loop {
             let here = self.store.objects.borrow().get(&id).cloned();
             if let Some(replica) = &here {
-                replica.ownership().ensure_may_change(id, tenant)?;
+                replica.ownership().ensure_may_change(id, user)?;
             }
             let mut holders =
-                if self.cluster.solo() { Vec::new() } else { self.directory.holders(id, tenant).await? };
+                if self.cluster.solo() { Vec::new() } else { self.directory.holders(id, user).await? };
             if let Some(replica) = &here
                 && self.store.objects.borrow().has(replica)
             {
@@ -86,10 +86,10 @@ impl Placement {
             holders.sort_by_key(|(_, role)| *role != Role::Primary);
             for (node, _) in &holders {
                 let hold = ask::Hold { ids: vec![id], withheld: true };
-                if let Ok(ask::Held { lives }) = self.network.ask(*node, tenant, hold, LIFE_PATIENCE).await
+                if let Ok(ask::Held { lives }) = self.network.ask(*node, user, hold, LIFE_PATIENCE).await
                     && let Some(Life { life, ownership }) = lives.first().copied().flatten()
                 {
-                    ownership.ensure_may_change(id, tenant)?;
+                    ownership.ensure_may_change(id, user)?;
                     return Ok(Found { life, len: None, holders });
                 }
             }
@@ -107,7 +107,7 @@ impl Placement {
     pub(crate) async fn replicate(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         copies: u16,
         due: Option<Instant>,
     ) -> Result<Spread, Error> {
@@ -115,7 +115,7 @@ impl Placement {
             let text = format!("object {id} cannot have 0 replicas: delete it instead");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let found = self.find(id, tenant).await?;
+        let found = self.find(id, user).await?;
         let order = |role| Order { id, life: found.life, role, copies, patient: false, from: None };
         let mut keeping = found.keeping();
         // The primary is last in the order of removal.
@@ -124,7 +124,7 @@ impl Placement {
         let told = keeping.iter().map(|node| (*node, order(Role::Kept)));
         let told = told.chain(extra.iter().map(|node| (*node, order(Role::Cached))));
         let mut failed = Vec::new();
-        for (node, done) in self.order_all(told.collect(), tenant, due).await {
+        for (node, done) in self.order_all(told.collect(), user, due).await {
             if let Err(error) = done {
                 keeping.retain(|one| *one != node);
                 failed.push((node, error));
@@ -134,7 +134,7 @@ impl Placement {
         let mut left = candidates(&id, self.cluster.others(&found.keeping()), &cached);
         while keeping.len() < usize::from(copies) && !left.is_empty() && !self.is_past(due) {
             // An object that is deleted meanwhile would be waited for on every node.
-            if !failed.is_empty() && self.directory.holders(id, tenant).await?.is_empty() {
+            if !failed.is_empty() && self.directory.holders(id, user).await?.is_empty() {
                 return Err(nowhere(&id));
             }
             let missing = usize::from(copies) - keeping.len();
@@ -146,7 +146,7 @@ impl Placement {
             let orders = orders.chain(
                 tree.into_iter().map(|(node, from)| (node, Order { from: Some(from), ..order(Role::Kept) })),
             );
-            for (node, done) in self.order_all(orders.collect(), tenant, due).await {
+            for (node, done) in self.order_all(orders.collect(), user, due).await {
                 match done {
                     Ok(()) => keeping.push(node),
                     Err(error) => failed.push((node, error)),
@@ -181,7 +181,7 @@ impl Placement {
     pub(crate) async fn broadcast(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         nodes: Vec<NodeId>,
         due: Option<Instant>,
     ) -> Result<Spread, Error> {
@@ -189,7 +189,7 @@ impl Placement {
         if let Some(stranger) = nodes.iter().find(|node| !members.contains(node)) {
             return Err(no_member(stranger));
         }
-        let found = self.find(id, tenant).await?;
+        let found = self.find(id, user).await?;
         let mut wanted = if nodes.is_empty() { members } else { nodes };
         wanted.sort_unstable();
         wanted.dedup();
@@ -202,7 +202,7 @@ impl Placement {
         };
         let orders = tree.into_iter().map(order).collect();
         let mut failed = Vec::new();
-        for (node, done) in self.order_all(orders, tenant, due).await {
+        for (node, done) in self.order_all(orders, user, due).await {
             match done {
                 Ok(()) => holders.push(node),
                 Err(error) => failed.push((node, error)),
@@ -218,7 +218,7 @@ impl Placement {
     pub(crate) async fn migrate(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         to: NodeId,
         due: Option<Instant>,
     ) -> Result<Spread, Error> {
@@ -226,10 +226,10 @@ impl Placement {
             return Err(no_member(&to));
         }
         if self.cluster.solo() {
-            return self.find(id, tenant).await.map(|_| spread(vec![to], Vec::new()));
+            return self.find(id, user).await.map(|_| spread(vec![to], Vec::new()));
         }
         let keeper = self.cluster.keepers(&id).first;
-        self.network.ask(keeper, tenant, ask::Migrate { id, to }, self.until(due)).await?;
+        self.network.ask(keeper, user, ask::Migrate { id, to }, self.until(due)).await?;
         Ok(spread(vec![to], Vec::new()))
     }
 
@@ -244,7 +244,7 @@ impl Placement {
         }
         let placement = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match placement.lead_move(id, asked.tenant, to).await {
+            let message = match placement.lead_move(id, asked.user, to).await {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
@@ -253,19 +253,14 @@ impl Placement {
         });
     }
 
-    pub(super) async fn lead_move(
-        self: &Rc<Self>,
-        id: ObjectId,
-        tenant: u32,
-        to: NodeId,
-    ) -> Result<(), Error> {
-        let found = self.find(id, tenant).await?;
+    pub(super) async fn lead_move(self: &Rc<Self>, id: ObjectId, user: u32, to: NodeId) -> Result<(), Error> {
+        let found = self.find(id, user).await?;
         let mut former = found.primaries();
         let from = former.iter().find(|node| **node != to).or(found.nodes().first()).copied();
         let order = Order { id, life: found.life, role: Role::Primary, copies: 0, patient: false, from };
-        self.network.ask(to, tenant, ask::Acquire { order }, DEFAULT_ORDER_PATIENCE).await?;
+        self.network.ask(to, user, ask::Acquire { order }, DEFAULT_ORDER_PATIENCE).await?;
         // A node that asks the directory from now on must not learn that no node has the object.
-        former.extend(self.await_primary(id, tenant, to).await?);
+        former.extend(self.await_primary(id, user, to).await?);
         former.retain(|node| *node != to);
         former.sort_unstable();
         former.dedup();
@@ -277,7 +272,7 @@ impl Placement {
                 gone.pop();
             }
             let order = ask::HandOver { id, life: found.life, to, keep };
-            match self.network.ask(node, tenant, order, HANDOVER_PATIENCE).await {
+            match self.network.ask(node, user, order, HANDOVER_PATIENCE).await {
                 Err(error) if self.cluster.others(&[]).contains(&node) => return Err(error),
                 // A node that has gone holds nothing.
                 _ => {}
@@ -290,7 +285,7 @@ impl Placement {
     pub(super) async fn await_primary(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         to: NodeId,
     ) -> Result<Vec<NodeId>, Error> {
         let due = self.kernel.clock.now() + PUBLICATION_PATIENCE;
@@ -299,7 +294,7 @@ impl Placement {
         let keepers = || self.cluster.keepers(&id).iter().collect::<Vec<_>>();
         let mut left = keepers();
         while let Some(keeper) = left.last().copied() {
-            let located = self.network.ask(keeper, tenant, ask::Locate { id }, LIFE_PATIENCE).await;
+            let located = self.network.ask(keeper, user, ask::Locate { id }, LIFE_PATIENCE).await;
             if let Ok(ask::Located { holders }) = &located
                 && holders.contains(&(to, Role::Primary))
             {
@@ -355,8 +350,8 @@ impl Placement {
         }
         let order =
             Order { id, life, role: Role::Primary, copies, patient: false, from: Some(self.kernel.node) };
-        let tenant = replica.ownership().user;
-        let taken = self.network.ask(to, tenant, ask::Acquire { order }, TAKEOVER_PATIENCE).await;
+        let user = replica.ownership().user;
+        let taken = self.network.ask(to, user, ask::Acquire { order }, TAKEOVER_PATIENCE).await;
         let undisturbed = handing.borrow_mut().remove(&id);
         taken?;
         if !undisturbed {
@@ -379,7 +374,7 @@ impl Placement {
     async fn order_all(
         self: &Rc<Self>,
         orders: Vec<(NodeId, Order)>,
-        tenant: u32,
+        user: u32,
         due: Option<Instant>,
     ) -> Vec<(NodeId, Result<(), Error>)> {
         let patience = self.until(due);
@@ -387,7 +382,7 @@ impl Placement {
             // A replica on this node is only given its role: no time-out is too short for that.
             let here = node == self.kernel.node && self.store.objects.borrow().get(&order.id).is_some();
             let patience = if here { patience.max(LIFE_PATIENCE) } else { patience };
-            let done = self.network.ask(node, tenant, ask::Acquire { order }, patience).await;
+            let done = self.network.ask(node, user, ask::Acquire { order }, patience).await;
             (node, done.map(drop))
         });
         join_all(given).await

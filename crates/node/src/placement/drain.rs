@@ -62,7 +62,7 @@ const MAX_NAMED: usize = 8;
 /// Maximum number of characters of the reason why objects stay, so that a report fits a frame.
 const MAX_TROUBLE_CHARS: usize = 600;
 
-/// What lives on this node beside objects: regions, or volumes of files.
+/// Things that live on this node beside objects: regions, or volumes of files.
 pub(crate) trait Settled {
     /// Number of them.
     fn count(&self) -> u64;
@@ -101,7 +101,7 @@ struct UnderWay {
     number: u64,
     /// Number of regions that stayed when they were last offered to another node.
     refused_regions: u64,
-    /// When a replica was last left to another node that kept it before.
+    /// Time at which a replica was last left to another node that kept it before.
     left: Option<Instant>,
     moved_objects: u64,
     moved_bytes: u64,
@@ -190,13 +190,12 @@ impl Placement {
         self: &Rc<Self>,
         node: NodeId,
         step: DrainStep,
-        tenant: u32,
+        user: u32,
     ) -> Result<DrainStatus, Error> {
         if node == self.kernel.node {
-            return self.drain_here(step, tenant);
+            return self.drain_here(step, user);
         }
-        let ask::Reported { json } =
-            self.network.ask(node, tenant, ask::Drain { step }, ASK_PATIENCE).await?;
+        let ask::Reported { json } = self.network.ask(node, user, ask::Drain { step }, ASK_PATIENCE).await?;
         serde_json::from_slice(&json).map_err(|error| {
             let text = format!("node {node} sent an invalid report of its drain: {error}; see its release");
             Error::new(ErrorKind::Internal, text)
@@ -205,7 +204,7 @@ impl Placement {
 
     /// Does a step of this node's drain for another node.
     pub(crate) fn on_drain(self: &Rc<Self>, asked: &Envelope, step: DrainStep) {
-        let message = match self.drain_here(step, asked.tenant) {
+        let message = match self.drain_here(step, asked.user) {
             Ok(status) => {
                 Message::Reported { json: serde_json::to_vec(&status).expect("plain values").into() }
             }
@@ -214,9 +213,9 @@ impl Placement {
         self.network.answer(asked, message);
     }
 
-    pub(crate) fn drain_here(self: &Rc<Self>, step: DrainStep, tenant: u32) -> Result<DrainStatus, Error> {
+    pub(crate) fn drain_here(self: &Rc<Self>, step: DrainStep, user: u32) -> Result<DrainStatus, Error> {
         let drain = &self.drain;
-        let may_begin = tenant == 0 || tenant == rustix::process::getuid().as_raw();
+        let may_begin = user == 0 || user == rustix::process::getuid().as_raw();
         if step != DrainStep::Look && !may_begin {
             let text = format!("node {} is drained by root or by the user it runs as only", self.kernel.node);
             return Err(Error::new(ErrorKind::NotAllowed, text));
@@ -426,11 +425,11 @@ impl Placement {
         number: u64,
         round: usize,
     ) -> Result<(), Error> {
-        let (id, tenant) = (replica.id(), replica.ownership().user);
+        let (id, user) = (replica.id(), replica.ownership().user);
         let mut concerned: Vec<_> = self.cluster.keepers(&id).iter().collect();
         concerned.retain(|keeper| *keeper != self.kernel.node);
         let turn = self.drain.turns.take(&concerned).await?;
-        let (keeping, cached) = self.elsewhere(id, tenant).await?;
+        let (keeping, cached) = self.elsewhere(id, user).await?;
         drop(turn);
         let others = self.cluster.others(&[&keeping[..], &[self.kernel.node]].concat());
         let mut nodes = candidates(&id, others, &cached);
@@ -451,8 +450,8 @@ impl Placement {
             }
             let done = match (&turn, replica.role()) {
                 (Err(still), _) => Err(still.clone()),
-                (Ok(_), Role::Primary) => self.migrate(id, tenant, node, self.in_time()).await.map(drop),
-                (Ok(_), Role::Kept) => self.keep_instead(replica, tenant, node).await,
+                (Ok(_), Role::Primary) => self.migrate(id, user, node, self.in_time()).await.map(drop),
+                (Ok(_), Role::Kept) => self.keep_instead(replica, user, node).await,
                 (Ok(_), Role::Cached) => return Ok(()),
             };
             match done {
@@ -471,11 +470,11 @@ impl Placement {
         {
             return Err(error);
         }
-        let (keeping, _) = self.elsewhere(id, tenant).await?;
+        let (keeping, _) = self.elsewhere(id, user).await?;
         // If fewer nodes then keep the object than are to, the directory looks for another one.
         match (replica.role(), keeping.first()) {
             (Role::Primary, Some(node)) if all_asked => {
-                self.migrate(id, tenant, *node, self.in_time()).await.map(drop)
+                self.migrate(id, user, *node, self.in_time()).await.map(drop)
             }
             (Role::Kept, Some(_)) if all_asked => {
                 self.drain.note(number, |drain| drain.left = Some(self.kernel.clock.now()));
@@ -492,9 +491,9 @@ impl Placement {
     async fn elsewhere(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
     ) -> Result<(Vec<NodeId>, Vec<NodeId>), Error> {
-        let holders = self.directory.holders(id, tenant).await?;
+        let holders = self.directory.holders(id, user).await?;
         let others = holders.into_iter().filter(|(node, _)| *node != self.kernel.node);
         let (keeping, cached): (Vec<_>, Vec<_>) = others.partition(|(_, role)| role.stays());
         let nodes = |holders: Vec<(NodeId, Role)>| holders.into_iter().map(|(node, _)| node).collect();
@@ -505,13 +504,13 @@ impl Placement {
     async fn keep_instead(
         self: &Rc<Self>,
         replica: &Rc<Replica>,
-        tenant: u32,
+        user: u32,
         node: NodeId,
     ) -> Result<(), Error> {
         let (id, life, copies) = (replica.id(), replica.life, replica.copies());
         let order =
             Order { id, life, role: Role::Kept, copies, patient: false, from: Some(self.kernel.node) };
-        self.network.ask(node, tenant, ask::Acquire { order }, MOVE_PATIENCE).await?;
+        self.network.ask(node, user, ask::Acquire { order }, MOVE_PATIENCE).await?;
         self.demote(replica);
         Ok(())
     }
@@ -535,7 +534,7 @@ impl Placement {
     }
 }
 
-/// What has not left the node yet.
+/// Objects and regions that have not left the node yet.
 struct Left {
     objects: u64,
     bytes: u64,

@@ -72,15 +72,15 @@ impl Placement {
     fn end_overdue(self: &Rc<Self>) {
         let mut over = self.take_overdue();
         over.sort_unstable();
-        for user in over.chunk_by(|one, other| one.0 == other.0) {
-            let tenant = user[0].0;
-            let (ids, lives): (Vec<_>, Vec<_>) = user.iter().map(|(_, id, life)| (*id, *life)).unzip();
+        for of_user in over.chunk_by(|one, other| one.0 == other.0) {
+            let user = of_user[0].0;
+            let (ids, lives): (Vec<_>, Vec<_>) = of_user.iter().map(|(_, id, life)| (*id, *life)).unzip();
             debug!("the time of {} objects is over", ids.len());
             self.count_expired(ids.len() as u64);
             let placement = Rc::clone(self);
             // A node that does not answer delays only its own deletions.
             self.kernel.spawn(async move {
-                let Err(error) = placement.directory.deletion.delete_all(&ids, &lives, tenant).await else {
+                let Err(error) = placement.directory.deletion.delete_all(&ids, &lives, user).await else {
                     return;
                 };
                 warn!("objects whose time is over are not deleted everywhere yet: {error}");

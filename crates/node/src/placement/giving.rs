@@ -15,6 +15,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::turns::{Turn, Turns};
 use crate::directory::arrivals::Lies;
+use crate::kernel::planted::{Bug, is_planted};
 use crate::net::frame::{Holding, Order};
 use crate::net::sending::describe_segments;
 use crate::object::{Pin, Replica, Role};
@@ -24,7 +25,7 @@ use crate::transfer::{Transfer, locate};
 /// Maximum number of objects that this node gives to one other node at a time.
 const GIVEN_AT_ONCE: usize = 16;
 
-/// What this node gives away.
+/// Objects that this node gives away.
 pub(super) struct Giving {
     turns: Turns,
 }
@@ -49,9 +50,9 @@ impl Drop for Given {
 }
 
 impl Given {
-    /// Drops the role of primary, which another node has now. With `keep` this node keeps the object beside
-    /// that one, else its replica is a cached one from now on.
-    pub(crate) fn let_go(self, keep: bool) {
+    /// Drops the role of primary, which another node has now. With `copies` this node is one of so many that
+    /// keep the object, else its replica is a cached one from now on.
+    pub(crate) fn let_go(self, copies: Option<u16>) {
         let (placement, replica) = (&self.placement, &self.replica);
         let undisturbed = placement.replication.handing.borrow_mut().remove(&self.id);
         // If it was ordered meanwhile that this node keeps it, the keeper finds two primaries.
@@ -59,7 +60,13 @@ impl Given {
             return;
         }
         placement.store.quotas.borrow_mut().give_back(replica);
-        if keep && !placement.is_draining() {
+        if let Some(copies) = copies
+            && !placement.is_draining()
+        {
+            // If the other one dies, this node is the primary, and knows how many are to keep the object.
+            if !is_planted(Bug::CopiesForgotten) {
+                replica.set_copies(replica.copies().max(copies));
+            }
             placement.store.objects.borrow_mut().set_role(&self.id, Role::Kept);
             placement.store.publish(Holding::of(replica));
         } else {
@@ -105,16 +112,16 @@ impl Placement {
     pub(crate) async fn take(
         self: &Rc<Self>,
         order: Order,
-        tenant: u32,
+        user: u32,
         lies: Option<Lies>,
     ) -> Result<(), Error> {
-        let done = self.carry_out(order, tenant, lies.map(Rc::new)).await;
+        let done = self.carry_out(order, user, lies.map(Rc::new)).await;
         self.transfer.serve_waiting(order.id);
         done?;
         if order.role == Role::Primary {
             // The keepers are told at the end of this turn.
             self.kernel.clock.sleep(Duration::ZERO).await;
-            self.await_primary(order.id, tenant, self.kernel.node).await?;
+            self.await_primary(order.id, user, self.kernel.node).await?;
         }
         Ok(())
     }

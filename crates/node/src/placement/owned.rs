@@ -22,7 +22,7 @@ const MIN_PRUNED: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Owned(RefCell<HashMap<ClientKey, Owns>>);
 
-/// What a client owns.
+/// Objects that a client owns.
 struct Owns {
     objects: Vec<(ObjectId, u64)>,
     /// Number of objects at which those that are gone are forgotten.

@@ -103,7 +103,7 @@ impl Placement {
     pub(crate) fn on_order(self: &Rc<Self>, asked: Envelope, order: Order) {
         let placement = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match placement.carry_out(order, asked.tenant, None).await {
+            let message = match placement.carry_out(order, asked.user, None).await {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
@@ -118,7 +118,7 @@ impl Placement {
     pub(super) async fn carry_out(
         self: &Rc<Self>,
         order: Order,
-        tenant: u32,
+        user: u32,
         lies: Option<Rc<Lies>>,
     ) -> Result<(), Error> {
         let id = order.id;
@@ -128,12 +128,12 @@ impl Placement {
         }
         let replication = &self.replication;
         let _turn = match order.patient {
-            true => Some(self.turn_to_arrive(id, tenant).await?),
+            true => Some(self.turn_to_arrive(id, user).await?),
             false => None,
         };
         let _restoring = order.patient.then(|| Counted::new(&replication.restoring));
         for _ in 0..MAX_KEEP_TRIES {
-            self.bring(&order, tenant, lies.as_ref()).await?;
+            self.bring(&order, user, lies.as_ref()).await?;
             if self.assume(&order)? {
                 if order.patient {
                     let len = self.store.objects.borrow().get(&id).map_or(0, |replica| replica.len());
@@ -165,10 +165,10 @@ impl Placement {
     async fn turn_to_arrive(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
     ) -> Result<(Option<Turn>, SemaphorePermit<'_>), Error> {
         let replication = &self.replication;
-        let holders = self.directory.holders(id, tenant).await?;
+        let holders = self.directory.holders(id, user).await?;
         let holder = holders.iter().find(|(_, role)| role.stays()).or(holders.first());
         let turn = match holder {
             Some((holder, _)) => Some(replication.holders.take(&[*holder]).await?),
@@ -178,22 +178,17 @@ impl Placement {
     }
 
     /// Fetches an object, as long as bytes keep coming.
-    async fn bring(
-        self: &Rc<Self>,
-        order: &Order,
-        tenant: u32,
-        lies: Option<&Rc<Lies>>,
-    ) -> Result<(), Error> {
+    async fn bring(self: &Rc<Self>, order: &Order, user: u32, lies: Option<&Rc<Lies>>) -> Result<(), Error> {
         let fetch = match order.from.filter(|from| *from != self.kernel.node) {
-            Some(from) => self.transfer.fetch_from(order.id, tenant, from, lies.cloned()),
-            None => self.transfer.fetch(order.id, tenant, false),
+            Some(from) => self.transfer.fetch_from(order.id, user, from, lies.cloned()),
+            None => self.transfer.fetch(order.id, user, false),
         };
         loop {
             let due = Some(self.kernel.clock.now() + STALL_PATIENCE);
             if let Some(fetched) = self.kernel.clock.bounded(due, fetch.clone()).await {
                 return fetched;
             }
-            if !self.transfer.records.moves_here(&order.id, tenant) {
+            if !self.transfer.records.moves_here(&order.id, user) {
                 let text = format!("no node offers object {} any more", order.id);
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }

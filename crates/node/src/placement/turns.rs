@@ -37,7 +37,7 @@ pub(super) struct Turns {
 struct Moves {
     nodes: RefCell<HashMap<u64, Vec<NodeId>>>,
     drawn: Cell<u64>,
-    /// What was found when it was last looked; `None` when something has changed since.
+    /// Result of the last look; `None` when something has changed since.
     seen: RefCell<Option<Seen>>,
     ended: Notify,
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What a bucket keeps at most, as a span of its rate. The timers of an engine are no finer than that.
+/// Largest content of a bucket, as a span of its rate. The timers of an engine are no finer than that.
 const BURST: Duration = Duration::from_millis(2);
 
 /// Bytes that may go.

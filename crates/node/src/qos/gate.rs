@@ -25,7 +25,7 @@ const LIMITED_READS: usize = 4;
 /// When a limit is looked at again at the latest: high work may have become idle.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What may be done next towards a peer.
+/// Work that may be done next towards a peer.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     pub(super) policy: Policy,
@@ -50,9 +50,9 @@ struct Waiting {
 /// Why something has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Until something of its class is over.
+    /// The work waits until other work of its class is over.
     Turn,
-    /// Until this time.
+    /// The work waits until this time.
     Until(Instant),
 }
 

@@ -26,9 +26,9 @@ use crate::kernel::random::HashMap;
 use crate::kernel::{Kernel, class};
 
 /// The least length in bytes to which reads of low class are cut.
-const LEAST_CHUNK: u64 = 8 << 10;
-/// What the length of a cut read is a multiple of.
-const CHUNK_STEP: u64 = 4 << 10;
+const LEAST_CHUNK_BYTES: u64 = 8 << 10;
+/// Step in bytes of the lengths of cut reads.
+const CHUNK_STEP_BYTES: u64 = 4 << 10;
 
 /// The gates of this node.
 pub(crate) struct Qos {
@@ -40,7 +40,7 @@ pub(crate) struct Qos {
     counts: [Counts; 3],
 }
 
-/// What was done for a class.
+/// Work that was done for a class.
 #[derive(Default)]
 struct Counts {
     operations: Cell<u64>,
@@ -93,7 +93,9 @@ impl Qos {
         }
         let gates = self.gates.borrow();
         let wanted = gates.get(&node).and_then(|gate| gate.policy.chunk(self.kernel.clock.now()));
-        let cut = |bytes: f64| (bytes as u64 / CHUNK_STEP * CHUNK_STEP).max(LEAST_CHUNK).min(chunk);
+        let cut = |bytes: f64| {
+            (bytes as u64 / CHUNK_STEP_BYTES * CHUNK_STEP_BYTES).max(LEAST_CHUNK_BYTES).min(chunk)
+        };
         wanted.map_or(chunk, cut)
     }
 

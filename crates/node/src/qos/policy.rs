@@ -20,15 +20,15 @@ const METER_SPAN: Duration = Duration::from_millis(50);
 const METER_PARTS: usize = 10;
 /// The share of the rate that high work may use without low work leaving it the network.
 const NEGLIGIBLE_SHARE: f64 = 0.05;
-/// What low work may use of what high work leaves.
+/// Share of the rate left by high work that low work may use.
 const LEFT_SHARE: f64 = 0.97;
 /// The least that low work may use.
 const LEAST_SHARE: f64 = 0.02;
 /// How much longer than the least a round trip may be.
 const GROWN: f64 = 1.5;
-/// What low work keeps when round trips have grown.
+/// Share of its rate that low work keeps when round trips have grown.
 const CUT: f64 = 0.7;
-/// What low work wins back at a time.
+/// Share of the rate that low work wins back at a time.
 const STEP: f64 = 0.05;
 /// The least time between two cuts, and between two steps back.
 const PACE: Duration = Duration::from_millis(10);
@@ -39,8 +39,8 @@ const RECENT_TRIPS: usize = 3;
 /// The least that a round trip of high work may take without low work being limited further, in case that
 /// the least one was a stroke of luck.
 const SHORT_TRIP: Duration = Duration::from_micros(50);
-/// What low work moves at a time while it is limited, as a span of the rate.
-const CHUNK_SPAN: f64 = 100e-6;
+/// Size of a piece of low work while it is limited, as a span of the rate.
+const CHUNK_SPAN_S: f64 = 100e-6;
 
 /// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,12 +51,12 @@ pub(crate) enum Way {
     Out,
 }
 
-/// What is known of the work of high class with one peer, and of the network.
+/// Facts about the work of high class with one peer, and about the network.
 #[derive(Debug, Default)]
 pub(super) struct Policy {
     used: [Meter; 2],
     pub(super) rate: Rate,
-    /// When high work last did something.
+    /// Time at which high work last did something.
     last: Option<Instant>,
     trips: Trips,
 }
@@ -96,7 +96,7 @@ impl Policy {
 
     /// Number of bytes that low work moves at a time; `None` for as many as it likes.
     pub(super) fn chunk(&self, now: Instant) -> Option<f64> {
-        Some(self.rate.best().filter(|_| self.is_busy(now))? * CHUNK_SPAN)
+        Some(self.rate.best().filter(|_| self.is_busy(now))? * CHUNK_SPAN_S)
     }
 }
 
@@ -104,9 +104,9 @@ impl Policy {
 #[derive(Debug, Default)]
 struct Meter {
     parts: [u64; METER_PARTS],
-    /// When the first part began.
+    /// Time at which the first part began.
     first: Option<Instant>,
-    /// When the present part began, and its place.
+    /// Time at which the present part began, and its place.
     began: Option<Instant>,
     at: usize,
 }

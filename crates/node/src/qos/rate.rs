@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
-    const CHUNK: u64 = 512 << 10;
+    const CHUNK_BYTES: u64 = 512 << 10;
 
     /// Reads chunks, two at a time, one ends every so many milliseconds. Returns the time at the end.
     fn reads(rate: &mut Rate, from: Instant, every: Duration, count: u32, is_limited: bool) -> Instant {
         rate.begin(from);
         for at in 1..=count {
             rate.begin(from + every * (at - 1));
-            rate.end(CHUNK, is_limited, from + every * at);
+            rate.end(CHUNK_BYTES, is_limited, from + every * at);
         }
         rate.end(0, is_limited, from + every * count);
         from + every * count
@@ -93,7 +93,7 @@ mod tests {
     fn reads_one_after_the_other_tell_the_rate() {
         let (mut rate, begin) = (Rate::default(), Instant::now());
         reads(&mut rate, begin, MS * 4, 100, false);
-        let expected = CHUNK as f64 / 0.004;
+        let expected = CHUNK_BYTES as f64 / 0.004;
         let best = rate.best().expect("it is known");
         assert!((best / expected - 1.0).abs() < 0.02, "{best}");
     }

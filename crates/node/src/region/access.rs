@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use plasmon::region::Rights;
 use plasmon::shared::{CallRequest, CallResult, PAYLOAD_LEN};
-use plasmon::wire::{Operation, RegionCall};
+use plasmon::wire::{BySlot, OnRegion, Operation, RegionCall};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Regions;
-use super::frames::{CARRIED_MAX, ask};
+use super::frames::{CARRIED_MAX_BYTES, ask};
 use super::handles::At;
 use super::home::Done;
 use super::mapping::Mapping;
@@ -53,19 +53,21 @@ pub(super) fn ensure(has: Rights, wanted: Rights) -> Result<(), Error> {
 impl Regions {
     /// Carries out a call by slot, wherever its region moves.
     pub(super) fn call(self: &Rc<Self>, client: ClientKey, request: CallRequest) -> Return {
-        let Some((number, call)) = RegionCall::decode(request.opcode, request.arguments) else {
+        let call = OnRegion::decode(request.opcode, request.arguments, &request.payload);
+        let Some(OnRegion { handle: number, guard, call }) = call else {
             return Return::unknown(request.opcode);
         };
         let attempt = match self.handles.get(client, number) {
-            Ok(handle) => self.attempt(client, handle, call, &request),
+            Ok(handle) => self.attempt(client, handle, (call, guard), &request),
             Err(error) => Return::Now(Err(error)),
         };
         let regions = Rc::clone(self);
         let again = move |error: Error| async move {
-            let attempt = async |at, rights| match regions.attempt(client, (at, rights), call, &request) {
-                Return::Now(result) => result,
-                Return::Later { task, .. } => task.await,
-            };
+            let attempt =
+                async |at, rights| match regions.attempt(client, (at, rights), (call, guard), &request) {
+                    Return::Now(result) => result,
+                    Return::Later { task, .. } => task.await,
+                };
             regions.with_moved(client, number, error, attempt).await
         };
         match attempt {
@@ -85,12 +87,12 @@ impl Regions {
         self: &Rc<Self>,
         client: ClientKey,
         (at, rights): (At, Rights),
-        call: RegionCall,
+        (call, guard): (RegionCall, u64),
         request: &CallRequest,
     ) -> Return {
         let user = self.sessions.client(client, |client| client.uid);
         let patience = Duration::from_micros(request.timeout_us).min(LONGEST);
-        let fence = match request.arguments[RegionCall::FENCE] {
+        let fence = match guard {
             0 => None,
             ticket => match self.guards.show(client, ticket) {
                 Ok(fence) => Some(fence),
@@ -278,7 +280,7 @@ fn fits(operation: &Operation) -> Result<(), Error> {
     }
 }
 
-/// What becomes of a call whose result a task finds. If it is not over in time, the outcome of a change is
+/// Outcome of a call whose result a task finds. If the task is not over in time, the outcome of a change is
 /// unknown.
 fn returned(call: &RegionCall, task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Return {
     match call {
@@ -300,5 +302,5 @@ fn result(done: &Done) -> Result<CallResult, Error> {
 
 /// Whether so many bytes travel with an operation.
 pub(super) fn are_carried(len: u64) -> bool {
-    len <= CARRIED_MAX
+    len <= CARRIED_MAX_BYTES
 }

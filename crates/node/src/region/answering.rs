@@ -132,7 +132,7 @@ impl Regions {
     /// # Errors
     /// When no member sends such a frame.
     pub(super) fn act(self: &Rc<Self>, asked: Envelope, frame: RegionFrame) -> Result<(), WireError> {
-        let (from, user) = (asked.from, asked.tenant);
+        let (from, user) = (asked.from, asked.user);
         if asked.answers {
             // Nobody waits for it any more: the mapping that it brings is left.
             if let RegionFrame::Mapped { desk, .. } | RegionFrame::Made { desk, .. } = frame {
@@ -192,7 +192,7 @@ impl Regions {
     /// # Errors
     /// When no member sends such a frame.
     fn begin(self: &Rc<Self>, asked: Envelope, frame: RegionFrame) -> Result<(), WireError> {
-        let (regions, from, user) = (Rc::clone(self), asked.from, asked.tenant);
+        let (regions, from, user) = (Rc::clone(self), asked.from, asked.user);
         match frame {
             RegionFrame::Make { name, len, public, mappable, ephemeral, exist_ok, room_us } => {
                 let room = Duration::from_micros(room_us);
@@ -296,7 +296,7 @@ impl Regions {
         (operation, fence): (Operation, Option<Fence>),
         data: &[u8],
     ) -> Result<(), WireError> {
-        let user = asked.tenant;
+        let user = asked.user;
         let region = match self.home.at(desk.number, desk.life) {
             Ok(region) => region,
             Err(error) => {

@@ -22,7 +22,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Regions;
 use super::access::{are_carried, ensure};
-use super::frames::{CARRIED_MAX, ask};
+use super::frames::{CARRIED_MAX_BYTES, ask};
 use super::handles::At;
 use super::home::{Fenced, Region};
 use super::mapping::Mapping;
@@ -117,7 +117,7 @@ impl Regions {
         self.cluster.ensure_member()
     }
 
-    /// Where the bytes of a region lie at its home.
+    /// Place of the bytes of a region at its home.
     async fn pieces(
         self: &Rc<Self>,
         mapping: &Rc<Mapping>,
@@ -193,7 +193,7 @@ impl Regions {
     ) -> Result<(), Error> {
         let mut at = 0;
         while at < len {
-            let mut data = vec![0; CARRIED_MAX.min(len - at) as usize];
+            let mut data = vec![0; CARRIED_MAX_BYTES.min(len - at) as usize];
             given.read(at, &mut data).map_err(inside)?;
             let operation = Operation::Write { offset: offset.saturating_add(at) };
             at += data.len() as u64;

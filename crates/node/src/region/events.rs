@@ -104,7 +104,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Where a region lives that has not ended, as far as the client was told.
+    /// Node of a region that has not ended, as far as the client was told.
     fn home_of(&self, life: Life) -> Option<NodeId> {
         self.known.get(&life).filter(|known| !known.has_ended).map(|known| known.home)
     }
@@ -113,9 +113,9 @@ impl Watch {
 /// The regions that are looked for, for one client.
 #[derive(Default)]
 struct Settling {
-    /// All of them.
+    /// All regions that are looked for.
     regions: HashSet<Life>,
-    /// Those that no task looks for so far.
+    /// Regions that no task looks for so far.
     waiting: VecDeque<Life>,
     /// Number of tasks.
     tasks: usize,

@@ -21,7 +21,7 @@ use crate::object::DEEDS;
 use crate::service::Outcome;
 
 /// How long another node may take to answer what is not bounded by the client.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// The shortest and the longest pause before a region that is waited for is looked for again.
 const LOOK_AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
 
@@ -71,7 +71,7 @@ impl Regions {
             }
             Some(node) => {
                 let (id, name, patience) =
-                    (region_id(&wanted.name), wanted.name.clone(), wanted.room + PATIENCE);
+                    (region_id(&wanted.name), wanted.name.clone(), wanted.room + ANSWER_PATIENCE);
                 let question = ask::Make {
                     name: wanted.name,
                     len: wanted.len,
@@ -151,7 +151,8 @@ impl Regions {
             At::Here(region) => region.ensure_seen(user)?,
             At::There(mapping) => {
                 let question = ask::Describe { desk: mapping.desk() };
-                let ask::Described { .. } = self.ask_home(mapping, user, question, PATIENCE, false).await?;
+                let ask::Described { .. } =
+                    self.ask_home(mapping, user, question, ANSWER_PATIENCE, false).await?;
             }
         }
         Ok(at)
@@ -166,7 +167,7 @@ impl Regions {
         rights: Rights,
         user: u32,
     ) -> Result<At, Error> {
-        let due = self.kernel.clock.now() + PATIENCE;
+        let due = self.kernel.clock.now() + ANSWER_PATIENCE;
         loop {
             if let Some(region) = self.home.find(&id) {
                 ensure_owner(name, region.owner(), owner, user)?;
@@ -199,7 +200,7 @@ impl Regions {
     ) -> Result<At, Error> {
         let mut missed = Error::new(ErrorKind::NotFound, format!("there is no region '{name}'"));
         for home in homes {
-            match self.network.ask(*home, user, ask::Map { id, owner, rights }, PATIENCE).await {
+            match self.network.ask(*home, user, ask::Map { id, owner, rights }, ANSWER_PATIENCE).await {
                 Ok(ask::Mapped { desk, len, owner, changes }) => {
                     let told = (desk, len, owner, changes);
                     let mapping = self.mappings.enter(*home, (id, name), told);
@@ -287,7 +288,7 @@ impl Regions {
             At::Here(region) => self.move_here(&region, user, to, due).await,
             At::There(mapping) => {
                 let question = ask::Move { desk: mapping.desk(), to, timeout_us };
-                let patience = Duration::from_micros(timeout_us).min(LONGEST).saturating_add(PATIENCE);
+                let patience = Duration::from_micros(timeout_us).min(LONGEST).saturating_add(ANSWER_PATIENCE);
                 self.ask_home(&mapping, user, question, patience, true).await.map(|ask::Changed| ())
             }
         })
@@ -301,7 +302,7 @@ impl Regions {
             At::Here(region) => self.free_here(region, user).await,
             At::There(mapping) => {
                 let question = ask::Free { desk: mapping.desk() };
-                let ask::Changed = self.ask_home(mapping, user, question, PATIENCE, true).await?;
+                let ask::Changed = self.ask_home(mapping, user, question, ANSWER_PATIENCE, true).await?;
                 self.end_mappings(mapping.home, mapping.desk());
                 Ok(())
             }
@@ -344,7 +345,7 @@ impl Regions {
             }
             At::There(mapping) => {
                 let question = ask::Govern { desk: mapping.desk(), user: to, rights };
-                self.ask_home(&mapping, user, question, PATIENCE, true).await.map(|ask::Changed| ())
+                self.ask_home(&mapping, user, question, ANSWER_PATIENCE, true).await.map(|ask::Changed| ())
             }
         })
         .await?;
@@ -367,7 +368,7 @@ impl Regions {
                 At::There(mapping) => {
                     let (object, room_us) = (object.clone(), room.as_micros() as u64);
                     let question = ask::Snapshot { desk: mapping.desk(), object, room_us };
-                    self.ask_home(&mapping, user, question, room + PATIENCE, true)
+                    self.ask_home(&mapping, user, question, room + ANSWER_PATIENCE, true)
                         .await
                         .map(|ask::Changed| ())
                 }
@@ -388,14 +389,14 @@ impl Regions {
             }
             At::There(mapping) => {
                 let question = ask::Describe { desk: mapping.desk() };
-                self.ask_home(&mapping, user, question, PATIENCE, false).await.map(|told| told.info)
+                self.ask_home(&mapping, user, question, ANSWER_PATIENCE, false).await.map(|told| told.info)
             }
         };
         let info = self.with_region(client, handle, describe).await?;
         Ok(Reply::Region(info))
     }
 
-    /// What a region of this node is like.
+    /// Description of a region of this node.
     pub(super) fn info(&self, region: &Rc<Region>, user: u32) -> RegionInfo {
         let handles = self.handles.count_of(region) as u32;
         let nodes = self.given.count_of(Desk::of(region)) as u32;
@@ -414,7 +415,7 @@ impl Regions {
             self.page(user, from)
         } else {
             let ask::Listed { regions, next } =
-                self.network.ask(node, user, ask::List { from }, PATIENCE).await?;
+                self.network.ask(node, user, ask::List { from }, ANSWER_PATIENCE).await?;
             // Else the list would have no end.
             if next.is_some_and(|next| next <= from || next > u32::MAX.into()) {
                 return Err(wrong_answer(node));

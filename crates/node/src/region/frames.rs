@@ -1,15 +1,15 @@
-//! The one list of frames about regions, which nodes send on behalf of their clients. The tenant of a frame
+//! The one list of frames about regions, which nodes send on behalf of their clients. The user of a frame
 //! is the user who asks.
 //!
 //! A *desk* is the place of a region in the list of its home, and its *life* tells the region from others
-//! that had the place before. A node that has both and shows them with a wrong tenant is refused, as is one
+//! that had the place before. A node that has both and shows them with a wrong user is refused, as is one
 //! that shows a desk of a region that has gone.
 
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use plasmon::region::{RegionInfo, Rights};
-use plasmon::wire::{AtMost, Each, MAX_NAME, NewObject, Operation, record, table};
+use plasmon::wire::{AtMost, Each, MAX_NAME_BYTES, NewObject, Operation, record, table};
 use plasmon::{NodeId, ObjectId};
 
 use super::home::Region;
@@ -19,7 +19,7 @@ use crate::net::frame::{Location, carried};
 /// Numbers of the frames about regions.
 pub(super) const REGION_FRAMES: RangeInclusive<u8> = 100..=129;
 /// Number of bytes that travel with an operation or its outcome. More go by reads of the fabric.
-pub(super) const CARRIED_MAX: u64 = 8 << 10;
+pub(super) const CARRIED_MAX_BYTES: u64 = 8 << 10;
 /// Maximum number of locks whose guards a region keeps in mind.
 pub(super) const MAX_FENCES: usize = 64;
 
@@ -36,7 +36,7 @@ record! {
     /// A region that goes to another home, without its bytes.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Moved {
-        pub(crate) name: String as AtMost<MAX_NAME>,
+        pub(crate) name: String as AtMost<MAX_NAME_BYTES>,
         pub(crate) len: u64,
         pub(crate) owner: u32,
         pub(crate) public: Rights,
@@ -89,7 +89,7 @@ table! {
         101 Mapped { desk: Desk, len: u64, owner: u32, changes: u16 },
         /// Makes a region on the receiver, and maps it with all rights.
         102 Make {
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             len: u64,
             public: Rights,
             mappable: bool,

@@ -118,7 +118,7 @@ impl Handle {
     }
 }
 
-/// What lets a client touch a region that it may map, or might once.
+/// Grant that lets a client touch a region that it may map, now or at some time.
 struct Mapped {
     word: u32,
     /// Keeps the memory of the region until that moves away.
@@ -129,7 +129,7 @@ struct Mapped {
 #[derive(Default)]
 struct Own {
     handles: HashMap<u32, Handle>,
-    /// What lets the client touch the regions that it may map, by handle.
+    /// Grants for the regions that the client may map, by handle.
     mapped: HashMap<u32, Mapped>,
     last: u32,
     /// The words that were used before and are free.

@@ -29,7 +29,7 @@ use futures::channel::oneshot;
 use plasmon::region::{Rights, region_id};
 use plasmon::status::{RegionsStatus, Status};
 use plasmon::text::printable;
-use plasmon::wire::MAX_NAME;
+use plasmon::wire::MAX_NAME_BYTES;
 use plasmon::{DeleteOutcome, Error, ErrorKind, ObjectId};
 
 pub(crate) use self::arriving::Arrived;
@@ -72,7 +72,7 @@ pub(crate) struct Wanted {
     pub(crate) room: Duration,
 }
 
-/// What the regions use of their node.
+/// Parts of the node that regions use.
 pub(crate) struct Ground {
     kernel: Rc<Kernel>,
     store: Rc<Store>,
@@ -100,7 +100,7 @@ pub(crate) struct Home {
     /// Regions by desk, and the desks that are free.
     desks: RefCell<Vec<Option<Rc<Region>>>>,
     free: RefCell<Vec<u32>>,
-    /// The same regions, by the id of their name.
+    /// Regions by the id of their name.
     by_id: RefCell<Index<Rc<Region>>>,
     /// Desks and lives of regions that have moved away lately, and when they did.
     moved: RefCell<VecDeque<(u32, u64, Instant)>>,
@@ -421,8 +421,8 @@ fn check(wanted: &Wanted) -> Result<(), Error> {
     let Wanted { name, len, public, .. } = wanted;
     let why = match () {
         () if name.is_empty() => "a region needs a name".to_owned(),
-        () if name.len() > MAX_NAME => {
-            format!("the name of a region has {} bytes, and {MAX_NAME} at most are allowed", name.len())
+        () if name.len() > MAX_NAME_BYTES => {
+            format!("the name of a region has {} bytes, and {MAX_NAME_BYTES} at most are allowed", name.len())
         }
         () if *len == 0 => format!("region '{}' cannot have 0 bytes: give it a size", printable(name)),
         () if public.master => {

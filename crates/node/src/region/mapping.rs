@@ -35,7 +35,7 @@ pub(crate) struct Mapping {
     reads: Cell<u32>,
     /// The name of the region, for errors.
     pub(super) name: Box<str>,
-    /// Where the bytes lie, once somebody has asked.
+    /// The places of the region's bytes, once somebody has asked.
     located: Cell<Option<Rc<Vec<Location>>>>,
     /// How often the home has said that they may lie elsewhere, which wraps.
     pub(super) relocations: Cell<u32>,
@@ -79,7 +79,7 @@ impl Mapping {
         Desk { number: self.desk, life: self.life }
     }
 
-    /// Where the bytes lie, if it is known.
+    /// Returns where the region's bytes lie, if it is known.
     pub(super) fn located(&self) -> Option<Rc<Vec<Location>>> {
         let located = self.located.take();
         self.located.set(located.clone());
@@ -159,7 +159,7 @@ pub(super) fn freed(name: &str) -> Error {
 struct Table {
     network: Rc<Network>,
     hasher: Keyed,
-    /// No mapping is in it once it was dropped.
+    /// The mappings of this node. Those that were dropped are removed.
     rows: RefCell<HashTable<Weak<Mapping>>>,
 }
 

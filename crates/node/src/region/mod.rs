@@ -45,7 +45,7 @@ use crate::transfer::Transfer;
 
 /// The regions that this node has or knows.
 pub(crate) struct Regions {
-    /// For events that bring no owner with them.
+    /// A reference to this owner itself, for events that come without one.
     own: Weak<Self>,
     kernel: Rc<Kernel>,
     network: Rc<Network>,

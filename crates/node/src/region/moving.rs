@@ -41,7 +41,7 @@ use crate::placement::drain::{Residents, Settled};
 use crate::transfer::{locate, read_run, whole};
 
 /// How long a node may take to read a region of the most bytes, or to answer otherwise.
-const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const TAKE_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// How long a node may take to stop reading.
 const HALT_PATIENCE: Duration = Duration::from_secs(12);
 /// How long a region that was taken waits to be adopted.
@@ -235,7 +235,7 @@ impl Regions {
         describe_segments(&self.network, to, &pieces);
         let (id, life) = (region.id(), region.life());
         let take = ask::Take { id, life, region: region.parted(), pieces };
-        let taken = self.network.ask(to, region.owner(), take, left(PATIENCE)).await;
+        let taken = self.network.ask(to, region.owner(), take, left(TAKE_PATIENCE)).await;
         let ask::Changed = taken.map_err(|error| match error.kind() {
             // That of another region, or of another try.
             kind if has_moved(&error) || kind == ErrorKind::Freed => {
@@ -248,7 +248,7 @@ impl Regions {
         if due.is_some_and(|due| self.kernel.clock.now() > due) {
             return Err(busy("the time-out is over"));
         }
-        let adopted = self.network.ask(to, 0, ask::Adopt { id, life }, PATIENCE).await;
+        let adopted = self.network.ask(to, 0, ask::Adopt { id, life }, TAKE_PATIENCE).await;
         if let Err(error) = &adopted
             && !matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut | ErrorKind::Internal)
         {

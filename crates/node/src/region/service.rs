@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use plasmon::NodeId;
 use plasmon::shared::CallRequest;
 use plasmon::status::Status;
-use plasmon::wire::{RegionCall, Request, Table, WireError};
+use plasmon::wire::{BySlot, OnRegion, Request, Table, WireError};
 
 use super::Regions;
 use super::frames::{REGION_FRAMES, RegionFrame};
@@ -33,7 +33,7 @@ impl Service for Regions {
     }
 
     fn calls(&self) -> RangeInclusive<u8> {
-        RegionCall::FIRST..=RegionCall::LAST
+        OnRegion::FIRST..=OnRegion::LAST
     }
 
     fn on_frame(self: Rc<Self>, mut frame: Envelope) -> Result<(), WireError> {

@@ -18,7 +18,7 @@ use super::home::{Frozen, Region};
 use crate::transfer::in_turns;
 
 /// How long a region may take to stand still.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STILL_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause before it is looked again whether a process touches the memory.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(500);
 
@@ -42,7 +42,7 @@ impl Regions {
     /// # Errors
     /// `Busy` if that takes too long: the region is changed as before.
     pub(super) async fn still(self: &Rc<Self>, region: &Rc<Region>) -> Result<Still, Error> {
-        let due = self.kernel.clock.now() + PATIENCE;
+        let due = self.kernel.clock.now() + STILL_PATIENCE;
         let busy = |why: &str| {
             let text =
                 format!("region '{}' does not come to rest: {why}; try again", printable(region.name()));

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use plasmon::shared::CallResult;
 use plasmon::{Error, ErrorKind};
 
-/// What becomes of a call.
+/// Result of a call, or the task that finds it.
 #[expect(clippy::large_enum_variant, reason = "it lives for a moment, and a result has the size of a slot")]
 pub(crate) enum Return {
     /// The result is there.
@@ -18,7 +18,7 @@ pub(crate) enum Return {
     Later {
         /// The task.
         task: Pin<Box<dyn Future<Output = Result<CallResult, Error>>>>,
-        /// What it means if the time-out is over. `None` if the task looks after its time by itself.
+        /// Kind of error when the time-out is over. `None` if the task looks after its time by itself.
         over: Option<ErrorKind>,
     },
 }

@@ -128,7 +128,7 @@ pub(crate) struct Asked {
 /// A reply with the descriptors it announces, or why there is none.
 pub(crate) type Outcome = Result<(Reply, Vec<Arc<OwnedFd>>), Error>;
 
-/// What becomes of a request.
+/// Answer to a request, or the task that finds it.
 #[expect(clippy::large_enum_variant, reason = "it is made and taken in one turn, and none is kept")]
 pub(crate) enum Answer {
     /// The answer is there.
@@ -155,7 +155,7 @@ impl Answer {
         Self::Later { weight, task: Box::pin(task) }
     }
 
-    /// The same for an answer without descriptors.
+    /// The answer without descriptors of a task that weighs as much as so many simple requests.
     pub(crate) fn plain(weight: usize, task: impl Future<Output = Result<Reply, Error>> + 'static) -> Self {
         Self::later(weight, async move { Ok((task.await?, Vec::new())) })
     }

@@ -10,7 +10,7 @@ use plasmon::wire::Reply;
 /// The connection of one client.
 pub(crate) trait Session: Any {
     /// The user on whose behalf the client asks, as the kernel or the host says.
-    fn tenant(&self) -> u32;
+    fn user(&self) -> u32;
 
     /// Queues a reply to a request, with the descriptors that it announces. The client has it after
     /// [`Session::ring`].

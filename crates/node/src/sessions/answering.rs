@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures::future::abortable;
-use plasmon::wire::{MAX_WAIT, Reply, Request, WireError};
+use plasmon::wire::{MAX_WAIT_IDS, Reply, Request, WireError};
 use plasmon::{Error, ErrorKind};
 
 use super::Sessions;
@@ -17,7 +17,7 @@ use crate::kernel::ClientKey;
 use crate::service::{Answer, Asked, Outcome};
 
 /// Maximum weight of the requests of one client that are under way, in objects.
-const MAX_WEIGHT_UNDER_WAY: usize = MAX_WAIT;
+const MAX_WEIGHT_UNDER_WAY: usize = MAX_WAIT_IDS;
 /// The weight of a request that walks the table, in objects.
 pub(super) const WALK_WEIGHT: usize = 128;
 

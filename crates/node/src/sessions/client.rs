@@ -4,18 +4,17 @@
 //! creations are dropped by the table.
 
 use std::cell::RefCell;
-use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures::future::AbortHandle;
-use plasmon::wire::{Access, TablePart, WireError};
+use plasmon::wire::{Access, TablePart};
 use plasmon::{Class, ObjectId};
 
-use super::requests::Lent;
-use super::rings::Channel;
+use super::channel::Channel;
+use super::lent::Lent;
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 use crate::object::{FastPins, Pin, Replica};
@@ -67,28 +66,11 @@ pub(crate) struct Client {
     pub(crate) under_way: usize,
 }
 
-/// Why a connection ends.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Farewell {
-    #[error("the other side closed the connection")]
-    Closed,
-    #[error("{0}")]
-    Socket(#[from] io::Error),
-    #[error("a frame does not decode: {0}")]
-    Frame(#[from] WireError),
-    #[error("the first frame was not a hello")]
-    Unannounced,
-    #[error("request {0} was made again while it waits")]
-    Repeated(u64),
-    #[error("its process has ended, and a child of it has the connection")]
-    Orphaned,
-}
-
 impl Client {
     pub(crate) fn new(session: Rc<dyn Session>, pid: u32, connected: Instant) -> Self {
         Self {
-            uid: session.tenant(),
-            gid: session.tenant(),
+            uid: session.user(),
+            gid: session.user(),
             groups: Vec::new(),
             session,
             pid,

@@ -15,7 +15,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use plasmon::wire::{self, Gathering, Header, Receiver, Reply, Request, WireError};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::client::Farewell;
 use crate::kernel::ClientKey;
 use crate::service::Session;
 
@@ -25,6 +24,23 @@ const MAX_QUEUED_BYTES: usize = 4 << 20;
 const TURN_BYTES: usize = 256 << 10;
 /// The events that wake the engine for a client that reads its replies.
 pub(super) const READS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Farewell {
+    #[error("the other side closed the connection")]
+    Closed,
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+    #[error("a frame does not decode: {0}")]
+    Frame(#[from] WireError),
+    #[error("the first frame was not a hello")]
+    Unannounced,
+    #[error("request {0} was made again while it waits")]
+    Repeated(u64),
+    #[error("its process has ended, and a child of it has the connection")]
+    Orphaned,
+}
 
 /// A client's socket.
 pub(crate) struct Connection {
@@ -123,7 +139,7 @@ impl AsFd for Connection {
 }
 
 impl Session for Connection {
-    fn tenant(&self) -> u32 {
+    fn user(&self) -> u32 {
         self.uid
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Counting {
     put_bytes: Cell<u64>,
 }
 
-/// What was seen of a client's counts, and when.
+/// Counts of a client as they were seen last, and when that was.
 pub(super) struct Seen {
     counts: Counts,
     at: Instant,

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use crate::kernel::random::HashMap;
-use crate::net::frame::{Envelope, FRAME_MAX, HEADER_LEN, MAX_ENTRIES, Message};
+use crate::net::frame::{Envelope, FRAME_MAX_BYTES, HEADER_LEN, MAX_ENTRIES, Message};
 use crate::net::network::Network;
 use crate::object::{Happening, Table};
-use crate::sessions::subscriptions::{EVENT_BYTES, MAX_QUEUED_EVENTS, Queue};
+use crate::sessions::queue::{EVENT_BYTES, MAX_QUEUED_EVENTS, Queue};
 use crate::store::Store;
 
 /// Maximum number of subscriptions to the whole cluster that the clients of a node have.
@@ -25,7 +25,7 @@ const MAX_FEEDS: usize = 2 * MAX_FOLLOWERS;
 /// Maximum number of events that all feeds of one node keep.
 const MAX_KEPT: usize = 4 * MAX_QUEUED_EVENTS;
 /// Number of bytes for the events in a frame.
-const BATCH_BYTES: usize = FRAME_MAX - HEADER_LEN - EVENT_BYTES;
+const BATCH_BYTES: usize = FRAME_MAX_BYTES - HEADER_LEN - EVENT_BYTES;
 /// How long a question waits for an event before it is answered with none.
 const HOLD: Duration = Duration::from_secs(2);
 /// How long a feed lives without a question.
@@ -36,7 +36,7 @@ struct Feed {
     queue: Queue,
     /// The question that waits for events, and how many it takes.
     asked: Option<(Envelope, usize)>,
-    /// When the feed was asked for, or answered, last.
+    /// Time at which the feed was last asked for, or answered.
     since: Instant,
 }
 
@@ -68,9 +68,9 @@ impl Feeds {
                 return self.refuse(&asked, ErrorKind::Busy, text);
             }
             self.store.objects.borrow_mut().happenings.get_or_insert_default();
-            feeds.insert(number, Feed { queue: Queue::new(asked.tenant), asked: None, since });
+            feeds.insert(number, Feed { queue: Queue::new(asked.user), asked: None, since });
         }
-        match feeds.get_mut(&number).filter(|feed| feed.queue.is_of(asked.tenant)) {
+        match feeds.get_mut(&number).filter(|feed| feed.queue.is_of(asked.user)) {
             Some(feed) => {
                 feed.since = since;
                 feed.asked = Some((asked, most.min(MAX_ENTRIES)));

@@ -5,17 +5,24 @@
 //! [`places`] limits the number of clients, [`sharing`] hands out descriptors, and [`answering`] has requests
 //! answered by their services. [`Requests`] stands above [`Sessions`]: [`requests`] answers each kind of
 //! request, and [`counting`] counts gets and puts. [`rings`] and [`slots`] serve what comes through shared
-//! memory, and [`waits`] completes in the rings what other nodes decide. [`subscriptions`] tells clients what
-//! is sealed or deleted, and [`feeds`] tells other nodes.
+//! memory, a [`channel`] for each client. [`waits`] completes in the rings what other nodes decide, and keeps
+//! [`outcomes`] that the socket has to tell. [`subscriptions`] tells clients what is sealed or deleted, and
+//! [`feeds`] tells other nodes; both keep events in a [`queue`]. [`lent`] is memory of a client, and [`pins`]
+//! reads what a client pins by itself.
 
 mod answering;
+mod channel;
 mod classes;
 pub(crate) mod client;
 mod connection;
 pub(crate) mod counting;
 mod feeds;
+mod lent;
 pub(crate) mod listener;
+mod outcomes;
+mod pins;
 pub(crate) mod places;
+mod queue;
 pub(crate) mod requests;
 pub(crate) mod rings;
 mod sharing;

@@ -10,97 +10,39 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
-use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use plasmon::shared::{
-    Completion, Deleted, EngineChannel, MAX_DELETED, Operation, Outcome, Submission, TableId,
-};
+use plasmon::shared::{Completion, Deleted, EngineChannel, MAX_DELETED, Operation, Outcome, Submission};
 use plasmon::wire::files::parts_of;
-use plasmon::wire::{MAX_METADATA, MAX_NAME, NewObject, Terms};
+use plasmon::wire::{MAX_METADATA_BYTES, MAX_NAME_BYTES, NewObject, Terms};
 use plasmon::{Error, ErrorKind, ObjectId};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::sched_getcpu;
 
-use super::client::Client;
-use super::counting::{Counting, Seen};
-use super::requests::{Creations, INLINE_MAX};
+use super::channel::Channel;
+use super::counting::Seen;
+use super::outcomes::Outcomes;
+use super::requests::{Creations, INLINE_MAX_BYTES};
 use super::sharing::cannot_share;
-use super::slots::Slots;
 use super::sockets::bell_token;
-use super::waits::Waits;
 use crate::kernel::ClientKey;
-use crate::memory::Domain;
-use crate::object::{FastPins, Replica};
 use crate::sessions::Sessions;
 
 /// Number of entries of one client served before the others get their turn.
 const TURN_ENTRIES: usize = 64;
 
-/// The engine's end of a client's page set.
-pub(crate) struct Channel {
-    pub(super) pages: EngineChannel,
-    /// The entries that wait for other nodes.
-    pub(super) waits: Waits,
-    /// The client's slots, once it has asked for them.
-    pub(super) slots: OnceCell<Rc<Slots>>,
-    /// The bell, in the epoll set; the client has it too, so that closing it here would not remove it from
-    /// the set.
-    bell: Arc<OwnedFd>,
-    epoll: Rc<OwnedFd>,
-    /// The client's own counts when they were last added.
-    seen: RefCell<Seen>,
-}
-
-/// What becomes of an entry that is carried out.
-pub(super) enum Served {
-    /// It was carried out, with this answer.
+/// Outcome of an entry that is carried out.
+enum Served {
+    /// The entry was carried out, with this answer.
     Done(u64),
     /// A task completes it.
     Waits,
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        self.pages.close();
-        // The removal fails only for a descriptor that is not in the set.
-        let _ = epoll::delete(&*self.epoll, &self.bell);
-    }
-}
-
-impl Channel {
-    /// Tells the client whether the engine looks at its ring and its slots, and whether it may spin.
-    fn set_attention(&self, looks: bool, spare: bool) {
-        self.pages.set_attention(looks, spare);
-        if let Some(slots) = self.slots.get() {
-            slots.pages.set_attention(looks, spare);
-        }
-    }
-
-    /// Whether the client has submitted anything that was not taken yet.
-    fn has_submissions(&self) -> bool {
-        let by_slot = |slots: &Rc<Slots>| slots.pages.has_submissions();
-        self.pages.has_submissions() || self.slots.get().is_some_and(by_slot)
-    }
-
-    /// Whether the client last waited on this core.
-    fn is_on_core(&self, core: usize) -> bool {
-        let by_slot = |slots: &Rc<Slots>| slots.pages.is_on_core(core);
-        self.pages.is_on_core(core) || self.slots.get().is_some_and(by_slot)
-    }
-
-    /// Copies the payload of an entry, once. `None` if it reaches beyond the data area.
-    fn copy<'a>(&self, at: u32, len: usize, into: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-        into.resize(len, 0);
-        self.pages.payload(at, into).ok()?;
-        Some(into)
-    }
 }
 
 /// The rings that the engine looks at.
@@ -217,8 +159,8 @@ impl Sessions {
             .map_err(failed)?;
         let theirs = Arc::clone(&bell);
         let seen = RefCell::new(Seen::since(self.kernel.clock.now()));
-        let (slots, waits, epoll) = (OnceCell::new(), Waits::default(), Rc::clone(&self.epoll));
-        let channel = Rc::new(Channel { pages, waits, slots, bell, epoll, seen });
+        let (slots, outcomes, epoll) = (OnceCell::new(), Outcomes::default(), Rc::clone(&self.epoll));
+        let channel = Rc::new(Channel { pages, outcomes, slots, bell, epoll, seen });
         self.client_mut(key, |client| client.channel = Some(channel));
         Ok((descriptor, theirs))
     }
@@ -313,7 +255,7 @@ impl Creations {
     ) -> Option<Served> {
         let (name_len, metadata_len) = (usize::from(entry.name_len), entry.metadata_len as usize);
         let inline_len = if entry.operation == Operation::Put { small(entry.data_len)? } else { 0 };
-        if name_len > MAX_NAME || metadata_len > MAX_METADATA {
+        if name_len > MAX_NAME_BYTES || metadata_len > MAX_METADATA_BYTES {
             return None;
         }
         let payload = channel.copy(entry.payload, name_len + metadata_len + inline_len, payload)?;
@@ -328,7 +270,7 @@ impl Creations {
             terms: Terms { fresh: entry.fresh, copies: 0, ttl_ms: entry.ttl_ms, owned: entry.owned },
         };
         if !self.claims_at_once(&object) {
-            return self.make_later(key, channel, entry, object, data);
+            return self.make_later(key, channel, entry, object, data).map(|()| Served::Waits);
         }
         if entry.operation == Operation::Create {
             let begun = Rc::clone(self).begin_claimed(key, object, (entry.data_len, 0), Duration::ZERO);
@@ -368,11 +310,12 @@ impl Creations {
         };
         if !self.cluster.solo() {
             let all = at_once.iter().all(|now| *now);
-            return if all { self.delete_later(key, channel, entry, ids) } else { None };
+            let later = all.then(|| self.delete_later(key, channel, entry, ids)).flatten();
+            return later.map(|()| Served::Waits);
         }
         let chosen: Vec<_> = ids.iter().zip(&at_once).filter(|(_, now)| **now).map(|(id, _)| *id).collect();
-        let tenant = self.sessions.client(key, |client| client.uid);
-        let mut outcomes = self.directory.deletion.delete_here(&chosen, tenant).into_iter();
+        let user = self.sessions.client(key, |client| client.uid);
+        let mut outcomes = self.directory.deletion.delete_here(&chosen, user).into_iter();
         let deleted = Deleted::of(at_once.iter().map(|now| now.then(|| outcomes.next()).flatten()));
         Some(Served::Done(deleted.0))
     }
@@ -380,64 +323,5 @@ impl Creations {
 
 /// The size of what travels through the ring. `None` if it is larger than that may be.
 fn small(len: u64) -> Option<usize> {
-    (len <= u64::from(INLINE_MAX)).then_some(len as usize)
-}
-
-impl Client {
-    /// Adds the pins that this client has set by itself.
-    pub(crate) fn fast_pins(&self, fast: &mut FastPins) {
-        if let Some(channel) = &self.channel {
-            channel.pages.for_each_pin(|table, entry| fast.add(self.domain(table), entry));
-        }
-    }
-
-    /// Calls `see` for every pin that this client has set by itself, until `see` says that it is enough.
-    pub(super) fn each_fast_pin(
-        &self,
-        mut see: impl FnMut(Domain, u32) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let mut flow = ControlFlow::Continue(());
-        if let Some(channel) = &self.channel {
-            channel.pages.for_each_pin(|table, entry| {
-                if flow.is_continue() {
-                    flow = see(self.domain(table), entry);
-                }
-            });
-        }
-        flow
-    }
-
-    /// Adds the gets that this client has made by itself since it was last looked at.
-    pub(super) fn add_counts(&self, counting: &Counting, now: Instant) {
-        if let Some(channel) = &self.channel {
-            counting.add(&mut channel.seen.borrow_mut(), channel.pages.counts(), now);
-        }
-    }
-
-    /// Number of objects that this client has pinned by itself.
-    pub(crate) fn count_fast_pins(&self) -> u64 {
-        let mut count = 0;
-        if let Some(channel) = &self.channel {
-            channel.pages.for_each_pin(|_, _| count += 1);
-        }
-        count
-    }
-
-    /// Whether this client has read an object by itself since the last call.
-    pub(crate) fn take_accessed(&self, replica: &Replica) -> bool {
-        let Some(channel) = &self.channel else { return false };
-        let table = match replica.domain() {
-            Domain::Shared => TableId::Shared,
-            Domain::Private(uid) if uid == self.uid => TableId::Private,
-            Domain::Private(_) | Domain::Nobody => return false,
-        };
-        channel.pages.take_accessed(table, replica.entry())
-    }
-
-    fn domain(&self, table: TableId) -> Domain {
-        match table {
-            TableId::Shared => Domain::Shared,
-            TableId::Private => Domain::Private(self.uid),
-        }
-    }
+    (len <= u64::from(INLINE_MAX_BYTES)).then_some(len as usize)
 }

@@ -25,8 +25,8 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tracing::{debug, info, warn};
 
-use super::client::{Client, Farewell};
-use super::connection::{Connection, READS, Read};
+use super::client::Client;
+use super::connection::{Connection, Farewell, READS, Read};
 use super::listener::{ListenError, Listener};
 use crate::config::Config;
 use crate::sessions::Sessions;

@@ -11,97 +11,27 @@
 //! A put or a creation ends with its client, and when the client does not want its outcome any more. A
 //! deletion goes on.
 
-use std::cell::{Cell, RefCell};
-use std::future::{Future, ready};
+use std::future::ready;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::{AbortHandle, LocalBoxFuture, abortable};
-use plasmon::shared::{Completion, Deleted, Operation, Outcome, Submission};
-use plasmon::wire::{NewObject, Reply};
-use plasmon::{DeleteOutcome, Error, ErrorKind, ObjectId};
+use futures::future::{AbortHandle, abortable};
+use plasmon::shared::{Completion, Operation, Outcome, Submission};
+use plasmon::wire::NewObject;
+use plasmon::{Error, ErrorKind, ObjectId};
 
-use super::requests::{Begun, Creations, weight};
-use super::rings::{Channel, Served};
+use super::channel::Channel;
+use super::outcomes::{Brought, tell_by_ring};
+use super::requests::{Creations, weight};
 use crate::kernel::ClientKey;
-use crate::kernel::random::HashMap;
-use crate::service::{self, Answer};
+use crate::service::Answer;
 
 /// How long an entry may wait for other nodes before the socket takes over. It is some hundred round trips,
 /// and less than a thread notices that waits for the ring.
 const RING_PATIENCE: Duration = Duration::from_millis(5);
-/// Maximum number of entries of one client that wait, or whose outcomes were not collected.
-const MAX_WAITS: usize = 256;
-
-/// A client's entries that wait, and the outcomes that it is to collect.
-#[derive(Default)]
-pub(super) struct Waits {
-    drawn: Cell<u64>,
-    tasks: RefCell<HashMap<u64, AbortHandle>>,
-    outcomes: RefCell<HashMap<u64, LocalBoxFuture<'static, Result<Brought, Error>>>>,
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.tasks.get_mut().values().for_each(AbortHandle::abort);
-    }
-}
-
-impl Waits {
-    /// A number for another entry; `None` if too many wait already.
-    fn draw(&self) -> Option<u64> {
-        let waiting = self.tasks.borrow().len() + self.outcomes.borrow().len();
-        let number = self.drawn.get() + 1;
-        (waiting < MAX_WAITS).then(|| self.drawn.replace(number)).map(|_| number)
-    }
-
-    /// Keeps an outcome until it is collected; returns what the completion is to say.
-    fn keep(
-        &self,
-        number: u64,
-        outcome: impl Future<Output = Result<Brought, Error>> + 'static,
-    ) -> (Outcome, u64) {
-        self.outcomes.borrow_mut().insert(number, outcome.boxed_local());
-        (Outcome::Collect, number)
-    }
-}
-
-/// What an entry has brought that was carried out.
-enum Brought {
-    Put,
-    Created(Begun),
-    Deleted(Vec<DeleteOutcome>),
-}
-
-impl Brought {
-    /// The answer of a completion; what only the socket can tell comes back.
-    fn tell_by_ring(self) -> Result<u64, Self> {
-        match self {
-            Self::Put => Ok(0),
-            Self::Created(begun) => begun.tell_by_ring().map_err(Self::Created),
-            Self::Deleted(outcomes) => {
-                Deleted::of_all(&outcomes).map(|deleted| deleted.0).ok_or(Self::Deleted(outcomes))
-            }
-        }
-    }
-
-    /// The answer of the socket.
-    fn tell(self) -> service::Outcome {
-        match self {
-            Self::Put => Ok((Reply::Done, Vec::new())),
-            Self::Created(begun) => begun.tell(),
-            Self::Deleted(outcomes) => Ok((Reply::Deleted(outcomes), Vec::new())),
-        }
-    }
-}
-
-/// The answer of a completion; an outcome that no completion can hold comes back.
-fn tell_by_ring(outcome: Result<Brought, Error>) -> Result<u64, Result<Brought, Error>> {
-    outcome.map_err(Err)?.tell_by_ring().map_err(Ok)
-}
 
 /// An entry that is being carried out. Dropping this ends it, unless it is a deletion.
 struct UnderWay {
@@ -133,7 +63,7 @@ impl Creations {
         entry: &Submission,
         object: NewObject,
         data: &[u8],
-    ) -> Option<Served> {
+    ) -> Option<()> {
         let weight = weight(data.len());
         let number = self.begin_wait(key, channel, entry, weight)?;
         let (creations, digest) = (Rc::clone(self), entry.digest);
@@ -157,7 +87,7 @@ impl Creations {
             }
         });
         self.complete_later(key, channel, number, entry.token, UnderWay { task: Some(ending), outcome });
-        Some(Served::Waits)
+        Some(())
     }
 
     /// Deletes objects everywhere, and has a task complete the entry.
@@ -167,26 +97,26 @@ impl Creations {
         channel: &Channel,
         entry: &Submission,
         ids: Vec<ObjectId>,
-    ) -> Option<Served> {
+    ) -> Option<()> {
         let weight = ids.len();
         let number = self.begin_wait(key, channel, entry, weight)?;
-        let tenant = self.sessions.client(key, |client| client.uid);
+        let user = self.sessions.client(key, |client| client.uid);
         let (directory, sessions) = (Rc::clone(&self.directory), Rc::clone(&self.sessions));
         let (sender, outcome) = oneshot::channel();
         self.kernel.spawn(async move {
-            let deleted = directory.deletion.delete_all(&ids, &[], tenant).await;
+            let deleted = directory.deletion.delete_all(&ids, &[], user).await;
             sessions.arrive(key, weight);
             // The client may have gone.
             let _ = sender.send(deleted.map(Brought::Deleted));
         });
         self.complete_later(key, channel, number, entry.token, UnderWay { task: None, outcome });
-        Some(Served::Waits)
+        Some(())
     }
 
     /// Answers with the outcome of an entry that the ring did not tell.
     pub(super) fn collect(&self, key: ClientKey, number: u64) -> Answer {
         let channel = self.sessions.channel(key);
-        match channel.and_then(|channel| channel.waits.outcomes.borrow_mut().remove(&number)) {
+        match channel.and_then(|channel| channel.outcomes.take(number)) {
             // What is under way has its own weight.
             Some(outcome) => Answer::later(0, async move { outcome.await?.tell() }),
             None => {
@@ -206,7 +136,7 @@ impl Creations {
         entry: &Submission,
         weight: usize,
     ) -> Option<u64> {
-        let number = channel.waits.draw().filter(|_| entry.patient)?;
+        let number = channel.outcomes.draw().filter(|_| entry.patient)?;
         self.sessions.set_out(key, weight).then_some(number)
     }
 
@@ -224,15 +154,15 @@ impl Creations {
             let clock = &sessions.kernel.clock;
             let outcome = clock.bounded(Some(clock.now() + RING_PATIENCE), under_way.outcome()).await;
             let Some(channel) = sessions.channel(key) else { return };
-            channel.waits.tasks.borrow_mut().remove(&number);
+            channel.outcomes.end(number);
             let (outcome, answer) = if channel.pages.was_given_up(place) {
                 // Nobody asks for it.
                 (Outcome::AskBySocket, 0)
             } else {
                 match outcome.map(tell_by_ring) {
                     Some(Ok(answer)) => (Outcome::Done, answer),
-                    Some(Err(left)) => channel.waits.keep(number, ready(left)),
-                    None => channel.waits.keep(number, async move { under_way.outcome().await }),
+                    Some(Err(left)) => channel.outcomes.keep(number, ready(left)),
+                    None => channel.outcomes.keep(number, async move { under_way.outcome().await }),
                 }
             };
             if channel.pages.complete(&Completion { token, outcome, answer }) {
@@ -241,7 +171,7 @@ impl Creations {
                 sessions.let_go(key, "it does not read the completions in its ring");
             }
         });
-        channel.waits.tasks.borrow_mut().insert(number, handle);
+        channel.outcomes.begin(number, handle);
         self.kernel.spawn(async move {
             // It was aborted if the client has gone.
             let _ = task.await;

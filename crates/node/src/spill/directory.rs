@@ -26,7 +26,15 @@ const MOUNT_PARENTS: [&str; 3] = ["/", "/mnt", "/media"];
 pub(super) struct Directory {
     path: PathBuf,
     descriptor: File,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // A child that was just forked has the file until it executes its program: to close it here unlocks
+        // nothing before. If the call fails, that is what is left.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Directory {
@@ -56,7 +64,7 @@ impl Directory {
         }
         let path = fs::canonicalize(path).map_err(failed("find"))?;
         let lock = lock(&descriptor, &path)?;
-        Ok(Directory { path, descriptor, _lock: lock })
+        Ok(Directory { path, descriptor, lock })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -181,4 +189,21 @@ fn file_name(number: u32) -> String {
 fn number_of(name: &OsStr) -> Option<u32> {
     let number = name.to_str()?.strip_suffix(".spill")?.parse().ok()?;
     (file_name(number).as_str() == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_free_though_a_forked_child_has_its_lock() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("spill");
+        let directory = Directory::open(&path).unwrap();
+        assert!(matches!(Directory::open(&path), Err(SpillError::InUse { .. })));
+        let of_a_child = directory.lock.try_clone().unwrap();
+        drop(directory);
+        Directory::open(&path).unwrap();
+        drop(of_a_child);
+    }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plasmon::ObjectId;
-use plasmon::wire::MAX_NAME;
+use plasmon::wire::MAX_NAME_BYTES;
 use rustix::io::Errno;
 
 use super::append::{Appender, Done, Entry, Failed, Payload, Tail};
@@ -350,7 +350,13 @@ impl Disk {
         }
     }
 
+    /// Looks how much of the disk is free, which others use as well.
+    pub(super) fn look_at_free(&self) {
+        self.counters.set_free(self.directory.free());
+    }
+
     fn count_space(&self) {
+        self.look_at_free();
         self.counters.set_space(self.files.len() as u64, self.live_bytes, self.disk_bytes);
     }
 }
@@ -370,7 +376,7 @@ fn check(item: &Item) -> Result<(), SpillError> {
     if item.head.payload_len() != Some(item.bytes.len() as u64) {
         return unfit("its memory is not as long as its data and metadata");
     }
-    if item.head.name.len() > MAX_NAME {
+    if item.head.name.len() > MAX_NAME_BYTES {
         return unfit("its name is too long");
     }
     Ok(())

@@ -51,7 +51,7 @@ pub(crate) fn files() -> Vec<Vec<u8>> {
             id: ObjectId::from_bytes([7; 20]),
             name: name.to_owned(),
             life: 3,
-            tenant: 1000,
+            user: 1000,
             rights: if name.is_empty() { Rights::ReadWrite } else { Rights::Private },
             data_len: data.len() as u64,
             metadata_len: 0,

@@ -25,7 +25,7 @@
 //!                length of the name (2 bytes), of the metadata (4)
 //!          24    length of the data        32  checksum of the payload
 //!          40    sequence                  48  life       56  created       64  digest
-//!          72    tenant (4), id (20)       96  name       then payload: data, metadata
+//!          72    user (4), id (20)       96  name       then payload: data, metadata
 //! ```
 //!
 //! All numbers are little-endian; name and payload are padded to 8 bytes. Checksums are XXH3-64. The

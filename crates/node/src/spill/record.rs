@@ -3,7 +3,7 @@
 //! Decoded values are untrusted: lengths are checked before they are used, and only values that a checksum
 //! covers are used.
 
-use plasmon::wire::MAX_NAME;
+use plasmon::wire::MAX_NAME_BYTES;
 use plasmon::{ObjectId, Rights};
 use twox_hash::XxHash3_64;
 
@@ -37,7 +37,7 @@ pub(super) const UNIT_BYTES: u64 = 8;
 const FIXED_BYTES: usize = 96;
 /// Maximum length in bytes of a record's header.
 pub(super) const MAX_HEADER_BYTES: usize =
-    FIXED_BYTES + (MAX_NAME).next_multiple_of(UNIT_BYTES as usize) + TERMS_BYTES;
+    FIXED_BYTES + (MAX_NAME_BYTES).next_multiple_of(UNIT_BYTES as usize) + TERMS_BYTES;
 /// Length in bytes of the terms behind the name, where there are any.
 const TERMS_BYTES: usize = 16;
 
@@ -51,7 +51,7 @@ pub struct Header {
     /// The life of the id.
     pub life: u64,
     /// The user who created the object.
-    pub tenant: u32,
+    pub user: u32,
     /// The rights of other users.
     pub rights: Rights,
     /// Number of bytes of data.
@@ -183,7 +183,7 @@ pub(super) fn encode(
     for (at, word) in (24..72).step_by(8).zip(words) {
         fixed[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
-    fixed[72..76].copy_from_slice(&head.tenant.to_le_bytes());
+    fixed[72..76].copy_from_slice(&head.user.to_le_bytes());
     fixed[76..96].copy_from_slice(head.id.as_bytes());
     name[..head.name.len()].copy_from_slice(head.name.as_bytes());
     name[head.name.len()..].fill(0);
@@ -236,7 +236,7 @@ pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoR
         id: ObjectId::from_bytes(id),
         name: str::from_utf8(name).map_err(|_| NoRecord)?.to_owned(),
         life: word(48),
-        tenant: word(72) as u32,
+        user: word(72) as u32,
         rights,
         data_len: word(24),
         metadata_len: (word(16) >> 32) as u32,

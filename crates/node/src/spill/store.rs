@@ -102,6 +102,11 @@ impl SpillStore {
         self.send(Job::Forget(place));
     }
 
+    /// Has the disk looked at: [`SpillStore::usage`] tells soon how much of it is free now.
+    pub fn look_at_free(&self) {
+        self.send(Job::Look);
+    }
+
     /// How the directory is used.
     pub fn usage(&self) -> Usage {
         self.counters.usage()
@@ -191,6 +196,7 @@ enum Job {
     Write { items: Vec<Item>, token: Arc<()>, answer: Answer<Vec<Place>> },
     Read(Read),
     Forget(Place),
+    Look,
 }
 
 struct Read {
@@ -262,6 +268,7 @@ impl<W: Fn()> Worker<W> {
                 (self.wake)();
             }
             Job::Forget(place) => self.disk.forget(place),
+            Job::Look => self.disk.look_at_free(),
         }
     }
 

@@ -11,6 +11,8 @@ pub struct Usage {
     pub live_bytes: u64,
     /// Number of bytes that the files take on disk, holes not counted.
     pub disk_bytes: u64,
+    /// Number of bytes that were free on the disk at the last look.
+    pub free_bytes: u64,
     /// Number of bytes of objects written so far.
     pub written: u64,
     /// Number of bytes of objects read back so far.
@@ -28,6 +30,7 @@ pub(super) struct Counters {
     files: AtomicU64,
     live_bytes: AtomicU64,
     disk_bytes: AtomicU64,
+    free_bytes: AtomicU64,
     written: AtomicU64,
     read: AtomicU64,
     failures: AtomicU64,
@@ -41,6 +44,7 @@ impl Counters {
             files: load(&self.files),
             live_bytes: load(&self.live_bytes),
             disk_bytes: load(&self.disk_bytes),
+            free_bytes: load(&self.free_bytes),
             written: load(&self.written),
             read: load(&self.read),
             failures: load(&self.failures),
@@ -52,6 +56,10 @@ impl Counters {
         self.files.store(files, Ordering::Relaxed);
         self.live_bytes.store(live_bytes, Ordering::Relaxed);
         self.disk_bytes.store(disk_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_free(&self, bytes: u64) {
+        self.free_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn wrote(&self, bytes: u64) {

@@ -16,6 +16,7 @@ pub(crate) mod spilling;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::ControlFlow;
 use std::rc::{Rc, Weak};
+use std::time::Instant;
 
 use plasmon::{Error, NodeId, ObjectId};
 
@@ -78,6 +79,8 @@ pub(crate) struct Store {
     /// The files to which primaries go when memory is short.
     spill: Option<SpillStore>,
     spill_failure: RefCell<Option<Failing>>,
+    /// Time at which the disk was last looked at.
+    disk_looked: Cell<Option<Instant>>,
     restoring: RefCell<Restoring>,
     pub(crate) readers: Rc<dyn Readers>,
     /// Set once, by the room above that has the leases.
@@ -107,6 +110,7 @@ impl Store {
             regions: Regions::default(),
             spill,
             spill_failure: RefCell::default(),
+            disk_looked: Cell::default(),
             restoring: RefCell::default(),
             readers,
             lessor: OnceCell::new(),
@@ -133,7 +137,7 @@ impl Store {
         let head = Head {
             id,
             life,
-            tenant: DEEDS,
+            user: DEEDS,
             rights: plasmon::Rights::Private,
             data_len: 0,
             metadata_len: 0,

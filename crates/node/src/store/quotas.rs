@@ -46,16 +46,16 @@ impl Quotas {
     pub(crate) fn take(
         &mut self,
         what: impl Fn() -> String,
-        tenant: u32,
+        user: u32,
         client: ClientKey,
         len: u64,
     ) -> Result<(), Error> {
         let account = (client != NOBODY).then(|| self.clients.entry(client).or_default());
-        let user = self.users.entry(tenant).or_default();
+        let of_all = self.users.entry(user).or_default();
         let (bytes, own) = account.as_ref().map_or((0, None), |account| (account.bytes, account.limit));
         let client_limit = self.client_limit.filter(|_| client != NOBODY);
         let limits = [
-            (user.bytes, self.user_limit, Some(tenant), "--user-quota"),
+            (of_all.bytes, self.user_limit, Some(user), "--user-quota"),
             (bytes, client_limit, None, "--client-quota"),
             (bytes, own, None, "the quota it has set itself"),
         ];
@@ -67,7 +67,7 @@ impl Quotas {
                 return Err(over(&what(), len, used, limit, &who, which));
             }
         }
-        for account in account.into_iter().chain([user]) {
+        for account in account.into_iter().chain([of_all]) {
             account.bytes += len;
             account.pending += len;
         }
@@ -88,7 +88,7 @@ impl Quotas {
 
     /// Subtracts an object that is gone or was never finished.
     pub(crate) fn forget(&mut self, head: &Head, client: ClientKey) {
-        self.subtract(head.tenant, client, head.len());
+        self.subtract(head.user, client, head.len());
     }
 
     /// Subtracts a replica that is gone from this node, or is another node's object from now on.
@@ -116,6 +116,12 @@ impl Quotas {
         self.clients.remove(&client);
     }
 
+    /// Number of bytes that a user's objects take.
+    #[cfg(test)]
+    pub(crate) fn of_user(&self, user: u32) -> u64 {
+        self.users.get(&user).map_or(0, |account| account.bytes)
+    }
+
     /// Number of bytes that a client's objects take, and the smallest of its limits.
     pub(crate) fn of_client(&self, client: ClientKey) -> (u64, Option<u64>) {
         let account = self.clients.get(&client);
@@ -140,7 +146,7 @@ impl Account {
     }
 }
 
-/// The few with most bytes, the largest first.
+/// Accounts with the most bytes, the largest first. At most [`MAX_NAMED`] are returned.
 pub(super) fn largest<K>(accounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
     let mut accounts: Vec<_> = accounts.filter(|(_, bytes)| *bytes > 0).collect();
     accounts.sort_by_key(|(_, bytes)| Reverse(*bytes));

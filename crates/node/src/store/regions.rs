@@ -32,7 +32,7 @@ const MAX_PLACES: usize = 256;
 /// kernel allows it 65,530 unless it is told otherwise (vm.max_map_count).
 const MAX_ALL_PLACES: usize = 16 << 10;
 
-/// What the regions of this node take.
+/// Memory that the regions of this node take.
 #[derive(Default)]
 pub(crate) struct Regions {
     /// Number of bytes of all regions, those included for which there is no memory yet.
@@ -78,14 +78,14 @@ struct Counted {
     len: u64,
 }
 
-/// Who maps the memory of a region.
+/// The processes that may map the memory of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mapped {
     /// The owner's processes may.
     ByOwner,
-    /// Nobody may.
+    /// No process may map it.
     ByNobody,
-    /// Nobody may, for want of memory that the owner's processes may map.
+    /// No process may map it, since there was no memory that the owner's processes may map.
     CrowdedOut,
 }
 

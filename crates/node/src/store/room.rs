@@ -34,7 +34,7 @@ const SPILL_BATCH_BYTES: u64 = 16 << 20;
 pub(crate) struct Wish {
     zone: Zone,
     len: u64,
-    /// What is taken when the node can make no contiguous room.
+    /// Memory that is taken when the node can make no contiguous room.
     makeshift: Option<Makeshift>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Room {
 
 struct Waiting {
     wish: Wish,
-    /// When the request stops waiting for clients to free memory.
+    /// Time at which the request stops waiting for clients to free memory.
     due: Instant,
     answer: oneshot::Sender<Result<Extent, Error>>,
 }

@@ -19,7 +19,7 @@ use super::Store;
 use super::quotas::NOBODY;
 use crate::kernel::random::HashMap;
 use crate::memory::{Writer, Zone};
-use crate::object::{DEEDS, Head, Held, Pin, Replica, Role, Sealing};
+use crate::object::{DEEDS, Head, Held, Keeping, Pin, Replica, Role, Sealing};
 use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
 
 /// How long an object on disk waits for others to make room for its return.
@@ -30,6 +30,9 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause after failures.
 const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long it is known how much of the disk is free.
+const LOOK_AGE: Duration = Duration::from_secs(1);
 
 /// Maximum number of bytes on disk beside an object's own: its record, the rest of its last page, its
 /// file's header.
@@ -125,6 +128,21 @@ impl Store {
         self.spill_failure.borrow().as_ref().is_some_and(|failing| self.kernel.clock.now() < failing.retry)
     }
 
+    /// Number of bytes of the disk to which objects may go, as it was a second ago at most. 0 if none go
+    /// there, or if writing failed lately.
+    pub(crate) fn free_on_disk(&self) -> u64 {
+        let Some(disk) = self.spill_store() else { return 0 };
+        if self.objects.borrow().keeping() != Keeping::Disk || self.spilling_rests() {
+            return 0;
+        }
+        let now = self.kernel.clock.now();
+        if self.disk_looked.get().is_none_or(|looked| now >= looked + LOOK_AGE) {
+            self.disk_looked.set(Some(now));
+            disk.look_at_free();
+        }
+        disk.usage().free_bytes
+    }
+
     /// Why writing to disk failed at the last attempt.
     pub(crate) fn spill_failure(&self) -> Option<String> {
         self.spill_failure.borrow().as_ref().map(|failing| failing.error.to_string())
@@ -208,13 +226,13 @@ impl Store {
     pub(crate) fn recover(&self, recovered: Vec<Recovered>) -> Vec<Rc<Replica>> {
         let mut taken = Vec::new();
         for Recovered { header, place } in recovered {
-            if header.owned || header.tenant == DEEDS {
+            if header.owned || header.user == DEEDS {
                 // Its client was one of the former daemon's, and is gone. So is a deed's region.
                 self.spill_store().inspect(|disk| disk.forget(place));
                 continue;
             }
             let (created, head) = (header.created, Head::from(header));
-            let (user, len) = (head.tenant, head.len());
+            let (user, len) = (head.user, head.len());
             let bytes = Held::Disk(place);
             let new = Sealing { head, role: Role::Primary, creator: Some(NOBODY), bytes, created };
             match self.seal(new) {
@@ -248,14 +266,14 @@ fn fitting(pins: Vec<Pin>, free: u64) -> (Vec<Pin>, Vec<Pin>) {
 
 /// The header of an object's record on disk.
 fn header(replica: &Replica) -> Header {
-    let Head { id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires, owned } =
+    let Head { id, name, life, user, rights, data_len, metadata_len, digest, copies, expires, owned } =
         replica.head();
     let created = replica.created;
     Header {
         id,
         name: name.into(),
         life,
-        tenant,
+        user,
         rights,
         data_len,
         metadata_len,
@@ -273,7 +291,7 @@ impl From<Header> for Head {
             id,
             name,
             life,
-            tenant,
+            user,
             rights,
             data_len,
             metadata_len,
@@ -287,7 +305,7 @@ impl From<Header> for Head {
             id,
             name: name.into(),
             life,
-            tenant,
+            user,
             rights,
             data_len,
             metadata_len,
@@ -299,7 +317,7 @@ impl From<Header> for Head {
     }
 }
 
-/// Where an object lies that is read back.
+/// Returns the zone for an object that is read back from disk.
 fn zone_on_return(replica: &Replica) -> Zone {
     Zone { domain: replica.domain(), writer: Writer::Engine }
 }

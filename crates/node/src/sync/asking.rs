@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use plasmon::shared::CallResult;
 use plasmon::text::printable;
-use plasmon::wire::Locked;
+use plasmon::wire::{Locked, SlotResult};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Locks;
@@ -87,7 +87,7 @@ impl Locks {
             match locks.kernel.clock.bounded(due, granted).await {
                 Some(Ok(Ok(locked))) => {
                     waiting.has_ended = true;
-                    let (values, payload) = locked.values();
+                    let (values, payload) = locked.packed();
                     CallResult::with(&values, &payload)
                         .ok_or_else(|| Error::new(ErrorKind::Internal, "a token does not fit a slot"))
                 }

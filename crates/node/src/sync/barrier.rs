@@ -14,10 +14,10 @@ use plasmon::{Error, ErrorKind, NodeId};
 
 use super::frames::Meeting;
 
-/// What a home tells a node of a barrier.
+/// Message of a home to a node about a barrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
-    /// So many calls of the node pass, with indices from the first on.
+    /// This number of calls of the node pass, with indices from the first on.
     Passed { node: NodeId, generation: u64, first: u32, count: u32 },
     /// The barrier is broken.
     Broken { node: NodeId, why: String },

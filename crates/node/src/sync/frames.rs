@@ -1,4 +1,4 @@
-//! The one list of frames about locks and barriers, which nodes send on behalf of their clients. The tenant
+//! The one list of frames about locks and barriers, which nodes send on behalf of their clients. The user
 //! of a frame is the user of the client.
 //!
 //! A call of a client that waits for a lock, and the guard that comes of it, have a number, which the node
@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 
 use plasmon::sync::LockInfo;
-use plasmon::wire::{AtMost, Each, MAX_NAME, record, table};
+use plasmon::wire::{AtMost, Each, MAX_NAME_BYTES, record, table};
 use plasmon::{Error, ObjectId};
 
 use crate::net::frame::carried;
@@ -22,12 +22,12 @@ pub(super) const MAX_WAITS: usize = 256;
 pub(super) const MAX_WHY: usize = 512;
 
 record! {
-    /// A client's lock: what it waits for, or holds.
+    /// Call of a client that waits for a lock, or guard of a client that holds one.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Row {
         /// The number of the call or guard at its node.
         pub(crate) number: u64,
-        pub(crate) name: String as AtMost<MAX_NAME>,
+        pub(crate) name: String as AtMost<MAX_NAME_BYTES>,
         /// The user to whom the lock belongs; none for everybody's.
         pub(crate) owner: Option<u32>,
         pub(crate) shared: bool,
@@ -55,7 +55,7 @@ record! {
     /// The clients of a node at a barrier.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Meeting {
-        pub(crate) name: String as AtMost<MAX_NAME>,
+        pub(crate) name: String as AtMost<MAX_NAME_BYTES>,
         /// The user to whom the barrier belongs; none for everybody's.
         pub(crate) owner: Option<u32>,
         pub(crate) parties: u32,
@@ -104,8 +104,8 @@ table! {
         /// Asks a member what it holds of the locks whose home is the sender in the view of this epoch: for
         /// the page that begins at a place, 0 or what the page before said.
         247 Tell { epoch: u64, from: u64 } -> Told,
-        /// Says it: guards of the member's clients, and locks whose former home it is, and whose last holder
-        /// died or lost them.
+        /// Says what the member holds: guards of its clients, and locks whose former home it is and whose
+        /// last holder died or lost them.
         248 Told {
             guards: Vec<Row> as AtMost<MAX_ROWS>,
             abandoned: Vec<ObjectId> as AtMost<MAX_WAITS>,

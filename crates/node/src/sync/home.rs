@@ -25,10 +25,10 @@ const MAX_LOCKS: usize = 1 << 20;
 /// Maximum number of abandoned locks that a former home remembers.
 const MAX_LEFT: usize = 1 << 16;
 
-/// Where a call or a guard came from, as its node said it.
+/// The origin of a call or a guard, as its node said it.
 pub(super) struct Source {
     pub(super) node: NodeId,
-    /// What the clock of the node showed.
+    /// Time that the clock of the node showed.
     pub(super) at_ns: u64,
 }
 

@@ -22,9 +22,9 @@ const LOOKS: u64 = 12;
 /// How often, at most and at least, all tickets are looked at.
 const PERIOD: [Duration; 2] = [Duration::from_millis(8), Duration::from_millis(250)];
 /// How long a home may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BEAT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is to be told to a home.
+/// News for a home.
 #[derive(Default)]
 struct News {
     guards: Vec<Rc<Ticket>>,
@@ -117,7 +117,7 @@ impl Locks {
         let rows: Vec<Row> = guards.iter().map(|ticket| ticket.row(at_ns)).collect();
         let numbers: Vec<Numbered> = waits.iter().map(|ticket| ticket.numbered()).collect();
         let question = ask::Keep { at_ns, guards: rows, waits: numbers };
-        let answer = self.network.ask(home, 0, question, PATIENCE).await;
+        let answer = self.network.ask(home, 0, question, BEAT_PATIENCE).await;
         guards.iter().for_each(|ticket| ticket.renewing.set(false));
         let Ok(ask::Kept { unknown }) = answer else {
             // The home does not answer, or is not the home: the next look asks again.

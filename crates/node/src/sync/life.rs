@@ -22,7 +22,7 @@ use super::lock::{MARGIN, nanos};
 /// The time for which the file is written ahead. The next life waits so much longer than leases last.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// What the file says.
+/// Contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 struct Record {
     /// The id that the kernel has drawn for the time since the host was booted.
@@ -33,14 +33,14 @@ struct Record {
     epoch: u64,
 }
 
-/// What this life leaves for the next one, and what the one before has left.
+/// Record that this life leaves for the next one, and the record of the life before.
 pub(super) struct Life {
     path: PathBuf,
     boot: String,
-    /// Until when guards of the former life may be valid; `None` before the file was read.
+    /// Time until which guards of the former life may be valid; `None` before the file was read.
     former: Option<(u64, u64)>,
     record: Option<Record>,
-    /// Since when nobody holds a lock.
+    /// Time since which nobody holds a lock.
     rests_since: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ impl Life {
         *self.former.insert(former)
     }
 
-    /// Until when guards of the former life may be valid.
+    /// Returns the time until which guards of the former life may be valid.
     pub(super) fn until(&mut self) -> u64 {
         self.former().0
     }

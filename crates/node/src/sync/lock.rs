@@ -38,11 +38,11 @@ pub(super) struct Claim {
     pub(super) ttl_ns: u64,
     pub(super) pid: u32,
     pub(super) uid: u32,
-    /// Since when it waits, or holds the lock.
+    /// Time since which the call waits, or its guard holds the lock.
     pub(super) since: u64,
-    /// When the home last heard of it.
+    /// Time at which the home last heard of the call or guard.
     pub(super) heard: u64,
-    /// What the clock of its node showed when that said what was heard last.
+    /// Time that the clock of its node showed when the node sent what was heard last.
     pub(super) at_ns: u64,
     /// Whether it does not wait: it is refused if it does not get the lock at once.
     pub(super) eager: bool,
@@ -66,7 +66,7 @@ impl Claim {
     }
 }
 
-/// What a home tells a node.
+/// Message of a home to a node about a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
     /// A call has the lock.
@@ -75,14 +75,14 @@ pub(super) enum Said {
     Refused { node: NodeId, number: u64, error: Error },
 }
 
-/// What a home knows of a call or guard that it has heard of.
+/// State at a home of a call or guard that the home may have heard of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It waits.
+    /// The call waits.
     Waits,
-    /// It holds the lock, as it may not have been told yet.
+    /// The call holds the lock. It may not have been told so yet.
     Holds(Said),
-    /// Nothing.
+    /// The home knows nothing of the call or guard.
     Unknown,
 }
 

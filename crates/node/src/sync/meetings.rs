@@ -15,7 +15,7 @@ use futures::channel::oneshot;
 use plasmon::shared::CallResult;
 use plasmon::sync::{MAX_PARTIES, barrier_id};
 use plasmon::text::printable;
-use plasmon::wire::{Passed, Reply};
+use plasmon::wire::{Passed, Reply, SlotResult};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Locks;
@@ -27,7 +27,7 @@ use crate::kernel::random::HashMap;
 use crate::service::Return;
 
 /// How long it may take to open a barrier.
-const PATIENCE: Duration = Duration::from_secs(30);
+const OPENING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a home may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// After which time a home is told again that did not answer.
@@ -62,7 +62,7 @@ pub(super) struct Meetings {
     here: RefCell<BTreeMap<ObjectId, Here>>,
     /// Handles of each client.
     handles: RefCell<HashMap<ClientKey, Opened>>,
-    /// Those who wait until homes know what has changed.
+    /// Tasks that wait until homes know of all changes.
     settling: RefCell<Vec<oneshot::Sender<()>>>,
     last_handle: Cell<u32>,
     last_arrival: Cell<u64>,
@@ -166,7 +166,7 @@ impl Locks {
         let owner = (!public).then_some(user);
         let id = barrier_id(owner, &name);
         let mut opening = self.enter(id, name, owner, parties)?;
-        let due = self.kernel.clock.now() + PATIENCE;
+        let due = self.kernel.clock.now() + OPENING_PATIENCE;
         let joined = loop {
             let row = self.meetings.here.borrow().get(&id).map(Here::told);
             let Some(row) = row else {
@@ -336,7 +336,7 @@ impl Locks {
         });
     }
 
-    /// What the home is to be told next; `None` if it knows all.
+    /// The next meeting that the home is to be told of; `None` if the home knows of all.
     fn next_told(&self, id: &ObjectId) -> Option<Meeting> {
         let mut here = self.meetings.here.borrow_mut();
         let one = here.get_mut(id)?;

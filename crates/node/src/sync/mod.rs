@@ -43,7 +43,7 @@ use crate::sessions::Sessions;
 
 /// The locks and barriers of this node: those of its clients, and those whose home it is.
 pub(crate) struct Locks {
-    /// For events that bring no owner with them.
+    /// A reference to this owner itself, for events that come without one.
     own: Weak<Self>,
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -56,7 +56,7 @@ pub(crate) struct Locks {
     home: Home,
     meetings: Meetings,
     barriers: Barriers,
-    /// When each client last said that it is alive.
+    /// For each client, the time at which it last said that it is alive.
     alive: RefCell<HashMap<ClientKey, u64>>,
     /// Whether a task looks after the tickets.
     is_keeping: Cell<bool>,

@@ -16,7 +16,7 @@ use crate::membership::Cluster;
 use crate::membership::shards::{SHARDS, shard_of};
 use crate::membership::views::ViewChange;
 
-/// Where the homes are.
+/// The homes of locks, by shard.
 pub(super) struct Places {
     cluster: Rc<Cluster>,
     /// For each shard, the epoch of the last view in which its first keeper became another.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use plasmon::shared::{CallRequest, CallResult, LEASES};
 use plasmon::status::{LocksStatus, Status};
 use plasmon::sync::{LockInfo, MAX_TTL, MIN_TTL, lock_id};
-use plasmon::wire::{Reply, Request, SyncCall, Table, WireError};
+use plasmon::wire::{BySlot, Reply, Request, SyncCall, Table, WireError};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Locks;
@@ -23,7 +23,7 @@ use crate::service::{Answer, Asked, Return, Service};
 /// Number of bytes of the rows after which a page of a list ends.
 const PAGE_BYTES: usize = 4 << 10;
 /// How long another node may take to list its locks.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a home may take to know what is held before it renews leases.
 const PREPARING: Duration = Duration::from_secs(4);
 
@@ -77,7 +77,7 @@ impl Service for Locks {
     }
 
     fn on_call(self: Rc<Self>, client: ClientKey, request: CallRequest) -> Return {
-        match SyncCall::decode(request.opcode, request.arguments) {
+        match SyncCall::decode(request.opcode, request.arguments, &request.payload) {
             Some(SyncCall::Lock { lock, ticket, shared }) => {
                 self.lock(client, (lock, ticket, shared), request.timeout_us)
             }
@@ -158,7 +158,7 @@ impl Locks {
             self.page(from, user)
         } else {
             let ask::Listed { locks, next } =
-                self.network.ask(node, user, ask::List { from }, PATIENCE).await?;
+                self.network.ask(node, user, ask::List { from }, LIST_PATIENCE).await?;
             (locks, next)
         };
         Ok(Reply::Locks { locks, next })
@@ -254,7 +254,7 @@ impl Locks {
                 });
             }
             SyncFrame::List { from } => {
-                let (locks, next) = self.page(from, asked.tenant);
+                let (locks, next) = self.page(from, asked.user);
                 self.network.answer(&asked, SyncFrame::Listed { locks, next });
             }
             SyncFrame::Gather { row, opening } => {

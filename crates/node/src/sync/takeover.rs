@@ -27,9 +27,9 @@ use super::home::Source;
 use crate::kernel::planted::{Bug, is_planted};
 
 /// How long a member may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MEMBER_PATIENCE: Duration = Duration::from_secs(5);
 /// After which time a member looks again whether homes know of its barriers.
-const TELLING: Duration = Duration::from_millis(5);
+const TELLING_PERIOD: Duration = Duration::from_millis(5);
 /// After which time members are asked again that did not answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -84,7 +84,7 @@ impl Takeover {
     }
 }
 
-/// What a member holds.
+/// Guards that a member holds, and locks that it abandoned.
 struct Held {
     from: NodeId,
     guards: Vec<Row>,
@@ -143,7 +143,7 @@ impl Locks {
         let others = self.cluster.others(&[own]);
         let asked = join_all(others.into_iter().map(|member| self.ask_member(member, epoch))).await;
         let mut told: Vec<Held> = asked.into_iter().collect::<Option<_>>()?;
-        self.tell_meetings(own, self.kernel.clock.now() + PATIENCE).await;
+        self.tell_meetings(own, self.kernel.clock.now() + MEMBER_PATIENCE).await;
         let guards = self.tickets.guards(|id| self.places.is_here(id), 0, usize::MAX).0;
         told.push(Held { from: own, guards, abandoned: Vec::new() });
         Some(told)
@@ -154,7 +154,7 @@ impl Locks {
         let mut at = 0;
         loop {
             let ask::Told { guards, abandoned, next } =
-                self.network.ask(from, 0, ask::Tell { epoch, from: at }, PATIENCE).await.ok()?;
+                self.network.ask(from, 0, ask::Tell { epoch, from: at }, MEMBER_PATIENCE).await.ok()?;
             held.guards.extend(guards);
             held.abandoned.extend(abandoned);
             match next {
@@ -176,7 +176,7 @@ impl Locks {
         epoch: u64,
         from: u64,
     ) -> Result<ask::Told, Error> {
-        let due = self.kernel.clock.now() + PATIENCE;
+        let due = self.kernel.clock.now() + MEMBER_PATIENCE;
         while self.cluster.epoch() < epoch || self.cluster.fenced() {
             let changed = self.cluster.next_view();
             if self.kernel.clock.bounded(Some(due), changed).await.is_none() {
@@ -202,7 +202,7 @@ impl Locks {
     async fn tell_meetings(&self, home: NodeId, due: Instant) {
         let is_meant = |id: &ObjectId| self.places.home(id) == home;
         while self.meetings.are_telling(is_meant) && self.kernel.clock.now() < due {
-            self.kernel.clock.sleep(TELLING).await;
+            self.kernel.clock.sleep(TELLING_PERIOD).await;
         }
     }
 

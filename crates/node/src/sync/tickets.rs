@@ -38,21 +38,21 @@ impl Named {
     }
 }
 
-/// What has become of a ticket.
+/// State of a ticket.
 pub(super) enum State {
     /// The call waits.
     Waits(oneshot::Sender<Result<Locked, Error>>),
     /// The client has a guard.
     Holds {
         token: u128,
-        /// When the home was last asked to renew the lease, and it did.
+        /// Time of the last request to the home that renewed the lease.
         renewed: u64,
     },
     /// The guard has ended, and the client has not let go of it yet.
     Ended,
 }
 
-/// What a client waits for, or holds.
+/// Call of a client that waits for a lock or holds one.
 pub(super) struct Ticket {
     pub(super) key: Key,
     pub(super) number: Cell<u64>,
@@ -62,7 +62,7 @@ pub(super) struct Ticket {
     pub(super) eager: bool,
     pub(super) pid: u32,
     pub(super) uid: u32,
-    /// Since when it waits, or is held.
+    /// Time since which the ticket waits, or is held.
     pub(super) since: Cell<u64>,
     /// The home that was asked last, in the view of which epoch, and when it was last told of the wait.
     pub(super) asked: Cell<Option<(NodeId, u64, u64)>>,

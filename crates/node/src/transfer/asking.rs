@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures::future::{Either, select};
 use plasmon::{NodeId, ObjectId};
 
-use super::rooms::{MESSAGES_BYTES_MAX, ONE_MESSAGE_BYTES, Room};
+use super::rooms::{MAX_MESSAGES_BYTES, ONE_MESSAGE_BYTES, Room};
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message};
 use crate::transfer::Transfer;
@@ -35,7 +35,7 @@ const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
 pub(super) struct Asking {
     transfer: Rc<Transfer>,
     id: ObjectId,
-    tenant: u32,
+    user: u32,
     /// Holders that have failed since the last silence or change of the keepers.
     avoid: Vec<NodeId>,
     /// Number of requests made since the keepers last changed.
@@ -51,7 +51,7 @@ pub(super) struct Answered {
     pub(super) answer: Envelope,
     /// Pieces of the object that came before the answer.
     pub(super) pieces: Vec<Bytes>,
-    /// When the request was made.
+    /// Time at which the request was made.
     pub(super) asked_at: Instant,
 }
 
@@ -79,11 +79,11 @@ enum Heard {
 }
 
 impl Asking {
-    pub(super) fn new(transfer: &Rc<Transfer>, id: ObjectId, tenant: u32) -> Self {
+    pub(super) fn new(transfer: &Rc<Transfer>, id: ObjectId, user: u32) -> Self {
         Self {
             transfer: Rc::clone(transfer),
             id,
-            tenant,
+            user,
             avoid: Vec::new(),
             attempt: 0,
             patience: ASK_OTHER,
@@ -168,14 +168,14 @@ impl Asking {
         self.attempt += 1;
         let call = Call::open(&self.transfer.network, None);
         // What did not come whole in messages is read.
-        let most = if self.avoid.is_empty() { MESSAGES_BYTES_MAX } else { ONE_MESSAGE_BYTES };
+        let most = if self.avoid.is_empty() { MAX_MESSAGES_BYTES } else { ONE_MESSAGE_BYTES };
         let (room, wish) = self.transfer.wish(call.request(), most);
         let avoid = self.avoid.clone();
         let transfer = Rc::clone(&self.transfer);
         let mut ask = Ask { transfer, call, id: self.id, keeper, room, at, settled: false };
         self.transfer.directory.news.release_now(keeper);
         let find = Message::Find { id: self.id, missed: false, wish, avoid };
-        if !ask.call.send(keeper, self.tenant, find) && self.attempt % 2 == 1 {
+        if !ask.call.send(keeper, self.user, find) && self.attempt % 2 == 1 {
             // The keeper cannot be reached.
             ask.settled = true;
             return None;

@@ -19,7 +19,7 @@ use super::lease::{LEASE_MS, Lease};
 use super::pieces::{locate, whole};
 use super::reading::Here;
 use super::record::Arrived;
-use super::rooms::{MESSAGES_BYTES_MAX, ONE_MESSAGE_BYTES};
+use super::rooms::{MAX_MESSAGES_BYTES, ONE_MESSAGE_BYTES};
 use super::tuning::Plan;
 use crate::memory::{Domain, Writer, Zone};
 use crate::net::calls::Call;
@@ -72,7 +72,7 @@ impl Transfer {
         let lent = self.leases.granted.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
         let head = scratch(len);
         let message = match lent {
-            Some(lent) if len <= lent.len().min(MESSAGES_BYTES_MAX.into()) => {
+            Some(lent) if len <= lent.len().min(MAX_MESSAGES_BYTES.into()) => {
                 // The memory stays mapped, whatever becomes of the lease.
                 let written = pushed && !self.pushes.has(asked);
                 let written = written.then(|| self.push(asked, &head, &lent, Rc::new(()))).flatten();
@@ -210,7 +210,7 @@ impl Measurement<'_> {
     async fn bring(&self, bytes: u64, pushed: bool) -> Result<bool, Failure> {
         let Self { transfer, lease, here, .. } = self;
         let mut call = Call::open(&transfer.network, Some(lease.holder));
-        let room = transfer.rooms.make(call.request(), MESSAGES_BYTES_MAX);
+        let room = transfer.rooms.make(call.request(), MAX_MESSAGES_BYTES);
         transfer.directory.news.release_now(lease.holder);
         call.send(lease.holder, 0, Message::Probe { of: lease.request, len: bytes, pushed });
         let due = transfer.kernel.clock.now() + PEER_PATIENCE;
@@ -276,7 +276,7 @@ fn scratch(len: u64) -> Head {
         id: ObjectId::from_bytes([0; ObjectId::LEN]),
         name: "".into(),
         life: 0,
-        tenant: 0,
+        user: 0,
         rights: Rights::default(),
         data_len: len,
         metadata_len: 0,

@@ -27,7 +27,7 @@ use super::lease::Lease;
 use super::pieces::whole;
 use super::reading::Offer;
 use super::record::Trace;
-use super::rooms::MESSAGES_BYTES_MAX;
+use super::rooms::MAX_MESSAGES_BYTES;
 use crate::directory::arrivals::{Lies, Noted, Place};
 use crate::kernel::class;
 use crate::net::calls::Call;
@@ -47,15 +47,15 @@ impl Transfer {
     /// Fetches an object for a user. The future ends when the object is sealed on this node, or with the
     /// reason why it will never be; it has no deadline of its own. With `verify` the object is compared with
     /// the digest of its seal, whatever the setting of this node says.
-    pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, tenant: u32, verify: bool) -> Shared<Outcome> {
+    pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, user: u32, verify: bool) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
-        self.share_fetch(id, tenant, verify, move |wanted| {
+        self.share_fetch(id, user, verify, move |wanted| {
             Box::pin(async move {
                 let is_here = || transfer.store.objects.borrow().get(&id).is_some();
-                if transfer.batches.await_others(&id, tenant, &wanted).await && is_here() {
+                if transfer.batches.await_others(&id, user, &wanted).await && is_here() {
                     return Ok(());
                 }
-                fetch(transfer, id, tenant, (Target::Replica, wanted)).await
+                fetch(transfer, id, user, (Target::Replica, wanted)).await
             })
         })
     }
@@ -64,12 +64,12 @@ impl Transfer {
     fn share_fetch(
         &self,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         verify: bool,
         begin: impl FnOnce(Wanted) -> Outcome,
     ) -> Shared<Outcome> {
         let mut fetches = self.fetches.borrow_mut();
-        if let Some((fetch, wanted, class)) = fetches.get(&(id, tenant))
+        if let Some((fetch, wanted, class)) = fetches.get(&(id, user))
             && let Some(fetch) = fetch.upgrade()
             && fetch.peek().is_none()
         {
@@ -81,7 +81,7 @@ impl Transfer {
         let class = Rc::new(Cell::new(class::current()));
         let fetch: Outcome = Box::pin(class::working(Rc::clone(&class), begin(Rc::clone(&wanted))));
         let fetch = fetch.shared();
-        fetches.insert((id, tenant), (fetch.downgrade().expect("not polled yet"), wanted, class));
+        fetches.insert((id, user), (fetch.downgrade().expect("not polled yet"), wanted, class));
         fetch
     }
 
@@ -90,20 +90,20 @@ impl Transfer {
     pub(crate) fn fetch_from(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         from: NodeId,
         lies: Option<Rc<Lies>>,
     ) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
-        self.share_fetch(id, tenant, false, move |wanted| {
+        self.share_fetch(id, user, false, move |wanted| {
             Box::pin(async move {
                 let target = (Target::Replica, wanted);
                 let is_it = lies.as_ref().is_none_or(|lies| {
                     let (head, pieces, _) = &**lies;
-                    head.id == id && whole(pieces) == Some(head.len()) && head.visible_to(tenant)
+                    head.id == id && whole(pieces) == Some(head.len()) && head.visible_to(user)
                 });
                 if is_it && matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
-                    let mut trace = Trace::begin(&transfer.records, id, tenant, target.clone());
+                    let mut trace = Trace::begin(&transfer.records, id, user, target.clone());
                     let _noted = Noted::begin(&transfer.directory.arrivals, id);
                     // The directory is not asked for the object, and has to know which nodes a deletion
                     // concerns.
@@ -126,7 +126,7 @@ impl Transfer {
                         }
                     }
                 }
-                fetch(transfer, id, tenant, target).await
+                fetch(transfer, id, user, target).await
             })
         })
     }
@@ -145,18 +145,18 @@ impl Transfer {
     pub(crate) async fn fetch_into(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         given: &Rc<Given>,
         verify: bool,
     ) -> Result<(), Error> {
         let target = (Target::Given(Rc::clone(given)), Wanted::new(Cell::new(verify)));
-        fetch(Rc::clone(self), id, tenant, target).await
+        fetch(Rc::clone(self), id, user, target).await
     }
 
     /// The error for an object of which no node has the bytes that were sealed, as far as the keepers know;
     /// `None` if there are further holders, or if nobody says who the holders are.
     async fn damage(&self, trace: &Trace, damaged: &[NodeId], reason: &Failure) -> Option<Error> {
-        let holders = self.directory.holders(trace.id, trace.tenant).await.ok()?;
+        let holders = self.directory.holders(trace.id, trace.user).await.ok()?;
         let is_left = |(node, _): &(NodeId, Role)| *node != self.kernel.node && !damaged.contains(node);
         if holders.is_empty() || holders.iter().any(is_left) {
             return None;
@@ -175,10 +175,10 @@ impl Transfer {
 async fn fetch(
     transfer: Rc<Transfer>,
     id: ObjectId,
-    tenant: u32,
+    user: u32,
     target: (Target, Wanted),
 ) -> Result<(), Error> {
-    let mut trace = Trace::begin(&transfer.records, id, tenant, target);
+    let mut trace = Trace::begin(&transfer.records, id, user, target);
     let mut noted = Noted::begin(&transfer.directory.arrivals, id);
     match transfer.fetch_known(&mut trace).await {
         None => {}
@@ -188,7 +188,7 @@ async fn fetch(
         }
         Some(Err(error)) => return Err(error),
     }
-    let mut asking = Asking::new(&transfer, id, tenant);
+    let mut asking = Asking::new(&transfer, id, user);
     // Nodes that have given other bytes than were sealed.
     let mut damaged = Vec::new();
     loop {
@@ -232,7 +232,7 @@ async fn fetch(
 impl Transfer {
     /// Fetches an object from where it was, if that is known; `None` when the directory is to be asked.
     async fn fetch_known(self: &Rc<Self>, trace: &mut Trace) -> Option<Result<(), Error>> {
-        let (id, tenant) = (trace.id, trace.tenant);
+        let (id, user) = (trace.id, trace.user);
         if self.kernel.config.protocol != Protocol::Auto
             || self.store.objects.borrow().creation(&id).is_some()
         {
@@ -245,7 +245,7 @@ impl Transfer {
             return None;
         }
         let tried = match &place.at {
-            Some(at) if at.0.visible_to(tenant) => {
+            Some(at) if at.0.visible_to(user) => {
                 self.read_first(place.holder, at, "it was fetched from there before", trace).await
             }
             _ => self.fetch_direct(place.holder, trace).await,
@@ -272,10 +272,10 @@ impl Transfer {
     async fn fetch_direct(self: &Rc<Self>, holder: NodeId, trace: &mut Trace) -> Result<(), Failure> {
         let mut call = Call::open(&self.network, Some(holder));
         let asked_at = self.kernel.clock.now();
-        let (room, wish) = self.wish(call.request(), MESSAGES_BYTES_MAX);
+        let (room, wish) = self.wish(call.request(), MAX_MESSAGES_BYTES);
         let (id, others) = (trace.id, Vec::new());
         self.directory.news.release_now(holder);
-        if !call.send(holder, trace.tenant, Message::Fetch { id, stage: Stage::Direct, wish, others }) {
+        if !call.send(holder, trace.user, Message::Fetch { id, stage: Stage::Direct, wish, others }) {
             return Err(Failure::gone());
         }
         match self.kernel.clock.bounded(Some(asked_at + ASK_AGAIN), call.answer()).await {

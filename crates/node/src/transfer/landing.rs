@@ -92,7 +92,7 @@ pub(super) struct Landing {
     /// The metadata of an object whose data comes to a client's memory, if it has to be compared.
     tail: Option<Extent>,
     comparison: Option<Comparison>,
-    /// What has to stay at the sender's side until no operation reads there.
+    /// Owner of memory that has to stay at the sender's side until no operation reads there.
     _keeps: Option<Rc<dyn Any>>,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Granted {
     pub(super) until: Instant,
 }
 
-/// What a lease keeps: an object, or memory that belongs to no object.
+/// Thing that a lease keeps: an object, or memory that belongs to no object.
 pub(super) enum Kept {
     Object(Pin),
     Lent(Extent),
@@ -56,7 +56,7 @@ impl Kept {
     }
 }
 
-/// What the holder still owes the reader of a lease, beside keeping the bytes.
+/// Duty of the holder towards the reader of a lease, beside keeping the bytes.
 pub(super) enum Owed {
     Nothing,
     /// The object in parts, when the reader says that it is ready.

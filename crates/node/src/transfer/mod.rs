@@ -14,6 +14,7 @@
 //!
 //! | floor | files |
 //! |---|---|
+//! | 7 | [`service`]: transfers as a service, with their frames and their reactions to events |
 //! | 6 | [`serve`]: the holder's answer to a fetch; [`calibrate`]: measuring what is best |
 //! | 5 | [`asking`]: requests of a get to the keepers; [`fetch`]: a get from the first request to the seal |
 //! | 5 | [`short`]: batches of short objects |
@@ -22,6 +23,7 @@
 //! | 4 | [`plain`]: bytes that are no object's, and copies within this node; [`range`]: ranges of objects |
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |
+//! | 2 | [`written`]: bytes that are written to a window of another node |
 //! | 1 | [`landing`]: the memory that the bytes come to, and the seal; [`lease`]: both sides of a lease |
 //! | 0 | [`pieces`]: cutting objects; [`rooms`]: pieces that come before their answer |
 //! | 0 | [`comparing`], [`checking`]: digests; [`slots`]: places at holders; [`failure`]: why attempts fail |
@@ -118,7 +120,7 @@ pub(crate) struct Transfer {
     batches: Rc<Batches>,
     relays: Rc<Relays>,
     feeds: Rc<Feeds>,
-    /// What was fetched and served.
+    /// Records of fetches and of answers to fetches.
     pub(crate) records: Rc<Records>,
     tuner: Tuner,
     registrations: RefCell<Registrations>,

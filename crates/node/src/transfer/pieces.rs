@@ -7,11 +7,11 @@
 use plasmon_fabric::RemoteRegion;
 
 use crate::memory::{Piece, Run};
-use crate::net::frame::{FRAME_MAX, HEADER_LEN, Location};
+use crate::net::frame::{FRAME_MAX_BYTES, HEADER_LEN, Location};
 use crate::store::Store;
 
 /// Number of bytes of a part: what fits a message beside its header and the part's position.
-pub(super) const PART_BYTES: usize = FRAME_MAX - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
+pub(super) const PART_BYTES: usize = FRAME_MAX_BYTES - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
 /// Number of bytes of an object that a node takes on at a time when several nodes take part.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
 
@@ -82,7 +82,7 @@ pub(super) fn pairs<There: Stretch, Here: Stretch>(
     pairs_by(there, here, move || longest)
 }
 
-/// The same with a function that says how long the next pair may be.
+/// Pairs of stretches as [`pairs`] has them, where a function says how long the next pair may be.
 pub(super) fn pairs_by<There: Stretch, Here: Stretch>(
     there: impl IntoIterator<Item = There>,
     here: impl IntoIterator<Item = Here>,
@@ -166,7 +166,7 @@ pub(crate) fn locate(store: &Store, run: &Run) -> Vec<Location> {
 mod tests {
     use super::*;
 
-    const CHUNK: u64 = 1 << 20;
+    const CHUNK_BYTES: u64 = 1 << 20;
 
     fn location(segment: u32, offset: u64, len: u64) -> Location {
         Location { segment, version: 1, offset, len }
@@ -178,14 +178,14 @@ mod tests {
 
     #[test]
     fn pairs_cover_both_sides_in_order_and_cross_no_border() {
-        let there = [location(3, 100, 2 * CHUNK + 5), location(9, 7, 0), location(4, 0, 10)];
-        let total = 2 * CHUNK + 15;
+        let there = [location(3, 100, 2 * CHUNK_BYTES + 5), location(9, 7, 0), location(4, 0, 10)];
+        let total = 2 * CHUNK_BYTES + 15;
         let here = [(0, 64, 7), (2, 0, 0), (1, 0, total - 7)].map(piece);
         let (mut from_at, mut into_at) = (0, 0);
-        for (from, into) in pairs(there, here, CHUNK) {
+        for (from, into) in pairs(there, here, CHUNK_BYTES) {
             assert_eq!(from.len, into.len);
-            assert!(from.len > 0 && from.len <= CHUNK);
-            let start = if from.segment == 3 { from.offset - 100 } else { 2 * CHUNK + 5 + from.offset };
+            assert!(from.len > 0 && from.len <= CHUNK_BYTES);
+            let start = if from.segment == 3 { from.offset - 100 } else { 2 * CHUNK_BYTES + 5 + from.offset };
             assert_eq!(start, from_at);
             let start = if into.segment == 0 { into.offset - 64 } else { 7 + into.offset };
             assert_eq!(start, into_at);

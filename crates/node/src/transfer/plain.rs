@@ -27,7 +27,7 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// Alignment in bytes of the buffer of copies. An allocator puts large buffers 16 bytes behind the begin of a
 /// page. Some processors (AMD's from Zen 3 on) copy with `rep movsb` at a fifth of their speed if the target
 /// lies up to 31 bytes further in its page than the source, as such a buffer does beside a region's begin.
-const ALIGNMENT: usize = 4096;
+const ALIGNMENT_BYTES: usize = 4096;
 
 /// Has `copy` copy bytes of this node, some at a time, by way of a buffer that all copies share. It gets the
 /// place of the bytes, and room for them.
@@ -43,8 +43,8 @@ pub(crate) async fn in_turns<E: Display>(
     while at < len {
         let bytes = CHUNK_BYTES.min(len - at);
         let mut buffer = transfer.copied.take();
-        buffer.resize(CHUNK_BYTES as usize + ALIGNMENT, 0);
-        let begin = buffer.as_ptr().align_offset(ALIGNMENT);
+        buffer.resize(CHUNK_BYTES as usize + ALIGNMENT_BYTES, 0);
+        let begin = buffer.as_ptr().align_offset(ALIGNMENT_BYTES);
         let copied = copy(at, &mut buffer[begin..begin + bytes as usize]);
         transfer.copied.set(buffer);
         copied.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;

@@ -32,10 +32,10 @@ use crate::transfer::Transfer;
 /// longest objects. Fewer are told with the next fetch, or some time later.
 const RELEASED_AT_ONCE: usize = 4;
 
-/// What this node has written to windows of its peers, and they have not released yet.
+/// Writes to windows of peers that the peers have not released yet.
 #[derive(Default)]
 pub(super) struct Pushes {
-    /// By the asker and its request.
+    /// Objects that are being pushed, by the asker and its request.
     under_way: RefCell<HashMap<(NodeId, u64), Pushing>>,
 }
 

@@ -15,11 +15,11 @@ use super::pieces::{pairs, part, whole};
 use super::reading::in_window;
 use crate::directory::arrivals::Lies;
 use crate::memory::Piece;
-use crate::net::frame::MESSAGE_MAX;
+use crate::net::frame::MESSAGE_MAX_BYTES;
 use crate::transfer::Transfer;
 
 /// Maximum number of bytes of a range.
-pub(crate) const MAX_RANGE: u64 = 64 << 10;
+pub(crate) const MAX_RANGE_BYTES: u64 = 64 << 10;
 /// Number of reads of a range that are under way at a time.
 const WINDOW: u32 = 4;
 
@@ -36,7 +36,7 @@ pub(crate) async fn read_range(
 ) -> Result<Bytes, Error> {
     let (head, pieces, _) = lies;
     let len = range.end.saturating_sub(range.start);
-    if len == 0 || len > MAX_RANGE || range.end > head.data_len || whole(pieces) != Some(head.len()) {
+    if len == 0 || len > MAX_RANGE_BYTES || range.end > head.data_len || whole(pieces) != Some(head.len()) {
         let text = format!("object {} has no range of bytes {range:?} that can be read alone", head.id);
         return Err(Error::new(ErrorKind::Invalid, text));
     }
@@ -58,7 +58,7 @@ async fn try_range(
     let word = transfer.network.block(stamp_there.on, size_of::<u64>())?;
     let here = Piece { segment: 0, offset: 0, len };
     let (mut there, mut blocks) = (Vec::new(), Vec::new());
-    for (from, into) in pairs(part(pieces, at, len), [here], MESSAGE_MAX as u64) {
+    for (from, into) in pairs(part(pieces, at, len), [here], MESSAGE_MAX_BYTES as u64) {
         let remote = transfer.network.remote(holder, &from).ok_or_else(unknown)?;
         blocks.push((transfer.network.block(remote.on, into.len as usize)?, remote));
         there.push(from);

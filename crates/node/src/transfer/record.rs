@@ -27,7 +27,7 @@ use crate::store::Store;
 /// Maximum number of fetches remembered.
 const KEPT_FETCHES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// What was fetched and served, and what is being fetched.
+/// Records of fetches, of answers to fetches, and of fetches under way.
 pub(crate) struct Records {
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -143,7 +143,7 @@ pub(super) struct Trace {
     records: Rc<Records>,
     pub(super) id: ObjectId,
     /// The user for whom the object is fetched.
-    pub(super) tenant: u32,
+    pub(super) user: u32,
     pub(super) target: Target,
     /// Whether a get wants the object compared.
     pub(super) wanted: Wanted,
@@ -162,7 +162,7 @@ impl Trace {
     pub(super) fn begin(
         records: &Rc<Records>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         (target, wanted): (Target, Wanted),
     ) -> Self {
         let now = records.kernel.clock.now();
@@ -170,7 +170,7 @@ impl Trace {
         Self {
             records,
             id,
-            tenant,
+            user,
             target,
             wanted,
             alone: false,
@@ -219,7 +219,7 @@ impl Trace {
     fn show(&mut self) -> Shown {
         // A former attempt is removed before this one is entered.
         self.shown = None;
-        let key = (self.id, self.tenant);
+        let key = (self.id, self.user);
         let moving = Moving { way: self.way.clone(), since: self.began, arrived: self.arrived.clone() };
         self.records.moving.borrow_mut().insert(key, moving);
         Shown { records: Rc::clone(&self.records), key }
@@ -364,19 +364,19 @@ impl Records {
     }
 
     /// Whether a holder gives a long object to this node at the moment.
-    pub(crate) fn moves_here(&self, id: &ObjectId, tenant: u32) -> bool {
-        self.moving.borrow().contains_key(&(*id, tenant))
+    pub(crate) fn moves_here(&self, id: &ObjectId, user: u32) -> bool {
+        self.moving.borrow().contains_key(&(*id, user))
     }
 
     /// Explains how an object came to this node, as far as this node remembers, or how far its fetch for a
     /// user is.
-    pub(crate) fn explain(&self, id: &ObjectId, tenant: u32) -> Explanation {
+    pub(crate) fn explain(&self, id: &ObjectId, user: u32) -> Explanation {
         let here = match self.store.objects.borrow().get(id).map(|replica| replica.role()) {
             Some(role) => role.name(),
             None => "absent",
         };
         let fetched = self.past.borrow().peek(id).map(|way| way.told(&self.network));
-        let arriving = self.moving.borrow().get(&(*id, tenant)).map(|moving| Arriving {
+        let arriving = self.moving.borrow().get(&(*id, user)).map(|moving| Arriving {
             holders: moving.way.holders(),
             provider: moving.way.provider(&self.network),
             protocol: moving.way.protocol.to_owned(),

@@ -47,7 +47,7 @@ struct Relay {
     arrival: Option<Arrival>,
     /// Fetches that came before the object was being read.
     waiting: Vec<Envelope>,
-    /// When the waiting nodes are told that nothing will come.
+    /// Time at which the waiting nodes are told that nothing will come.
     until: Instant,
 }
 
@@ -115,8 +115,8 @@ impl Relays {
     fn offer(&self, asked: &Envelope, id: ObjectId) {
         let mut relays = self.by_object.borrow_mut();
         let Some(arrival) = relays.get_mut(&id).and_then(|relay| relay.arrival.as_mut()) else { return };
-        if !arrival.head.visible_to(asked.tenant) {
-            let error = not_visible(id, asked.tenant);
+        if !arrival.head.visible_to(asked.user) {
+            let error = not_visible(id, asked.user);
             return self.network.answer(asked, Message::Refused { error });
         }
         let (head, bytes) = (arrival.head.clone(), arrival.bytes);

@@ -148,7 +148,7 @@ impl Transfer {
         let (room, wish) = self.wish(call.request(), ONE_MESSAGE_BYTES);
         let asked_at = self.kernel.clock.now();
         let fetch = Message::Fetch { id: trace.id, stage: Stage::Relayed, wish, others: Vec::new() };
-        if !call.send(parent, trace.tenant, fetch) {
+        if !call.send(parent, trace.user, fetch) {
             return Err(Failure::gone());
         }
         let answer = self.kernel.clock.bounded(Some(asked_at + OFFER_PATIENCE), call.answer()).await;

@@ -5,7 +5,7 @@
 //! piece, finds the others here.
 //!
 //! Invariant: pieces are kept for open requests alone, those of one holder a request, in the object's order,
-//! and at most as many bytes as the request said and [`KEPT_BYTES_MAX`] in all.
+//! and at most as many bytes as the request said and [`MAX_KEPT_BYTES`] in all.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use bytes::Bytes;
 use plasmon::NodeId;
 
 use crate::kernel::random::HashMap;
-use crate::net::frame::FRAME_MAX;
+use crate::net::frame::FRAME_MAX_BYTES;
 
 /// Maximum number of bytes of an object that comes in messages.
-pub(super) const MESSAGES_BYTES_MAX: u32 = 256 << 10;
+pub(super) const MAX_MESSAGES_BYTES: u32 = 256 << 10;
 /// Maximum number of bytes of an object that comes in one message.
-pub(super) const ONE_MESSAGE_BYTES: u32 = FRAME_MAX as u32;
+pub(super) const ONE_MESSAGE_BYTES: u32 = FRAME_MAX_BYTES as u32;
 /// Maximum number of bytes of pieces that are kept.
-const KEPT_BYTES_MAX: u64 = 32 << 20;
+const MAX_KEPT_BYTES: u64 = 32 << 20;
 
 /// The rooms of all open requests.
 #[derive(Default)]
@@ -49,7 +49,7 @@ pub(super) struct Room {
 impl Rooms {
     /// Makes room for pieces of at most `bytes` bytes, or of a message if much is kept already.
     pub(super) fn make(self: &Rc<Self>, request: u64, bytes: u32) -> Room {
-        let scarce = self.bytes.get() > KEPT_BYTES_MAX / 2;
+        let scarce = self.bytes.get() > MAX_KEPT_BYTES / 2;
         let bytes = if scarce { bytes.min(ONE_MESSAGE_BYTES) } else { bytes };
         let kept = Kept { room: bytes.into(), from: None, bytes: 0, pieces: Vec::new() };
         self.of.borrow_mut().insert(request, kept);
@@ -72,7 +72,7 @@ impl Rooms {
             kept.from = Some(holder);
         }
         let len = piece.len() as u64;
-        let fits = len <= kept.room - kept.bytes && self.bytes.get() + len <= KEPT_BYTES_MAX;
+        let fits = len <= kept.room - kept.bytes && self.bytes.get() + len <= MAX_KEPT_BYTES;
         if kept.from != Some(holder) || at != kept.bytes || !fits {
             return false;
         }
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let rooms = Rc::new(Rooms::default());
-        let open: Vec<_> = (0..200).map(|request| rooms.make(request, MESSAGES_BYTES_MAX)).collect();
+        let open: Vec<_> = (0..200).map(|request| rooms.make(request, MAX_MESSAGES_BYTES)).collect();
         let taken = (0..200).filter(|request| rooms.take(HOLDER, *request, 0, &piece(256 << 10))).count();
-        assert_eq!((taken, rooms.bytes.get()), (128, KEPT_BYTES_MAX));
-        assert_eq!(rooms.make(200, MESSAGES_BYTES_MAX).bytes, ONE_MESSAGE_BYTES);
+        assert_eq!((taken, rooms.bytes.get()), (128, MAX_KEPT_BYTES));
+        assert_eq!(rooms.make(200, MAX_MESSAGES_BYTES).bytes, ONE_MESSAGE_BYTES);
         drop(open);
         assert_eq!(rooms.bytes.get(), 0);
     }

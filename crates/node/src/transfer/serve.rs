@@ -8,7 +8,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 
 use super::lease::{LEASE_MS, Owed};
 use super::pieces::locate;
-use super::rooms::MESSAGES_BYTES_MAX;
+use super::rooms::MAX_MESSAGES_BYTES;
 use crate::net::frame::{Envelope, Message, Stage, Wish, Withdrawal};
 use crate::object::{Head, Pin, Replica, not_visible};
 use crate::transfer::Transfer;
@@ -43,8 +43,8 @@ impl Transfer {
                 let text = format!("node {} does not hold object {id} any more", self.kernel.node);
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
-            Some(replica) if !replica.visible_to(asked.tenant) => {
-                Message::Refused { error: not_visible(id, asked.tenant) }
+            Some(replica) if !replica.visible_to(asked.user) => {
+                Message::Refused { error: not_visible(id, asked.user) }
             }
             Some(replica) => match Pin::new(&replica) {
                 Some(pin) => self.offer(asked, pin, wish, others),
@@ -82,7 +82,7 @@ impl Transfer {
     fn offer(self: &Rc<Self>, asked: &Envelope, pin: Pin, wish: Wish, others: &[NodeId]) -> Message {
         let head = pin.head();
         let fits = head.len() <= Message::eager_room(&head);
-        let eager = head.len() <= u64::from(wish.eager_max.min(MESSAGES_BYTES_MAX));
+        let eager = head.len() <= u64::from(wish.eager_max.min(MAX_MESSAGES_BYTES));
         match wish.protocol {
             Protocol::Auto if eager && fits => self.enclose(asked, &pin, head, "eager"),
             Protocol::Send if fits => self.enclose(asked, &pin, head, "send"),

@@ -27,7 +27,7 @@ use super::landing::Target;
 use super::record::Trace;
 use crate::directory::arrivals::{Noted, Place};
 use crate::kernel::random::HashMap;
-use crate::net::frame::{Envelope, FRAME_MAX, HEADER_LEN, MAX_ENTRIES, Message, Whole};
+use crate::net::frame::{Envelope, FRAME_MAX_BYTES, HEADER_LEN, MAX_ENTRIES, Message, Whole};
 use crate::object::{Head, Pin};
 use crate::transfer::Transfer;
 
@@ -36,9 +36,9 @@ const SHORT_BYTES: u64 = 4 << 10;
 /// Smallest number of objects that are asked for together.
 const LEAST: usize = 4;
 /// How long answers may stay away before the rest is fetched one by one.
-const PATIENCE: Duration = Duration::from_millis(50);
+const BATCH_PATIENCE: Duration = Duration::from_millis(50);
 /// Number of bytes of a message that objects may take, beside the request and the lengths of the lists.
-const ROOM: usize = FRAME_MAX - HEADER_LEN - size_of::<u64>() - 2 * size_of::<u32>();
+const ROOM: usize = FRAME_MAX_BYTES - HEADER_LEN - size_of::<u64>() - 2 * size_of::<u32>();
 /// Number of bytes that an object takes in a message beside its name and its bytes, at most.
 const WHOLE_BYTES: usize = 96;
 
@@ -59,7 +59,7 @@ struct Open {
     ended: Shared<oneshot::Receiver<()>>,
 }
 
-/// What a node says of objects of a batch.
+/// Answer of a node about objects of a batch.
 struct Answer {
     from: NodeId,
     objects: Vec<Whole>,
@@ -71,7 +71,7 @@ struct Batch {
     batches: Rc<Batches>,
     request: u64,
     ids: Vec<ObjectId>,
-    tenant: u32,
+    user: u32,
     /// Number of objects that are not here yet and may still come.
     left: Cell<usize>,
     answers: UnboundedReceiver<Answer>,
@@ -81,28 +81,28 @@ struct Batch {
 
 impl Batch {
     /// Opens a batch of objects that come by no other batch.
-    fn open(batches: &Rc<Batches>, mut ids: Vec<ObjectId>, tenant: u32, compare: &Wanted) -> Self {
+    fn open(batches: &Rc<Batches>, mut ids: Vec<ObjectId>, user: u32, compare: &Wanted) -> Self {
         let request = batches.next.get();
         batches.next.set(request + 1);
         // An id may have been given twice.
-        ids.retain(|id| batches.coming.borrow_mut().insert((*id, tenant), request).is_none());
+        ids.retain(|id| batches.coming.borrow_mut().insert((*id, user), request).is_none());
         let (sender, answers) = unbounded();
         let (end, ended) = oneshot::channel();
         let (left, compare, ended) = (ids.len(), Rc::clone(compare), ended.shared());
         batches.open.borrow_mut().insert(request, Open { left, answers: sender, compare, ended });
         let (batches, left) = (Rc::clone(batches), Cell::new(left));
-        Self { batches, request, ids, tenant, left, answers, _end: end }
+        Self { batches, request, ids, user, left, answers, _end: end }
     }
 
     /// Whether an object is not here yet and may still come.
     fn wants(&self, id: &ObjectId) -> bool {
-        self.batches.coming.borrow().get(&(*id, self.tenant)) == Some(&self.request)
+        self.batches.coming.borrow().get(&(*id, self.user)) == Some(&self.request)
     }
 
     /// Takes note that an object has come, or does not come by this batch.
     fn end(&self, id: &ObjectId) {
         if self.wants(id) {
-            self.batches.coming.borrow_mut().remove(&(*id, self.tenant));
+            self.batches.coming.borrow_mut().remove(&(*id, self.user));
             self.left.set(self.left.get() - 1);
         }
     }
@@ -119,17 +119,17 @@ impl Drop for Batch {
 
 impl Batches {
     /// The batch that is bringing an object for a user: its end, and whether it compares objects.
-    fn coming(&self, id: &ObjectId, tenant: u32) -> Option<(Shared<oneshot::Receiver<()>>, Wanted)> {
+    fn coming(&self, id: &ObjectId, user: u32) -> Option<(Shared<oneshot::Receiver<()>>, Wanted)> {
         let coming = self.coming.borrow();
         let open = self.open.borrow();
-        let one = open.get(coming.get(&(*id, tenant))?)?;
+        let one = open.get(coming.get(&(*id, user))?)?;
         Some((one.ended.clone(), Rc::clone(&one.compare)))
     }
 
     /// Waits for the end of the batch that is bringing an object; returns whether there was one. The batch
     /// compares objects from now on if this get wants it.
-    pub(super) async fn await_others(&self, id: &ObjectId, tenant: u32, wanted: &Wanted) -> bool {
-        let Some((ended, compare)) = self.coming(id, tenant) else { return false };
+    pub(super) async fn await_others(&self, id: &ObjectId, user: u32, wanted: &Wanted) -> bool {
+        let Some((ended, compare)) = self.coming(id, user) else { return false };
         compare.set(compare.get() || wanted.get());
         // The end comes as an error, since nothing is sent.
         let _ = ended.await;
@@ -157,7 +157,7 @@ impl Batches {
 impl Transfer {
     /// Brings those of the objects here that are short and sealed, if there are several. It fails in silence:
     /// what is not here afterwards has to be fetched. `verify` is that of [`Transfer::fetch`].
-    pub(crate) async fn bring_short(self: &Rc<Self>, ids: &[ObjectId], tenant: u32, verify: bool) {
+    pub(crate) async fn bring_short(self: &Rc<Self>, ids: &[ObjectId], user: u32, verify: bool) {
         if ids.len() < LEAST
             || self.kernel.config.protocol != Protocol::Auto
             || self.cluster.solo()
@@ -166,24 +166,24 @@ impl Transfer {
         {
             return;
         }
-        let wanted: Vec<_> = ids.iter().filter(|id| may_be_short(self, id, tenant)).copied().collect();
+        let wanted: Vec<_> = ids.iter().filter(|id| may_be_short(self, id, user)).copied().collect();
         if wanted.len() < LEAST {
             return;
         }
         let compare = Wanted::new(Cell::new(verify));
-        let mut batch = Batch::open(&self.batches, wanted, tenant, &compare);
+        let mut batch = Batch::open(&self.batches, wanted, user, &compare);
         let note = |id: &ObjectId| Noted::begin(&self.directory.arrivals, *id);
         let _noted: Vec<_> = batch.ids.iter().map(note).collect();
-        ask_for_short(self, &batch.ids, batch.request, tenant);
+        ask_for_short(self, &batch.ids, batch.request, user);
         while batch.left.get() > 0 {
-            let due = Some(self.kernel.clock.now() + PATIENCE);
+            let due = Some(self.kernel.clock.now() + BATCH_PATIENCE);
             let Some(Some(answer)) = self.kernel.clock.bounded(due, batch.answers.next()).await else {
                 return;
             };
             for Whole { head, bytes } in answer.objects {
                 let id = head.id;
                 if batch.wants(&id) {
-                    take_short(self, answer.from, (head, bytes), tenant, &compare).await;
+                    take_short(self, answer.from, (head, bytes), user, &compare).await;
                     batch.end(&id);
                 }
             }
@@ -205,7 +205,7 @@ impl Transfer {
         let gives = || !self.cluster.withholds() && self.network.takes_more(asked.reply_to);
         let (mut missing, mut objects, mut room) = (Vec::new(), Vec::new(), ROOM);
         for id in ids {
-            let Some(whole) = gives().then(|| short(self, id, asked.tenant)).flatten() else {
+            let Some(whole) = gives().then(|| short(self, id, asked.user)).flatten() else {
                 missing.push(*id);
                 continue;
             };
@@ -227,17 +227,17 @@ impl Transfer {
 }
 
 /// Whether an object that is not here may be asked for in a batch.
-fn may_be_short(transfer: &Transfer, id: &ObjectId, tenant: u32) -> bool {
+fn may_be_short(transfer: &Transfer, id: &ObjectId, user: u32) -> bool {
     let is_known_as_long = |place: &Place| place.at.is_some();
     let is_coming = |(fetch, ..): &SharedFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
     transfer.store.objects.borrow().conflict(id).is_none()
-        && !transfer.fetches.borrow().get(&(*id, tenant)).is_some_and(is_coming)
-        && transfer.batches.coming(id, tenant).is_none()
+        && !transfer.fetches.borrow().get(&(*id, user)).is_some_and(is_coming)
+        && transfer.batches.coming(id, user).is_none()
         && !transfer.directory.arrivals.known.borrow().peek(id).is_some_and(is_known_as_long)
 }
 
 /// Asks the holders that are known, and the keepers of the other objects.
-fn ask_for_short(transfer: &Transfer, ids: &[ObjectId], request: u64, tenant: u32) {
+fn ask_for_short(transfer: &Transfer, ids: &[ObjectId], request: u64, user: u32) {
     let now = transfer.kernel.clock.now();
     let mut asked: Vec<((NodeId, bool), Vec<ObjectId>)> = Vec::new();
     for id in ids {
@@ -255,7 +255,7 @@ fn ask_for_short(transfer: &Transfer, ids: &[ObjectId], request: u64, tenant: u3
     for ((to, holds), ids) in asked {
         let message = if holds { Message::FetchShort { ids } } else { Message::FindShort { ids } };
         // Objects of a node that has gone are fetched one by one when no answer comes.
-        transfer.network.send(to, transfer.network.envelope(request, transfer.kernel.node, tenant, message));
+        transfer.network.send(to, transfer.network.envelope(request, transfer.kernel.node, user, message));
     }
 }
 
@@ -264,11 +264,11 @@ async fn take_short(
     transfer: &Rc<Transfer>,
     from: NodeId,
     (head, bytes): (Head, Bytes),
-    tenant: u32,
+    user: u32,
     compare: &Wanted,
 ) {
     let (id, life, epoch) = (head.id, head.life, transfer.cluster.epoch());
-    let mut trace = Trace::begin(&transfer.records, id, tenant, (Target::Replica, Rc::clone(compare)));
+    let mut trace = Trace::begin(&transfer.records, id, user, (Target::Replica, Rc::clone(compare)));
     trace.answered(from, "eager", head.len(), "it fits a message with others");
     match transfer.take_eager(head, &[bytes], &mut trace).await {
         Ok(()) => {
@@ -286,9 +286,9 @@ fn tell_short(transfer: &Transfer, asked: &Envelope, objects: Vec<Whole>, missin
 }
 
 /// An object that is short and in memory here, if a user may see it.
-fn short(transfer: &Transfer, id: &ObjectId, tenant: u32) -> Option<Whole> {
+fn short(transfer: &Transfer, id: &ObjectId, user: u32) -> Option<Whole> {
     let objects = transfer.store.objects.borrow();
-    let replica = objects.get(id).filter(|replica| replica.visible_to(tenant))?;
+    let replica = objects.get(id).filter(|replica| replica.visible_to(user))?;
     let pin = Pin::new(replica)?;
     let head = pin.head();
     if head.len() > SHORT_BYTES {
@@ -363,7 +363,7 @@ mod tests {
         let head = Head {
             id: ObjectId::from_name("a"),
             life: u64::MAX,
-            tenant: u32::MAX,
+            user: u32::MAX,
             rights: Rights::default(),
             data_len: SHORT_BYTES,
             metadata_len: 0,

@@ -64,7 +64,7 @@ impl Transfer {
             drop((slot, reading));
             reads
         };
-        let asked = (trace.tenant, offer);
+        let asked = (trace.user, offer);
         let rest = others.iter().map(|other| self.stripe_of(*other, asked, &work, here, read.clone()));
         let (first, rest) = join(first, join_all(rest)).await;
         trace.read(first?);
@@ -85,7 +85,7 @@ impl Transfer {
     async fn stripe_of(
         self: &Rc<Self>,
         holder: NodeId,
-        (tenant, first): (u32, &Offer),
+        (user, first): (u32, &Offer),
         work: &Work,
         here: Here<'_>,
         read: Shared<oneshot::Receiver<()>>,
@@ -95,7 +95,7 @@ impl Transfer {
         let mut call = Call::open(&self.network, Some(holder));
         let wish = Wish { protocol: Protocol::Read, eager_max: 0, push_max: 0 };
         let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, wish, others: Vec::new() };
-        if !call.send(holder, tenant, fetch) {
+        if !call.send(holder, user, fetch) {
             return Ok(None);
         }
         let due = self.kernel.clock.now() + OTHERS_PATIENCE;

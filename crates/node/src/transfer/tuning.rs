@@ -53,7 +53,7 @@ pub(super) struct Plan {
     pub(super) window: u32,
 }
 
-/// Where a plan comes from.
+/// The origin of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Default,
@@ -87,7 +87,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// What is known of a peer's host.
+/// Facts about a peer's host.
 struct Tuning {
     plan: Plan,
     source: Source,

@@ -31,7 +31,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Where the bytes are, for the owner.
+    /// Returns where the bytes are, for the owner of the window.
     pub(crate) fn place(&self) -> WindowPlace {
         let (window, first) = self.slots.name();
         WindowPlace { window, first, mark: self.mark }

@@ -3,13 +3,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time after which a wait counts as a hang.
+const HANG_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks until `condition` holds.
+/// Waits until `condition` holds, and fails after [`HANG_PATIENCE`].
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + HANG_PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain: {what}");
+        assert!(Instant::now() < deadline, "waited {HANG_PATIENCE:?} in vain: {what}");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -12,7 +12,7 @@ use super::connection::{Undo, unexpected};
 use super::due::{Due, due};
 use super::vigil::Vigil;
 use crate::shared::{CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, Manner, WaitStats};
-use crate::wire::{Ping, requests};
+use crate::wire::{BySlot, ClusterCall, Reached, SlotResult, requests};
 use crate::{Class, NodeId, Result};
 
 /// Times of a ping.
@@ -35,11 +35,12 @@ impl Client {
     /// # Errors
     /// `Disconnected` if there is no such node in the cluster. `TimedOut` if it does not answer in time.
     pub fn ping(&self, node: NodeId, timeout: Duration) -> Result<Pinged> {
+        let (opcode, arguments) = ClusterCall::Ping { node }.encode();
         let request = CallRequest {
-            opcode: Ping::OPCODE,
+            opcode,
             class: Class::chosen(),
             timeout_us: timeout.as_micros().try_into().unwrap_or(u64::MAX),
-            arguments: Ping { node }.arguments(),
+            arguments,
             payload: CallPayload::EMPTY,
         };
         let due = due(Some(timeout));
@@ -47,8 +48,12 @@ impl Client {
         Calls(self).slots(due)?;
         let began = Instant::now();
         let manner = Manner { far: node != self.node, goes_on: false };
-        let [network_ns, ..] = Calls(self).make(&request, manner, due)?.values;
-        Ok(Pinged { total: began.elapsed(), network: Duration::from_nanos(network_ns) })
+        let result = Calls(self).make(&request, manner, due)?;
+        let total = began.elapsed();
+        let Some(Reached { took }) = Reached::of_values(result.values, &result.payload) else {
+            return Err(self.connection.fail(unexpected("a ping without a time")));
+        };
+        Ok(Pinged { total, network: took })
     }
 
     /// Number of calls by slot of this connection, by how their waits ended.

@@ -231,12 +231,12 @@ impl Fast {
     }
 }
 
-/// What became of a request in the ring.
+/// Outcome of a request in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rung {
-    /// It was carried out, with this answer.
+    /// The request was carried out, with this answer.
     Done(u64),
-    /// It was not carried out: the socket has to make it.
+    /// The request was not carried out: it has to be made by the socket.
     AskBySocket,
     /// The outcome of this number is to be collected by the socket.
     Collect(u64),

@@ -20,7 +20,9 @@ use super::due::{Due, due_of_connecting};
 use super::fast::Fast;
 use super::mapping::Arena;
 use super::socket::Socket;
-use crate::wire::{Header, MAX_BODY, MAX_NAME, Receiver, Reply, Request, peer_of, send_with_descriptors};
+use crate::wire::{
+    Header, MAX_BODY_BYTES, MAX_NAME_BYTES, Receiver, Reply, Request, peer_of, send_with_descriptors,
+};
 use crate::{Error, ErrorKind, NodeId, Result};
 
 /// Largest size in bytes of a frame without its data and metadata, with room to spare.
@@ -115,7 +117,7 @@ pub(super) fn greet(
     let arena = Arc::new(Arena::reserve(segment_size, segments)?);
     let fast = share(&socket, &mut receiver, at.path(), &mut until)?;
     let connection = Connection::new(socket, at.clone(), owner, arena, fast, receiver);
-    let inline_max = (inline_max as usize).min(MAX_BODY - FRAME_OVERHEAD_BYTES);
+    let inline_max = (inline_max as usize).min(MAX_BODY_BYTES - FRAME_OVERHEAD_BYTES);
     Ok(Greeted { connection, node, inline_max, capacity, user })
 }
 
@@ -142,7 +144,7 @@ fn say_hello(
     name: &str,
     until: &mut Until<'_>,
 ) -> Result<Reply> {
-    let mut cut = name.len().min(MAX_NAME);
+    let mut cut = name.len().min(MAX_NAME_BYTES);
     while !name.is_char_boundary(cut) {
         cut -= 1;
     }

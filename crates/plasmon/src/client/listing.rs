@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 
 use super::connection::Undo;
 use super::{Client, Ticket, finish_all};
-use crate::wire::{MAX_NAME, Request, replies, requests};
+use crate::wire::{MAX_NAME_BYTES, Request, replies, requests};
 use crate::{Error, ErrorKind, Filter, NodeId, ObjectId, ObjectInfo, ObjectState, Result};
 
 /// Number of nodes that are asked at the same time.
@@ -94,10 +94,10 @@ impl Client {
 
 fn check(filter: &Filter) -> Result<()> {
     match filter.pattern.len() {
-        ..=MAX_NAME => Ok(()),
+        ..=MAX_NAME_BYTES => Ok(()),
         len => Err(Error::new(
             ErrorKind::Invalid,
-            format!("a pattern has at most {MAX_NAME} bytes, as names have, and this one has {len}"),
+            format!("a pattern has at most {MAX_NAME_BYTES} bytes, as names have, and this one has {len}"),
         )),
     }
 }

@@ -9,7 +9,7 @@ use super::connection::{Pending, Turn, Undo};
 use super::due::due;
 use super::reading::{get_request, lacks_tables, microseconds};
 use super::{Client, longest_of_get};
-use crate::wire::{MAX_IDS, MAX_WAIT, Request};
+use crate::wire::{MAX_IDS, MAX_WAIT_IDS, Request};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 impl Client {
@@ -52,7 +52,7 @@ impl Client {
     /// # Errors
     /// `Disconnected`. `Invalid` for more than 65,536 objects.
     pub fn begin_wait(&self, ids: &[ObjectId], count: usize, timeout: Option<Duration>) -> Result<Pending> {
-        at_most(MAX_WAIT, ids)?;
+        at_most(MAX_WAIT_IDS, ids)?;
         let (timeout_us, count) = (microseconds(timeout), count.min(ids.len()) as u32);
         let request = Request::Wait { timeout_us, count, ids: ids.to_vec() };
         self.connection.begin(&request, Undo::Cancel, ids.to_vec(), false, (due(timeout), None))

@@ -15,7 +15,7 @@ use super::{Client, by_chunks, longest_of_get};
 use crate::overview::Overview;
 use crate::status::Status;
 use crate::transfer::{Calibration, Explanation, Location};
-use crate::wire::{MAX_IDS, MAX_WAIT, Presence, Request, replies, requests};
+use crate::wire::{MAX_IDS, MAX_WAIT_IDS, Presence, Request, replies, requests};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
@@ -179,8 +179,8 @@ impl Client {
         timeout: Option<Duration>,
         interrupt: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<Vec<bool>> {
-        if ids.len() > MAX_WAIT {
-            let text = format!("one wait takes at most {MAX_WAIT} objects, not {}", ids.len());
+        if ids.len() > MAX_WAIT_IDS {
+            let text = format!("one wait takes at most {MAX_WAIT_IDS} objects, not {}", ids.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         // The daemon needs time of its own to look so many objects up, and keeps the time-out then.

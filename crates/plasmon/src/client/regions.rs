@@ -14,7 +14,7 @@ use super::reading::microseconds;
 use super::region::{Handle, Region};
 use super::{Client, Question};
 use crate::region::{RegionInfo, RegionOptions, Rights};
-use crate::wire::{MAX_NAME, Request, replies, requests};
+use crate::wire::{MAX_NAME_BYTES, Request, replies, requests};
 use crate::{Error, ErrorKind, NodeId, Result};
 
 /// List of the regions of a cluster.
@@ -135,9 +135,10 @@ fn map(
 }
 
 fn check_name(name: &str) -> Result<()> {
-    if (1..=MAX_NAME).contains(&name.len()) {
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) {
         return Ok(());
     }
-    let text = format!("the name of a region has 1 to {MAX_NAME} bytes, and this one has {}", name.len());
+    let text =
+        format!("the name of a region has 1 to {MAX_NAME_BYTES} bytes, and this one has {}", name.len());
     Err(Error::new(ErrorKind::Invalid, text))
 }

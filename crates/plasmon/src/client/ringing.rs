@@ -14,7 +14,7 @@ use super::vigil::Vigil;
 use super::writing::ttl_ms;
 use super::{Client, CreateOptions, Question};
 use crate::shared::{Deleted, MAX_DELETED, Operation, Submission};
-use crate::wire::{DeleteOutcome, MAX_METADATA, Placement, Request, Span, replies, requests};
+use crate::wire::{DeleteOutcome, MAX_METADATA_BYTES, Placement, Request, Span, replies, requests};
 use crate::{ObjectId, Result};
 
 /// Requests of a client that go through the rings, or by the socket where those cannot take them.
@@ -59,7 +59,7 @@ impl Rings<'_> {
         options: &CreateOptions,
         due: Due,
     ) -> Result<Option<Placement>> {
-        if !rings_have(options) || metadata.len() > MAX_METADATA {
+        if !rings_have(options) || metadata.len() > MAX_METADATA_BYTES {
             return Ok(None);
         }
         let create = made(Operation::Create, id, data_len, metadata, options);

@@ -19,7 +19,7 @@ use super::reading::{compared, microseconds};
 use super::writable::{CreationMemory, Writable};
 use super::writing::{check, new_object, room_us};
 use super::{Client, CreateOptions, ask_for};
-use crate::wire::{MAX_METADATA, Request, Span, replies, requests};
+use crate::wire::{MAX_METADATA_BYTES, Request, Span, replies, requests};
 use crate::{Error, ErrorKind, ObjectId, Result};
 
 /// Errors after which memory that was to become an object still belongs to this client. After any other error
@@ -202,7 +202,7 @@ impl Client {
         let whole = len.saturating_add(metadata.len());
         // Only a large object has an extent of its own, which a client may have written.
         let moves = whole > self.inline_max
-            && metadata.len() <= MAX_METADATA
+            && metadata.len() <= MAX_METADATA_BYTES
             && whole as u64 <= from.capacity
             && from.private == options.rights.is_private();
         let digest = if options.digest && moves { digest(&[(0, data)], len, metadata) } else { 0 };

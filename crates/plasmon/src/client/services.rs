@@ -13,7 +13,7 @@ use super::paging::pages;
 use super::reading::microseconds;
 use super::service::{PendingReply, Reply, Server, Service};
 use crate::service::{Allow, MAX_ALLOWED, MAX_FUNCTIONS, ServeOptions, ServiceInfo};
-use crate::wire::{MAX_NAME, requests};
+use crate::wire::{MAX_NAME_BYTES, requests};
 use crate::{Error, ErrorKind, NodeId, Result};
 
 /// Number of calls of a multicast that are under way at a time: a part of the slots of a client.
@@ -134,9 +134,9 @@ fn check(functions: &[&str], allow: &Allow) -> Result<()> {
 }
 
 fn check_name(what: &str, name: &str) -> Result<()> {
-    if (1..=MAX_NAME).contains(&name.len()) {
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) {
         return Ok(());
     }
-    let text = format!("the name of {what} has 1 to {MAX_NAME} bytes, and this one has {}", name.len());
+    let text = format!("the name of {what} has 1 to {MAX_NAME_BYTES} bytes, and this one has {}", name.len());
     Err(Error::new(ErrorKind::Invalid, text))
 }

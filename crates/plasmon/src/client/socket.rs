@@ -6,10 +6,10 @@
 
 use std::env;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use rustix::process::geteuid;
 
@@ -76,6 +76,14 @@ impl Socket {
     /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The same socket, wherever the process goes: with the path from the root.
+    ///
+    /// # Errors
+    /// If the current folder is gone.
+    pub fn absolute(&self) -> io::Result<Self> {
+        Ok(Self { path: absolute(&self.path)?, named: self.named })
     }
 
     fn in_folder(folder: &Path) -> Self {

@@ -16,15 +16,11 @@ use super::nodes::find_nodes;
 use super::paging::pages;
 use crate::shared::{CallPayload, CallRequest, Manner, PAYLOAD_LEN};
 use crate::wire::files::{
-    FileAnswer, FileAsked, FileReads, FilesCall, Kept, MAX_PLACE_NODES, MAX_TOLD_OPENS, NodeCheck, Place,
-    Settling, VolumeChange, VolumeInfo, VolumeTerms, decoded, encoded,
+    FileAnswer, FileAnswered, FileAsked, FileReads, FilesCall, Kept, MAX_PLACE_NODES, MAX_TOLD_OPENS,
+    NodeCheck, Place, Settling, VolumeChange, VolumeInfo, VolumeTerms, decoded,
 };
-use crate::wire::{MAX_NAME, replies, requests};
+use crate::wire::{BySlot, MAX_NAME_BYTES, SlotResult, replies, requests};
 use crate::{Class, Error, ErrorKind, NodeId, ObjectId, Result};
-
-/// Longest wait until objects lie where they are to: a node that does not take them may have to leave the
-/// cluster before another is asked.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Longest wait for a range of an object. After that the object is brought.
 const PEEK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -73,12 +69,14 @@ impl<'a> Volumes<'a> {
         Self(client)
     }
 
-    /// Creates a volume, whose home is a node by its id, or the node of this host.
+    /// Creates a volume, whose home is a node by its id. Without one it is the node of this host, or another
+    /// one if that keeps no names of files.
     ///
     /// # Errors
-    /// `Exists` if there is a volume of this name. `Full` if the home has no room for another one. `Invalid`
-    /// for a name of 0 or more than 255 bytes. `NotFound` if there is no such node. `TimedOut` or
-    /// `Disconnected` if a node does not answer.
+    /// `Exists` if there is a volume of this name. `Full` if the home, or the cluster, has no room for
+    /// another one. `NotAllowed` if the home may be none: it is a cache, or was started with
+    /// `--no-files`. `Invalid` for a name of 0 or more than 255 bytes. `NotFound` if there is no such
+    /// node. `TimedOut` or `Disconnected` if a node does not answer.
     pub fn create(self, name: &str, home: Option<NodeId>, terms: VolumeTerms) -> Result<VolumeInfo> {
         check(name)?;
         check_place(Some(&terms.place))?;
@@ -166,21 +164,22 @@ impl<'a> Volumes<'a> {
     }
 
     /// Tells how reads of an attached volume were served, without waiting for an answer.
-    pub(crate) fn count_reads(self, volume: u32, here: u64, brought: u64) {
-        let count = requests::CountReads(FileReads { volume, here, brought });
+    pub(crate) fn count_reads(self, reads: FileReads) {
+        let count = requests::CountReads(reads);
         self.0.connection.send_and_forget(&count.into());
     }
 
     /// Waits until objects of an attached volume lie where they are to, or stay because nobody takes them.
+    /// They are brought there also when this call has ended: a node that does not take them may have to leave
+    /// the cluster before another is asked.
     pub(crate) fn settle(
         self,
-        volume: u32,
-        ids: &[ObjectId],
-        place: &Place,
-        copies: u16,
+        (volume, ids): (u32, &[ObjectId]),
+        (place, copies): (&Place, u16),
+        timeout: Duration,
     ) -> Result<replies::Settled> {
         let settle = requests::Settle(Settling { volume, ids: ids.to_vec(), place: place.clone(), copies });
-        self.0.ask_until(settle, Undo::Nothing, due(Some(SETTLE_TIMEOUT)))
+        self.0.ask_until(settle, Undo::Cancel, due(Some(timeout)))
     }
 
     /// Number of nodes that have each of these objects of an attached volume. With `copies`, so many nodes
@@ -219,28 +218,33 @@ impl<'a> Volumes<'a> {
     /// Has an operation carried out, and returns what the home says.
     pub(crate) fn ask(self, volume: u32, asked: FileAsked, timeout: Duration) -> Result<FileAnswer> {
         let due = due(Some(timeout));
-        let payload = encoded(&asked);
+        let call = FilesCall::OnFile { volume, asked };
+        let (opcode, arguments, payload) = call.packed();
+        let FilesCall::OnFile { asked, .. } = call;
         if payload.len() <= PAYLOAD_LEN
             && let Some(payload) = CallPayload::new(&payload)
         {
             let request = CallRequest {
-                opcode: FilesCall::OPCODE,
+                opcode,
                 class: Class::chosen(),
                 timeout_us: u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX),
-                arguments: [volume.into(), 0, 0, 0, 0, 0],
+                arguments,
                 payload,
             };
             let manner = Manner { far: false, goes_on: asked.operation.changes() };
             let call = Calls(self.0).begin(&request, manner, due)?;
             let result = Calls(self.0).finish(call, due)?.into_result()?;
-            match result.values[0] {
-                0 => {
+            match FileAnswered::of_values(result.values, &result.payload) {
+                Some(FileAnswered { too_long: false }) => {
                     let bytes = Bytes::copy_from_slice(&result.payload);
                     return decoded(bytes, "answer about a file")
                         .map_err(|error| self.0.connection.fail(unexpected(&error.to_string())));
                 }
-                // The outcome is too long for a slot.
-                _ => return self.ask_by_socket(volume, asked, due),
+                Some(FileAnswered { too_long: true }) => return self.ask_by_socket(volume, asked, due),
+                None => {
+                    let wrong = unexpected("a result that is none of an operation on a file");
+                    return Err(self.0.connection.fail(wrong));
+                }
             }
         }
         self.ask_by_socket(volume, asked, due)
@@ -257,11 +261,16 @@ impl Volumes<'_> {
     /// Connects to the same socket again, as the client was set up. The call ends within `timeout`.
     pub(crate) fn reconnect(self, name: &str, timeout: Duration) -> Result<Client> {
         let old = self.0;
-        let mut stop = || old.interrupt.as_ref().is_some_and(|interrupt| interrupt());
+        let mut stop = || self.is_interrupted();
         let socket = old.connection.at().clone();
         let new = Client::connect_with(socket, name, Some(timeout), Some(&mut stop))?;
         let (interrupt, patience, verifies) = (old.interrupt.clone(), old.patience, old.verifies);
         Ok(Client { interrupt, patience, verifies, ..new })
+    }
+
+    /// Whether the caller's thread is to give its call up.
+    pub(crate) fn is_interrupted(self) -> bool {
+        self.0.interrupt.as_ref().is_some_and(|interrupt| interrupt())
     }
 
     /// Whether the daemon still holds its end of the connection.
@@ -271,8 +280,9 @@ impl Volumes<'_> {
 }
 
 fn check(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > MAX_NAME {
-        let text = format!("a volume cannot have a name of {} bytes: give it 1 to {MAX_NAME}", name.len());
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        let text =
+            format!("a volume cannot have a name of {} bytes: give it 1 to {MAX_NAME_BYTES}", name.len());
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     Ok(())

@@ -19,7 +19,8 @@ use super::ringing::Rings;
 use super::writable::Writable;
 use super::{Client, CreateOptions, by_chunks};
 use crate::wire::{
-    DeleteOutcome, MAX_METADATA, MAX_NAME, NewObject, Placement, Request, Span, Terms, replies, requests,
+    DeleteOutcome, MAX_METADATA_BYTES, MAX_NAME_BYTES, NewObject, Placement, Request, Span, Terms, replies,
+    requests,
 };
 use crate::{Error, ErrorKind, ObjectId, Result};
 
@@ -165,7 +166,7 @@ impl Client {
         due: Due,
     ) -> Result<Placement> {
         let (sent, written) =
-            if metadata.len() > MAX_METADATA { (&[][..], metadata) } else { (metadata, &[][..]) };
+            if metadata.len() > MAX_METADATA_BYTES { (&[][..], metadata) } else { (metadata, &[][..]) };
         let placement = match Rings(self).create(id, data_len, metadata, options, due)? {
             Some(placement) => placement,
             None => {
@@ -255,7 +256,7 @@ impl Client {
     /// not answer.
     pub fn set_options(&self, name: Option<&str>, quota: Option<u64>) -> Result<()> {
         if let Some(name) = name {
-            limit("a name", name.len(), MAX_NAME)?;
+            limit("a name", name.len(), MAX_NAME_BYTES)?;
             if name.is_empty() {
                 return Err(Error::new(ErrorKind::Invalid, "a client cannot have an empty name"));
             }
@@ -267,7 +268,7 @@ impl Client {
 
 /// Whether an object is too large for a frame.
 fn is_large(client: &Client, len: usize, metadata: &[u8]) -> bool {
-    len.saturating_add(metadata.len()) > client.inline_max || metadata.len() > MAX_METADATA
+    len.saturating_add(metadata.len()) > client.inline_max || metadata.len() > MAX_METADATA_BYTES
 }
 
 /// Result for one of many objects, or an error of the whole call if it was interrupted.
@@ -281,7 +282,7 @@ fn unless_interrupted(result: Result<()>) -> Result<Result<()>> {
 /// Checks that the metadata and the name of an object are not too long.
 pub(super) fn check(metadata: &[u8], options: &CreateOptions) -> Result<()> {
     limit("metadata", metadata.len(), u32::MAX as usize)?;
-    limit("a name", options.name.as_ref().map_or(0, String::len), MAX_NAME)
+    limit("a name", options.name.as_ref().map_or(0, String::len), MAX_NAME_BYTES)
 }
 
 fn limit(what: &str, len: usize, max: usize) -> Result<()> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Time without a job after which a thread ends.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE_TIME: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -112,7 +112,7 @@ impl Jobs {
                 break;
             }
             queue.idle += 1;
-            let waited = self.came.wait_for(&mut queue, IDLE);
+            let waited = self.came.wait_for(&mut queue, IDLE_TIME);
             queue.idle -= 1;
             if waited.timed_out() && queue.jobs.is_empty() {
                 break;

@@ -129,13 +129,22 @@ impl Left {
 impl Blocks {
     /// Takes a free block, or asks the node for one.
     pub(super) fn take(&self, attached: &Attached) -> Result<Block> {
-        let mut free = self.free.lock();
-        free.retain(|block| block.generation == attached.generation);
-        if let Some(block) = free.pop() {
-            return Ok(block);
+        match self.take_free(attached) {
+            Some(block) => Ok(block),
+            None => Block::lent(&attached.client, attached.generation),
         }
+    }
+
+    /// Takes a block that is free.
+    fn take_free(&self, attached: &Attached) -> Option<Block> {
+        let mut free = self.free.lock();
+        let is_lost = |block: &mut Block| block.generation != attached.generation;
+        let lost: Vec<Block> = free.extract_if(.., is_lost).collect();
+        let block = free.pop();
         drop(free);
-        Block::lent(&attached.client, attached.generation)
+        // They are given back without the lock.
+        drop(lost);
+        block
     }
 
     /// Takes a block from the node ahead of the next write, unless enough are free, or on their way.
@@ -187,6 +196,18 @@ impl Blocks {
     pub(super) fn buffer(&self, attached: &Attached) -> Buffer {
         let held = self.buffers.fetch_add(1, Ordering::Relaxed);
         let block = if held < most_buffers(attached) { self.take(attached).ok() } else { None };
+        self.buffer_of(block)
+    }
+
+    /// Memory for the payload of a write that is there at once.
+    pub(super) fn buffer_at_hand(&self, attached: &Attached) -> Buffer {
+        let held = self.buffers.fetch_add(1, Ordering::Relaxed);
+        let block = if held < most_buffers(attached) { self.take_free(attached) } else { None };
+        self.buffer_of(block)
+    }
+
+    /// Memory of a block that counts as a buffer, or of this process, which does not.
+    fn buffer_of(&self, block: Option<Block>) -> Buffer {
         Buffer(match block {
             Some(block) => Inner::Block(block),
             None => {
@@ -194,6 +215,20 @@ impl Blocks {
                 Inner::Own(vec![0; BLOCK_BYTES])
             }
         })
+    }
+
+    /// Makes a buffer a block of this connection, if it is none and the node has one.
+    pub(super) fn renew(&self, attached: &Attached, buffer: &mut Buffer) {
+        if matches!(&buffer.0, Inner::Block(block) if block.generation == attached.generation) {
+            return;
+        }
+        let held = self.buffers.fetch_add(1, Ordering::Relaxed);
+        let block = if held < most_buffers(attached) { self.take(attached).ok() } else { None };
+        let former = block.map(|block| std::mem::replace(&mut buffer.0, Inner::Block(block)));
+        if !matches!(former, Some(Inner::Own(_))) {
+            // There is no block more than before.
+            self.buffers.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Makes a block an object, where it lies if the object is large.

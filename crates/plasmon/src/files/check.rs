@@ -1,8 +1,9 @@
 //! Checking a volume: whether the bytes of all files are there, and on as many nodes as was promised.
 //!
-//! Owns no state. The calling thread. Files are walked by their names, and the directory is asked where each
-//! object is. The nodes are asked which objects they have that no file has, and the home whether what it
-//! counts adds up. Files may change meanwhile: what is missing is looked for again before it is told.
+//! Owns no state. The calling thread. Files are walked by their names, then those that are open without one
+//! by their numbers, and the directory is asked where each object is. The nodes are asked which objects they
+//! have that no file has, and the home whether what it counts adds up. Files may change meanwhile: what is
+//! missing is looked for again before it is told.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::thread;
@@ -12,8 +13,8 @@ use super::session::unexpected;
 use super::{Error, Result, Volume};
 use crate::client::Volumes;
 use crate::wire::files::{
-    Attributes, Errno, FileKind, FileOperation, FileOutcome, Kept, MAX_SETTLED, NodeCheck, ROOT_INODE,
-    Section, Source,
+    Attributes, Errno, FileKind, FileOperation, FileOutcome, Kept, Listed, MAX_SETTLED, NodeCheck,
+    ROOT_INODE, Section, Source,
 };
 use crate::{NodeId, ObjectId};
 
@@ -39,8 +40,10 @@ pub enum Trouble {
 /// Range of a file with which something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Path of the file in the volume.
+    /// Path of the file in the volume. It is empty if the file is open and has no name.
     pub path: Vec<u8>,
+    /// Number of the file's inode.
+    pub inode: u64,
     /// Offset of the range.
     pub offset: u64,
     /// Length of the range in bytes.
@@ -58,13 +61,16 @@ pub struct Finding {
 pub struct Checked {
     /// Number of files.
     pub files: u64,
+    /// Number of those files that are open and have no name.
+    pub unnamed: u64,
     /// Number of folders.
     pub folders: u64,
     /// Number of objects in which the bytes of files lie.
     pub objects: u64,
     /// Number of bytes of files that no node has.
     pub lost_bytes: u64,
-    /// Number of files and folders that this session may not look at.
+    /// Number of files and folders that this session may not look at. All files without a name count as one,
+    /// of which root and the node's own user alone are told.
     pub skipped: u64,
     /// What each node has of the volume.
     pub nodes: BTreeMap<NodeId, NodeCheck>,
@@ -92,11 +98,19 @@ impl Volume {
         let (checked, seen) = (Checked::default(), HashSet::new());
         let mut walk = Walk { volume: self, repair, found, checked, seen };
         walk.walk()?;
+        walk.walk_unnamed()?;
         let mut checked = walk.checked;
         let attached = self.0.session.attached();
         let nodes = Volumes::by(&attached.client).check(attached.number, repair);
         (checked.nodes, checked.missing) = nodes.map_err(|error| Error::of_client(&error))?;
         Ok(checked)
+    }
+
+    /// Inodes without a name behind a number, and whether they are the last.
+    fn list_unnamed(&self, after: u64) -> Result<(Vec<Listed>, bool)> {
+        let (outcome, _) = self.0.ask(&self.actor(), FileOperation::ListUnnamed { after })?;
+        let FileOutcome::Entries { entries, end, .. } = outcome else { return Err(unexpected()) };
+        Ok((entries, end))
     }
 
     /// Sections of a file by the number of its inode.
@@ -145,6 +159,24 @@ impl<F: FnMut(&Finding)> Walk<'_, F> {
         Ok(())
     }
 
+    fn walk_unnamed(&mut self) -> Result<()> {
+        let mut after = 0;
+        loop {
+            let listed = self.volume.list_unnamed(after);
+            let Some((entries, end)) = self.unless_hidden(listed)? else { return Ok(()) };
+            for entry in &entries {
+                after = entry.cookie;
+                if entry.attributes.kind == FileKind::File {
+                    self.checked.unnamed += 1;
+                    self.look_at(&entry.attributes, &[])?;
+                }
+            }
+            if end || entries.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
     /// What was asked for, unless this session may not see it, or it has gone meanwhile.
     fn unless_hidden<T>(&mut self, asked: Result<T>) -> Result<Option<T>> {
         match asked {
@@ -191,8 +223,9 @@ impl<F: FnMut(&Finding)> Walk<'_, F> {
                 self.checked.lost_bytes += section.len;
             }
             let mended = mended.get(&object).is_some_and(|found| found.kept >= file.copies);
-            let (path, offset, len) = (path.to_vec(), section.offset, section.len);
-            (self.found)(&Finding { path, offset, len, object, trouble, mended });
+            let (path, inode) = (path.to_vec(), file.inode);
+            let (offset, len) = (section.offset, section.len);
+            (self.found)(&Finding { path, inode, offset, len, object, trouble, mended });
         }
         Ok(())
     }

@@ -1,25 +1,45 @@
 //! Commits: what was written to a file becomes known to its home.
 //!
-//! Owns no state. Whoever has the file locked commits what waits of it; a thread of the background locks it
-//! for that when it has settled the first objects of a file that is being written. Invariants: parts are
+//! Owns no state. Whoever has the file locked commits what waits of it; threads of the background lock it for
+//! that when it has waited for its time, and when they have settled the first objects of a file that is being
+//! written. Invariants: parts are
 //! committed in the order in which they were written; bytes that can never be committed are given up, and the
 //! next sync of each open says so, once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
 use super::Result;
 use super::ahead::{Ahead, Settling};
-use super::credit::{lacks_room, may_be_done};
+use super::credit::may_be_done;
 use super::inode::{Inode, State};
 use super::placing::Goal;
 use super::session::unexpected;
+use super::tidy::ragged;
 use super::volume::Shared;
 use super::writer::Commit;
 use crate::wire::files::{FileOperation, FileOutcome, Section};
 
+/// Longest wait of a thread of the background, which has a file locked, until objects are where they are to
+/// lie. It looks again soon.
+const BACKGROUND_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Shared {
+    /// Locks a file for a call of a program.
+    ///
+    /// # Errors
+    /// `Interrupted` if the program is killed while another call has the file locked. `Io` if that takes
+    /// longer than the patience of the session.
+    pub(super) fn lock<'a>(&self, open: &'a Inode) -> Result<MutexGuard<'a, State>> {
+        let until = Instant::now() + self.session.patience();
+        let mut state = self.session.lock(&open.state, until)?;
+        state.due = Some(until);
+        Ok(state)
+    }
+
     /// Commits everything that waits of a file. Bytes that can never be committed are given up, and told by
     /// the next sync or close.
     pub(super) fn commit(&self, inode: u64, state: &mut State) -> Result<()> {
@@ -45,6 +65,24 @@ impl Shared {
         untold(self.commit(inode, state))
     }
 
+    /// Has what waits of a file committed by a thread of the background, if it has waited for its time.
+    pub(super) fn commit_if_old(self: &Arc<Self>, inode: u64, open: &Arc<Inode>) {
+        // Whoever has it locked is using it: there is a next time.
+        if !open.state.try_lock().is_some_and(|state| state.writer.is_old()) {
+            return;
+        }
+        let Some(turn) = Turn::take(open) else { return };
+        let shared = Arc::clone(self);
+        self.committers.run(move || {
+            let Some(mut state) = turn.0.state.try_lock() else { return };
+            if state.writer.is_old() {
+                state.due = Some(Instant::now() + BACKGROUND_PATIENCE);
+                // What failed is told by the next sync or close.
+                let _ = shared.commit(inode, &mut state);
+            }
+        });
+    }
+
     /// Commits some or all of what waits of a file before more is written: when much does, or for long.
     pub(super) fn commit_in_time(&self, inode: u64, state: &mut State) -> Result<()> {
         if state.writer.is_full() {
@@ -63,10 +101,10 @@ impl Shared {
         committed.inspect_err(|_| self.give_up(state))
     }
 
-    /// Gives up what waits of a file after a failure that is not for want of room.
+    /// Gives up what waits of a file after a failure, unless that was for want of room or of time.
     fn note_failure(&self, state: &mut State, committed: Result<()>) -> Result<()> {
         if let Err(error) = &committed
-            && !lacks_room(error)
+            && !error.leaves_bytes()
         {
             self.give_up(state);
             state.failures.note(error.clone());
@@ -96,7 +134,7 @@ impl Shared {
             return Ok(());
         }
         let attached = self.session.attached();
-        let target = self.target(&attached, &state.place, state.copies);
+        let target = self.target(&attached, &state.place, state.wanted());
         state.writer.store(&target)?;
         self.send_parts(inode, state)?;
         state.writer.clear();
@@ -113,19 +151,22 @@ impl Shared {
     fn send_part(&self, inode: u64, state: &mut State) -> Result<bool> {
         let Some(part) = state.writer.part() else { return Ok(false) };
         self.look_for_losses(state)?;
-        if !self.send_commit(inode, state, &part)? {
+        let sent = self.send_commit(inode, state, &part);
+        // The node may have gone meanwhile, and come back without them, or the session, which alone may
+        // commit them.
+        self.look_for_losses(state)?;
+        if !sent? {
             return Err(unexpected());
         }
-        // The node may have gone meanwhile, and come back without them.
-        self.look_for_losses(state)?;
         state.writer.committed(&part);
         Ok(true)
     }
 
-    /// Looks for objects of a file that went with a former node of this host.
+    /// Looks for objects of a file that went with a former node of this host, or with a former session.
     fn look_for_losses(&self, state: &mut State) -> Result<()> {
         let (attached, place) = (self.session.attached(), state.place.clone());
-        state.writer.look_for_losses(&self.target(&attached, &place, state.copies))
+        let target = self.target(&attached, &place, state.wanted());
+        state.writer.look_for_losses(&target)
     }
 
     /// Sends a commit. Returns whether there was room for what lies in it.
@@ -139,7 +180,8 @@ impl Shared {
             credit,
             credit_of,
         };
-        let answered = self.session.ask_steadily(operation).map(|(outcome, _)| outcome);
+        let of = self.inode(inode).map_or(Ok(None), |open| self.session_of(&open))?;
+        let answered = self.session.ask_steadily(of, operation).map(|(outcome, _)| outcome);
         self.open_again();
         if !matches!(&answered, Ok(FileOutcome::NoRoomInline))
             && answered.as_ref().err().is_none_or(may_be_done)
@@ -148,6 +190,7 @@ impl Shared {
         }
         match answered? {
             FileOutcome::Entry(attributes) => {
+                self.tidying.note(inode, ragged(&commit.sections, state.size));
                 state.learn(&attributes);
                 Ok(true)
             }
@@ -160,7 +203,7 @@ impl Shared {
     pub(super) fn begin_commit(self: &Arc<Self>, inode: u64, open: &Arc<Inode>, state: &mut State) {
         let Some((ahead, sections)) = state.writer.begin_ahead() else { return };
         let attached = self.session.attached();
-        let goal = self.target(&attached, &state.place, state.copies).goal();
+        let goal = self.target(&attached, &state.place, state.wanted()).goal();
         let (shared, open) = (Arc::clone(self), Arc::clone(open));
         let settling = Settling::new(&ahead);
         let job = move || shared.commit_first(inode, &open, &ahead, settling, sections, &goal);
@@ -186,6 +229,7 @@ impl Shared {
         let settled = goal.target().settle(&mut sections);
         settling.end(settled.map(|()| sections));
         let Some(mut state) = ahead.lock(&open.state) else { return };
+        state.due = Some(Instant::now() + BACKGROUND_PATIENCE);
         // What fails is told by the next sync or close.
         if state.writer.join_ahead().is_some_and(|settled| settled.is_err()) {
             let _ = self.commit(inode, &mut state);
@@ -203,7 +247,23 @@ impl Shared {
     }
 }
 
-/// What a write says of bytes that were written before: nothing but that there is no room.
+/// Turn of a file among those that are to be committed in the background, which has one at a time.
+struct Turn(Arc<Inode>);
+
+impl Turn {
+    fn take(open: &Arc<Inode>) -> Option<Self> {
+        (!open.is_queued.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(open)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.is_queued.store(false, Ordering::Release);
+    }
+}
+
+/// What a write says of bytes that were written before: nothing but that they wait, for want of room or of
+/// time.
 fn untold(committed: Result<()>) -> Result<()> {
-    committed.or_else(|error| if lacks_room(&error) { Err(error) } else { Ok(()) })
+    committed.or_else(|error| if error.leaves_bytes() { Err(error) } else { Ok(()) })
 }

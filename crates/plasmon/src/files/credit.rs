@@ -17,17 +17,17 @@ use super::session::unexpected;
 use super::volume::Shared;
 use super::{Error, Result};
 use crate::shared::boot_ns;
-use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_RESERVED};
+use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_RESERVED_BYTES};
 
 /// Time for which credit is certain from when it was asked for. A home lets credit lapse after 15 s at the
 /// earliest; the rest is for the commit of what was promised.
-const CERTAIN: Duration = Duration::from_secs(10);
+const CERTAIN_TIME: Duration = Duration::from_secs(10);
 /// Time after which credit goes back to the home that no write was promised.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Longest wait for other sessions to give back what they do not use.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 /// Smallest part of a write for which a home that has refused a larger one is asked.
-const SMALLEST_PART: u64 = 4 << 10;
+const MIN_PART_BYTES: u64 = 4 << 10;
 /// Time between two questions whether they have.
 const ASK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -70,7 +70,7 @@ impl Held {
 
     /// Whether the home may have let the credit lapse: this host stood still.
     fn is_doubtful(&self, now: Duration) -> bool {
-        self.age(now) >= CERTAIN
+        self.age(now) >= CERTAIN_TIME
     }
 
     fn spare(&self) -> u64 {
@@ -244,7 +244,7 @@ impl Shared {
     /// `Full` or `OverQuota` if there is no room for so many bytes; and why what waits of the file cannot be
     /// committed.
     pub(super) fn cover(&self, inode: u64, state: &mut State, len: u64) -> Result<Option<Cover>> {
-        if len == 0 || len > MAX_RESERVED || !self.session.is_limited() {
+        if len == 0 || len > MAX_RESERVED_BYTES || !self.session.is_limited() {
             return Ok(None);
         }
         let cover = match self.credits.take((inode, state.uid), len, self.session.losses(), now()) {
@@ -258,7 +258,7 @@ impl Shared {
                 if self.credits.is_doubtful(state.uid, now()) {
                     // What was accepted before has a right to what is left.
                     self.commit_before(inode, state)?;
-                    self.give_back(CERTAIN);
+                    self.give_back(CERTAIN_TIME);
                 }
                 self.reserve_patiently(inode, state, len)?
             }
@@ -281,7 +281,7 @@ impl Shared {
         let begun = Instant::now();
         loop {
             let returns = self.credits.returns();
-            let is_patient = begun.elapsed() < PATIENCE;
+            let is_patient = begun.elapsed() < ROOM_PATIENCE;
             match self.reserve(inode, state, len, is_patient) {
                 Err(error) if error.errno() == Errno::Again => thread::sleep(ASK_INTERVAL),
                 // This session was given some ahead of need meanwhile, or another thread of it gave some
@@ -315,7 +315,7 @@ impl Shared {
             match self.reserve(inode, state, part, false) {
                 // Other sessions hold some of what is free.
                 Err(error) if lacks_room(&error) => {
-                    part = if part / 2 < SMALLEST_PART { 0 } else { part / 2 };
+                    part = if part / 2 < MIN_PART_BYTES { 0 } else { part / 2 };
                 }
                 reserved => return Ok((reserved?, part)),
             }
@@ -328,20 +328,20 @@ impl Shared {
         let (mut before, begun) = (self.session.losses(), Instant::now());
         loop {
             let (_asking, asked) = (self.credits.asking.read(), now());
-            let answered = self.session.ask_steadily(FileOperation::Reserve { inode, bytes, patient });
+            let answered = self.session.ask_steadily(None, FileOperation::Reserve { inode, bytes, patient });
             self.open_again();
             let losses = self.session.losses();
             match answered {
                 Ok((FileOutcome::Reserved { uid, bytes: given }, given_to)) => {
                     state.uid = uid;
                     // If this host stood still meanwhile, it is asked for anew.
-                    let is_certain = now().saturating_sub(asked) < CERTAIN;
+                    let is_certain = now().saturating_sub(asked) < CERTAIN_TIME;
                     let promised = if is_certain { bytes } else { 0 };
                     let cover = self.credits.add(uid, (given, promised), given_to, asked);
                     if let Some(cover) = cover.filter(|_| is_certain) {
                         return Ok(cover);
                     }
-                    if begun.elapsed() >= 2 * CERTAIN {
+                    if begun.elapsed() >= 2 * CERTAIN_TIME {
                         let text = "the home of the volume answers so late that room may have lapsed before";
                         return Err(Error::because(Errno::Io, text));
                     }
@@ -384,7 +384,7 @@ impl Shared {
 
     /// Gives back what has been idle for its time.
     pub(super) fn give_idle_back(&self) {
-        self.give_back(IDLE);
+        self.give_back(IDLE_TIME);
     }
 }
 
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!((credits.promised(), first.bytes()), (20, 20));
         drop(first);
         assert_eq!(credits.promised(), 0);
-        assert_eq!(credits.take_spare(IDLE, 0, NOW), [], "it was just given");
+        assert_eq!(credits.take_spare(IDLE_TIME, 0, NOW), [], "it was just given");
         assert_eq!(credits.take_spare(Duration::ZERO, 0, NOW), [(7, 50)]);
         assert!(credits.take((1, 7), 1, 0, NOW).is_none());
     }
@@ -449,13 +449,16 @@ mod tests {
     fn a_host_that_stood_still_promises_nothing_of_what_it_had() {
         let credits = Credits::default();
         let cover = credits.add(7, (100, 10), 0, NOW).expect("it is current");
-        let before = NOW + CERTAIN - Duration::from_millis(1);
+        let before = NOW + CERTAIN_TIME - Duration::from_millis(1);
         assert!(credits.take((1, 7), 1, 0, before).is_some());
-        assert!(credits.take((1, 7), 1, 0, NOW + CERTAIN).is_none(), "it may have lapsed");
+        assert!(credits.take((1, 7), 1, 0, NOW + CERTAIN_TIME).is_none(), "it may have lapsed");
         assert_eq!(cover.bytes(), 10, "what was accepted is committed with what is left of it");
-        let more = credits.add(7, (20, 5), 0, NOW + CERTAIN).expect("it is current");
-        assert!(credits.take((1, 7), 16, 0, NOW + CERTAIN).is_none(), "the credit before is not counted");
-        assert!(credits.take((1, 7), 15, 0, NOW + CERTAIN).is_some());
+        let more = credits.add(7, (20, 5), 0, NOW + CERTAIN_TIME).expect("it is current");
+        assert!(
+            credits.take((1, 7), 16, 0, NOW + CERTAIN_TIME).is_none(),
+            "the credit before is not counted"
+        );
+        assert!(credits.take((1, 7), 15, 0, NOW + CERTAIN_TIME).is_some());
         drop((cover, more));
     }
 
@@ -463,7 +466,7 @@ mod tests {
     fn what_may_have_lapsed_is_given_back() {
         let credits = Credits::default();
         let cover = credits.add(7, (100, 10), 0, NOW).expect("it is current");
-        assert_eq!(credits.take_spare(IDLE, 0, NOW + CERTAIN), [(7, 90)]);
+        assert_eq!(credits.take_spare(IDLE_TIME, 0, NOW + CERTAIN_TIME), [(7, 90)]);
         assert_eq!((cover.bytes(), credits.promised()), (10, 10));
     }
 }

@@ -22,17 +22,32 @@ struct Told {
     errno: Errno,
     message: Option<String>,
     path: Option<String>,
+    /// Whether another attempt may succeed with what is there.
+    late: bool,
 }
 
 impl Error {
     /// Error with a number alone.
     pub fn new(errno: Errno) -> Self {
-        Self(Box::new(Told { errno, message: None, path: None }))
+        Self(Box::new(Told { errno, message: None, path: None, late: false }))
     }
 
     /// Error with a number and what happened.
     pub fn because(errno: Errno, message: impl Into<String>) -> Self {
-        Self(Box::new(Told { errno, message: Some(message.into()), path: None }))
+        Self(Box::new(Told { errno, message: Some(message.into()), path: None, late: false }))
+    }
+
+    /// Error of something that was not done in time and may be done yet: what was to be stored waits for
+    /// another attempt.
+    pub(super) fn late(message: impl Into<String>) -> Self {
+        let mut error = Self::because(Errno::Io, message);
+        error.0.late = true;
+        error
+    }
+
+    /// Whether what was to be stored waits for another attempt, for want of room or of time.
+    pub(super) fn leaves_bytes(&self) -> bool {
+        self.0.late || matches!(self.0.errno, Errno::Full | Errno::OverQuota)
     }
 
     /// Says which path the error is about, unless it says so already.

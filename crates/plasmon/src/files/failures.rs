@@ -60,7 +60,7 @@ impl Volume {
     /// As [`Volume::flush`].
     pub fn flush_and_look(&self, inode: u64, seen: &Seen) -> Result<()> {
         let Some(open) = self.0.inode(inode) else { return Ok(()) };
-        let mut state = open.state.lock();
+        let mut state = self.0.lock(&open)?;
         let committed = self.0.commit(inode, &mut state);
         state.failures.look(seen).map_or(committed, Err)
     }

@@ -164,7 +164,9 @@ impl Folders {
     /// Whether a folder certainly does not have a name.
     pub(super) fn lacks(&self, current: &Current<'_>, folder: u64, name: &[u8]) -> bool {
         // The home says what is wrong with other names.
-        if name.is_empty() || name.len() > crate::wire::files::MAX_ENTRY_NAME || matches!(name, b"." | b"..")
+        if name.is_empty()
+            || name.len() > crate::wire::files::MAX_ENTRY_NAME_BYTES
+            || matches!(name, b"." | b"..")
         {
             return false;
         }
@@ -206,31 +208,14 @@ mod tests {
 
     use bytes::Bytes;
 
+    use super::super::sample;
     use super::super::watch::Told;
     use super::*;
-    use crate::wire::files::{Place, Time};
 
     const FOLDER: u64 = 7;
 
     fn attributes(version: u64) -> Attributes {
-        let time = Time::default();
-        Attributes {
-            inode: FOLDER,
-            kind: FileKind::Folder,
-            mode: 0o755,
-            links: 2,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            size: 0,
-            used: 0,
-            accessed: time,
-            modified: time,
-            changed: time,
-            version,
-            copies: 1,
-            place: Place::Local,
-        }
+        Attributes { kind: FileKind::Folder, ..sample::attributes(FOLDER, version) }
     }
 
     struct Known {

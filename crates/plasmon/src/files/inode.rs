@@ -1,8 +1,8 @@
 //! What a session knows of a file that it has open.
 //!
-//! Owns size and version of the file, the known part of its map, bytes that are not committed, and pins of
-//! objects that were read last. Any thread: everything lies under one lock, which is not held while bytes
-//! come from other nodes. Invariant: the map belongs to the version.
+//! Owns size and version of the file, the known part of its map, bytes that are not committed, pins of
+//! objects that were read last, and locks. Any thread: everything but the locks lies under one lock, which is
+//! not held while bytes come from other nodes. Invariant: the map belongs to the version.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::failures::Failures;
+use super::held::Held;
 use super::map::Map;
 use super::peek::Peeks;
 use super::writer::Writer;
-use crate::wire::files::{Attributes, Extended, MAX_FILE, Place};
+use crate::wire::files::{Attributes, Extended, MAX_FILE_BYTES, Place};
 use crate::{Object, ObjectId};
 
 /// Largest number of objects of one file that stay pinned.
@@ -27,8 +28,12 @@ pub(super) struct Inode {
     /// Number of opens that were not closed. It changes under the lock of the table of files.
     pub(super) opens: AtomicU32,
     pub(super) state: Mutex<State>,
+    /// Locks that programs have of it by this session.
+    pub(super) held: Held,
     /// Whether others have changed the file since its attributes were told.
     pub(super) old: AtomicBool,
+    /// Whether a thread of the background is to commit what waits of it.
+    pub(super) is_queued: AtomicBool,
 }
 
 /// What is known of a file that is open.
@@ -45,6 +50,8 @@ pub(super) struct State {
     pub(super) writer: Writer,
     /// Failures that syncs and closes tell.
     pub(super) failures: Failures,
+    /// When the call is to end that has the file locked.
+    pub(super) due: Option<Instant>,
     /// Objects that were read last, the latest at the end.
     pinned: Vec<Object>,
     /// Generation of the connection that the pins are of.
@@ -58,6 +65,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Number of nodes that are to keep what is written, and when the call is to end that waits for them.
+    pub(super) fn wanted(&self) -> (u16, Option<Instant>) {
+        (self.copies, self.due)
+    }
+
     /// Takes in attributes, unless later ones are known.
     pub(super) fn learn(&mut self, attributes: &Attributes) {
         if attributes.version < self.version {
@@ -103,9 +115,12 @@ impl State {
         if let Some((end, last)) = self.writer.end() {
             attributes.size = attributes.size.max(end);
             // A file without bytes would be taken for one hole.
-            attributes.used = attributes.used.saturating_add(self.writer.waiting()).min(MAX_FILE);
+            attributes.used = attributes.used.saturating_add(self.writer.waiting()).min(MAX_FILE_BYTES);
             attributes.modified = attributes.modified.max(last);
             attributes.changed = attributes.changed.max(last);
+            if self.writer.drops_privileges() {
+                attributes.mode = attributes.kind.without_privileges(attributes.mode);
+            }
         }
     }
 
@@ -131,28 +146,11 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample;
     use super::*;
-    use crate::wire::files::{FileKind, Time};
 
     fn attributes(version: u64, size: u64) -> Attributes {
-        let time = Time::default();
-        Attributes {
-            inode: 9,
-            kind: FileKind::File,
-            mode: 0o644,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            device: 0,
-            size,
-            used: size,
-            accessed: time,
-            modified: time,
-            changed: time,
-            version,
-            copies: 1,
-            place: Place::Local,
-        }
+        Attributes { size, used: size, ..sample::attributes(9, version) }
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Locks of ranges of files.
 //!
 //! Owns no state: the home has the locks, and ends those of a session that ends. Any thread. Invariants: what
-//! was written is committed before a range is unlocked; a lock is got with the attributes as they are then,
-//! so that the holder reads what others have written.
+//! was written is committed before a range is unlocked, if it can be; a lock is got with the attributes as
+//! they are then, so that the holder reads what others have written.
 
 use std::thread;
 use std::time::Duration;
 
-use super::session::unexpected;
+use super::session::{Answered, succeeded, unexpected};
+use super::volume::Shared;
+use super::watch::Keep;
 use super::{Entry, Result, Volume};
 use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, LockKind, LockRange};
 
@@ -23,17 +25,24 @@ impl Volume {
     /// instead of answering later.
     ///
     /// # Errors
-    /// `Again` if others hold the range, and still when the call gave up.
+    /// `Again` if others hold the range, and still when the call gave up. `Io` if a lock of the same owner
+    /// went with a session of before. Why something that was written is not at the home: the range is
+    /// unlocked nevertheless.
     pub fn lock(&self, inode: u64, range: LockRange, mut goes_on: impl FnMut() -> bool) -> Result<Entry> {
-        if range.kind == LockKind::Unlocked {
-            self.0.settle(inode)?;
-        }
+        let unlocks = range.kind == LockKind::Unlocked;
+        let settled = if unlocks { self.0.settle(inode) } else { Ok(()) };
         let mut pause = SHORTEST_PAUSE;
         loop {
-            let operation = FileOperation::Lock { inode, range, wait: false };
-            match self.entry(&Actor::default(), operation) {
+            // The lock is one of the session that has the file open.
+            self.0.open_again();
+            if !unlocks {
+                self.0.tell_unlocks_of(inode, &range)?;
+            }
+            let losses = self.0.session.losses();
+            match self.0.lock_of(losses, inode, range) {
                 Err(error) if error.errno() == Errno::Again && goes_on() => {}
-                result => return result,
+                Err(_) if losses != self.0.session.losses() => {}
+                locked => return settled.and(self.entry_of(locked?)),
             }
             thread::sleep(pause);
             pause = LONGEST_PAUSE.min(pause * 2);
@@ -49,5 +58,27 @@ impl Volume {
             FileOutcome::Locked(range) => Ok(range),
             _ => Err(unexpected()),
         }
+    }
+}
+
+impl Shared {
+    /// Locks or unlocks a range by the session that has begun anew so often.
+    fn lock_of(&self, losses: u64, inode: u64, range: LockRange) -> Result<(FileOutcome, Keep)> {
+        let open = self.inode(inode);
+        let refuse_lost = || open.as_ref().map_or(Ok(()), |open| open.held.refuse_lost(&range, losses));
+        let unlocks = range.kind == LockKind::Unlocked;
+        if unlocks {
+            // Whether the home hears of it or not, the program is not to write by this lock any more.
+            open.iter().for_each(|open| open.held.note(&range, losses));
+        }
+        refuse_lost()?;
+        let operation = FileOperation::Lock { inode, range, wait: false };
+        let Answered { outcome, keep, .. } =
+            self.session.ask_of(Some(losses), &Actor::default(), operation)?;
+        let outcome = succeeded(outcome)?;
+        if !unlocks {
+            open.iter().for_each(|open| open.held.note(&range, losses));
+        }
+        Ok((outcome, keep))
     }
 }

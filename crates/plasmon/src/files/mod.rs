@@ -19,9 +19,9 @@
 //! ```
 //!
 //! Owns sessions, what they know of files that are open, and bytes that are not committed yet. Any thread,
-//! and threads of the volume: one commits what has waited for long, and those of the background put blocks
-//! and commit first parts of what a program is writing. Invariants: a byte that was synced is named
-//! by the map at the home; a failure to commit is told once, by the next sync or close.
+//! and threads of the volume: one looks for what has waited for long, and those of the background commit it,
+//! put blocks, and commit first parts of what a program is writing. Invariants: a byte that was synced is
+//! named by the map at the home; a failure to commit is told once, by the next sync or close.
 
 mod ahead;
 mod background;
@@ -33,16 +33,23 @@ mod error;
 mod explain;
 mod failures;
 mod folders;
+mod held;
 mod inode;
 mod locks;
+mod lookahead;
 mod map;
 mod names;
+mod opens;
 mod path;
 mod peek;
 mod placing;
 mod putting;
 mod reader;
+#[cfg(test)]
+mod sample;
 mod session;
+mod tidy;
+mod unlocks;
 mod volume;
 mod watch;
 mod writer;
@@ -61,8 +68,8 @@ pub use watch::{Current, Keep, Watcher};
 
 pub use crate::client::{VolumeList, Volumes, find_place};
 pub use crate::wire::files::{
-    Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE, NodeCheck, PLACE_XATTR, Place,
-    ROOT_INODE, Section, SetAttributes, Source, Stale, Time, UsageCheck, VolumeChange, VolumeInfo,
+    Actor, Attributes, Change, Errno, FileKind, LockKind, LockRange, MAX_FILE_BYTES, NodeCheck, PLACE_XATTR,
+    Place, ROOT_INODE, Section, SetAttributes, Source, Stale, Time, UsageCheck, VolumeChange, VolumeInfo,
     VolumeState, VolumeTerms, VolumeUsage,
 };
 
@@ -79,7 +86,7 @@ pub struct AttachOptions {
     /// Whether the session tells of folders that it has changed without asking the home, as long as nobody
     /// else changes them.
     pub keeps: bool,
-    /// Time that an operation waits for a node that is away.
+    /// Time that an operation waits for a node that is away, or for nodes that are to keep its bytes.
     pub patience: Duration,
 }
 

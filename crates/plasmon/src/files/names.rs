@@ -12,8 +12,8 @@ use super::{Error, Result, Volume};
 use crate::ErrorKind;
 use crate::client::find_place;
 use crate::wire::files::{
-    Actor, Attributes, Errno, FileOperation, FileOutcome, Listed, MAX_SENT_NAME, MAX_TARGET, MAX_XATTR,
-    PLACE_XATTR, SetAttributes, VolumeUsage,
+    Actor, Attributes, Errno, FileOperation, FileOutcome, Listed, MAX_SENT_NAME_BYTES, MAX_TARGET_BYTES,
+    MAX_XATTR_BYTES, PLACE_XATTR, SetAttributes, VolumeUsage,
 };
 
 /// Attributes of an inode.
@@ -50,7 +50,7 @@ pub struct Page {
 /// Name as it is sent. One that is too long for an operation is too long for a folder as well.
 pub(super) fn sent(name: &[u8]) -> Result<Bytes> {
     match name.len() {
-        0..=MAX_SENT_NAME => Ok(Bytes::copy_from_slice(name)),
+        0..=MAX_SENT_NAME_BYTES => Ok(Bytes::copy_from_slice(name)),
         _ => Err(Error::new(Errno::NameTooLong)),
     }
 }
@@ -95,9 +95,14 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`], but not `NotFound`.
     pub fn look(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<Looked> {
-        if self.knows_folders() && self.0.folders.lacks(&self.current(), folder, name) {
-            // The kernel asks again, because the home does not know that this was said.
-            return Ok(Looked { attributes: None, keep: Keep::none() });
+        if self.knows_folders() {
+            if self.0.folders.lacks(&self.current(), folder, name) {
+                // The kernel asks again, because the home does not know that this was said.
+                return Ok(Looked { attributes: None, keep: Keep::none() });
+            }
+            if let Some(looked) = self.look_ahead(actor, folder, name)? {
+                return Ok(looked);
+            }
         }
         let (outcome, keep) =
             self.0.ask_whole(actor, &FileOperation::Lookup { folder, name: sent(name)? })?;
@@ -105,10 +110,34 @@ impl Volume {
             FileOutcome::Failed(Errno::NotFound) => Ok(Looked { attributes: None, keep }),
             FileOutcome::Failed(errno) => Err(errno.into()),
             outcome => {
+                self.0.session.ahead().note_found(folder);
                 let Entry { attributes, keep } = self.entry_of((outcome, keep))?;
                 Ok(Looked { attributes: Some(attributes), keep })
             }
         }
+    }
+
+    /// Looks up a name among the entries that came with another one, or with the entries behind it. None if
+    /// it is to be asked for alone.
+    fn look_ahead(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<Option<Looked>> {
+        let ahead = self.0.session.ahead();
+        let taken = ahead.take(&self.current(), folder, name);
+        if let Some((mut attributes, keep)) = taken {
+            self.0.overlay(&mut attributes)?;
+            return Ok(Some(Looked { attributes: Some(attributes), keep }));
+        }
+        let Some(wanted) = ahead.plan(folder) else { return Ok(None) };
+        let asked = FileOperation::LookAhead { folder, name: sent(name)?, most: wanted.most };
+        let (outcome, keep) = self.0.ask_whole(actor, &asked)?;
+        let FileOutcome::Entries { entries, .. } = outcome else {
+            ahead.note_missing(folder);
+            let is_missing = outcome == FileOutcome::Failed(Errno::NotFound);
+            return Ok(is_missing.then_some(Looked { attributes: None, keep }));
+        };
+        let mut attributes = entries.first().ok_or_else(unexpected)?.attributes.clone();
+        ahead.fill(folder, wanted, entries, keep);
+        self.0.overlay(&mut attributes)?;
+        Ok(Some(Looked { attributes: Some(attributes), keep }))
     }
 
     /// Attributes of an inode.
@@ -165,7 +194,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`].
     pub fn make_symlink(&self, actor: &Actor, folder: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
-        if target.len() > MAX_TARGET {
+        if target.len() > MAX_TARGET_BYTES {
             return Err(Error::new(Errno::NameTooLong));
         }
         let target = Bytes::copy_from_slice(target);
@@ -227,7 +256,7 @@ impl Volume {
     pub fn list(&self, actor: &Actor, folder: u64, after: u64, most: u32) -> Result<Page> {
         let (outcome, keep) = self.0.ask(actor, FileOperation::List { folder, after, most })?;
         let FileOutcome::Entries { mut entries, end, above } = outcome else { return Err(unexpected()) };
-        entries.iter_mut().for_each(|entry| self.0.overlay(&mut entry.attributes));
+        entries.iter_mut().try_for_each(|entry| self.0.overlay(&mut entry.attributes))?;
         Ok(Page { entries, end, above, keep })
     }
 
@@ -260,7 +289,7 @@ impl Volume {
         value: &[u8],
         (create, replace): (bool, bool),
     ) -> Result<()> {
-        if value.len() > MAX_XATTR {
+        if value.len() > MAX_XATTR_BYTES {
             return Err(Error::new(Errno::TooMany));
         }
         // The home knows nodes by their ids alone.
@@ -316,7 +345,7 @@ impl Volume {
         let operation = FileOperation::Clone { source, source_offset, inode, offset, len };
         match self.0.ask(actor, operation)?.0 {
             FileOutcome::Cloned { len, mut attributes } => {
-                self.0.overlay(&mut attributes);
+                self.0.overlay(&mut attributes)?;
                 Ok(len)
             }
             FileOutcome::NoRoomInline => {
@@ -336,9 +365,9 @@ impl Volume {
         self.entry_of(self.0.ask(actor, operation)?)
     }
 
-    fn entry_of(&self, (outcome, keep): (FileOutcome, Keep)) -> Result<Entry> {
+    pub(super) fn entry_of(&self, (outcome, keep): (FileOutcome, Keep)) -> Result<Entry> {
         let FileOutcome::Entry(mut attributes) = outcome else { return Err(unexpected()) };
-        self.0.overlay(&mut attributes);
+        self.0.overlay(&mut attributes)?;
         Ok(Entry { attributes, keep })
     }
 

@@ -403,14 +403,14 @@ impl File {
     }
 
     /// Locks a range of the file, by offset and length, for this process, or unlocks it. With a time-out the
-    /// call waits so long.
+    /// call waits so long. As with `fcntl(2)`, all locks of a file end when this process closes it, or
+    /// drops a handle of it.
     ///
     /// # Errors
     /// `Again` if others hold the range.
     pub fn lock(&self, kind: LockKind, (start, len): (u64, u64), timeout: Option<Duration>) -> Result<()> {
         let end = len.checked_sub(1).map_or(u64::MAX, |last| start.saturating_add(last));
-        let pid = std::process::id();
-        let range = LockRange { owner: u64::from(pid), pid, start, end, kind, flock: false };
+        let range = LockRange { owner: owner(), pid: std::process::id(), start, end, kind, flock: false };
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.volume.lock(self.inode, range, || until.is_some_and(|until| Instant::now() < until)).map(drop)
     }
@@ -421,15 +421,28 @@ impl File {
     /// Why something that was written was not kept.
     pub fn close(mut self) -> Result<()> {
         self.closed = true;
-        self.volume.close(self.inode, &self.seen)
+        self.end()
     }
+
+    fn end(&self) -> Result<()> {
+        let flushed = self.volume.flush(self.inode, &self.seen);
+        if self.volume.0.inode(self.inode).is_some_and(|open| open.held.has(owner(), false)) {
+            self.volume.end_locks(self.inode, owner(), false);
+        }
+        flushed.and(self.volume.close(self.inode, &self.seen))
+    }
+}
+
+/// Owner of the locks of this process.
+fn owner() -> u64 {
+    std::process::id().into()
 }
 
 impl Drop for File {
     fn drop(&mut self) {
         if !self.closed {
             // Whoever wants to know calls `close`.
-            let _ = self.volume.close(self.inode, &self.seen);
+            let _ = self.end();
         }
     }
 }

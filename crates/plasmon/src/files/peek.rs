@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::ObjectId;
-use crate::wire::files::MAX_PEEK;
+use crate::wire::files::MAX_PEEK_BYTES;
 
 /// Size in bytes from which objects are read by ranges.
-const LEAST_OBJECT: u64 = 4 * MAX_PEEK as u64;
+const MIN_OBJECT_BYTES: u64 = 4 * MAX_PEEK_BYTES as u64;
 /// Part of an object that is read by ranges: one of so many.
 const PART: u64 = 4;
 /// Largest number of objects that are counted.
@@ -25,7 +25,7 @@ impl Peeks {
     /// Whether a range of an object of this size is to be read alone. It then counts as read.
     pub(super) fn take(&mut self, id: &ObjectId, object_len: u64, range: &Range<u64>) -> bool {
         let len = range.end.saturating_sub(range.start);
-        if len > MAX_PEEK as u64 || object_len < LEAST_OBJECT {
+        if len > MAX_PEEK_BYTES as u64 || object_len < MIN_OBJECT_BYTES {
             return false;
         }
         if self.0.len() >= MAX_COUNTED && !self.0.contains_key(id) {
@@ -55,9 +55,9 @@ mod tests {
     #[test]
     fn long_ranges_and_short_objects_are_brought() {
         let (mut peeks, id) = (Peeks::default(), ObjectId::random());
-        assert!(!peeks.take(&id, 1 << 20, &(0..MAX_PEEK as u64 + 1)));
-        assert!(!peeks.take(&id, LEAST_OBJECT - 1, &(0..1)));
-        assert!(peeks.take(&id, LEAST_OBJECT, &(5..6)));
+        assert!(!peeks.take(&id, 1 << 20, &(0..MAX_PEEK_BYTES as u64 + 1)));
+        assert!(!peeks.take(&id, MIN_OBJECT_BYTES - 1, &(0..1)));
+        assert!(peeks.take(&id, MIN_OBJECT_BYTES, &(5..6)));
     }
 
     #[test]

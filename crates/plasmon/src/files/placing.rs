@@ -18,7 +18,7 @@ use super::session::Attached;
 use super::{Error, Result};
 use crate::client::Volumes;
 use crate::wire::files::{Errno, MAX_SETTLED, Place, Section, Source};
-use crate::{NodeId, ObjectId};
+use crate::{ErrorKind, NodeId, ObjectId};
 
 /// Longest wait for room on this host's node, while other nodes take objects from it.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
@@ -53,6 +53,11 @@ impl Placing {
         self.elsewhere.load(Ordering::Relaxed)
     }
 
+    /// Whether the node was short of memory when it was asked last.
+    pub(super) fn is_short(&self) -> bool {
+        self.elsewhere.load(Ordering::Relaxed)
+    }
+
     /// Counts an object that was put. Returns whether the node is to be asked again, since many were.
     fn count_put(&self) -> bool {
         self.puts.fetch_add(1, Ordering::Relaxed) >= MAX_PUTS && !self.asking.swap(true, Ordering::Relaxed)
@@ -70,7 +75,8 @@ impl Placing {
     fn ask(&self, attached: &Attached, place: &Place) {
         self.puts.store(0, Ordering::Relaxed);
         // A node that does not answer is asked again with the next object.
-        if let Ok(told) = Volumes::by(&attached.steady).settle(attached.number, &[], place, 1) {
+        let volumes = Volumes::by(&attached.steady);
+        if let Ok(told) = volumes.settle((attached.number, &[]), (place, 1), attached.patience) {
             self.room.store(told.room, Ordering::Relaxed);
             self.note(attached, told.elsewhere);
         }
@@ -93,7 +99,7 @@ impl Attempts {
     }
 }
 
-/// Where a writer puts its bytes.
+/// Target of the bytes of a writer.
 pub(super) struct Target<'a> {
     pub(super) blocks: &'a Arc<Blocks>,
     pub(super) attached: &'a Arc<Attached>,
@@ -101,6 +107,8 @@ pub(super) struct Target<'a> {
     pub(super) background: &'a Arc<Background>,
     pub(super) place: &'a Place,
     pub(super) copies: u16,
+    /// When whoever waits for objects to be where they are to lie is to have an answer.
+    pub(super) due: Instant,
 }
 
 /// The same for a thread of the background.
@@ -116,12 +124,13 @@ pub(super) struct Goal {
 impl Goal {
     pub(super) fn target(&self) -> Target<'_> {
         let Self { blocks, attached, placing, background, place, copies } = self;
-        Target { blocks, attached, placing, background, place, copies: *copies }
+        let due = Instant::now() + attached.patience;
+        Target { blocks, attached, placing, background, place, copies: *copies, due }
     }
 
     /// Takes a block ahead of the next write, unless the node is short of memory.
     pub(super) fn refill(&self) {
-        if !self.placing.elsewhere.load(Ordering::Relaxed) {
+        if !self.placing.is_short() {
             self.blocks.refill(&self.attached);
         }
     }
@@ -154,7 +163,8 @@ impl Target<'_> {
 
     /// Has a block become an object in the background.
     pub(super) fn begin_put(&self, block: Block, len: usize) -> Arc<Put> {
-        let put = Arc::new(Put::new(self.blocks.stored(self.attached, len), block));
+        let due = Instant::now() + self.attached.patience;
+        let put = Arc::new(Put::new(self.blocks.stored(self.attached, len), block, due));
         let (goal, begun) = (self.goal(), Arc::clone(&put));
         self.background.run(move || begun.run(&goal));
         put
@@ -196,7 +206,7 @@ impl Target<'_> {
     ///
     /// # Errors
     /// `Full` if nodes that are to keep them have no room. `Io` if the node does not know the objects any
-    /// more, or does not answer.
+    /// more, and if they are not there in time; they are brought there all the same.
     pub(super) fn settle(&self, sections: &mut [Section]) -> Result<()> {
         if !self.is_settled() {
             return Ok(());
@@ -205,12 +215,26 @@ impl Target<'_> {
         ids.dedup();
         for ids in ids.chunks(MAX_SETTLED) {
             let volumes = Volumes::by(&self.attached.steady);
-            let told = volumes.settle(self.attached.number, ids, self.place, self.copies);
-            let told = told.map_err(|error| Error::of_client(&error))?;
+            let left = self.due.saturating_duration_since(Instant::now());
+            let told = volumes.settle((self.attached.number, ids), (self.place, self.copies), left);
+            let told = told.map_err(|error| self.unsettled(&error))?;
             self.placing.note(self.attached, told.elsewhere);
             note_nodes(sections, ids, &told.nodes);
         }
         Ok(())
+    }
+
+    /// Why objects are not where they are to lie.
+    fn unsettled(&self, error: &crate::Error) -> Error {
+        if error.kind() != ErrorKind::TimedOut {
+            return Error::of_client(error);
+        }
+        let Self { place, copies, .. } = self;
+        Error::late(format!(
+            "the bytes are not where they are to lie yet (place {place}, copies {}): the node of this host \
+             has waited for others, or is stopped. The bytes wait, and the next fsync tries again",
+            copies.max(&1)
+        ))
     }
 
     /// Whether what failed for want of room is to be tried again, since other nodes may take objects. Waits

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::mem::replace;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -23,6 +24,8 @@ const MAX_PUTTING: usize = 8;
 /// Block on its way to become an object.
 pub(super) struct Put {
     stored: Stored,
+    /// When it is given up that no thread has had time for it: the node did not answer those before.
+    due: Instant,
     stage: Mutex<Stage>,
     ended: Condvar,
 }
@@ -35,8 +38,8 @@ enum Stage {
 }
 
 impl Put {
-    pub(super) fn new(stored: Stored, block: Block) -> Self {
-        Self { stored, stage: Mutex::new(Stage::Waits(block)), ended: Condvar::new() }
+    pub(super) fn new(stored: Stored, block: Block, due: Instant) -> Self {
+        Self { stored, due, stage: Mutex::new(Stage::Waits(block)), ended: Condvar::new() }
     }
 
     /// Puts the block, unless that was cancelled.
@@ -48,12 +51,18 @@ impl Put {
         };
         drop(stage);
         let mut ending = Ending { put: self, outcome: Err(Error::new(Errno::Io)) };
-        let put = goal.target().put_block(&self.stored, &mut block);
+        let put = match Instant::now() < self.due {
+            true => goal.target().put_block(&self.stored, &mut block),
+            false => Err(Error::because(Errno::Io, "the node of this host did not take the bytes in time")),
+        };
+        let is_there = put.is_ok();
         // The block may be the node's by now, so that nobody can try again.
         ending.outcome = put.map_err(|error| Error::because(Errno::Io, error.to_string()));
         drop(ending);
-        // The block of the put is gone, and there will be another write.
-        goal.refill();
+        if is_there {
+            // The block of the put is gone, and there will be another write.
+            goal.refill();
+        }
     }
 
     /// Whether the object is there.

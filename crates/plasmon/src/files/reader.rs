@@ -17,7 +17,9 @@ use super::session::{Attached, unexpected};
 use super::volume::Shared;
 use super::{Error, Result, Volume};
 use crate::client::Volumes;
-use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_FILE, MAX_PEEK, Section, Source};
+use crate::wire::files::{
+    Actor, Errno, FileOperation, FileOutcome, FileReads, MAX_FILE_BYTES, MAX_PEEK_BYTES, Section, Source,
+};
 use crate::wire::requests;
 use crate::{ErrorKind, NodeId, Object, ObjectId};
 
@@ -100,14 +102,17 @@ impl Part {
 pub(super) struct Reads {
     here: AtomicU64,
     brought: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Reads {
     /// Tells the node of this host, if there is something.
     pub(super) fn tell(&self, attached: &Attached) {
-        let [here, brought] = [&self.here, &self.brought].map(|count| count.swap(0, Ordering::Relaxed));
-        if here + brought > 0 {
-            Volumes::by(&attached.client).count_reads(attached.number, here, brought);
+        let counts = [&self.here, &self.brought, &self.bytes];
+        let [here, brought, bytes] = counts.map(|count| count.swap(0, Ordering::Relaxed));
+        if here + brought + bytes > 0 {
+            let reads = FileReads { volume: attached.number, here, brought, bytes };
+            Volumes::by(&attached.client).count_reads(reads);
         }
     }
 }
@@ -146,6 +151,7 @@ impl Volume {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let until = Instant::now() + self.0.session.patience();
         loop {
+            let of = self.0.session_of(&open)?;
             let attached = self.0.session.attached();
             let (plan, version) = self.0.plan(inode, &open, offset, len)?;
             let bring = |part: Planned| {
@@ -153,7 +159,13 @@ impl Volume {
                 self.0.bring(&attached, &open, part).map_err(|error| (object, error))
             };
             let (object, error) = match plan.into_iter().map(bring).collect::<std::result::Result<_, _>>() {
-                Ok(parts) => return Ok(Parts(parts)),
+                // Others may have changed the file meanwhile, if the lock is of a session of before.
+                Ok(parts) if of.is_none_or(|losses| losses == self.0.session.losses()) => {
+                    let parts = Parts(parts);
+                    self.0.reads.bytes.fetch_add(parts.len() as u64, Ordering::Relaxed);
+                    return Ok(parts);
+                }
+                Ok(_) => continue,
                 Err(failed) => failed,
             };
             self.0.look_again(inode, &open, version, (object, &error), until)?;
@@ -166,7 +178,7 @@ impl Volume {
     /// `NoData` if there is none before the end of the file.
     pub fn seek(&self, inode: u64, offset: u64, wanted: Seek) -> Result<u64> {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
-        let mut state = open.state.lock();
+        let mut state = self.0.lock(&open)?;
         self.0.commit(inode, &mut state)?;
         if offset >= state.size {
             return Err(Error::new(Errno::NoData));
@@ -196,8 +208,8 @@ impl Volume {
 impl Shared {
     /// Parts of a read, and the version of the file that they are of.
     fn plan(&self, inode: u64, open: &Inode, offset: u64, len: usize) -> Result<(Vec<Planned>, u64)> {
-        let end = offset.saturating_add(len as u64).min(MAX_FILE);
-        let mut state = open.state.lock();
+        let end = offset.saturating_add(len as u64).min(MAX_FILE_BYTES);
+        let mut state = self.lock(open)?;
         if state.writer.touches(&(offset..end)) {
             self.commit(inode, &mut state)?;
         }
@@ -294,7 +306,10 @@ impl Shared {
                 }
             }
         };
-        open.state.lock().pin(&object, attached.generation);
+        // Who waits for the file may do without the pin.
+        if let Ok(mut state) = self.lock(open) {
+            state.pin(&object, attached.generation);
+        }
         part_of(object, &range).map_err(|_| {
             let text = format!("object {id} is shorter than its file says");
             crate::Error::new(ErrorKind::Damaged, text)
@@ -316,7 +331,7 @@ impl Shared {
             ErrorKind::TimedOut | ErrorKind::Disconnected | ErrorKind::Busy => true,
             _ => return Err(Error::of_client(error)),
         };
-        let mut state = open.state.lock();
+        let mut state = self.lock(open)?;
         state.map.clear();
         self.know(inode, &mut state, &(0..1))?;
         let same = state.version == version;
@@ -392,7 +407,7 @@ fn ranges(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -
     let mut all = BytesMut::new();
     let mut at = range.start;
     while at < range.end {
-        let end = range.end.min(at + MAX_PEEK as u64);
+        let end = range.end.min(at + MAX_PEEK_BYTES as u64);
         all.extend_from_slice(&peeked(attached, id, &(at..end), node)?);
         at = end;
     }

@@ -11,20 +11,23 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::lookahead::LookAhead;
 use super::watch::{Keep, Told};
 use super::{AttachOptions, Error, Result};
 use crate::client::Volumes;
 use crate::wire::files::{
     Actor, Attributes, Errno, FOLDERS_MS, FileAnswer, FileAsked, FileOperation, FileOutcome, MAX_CLOSED,
-    MAX_GROUPS, MAX_INLINE, MAX_SECTIONS, VolumeInfo, Written,
+    MAX_GROUPS, MAX_INLINE_BYTES, MAX_SECTIONS, VolumeInfo, Written,
 };
 use crate::wire::{replies, requests};
 use crate::{Client, ErrorKind};
 
 /// Time between two attempts while the node or the home is away.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two looks whether a program has given its call up that waits for another call.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait for one answer, after which the operation is asked again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time that one attempt to connect takes.
@@ -40,6 +43,8 @@ pub(super) struct Session {
     numbers: Mutex<Numbers>,
     /// What others have changed.
     told: Told,
+    /// Entries that may be looked up next.
+    ahead: LookAhead,
     /// Whether the volume has a capacity or quotas, as the home said last.
     limited: AtomicBool,
     /// Tells what the session has open.
@@ -68,6 +73,8 @@ pub(super) struct Attached {
     /// Number of times that the session had begun anew, without its opens, locks and credit, when it was
     /// attached by this connection.
     losses: u64,
+    /// Longest wait of an operation.
+    pub(super) patience: Duration,
 }
 
 /// What the home has answered.
@@ -100,11 +107,30 @@ impl Numbers {
     }
 }
 
+/// Operation that is asked again under its number until it is answered, by a session that has begun anew so
+/// often.
+pub(super) struct Lasting {
+    asked: FileAsked,
+    losses: u64,
+}
+
+impl Lasting {
+    pub(super) fn operation(&self) -> &FileOperation {
+        &self.asked.operation
+    }
+
+    /// Number of times that the session had begun anew whose operation it is.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses
+    }
+}
+
 impl Session {
     /// Begins a session of the volume of this name.
     pub(super) fn attach(client: &Client, name: &str, options: &AttachOptions) -> crate::Result<Self> {
-        let told = Volumes::by(client).attach(question(name, options, None), Some(options.patience))?;
-        let attached = Attached::of(client.clone(), told, 0, 0);
+        let client = client.clone().within(options.patience);
+        let told = Volumes::by(&client).attach(question(name, options, None), Some(options.patience))?;
+        let attached = Attached::of(client, told, (0, 0), options.patience);
         let limited = AtomicBool::new(attached.info.terms.are_limited());
         Ok(Self {
             name: name.to_owned(),
@@ -113,6 +139,7 @@ impl Session {
             attaching: Mutex::new(()),
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
             told: Told::default(),
+            ahead: LookAhead::default(),
             limited,
             opens: OnceLock::new(),
         })
@@ -143,6 +170,11 @@ impl Session {
         &self.told
     }
 
+    /// Entries that may be looked up next.
+    pub(super) fn ahead(&self) -> &LookAhead {
+        &self.ahead
+    }
+
     /// Whether folders may be told of without asking. Where the home looks at permissions, it is asked.
     pub(super) fn keeps(&self) -> bool {
         self.options.keeps && !self.options.checked
@@ -160,27 +192,47 @@ impl Session {
 
     /// Has an operation carried out on behalf of a user.
     pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<Answered> {
-        self.ask_by(actor, operation, |attached| &attached.client)
+        self.ask_of(None, actor, operation)
     }
 
-    /// As [`Session::ask`], but goes on when the program is killed, as long as the node is there. Returns the
-    /// outcome with the number of times that the session had begun anew which was answered.
-    pub(super) fn ask_steadily(&self, operation: FileOperation) -> Result<(FileOutcome, u64)> {
-        let answered = self.ask_by(&Actor::default(), operation, |attached| &attached.steady)?;
+    /// As [`Session::ask`], of the session that has begun anew so often, if that matters.
+    ///
+    /// # Errors
+    /// `Io` if it has begun anew since.
+    pub(super) fn ask_of(
+        &self,
+        of: Option<u64>,
+        actor: &Actor,
+        operation: FileOperation,
+    ) -> Result<Answered> {
+        self.ask_by(of, actor, operation, false)
+    }
+
+    /// As [`Session::ask_of`], but goes on when the program is killed, as long as the node is there. Returns
+    /// the outcome with the number of times that the session had begun anew which was answered.
+    pub(super) fn ask_steadily(
+        &self,
+        of: Option<u64>,
+        operation: FileOperation,
+    ) -> Result<(FileOutcome, u64)> {
+        let answered = self.ask_by(of, &Actor::default(), operation, true)?;
         Ok((succeeded(answered.outcome)?, answered.losses))
     }
 
     fn ask_by(
         &self,
+        of: Option<u64>,
         actor: &Actor,
         operation: FileOperation,
-        client: fn(&Attached) -> &Client,
+        steady: bool,
     ) -> Result<Answered> {
         check(actor, &operation)?;
         let since = self.told.last();
         let (number, answered) = self.numbers.lock().begin();
         let asked = FileAsked { number, answered, actor: actor.clone(), operation };
-        let result = self.ask_numbered(&asked, client);
+        self.ahead.note(&asked.operation);
+        let result = self.ask_numbered(of, &asked, steady);
+        self.ahead.note(&asked.operation);
         // An operation that was given up is never asked again, so nobody needs its outcome.
         self.numbers.lock().open.remove(&number);
         let (answer, sent, losses) = result?;
@@ -192,16 +244,54 @@ impl Session {
         Ok(Answered { outcome, keep: keep(valid_ms), folders, folders_keep: keep(FOLDERS_MS), losses })
     }
 
+    /// Takes a number for an operation of a session that has begun anew so often.
+    pub(super) fn begin_lasting(&self, losses: u64, operation: FileOperation) -> Lasting {
+        let (number, answered) = self.numbers.lock().begin();
+        Lasting { asked: FileAsked { number, answered, actor: Actor::default(), operation }, losses }
+    }
+
+    /// Has such an operation carried out. After an error it may be asked again.
+    pub(super) fn ask_lasting(&self, lasting: &Lasting) -> Result<()> {
+        self.ask_numbered(Some(lasting.losses), &lasting.asked, false).map(drop)
+    }
+
+    /// Notes that such an operation is not asked any more.
+    pub(super) fn end_lasting(&self, lasting: &Lasting) {
+        self.numbers.lock().open.remove(&lasting.asked.number);
+    }
+
+    /// Locks what another thread may have locked while it waits for the node.
+    ///
+    /// # Errors
+    /// `Interrupted` if the program gives its call up. `Io` if it is still locked after `until`.
+    pub(super) fn lock<'a, T>(&self, what: &'a Mutex<T>, until: Instant) -> Result<MutexGuard<'a, T>> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if let Some(locked) = what.try_lock_for(left.min(LOOK_INTERVAL)) {
+                return Ok(locked);
+            }
+            ensure_wanted(&self.attached().client)?;
+            if left.is_zero() {
+                let text = format!("another call waited {:?} for the node of this host", self.patience());
+                return Err(Error::because(Errno::Io, text));
+            }
+        }
+    }
+
     /// Asks until there is an answer. Returns it with the time of the question, and with the number of times
     /// that the session had begun anew which was answered.
     fn ask_numbered(
         &self,
+        of: Option<u64>,
         asked: &FileAsked,
-        client: fn(&Attached) -> &Client,
+        steady: bool,
     ) -> Result<(FileAnswer, Instant, u64)> {
         let (mut until, mut begun) = (None, None::<u64>);
         loop {
             let attached = self.attached();
+            if of.is_some_and(|losses| losses != attached.losses) {
+                return Err(Error::because(Errno::Io, "the session began anew, without its locks"));
+            }
             // A session that begins anew does not know what the one before it has done.
             if begun.is_some_and(|session| session != attached.secret) && !may_be_done_twice(&asked.operation)
             {
@@ -211,7 +301,7 @@ impl Session {
             let connected = Volumes::by(&attached.client).is_connected();
             let sent = Instant::now();
             let timeout = self.options.patience.min(ANSWER_TIMEOUT);
-            let error = match Volumes::by(client(&attached)).ask(attached.number, asked.clone(), timeout) {
+            let error = match Volumes::by(attached.by(steady)).ask(attached.number, asked.clone(), timeout) {
                 Ok(answer) => return Ok((answer, sent, attached.losses)),
                 Err(error) => error,
             };
@@ -232,37 +322,58 @@ impl Session {
             if !waits || Instant::now() >= until {
                 return Err(Error::of_client(&error));
             }
+            ensure_wanted(attached.by(steady))?;
             if Volumes::by(&attached.client).is_connected() && !ended {
                 thread::sleep(RETRY_INTERVAL);
             } else {
-                self.attach_anew(attached.generation, until)?;
+                self.attach_for(steady, attached.generation, until)?;
             }
         }
     }
 
+    /// Attaches anew for a call. One that goes on when its program is killed has a thread attach that no
+    /// program waits for.
+    fn attach_for(&self, steady: bool, lost: u64, until: Instant) -> Result<()> {
+        if !steady {
+            return self.attach_anew(lost, until);
+        }
+        thread::scope(|scope| {
+            let attaching = thread::Builder::new().spawn_scoped(scope, || self.attach_anew(lost, until));
+            match attaching.map(|thread| thread.join()) {
+                Ok(Ok(attached)) => attached,
+                Ok(Err(_)) => Err(Error::new(Errno::Io)),
+                // Without a thread a kill is seen.
+                Err(_) => self.attach_anew(lost, until),
+            }
+        })
+    }
+
     /// Attaches anew after the connection of this generation was lost.
     fn attach_anew(&self, lost: u64, until: Instant) -> Result<()> {
-        let _attaching = self.attaching.lock();
+        // Who waits for another thread that attaches sees that its program is killed.
+        let _attaching = self.lock(&self.attaching, until)?;
         loop {
             let old = self.attached();
             if old.generation != lost {
                 return Ok(());
             }
-            let error = match self.attach_once(&old) {
+            let error = match self.attach_once(&old, until) {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
             if error.kind() == ErrorKind::Interrupted || Instant::now() >= until {
                 return Err(Error::of_client(&error));
             }
+            ensure_wanted(&old.client)?;
             thread::sleep(RETRY_INTERVAL);
         }
     }
 
-    fn attach_once(&self, old: &Attached) -> crate::Result<()> {
+    fn attach_once(&self, old: &Attached, until: Instant) -> crate::Result<()> {
         let client = Volumes::by(&old.client).reconnect("files", CONNECT_TIMEOUT)?;
         let again = Some((old.session, old.secret));
-        let told = Volumes::by(&client).attach(question(&self.name, &self.options, again), None)?;
+        let left = until.saturating_duration_since(Instant::now());
+        let told = Volumes::by(&client).attach(question(&self.name, &self.options, again), Some(left))?;
         if told.info.number != old.info.number {
             let text = format!("volume '{}' is another one than before: umount it and mount it", self.name);
             return Err(crate::Error::new(ErrorKind::Lost, text));
@@ -275,7 +386,8 @@ impl Session {
             Volumes::by(&steady).tell_opened(told.volume, &opens)?;
         }
         let losses = old.losses + u64::from(told.fresh);
-        *self.attached.write() = Arc::new(Attached::of(client, told, old.generation + 1, losses));
+        *self.attached.write() =
+            Arc::new(Attached::of(client, told, (old.generation + 1, losses), old.patience));
         Ok(())
     }
 
@@ -288,16 +400,35 @@ impl Session {
 }
 
 impl Attached {
+    /// Client of a call that goes on when its program is killed, or of another one.
+    fn by(&self, steady: bool) -> &Client {
+        if steady { &self.steady } else { &self.client }
+    }
+
     /// Number by which the home knows that the session is its user's.
     pub(super) fn secret(&self) -> u64 {
         self.secret
     }
 
-    fn of(client: Client, told: replies::VolumeAttached, generation: u64, losses: u64) -> Self {
+    fn of(
+        client: Client,
+        told: replies::VolumeAttached,
+        (generation, losses): (u64, u64),
+        patience: Duration,
+    ) -> Self {
         let replies::VolumeAttached { volume, session, secret, trusted, info, .. } = told;
         let steady = client.clone().interruptible(|| false);
-        Self { client, steady, number: volume, session, secret, info, trusted, generation, losses }
+        let number = volume;
+        Self { client, steady, number, session, secret, info, trusted, generation, losses, patience }
     }
+}
+
+/// Refuses to wait on for a program that has given its call up.
+fn ensure_wanted(client: &Client) -> Result<()> {
+    if Volumes::by(client).is_interrupted() {
+        return Err(Error::because(Errno::Interrupted, "the wait for the node was interrupted"));
+    }
+    Ok(())
 }
 
 /// The outcome, unless it is a failure.
@@ -309,11 +440,11 @@ pub(super) fn succeeded(outcome: FileOutcome) -> Result<FileOutcome> {
 }
 
 /// Whether an operation may be asked of a session that began anew, though the one before may have done it.
-/// Opens, locks and credit are the session's, so that they went with it.
+/// Opens and credit are the session's, so that they went with it. Locks are asked of one session.
 fn may_be_done_twice(operation: &FileOperation) -> bool {
     match operation {
         FileOperation::Open { truncate, .. } => !truncate,
-        FileOperation::Lock { .. } | FileOperation::Reserve { .. } => true,
+        FileOperation::Reserve { .. } => true,
         other => !other.changes(),
     }
 }
@@ -321,12 +452,12 @@ fn may_be_done_twice(operation: &FileOperation) -> bool {
 /// Refuses what is longer than an operation can be: the node would take it for a malformed request, and end
 /// the connection.
 fn check(actor: &Actor, operation: &FileOperation) -> Result<()> {
-    use FileOperation::{Append, Closed, Commit, Tidy};
+    use FileOperation::{Append, Closed, Commit};
     let (many, most, what) = match operation {
         _ if actor.groups.len() > MAX_GROUPS => (actor.groups.len(), MAX_GROUPS, "groups of a user"),
-        Commit { sections, .. } | Tidy { sections, .. } => (sections.len(), MAX_SECTIONS, "sections"),
+        Commit { sections, .. } => (sections.len(), MAX_SECTIONS, "sections"),
         Append { written: Written::Sections(sections), .. } => (sections.len(), MAX_SECTIONS, "sections"),
-        Append { written: Written::Bytes(bytes), .. } => (bytes.len(), MAX_INLINE, "bytes"),
+        Append { written: Written::Bytes(bytes), .. } => (bytes.len(), MAX_INLINE_BYTES, "bytes"),
         Closed { inodes } => (inodes.len(), MAX_CLOSED, "inodes"),
         _ => return Ok(()),
     };
@@ -367,7 +498,7 @@ mod tests {
         let refused = |actor, operation| check(&actor, &operation).map_err(|error| error.errno());
         assert_eq!(refused(of_groups(MAX_GROUPS + 1), FileOperation::Usage), Err(Errno::TooMany));
         assert_eq!(refused(of_groups(0), closed(MAX_CLOSED + 1)), Err(Errno::TooMany));
-        let written = Written::Bytes(vec![0; MAX_INLINE + 1].into());
+        let written = Written::Bytes(vec![0; MAX_INLINE_BYTES + 1].into());
         let append =
             FileOperation::Append { inode: 9, written, drops_privileges: false, credit: 0, credit_of: 0 };
         assert_eq!(refused(of_groups(0), append), Err(Errno::TooMany));

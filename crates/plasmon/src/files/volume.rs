@@ -1,13 +1,13 @@
-//! Volumes: sessions with the files that they have open, and the thread that commits what waits.
+//! Volumes: sessions with the files that they have open, and the thread that looks after what waits.
 //!
-//! Owns the table of open files and the closes that the home was not told of. Any thread. Closes are told in
-//! batches, since nobody waits for them. Invariants: the home is told as many closes as it was told opens;
-//! no lock on the table is held while the home is asked.
+//! Owns the table of open files. Any thread. The thread that looks has the threads of the background commit
+//! what has waited for its time, so that no file waits for the store of another one. Invariant: no lock on
+//! the table is held while the home is asked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,16 @@ use super::failures::Seen;
 use super::folders::Folders;
 use super::inode::{Inode, State};
 use super::names::Entry;
+use super::opens::Closes;
 use super::placing::{Placing, Target};
 use super::reader::Reads;
 use super::session::{Answered, Attached, Session, succeeded, unexpected};
+use super::tidy::{Tidying, ragged};
+use super::unlocks::Unlocks;
 use super::watch::Keep;
+use super::writer::LARGE_WRITE_BYTES;
 use super::{AttachOptions, Error, Result};
-use crate::wire::files::{
-    Actor, Attributes, Errno, FileOperation, FileOutcome, MAX_CLOSED, Place, VolumeInfo, Written,
-};
+use crate::wire::files::{Actor, Attributes, Errno, FileOperation, FileOutcome, Place, VolumeInfo, Written};
 use crate::{Client, NodeId};
 
 /// Time between two looks at what waits.
@@ -36,8 +38,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_PUTTERS: usize = 4;
 /// Largest number of threads that commit what is being written.
 const MAX_COMMITTERS: usize = 8;
-/// Number of closes that wait at most.
-const MAX_WAITING_CLOSES: usize = 256;
+/// Number of attempts to have an append lie in the map of its file.
+const MAX_GATHERINGS: usize = 3;
 
 /// Session of a volume, for any number of threads. Clones share it; it ends with the last of them.
 #[derive(Clone)]
@@ -61,13 +63,10 @@ pub(super) struct Shared {
     pub(super) committers: Background,
     pub(super) folders: Folders,
     pub(super) reads: Reads,
-    inodes: Mutex<HashMap<u64, Arc<Inode>>>,
-    /// Closes that the home was not told of. The lock may be taken with that of the table of files.
-    closed: Mutex<Vec<u64>>,
-    /// Held by who tells the home of closes.
-    telling: Mutex<()>,
-    /// Losses of the session after which its files were opened again.
-    reopened: AtomicU64,
+    pub(super) tidying: Tidying,
+    pub(super) inodes: Mutex<HashMap<u64, Arc<Inode>>>,
+    pub(super) closes: Closes,
+    pub(super) unlocks: Unlocks,
     /// Whether the session has ended.
     over: Mutex<bool>,
     ended: Condvar,
@@ -109,10 +108,10 @@ impl Volume {
             committers: Background::new("plasmon-commits", MAX_COMMITTERS),
             folders: Folders::default(),
             reads: Reads::default(),
+            tidying: Tidying::default(),
             inodes: Mutex::default(),
-            closed: Mutex::default(),
-            telling: Mutex::default(),
-            reopened: AtomicU64::new(0),
+            closes: Closes::default(),
+            unlocks: Unlocks::default(),
             over: Mutex::new(false),
             ended: Condvar::new(),
         });
@@ -151,6 +150,19 @@ impl Volume {
     /// Memory for the payload of a write.
     pub fn buffer(&self) -> Buffer {
         self.0.blocks.buffer(&self.0.session.attached())
+    }
+
+    /// Memory for the payload of a write that is there at once: memory of this process, if no block is free.
+    pub fn buffer_at_hand(&self) -> Buffer {
+        self.0.blocks.buffer_at_hand(&self.0.session.attached())
+    }
+
+    /// Makes a buffer a block that is none, or one of a lost connection, after a write of so many bytes that
+    /// a block would not have been copied, unless the node is short of memory.
+    pub fn renew(&self, buffer: &mut Buffer, written: usize) {
+        if written >= LARGE_WRITE_BYTES && !self.0.placing.is_short() {
+            self.0.blocks.renew(&self.0.session.attached(), buffer);
+        }
     }
 
     /// Opens an inode. It stays when its last link goes, until it is [closed](Volume::close).
@@ -208,7 +220,7 @@ impl Volume {
     /// was told.
     pub fn flush(&self, inode: u64, seen: &Seen) -> Result<()> {
         let Some(open) = self.0.inode(inode) else { return Ok(()) };
-        let mut state = open.state.lock();
+        let mut state = self.0.lock(&open)?;
         let committed = self.0.commit(inode, &mut state);
         state.failures.tell(seen).map_or(committed, Err)
     }
@@ -229,14 +241,17 @@ impl Volume {
         manner: WriteManner,
     ) -> Result<usize> {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
-        let mut state = open.state.lock();
+        let mut state = self.0.lock(&open)?;
         let state = &mut *state;
+        self.0.session_of(&open)?;
         // Before the bytes are taken in: a write that fails has written nothing.
         self.0.commit_in_time(inode, state)?;
         let (cover, len, is_through) = match self.0.cover(inode, state, len as u64) {
-            // Bytes that come to lie over others may need no room. The home alone knows.
+            // Bytes that come to lie over others may need no room. The home alone knows. Those
+            // behind the end come with the next write.
             Err(error) if lacks_room(&error) && state.writer.is_empty() && offset < state.size => {
-                (None, len, true)
+                let inside = len.min((state.size - offset) as usize);
+                (None, if manner.whole { len } else { inside }, true)
             }
             Err(error) if lacks_room(&error) && state.writer.is_empty() && !manner.whole => {
                 let (cover, part) = self.0.cover_part(inode, state, len as u64, error)?;
@@ -245,7 +260,7 @@ impl Volume {
             cover => (cover?, len, false),
         };
         let attached = self.0.session.attached();
-        let target = self.0.target(&attached, &state.place, state.copies);
+        let target = self.0.target(&attached, &state.place, state.wanted());
         let before = state.writer.waiting();
         let written = state.writer.write(&target, offset, buffer, len, manner.drops_privileges);
         if state.writer.waiting() > before {
@@ -265,7 +280,7 @@ impl Volume {
     /// As [`Volume::write`].
     pub fn append(&self, inode: u64, bytes: &[u8], drops_privileges: bool) -> Result<u64> {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
-        let mut state = open.state.lock();
+        let mut state = self.0.lock(&open)?;
         self.0.commit_before(inode, &mut state)?;
         let cover = self.0.cover(inode, &mut state, bytes.len() as u64)?;
         let appended = self.0.append(inode, &mut state, bytes, (drops_privileges, cover.as_ref()));
@@ -289,32 +304,44 @@ impl Shared {
     ) -> Result<u64> {
         let (credit, credit_of) = cover.map_or((0, 0), |cover| (cover.bytes(), cover.uid()));
         let append = |written| FileOperation::Append { inode, written, drops_privileges, credit, credit_of };
-        if bytes.len() <= crate::wire::files::MAX_INLINE {
+        let fits = bytes.len() <= crate::wire::files::MAX_INLINE_BYTES;
+        for _ in 0..if fits { MAX_GATHERINGS } else { 0 } {
             let written = Written::Bytes(bytes::Bytes::copy_from_slice(bytes));
             let (outcome, _) = self.ask(&Actor::default(), append(written))?;
             if let Some(offset) = appended(outcome, state)? {
                 return Ok(offset);
             }
+            if !self.gather(inode, state) {
+                break;
+            }
         }
         let (attached, place) = (self.session.attached(), state.place.clone());
-        let target = self.target(&attached, &place, state.copies);
+        let target = self.target(&attached, &place, state.wanted());
         let mut sections = vec![target.put_bytes(bytes)?.section(0, 0, bytes.len() as u64)];
+        let ragged = ragged(&sections, 0);
         let appending = target.settle(&mut sections).and_then(|()| {
             let (outcome, _) = self.ask(&Actor::default(), append(Written::Sections(sections)))?;
             appended(outcome, state)?.ok_or_else(unexpected)
         });
+        self.tidying.note(inode, ragged);
+        let appending = appending.map_err(|error| match self.session.attached().session {
+            session if session == attached.session => error,
+            // The session that may name the object is over.
+            _ => Error::because(Errno::Io, "the session began anew, without the bytes that were written"),
+        });
         appending.inspect_err(|_| self.blocks.note_left())
     }
 
-    /// Where a file with this place, and this number of copies, has its bytes put.
+    /// Where a file with this place, and this number of copies, has its bytes put, for a call that is to end.
     pub(super) fn target<'a>(
         &'a self,
         attached: &'a Arc<Attached>,
         place: &'a Place,
-        copies: u16,
+        (copies, due): (u16, Option<Instant>),
     ) -> Target<'a> {
         let Self { blocks, placing, putters: background, .. } = self;
-        Target { blocks, attached, placing, background, place, copies }
+        let due = due.unwrap_or_else(|| Instant::now() + attached.patience);
+        Target { blocks, attached, placing, background, place, copies, due }
     }
 
     /// Has an operation carried out. After the session was lost, files are opened again first.
@@ -337,7 +364,8 @@ impl Shared {
     /// As [`Shared::ask`], with failures that the home tells among the outcomes.
     pub(super) fn ask_whole(&self, actor: &Actor, operation: &FileOperation) -> Result<(FileOutcome, Keep)> {
         self.folders.begin(operation);
-        let answered = self.session.ask(actor, operation.clone());
+        let of = self.session_for(operation)?;
+        let answered = self.session.ask_of(of, actor, operation.clone());
         self.open_again();
         let Answered { outcome, keep, folders, folders_keep, .. } = answered?;
         let current = self.session.told().current();
@@ -359,13 +387,19 @@ impl Shared {
         self.inodes.lock().get(&inode).cloned()
     }
 
+    /// All files that are open, with their numbers.
+    fn open_files(&self) -> Vec<(u64, Arc<Inode>)> {
+        self.inodes.lock().iter().map(|(number, inode)| (*number, Arc::clone(inode))).collect()
+    }
+
     /// Puts what is known of an inode over its attributes, and takes these in.
-    pub(super) fn overlay(&self, attributes: &mut Attributes) {
+    pub(super) fn overlay(&self, attributes: &mut Attributes) -> Result<()> {
         if let Some(open) = self.inode(attributes.inode) {
-            let mut state = open.state.lock();
+            let mut state = self.lock(&open)?;
             state.learn(attributes);
             state.overlay(attributes);
         }
+        Ok(())
     }
 
     fn opened(&self, (outcome, keep): (FileOutcome, Keep)) -> Result<Opened> {
@@ -375,37 +409,17 @@ impl Shared {
         // The number changes under the lock of the table alone.
         open.opens.fetch_add(1, Ordering::Relaxed);
         drop(inodes);
-        let mut state = open.state.lock();
+        let mut state = self.lock(&open).inspect_err(|_| self.close(attributes.inode))?;
         state.learn_map(&attributes, 0, map);
         state.overlay(&mut attributes);
         let seen = state.failures.seen();
         Ok(Opened { entry: Entry { attributes, keep }, created, seen })
     }
 
-    pub(super) fn close(&self, inode: u64) {
-        let mut inodes = self.inodes.lock();
-        let Some(open) = inodes.get(&inode).cloned() else { return };
-        let is_last = open.opens.fetch_sub(1, Ordering::Relaxed) == 1;
-        if is_last {
-            inodes.remove(&inode);
-        }
-        let mut closed = self.closed.lock();
-        closed.push(inode);
-        let full = closed.len() >= MAX_WAITING_CLOSES;
-        drop((inodes, closed));
-        if is_last {
-            // What could not be committed goes with the last open: nobody commits it later.
-            self.give_up(&mut open.state.lock());
-        }
-        if full {
-            self.tell_closes();
-        }
-    }
-
     /// Commits what waits of a file, before something that has to come after it.
     pub(super) fn settle(&self, inode: u64) -> Result<()> {
         let Some(open) = self.inode(inode) else { return Ok(()) };
-        let mut state = open.state.lock();
+        let mut state = self.lock(&open)?;
         self.commit(inode, &mut state)
     }
 
@@ -418,7 +432,7 @@ impl Shared {
     ) -> Result<(FileOutcome, Keep)> {
         let open = self.inode(inode);
         // Nothing is written or committed between the cut and the end of what came before it.
-        let mut state = open.as_ref().map(|open| open.state.lock());
+        let mut state = open.as_ref().map(|open| self.lock(open)).transpose()?;
         let cut = self.ask(actor, operation)?;
         if let Some(state) = &mut state {
             self.give_up(state);
@@ -430,9 +444,9 @@ impl Shared {
     /// that nothing commits any more.
     fn tell_left(&self) {
         // Those above what waits now are told when it was committed, and those that are left from here on.
-        let Some(mut below) = self.blocks.left_end() else { return };
-        let open: Vec<Arc<Inode>> = self.inodes.lock().values().cloned().collect();
-        for inode in open {
+        let left = self.blocks.left_end().filter(|_| !self.tidying.puts());
+        let Some(mut below) = left else { return };
+        for (_, inode) in self.open_files() {
             // A file that is in use may put objects that no writer has yet.
             let Some(state) = inode.state.try_lock() else { return };
             below = below.min(state.writer.first_object().unwrap_or(below));
@@ -443,78 +457,8 @@ impl Shared {
         }
     }
 
-    /// Tells the home of closes that it was not told of, unless another thread does.
-    fn tell_closes(&self) {
-        self.open_again();
-        let Some(_telling) = self.telling.try_lock() else { return };
-        loop {
-            let losses = self.session.losses();
-            let inodes: Vec<u64> = self.closed.lock().iter().take(MAX_CLOSED).copied().collect();
-            let told = inodes.len();
-            if told == 0 {
-                return;
-            }
-            // If the home cannot be asked, the closes go with the session.
-            let _ = self.session.ask(&Actor::default(), FileOperation::Closed { inodes });
-            if self.session.losses() != losses {
-                // They have gone with the session of before.
-                return;
-            }
-            self.closed.lock().drain(..told);
-        }
-    }
-
-    /// What the session has open at its home, as far as is known: inodes with the numbers of their opens,
-    /// and with those of closes that the home may not know of.
-    fn opens(&self) -> Vec<(u64, u32)> {
-        let inodes = self.inodes.lock();
-        let open = |(number, inode): (&u64, &Arc<Inode>)| (*number, inode.opens.load(Ordering::Relaxed));
-        let mut opens: BTreeMap<u64, u32> = inodes.iter().map(open).collect();
-        self.closed.lock().iter().for_each(|inode| *opens.entry(*inode).or_default() += 1);
-        opens.into_iter().collect()
-    }
-
-    /// Opens the files again after the session began anew, as often as they are open here.
-    pub(super) fn open_again(&self) {
-        if self.reopened.load(Ordering::Acquire) == self.session.losses() {
-            return;
-        }
-        // Nobody tells of closes meanwhile: those of before are of no open any more, and others come after
-        // the opens.
-        let _telling = self.telling.lock();
-        let losses = self.session.losses();
-        if self.reopened.load(Ordering::Acquire) == losses {
-            return;
-        }
-        self.folders.clear();
-        let opens = |inode: &Arc<Inode>| inode.opens.load(Ordering::Relaxed);
-        let open: Vec<(u64, u32)> = {
-            let inodes = self.inodes.lock();
-            self.closed.lock().clear();
-            inodes.iter().map(|(number, inode)| (*number, opens(inode))).collect()
-        };
-        for (inode, opens) in open {
-            (0..opens).for_each(|_| self.open_once_more(inode));
-        }
-        self.reopened.store(losses, Ordering::Release);
-    }
-
-    /// Opens a file again: for writing, if this session may.
-    fn open_once_more(&self, inode: u64) {
-        let open = |write| {
-            let operation = FileOperation::Open { inode, read: true, write, truncate: false };
-            self.session.ask_steadily(operation)
-        };
-        let may_write = !self.session.is_read_only();
-        let refused = |error: &Error| !may_be_done(error);
-        if !may_write || open(true).is_err_and(|error| refused(&error)) {
-            // A file that went with its last link meanwhile stays gone: its users see an error.
-            let _ = open(false);
-        }
-    }
-
-    /// Commits in time what waits, until the session ends.
-    fn look_after(&self) {
+    /// Has what waits committed in time, until the session ends.
+    fn look_after(self: &Arc<Self>) {
         let mut looked = Instant::now();
         while !self.is_over(LOOK_INTERVAL) {
             self.refill();
@@ -525,24 +469,19 @@ impl Shared {
         }
     }
 
-    /// Commits what has waited for its time, tells closes, and gives idle credit back.
-    fn look(&self) {
+    /// Has what has waited for its time committed, tells unlocks and closes, and gives idle credit back.
+    fn look(self: &Arc<Self>) {
+        self.begin_tidying();
+        for (number, inode) in self.open_files() {
+            self.commit_if_old(number, &inode);
+        }
+        self.tell_unlocks();
         self.tell_closes();
         self.tell_left();
         self.give_idle_back();
         self.reads.tell(&self.session.attached());
         if self.placing.look(&self.session.attached()) {
             self.blocks.give_back();
-        }
-        let open: Vec<(u64, Arc<Inode>)> =
-            self.inodes.lock().iter().map(|(number, inode)| (*number, Arc::clone(inode))).collect();
-        for (number, inode) in open {
-            // Whoever has it locked is using it: there is a next time.
-            let Some(mut state) = inode.state.try_lock() else { continue };
-            if state.writer.is_old() {
-                // What failed is told by the next sync or close.
-                let _ = self.commit(number, &mut state);
-            }
         }
     }
 }
@@ -563,9 +502,9 @@ impl Drop for End {
     fn drop(&mut self) {
         *self.0.over.lock() = true;
         self.0.ended.notify_all();
-        let open: Vec<(u64, Arc<Inode>)> = self.0.inodes.lock().drain().collect();
-        for (number, inode) in open {
+        for (number, inode) in self.0.open_files() {
             let mut state = inode.state.lock();
+            state.due = None;
             // Nobody is left whom a failure could be told.
             let _ = self.0.commit(number, &mut state);
             self.0.give_up(&mut state);

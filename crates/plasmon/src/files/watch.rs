@@ -17,8 +17,8 @@ use super::volume::Shared;
 use super::{Result, Stale, Volume};
 use crate::client::VolumeStream;
 
-/// Number of buckets.
-const BUCKETS: usize = 256;
+/// Number of buckets of inodes.
+pub(super) const BUCKETS: usize = 256;
 /// Time between two looks whether the session goes on by the same connection.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause before a node that is away is asked again.
@@ -91,7 +91,8 @@ impl Current<'_> {
     }
 }
 
-fn bucket(inode: u64) -> usize {
+/// Bucket of an inode.
+pub(super) fn bucket(inode: u64) -> usize {
     (inode % BUCKETS as u64) as usize
 }
 

@@ -19,16 +19,18 @@ use super::placing::{Attempts, Target};
 use super::putting::Puts;
 use super::{Error, Result};
 use crate::NodeId;
-use crate::wire::files::{Errno, MAX_FILE, MAX_INLINE, MAX_SECTIONS, Section, Source, Time, parts_of};
+use crate::wire::files::{
+    Errno, MAX_FILE_BYTES, MAX_INLINE_BYTES, MAX_SECTIONS, Section, Source, Time, parts_of,
+};
 
 /// Size in bytes up to which writes wait in memory of this process, since such objects travel by the ring.
 const SMALL_BYTES: usize = 64 << 10;
 /// Size in bytes from which a write keeps the block into which the kernel put it.
-const LARGE_WRITE: usize = 512 << 10;
+pub(super) const LARGE_WRITE_BYTES: usize = 512 << 10;
 /// Number of bytes that wait for a commit at most.
-const MAX_WAITING: u64 = 64 << 20;
+const MAX_WAITING_BYTES: u64 = 64 << 20;
 /// Number of bytes that wait when the first of them are to be settled.
-const AHEAD_BYTES: u64 = MAX_WAITING / 2;
+const AHEAD_BYTES: u64 = MAX_WAITING_BYTES / 2;
 /// Longest time that bytes wait for a commit.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
@@ -104,9 +106,14 @@ impl Writer {
         (!self.is_empty()).then_some((self.span.end, self.last))
     }
 
+    /// Whether setuid and setgid bits go with what waits.
+    pub(super) fn drops_privileges(&self) -> bool {
+        self.drops_privileges
+    }
+
     /// Whether so much waits that nothing more is to be written before some of it is committed.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes >= MAX_WAITING
+        self.bytes >= MAX_WAITING_BYTES
     }
 
     /// Whether something waits for its longest time, and nobody is about to commit it.
@@ -123,12 +130,12 @@ impl Writer {
         len: usize,
         drops_privileges: bool,
     ) -> Result<()> {
-        let end = offset.checked_add(len as u64).filter(|end| *end <= MAX_FILE);
+        let end = offset.checked_add(len as u64).filter(|end| *end <= MAX_FILE_BYTES);
         let end = end.ok_or_else(|| Error::new(Errno::TooLarge))?;
         if len == 0 {
             return Ok(());
         }
-        let whole = if len >= LARGE_WRITE { buffer.take(target.blocks, target.attached) } else { None };
+        let whole = if len >= LARGE_WRITE_BYTES { buffer.take(target.blocks, target.attached) } else { None };
         match whole {
             Some(block) => {
                 self.store_open(target)?;
@@ -273,22 +280,24 @@ impl Writer {
         self.put_on = Some(target.attached.client.node());
     }
 
-    /// Looks for objects that only a former node of this host had, which has gone.
+    /// Looks for objects that only a former node of this host had, which has gone, and for those of a former
+    /// session, which nobody can commit.
     ///
     /// # Errors
     /// `Io` if there is one.
     pub(super) fn look_for_losses(&mut self, target: &Target<'_>) -> Result<()> {
-        let Some(former) = self.put_on.filter(|node| *node != target.attached.client.node()) else {
-            return Ok(());
-        };
-        let is_there =
-            |section: &Section| matches!(section.source, Source::Object { node, .. } if node == former);
+        let former = self.put_on.filter(|node| *node != target.attached.client.node());
+        let was_there =
+            |section: &Section| matches!(section.source, Source::Object { node, .. } if Some(node) == former);
         // Others have copies of what was settled.
         let safe = if target.copies > 1 { self.settled } else { 0 };
-        if !self.stored[safe..].iter().any(is_there) {
+        let text = if former.is_some() && self.stored[safe..].iter().any(was_there) {
+            "the node of this host went away, with bytes that were not committed yet"
+        } else if self.stored.iter().any(|section| is_of_another(section, target.attached.session)) {
+            "the session began anew, without bytes that were not committed yet"
+        } else {
             return Ok(());
-        }
-        let text = "the node of this host went away, with bytes that were not committed yet";
+        };
         let error = Error::because(Errno::Io, text);
         self.lost.get_or_insert_with(|| error.clone());
         Err(error)
@@ -297,8 +306,8 @@ impl Writer {
     /// Everything as a commit in which the bytes themselves lie. `None` if they are too many, or if the file
     /// is or becomes larger than what lies in a map, or if there are more pieces than a commit can name.
     pub(super) fn inline(&self, size: u64) -> Option<Commit> {
-        let small = self.stored.is_empty() && self.bytes <= MAX_INLINE as u64;
-        if !small || size.max(self.span.end) > MAX_INLINE as u64 {
+        let small = self.stored.is_empty() && self.bytes <= MAX_INLINE_BYTES as u64;
+        if !small || size.max(self.span.end) > MAX_INLINE_BYTES as u64 {
             return None;
         }
         let Open { memory: Memory::Own(bytes), pieces, .. } = self.open.as_ref()? else { return None };
@@ -426,6 +435,12 @@ impl Open {
     }
 }
 
+/// Whether a section is of an object that another session has made.
+fn is_of_another(section: &Section, session: u32) -> bool {
+    let maker = |id| parts_of(id).map(|(_, maker, _)| maker);
+    matches!(&section.source, Source::Object { id, .. } if maker(id).is_some_and(|maker| maker != session))
+}
+
 /// Time of the clock of this host.
 pub(super) fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -470,6 +485,11 @@ mod tests {
         assert_eq!(second.sections, (96..100).map(section).collect::<Vec<_>>());
         writer.committed(&second);
         assert!(writer.part().is_none());
+    }
+
+    #[test]
+    fn objects_of_a_session_are_its_own() {
+        assert!(!is_of_another(&whole(3, 1), 1) && is_of_another(&whole(3, 1), 2));
     }
 
     const MIB: u64 = 1 << 20;

@@ -44,8 +44,14 @@ pub struct FilesStatus {
     pub attached: u64,
     /// Number of operations of its clients so far.
     pub asked: u64,
+    /// Numbers of these by kind.
+    pub kinds: FileKinds,
     /// Number of these that failed.
     pub failed: u64,
+    /// Number of bytes of files that its clients have committed so far.
+    pub written_bytes: u64,
+    /// Number of bytes of files that its clients have read so far, as they say.
+    pub read_bytes: u64,
     /// Number of objects of files that other nodes are taking from the node now.
     pub pulls: u64,
     /// Number of times that a node was asked again to take one, since it had not answered.
@@ -83,4 +89,36 @@ pub struct FilesStatus {
     pub ranges_read: u64,
     /// Number of ranges that the node gave others in messages, or said where they lie.
     pub ranges_given: u64,
+}
+
+/// Numbers of operations on files so far, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileKinds {
+    /// Names that were looked up, and targets of symbolic links.
+    pub lookups: u64,
+    /// Attributes that were asked for or set, extended ones and the usage of the volume too.
+    pub attributes: u64,
+    /// Names that were made, taken or renamed, without those of files that were opened.
+    pub names: u64,
+    /// Pages of folders.
+    pub lists: u64,
+    /// Files that were made and opened, or opened, and messages about closes.
+    pub opens: u64,
+    /// Pages of maps of files.
+    pub maps: u64,
+    /// Commits, appends, holes, copies by reference, and tidying.
+    pub writes: u64,
+    /// Locks, unlocks and questions for locks.
+    pub locks: u64,
+    /// Room that was taken ahead of writes, or given back.
+    pub room: u64,
+}
+
+impl FileKinds {
+    /// Number of operations of all kinds.
+    pub fn all(&self) -> u64 {
+        let Self { lookups, attributes, names, lists, opens, maps, writes, locks, room } = self;
+        lookups + attributes + names + lists + opens + maps + writes + locks + room
+    }
 }

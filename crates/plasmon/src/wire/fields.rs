@@ -3,7 +3,7 @@
 //! [`Wire`] defines all that for a type. [`record!`](crate::wire::record) implements it for a struct from its
 //! list of fields, [`codes!`](crate::wire::codes) for an enum without data from its list of numbers,
 //! [`table!`](crate::wire::table) for an enum with data. A field whose type has several encodings, or a limit
-//! of its own, names another type that implements `Wire` for it: `name: String as AtMost<MAX_NAME>`.
+//! of its own, names another type that implements `Wire` for it: `name: String as AtMost<MAX_NAME_BYTES>`.
 //!
 //! All numbers are little-endian. Lists, texts and bytes begin with a 32-bit count. An optional value begins
 //! with a byte that is 0 or 1. A value that is out of range is refused. Only an enum that names a variant for

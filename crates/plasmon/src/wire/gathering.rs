@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use super::{FLAG_MORE, Header, MAX_WAIT, Request, Table, WireError};
+use super::{FLAG_MORE, Header, MAX_WAIT_IDS, Request, Table, WireError};
 use crate::ObjectId;
 
 /// Assembles requests whose frames arrive one after the other.
@@ -28,7 +28,7 @@ impl Gathering {
             (request, None) if !more => return Ok(Some(request)),
             (Request::Wait { timeout_us, count, ids }, None) => (timeout_us, count, ids),
             (Request::Wait { timeout_us, count, ids }, Some((number, mut before)))
-                if number == header.request && before.len() + ids.len() <= MAX_WAIT =>
+                if number == header.request && before.len() + ids.len() <= MAX_WAIT_IDS =>
             {
                 before.extend(ids);
                 (timeout_us, count, before)

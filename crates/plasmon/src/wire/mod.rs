@@ -7,7 +7,7 @@
 //! | 0 | 1 | version, [`VERSION`] |
 //! | 1 | 1 | opcode: the number of the request or reply in its table |
 //! | 2 | 2 | flags, [`FLAG_MORE`] |
-//! | 4 | 4 | body length, at most [`MAX_BODY`] |
+//! | 4 | 4 | body length, at most [`MAX_BODY_BYTES`] |
 //! | 8 | 8 | request id: the client's, repeated in the reply; unique among its open requests |
 //! | 16 | 2 | zero |
 //! | 18 | 2 | descriptors that travel with the frame, at most [`MAX_DESCRIPTORS`] |
@@ -19,6 +19,7 @@
 
 pub mod body;
 mod call;
+mod call_table;
 mod descriptors;
 mod draw;
 mod fields;
@@ -28,6 +29,7 @@ mod new_object;
 #[doc(hidden)]
 pub mod page;
 mod peer;
+mod protocols;
 mod region;
 mod reply;
 mod request;
@@ -35,12 +37,19 @@ mod request_frames;
 mod slices;
 mod sync;
 mod table;
+mod words;
 
 /// Buffer that frames are written to.
 pub use bytes::BytesMut;
 
-pub use crate::{wire_codes as codes, wire_record as record, wire_table as table};
-pub use call::{Ping, Received, Replied, ServiceCall};
+pub use crate::{
+    wire_call_result as call_result, wire_call_table as call_table, wire_codes as codes,
+    wire_record as record, wire_table as table,
+};
+pub use call::{ClusterCall, Looked, Reached, Received, Replied, ServiceCall};
+pub use call_table::{BySlot, CallRow, CallTable, Packed, Placed, SlotResult};
+#[doc(hidden)]
+pub use call_table::{are_others, are_within, enter_result, placed};
 pub use descriptors::{Receiver, send_with_descriptors};
 pub use draw::Draw;
 pub use fields::{AtMost, Each, Types, Wire};
@@ -49,7 +58,8 @@ pub use fields::{listed, numbered};
 pub use gathering::Gathering;
 pub use new_object::{NewObject, Terms};
 pub use peer::{Peer, groups_of, peer_of};
-pub use region::{LentRange, Operation, RegionCall};
+pub use protocols::{CALLS, CallProtocol, RESULTS, ResultProtocol};
+pub use region::{OnRegion, Operation, RegionCall};
 pub use reply::{
     Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, RegionPlace, Reply,
     Span, TableDomain, TablePart, TablePartKind, replies,
@@ -59,29 +69,30 @@ pub use sync::{Locked, Passed, SyncCall};
 pub use table::{Ask, FIRST_OTHER, Field, Other, Row, Table, answers};
 #[doc(hidden)]
 pub use table::{alternatives, are_distinct};
+pub use words::{Argument, InWord, LentRange, Nanoseconds, NotZero, Packing, Payload, Unpacking};
 
 use bytes::{Buf, BufMut};
 
 /// Version of the protocol between client and daemon.
-pub const VERSION: u8 = 13;
+pub const VERSION: u8 = 15;
 /// Length of a header in bytes.
 pub const HEADER_LEN: usize = 24;
 /// Largest length of a body in bytes.
-pub const MAX_BODY: usize = 1 << 20;
+pub const MAX_BODY_BYTES: usize = 1 << 20;
 /// Largest number of descriptors with one frame, and so of segments in an arena. Linux passes at most 253.
 pub const MAX_DESCRIPTORS: usize = 64;
 /// Largest metadata in bytes that a frame carries. A creator writes larger metadata into the store itself.
-pub const MAX_METADATA: usize = 64 << 10;
+pub const MAX_METADATA_BYTES: usize = 64 << 10;
 /// Longest name of an object or a client, in bytes.
-pub const MAX_NAME: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 /// Largest number of ids in one frame.
 pub const MAX_IDS: usize = 1024;
 /// Largest number of ids in one wait, and of ids that a client may wait for at the same time.
-pub const MAX_WAIT: usize = 1 << 16;
+pub const MAX_WAIT_IDS: usize = 1 << 16;
 /// Largest number of nodes in one list of members.
 pub const MAX_MEMBERS: usize = 1 << 15;
 /// Largest number of bytes of an object's metadata in a list.
-pub const SHOWN_METADATA: usize = 256;
+pub const SHOWN_METADATA_BYTES: usize = 256;
 /// Flag of a frame that another frame of the same `Wait` follows.
 pub const FLAG_MORE: u16 = 1;
 
@@ -94,8 +105,8 @@ pub enum WireError {
          on both"
     )]
     Version(u8),
-    /// The body is longer than [`MAX_BODY`].
-    #[error("a frame of {0} bytes is over the limit of {MAX_BODY}")]
+    /// The body is longer than [`MAX_BODY_BYTES`].
+    #[error("a frame of {0} bytes is over the limit of {MAX_BODY_BYTES}")]
     TooLong(usize),
     /// This side does not know the opcode.
     #[error("unknown opcode {0}")]
@@ -135,7 +146,7 @@ impl Header {
         }
         let (opcode, flags, body_len) = (bytes.get_u8(), bytes.get_u16_le(), bytes.get_u32_le());
         let (request, zero, descriptors) = (bytes.get_u64_le(), bytes.get_u16_le(), bytes.get_u16_le());
-        if body_len as usize > MAX_BODY {
+        if body_len as usize > MAX_BODY_BYTES {
             return Err(WireError::TooLong(body_len as usize));
         }
         if descriptors as usize > MAX_DESCRIPTORS || zero != 0 || bytes.get_u32_le() != 0 {

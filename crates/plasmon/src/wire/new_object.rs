@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use super::{AtMost, MAX_METADATA, MAX_NAME};
+use super::{AtMost, MAX_METADATA_BYTES, MAX_NAME_BYTES};
 use crate::{ObjectId, Rights};
 
 crate::wire::record! {
@@ -32,9 +32,9 @@ crate::wire::record! {
         /// Rights of other users to the object. A private object lies in its creator's domain.
         pub rights: Rights,
         /// Name behind the id. Empty if there is none.
-        pub name: String as AtMost<MAX_NAME>,
+        pub name: String as AtMost<MAX_NAME_BYTES>,
         /// Metadata of the object.
-        pub metadata: Bytes as AtMost<MAX_METADATA>,
+        pub metadata: Bytes as AtMost<MAX_METADATA_BYTES>,
         /// Terms on which the object is kept.
         pub terms: Terms,
     }

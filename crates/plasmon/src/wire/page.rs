@@ -7,7 +7,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs};
 
-use super::fields::{Types, listed};
+use super::call_table::listed_places;
+use super::fields::{Types, listed, words};
+use super::protocols::CallProtocol;
 use super::table::Row;
 
 /// Environment variable that makes [`check`] write pages anew.
@@ -29,11 +31,40 @@ pub fn rows(asking: &[Row], answering: &[Row]) -> String {
         writeln!(page, "| {} {name} | {about} | {body} | {} |", row.opcode, answers.join(", or "))
             .expect("text takes all");
     }
+    push_types(&mut page, types);
+    page
+}
+
+/// Tables in Markdown of calls by slot: the ranges of their numbers, the calls, and the types of their fields
+/// and their results.
+pub fn calls(protocols: &[CallProtocol]) -> String {
+    let mut types = Types::default();
+    let mut page = "| numbers | protocol |\n|---|---|\n".to_owned();
+    for CallProtocol { name, first, last, .. } in protocols {
+        let range = if first == last { first.to_string() } else { format!("{first} to {last}") };
+        writeln!(page, "| {range} | {} |", words(name)).expect("text takes all");
+    }
+    page.push_str("\n| call | what it does | arguments | payload | result |\n|---|---|---|---|---|\n");
+    for row in protocols.iter().flat_map(|protocol| (protocol.rows)(&mut types)) {
+        let about = row.about.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+        let (payloads, words): (Vec<_>, Vec<_>) =
+            row.fields.iter().cloned().partition(|(place, ..)| place == "payload");
+        let payload =
+            payloads.first().map_or(row.payload.to_owned(), |(_, name, shape)| format!("{name}: {shape}"));
+        let (number, name, words) = (row.number, row.words(), listed_places(&words));
+        writeln!(page, "| {number} {name} | {about} | {words} | {payload} | {} |", row.result)
+            .expect("text takes all");
+    }
+    push_types(&mut page, types);
+    page
+}
+
+/// Appends the table of the types of fields.
+fn push_types(page: &mut String, types: Types) {
     page.push_str("\n| type | what it is made of |\n|---|---|\n");
     for (name, parts) in types.0 {
         writeln!(page, "| {name} | {parts} |").expect("text takes all");
     }
-    page
 }
 
 /// Compares the part `part` of a page with `text`, or writes it if [`WRITE`] is set.

@@ -1,15 +1,18 @@
 //! Calls by slot on regions: what is done to a region, and what the arguments of each call are.
 //!
-//! Owns no state. The numbers of these calls are 100 to 119. Their first argument is the number of the
-//! handle. The first value of a result is what the operation returns; bytes that were read are its payload.
-//! Offsets and lengths are bytes.
+//! Owns no state. The first value of a result is what the operation returns; bytes that were read are its
+//! payload. Offsets and lengths are bytes.
 
+use super::call_table::{BySlot, CallRow, CallTable, placed};
+use super::draw::Draw;
+use super::fields::Types;
+use super::words::{Argument, InWord, LentRange, Packing, Unpacking};
 use crate::shared::ARGUMENTS;
 
-crate::wire::table! {
+crate::wire::call_table! {
     /// Operation on the bytes of a region, which its home carries out.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Operation {
+    pub enum Operation as field {
         /// Reads bytes.
         0 Read {
             /// Offset of the first byte.
@@ -21,7 +24,7 @@ crate::wire::table! {
         1 Write {
             /// Offset of the first byte.
             offset: u64,
-        },
+        } with bytes,
         /// Adds to a word of 64 bits, and returns what the word was before.
         2 FetchAdd {
             /// Offset of the word.
@@ -74,144 +77,165 @@ crate::wire::table! {
     }
 }
 
-/// Call on a region by slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RegionCall {
+crate::wire::call_table! {
+    /// Call on a region by slot.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RegionCall {
+        /// Reads bytes into lent memory of the client.
+        116 ReadTo {
+            /// Offset of the first byte in the region.
+            offset: u64,
+            /// Number of bytes.
+            len: u64,
+            /// Memory of the client.
+            memory: LentRange,
+        },
+        /// Writes bytes of lent memory of the client.
+        117 WriteFrom {
+            /// Offset of the first byte in the region.
+            offset: u64,
+            /// Number of bytes.
+            len: u64,
+            /// Memory of the client.
+            memory: LentRange,
+        },
+        /// Copies bytes of a region, as memmove does.
+        118 Copy {
+            /// Offset of the first byte in the region that is changed.
+            offset: u64,
+            /// Number of bytes.
+            len: u64,
+            /// Handle of the region that is read.
+            source: u32,
+            /// Offset of the first byte there.
+            source_offset: u64,
+        },
+    }
+    and 100
     /// Carries out an operation. Bytes that are read or written are the payload.
-    On(Operation),
-    /// Reads bytes into lent memory of the client.
-    ReadTo {
-        /// Offset of the first byte in the region.
-        offset: u64,
-        /// Number of bytes.
-        len: u64,
-        /// Memory of the client.
-        memory: LentRange,
-    },
-    /// Writes bytes of lent memory of the client.
-    WriteFrom {
-        /// Offset of the first byte in the region.
-        offset: u64,
-        /// Number of bytes.
-        len: u64,
-        /// Memory of the client.
-        memory: LentRange,
-    },
-    /// Copies bytes of a region, as memmove does.
-    Copy {
-        /// Offset of the first byte in the region that is changed.
-        offset: u64,
-        /// Number of bytes.
-        len: u64,
-        /// Handle of the region that is read.
-        source: u32,
-        /// Offset of the first byte there.
-        source_offset: u64,
-    },
-}
-
-/// Place in lent memory of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LentRange {
-    /// Number of the memory on this connection.
-    pub buffer: u64,
-    /// Offset of the first byte.
-    pub at: u64,
+    On(Operation)
 }
 
 impl RegionCall {
-    /// Number of the first call.
-    pub const FIRST: u8 = 100;
-    /// Number of the last call.
-    pub const LAST: u8 = 119;
-    /// Place of the ticket of a guard among the arguments of a write, which is refused if a later guard of
-    /// the lock has written. 0 if the write shows no guard.
-    pub const FENCE: usize = ARGUMENTS - 1;
+    /// The call through a handle, without a guard.
+    pub fn through(self, handle: u32) -> OnRegion {
+        OnRegion { handle, guard: 0, call: self }
+    }
 
-    /// Number and arguments of the call through a handle, without a guard.
-    pub fn encode(self, handle: u32) -> (u8, [u64; ARGUMENTS]) {
-        let (number, [a, b, c, d]) = match self {
-            Self::On(operation) => match operation {
-                Operation::Read { offset, len } => (0, [offset, len, 0, 0]),
-                Operation::Write { offset } => (1, [offset, 0, 0, 0]),
-                Operation::FetchAdd { offset, value } => (2, [offset, value, 0, 0]),
-                Operation::Swap { offset, value } => (3, [offset, value, 0, 0]),
-                Operation::CompareSwap { offset, expected, value } => (4, [offset, expected, value, 0]),
-                Operation::TestAndSet { offset } => (5, [offset, 0, 0, 0]),
-                Operation::Fill { offset, len, byte } => (6, [offset, len, byte.into(), 0]),
-                Operation::Wait { offset, expected } => (7, [offset, expected, 0, 0]),
-                Operation::Notify { offset } => (8, [offset, 0, 0, 0]),
-            },
-            Self::ReadTo { offset, len, memory } => (16, [offset, len, memory.buffer, memory.at]),
-            Self::WriteFrom { offset, len, memory } => (17, [offset, len, memory.buffer, memory.at]),
-            Self::Copy { offset, len, source, source_offset } => {
-                (18, [offset, len, source.into(), source_offset])
+    /// Whether the call may show a guard: it writes bytes of the client.
+    pub fn may_show_guard(&self) -> bool {
+        matches!(self, Self::On(Operation::Write { .. }) | Self::WriteFrom { .. })
+    }
+}
+
+/// Call on a region with the handle that it goes through, and with the guard that it shows. In the slot the
+/// handle lies before the fields of the call, and the guard behind them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnRegion {
+    /// Number of the handle.
+    pub handle: u32,
+    /// Ticket of a guard. The write is refused if a later guard of the lock has written. 0 for no guard.
+    pub guard: u64,
+    /// What is done.
+    pub call: RegionCall,
+}
+
+/// How the guard of a call lies in the slot: in its last word.
+type InLast = InWord<{ ARGUMENTS - 1 }>;
+
+impl CallTable for OnRegion {
+    const NUMBERS: &'static [u8] = RegionCall::NUMBERS;
+
+    fn rows(types: &mut Types, mut at: usize) -> Vec<CallRow> {
+        let handle = placed::<u32, u32>("handle", types, &mut at);
+        let mut rows = RegionCall::rows(types, at);
+        for row in &mut rows {
+            row.fields.insert(0, handle.clone());
+            if RegionCall::draw_call(row.number, &mut Draw::new(0)).may_show_guard() {
+                row.fields.push(placed::<u64, InLast>("guard", types, &mut at));
             }
-        };
-        (Self::FIRST + number, [handle.into(), a, b, c, d, 0])
+        }
+        rows
     }
 
-    /// Handle and call with this number and these arguments. `None` if there is no such call, or if an
-    /// argument is out of range.
-    pub fn decode(opcode: u8, [handle, a, b, c, d, fence]: [u64; ARGUMENTS]) -> Option<(u32, Self)> {
-        let call = match opcode.checked_sub(Self::FIRST)? {
-            0 => Self::On(Operation::Read { offset: a, len: b }),
-            1 => Self::On(Operation::Write { offset: a }),
-            2 => Self::On(Operation::FetchAdd { offset: a, value: b }),
-            3 => Self::On(Operation::Swap { offset: a, value: b }),
-            4 => Self::On(Operation::CompareSwap { offset: a, expected: b, value: c }),
-            5 => Self::On(Operation::TestAndSet { offset: a }),
-            6 => Self::On(Operation::Fill { offset: a, len: b, byte: c.try_into().ok()? }),
-            7 => Self::On(Operation::Wait { offset: a, expected: b }),
-            8 => Self::On(Operation::Notify { offset: a }),
-            16 => Self::ReadTo { offset: a, len: b, memory: LentRange { buffer: c, at: d } },
-            17 => Self::WriteFrom { offset: a, len: b, memory: LentRange { buffer: c, at: d } },
-            18 => Self::Copy { offset: a, len: b, source: c.try_into().ok()?, source_offset: d },
-            _ => return None,
-        };
-        let may_show_guard = matches!(call, Self::On(Operation::Write { .. }) | Self::WriteFrom { .. });
-        (fence == 0 || may_show_guard).then_some((handle.try_into().ok()?, call))
+    fn number(&self) -> u8 {
+        self.call.number()
     }
+
+    fn pack(&self, out: &mut Packing) {
+        u32::pack(&self.handle, out);
+        self.call.pack(out);
+        InLast::pack(&self.guard, out);
+    }
+
+    fn unpack(number: u8, from: &mut Unpacking) -> Option<Self> {
+        let (handle, call) = (u32::unpack(from)?, RegionCall::unpack(number, from)?);
+        let guard = if call.may_show_guard() { InLast::unpack(from)? } else { 0 };
+        Some(Self { handle, guard, call })
+    }
+
+    fn draw_call(number: u8, draw: &mut Draw) -> Self {
+        let (handle, call) = (<u32 as Argument>::draw(draw), RegionCall::draw_call(number, draw));
+        let guard = if call.may_show_guard() { InLast::draw(draw) } else { 0 };
+        Self { handle, guard, call }
+    }
+}
+
+impl BySlot for OnRegion {
+    const FIRST: u8 = 100;
+    const LAST: u8 = 119;
+    const NAME: &'static str = "RegionCall";
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Table;
 
     #[test]
-    fn every_call_has_arguments_of_its_own() {
+    fn calls_lie_in_their_words() {
         let memory = LentRange { buffer: 3, at: 64 };
-        let operations = Operation::draw_all(20, 1).into_iter().map(RegionCall::On);
-        let others = [
-            RegionCall::ReadTo { offset: 1, len: 2, memory },
-            RegionCall::WriteFrom { offset: 1, len: 2, memory },
-            RegionCall::Copy { offset: 1, len: 2, source: 7, source_offset: 4 },
-        ];
-        for call in operations.chain(others) {
-            let (opcode, arguments) = call.encode(9);
-            assert!((RegionCall::FIRST..=RegionCall::LAST).contains(&opcode));
-            assert_eq!(RegionCall::decode(opcode, arguments), Some((9, call)));
+        let fill = Operation::Fill { offset: 1, len: 2, byte: 255 };
+        let swap = Operation::CompareSwap { offset: 1, expected: 2, value: 3 };
+        let write = OnRegion { handle: 9, guard: 7, call: RegionCall::On(Operation::Write { offset: 4 }) };
+        let from =
+            OnRegion { handle: 9, guard: 7, call: RegionCall::WriteFrom { offset: 1, len: 2, memory } };
+        let copy = RegionCall::Copy { offset: 1, len: 2, source: 7, source_offset: 4 };
+        for (call, number, arguments) in [
+            (RegionCall::On(Operation::Read { offset: 1, len: 2 }).through(9), 100, [9, 1, 2, 0, 0, 0]),
+            (write, 101, [9, 4, 0, 0, 0, 7]),
+            (RegionCall::On(Operation::FetchAdd { offset: 1, value: 2 }).through(9), 102, [9, 1, 2, 0, 0, 0]),
+            (RegionCall::On(Operation::Swap { offset: 1, value: 2 }).through(9), 103, [9, 1, 2, 0, 0, 0]),
+            (RegionCall::On(swap).through(9), 104, [9, 1, 2, 3, 0, 0]),
+            (RegionCall::On(Operation::TestAndSet { offset: 1 }).through(9), 105, [9, 1, 0, 0, 0, 0]),
+            (RegionCall::On(fill).through(9), 106, [9, 1, 2, 255, 0, 0]),
+            (RegionCall::On(Operation::Wait { offset: 1, expected: 2 }).through(9), 107, [9, 1, 2, 0, 0, 0]),
+            (RegionCall::On(Operation::Notify { offset: 1 }).through(9), 108, [9, 1, 0, 0, 0, 0]),
+            (RegionCall::ReadTo { offset: 1, len: 2, memory }.through(9), 116, [9, 1, 2, 3, 64, 0]),
+            (from, 117, [9, 1, 2, 3, 64, 7]),
+            (copy.through(9), 118, [9, 1, 2, 7, 4, 0]),
+        ] {
+            assert_eq!(call.encode(), (number, arguments));
+            assert_eq!(OnRegion::decode(number, arguments, &[]), Some(call));
         }
     }
 
     #[test]
-    fn arguments_out_of_range_are_no_call() {
-        let (opcode, mut arguments) = RegionCall::On(Operation::Notify { offset: 0 }).encode(1);
-        assert_eq!(RegionCall::decode(99, arguments), None);
-        assert_eq!(RegionCall::decode(RegionCall::LAST, arguments), None);
-        arguments[0] = 1 << 32;
-        assert_eq!(RegionCall::decode(opcode, arguments), None);
-        let fenced = |call: RegionCall| {
-            let (opcode, mut arguments) = call.encode(1);
-            arguments[RegionCall::FENCE] = 9;
-            RegionCall::decode(opcode, arguments).is_some()
+    fn what_is_out_of_range_is_no_call() {
+        let notify = |at: usize, word: u64| {
+            let (number, mut arguments) = RegionCall::On(Operation::Notify { offset: 0 }).through(1).encode();
+            arguments[at] = word;
+            OnRegion::decode(number, arguments, &[]).is_some()
         };
-        assert!(fenced(RegionCall::On(Operation::Write { offset: 0 })));
-        assert!(!fenced(RegionCall::On(Operation::Notify { offset: 0 })));
+        assert!(notify(0, u32::MAX.into()) && notify(1, u64::MAX));
+        assert!(!notify(0, 1 << 32), "no handle has such a number");
+        assert!(!notify(5, 9), "a call that does not write shows no guard");
         let fill = RegionCall::On(Operation::Fill { offset: 0, len: 1, byte: 255 });
-        let (opcode, mut arguments) = fill.encode(1);
+        let (number, mut arguments) = fill.through(1).encode();
         arguments[3] = 256;
-        assert_eq!(RegionCall::decode(opcode, arguments), None);
+        assert_eq!(OnRegion::decode(number, arguments, &[]), None);
+        assert_eq!(OnRegion::decode(99, [0; ARGUMENTS], &[]), None);
+        assert_eq!(OnRegion::decode(OnRegion::LAST, [0; ARGUMENTS], &[]), None);
+        assert!(OnRegion::decode(101, [0; ARGUMENTS], &[1]).is_some());
+        assert_eq!(OnRegion::decode(108, [0; ARGUMENTS], &[1]), None, "it has no payload");
     }
 }

@@ -4,7 +4,8 @@ use bytes::{Bytes, BytesMut};
 
 use super::files::{FileAnswer, Kept, MAX_STALE, NodeCheck, Stale, VolumeInfo};
 use super::{
-    AtMost, Each, Header, MAX_MEMBERS, MAX_NAME, MAX_WAIT, SHOWN_METADATA, Table, WireError, put_frame,
+    AtMost, Each, Header, MAX_MEMBERS, MAX_NAME_BYTES, MAX_WAIT_IDS, SHOWN_METADATA_BYTES, Table, WireError,
+    put_frame,
 };
 use crate::region::{RegionEvent, RegionInfo, Rights as RegionRights};
 use crate::service::{MAX_FUNCTIONS, ServiceInfo};
@@ -159,7 +160,7 @@ crate::wire::record! {
         /// created here.
         pub construction_s: u32,
         /// Beginning of the metadata, which tells what the value is. Empty if the object is not in memory.
-        pub beginning: Bytes as AtMost<SHOWN_METADATA>,
+        pub beginning: Bytes as AtMost<SHOWN_METADATA_BYTES>,
     }
 }
 
@@ -220,7 +221,7 @@ crate::wire::table! {
             /// Id of the object.
             id: ObjectId,
             /// Name behind the id. Empty if there is none.
-            name: Box<str> as AtMost<MAX_NAME>,
+            name: Box<str> as AtMost<MAX_NAME_BYTES>,
             /// Size of the data in bytes.
             data_len: u64,
             /// Size of the metadata in bytes.
@@ -231,7 +232,7 @@ crate::wire::table! {
             /// Id of the object.
             id: ObjectId,
             /// Name behind the id. Empty if there is none.
-            name: Box<str> as AtMost<MAX_NAME>,
+            name: Box<str> as AtMost<MAX_NAME_BYTES>,
         },
         /// Events are missing here, since the subscriber was too slow. In a subscription to the whole
         /// cluster, events may be missing since the node is out of reach, or has come.
@@ -296,7 +297,7 @@ crate::wire::table! {
         /// Answers `Status`: `plasmon::status::Status` as JSON.
         11 Status(json: String),
         /// Answers `Wait`: for each object, in order, whether it is on this node.
-        13 Waited(here: Vec<bool> as AtMost<MAX_WAIT>),
+        13 Waited(here: Vec<bool> as AtMost<MAX_WAIT_IDS>),
         /// Answers `Evict`.
         14 Evicted {
             /// Number of bytes freed.
@@ -399,7 +400,7 @@ crate::wire::table! {
             /// User to whom the service belongs.
             owner: u32,
             /// Names of the functions, in the order of their numbers.
-            functions: Vec<String> as Each<AtMost<MAX_NAME>, MAX_FUNCTIONS>,
+            functions: Vec<String> as Each<AtMost<MAX_NAME_BYTES>, MAX_FUNCTIONS>,
         },
         /// Answers `ListServices`.
         112 Services {

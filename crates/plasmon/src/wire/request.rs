@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::files::{FileAsked, FileReads, MAX_SETTLED, MAX_TOLD_OPENS, Settling, VolumeChange, VolumeTerms};
 use super::reply::{Reply, replies};
-use super::{AtMost, Each, MAX_NAME, NewObject};
+use super::{AtMost, Each, MAX_NAME_BYTES, NewObject};
 use crate::drain::DrainStep;
 use crate::region::Rights as RegionRights;
 use crate::service::{Allow, MAX_FUNCTIONS};
@@ -18,7 +18,7 @@ crate::wire::table! {
         /// Opens a connection, as its first frame.
         1 Hello {
             /// Name of the program, for logs and error messages.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
         } -> Hello,
         /// Creates and seals an object of at most the daemon's `inline_max` bytes.
         2 Put {
@@ -38,7 +38,7 @@ crate::wire::table! {
             /// Size of the data in bytes.
             data_len: u64,
             /// Bytes of metadata that the creator writes behind the data itself: 0, or more than
-            /// [`MAX_METADATA`](super::MAX_METADATA), and then `object` has none.
+            /// [`MAX_METADATA_BYTES`](super::MAX_METADATA_BYTES), and then `object` has none.
             metadata_len: u32,
             /// Longest wait in microseconds for others to make room.
             room_us: u64,
@@ -101,7 +101,7 @@ crate::wire::table! {
             timeout_us: u64,
             /// Number of objects to wait for.
             count: u32,
-            /// Ids of the objects, at most `MAX_WAIT`.
+            /// Ids of the objects, at most `MAX_WAIT_IDS`.
             ids: Vec<ObjectId>,
         } -> Waited,
         /// Evicts least recently used objects from memory: cached replicas and spilled objects, in cache mode
@@ -118,7 +118,7 @@ crate::wire::table! {
         /// Changes options of this client. An option that is none stays as it is.
         16 Options {
             /// Name of the client, which is not empty.
-            name: Option<String> as Each<AtMost<MAX_NAME>>,
+            name: Option<String> as Each<AtMost<MAX_NAME_BYTES>>,
             /// Largest size in bytes of all objects created on this connection. 0 for no limit of its own.
             quota: Option<u64>,
             /// Class of what the client asks for from now on, where a call has none of its own.
@@ -298,7 +298,7 @@ crate::wire::table! {
         /// Makes a region, of zeros, and a handle to it with all rights.
         100 CreateRegion {
             /// Name of the region.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// Size in bytes.
             len: u64,
             /// Node on which the region is to live. None for this one.
@@ -317,7 +317,7 @@ crate::wire::table! {
         /// Makes a handle to a region with these rights, or fails if the user lacks one of them.
         101 MapRegion {
             /// Name of the region.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// User to whom the region belongs. None for the client's own user or root.
             owner: Option<u32>,
             /// Rights that are wanted.
@@ -387,9 +387,9 @@ crate::wire::table! {
         /// Makes a port, at which calls of a service come to this connection.
         110 Serve {
             /// Name of the service.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// Names of the functions. A function is called by its place in this list.
-            functions: Vec<String> as Each<AtMost<MAX_NAME>, MAX_FUNCTIONS>,
+            functions: Vec<String> as Each<AtMost<MAX_NAME_BYTES>, MAX_FUNCTIONS>,
             /// Users who may call.
             allow: Allow,
         } -> Serving,
@@ -401,7 +401,7 @@ crate::wire::table! {
         /// Makes a handle to a service, which functions are called by.
         112 FindService {
             /// Name of the service.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// User to whom the service belongs. None for the client's own user or root.
             owner: Option<u32>,
             /// Longest wait in microseconds for a server to come.
@@ -435,7 +435,7 @@ crate::wire::table! {
         /// Makes a handle to a lock, which is there as soon as somebody names it.
         130 OpenLock {
             /// Name of the lock.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// Whether it is everybody's, instead of the client's own user's.
             public: bool,
             /// Time to live of the lease of a guard in milliseconds.
@@ -458,7 +458,7 @@ crate::wire::table! {
         /// Makes a handle to a barrier. The client is one of its parties until the handle ends.
         134 OpenBarrier {
             /// Name of the barrier.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// Whether it is everybody's, instead of the client's own user's.
             public: bool,
             /// Number of parties.
@@ -472,7 +472,7 @@ crate::wire::table! {
         /// Attaches to a volume: makes a session at its home, or goes on with one.
         150 AttachVolume {
             /// Name of the volume.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// Whether the volume is created if there is none of the name.
             create: bool,
             /// Whether the session only reads.
@@ -515,7 +515,7 @@ crate::wire::table! {
         /// Creates a volume.
         156 CreateVolume {
             /// Name of the volume.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// Node that is to decide about it. None for this one.
             home: Option<NodeId>,
             /// Terms on which it is kept.
@@ -531,14 +531,14 @@ crate::wire::table! {
         /// Changes the terms of a volume.
         158 SetVolume {
             /// Name of the volume.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// Changes.
             change: VolumeChange,
         } -> Volume,
         /// Removes a volume with all its files. It is refused while sessions are attached.
         159 RemoveVolume {
             /// Name of the volume.
-            name: String as AtMost<MAX_NAME>,
+            name: String as AtMost<MAX_NAME_BYTES>,
             /// Whether the volume is one that no node has any more, and is to be forgotten.
             lost: bool,
         } -> Done,
@@ -566,7 +566,7 @@ crate::wire::table! {
             node: NodeId,
             /// Offset of the range, in bytes.
             at: u64,
-            /// Number of bytes, at most `MAX_PEEK`.
+            /// Number of bytes, at most `MAX_PEEK_BYTES`.
             len: u32,
         } -> Peeked,
         /// Has a node look through what it has of an attached volume.

@@ -1,3 +1,5 @@
+//! Tests of the frames of clients: every row of the tables survives the wire, and damaged bytes are refused.
+
 use std::os::fd::AsFd;
 
 use bytes::{Bytes, BytesMut};
@@ -162,14 +164,14 @@ fn frames_of(number: u64, request: &Request) -> BytesMut {
 #[test]
 fn a_wait_for_many_survives_the_wire() {
     let mut gathering = Gathering::default();
-    for (count, frames) in [(0, 1), (1024, 1), (1025, 2), (2048, 2), (MAX_WAIT as u32, 64)] {
+    for (count, frames) in [(0, 1), (1024, 1), (1025, 2), (2048, 2), (MAX_WAIT_IDS as u32, 64)] {
         let request = wait_for(0..count);
         let mut taken = taken(&mut gathering, frames_of(9, &request));
         assert_eq!(taken.len(), frames, "{count}");
         assert_eq!(taken.pop(), Some(Ok(Some(request))));
         assert!(taken.iter().all(|before| *before == Ok(None)));
     }
-    let here = Reply::Waited((0..MAX_WAIT).map(|number| number % 3 == 0).collect());
+    let here = Reply::Waited((0..MAX_WAIT_IDS).map(|number| number % 3 == 0).collect());
     let mut buffer = BytesMut::new();
     here.encode(9, &mut buffer);
     let (header, body) = Header::take_frame(&mut buffer).unwrap().unwrap();
@@ -188,8 +190,8 @@ fn frames_that_belong_to_nothing_are_refused() {
     let refused = |gathering: &mut Gathering, frames| taken(gathering, frames).pop().unwrap().unwrap_err();
     refused(&mut begun(), frames_of(9, &Request::List { filter: Filter::default() }));
     refused(&mut begun(), frames_of(8, &wait_for(0..1)));
-    refused(&mut begun(), frames_of(9, &wait_for(0..MAX_WAIT as u32)));
-    refused(&mut Gathering::default(), frames_of(9, &wait_for(0..MAX_WAIT as u32 + 1)));
+    refused(&mut begun(), frames_of(9, &wait_for(0..MAX_WAIT_IDS as u32)));
+    refused(&mut Gathering::default(), frames_of(9, &wait_for(0..MAX_WAIT_IDS as u32 + 1)));
     for (request, flags) in
         [(Request::List { filter: Filter::default() }, FLAG_MORE), (wait_for(0..1), 2), (wait_for(0..1), 3)]
     {
@@ -204,4 +206,10 @@ fn the_page_has_the_frames_of_the_code() {
     let design = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/sessions.md");
     page::check(&design, "requests", page::rows(Request::ROWS, Reply::ROWS).trim_end());
     page::check(&design, "replies", page::rows(Reply::ROWS, &[]).trim_end());
+}
+
+#[test]
+fn the_page_has_the_calls_of_the_code() {
+    let design = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/sessions.md");
+    page::check(&design, "calls by slot", page::calls(&CALLS).trim_end());
 }

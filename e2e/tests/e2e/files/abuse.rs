@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 
 use plasmon_e2e::Cluster;
 use rustix::fs::{XattrFlags, setxattr};
@@ -43,6 +44,34 @@ fn folders_that_cannot_be_mounted_are_refused_with_a_reason() {
     let nobody = plasmon(&["mount", "--socket", "/nowhere/socket", text(folder.path())]);
     assert_eq!(nobody.status.code(), Some(7), "{nobody:?}");
     mounted.unmount();
+}
+
+#[test]
+fn a_folder_in_use_can_be_mounted_and_is_as_it_was_afterwards() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().start();
+    let folder = Folder::new();
+    let below = folder.path().join("below");
+    fs::write(&below, "of the folder").expect("write");
+    let open = File::open(&below).expect("open");
+    let mut inside = Command::new("sleep").arg("600").current_dir(folder.path()).spawn().expect("sleep runs");
+    let mounted = try_mount(&cluster, 0, folder.path(), &[]);
+    let mounted = Mounted::of(folder, &mounted);
+    assert!(!below.exists(), "the volume is seen instead");
+    fs::write(&below, "of the volume").expect("write");
+    let mut read = [0; 13];
+    open.read_exact_at(&mut read, 0).expect("pread");
+    assert_eq!(&read, b"of the folder");
+    let again = Mounted::new(&cluster, 0);
+    assert_eq!(fs::read(again.path("below")).expect("read"), b"of the volume", "it is mounted twice");
+    let ended = plasmon(&["umount", text(mounted.root())]);
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(fs::read(&below).expect("read"), b"of the folder");
+    assert_eq!(fs::read(again.path("below")).expect("read"), b"of the volume", "the other mount goes on");
+    inside.kill().expect("it is our child");
+    inside.wait().expect("it is our child");
 }
 
 #[test]

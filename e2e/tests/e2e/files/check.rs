@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use plasmon::files::{AttachOptions, Errno, OpenOptions, Volume, VolumeChange, VolumeTerms, Volumes};
+use plasmon::files::{AttachOptions, Errno, File, OpenOptions, Volume, VolumeChange, VolumeTerms, Volumes};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 use serde_json::{Value, json};
 
@@ -130,4 +130,46 @@ fn what_was_put_and_cannot_be_committed_goes_while_the_session_goes_on() {
     let (code, told) = check(&cluster, &[]);
     assert_eq!(code, Some(0), "{told}");
     assert!(told["nodes"].as_array().expect("a list").iter().all(|node| node["left"] == 0), "{told}");
+}
+
+#[test]
+fn a_check_names_files_without_a_name_by_their_inodes() {
+    let mut cluster = Cluster::builder().nodes(3).memory("128MiB").start();
+    create(&cluster, VolumeTerms { copies: 1, ..VolumeTerms::default() });
+    let (volume, other) = (attach(&cluster, HOME), attach(&cluster, WRITER));
+    let open = |volume: &Volume, path: &str| {
+        write(volume, path, 70_000);
+        let file = volume.open(path, OpenOptions::new().read(true)).expect("open");
+        volume.remove_file(path).expect("unlink");
+        file
+    };
+    let (kept, elsewhere) = (open(&volume, "/kept"), open(&other, "/elsewhere"));
+    // The session of the first node has it open, and the bytes are on the other node.
+    write(&other, "/lost", 50_000);
+    let lost = volume.open("/lost", OpenOptions::new().read(true)).expect("open");
+    volume.remove_file("/lost").expect("unlink");
+    let (code, told) = check(&cluster, &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!((&told["files"], &told["unnamed"], &told["objects"]), (&json!(3), &json!(3), &json!(3)));
+    let change = VolumeChange { copies: Some(2), ..VolumeChange::default() };
+    Volumes::by(&cluster.client(HOME)).set("main", change).expect("set");
+    let (_, told) = check(&cluster, &[]);
+    let inodes = |told: &Value, list: &str| {
+        let rows = told[list].as_array().expect("a list").iter();
+        rows.map(|row| (row["path"].clone(), row["inode"].as_u64().expect("a number"))).collect::<Vec<_>>()
+    };
+    let unnamed = |file: &File| (Value::Null, file.inode());
+    assert_eq!(inodes(&told, "short"), [unnamed(&kept), unnamed(&elsewhere), unnamed(&lost)], "{told}");
+    drop((elsewhere, other));
+    cluster.kill(WRITER);
+    eventually("the node is no member", || cluster.status(HOME).cluster.members.len() == 2);
+    eventually("its bytes are lost", || lost.read_at(&mut [0; 9], 0).is_err());
+    let (code, told) = check(&cluster, &[]);
+    assert_eq!((code, inodes(&told, "lost")), (Some(8), vec![unnamed(&lost)]), "{told}");
+    assert_eq!(told["lost_bytes"], json!(50_000));
+    let output = run(&cluster, &[]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains(&format!("lost   inode {} (no name) 0..50000\n", lost.inode())), "{told}");
+    drop((kept, lost));
+    eventually("what nobody has open is not missed", || check(&cluster, &[]).0 == Some(0));
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use plasmon::wire::files::{Actor, FileAsked, FileOperation, ROOT_INODE};
 use plasmon::wire::{BytesMut, Receiver, Reply, Request};
 use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
-use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
+use rustix::fs::{FallocateFlags, FlockOperation, copy_file_range, fallocate, flock};
 use rustix::process::Signal;
 
 use super::{Mounted, can_mount};
@@ -42,6 +43,53 @@ fn what_one_mount_closed_the_other_opens() {
     assert!(read[..MIB - 50].iter().all(|byte| *byte == 1), "before");
     assert!(read[MIB - 50..MIB + 50].iter().all(|byte| *byte == 2), "the part");
     assert!(read[MIB + 50..].iter().all(|byte| *byte == 1) && read.len() == 2 * MIB, "behind");
+}
+
+#[test]
+fn locks_wait_for_no_reads_that_wait_for_the_thread_of_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(2).memory("256MiB").start();
+    let (one, two) = (Mounted::with(&cluster, 0, &["--threads", "1"]), Mounted::new(&cluster, 1));
+    fs::write(two.path("file"), Pattern(1).bytes(8 * MIB)).expect("write");
+    let file = |mounted: &Mounted| File::options().read(true).write(true).open(mounted.path("file"));
+    let (reads, locks, writes) = (file(&one), file(&one), file(&two));
+    let (reads, locks) = (reads.expect("open"), locks.expect("open"));
+    let writes = writes.expect("open");
+    let (locked, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut read = vec![0; 8 * MIB];
+            while !over.load(Ordering::Relaxed) {
+                reads.read_exact_at(&mut read, 0).expect("read");
+            }
+        });
+        scope.spawn(|| {
+            for round in 0.. {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                // Each lock finds another version of the file.
+                writes.write_all_at(&[round as u8; 100], 0).expect("write");
+                writes.sync_all().expect("fsync");
+            }
+        });
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                flock(&locks, FlockOperation::LockExclusive).expect("nobody else locks");
+                flock(&locks, FlockOperation::Unlock).expect("it is locked");
+                locked.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let enough = catch_unwind(|| eventually("thirty locks", || locked.load(Ordering::Relaxed) >= 30));
+        over.store(true, Ordering::Relaxed);
+        if let Err(failure) = enough {
+            // Threads that hang end with the mount.
+            one.signal(Signal::KILL);
+            resume_unwind(failure);
+        }
+    });
 }
 
 #[test]
@@ -251,8 +299,14 @@ impl RogueSession {
     fn attach(cluster: &Cluster, node: usize) -> Self {
         let (mut stream, mut receiver) = Self::connect(cluster, node);
         let (name, again) = ("main".to_owned(), None);
-        let attach = Request::AttachVolume { name, create: false, read_only: false, checked: false, again };
-        let attached = ask(&mut stream, &mut receiver, &attach).0;
+        let attach = |name, again| Request::AttachVolume {
+            name,
+            create: false,
+            read_only: false,
+            checked: false,
+            again,
+        };
+        let attached = ask(&mut stream, &mut receiver, &attach(name, again)).0;
         let Reply::VolumeAttached { volume, session, secret, info, .. } = attached else {
             panic!("{attached:?}")
         };
@@ -260,6 +314,10 @@ impl RogueSession {
         let watch = |secret| Request::WatchVolume { volume: info.number, session, secret };
         let refused = ask(&mut follower, &mut heard, &watch(secret ^ 1)).0;
         assert!(matches!(refused, Reply::Failed { .. }), "{refused:?}");
+        let (mut other, mut told) = Self::connect(cluster, node);
+        let again = attach("main".to_owned(), Some((session, secret ^ 1)));
+        let fresh = ask(&mut other, &mut told, &again).0;
+        assert!(matches!(fresh, Reply::VolumeAttached { fresh: true, .. }), "{fresh:?}");
         let begun = ask(&mut follower, &mut heard, &watch(secret)).0;
         assert!(matches!(begun, Reply::VolumeStale { number: 0, .. }), "{begun:?}");
         Self { stream, receiver, volume, numbers: 0, follower }
@@ -276,6 +334,15 @@ impl RogueSession {
             Reply::FileDone(answer) => answer.valid_ms,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Asks for an operation on a volume that it is not attached to.
+    fn look_elsewhere(&mut self) {
+        let (number, operation) = (1, FileOperation::Usage);
+        let asked = FileAsked { number, answered: number, actor: Actor::default(), operation };
+        let on_file = Request::OnFile { volume: self.volume + 1, asked };
+        let refused = ask(&mut self.stream, &mut self.receiver, &on_file).0;
+        assert!(matches!(refused, Reply::Failed { .. }), "{refused:?}");
     }
 
     /// Confirms whatever there may be, and what there is not.
@@ -296,6 +363,16 @@ fn confirmations_that_are_forged_or_never_sent_harm_nobody_else() {
     let cluster = Cluster::builder().nodes(2).start();
     let (one, two) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
     let mut rogues = [RogueSession::attach(&cluster, 0), RogueSession::attach(&cluster, 1)];
+    rogues[1].look_elsewhere();
+    eventually("who asks for what is another's is named once", || {
+        let lines = |node: usize, what: &str| {
+            cluster.log(node).lines().filter(|line| line.contains(what) && line.contains("uid=0")).count()
+        };
+        // Each rogue is a session of the home.
+        [lines(0, "asks to follow"), lines(1, "asks to follow"), lines(1, "that it is not attached to")]
+            == [1; 3]
+            && lines(0, "does not have its secret") == 2
+    });
     let mut kept = 0;
     for round in 0..20 {
         let name = format!("name {round}");

@@ -8,9 +8,10 @@ use std::thread;
 use plasmon_e2e::{Chance, Cluster, Pattern};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom as RawSeek, copy_file_range, fallocate, seek};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use rustix::mm::MapFlags;
 use tempfile::TempDir;
 
+use super::mapping::Mapping;
 use super::{Mounted, can_mount};
 use crate::support::MIB;
 
@@ -148,11 +149,12 @@ fn mapped_files_are_read_and_written() {
     let mut expected = Pattern(1).bytes(len);
     fs::write(&path, &expected).expect("write");
     let file = File::options().read(true).write(true).open(&path).expect("open");
-    map(&file, len, |bytes| {
-        assert!(bytes == expected, "the map shows the file");
-        bytes[MIB - 3..MIB + 3].copy_from_slice(b"mapped");
-        bytes[len - 1] = 7;
-    });
+    let mut mapping = Mapping::new(&file, len, MapFlags::SHARED);
+    assert!(mapping.bytes() == expected, "the map shows the file");
+    mapping.bytes()[MIB - 3..MIB + 3].copy_from_slice(b"mapped");
+    mapping.bytes()[len - 1] = 7;
+    mapping.sync().expect("msync");
+    drop(mapping);
     expected[MIB - 3..MIB + 3].copy_from_slice(b"mapped");
     expected[len - 1] = 7;
     drop(file);
@@ -162,17 +164,33 @@ fn mapped_files_are_read_and_written() {
     assert!(fs::read(again.path("mapped")).expect("read") == expected, "at the home as well");
 }
 
-/// Maps a file, shared and for writing, while `act` runs.
-#[allow(unsafe_code)]
-fn map(file: &File, len: usize, act: impl FnOnce(&mut [u8])) {
-    let (access, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping, which nobody else has, and which ends after its last use. Nobody cuts the file.
-    unsafe {
-        let at = mmap(std::ptr::null_mut(), len, access, shared, file, 0).expect("mmap");
-        act(std::slice::from_raw_parts_mut(at.cast(), len));
-        msync(at, len, MsyncFlags::SYNC).expect("msync");
-        munmap(at, len).expect("munmap");
+#[test]
+fn stores_through_a_private_mapping_stay_with_their_program() {
+    if !can_mount() {
+        return;
     }
+    let cluster = Cluster::builder().start();
+    let mounted = Mounted::new(&cluster, 0);
+    let path = mounted.path("private");
+    let (len, mut expected) = (2 * MIB, Pattern(2).bytes(2 * MIB));
+    fs::write(&path, &expected).expect("write");
+    let file = File::options().read(true).write(true).open(&path).expect("open");
+    let [mut one, mut other] = [(); 2].map(|()| Mapping::new(&file, len, MapFlags::PRIVATE));
+    assert!(one.bytes() == expected, "the map shows the file");
+    one.bytes()[MIB - 3..MIB + 3].copy_from_slice(b"mapped");
+    assert_eq!(&one.bytes()[MIB - 3..MIB + 3], b"mapped");
+    one.sync().expect("msync");
+    assert!(other.bytes() == expected, "another mapping shows the file");
+    // What is written to the file is seen where nothing was stored.
+    file.write_all_at(b"written", 10).expect("pwrite");
+    expected[10..17].copy_from_slice(b"written");
+    assert!(other.bytes() == expected);
+    file.sync_all().expect("fsync");
+    drop((one, other, file));
+    assert!(fs::read(&path).expect("read") == expected, "nothing was stored to the file");
+    mounted.unmount();
+    let again = Mounted::new(&cluster, 0);
+    assert!(fs::read(again.path("private")).expect("read") == expected, "nor to the home's");
 }
 
 #[test]

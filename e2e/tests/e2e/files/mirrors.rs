@@ -31,18 +31,20 @@ fn size(number: usize) -> usize {
 }
 
 /// The row of the volume `main` in the list, whether all nodes answer or not.
-fn row(cluster: &Cluster, node: usize) -> Value {
+pub(super) fn row(cluster: &Cluster, node: usize) -> Value {
     let output = super::plasmon(&["volume", "ls", "--json", "--socket", super::text(&cluster.socket(node))]);
     let listed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     listed.as_array().and_then(|rows| rows.first().cloned()).unwrap_or_default()
 }
 
-fn id(cluster: &Cluster, node: usize) -> String {
+pub(super) fn id(cluster: &Cluster, node: usize) -> String {
     cluster.client(node).node().to_string()
 }
 
 /// Makes the volume `main` with a home, and waits for its mirror. Returns the number of the mirror's node.
 pub(super) fn create(cluster: &Cluster, home: usize, options: &[&str]) -> usize {
+    let members = || json(cluster, home, &["status"])["cluster"]["members"].as_array().map(Vec::len);
+    eventually("the home knows all nodes", || members() == Some(cluster.nodes()));
     json(cluster, home, &[&["volume", "create", "main"], options].concat());
     let mirror = || Some(row(cluster, home)["mirrors"][0].as_str()?.to_owned());
     let mirror = until("the volume has a mirror", mirror);

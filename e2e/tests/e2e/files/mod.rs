@@ -8,19 +8,28 @@ mod chaos;
 mod check;
 mod coherence;
 mod copies;
+mod crowds;
 mod data;
 mod deaths;
 mod fstab;
 mod ground;
+mod homes;
+mod lookahead;
+mod mapping;
 mod mirrors;
 mod names;
 mod native;
 mod place;
+mod posix;
 mod programs;
 mod room;
 mod shared;
 mod show;
+mod spilling;
+mod strangers;
+mod tidy;
 mod users;
+mod waits;
 mod writing;
 
 use std::fs::{self, File};
@@ -75,6 +84,11 @@ impl Mounted {
         Self { folder, pid }
     }
 
+    /// Folder that a command has mounted.
+    fn of(folder: Folder, output: &Output) -> Self {
+        Self { folder, pid: pid_of(output) }
+    }
+
     /// Path of a name in the volume.
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
@@ -117,7 +131,11 @@ fn has_ended(pid: Pid) -> bool {
 
 /// Mounts a folder by a node. Returns the process that serves it.
 fn mount(cluster: &Cluster, node: usize, folder: &Path, options: &[&str]) -> Pid {
-    let output = try_mount(cluster, node, folder, options);
+    pid_of(&try_mount(cluster, node, folder, options))
+}
+
+/// Process that a command has started to serve a folder.
+fn pid_of(output: &Output) -> Pid {
     assert!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     Pid::from_raw(told["pid"].as_i64().expect("a number") as i32).expect("a process")

@@ -73,6 +73,12 @@ fn appends_and_locks_are_decided_by_the_home() {
         one.lock(LockKind::Unlocked, (0, 0), None).expect("unlock");
         waiting.join().expect("no panic").expect("the lock was given");
     });
+    // The locks of a process end with its first close of the file.
+    drop(two);
+    one.lock(LockKind::Exclusive, (0, 0), None).expect("nobody holds it");
+    one.close().expect("close");
+    let again = other.open("/log", &options).expect("open");
+    again.lock(LockKind::Exclusive, (0, 0), None).expect("nobody holds it");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use plasmon::files::{
     Volumes,
 };
 use plasmon::status::FilesStatus;
-use plasmon_e2e::{Chance, Cluster, Pattern, until};
+use plasmon_e2e::{Chance, Cluster, Pattern, eventually, until};
 use serde_json::{Value, json};
 
 use super::{Mounted, can_mount, text};
@@ -256,6 +256,32 @@ fn reads_at_random_bring_no_objects_until_a_quarter_was_read() {
     // In order, all of them are brought.
     check(&volume, len);
     assert!(cached(&cluster) >= 21);
+}
+
+#[test]
+fn files_wait_for_no_store_of_others_to_be_committed() {
+    let cluster = Cluster::builder().nodes(3).memory("128MiB").args(&["--lease", "60"]).start();
+    let terms = VolumeTerms { metadata_copies: 1, ..VolumeTerms::default() };
+    Volumes::by(&cluster.client(HOME)).create("main", None, terms).expect("a volume");
+    let (volume, reader) = (attach(&cluster, WRITER), attach(&cluster, HOME));
+    let folder = volume.create_dir("/there", 0o755).expect("mkdir").inode;
+    let store = node(&cluster, STORE).to_string();
+    let name = PLACE_XATTR.as_bytes();
+    volume.set_xattr(&Actor::default(), folder, name, store.as_bytes(), (false, false)).expect("it is one");
+    let open = |path: String| volume.open(path, OpenOptions::new().write(true).create(true)).expect("create");
+    let there: Vec<File> = (0..6).map(|number| open(format!("/there/{number}"))).collect();
+    let here = open("/here".to_owned());
+    cluster.pause(STORE);
+    let data = Pattern(5).bytes(300_001);
+    there.iter().chain([&here]).for_each(|file| file.write_at(&data, 0).expect("write"));
+    let size = |path: &str| reader.metadata(path).expect("stat").size;
+    eventually("the file is committed", || size("/here") == data.len() as u64);
+    assert_eq!(cluster.status(HOME).cluster.members.len(), 3, "the others wait for a node that is there");
+    assert_eq!(size("/there/0"), 0);
+    cluster.resume(STORE);
+    eventually("all are committed", || {
+        (0..6).all(|number| size(&format!("/there/{number}")) == data.len() as u64)
+    });
 }
 
 #[test]

@@ -207,9 +207,9 @@ fn who_knows_an_object_gets_no_byte_of_it_that_its_file_forbids() {
         assert!(matches!(&got, Reply::Got { objects, .. } if objects.iter().all(Result::is_err)), "{got:?}");
         let copies = Request::LookAfter { volume, ids: vec![*id], copies: 2 };
         assert!(matches!(bob.ask(&copies), Reply::Failed { error } if error.kind() == ErrorKind::NotAllowed));
-        // Neither by the number of the inode nor by a file of its own.
+        // Neither by the number of the inode, which he could list, nor by a file of its own.
         let map = FileOperation::Map { inode: secret, from: 0 };
-        assert_eq!(bob.refused(volume, 1, map.clone()), Errno::Stale);
+        assert_eq!(bob.refused(volume, 1, map.clone()), Errno::NoAccess);
         let inode = bob.create(volume, 2, &format!("bobs-{at}"));
         let commit = FileOperation::Commit {
             inode,
@@ -220,6 +220,11 @@ fn who_knows_an_object_gets_no_byte_of_it_that_its_file_forbids() {
             credit_of: 0,
         };
         assert_eq!(bob.refused(volume, 3, commit), Errno::NotPermitted);
+        eventually("the home names who tried it", || {
+            let log = cluster.log(0);
+            let named = log.lines().filter(|line| line.contains("names objects for a file that are not"));
+            named.filter(|line| line.contains(&format!("uid={BOB}")) && line.contains("'main'")).count() > at
+        });
         let lookup = FileOperation::Lookup { folder: ROOT_INODE, name: "secret".into() };
         let asked = FileAsked { number: 4, answered: 4, actor: Actor::default(), operation: lookup };
         assert!(matches!(bob.ask(&Request::OnFile { volume, asked }), Reply::FileDone(_)));

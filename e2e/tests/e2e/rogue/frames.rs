@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 14;
+pub(crate) const VERSION: u8 = 18;
 /// Version of the messages to the coordinator.
 const MESSAGES: u32 = 7;
 
@@ -27,7 +27,7 @@ pub(crate) const MESSAGE_HEADER_LEN: usize = 60;
 /// Length of the headers of a message and of its first frame in bytes.
 pub(crate) const HEADER_LEN: usize = MESSAGE_HEADER_LEN + 56;
 /// Largest length of a message in bytes.
-pub(crate) const MESSAGE_MAX: usize = 16 << 10;
+pub(crate) const MESSAGE_MAX_BYTES: usize = 16 << 10;
 
 /// Opcodes of frames, from `docs/design/net.md`.
 pub(crate) mod opcode {
@@ -90,7 +90,7 @@ pub(crate) struct Frame {
     pub(crate) incarnation: u64,
     pub(crate) epoch: u64,
     /// User on whose behalf the frame is.
-    pub(crate) tenant: u32,
+    pub(crate) user: u32,
     /// Number of the message in its stream; 0 for a message that is not counted.
     pub(crate) number: u64,
     pub(crate) stream: u32,
@@ -109,7 +109,7 @@ impl Frame {
         out.put_slice(&self.reply_to);
         out.put_u64_le(self.epoch);
         out.put_u64_le(u64::MAX);
-        out.put_u32_le(self.tenant);
+        out.put_u32_le(self.user);
         out.put_u32_le(0);
         assert_eq!(out.len(), HEADER_LEN);
         out.put_slice(&self.body);
@@ -154,14 +154,14 @@ impl Message {
             let (body_len, request, reply_to) = (rest.get_u32_le(), rest.get_u64_le(), node(&mut rest));
             let epoch = rest.get_u64_le();
             rest.advance(8);
-            let tenant = rest.get_u32_le();
+            let user = rest.get_u32_le();
             rest.advance(4);
             let (body, behind) = rest.split_at(body_len as usize);
             let (body_len, body) = (Some(body_len), body.to_vec());
             rest = behind;
             #[rustfmt::skip]
             frames.push(Frame {
-                version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, tenant,
+                version, opcode, flags, body_len, token, request, from, reply_to, incarnation, epoch, user,
                 number, stream, received, body,
             });
         }

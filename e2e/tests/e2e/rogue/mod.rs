@@ -186,7 +186,7 @@ impl Rogue {
             reply_to: self.node,
             incarnation: self.incarnation,
             epoch: self.epoch(),
-            tenant: 0,
+            user: 0,
             number: 0,
             stream: 1,
             received: self.received_from(to),

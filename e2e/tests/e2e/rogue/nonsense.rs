@@ -8,7 +8,7 @@ use plasmon::{ErrorKind, NodeId, ObjectId, Protocol};
 use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
-use super::frames::{Frame, HEADER_LEN, Head, MESSAGE_MAX, VERSION, body, opcode, protocol_written};
+use super::frames::{Frame, HEADER_LEN, Head, MESSAGE_MAX_BYTES, VERSION, body, opcode, protocol_written};
 use super::{Rogue, cluster, dropped, heard, the_others_go_on};
 use crate::support::MIB;
 
@@ -53,8 +53,9 @@ fn sound(rogue: &Rogue, to: &str) -> Vec<Frame> {
 /// Messages that are no frames, or frames that a member may not send.
 fn nonsense(rogue: &Rogue, to: &str) -> Vec<Vec<u8>> {
     let sound = sound(rogue, to);
-    let mut messages: Vec<_> =
-        [1, 7, 8, 87, HEADER_LEN, 89, 1000, MESSAGE_MAX].map(|len| Pattern(len as u64).bytes(len)).to_vec();
+    let mut messages: Vec<_> = [1, 7, 8, 87, HEADER_LEN, 89, 1000, MESSAGE_MAX_BYTES]
+        .map(|len| Pattern(len as u64).bytes(len))
+        .to_vec();
     // Messages that begin like a frame and continue with invalid bytes.
     messages.extend((0..40).map(|seed| {
         // The last one is text: whatever it is, it decodes.
@@ -90,7 +91,7 @@ fn nonsense(rogue: &Rogue, to: &str) -> Vec<Vec<u8>> {
         for (count, entries) in [(u32::MAX, 100), (257, 257), (2, 1)] {
             let mut body = u32::to_le_bytes(count).to_vec();
             body.resize(4 + entries * 35, 1);
-            body.truncate(MESSAGE_MAX - HEADER_LEN);
+            body.truncate(MESSAGE_MAX_BYTES - HEADER_LEN);
             messages.push(rogue.frame(to, opcode, body).encode());
         }
     }
@@ -284,7 +285,7 @@ fn frames_of_strangers_take_little_memory() {
 fn messages_longer_than_any_frame_are_not_taken() {
     let (cluster, mut rogue) = cluster();
     let to = cluster.status(0).node;
-    for len in [MESSAGE_MAX + 1, 64 << 10, MIB, 7 * MIB] {
+    for len in [MESSAGE_MAX_BYTES + 1, 64 << 10, MIB, 7 * MIB] {
         rogue.send_long(&to, len);
     }
     the_others_go_on(&cluster, &mut rogue);

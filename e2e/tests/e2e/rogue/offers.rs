@@ -10,53 +10,75 @@ use super::frames::{Frame, Head, body, opcode};
 use super::{Rogue, cluster, the_others_go_on};
 use crate::support::{MIB, try_get};
 
+/// Bytes of the objects that the rogue has.
+const PATTERN: Pattern = Pattern(7);
+
 type Answer = Box<dyn Fn(&mut Rogue, &Frame, &Head)>;
 /// Function that returns the pieces of an object, given its length and the rogue's own region.
 type Pieces = fn(u64) -> Vec<(u32, u32, u64, u64)>;
 type Regions = fn(u64, (u64, u64, u64)) -> Vec<(u64, u64, u64)>;
 
+type Lie = (&'static str, u64, Answer);
+
 /// False answers of a holder to a fetch.
-fn lies() -> Vec<(&'static str, u64, Answer)> {
-    let offer = |lease: u32, pieces: Pieces, stamp: (u32, u64)| -> Answer {
-        Box::new(move |rogue, asked, head| {
-            let body = body::offer(head, lease, &pieces(head.len), stamp, &[]);
-            rogue.reply(asked, opcode::OFFER, body);
-        })
-    };
-    let registered = |regions: Regions| -> Answer {
-        Box::new(move |rogue, asked, head| {
-            let body = body::registered(head, 10_000, &regions(head.len, rogue.region));
-            rogue.reply(asked, opcode::REGISTERED, body);
-        })
-    };
-    let parts = |parts: fn(u64) -> Vec<(u64, usize)>| -> Answer {
-        Box::new(move |rogue, asked, head| {
-            rogue.reply(asked, opcode::STREAM, body::stream(head, 10_000));
-            let request = asked.request;
-            let lease = body::words(&[request]);
-            rogue.next("it is ready", |frame| frame.opcode == opcode::READY && frame.body == lease);
-            for (at, len) in parts(head.len) {
-                rogue.say(asked, opcode::PART, body::part(request, at, &vec![1; len]));
-            }
-        })
-    };
-    let answer = |opcode: u8, body: &[u8]| -> Answer {
-        let body = body.to_vec();
-        Box::new(move |rogue, asked, _| rogue.reply(asked, opcode, body.clone()))
-    };
-    let eager = |other: fn(&Head) -> Head, len: usize| -> Answer {
-        Box::new(move |rogue, asked, head| {
-            rogue.reply(asked, opcode::EAGER, body::eager(&other(head), &vec![1; len]));
-        })
-    };
-    let messages = |parts: fn(u64) -> Vec<(u64, usize)>, last: usize| -> Answer {
-        Box::new(move |rogue, asked, head| {
-            for (at, len) in parts(head.len) {
-                rogue.say(asked, opcode::PART, body::part(asked.request, at, &vec![1; len]));
-            }
-            rogue.reply(asked, opcode::EAGER, body::eager(head, &vec![1; last]));
-        })
-    };
+fn lies() -> Vec<Lie> {
+    let kinds = [lies_in_messages(), lies_of_pieces(), lies_of_regions(), lies_in_parts(), other_lies()];
+    kinds.into_iter().flatten().collect()
+}
+
+/// Answer that offers these pieces.
+fn offer(lease: u32, pieces: Pieces, stamp: (u32, u64)) -> Answer {
+    Box::new(move |rogue, asked, head| {
+        let body = body::offer(head, lease, &pieces(head.len), stamp, &[]);
+        rogue.reply(asked, opcode::OFFER, body);
+    })
+}
+
+/// Answer that names these registered regions.
+fn registered(regions: Regions) -> Answer {
+    Box::new(move |rogue, asked, head| {
+        let body = body::registered(head, 10_000, &regions(head.len, rogue.region));
+        rogue.reply(asked, opcode::REGISTERED, body);
+    })
+}
+
+/// Answer that streams these parts, each with its offset and its length.
+fn parts(parts: fn(u64) -> Vec<(u64, usize)>) -> Answer {
+    Box::new(move |rogue, asked, head| {
+        rogue.reply(asked, opcode::STREAM, body::stream(head, 10_000));
+        let request = asked.request;
+        let lease = body::words(&[request]);
+        rogue.next("it is ready", |frame| frame.opcode == opcode::READY && frame.body == lease);
+        for (at, len) in parts(head.len) {
+            rogue.say(asked, opcode::PART, body::part(request, at, &vec![1; len]));
+        }
+    })
+}
+
+/// Answer that is this frame, whatever was asked for.
+fn answer(opcode: u8, body: &'static [u8]) -> Answer {
+    Box::new(move |rogue, asked, _| rogue.reply(asked, opcode, body.to_vec()))
+}
+
+/// Answer that has `len` bytes of an object in it.
+fn eager(other: fn(&Head) -> Head, len: usize) -> Answer {
+    Box::new(move |rogue, asked, head| {
+        rogue.reply(asked, opcode::EAGER, body::eager(&other(head), &vec![1; len]));
+    })
+}
+
+/// Answer with `last` bytes in it, behind messages with these offsets and lengths.
+fn messages(parts: fn(u64) -> Vec<(u64, usize)>, last: usize) -> Answer {
+    Box::new(move |rogue, asked, head| {
+        for (at, len) in parts(head.len) {
+            rogue.say(asked, opcode::PART, body::part(asked.request, at, &vec![1; len]));
+        }
+        rogue.reply(asked, opcode::EAGER, body::eager(head, &vec![1; last]));
+    })
+}
+
+/// Lies about an object that comes inside messages.
+fn lies_in_messages() -> Vec<Lie> {
     vec![
         ("messages out of order", 20_000, messages(|_| vec![(8000, 8000), (0, 8000)], 4000)),
         ("a message twice", 20_000, messages(|_| vec![(0, 8000), (0, 8000)], 4000)),
@@ -74,6 +96,12 @@ fn lies() -> Vec<(&'static str, u64, Answer)> {
         ("more bytes than it says", 100, eager(Head::clone, 101)),
         ("more than there can be", 100, eager(|head| Head { len: 1 << 62, ..head.clone() }, 100)),
         ("another object", 100, eager(|head| Head { id: ObjectId::random(), ..head.clone() }, 100)),
+    ]
+}
+
+/// Lies about the pieces of an object that is to be read.
+fn lies_of_pieces() -> Vec<Lie> {
+    vec![
         ("no pieces", 1000, offer(10_000, |_| Vec::new(), (0, 0))),
         ("too short a piece", 1000, offer(10_000, |len| vec![(0, 1, 0, len - 1)], (0, 0))),
         ("an offset that overflows", 1000, offer(10_000, |len| vec![(0, 1, u64::MAX, len)], (0, 0))),
@@ -95,6 +123,12 @@ fn lies() -> Vec<(&'static str, u64, Answer)> {
             1 << 60,
             offer(10_000, |len| vec![(0, 1, 0, len / 2), (0, 1, 0, len / 2)], (0, 0)),
         ),
+    ]
+}
+
+/// Lies about regions that were registered for an object.
+fn lies_of_regions() -> Vec<Lie> {
+    vec![
         ("no regions", 1000, registered(|_, _| Vec::new())),
         (
             "regions that overflow",
@@ -104,12 +138,24 @@ fn lies() -> Vec<(&'static str, u64, Answer)> {
         ("a region of a forged key", 1000, registered(|len, (base, key, _)| vec![(base, !key, len)])),
         ("a region at the end of all", 1000, registered(|len, (_, key, _)| vec![(u64::MAX, key, len)])),
         ("regions of nothing", 1000, registered(|_, (base, key, _)| vec![(base, key, 0); 256])),
+    ]
+}
+
+/// Lies about an object that is streamed in parts.
+fn lies_in_parts() -> Vec<Lie> {
+    vec![
         ("parts out of order", 20_000, parts(|_| vec![(10_000, 10_000), (0, 10_000)])),
         ("a part twice", 20_000, parts(|_| vec![(0, 10_000), (0, 10_000), (10_000, 10_000)])),
         ("a part beyond the end", 20_000, parts(|_| vec![(0, 10_000), (10_000, 10_001)])),
         ("a part beyond all", 20_000, parts(|_| vec![(u64::MAX, 1)])),
         ("parts of nothing", 20_000, parts(|_| vec![(0, 0); 100])),
         ("no parts", 20_000, parts(|_| Vec::new())),
+    ]
+}
+
+/// Lies that are no offer, or one of nothing.
+fn other_lies() -> Vec<Lie> {
+    vec![
         (
             "a port where nobody listens",
             1000,
@@ -126,37 +172,21 @@ fn lies() -> Vec<(&'static str, u64, Answer)> {
     ]
 }
 
-fn patient_get(client: &Client, id: ObjectId) -> Result<plasmon::Object, Error> {
-    client.get(&[id], Some(Duration::from_secs(5))).expect("get").remove(0)
-}
-
-#[test]
-fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
-    let (cluster, mut rogue) = cluster();
-    let to = cluster.status(0).node;
-    // Segments: an honest one, and some that are not.
-    let (base, key, len) = rogue.region;
-    let segments = [(base, key, len), (base, !key, len), (!base, key, len), (0, key, u64::MAX)];
-    for (number, region) in segments.into_iter().enumerate() {
-        let body = body::segment(&rogue.provider, number as u32, 1, region);
-        rogue.send(&to, &rogue.frame(&to, opcode::SEGMENT, body));
-    }
-    let publish = Rogue::publish;
-
-    let bytes = Pattern(7).bytes(4 * MIB);
-    let honest: [(&str, usize, Answer); 5] = [
+/// True answers of a holder to a fetch, which has bytes of [`PATTERN`].
+fn truths() -> Vec<(&'static str, usize, Answer)> {
+    vec![
         (
             "inside a message",
             100,
             Box::new(|rogue, asked, head| {
-                rogue.reply(asked, opcode::EAGER, body::eager(head, &Pattern(7).bytes(100)));
+                rogue.reply(asked, opcode::EAGER, body::eager(head, &PATTERN.bytes(100)));
             }),
         ),
         (
             "in messages",
             20_000,
             Box::new(|rogue, asked, head| {
-                let bytes = Pattern(7).bytes(20_000);
+                let bytes = PATTERN.bytes(20_000);
                 rogue.say(asked, opcode::PART, body::part(asked.request, 0, &bytes[..15_000]));
                 rogue.reply(asked, opcode::EAGER, body::eager(head, &bytes[15_000..]));
             }),
@@ -184,14 +214,34 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
             Box::new(|rogue, asked, head| {
                 rogue.reply(asked, opcode::STREAM, body::stream(head, 10_000));
                 rogue.next("it is ready", |frame| frame.opcode == opcode::READY);
-                for (at, bytes) in (0..).step_by(10_000).zip(Pattern(7).bytes(20_000).chunks(10_000)) {
+                for (at, bytes) in (0..).step_by(10_000).zip(PATTERN.bytes(20_000).chunks(10_000)) {
                     rogue.say(asked, opcode::PART, body::part(asked.request, at, bytes));
                 }
             }),
         ),
-    ];
+    ]
+}
+
+fn patient_get(client: &Client, id: ObjectId) -> Result<plasmon::Object, Error> {
+    client.get(&[id], Some(Duration::from_secs(5))).expect("get").remove(0)
+}
+
+#[test]
+fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
+    let (cluster, mut rogue) = cluster();
+    let to = cluster.status(0).node;
+    // Segments: an honest one, and some that are not.
+    let (base, key, len) = rogue.region;
+    let segments = [(base, key, len), (base, !key, len), (!base, key, len), (0, key, u64::MAX)];
+    for (number, region) in segments.into_iter().enumerate() {
+        let body = body::segment(&rogue.provider, number as u32, 1, region);
+        rogue.send(&to, &rogue.frame(&to, opcode::SEGMENT, body));
+    }
+    let publish = Rogue::publish;
+
+    let bytes = PATTERN.bytes(4 * MIB);
     // That what is refused below is refused for what is wrong with it.
-    for (how, len, answer) in &honest {
+    for (how, len, answer) in &truths() {
         let head = Head { id: rogue.foreign_id(), life: 5, len: *len as u64 };
         publish(&mut rogue, &head);
         let client = cluster.client(0);

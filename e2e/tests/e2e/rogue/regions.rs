@@ -30,10 +30,10 @@ impl Rogue {
     }
 
     /// Asks a node for something as a user; returns the answer.
-    pub(super) fn ask_as(&mut self, tenant: u32, to: &str, opcode: u8, body: Vec<u8>) -> Frame {
+    pub(super) fn ask_as(&mut self, user: u32, to: &str, opcode: u8, body: Vec<u8>) -> Frame {
         let drawn = ObjectId::random();
         let request = u64::from_le_bytes(drawn.as_bytes()[..8].try_into().expect("8 bytes"));
-        self.send(to, &Frame { tenant, request, ..self.frame(to, opcode, body) });
+        self.send(to, &Frame { user, request, ..self.frame(to, opcode, body) });
         let node = super::bytes(to);
         self.next("an answer", |frame| frame.request == request && frame.from[..] == node)
     }

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
 
 _RETRIES = 50
-_RETRY = 0.1
+_RETRY_SECONDS = 0.1
 """Number of attempts of Plasma to connect, and time between them in seconds."""
 
 
@@ -433,7 +433,7 @@ def connect(store_socket_name: str, num_retries: int = -1) -> PlasmaClient:
             if retries == 0:
                 raise
         retries -= 1
-        time.sleep(_RETRY)
+        time.sleep(_RETRY_SECONDS)
 
 
 def _bytes(metadata: bytes | bytearray) -> bytes:

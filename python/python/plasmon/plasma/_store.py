@@ -26,7 +26,7 @@ _START_SECONDS = 60.0
 """Longest time in seconds for a store to serve."""
 _STOP_SECONDS = 20.0
 """Longest time in seconds for a store to end after SIGTERM."""
-_POLL = 0.01
+_POLL_SECONDS = 0.01
 _EXTRA_BYTES = 4 << 20
 _EXTRA_PART = 32
 """Memory in addition to that of the objects: at least so many bytes, or this part of it.
@@ -172,7 +172,7 @@ def _wait_until_it_serves(process: subprocess.Popen[bytes], socket: str) -> None
             raise RuntimeError(f"the store ended with code {status} instead of serving")
         if time.monotonic() > deadline:
             raise RuntimeError(f"the store does not serve after {_START_SECONDS:.0f} s")
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -77,7 +77,7 @@ struct Membership {
     lease: i64,
     /// The length of the lease that etcd granted.
     ttl: Duration,
-    /// When the lease ends, if it is not prolonged.
+    /// Time at which the lease ends, if it is not prolonged.
     until: Instant,
     roster: Roster,
     /// The prefix of the keys of members.

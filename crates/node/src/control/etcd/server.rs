@@ -20,7 +20,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use crate::config::EtcdConfig;
 use crate::control::member::JoinError;
 
-/// When something was asked for, by the clock of timers and by the one that goes on while the host sleeps.
+/// The time of a question, by the clock of timers and by the one that goes on while the host sleeps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) at: Instant,

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plasmon::status::{
-    CallsStatus, ClassStatus, ClassesStatus, ClusterStatus, FabricStatus, FilesStatus, FunctionsStatus,
-    LocksStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, RegionsStatus, SlotsStatus, SpillStatus,
-    Status, TransferStatus,
+    CallsStatus, ClassStatus, ClassesStatus, ClusterStatus, FabricStatus, FileKinds, FilesStatus,
+    FunctionsStatus, LocksStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, RegionsStatus, SlotsStatus,
+    SpillStatus, Status, TransferStatus,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric, NoLabelSet, text};
@@ -270,7 +270,21 @@ fn file_metrics(out: &mut Out<'_>, files: &FilesStatus) -> fmt::Result {
     out.gauge("plasmon_file_credit_bytes", "Room that these hold to write", real(files.credit))?;
     out.counter("plasmon_file_credit_lapsed_bytes", "Room that they lost unused", files.credit_lapsed)?;
     out.counter("plasmon_file_operations_decided", "Operations that the home decided", files.decided)?;
-    out.counter("plasmon_file_operations", "Operations on files of clients", files.asked)?;
+    let FileKinds { lookups, attributes, names, lists, opens, maps, writes, locks, room } = files.kinds;
+    let kinds = [
+        ("lookup", lookups),
+        ("attributes", attributes),
+        ("name", names),
+        ("list", lists),
+        ("open", opens),
+        ("map", maps),
+        ("write", writes),
+        ("lock", locks),
+        ("room", room),
+    ];
+    out.counters("plasmon_file_operations", "Operations on files of clients", "kind", &kinds)?;
+    let bytes = [("read", files.read_bytes), ("written", files.written_bytes)];
+    out.counters("plasmon_file_bytes", "Bytes of files that clients read and wrote", "how", &bytes)?;
     out.counter("plasmon_file_operations_failed", "Operations on files that failed", files.failed)?;
     out.gauge(
         "plasmon_volumes_mirrored",

@@ -95,16 +95,16 @@ impl Table {
 
     /// Begins the deletion of an object for a user, led by the keeper `by`. The memory that the object was
     /// lost is dropped at once.
-    pub(crate) fn begin_end(&mut self, id: ObjectId, tenant: u32, by: NodeId, now: Instant) -> Ending {
+    pub(crate) fn begin_end(&mut self, id: ObjectId, user: u32, by: NodeId, now: Instant) -> Ending {
         self.settle(&id);
         let readers = self.readers.get(&id).map(SmallVec::as_slice).unwrap_or_default();
         let Some(entry) = self.entries.get(&id) else {
             return Ending::Unknown;
         };
-        let own = || entry.holders.iter().filter(|holder| holder.ownership.may_change(tenant));
+        let own = || entry.holders.iter().filter(|holder| holder.ownership.may_change(user));
         let lives: BTreeSet<u64> = own().map(|holder| holder.life).collect();
         if lives.is_empty() {
-            let seen = entry.holders.iter().find(|holder| holder.ownership.visible_to(tenant));
+            let seen = entry.holders.iter().find(|holder| holder.ownership.visible_to(user));
             return Ending::NotAllowed(seen.unwrap_or(&entry.holders[0]).ownership);
         }
         let nodes = own().map(|holder| holder.node).chain(readers.iter().copied()).collect();

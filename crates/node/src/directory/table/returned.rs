@@ -33,13 +33,13 @@ impl Table {
 
     /// Whether all holders that are known of an object have come back, and give nobody what they hold yet: it
     /// may have been deleted.
-    pub(crate) fn doubts(&mut self, id: &ObjectId, tenant: u32) -> bool {
+    pub(crate) fn doubts(&mut self, id: &ObjectId, user: u32) -> bool {
         if self.returning.is_empty() {
             return false;
         }
         self.settle(id);
-        self.holders_of(id, tenant).next().is_some()
-            && self.holders_of(id, tenant).all(|node| self.returning.contains(&node))
+        self.holders_of(id, user).next().is_some()
+            && self.holders_of(id, user).all(|node| self.returning.contains(&node))
     }
 
     /// Whether an object that has come back with a node was created anew: a later life is known, which may

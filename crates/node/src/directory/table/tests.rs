@@ -14,7 +14,7 @@ const B: NodeId = NodeId::from_bytes([2; 16]);
 const C: NodeId = NodeId::from_bytes([3; 16]);
 
 fn waiter(node: NodeId) -> Waiter {
-    Waiter { node, request: 7, tenant: 0, wish: Wish { protocol: Protocol::Auto, eager_max: 0, push_max: 0 } }
+    Waiter { node, request: 7, user: 0, wish: Wish { protocol: Protocol::Auto, eager_max: 0, push_max: 0 } }
 }
 
 /// The ownership of user 7.
@@ -50,8 +50,8 @@ fn follow(directory: &mut Table, kept: bool, alive: &[NodeId], now: Instant) -> 
 
 /// Begins a deletion for a user, as keeper A; returns the nodes that have to drop the object, and its
 /// lives.
-fn begin(directory: &mut Table, id: ObjectId, tenant: u32) -> Ending {
-    directory.begin_end(id, tenant, A, Instant::now())
+fn begin(directory: &mut Table, id: ObjectId, user: u32) -> Ending {
+    directory.begin_end(id, user, A, Instant::now())
 }
 
 fn begun(nodes: &[NodeId]) -> Ending {

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use plasmon::ErrorKind;
-use plasmon::wire::{Passed, Reply, Request, SyncCall};
+use plasmon::wire::{BySlot, Passed, Reply, Request, SlotResult, SyncCall};
 
 use super::counters::{Ended, User, end};
 use super::{Simulation, below, percent, span};
@@ -14,9 +14,9 @@ use super::{Simulation, below, percent, span};
 /// Seeds of each case.
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// How long nodes take to follow a change of members, and to end what they had begun.
-const SETTLED: Duration = Duration::from_secs(20);
+const SETTLED_TIME: Duration = Duration::from_secs(20);
 /// How long a call waits at most.
-const PATIENCE: Duration = Duration::from_secs(600);
+const ARRIVAL_PATIENCE: Duration = Duration::from_secs(600);
 /// Number of rounds of a run.
 const ROUNDS: usize = 60;
 
@@ -41,7 +41,7 @@ impl Bench {
     fn new(seed: u64) -> Self {
         let mut simulation = Simulation::new(seed, |_| Vec::new());
         simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let count = simulation.hosts.len() as u32 + 2;
         let mut parties = Vec::new();
         for number in 0..count as usize {
@@ -63,7 +63,8 @@ impl Bench {
                 party.waits = None;
                 match result {
                     Ok(result) => {
-                        let Passed { index, generation } = Passed::of_values(result.values);
+                        let passed = Passed::of_values(result.values, &result.payload);
+                        let Passed { index, generation } = passed.expect("it has a place");
                         self.passed.entry(generation).or_default().push(index);
                     }
                     Err(error) if error.kind() == ErrorKind::Broken => self.broken.push(error.to_string()),
@@ -72,7 +73,7 @@ impl Bench {
             }
             if party.waits.is_none() && percent(chance) {
                 let arrive = SyncCall::Arrive { barrier: party.handle, ticket: 1 }.encode();
-                party.waits = Some(party.user.call(&self.simulation, arrive, PATIENCE));
+                party.waits = Some(party.user.call(&self.simulation, arrive, ARRIVAL_PATIENCE));
             }
         }
         self.simulation.pass(span(Duration::from_millis(100)));
@@ -99,10 +100,10 @@ impl Bench {
         if self.parties.iter().any(|party| party.waits.is_some()) {
             for party in self.parties.iter_mut().filter(|party| party.waits.is_none()) {
                 let arrive = SyncCall::Arrive { barrier: party.handle, ticket: 1 }.encode();
-                party.waits = Some(party.user.call(&self.simulation, arrive, PATIENCE));
+                party.waits = Some(party.user.call(&self.simulation, arrive, ARRIVAL_PATIENCE));
             }
         }
-        self.simulation.pass(SETTLED);
+        self.simulation.pass(SETTLED_TIME);
         self.round(0);
     }
 }
@@ -168,14 +169,14 @@ fn a_node_that_dies_breaks_it_for_all_who_wait() {
         // All others wait, since one of the node does not come.
         for party in bench.parties.iter_mut().filter(|party| party.user.host != host) {
             let arrive = SyncCall::Arrive { barrier: party.handle, ticket: 1 }.encode();
-            party.waits = Some(party.user.call(&bench.simulation, arrive, PATIENCE));
+            party.waits = Some(party.user.call(&bench.simulation, arrive, ARRIVAL_PATIENCE));
         }
         bench.simulation.pass(span(Duration::from_millis(20)));
         bench.simulation.hosts[host].kill();
         bench.parties.retain(|party| party.user.host != host);
         let Simulation { hosts, coordinator, time, .. } = &mut bench.simulation;
         coordinator.forget(hosts, time.now(), None);
-        bench.simulation.pass(SETTLED);
+        bench.simulation.pass(SETTLED_TIME);
         let waiting = bench.parties.len();
         bench.round(0);
         assert_eq!(bench.broken.len(), waiting, "seed {seed}: those who heard of it");

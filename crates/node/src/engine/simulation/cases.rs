@@ -14,26 +14,26 @@ use plasmon_linear::Action;
 
 use super::host::Host;
 use super::worker::USER;
-use super::{REST, Simulation, below};
+use super::{REST_TIME, Simulation, below};
 use crate::control::Event;
-use crate::net::ahead::PATIENCE;
+use crate::net::ahead::ATTEMPT_PATIENCE;
 use crate::object::Pin;
 use crate::transfer::LEASE;
 
 /// Seeds of each case: of clusters without disks.
 const SEEDS: RangeInclusive<u64> = 1..=3;
 /// Times that a put is tried.
-const PUTS: usize = 20;
+const MAX_PUT_TRIES: usize = 20;
 /// How long nodes take to follow a change of members.
-const VIEW: Duration = Duration::from_millis(100);
+const VIEW_TIME: Duration = Duration::from_millis(100);
 /// An id of which one node is to keep the object.
 const ID: usize = 0;
 /// Length in bytes of an object that comes in a message.
-const SHORT: usize = 100;
+const SHORT_BYTES: usize = 100;
 /// Length in bytes of an object that moves for a while.
-const LONG: usize = 6_000_000;
+const LONG_BYTES: usize = 6_000_000;
 /// Length in bytes of an object that is put with a message, and read by a fetch.
-const READ: usize = 60_000;
+const READ_BYTES: usize = 60_000;
 /// Number of objects that one node wants from another: more than it reads from one holder at a time.
 const MANY: usize = 24;
 
@@ -42,7 +42,7 @@ impl Simulation {
     fn expel(&mut self, host: usize) {
         self.begin_expelling(host);
         self.note_cut_off(host);
-        self.pass(VIEW);
+        self.pass(VIEW_TIME);
     }
 
     /// Tells a node that the coordinator is about to take it for gone.
@@ -57,7 +57,7 @@ impl Simulation {
             simulation.histories[id].iter().filter(|call| matches!(call.action, Action::Put(_))).count()
         };
         let before = puts(self);
-        for _ in 0..PUTS {
+        for _ in 0..MAX_PUT_TRIES {
             self.with_worker(host, |worker, simulation| worker.put_now(simulation, id, len));
             assert!(self.await_workers().is_empty(), "a put ends");
             if puts(self) > before {
@@ -79,7 +79,7 @@ impl Simulation {
         let name = |number| format!("{number} of node {host} and lot {lot}");
         let ids: Vec<_> = (0..MANY).map(|number| ObjectId::from_name(&name(number))).collect();
         self.begin_puts(host, &ids, len, true);
-        self.pass(VIEW);
+        self.pass(VIEW_TIME);
         assert_eq!(self.here(host, &ids), MANY, "node {host} has put them");
         ids
     }
@@ -166,15 +166,6 @@ impl Simulation {
         let wrong = self.wrong();
         assert!(wrong.is_empty(), "seed {seed}:\n{}\n{}", self.log.join("\n"), wrong.join("\n"));
     }
-
-    /// Ends all that breaks. Returns what is not as promised then.
-    pub(super) fn wrong(&mut self) -> Vec<String> {
-        self.mend();
-        let mut wrong = self.check_at_rest();
-        wrong.extend(self.check_histories());
-        wrong.extend(self.check_emptied());
-        wrong
-    }
 }
 
 /// A cluster of a seed, in which nothing happens by itself.
@@ -191,13 +182,13 @@ fn of_two_lives_that_come_back_the_later_stays() {
     for seed in SEEDS {
         for order in [[0, 1], [1, 0]] {
             let mut simulation = cluster(seed);
-            simulation.put(0, ID, SHORT);
+            simulation.put(0, ID, SHORT_BYTES);
             simulation.expel(0);
-            simulation.put(1, ID, SHORT);
+            simulation.put(1, ID, SHORT_BYTES);
             simulation.expel(1);
             for host in order {
                 simulation.join(host);
-                simulation.pass(VIEW);
+                simulation.pass(VIEW_TIME);
             }
             simulation.end(seed);
         }
@@ -208,9 +199,9 @@ fn of_two_lives_that_come_back_the_later_stays() {
 fn what_was_created_anew_and_deleted_does_not_come_back() {
     for seed in SEEDS {
         let mut simulation = cluster(seed);
-        simulation.put(0, ID, SHORT);
+        simulation.put(0, ID, SHORT_BYTES);
         simulation.expel(0);
-        simulation.put(1, ID, SHORT);
+        simulation.put(1, ID, SHORT_BYTES);
         simulation.delete(2, ID);
         simulation.join(0);
         simulation.end(seed);
@@ -223,14 +214,14 @@ fn a_deletion_whose_answer_is_lost_with_its_keeper_deletes_nothing_that_is_creat
         let mut simulation = cluster(seed);
         let object = simulation.ids[ID];
         // Keepers that are not new to the shard decide by themselves.
-        simulation.pass(REST);
+        simulation.pass(REST_TIME);
         let keepers = simulation.hosts[0].core().expect("it runs").cluster.keepers(&object);
         let is = |host: &Host, node| host.id() == Some(node);
         let place = |node| simulation.hosts.iter().position(|host| is(host, node)).expect("a member");
         let [first, second] = [keepers.first, keepers.second.expect("there are two")].map(place);
         let asker = (0..simulation.hosts.len()).find(|host| ![first, second].contains(host)).expect("three");
-        simulation.put(second, ID, SHORT);
-        simulation.pass(VIEW);
+        simulation.put(second, ID, SHORT_BYTES);
+        simulation.pass(VIEW_TIME);
         simulation.with_worker(asker, |worker, simulation| worker.delete(simulation, ID));
         let until = simulation.time.now() + Duration::from_secs(1);
         let core = Rc::clone(simulation.hosts[first].core().expect("it runs"));
@@ -238,11 +229,11 @@ fn a_deletion_whose_answer_is_lost_with_its_keeper_deletes_nothing_that_is_creat
             simulation.step(until, false);
         }
         simulation.network.partition(first as u32, asker as u32, true);
-        simulation.pass(VIEW);
+        simulation.pass(VIEW_TIME);
         assert!(core.directory.table.borrow().deleted(&object), "seed {seed}: it is deleted");
         drop(core);
-        simulation.with_worker(second, |worker, simulation| worker.put_now(simulation, ID, SHORT));
-        simulation.pass(VIEW);
+        simulation.with_worker(second, |worker, simulation| worker.put_now(simulation, ID, SHORT_BYTES));
+        simulation.pass(VIEW_TIME);
         simulation.hosts[first].kill();
         simulation.note_loss(first);
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
@@ -260,7 +251,7 @@ fn an_order_to_keep_what_is_deleted_meanwhile_ends() {
     let mut met = 0;
     for seed in SEEDS {
         let mut simulation = cluster(seed);
-        simulation.put(0, ID, LONG);
+        simulation.put(0, ID, LONG_BYTES);
         let (object, until) = (simulation.ids[ID], simulation.time.now() + Duration::from_secs(1));
         simulation.with_worker(2, |worker, simulation| worker.get(simulation, ID));
         let moves =
@@ -284,7 +275,7 @@ fn an_order_to_keep_what_is_deleted_meanwhile_ends() {
 fn a_holder_that_stands_still_holds_up_no_other_holders_objects() {
     for seed in SEEDS {
         let mut simulation = cluster(seed);
-        let [stalled, others] = [1, 2].map(|host| simulation.put_many(host, READ));
+        let [stalled, others] = [1, 2].map(|host| simulation.put_many(host, READ_BYTES));
         simulation.prefetch(0, &stalled);
         let until = simulation.time.now() + Duration::from_secs(1);
         while simulation.time.now() < until && simulation.queued(0) == 0 {
@@ -302,7 +293,7 @@ fn a_holder_that_stands_still_holds_up_no_other_holders_objects() {
         for ids in [stalled, others] {
             let delete = Request::Delete { ids };
             simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
-            simulation.pass(VIEW);
+            simulation.pass(VIEW_TIME);
         }
         simulation.end(seed);
     }
@@ -312,8 +303,8 @@ fn a_holder_that_stands_still_holds_up_no_other_holders_objects() {
 fn short_objects_come_together() {
     for seed in SEEDS {
         let mut simulation = cluster(seed);
-        let ids = [simulation.put_many(1, SHORT), simulation.put_many(2, SHORT)].concat();
-        simulation.pass(VIEW);
+        let ids = [simulation.put_many(1, SHORT_BYTES), simulation.put_many(2, SHORT_BYTES)].concat();
+        simulation.pass(VIEW_TIME);
         let sent = |simulation: &Simulation| -> u64 {
             let sent =
                 |host: &Host| host.core().map_or(0, |core| core.services.status().fabric.messages_sent);
@@ -322,7 +313,7 @@ fn short_objects_come_together() {
         for round in ["asked for at their keepers", "asked for where they were"] {
             let before = sent(&simulation);
             simulation.prefetch(0, &ids);
-            simulation.pass(VIEW);
+            simulation.pass(VIEW_TIME);
             assert_eq!(simulation.here(0, &ids), 2 * MANY, "seed {seed}: {round}");
             let count = sent(&simulation) - before;
             assert!(
@@ -338,12 +329,12 @@ fn short_objects_come_together() {
             assert_eq!(ids.iter().filter(came).count(), 2 * MANY, "seed {seed}: {round}");
             let evict = Request::Evict { bytes: u64::MAX };
             simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, evict));
-            simulation.pass(VIEW);
+            simulation.pass(VIEW_TIME);
             assert_eq!(simulation.here(0, &ids), 0);
         }
         let delete = Request::Delete { ids };
         simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
-        simulation.pass(VIEW);
+        simulation.pass(VIEW_TIME);
         simulation.end(seed);
     }
 }
@@ -352,7 +343,7 @@ fn short_objects_come_together() {
 fn a_batch_with_a_holder_that_stands_still_ends() {
     for seed in SEEDS {
         let mut simulation = cluster(seed);
-        let [stalled, others] = [1, 2].map(|host| simulation.put_many(host, SHORT));
+        let [stalled, others] = [1, 2].map(|host| simulation.put_many(host, SHORT_BYTES));
         simulation.network.partition(0, 1, true);
         simulation.prefetch(0, &[stalled.clone(), others.clone()].concat());
         simulation.pass(Duration::from_secs(1));
@@ -362,7 +353,7 @@ fn a_batch_with_a_holder_that_stands_still_ends() {
         assert_eq!(simulation.here(0, &stalled), MANY, "seed {seed}: objects that node 1 gives again");
         let delete = Request::Delete { ids: [stalled, others].concat() };
         simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
-        simulation.pass(VIEW);
+        simulation.pass(VIEW_TIME);
         simulation.end(seed);
     }
 }
@@ -372,15 +363,17 @@ fn wrong_bytes_of_a_holder_are_seen_by_nobody_else() {
     let mut met = 0;
     for seed in SEEDS {
         // A keeper sends those who ask to the holders in turn.
-        for (len, wrong) in [SHORT, READ, LONG].into_iter().flat_map(|len| [(len, 0), (len, 1)]) {
+        for (len, wrong) in
+            [SHORT_BYTES, READ_BYTES, LONG_BYTES].into_iter().flat_map(|len| [(len, 0), (len, 1)])
+        {
             let mut simulation = cluster(seed);
             simulation.put(0, ID, len);
             assert_eq!(simulation.get_anew(1, ID), Ok(()));
-            simulation.pass(VIEW);
+            simulation.pass(VIEW_TIME);
             simulation.spoil(wrong, ID, len);
             for _ in 0..5 {
                 assert_eq!(simulation.get_anew(2, ID), Ok(()), "seed {seed}: another has the right bytes");
-                simulation.pass(VIEW);
+                simulation.pass(VIEW_TIME);
             }
             met += simulation.damaged(2);
             simulation.spoil(1 - wrong, ID, len);
@@ -397,21 +390,21 @@ fn wrong_bytes_of_a_holder_are_seen_by_nobody_else() {
 fn who_watches_all_nodes_knows_what_they_have_after_they_died_and_came_back() {
     for seed in SEEDS {
         let mut simulation = cluster(seed);
-        simulation.put(0, ID, SHORT);
-        simulation.pass(VIEW);
+        simulation.put(0, ID, SHORT_BYTES);
+        simulation.pass(VIEW_TIME);
         assert_eq!((simulation.check_watcher(), simulation.watcher.gaps), (Vec::new(), 0));
         // One comes back with what it had, another without.
         simulation.expel(0);
         simulation.hosts[1].kill();
         simulation.note_loss(1);
-        simulation.pass(VIEW);
+        simulation.pass(VIEW_TIME);
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
-        simulation.pass(VIEW);
+        simulation.pass(VIEW_TIME);
         assert_eq!(simulation.watcher.gaps, 2, "each of them is out of reach");
         simulation.bring_back(0);
         simulation.bring_back(1);
         // The first gives nobody its objects until it knows which were deleted.
-        simulation.pass(REST);
+        simulation.pass(REST_TIME);
         assert_eq!(simulation.watcher.gaps, 4, "each of them comes");
         simulation.end(seed);
     }
@@ -444,10 +437,10 @@ fn members_that_cannot_be_reached_delay_no_connection_to_others() {
         (2..last).for_each(|silent| simulation.network.partition(0, silent as u32, true));
         simulation.hosts[0].start_again();
         simulation.join(0);
-        simulation.pass(4 * PATIENCE);
+        simulation.pass(4 * ATTEMPT_PATIENCE);
         assert!(simulation.are_connected(0, last), "seed {seed}");
         (2..last).for_each(|silent| simulation.network.partition(0, silent as u32, false));
-        simulation.pass(PATIENCE);
+        simulation.pass(ATTEMPT_PATIENCE);
         assert!((2..last).all(|silent| simulation.are_connected(0, silent)), "seed {seed}");
         simulation.bring_back(1);
         simulation.end(seed);

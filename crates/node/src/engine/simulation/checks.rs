@@ -1,11 +1,12 @@
-//! What must be true of a cluster that has come to rest.
+//! What must be true of a cluster that has come to rest. What is true at any moment is in
+//! [`super::invariants`], which also says why the rest is looked at here.
 
 use std::time::Duration;
 
 use plasmon_linear::{Action, Call, violations};
 
 use super::host::Host;
-use super::{FIRST_REPLICATED_ID, IDS, REST, Simulation};
+use super::{FIRST_REPLICATED_ID, IDS, REST_TIME, Simulation};
 use crate::object::Role;
 use crate::transfer::LEASE;
 
@@ -19,6 +20,27 @@ const TELLING_TIME: Duration = Duration::from_secs(1);
 const DELETIONS: usize = 5;
 
 impl Simulation {
+    /// Ends all that breaks. Returns what is not as promised then, or what was wrong after a step.
+    pub(super) fn wrong(&mut self) -> Vec<String> {
+        let parts: [fn(&mut Self) -> Vec<String>; 4] = [
+            |simulation| {
+                simulation.mend();
+                Vec::new()
+            },
+            Self::check_at_rest,
+            Self::check_histories,
+            Self::check_emptied,
+        ];
+        let mut wrong = Vec::new();
+        for part in parts {
+            if self.broken.is_none() {
+                wrong.extend(part(self));
+            }
+        }
+        wrong.extend(self.broken.take());
+        wrong
+    }
+
     /// Lets time pass until no worker waits; says who still does.
     pub(super) fn await_workers(&mut self) -> Vec<String> {
         let until = self.time.now() + ANSWER_TIME;
@@ -31,7 +53,7 @@ impl Simulation {
 
     /// Checks that each object has one primary and as many replicas as were promised, and that all nodes give
     /// it.
-    pub(super) fn check_at_rest(&mut self) -> Vec<String> {
+    fn check_at_rest(&mut self) -> Vec<String> {
         let mut wrong = self.await_workers();
         for number in 0..self.workers.len() {
             self.with_worker(number, |worker, simulation| worker.ask_contains(simulation));
@@ -106,7 +128,7 @@ impl Simulation {
     }
 
     /// Checks that the answers about each id fit one register.
-    pub(super) fn check_histories(&mut self) -> Vec<String> {
+    fn check_histories(&mut self) -> Vec<String> {
         let mut wrong: Vec<String> = Vec::new();
         let is_late = self.network.breaks || self.weather.breaks_connections();
         for (id, history) in self.histories.iter().enumerate() {
@@ -129,7 +151,7 @@ impl Simulation {
     }
 
     /// Deletes everything, and checks that nothing is left of it.
-    pub(super) fn check_emptied(&mut self) -> Vec<String> {
+    fn check_emptied(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
         for _ in 0..DELETIONS {
             for id in 0..IDS {
@@ -142,7 +164,7 @@ impl Simulation {
                 break;
             }
         }
-        self.pass(REST);
+        self.pass(REST_TIME);
         wrong.extend(self.check_watcher());
         self.end_watcher();
         for host in &self.hosts {

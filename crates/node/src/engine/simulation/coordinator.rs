@@ -18,6 +18,8 @@ const MAX_NEWS_DELAY: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(super) struct Coordinator {
     epoch: u64,
+    /// When the members changed last, or may have.
+    changed_at: Duration,
     last_incarnation: u64,
     members: Vec<Member>,
     records: Records,
@@ -34,6 +36,7 @@ impl Coordinator {
         // A coordinator that began anew goes on from the members' epoch.
         let known = hosts[host].core().map_or(0, |core| core.cluster.epoch());
         self.epoch = self.epoch.max(known) + 1;
+        self.changed_at = now;
         let joined = Event::Joined {
             incarnation,
             view: self.view(),
@@ -63,6 +66,7 @@ impl Coordinator {
         let alive: Vec<_> = hosts.iter().filter_map(Host::id).collect();
         self.members.retain(|member| alive.contains(&member.node));
         self.epoch += 1;
+        self.changed_at = now;
         self.tell(hosts, now, but);
     }
 
@@ -104,6 +108,11 @@ impl Coordinator {
     /// Number of the present view.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// When the members changed last.
+    pub(super) fn changed_at(&self) -> Duration {
+        self.changed_at
     }
 
     /// Number of members.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plasmon::region::Rights;
 use plasmon::shared::{ARGUMENTS, CallPayload, CallRequest, CallResult};
-use plasmon::wire::{Operation, RegionCall, Reply, Request};
+use plasmon::wire::{BySlot, Operation, RegionCall, Reply, Request};
 use plasmon::{Error, ErrorKind};
 
 use super::worker::Replies;
@@ -23,11 +23,11 @@ pub(super) const HOME: usize = 0;
 /// The name of the region.
 pub(super) const NAME: &str = "counter";
 /// Number of bytes of the region.
-const LEN: u64 = 100_000;
+const LEN_BYTES: u64 = 100_000;
 /// How long nodes take to follow a change of members, and to end what they had begun.
-pub(super) const SETTLED: Duration = Duration::from_secs(30);
+pub(super) const SETTLED_TIME: Duration = Duration::from_secs(30);
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(8);
+const CALL_PATIENCE: Duration = Duration::from_secs(8);
 /// Number of rounds in which all clients add.
 const ROUNDS: usize = 40;
 
@@ -61,11 +61,16 @@ impl User {
         simulation.hosts[self.host].ask(asked);
     }
 
+    /// Number of requests that were made, and of the last of them.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
     /// Makes a request, and lets time pass until it is answered.
     pub(super) fn ask(&mut self, simulation: &mut Simulation, request: Request) -> Result<Reply, Error> {
         self.begin_ask(simulation, request);
         for _ in 0..100 {
-            simulation.pass(SETTLED / 30);
+            simulation.pass(SETTLED_TIME / 30);
             let reply = self.session.0.borrow_mut().pop_front();
             if let Some((number, reply)) = reply {
                 assert_eq!(number, self.requests, "no other request is open");
@@ -79,14 +84,16 @@ impl User {
     }
 
     fn take_handle(&mut self, reply: &Reply) {
-        let Reply::RegionMapped { handle, len: LEN, place: None, .. } = reply else { panic!("{reply:?}") };
+        let Reply::RegionMapped { handle, len: LEN_BYTES, place: None, .. } = reply else {
+            panic!("{reply:?}")
+        };
         self.handle = *handle;
     }
 
     fn create(&mut self, simulation: &mut Simulation) -> Result<(), Error> {
         let create = Request::CreateRegion {
             name: NAME.to_owned(),
-            len: LEN,
+            len: LEN_BYTES,
             node: None,
             public: Rights::NONE,
             mappable: percent(50),
@@ -109,7 +116,7 @@ impl User {
 
     /// Begins an operation.
     fn begin(&self, simulation: &Simulation, operation: Operation) -> Ended {
-        self.call(simulation, RegionCall::On(operation).encode(self.handle), PATIENCE)
+        self.call(simulation, RegionCall::On(operation).through(self.handle).encode(), CALL_PATIENCE)
     }
 
     /// Begins a call by slot.
@@ -163,7 +170,7 @@ fn counted(ended: &[Ended]) -> (u64, u64) {
 pub(super) fn mapped(seed: u64) -> (Simulation, Vec<User>) {
     let mut simulation = Simulation::new(seed, |_| Vec::new());
     simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
-    simulation.pass(SETTLED);
+    simulation.pass(SETTLED_TIME);
     let mut users: Vec<_> =
         (0..simulation.hosts.len()).map(|host| User::connect(&simulation, host)).collect();
     users[HOME].create(&mut simulation).expect("the name is free");
@@ -202,11 +209,11 @@ fn an_add_counts_once_although_connections_break() {
             }
         }
         simulation.mend();
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let (done, unknown) = counted(&ended);
         assert!(done > 0, "seed {seed}: some adds end well");
         let value = users[HOME].add(&simulation);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let value = value.get().expect("it ends").as_ref().expect("the region is there").values[0];
         assert!((done..=done + unknown).contains(&value), "seed {seed}: {value} of {done} and {unknown}");
         end(simulation);
@@ -219,7 +226,7 @@ fn check_counter(seed: u64, simulation: &mut Simulation, users: &[User], ended: 
     assert!(done > 0, "seed {seed}: some adds end well");
     for (nth, user) in (0..).zip(users) {
         let value = user.add(simulation);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let value = value.get().expect("it ends").as_ref().expect("the region is there").values[0] - nth;
         assert!((done..=done + unknown).contains(&value), "seed {seed}: {value} of {done} and {unknown}");
     }
@@ -246,7 +253,7 @@ fn an_add_counts_once_although_the_region_moves() {
             }
         }
         simulation.mend();
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let moved = |user: &User| {
             let replies = user.session.0.borrow();
             replies.iter().filter(|(_, reply)| matches!(reply, Reply::Done)).count()
@@ -256,7 +263,7 @@ fn an_add_counts_once_although_the_region_moves() {
         users.iter().for_each(|user| user.session.0.borrow_mut().clear());
         let free = Request::FreeRegion { handle: users[1].handle, timeout_us: 20_000_000 };
         users[1].ask(&mut simulation, free).expect("a master frees it");
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert!((0..users.len()).all(|host| left(&simulation, host) == (0, 0)), "seed {seed}");
         end(simulation);
     }
@@ -273,10 +280,10 @@ fn a_region_survives_the_death_of_a_node_that_it_has_not_moved_to() {
         simulation.pass(span(Duration::from_millis(5)));
         simulation.hosts[1].kill();
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let reply = users[HOME].session.0.borrow_mut().pop_front().map(|(_, reply)| reply);
         let after = users[2].add(&simulation);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let after = after.get().expect("it ends");
         let is_gone = |error: &Error| matches!(error.kind(), ErrorKind::Lost | ErrorKind::Freed);
         match (&reply, after) {
@@ -286,7 +293,7 @@ fn a_region_survives_the_death_of_a_node_that_it_has_not_moved_to() {
                 assert!(is_gone(error), "seed {seed}: {error}");
             }
             (Some(Reply::Failed { .. }), Ok(_)) => {
-                assert_eq!(left(&simulation, HOME), (1, LEN), "seed {seed}")
+                assert_eq!(left(&simulation, HOME), (1, LEN_BYTES), "seed {seed}")
             }
             other => panic!("seed {seed}: {other:?}"),
         }
@@ -300,14 +307,14 @@ fn a_node_that_was_away_while_the_region_moved_finds_it() {
         let (mut simulation, mut users) = mapped(seed);
         simulation.begin_expelling(2);
         simulation.coordinator.remove(&mut simulation.hosts, 2, simulation.time.now());
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let (node, handle) = (simulation.hosts[1].id().expect("it runs"), users[HOME].handle);
         let moves = Request::MoveRegion { handle, node, timeout_us: 20_000_000 };
         users[HOME].ask(&mut simulation, moves).expect("nothing is in its way");
         simulation.bring_back(2);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let add = users[2].add(&simulation);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let value = add.get().expect("it ends").as_ref().map(|result| result.values[0]);
         assert_eq!(value, Ok(0), "seed {seed}");
         for to in [0, 1, 0] {
@@ -315,7 +322,7 @@ fn a_node_that_was_away_while_the_region_moved_finds_it() {
             let moves = Request::MoveRegion { handle, node, timeout_us: 20_000_000 };
             users[HOME].ask(&mut simulation, moves).expect("nothing is in its way");
             let add = users[2].add(&simulation);
-            simulation.pass(SETTLED);
+            simulation.pass(SETTLED_TIME);
             let value = add.get().expect("it ends").as_ref().map(|result| result.values[0]);
             assert!(value.is_ok(), "seed {seed}: to {to}: {value:?}");
         }
@@ -333,17 +340,17 @@ fn a_region_ends_with_its_home_and_the_name_is_free() {
         simulation.hosts[HOME].kill();
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
         ended.extend(users[1..].iter().map(|user| user.add(&simulation)));
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         counted(&ended);
         let kind = |ended: &Ended| ended.get().expect("it ends").as_ref().expect_err("nobody has it").kind();
         assert_eq!(kind(&waits), ErrorKind::Lost, "seed {seed}");
         let after = users[1].add(&simulation);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert_eq!(kind(&after), ErrorKind::Lost, "seed {seed}");
         users[1].create(&mut simulation).expect("the name is free again");
         users[2].map(&mut simulation).expect("the new region is there");
         let add = users[2].add(&simulation);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let value = add.get().expect("it ends").as_ref().expect("it is there").values[0];
         assert_eq!(value, 0, "seed {seed}: the new region has zeros");
         end(simulation);
@@ -354,7 +361,7 @@ fn a_region_ends_with_its_home_and_the_name_is_free() {
 fn the_memory_of_a_freed_region_returns_whoever_has_gone() {
     for seed in SEEDS {
         let (mut simulation, mut users) = mapped(seed);
-        assert_eq!(left(&simulation, HOME), (1, LEN), "seed {seed}");
+        assert_eq!(left(&simulation, HOME), (1, LEN_BYTES), "seed {seed}");
         let dies = percent(50);
         if dies {
             simulation.hosts[1].kill();
@@ -362,9 +369,9 @@ fn the_memory_of_a_freed_region_returns_whoever_has_gone() {
         }
         let free = Request::FreeRegion { handle: users[2].handle, timeout_us: 20_000_000 };
         users[2].ask(&mut simulation, free).expect("a master frees it");
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let freed = users[2].add(&simulation);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let kind = freed.get().expect("it ends").as_ref().expect_err("it was freed").kind();
         assert_eq!(kind, ErrorKind::Freed, "seed {seed}");
         assert_eq!(left(&simulation, HOME), (0, 0), "seed {seed}: with a death: {dies}");
@@ -378,15 +385,15 @@ fn a_home_that_was_expelled_gives_way_to_the_next() {
         let (mut simulation, mut users) = mapped(seed);
         simulation.begin_expelling(HOME);
         simulation.coordinator.remove(&mut simulation.hosts, HOME, simulation.time.now());
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         users[1].create(&mut simulation).expect("the name is free");
         let fenced = users[HOME].add(&simulation);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let kind = fenced.get().expect("it ends").as_ref().expect_err("it is no member").kind();
         assert!(matches!(kind, ErrorKind::Disconnected | ErrorKind::Freed), "seed {seed}: {kind:?}");
         simulation.bring_back(HOME);
-        simulation.pass(SETTLED);
-        assert_eq!(left(&simulation, 1), (1, LEN), "seed {seed}: the next region stays");
+        simulation.pass(SETTLED_TIME);
+        assert_eq!(left(&simulation, 1), (1, LEN_BYTES), "seed {seed}: the next region stays");
         assert_eq!(left(&simulation, HOME), (0, 0), "seed {seed}: the former one ends");
         end(simulation);
     }

@@ -18,7 +18,7 @@ use crate::net::network::Network;
 use crate::service::{Answer, Asked, Overlap, Service, Services};
 
 /// How long another node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 plasmon::wire::table! {
     /// What nodes say to each other.
@@ -72,7 +72,7 @@ impl Service for Echo {
         let Request::Other(other) = &asked.request else { return Err(WireError::Opcode(240)) };
         let Asking::Have { node, text } = other.read()? else { return Err(WireError::Opcode(241)) };
         Ok(Answer::plain(1, async move {
-            let said::Echo { text } = self.network.ask(node, 0, said::Say { text }, PATIENCE).await?;
+            let said::Echo { text } = self.network.ask(node, 0, said::Say { text }, ANSWER_PATIENCE).await?;
             Ok::<_, Error>(Reply::Other(Other::of(&Asking::Heard { text })))
         }))
     }
@@ -94,7 +94,7 @@ fn a_further_service_is_asked_by_clients_and_by_nodes() {
     simulation.with_worker(0, |worker, simulation| {
         worker.ask_further(simulation, Request::Other(Other::of(&asked)));
     });
-    simulation.pass(PATIENCE);
+    simulation.pass(ANSWER_PATIENCE);
     let reply = simulation.workers[0].last_further.take().expect("it was answered");
     let Reply::Other(other) = reply else { panic!("{reply:?}") };
     assert_eq!(other.read(), Ok(Asking::Heard { text: "anything".into() }));
@@ -124,7 +124,7 @@ fn a_frame_of_no_service_is_counted_against_its_sender() {
     let before = dropped(&simulation);
     let nonsense = Message::Other(Other { opcode: 250, body: Vec::new().into() });
     simulation.hosts[0].core().expect("it runs").network.tell(to, nonsense);
-    simulation.pass(PATIENCE);
+    simulation.pass(ANSWER_PATIENCE);
     assert_eq!(dropped(&simulation), before + 1);
     drop(simulation);
     seeded::set(None);

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::shared::{ARGUMENTS, CallPayload, CallRequest, CallResult};
-use plasmon::wire::{Operation, RegionCall, Reply, Request, SyncCall};
+use plasmon::wire::{BySlot, OnRegion, Operation, RegionCall, Reply, Request, SyncCall};
 use plasmon::{Error, ErrorKind};
 
-use super::counters::{SETTLED, end, mapped};
+use super::counters::{SETTLED_TIME, end, mapped};
 use super::{below, percent, span};
 use crate::engine::Core;
 use crate::kernel::ClientKey;
@@ -21,9 +21,9 @@ const SEEDS: RangeInclusive<u64> = 1..=6;
 /// Time to live of the leases.
 const TTL: Duration = Duration::from_secs(1);
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(8);
+const CALL_PATIENCE: Duration = Duration::from_secs(8);
 /// How long clients work.
-const WORK: Duration = Duration::from_secs(40);
+const WORK_TIME: Duration = Duration::from_secs(40);
 
 /// What the clients have done.
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl Adder {
         (opcode, arguments): (u8, [u64; ARGUMENTS]),
         payload: &[u8],
     ) -> Result<CallResult, Error> {
-        let timeout_us = PATIENCE.as_micros() as u64;
+        let timeout_us = CALL_PATIENCE.as_micros() as u64;
         let payload = CallPayload::new(payload).expect("it fits a slot");
         let request = CallRequest { opcode, class: None, timeout_us, arguments, payload };
         match self.core.services.on_call(self.key, request) {
@@ -79,9 +79,8 @@ impl Adder {
 
     /// Writes with the guard of a ticket.
     async fn write(&self, ticket: u64, bytes: &[u8]) -> Result<CallResult, Error> {
-        let (opcode, mut arguments) = RegionCall::On(Operation::Write { offset: 0 }).encode(self.region);
-        arguments[RegionCall::FENCE] = ticket;
-        self.call((opcode, arguments), bytes).await
+        let call = RegionCall::On(Operation::Write { offset: 0 });
+        self.call(OnRegion { handle: self.region, guard: ticket, call }.encode(), bytes).await
     }
 
     async fn add(&self, ticket: u64) {
@@ -89,7 +88,7 @@ impl Adder {
         if self.write(ticket, &[]).await.is_err() {
             return;
         }
-        let read = RegionCall::On(Operation::Read { offset: 0, len: 8 }).encode(self.region);
+        let read = RegionCall::On(Operation::Read { offset: 0, len: 8 }).through(self.region).encode();
         let Ok(read) = self.call(read, &[]).await else { return };
         let value = u64::from_le_bytes((*read.payload).try_into().expect("a word"));
         if percent(20) {
@@ -122,7 +121,7 @@ fn no_sum_is_lost_although_holders_stand_still() {
             simulation.hosts[user.host].spawn(adder.run());
         }
         simulation.network.change_faults(|faults| faults.cut_ppm = 2_000);
-        let until = simulation.time.now() + WORK;
+        let until = simulation.time.now() + WORK_TIME;
         while simulation.time.now() < until {
             let hosts = simulation.hosts.len();
             let until = simulation.time.now() + span(TTL * 2);
@@ -138,10 +137,10 @@ fn no_sum_is_lost_although_holders_stand_still() {
         }
         ends.set(true);
         simulation.mend();
-        simulation.pass(SETTLED);
-        let read = RegionCall::On(Operation::Read { offset: 0, len: 8 }).encode(users[0].handle);
-        let read = users[0].call(&simulation, read, PATIENCE);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
+        let read = RegionCall::On(Operation::Read { offset: 0, len: 8 }).through(users[0].handle).encode();
+        let read = users[0].call(&simulation, read, CALL_PATIENCE);
+        simulation.pass(SETTLED_TIME);
         let read = read.get().expect("it ends").as_ref().expect("the region is there");
         let value = u64::from_le_bytes((*read.payload).try_into().expect("a word"));
         let (done, unknown) = (sums.done.get(), sums.unknown.get());

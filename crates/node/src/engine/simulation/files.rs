@@ -11,10 +11,11 @@ use plasmon::wire::files::{
     Actor, Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, FilesCall, LockKind, LockRange, Place,
     ROOT_INODE, Section, Settling, Source, Written, decoded, file_object,
 };
-use plasmon::wire::{NewObject, Reply, Request, Terms};
+use plasmon::wire::{BySlot, NewObject, Reply, Request, Terms};
 use plasmon::{Error, ErrorKind, ObjectId, Rights};
 
-use super::counters::{Ended, SETTLED, User, end};
+use super::counters::{Ended, SETTLED_TIME, User, end};
+use super::worker::USER;
 use super::{Simulation, below, percent, span};
 
 /// Seeds of each case.
@@ -22,9 +23,9 @@ const SEEDS: RangeInclusive<u64> = 1..=6;
 /// Number of rounds in which all clients do something. All lines have room in the map of a file.
 const ROUNDS: usize = 60;
 /// Number of bytes of an object.
-const OBJECT_LEN: usize = 5000;
+const OBJECT_BYTES: usize = 5000;
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const CALL_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client that is attached to the volume.
 pub(super) struct Writer {
@@ -39,7 +40,14 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn attach(simulation: &mut Simulation, host: usize) -> Self {
+        Self::attach_by(simulation, host, USER)
+    }
+
+    /// The same for a client of a user.
+    fn attach_by(simulation: &mut Simulation, host: usize, uid: u32) -> Self {
         let mut user = User::connect(simulation, host);
+        let core = simulation.hosts[host].core().expect("it runs");
+        core.sessions.client_mut(user.key, |client| client.uid = uid).expect("it has connected");
         match user.ask(simulation, attach()) {
             Ok(Reply::VolumeAttached { volume, session, secret, info, .. }) => {
                 Self { user, volume, session, secret, number: info.number, numbers: 0 }
@@ -49,12 +57,17 @@ impl Writer {
     }
 
     /// Puts an object with bytes for a file, which so many nodes keep; returns a section of it.
-    fn put(&mut self, simulation: &mut Simulation, counter: u64, copies: u16) -> (ObjectId, Section) {
+    pub(super) fn put(
+        &mut self,
+        simulation: &mut Simulation,
+        counter: u64,
+        copies: u16,
+    ) -> (ObjectId, Section) {
         let id = file_object(self.number, self.session, counter);
         let terms = Terms { fresh: true, copies: 0, ttl_ms: 0, owned: false };
         let (rights, name, metadata) = (Rights::Private, String::new(), Bytes::new());
         let object = NewObject { id, rights, name, metadata, terms };
-        let data = Bytes::from_static(&[7; OBJECT_LEN]);
+        let data = Bytes::from_static(&[7; OBJECT_BYTES]);
         let put = Request::Put { object, digest: 0, room_us: 1_000_000, data };
         assert_eq!(self.user.ask(simulation, put), Ok(Reply::Done));
         if copies > 1 {
@@ -63,7 +76,7 @@ impl Writer {
             let settled = self.user.ask(simulation, settle);
             assert!(matches!(settled, Ok(Reply::Settled { .. })), "{settled:?}");
         }
-        let (len, node) = (OBJECT_LEN as u64, simulation.hosts[self.user.host].id().expect("it runs"));
+        let (len, node) = (OBJECT_BYTES as u64, simulation.hosts[self.user.host].id().expect("it runs"));
         let source = Source::Object { id, at: 0, object_len: len, node };
         (id, Section { offset: 0, len, source })
     }
@@ -90,10 +103,9 @@ impl Writer {
     /// Asks for an operation under a number.
     pub(super) fn again(&self, simulation: &Simulation, number: u64, operation: FileOperation) -> Ended {
         let asked = FileAsked { number, answered: 0, actor: Actor::default(), operation };
-        let (arguments, payload) = FilesCall { volume: self.volume, asked }.encode();
+        let (opcode, arguments, payload) = FilesCall::OnFile { volume: self.volume, asked }.packed();
         let payload = CallPayload::new(&payload).expect("it fits a slot");
-        let timeout_us = PATIENCE.as_micros() as u64;
-        let opcode = FilesCall::OPCODE;
+        let timeout_us = CALL_PATIENCE.as_micros() as u64;
         let request = CallRequest { opcode, class: None, timeout_us, arguments, payload };
         self.user.call_with(simulation, request)
     }
@@ -140,12 +152,18 @@ pub(super) fn outcome(ended: &Ended) -> Result<FileOutcome, Error> {
 
 /// A cluster of whose nodes each has a client that is attached to a volume, whose home is any of them.
 pub(super) fn attached(seed: u64) -> (Simulation, Vec<Writer>) {
+    attached_by(seed, USER)
+}
+
+/// The same for clients of a user.
+pub(super) fn attached_by(seed: u64, uid: u32) -> (Simulation, Vec<Writer>) {
     let mut simulation = Simulation::new(seed, |_| Vec::new());
     simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
-    simulation.pass(SETTLED);
+    simulation.pass(SETTLED_TIME);
     let first = below(simulation.hosts.len());
     let hosts = simulation.hosts.len();
-    let writers = (0..hosts).map(|at| Writer::attach(&mut simulation, (first + at) % hosts)).collect();
+    let mut attach = |at| Writer::attach_by(&mut simulation, (first + at) % hosts, uid);
+    let writers = (0..hosts).map(&mut attach).collect();
     (simulation, writers)
 }
 
@@ -221,7 +239,7 @@ fn what_is_appended_is_there_once_although_connections_break() {
             }
         }
         simulation.mend();
-        simulation.pass(PATIENCE);
+        simulation.pass(CALL_PATIENCE);
         let found = lines(&mut simulation, &mut writers[0], inode);
         let once: BTreeSet<_> = found.iter().copied().collect();
         assert_eq!(once.len(), found.len(), "seed {seed}: a line is there twice");
@@ -260,7 +278,7 @@ fn one_of_those_who_make_a_name_has_made_it() {
             rounds.push(all);
         }
         simulation.mend();
-        simulation.pass(PATIENCE);
+        simulation.pass(CALL_PATIENCE);
         for (round, all) in rounds.iter().enumerate() {
             let outcomes: Vec<_> = all.iter().map(|one| outcome(one).expect("no home went")).collect();
             let made = outcomes.iter().filter(|outcome| matches!(outcome, FileOutcome::Entry(_))).count();
@@ -291,7 +309,7 @@ fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
             .collect();
         let mut order = BTreeSet::new();
         while !waiting.is_empty() {
-            simulation.pass(SETTLED);
+            simulation.pass(SETTLED_TIME);
             let holds: Vec<_> = waiting
                 .iter()
                 .filter(|(_, ended)| ended.get().is_some())
@@ -309,11 +327,11 @@ fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
         let held = writers[1].run(&mut simulation, lock(LockKind::Exclusive, false));
         assert!(matches!(held, FileOutcome::Entry(_)), "seed {seed}: {held:?}");
         let waits = writers[0].begin(&simulation, lock(LockKind::Exclusive, true));
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert!(waits.get().is_none(), "seed {seed}: the lock is held");
         simulation.hosts[writers[1].user.host].kill();
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
-        simulation.pass(PATIENCE);
+        simulation.pass(CALL_PATIENCE);
         assert!(matches!(outcome(&waits), Ok(FileOutcome::Entry(_))), "seed {seed}: it is free");
         end(simulation);
     }
@@ -343,9 +361,39 @@ fn a_session_ends_although_its_home_is_out_of_reach_when_its_client_goes() {
         );
         simulation.network.partition(home as u32, host as u32, false);
         simulation.mend();
-        simulation.pass(PATIENCE);
+        simulation.pass(CALL_PATIENCE);
         let locked = writers[0].run(&mut simulation, lock);
         assert!(matches!(locked, FileOutcome::Entry(_)), "seed {seed}: it is free, not {locked:?}");
+        end(simulation);
+    }
+}
+
+#[test]
+fn sessions_and_locks_outlive_the_time_in_which_no_node_is_a_member() {
+    for seed in SEEDS {
+        let (mut simulation, mut writers) = attached(seed);
+        let inode = make(&mut simulation, &mut writers, "locked");
+        let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+        assert!(matches!(writers[1].run(&mut simulation, open), FileOutcome::Opened { .. }));
+        let lock = |kind| {
+            let range = LockRange { owner: 1, pid: 1, start: 0, end: u64::MAX, kind, flock: true };
+            FileOperation::Lock { inode, range, wait: false }
+        };
+        let held = writers[1].run(&mut simulation, lock(LockKind::Exclusive));
+        assert!(matches!(held, FileOutcome::Entry(_)), "seed {seed}: {held:?}");
+        // The coordinator is away for longer than sessions outlive their nodes.
+        let hosts = simulation.hosts.len();
+        (0..hosts).for_each(|host| simulation.begin_expelling(host));
+        simulation.pass(CALL_PATIENCE);
+        assert_eq!(simulation.coordinator.len(), 0, "seed {seed}: no node is a member");
+        (0..hosts).for_each(|host| simulation.join(host));
+        simulation.pass(SETTLED_TIME);
+        let refused = writers[0].run(&mut simulation, lock(LockKind::Exclusive));
+        assert_eq!(refused, FileOutcome::Failed(Errno::Again), "seed {seed}: the lock is held");
+        for (writer, kind) in [(1, LockKind::Unlocked), (0, LockKind::Exclusive)] {
+            let passed = writers[writer].run(&mut simulation, lock(kind));
+            assert!(matches!(passed, FileOutcome::Entry(_)), "seed {seed}: {passed:?}");
+        }
         end(simulation);
     }
 }
@@ -371,7 +419,7 @@ fn an_object_that_no_file_has_is_deleted() {
         // A client dies, with an object that it did not commit.
         let core = simulation.hosts[writers[1].user.host].core().expect("it runs");
         core.sessions.let_go(writers[1].user.key, "it has died");
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert_eq!((holders(&simulation, committed), holders(&simulation, left)), (1, 0), "seed {seed}");
         // A node dies with a client, whose objects others keep.
         let (left, _) = writers[2].put(&mut simulation, 1, 2);
@@ -380,25 +428,25 @@ fn an_object_that_no_file_has_is_deleted() {
         writers[2].commit(&mut simulation, copy, section);
         simulation.hosts[writers[2].user.host].kill();
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
-        simulation.pass(PATIENCE);
+        simulation.pass(CALL_PATIENCE);
         assert_eq!(holders(&simulation, left), 0, "seed {seed}: its session has ended");
         assert!(holders(&simulation, copied) > 0, "seed {seed}: a file has it");
         // A file goes, then the volume.
         let name = Bytes::from_static(b"kept");
         let unlink = FileOperation::Unlink { folder: ROOT_INODE, name };
         assert_eq!(writers[0].run(&mut simulation, unlink), FileOutcome::Done);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert_eq!(holders(&simulation, committed), 1, "seed {seed}: it is open");
         let close = FileOperation::Closed { inodes: vec![kept] };
         assert_eq!(writers[0].run(&mut simulation, close), FileOutcome::Done);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert_eq!(holders(&simulation, committed), 0, "seed {seed}");
         for living in (0..writers.len()).filter(|at| ![1, 2].contains(at)) {
             let detach = Request::DetachVolume { volume: writers[living].volume };
             assert_eq!(writers[living].user.ask(&mut simulation, detach), Ok(Reply::Done), "seed {seed}");
         }
         assert_eq!(writers[0].user.ask(&mut simulation, remove(false)), Ok(Reply::Done), "seed {seed}");
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert_eq!(holders(&simulation, copied), 0, "seed {seed}");
         end(simulation);
     }

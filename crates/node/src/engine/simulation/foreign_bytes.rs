@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use plasmon::region::{Rights, region_id};
 use plasmon::shared::{CallPayload, CallRequest};
-use plasmon::wire::{LentRange, Operation, RegionCall, Reply, Request};
+use plasmon::wire::{BySlot, LentRange, Operation, RegionCall, Reply, Request};
 use plasmon::{ErrorKind, Verify};
 
 use super::host::Host;
 use super::tests::each_seed;
 use super::worker::Replies;
-use super::{Setup, Simulation, below, percent, seeded, span};
+use super::{MAX_CASE_HOSTS, Setup, Simulation, below, percent, seeded, span};
 use crate::config::{PushBy, Qos};
 use crate::kernel::ClientKey;
 use crate::service::{Asked, Return, Session};
@@ -25,17 +25,17 @@ use crate::sessions::client::Client;
 /// Seeds of a run where the environment names none.
 const FEW_SEEDS: u64 = 24;
 /// Number of bytes of each region.
-const LEN: u64 = 300_000;
+const LEN_BYTES: u64 = 300_000;
 /// Number of lives in a run.
 const LIVES: u8 = 8;
 /// Number of times in a life that all clients begin something.
 const ROUNDS: usize = 6;
 /// How long a call may take, and a request.
-const PATIENCE: Duration = Duration::from_secs(8);
+const CALL_PATIENCE: Duration = Duration::from_secs(8);
 /// Longest stall of a node, and separation of two: a lease is shorter than the longest.
 const MAX_OUTAGE: Duration = Duration::from_secs(4);
 /// How long nodes take to follow a change of members, and to end what they had begun.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLED_TIME: Duration = Duration::from_secs(60);
 
 /// What calls have met.
 #[derive(Default)]
@@ -85,7 +85,7 @@ impl User {
     /// Makes a request, and lets time pass until it is answered.
     fn ask(&mut self, simulation: &mut Simulation, request: Request) -> Result<Reply, ErrorKind> {
         self.begin_ask(simulation, request);
-        let due = simulation.time.now() + 2 * SETTLED;
+        let due = simulation.time.now() + 2 * SETTLED_TIME;
         while simulation.time.now() < due {
             simulation.pass(Duration::from_millis(20));
             let replies = std::mem::take(&mut *self.session.0.borrow_mut());
@@ -100,7 +100,7 @@ impl User {
     }
 
     fn lend(&mut self, simulation: &mut Simulation) -> u64 {
-        let lend = Request::Lend { len: LEN, private: false, room_us: 20_000_000 };
+        let lend = Request::Lend { len: LEN_BYTES, private: false, room_us: 20_000_000 };
         match self.ask(simulation, lend) {
             Ok(Reply::Lent { buffer, .. }) => buffer,
             other => panic!("{other:?}"),
@@ -118,8 +118,8 @@ impl User {
         (self.source, self.target) = (self.lend(simulation), self.lend(simulation));
         let core = simulation.hosts[self.host].core().expect("it runs");
         let source = LentRange { buffer: self.source, at: 0 };
-        let given = core.requests.give(self.key, source, LEN).expect("it was lent");
-        given.write(0, &vec![value; LEN as usize]).expect("it has so many bytes");
+        let given = core.requests.give(self.key, source, LEN_BYTES).expect("it was lent");
+        given.write(0, &vec![value; LEN_BYTES as usize]).expect("it has so many bytes");
     }
 
     /// Makes the region of a life.
@@ -127,7 +127,7 @@ impl User {
         let node = percent(30).then(|| simulation.hosts[below(3)].id().expect("it runs"));
         let create = Request::CreateRegion {
             name: name.to_owned(),
-            len: LEN,
+            len: LEN_BYTES,
             node,
             public: Rights::NONE,
             mappable: percent(50),
@@ -155,8 +155,8 @@ impl User {
     fn begin(&self, simulation: &Simulation, call: RegionCall, end: impl FnOnce(bool) + 'static) {
         let Some(handle) = self.handle else { return };
         let core = simulation.hosts[self.host].core().expect("it runs");
-        let (opcode, arguments) = call.encode(handle);
-        let timeout_us = PATIENCE.as_micros() as u64;
+        let (opcode, arguments) = call.through(handle).encode();
+        let timeout_us = CALL_PATIENCE.as_micros() as u64;
         let request = CallRequest { opcode, class: None, timeout_us, arguments, payload: CallPayload::EMPTY };
         match core.services.on_call(self.key, request) {
             Return::Now(result) => end(result.is_ok()),
@@ -176,11 +176,11 @@ impl User {
         let (offset, memory) = (0, LentRange { buffer: self.target, at: 0 });
         let core = Rc::downgrade(simulation.hosts[self.host].core().expect("it runs"));
         let (met, key, host) = (Rc::clone(met), self.key, self.host);
-        let call = RegionCall::ReadTo { offset, len: LEN, memory };
+        let call = RegionCall::ReadTo { offset, len: LEN_BYTES, memory };
         self.begin(simulation, call, move |ended_well| {
             let Some(core) = core.upgrade().filter(|_| ended_well) else { return };
-            let Ok(given) = core.requests.give(key, memory, LEN) else { return };
-            let mut found = vec![0; LEN as usize];
+            let Ok(given) = core.requests.give(key, memory, LEN_BYTES) else { return };
+            let mut found = vec![0; LEN_BYTES as usize];
             given.read(0, &mut found).expect("it has so many bytes");
             met.reads.set(met.reads.get() + 1);
             if let Some(at) = found.iter().position(|byte| *byte != value) {
@@ -194,8 +194,8 @@ impl User {
     fn write(&self, simulation: &Simulation, value: u8, met: &Rc<Met>) {
         let memory = LentRange { buffer: self.source, at: 0 };
         let call = match percent(70) {
-            true => RegionCall::WriteFrom { offset: 0, len: LEN, memory },
-            false => RegionCall::On(Operation::Fill { offset: 0, len: LEN, byte: value }),
+            true => RegionCall::WriteFrom { offset: 0, len: LEN_BYTES, memory },
+            false => RegionCall::On(Operation::Fill { offset: 0, len: LEN_BYTES, byte: value }),
         };
         let met = Rc::clone(met);
         self.begin(simulation, call, move |ended_well| {
@@ -224,7 +224,8 @@ impl Bench {
         let setup = |_| {
             let push = if percent(25) { PushBy::Messages } else { PushBy::Auto };
             let qos = Qos::ALL[below(Qos::ALL.len())];
-            Setup { has_disks: false, has_better_network: percent(30), verify: Verify::Off, push, qos }
+            let (has_disks, has_better_network, verify) = (false, percent(30), Verify::Off);
+            Setup { max_hosts: MAX_CASE_HOSTS, has_disks, has_better_network, verify, push, qos }
         };
         let simulation = Simulation::with(seed, |_| Vec::new(), setup);
         let cut_ppm = if percent(50) { 2_000 } else { 0 };
@@ -246,7 +247,7 @@ impl Bench {
         let name = names[first..].iter().find(|name| make(name).is_ok()).cloned();
         let name = name.unwrap_or_else(|| panic!("seed {seed}, life {value}: a region is made"));
         let filled = Rc::new(Cell::new(false));
-        let (fill, done) = (Operation::Fill { offset: 0, len: LEN, byte: value }, Rc::clone(&filled));
+        let (fill, done) = (Operation::Fill { offset: 0, len: LEN_BYTES, byte: value }, Rc::clone(&filled));
         users[maker].begin(simulation, RegionCall::On(fill), move |ended_well| done.set(ended_well));
         simulation.pass(Duration::from_secs(2));
         assert!(filled.get(), "seed {seed}, life {value}: it is filled");
@@ -293,7 +294,7 @@ impl Bench {
         simulation.pass(span(Duration::from_millis(4)));
         let next = Request::CreateRegion {
             name: next_of(value),
-            len: LEN,
+            len: LEN_BYTES,
             node: None,
             public: Rights::NONE,
             mappable: percent(50),
@@ -325,8 +326,8 @@ impl Bench {
         {
             let core = self.simulation.hosts[host].core().expect("it runs");
             let Some(next) = core.regions.home.find(&region_id(&next_of(value))) else { continue };
-            let mut found = vec![1; LEN as usize];
-            let bytes = next.run(0, LEN).expect("it is there");
+            let mut found = vec![1; LEN_BYTES as usize];
+            let bytes = next.run(0, LEN_BYTES).expect("it is there");
             bytes.read(0, &mut found).expect("it has so many bytes");
             if let Some(at) = found.iter().position(|byte| *byte != 0) {
                 wrong.push(format!("{} was written at {at} behind life {value} of node {host}", found[at]));

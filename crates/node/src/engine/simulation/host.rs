@@ -70,6 +70,8 @@ pub(super) struct Host {
     stalled_until: Duration,
     /// How often the host's node was started.
     pub(super) starts: u64,
+    /// Whether the node took a turn since somebody asked.
+    has_turned: bool,
 }
 
 /// A node that runs.
@@ -129,6 +131,7 @@ impl Host {
             is_expelled: false,
             stalled_until: Duration::ZERO,
             starts: 0,
+            has_turned: false,
         };
         host.start_again();
         host
@@ -270,6 +273,7 @@ impl Host {
                 break;
             }
             node.turn(now);
+            self.has_turned = true;
         }
         let has_left = node.core.placement.is_drained();
         if has_left {
@@ -282,7 +286,13 @@ impl Host {
     pub(super) fn turn(&mut self, now: Duration) {
         if let Some(node) = &mut self.node {
             node.turn(now);
+            self.has_turned = true;
         }
+    }
+
+    /// Whether the node took a turn since the last call.
+    pub(super) fn take_turned(&mut self) -> bool {
+        std::mem::take(&mut self.has_turned)
     }
 }
 

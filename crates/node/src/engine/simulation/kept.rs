@@ -9,7 +9,7 @@ use bytes::Bytes;
 use plasmon::wire::files::{Actor, FileAnswer, FileAsked, FileOperation, FileOutcome, ROOT_INODE, Stale};
 use plasmon::wire::{Reply, Request};
 
-use super::counters::{SETTLED, User, end};
+use super::counters::{SETTLED_TIME, User, end};
 use super::files::{Writer, attached};
 use super::{Simulation, below, percent};
 
@@ -20,9 +20,9 @@ const ACTS: usize = 150;
 /// Names that clients make, remove and look up.
 const NAMES: [&str; 3] = ["one", "two", "three"];
 /// Time that passes between two looks at what was told.
-const STEP: Duration = Duration::from_millis(1);
-/// How long an operation may take.
-const PATIENCE: u32 = 60_000;
+const STEP_TIME: Duration = Duration::from_millis(1);
+/// Maximum number of steps of an operation.
+const MAX_STEPS: u32 = 60_000;
 
 /// What a name stands for, and until when that may be kept.
 type Kept = BTreeMap<&'static str, (Option<u64>, Instant)>;
@@ -80,8 +80,8 @@ impl Keepers {
         let asked = FileAsked { number, answered: number, actor: Actor::default(), operation };
         let request = Request::OnFile { volume: keeper.writer.volume, asked };
         keeper.writer.user.begin_ask(simulation, request);
-        for _ in 0..PATIENCE {
-            simulation.pass(STEP);
+        for _ in 0..MAX_STEPS {
+            simulation.pass(STEP_TIME);
             self.0.iter_mut().for_each(|keeper| keeper.hear(simulation));
             let answered = self.0[at].writer.user.session.0.borrow_mut().pop_front();
             match answered {
@@ -198,7 +198,7 @@ fn a_client_that_is_stopped_keeps_nothing_for_longer_than_a_second() {
         keepers.0[0].stopped = false;
         keepers.0[0].hear(&simulation);
         assert_eq!(keepers.look(&mut simulation, 0, "one"), None, "seed {seed}");
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         end(simulation);
     }
 }

@@ -7,21 +7,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plasmon::ErrorKind;
-use plasmon::wire::Reply;
 use plasmon::wire::files::{
-    Errno, FileOperation, FileOutcome, LockKind, LockRange, ROOT_INODE, SetAttributes, VolumeState, Written,
+    Errno, FileOperation, FileOutcome, LockKind, LockRange, ROOT_INODE, SetAttributes, VolumeChange,
+    VolumeState, Written,
 };
+use plasmon::wire::{Reply, Request};
 
-use super::counters::{Ended, SETTLED, User, end};
-use super::files::{Writer, attach, attached, detach, lines, list, make, outcome, remove};
+use super::counters::{Ended, SETTLED_TIME, User, end};
+use super::files::{Writer, attach, attached_by, detach, lines, list, make, outcome, remove};
+use super::worker::USER;
 use super::{Simulation, below, percent, span};
+use crate::object::ROOT;
 
 /// Seeds of each case.
 const SEEDS: RangeInclusive<u64> = 1..=4;
 /// Number of rounds in which all clients do something.
 const ROUNDS: usize = 30;
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CALL_PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time until a death is noticed.
 const LEASE: Duration = Duration::from_secs(5);
 
@@ -43,7 +46,12 @@ struct Bench {
 
 impl Bench {
     fn new(seed: u64) -> Self {
-        let (mut simulation, mut writers) = attached(seed);
+        Self::by(seed, USER)
+    }
+
+    /// The same for clients of a user.
+    fn by(seed: u64, uid: u32) -> Self {
+        let (mut simulation, mut writers) = attached_by(seed, uid);
         let inode = make(&mut simulation, &mut writers, "log");
         // Every session has the file open.
         for writer in &mut writers[1..] {
@@ -128,7 +136,7 @@ impl Bench {
     /// clients of nodes asked for was done that were members all the time.
     fn check(mut self) {
         self.simulation.mend();
-        self.simulation.pass(PATIENCE);
+        self.simulation.pass(CALL_PATIENCE);
         let (seed, living) = (self.seed, self.living());
         let found = lines(&mut self.simulation, &mut self.writers[living], self.inode);
         let once: BTreeSet<_> = found.iter().copied().collect();
@@ -188,7 +196,7 @@ fn what_was_done_outlives_the_home() {
         bench.work(ROUNDS);
         bench.kill(home);
         bench.work(ROUNDS);
-        bench.simulation.pass(SETTLED);
+        bench.simulation.pass(SETTLED_TIME);
         let (now, others) = bench.hosts();
         assert_eq!(now, mirrors[0], "seed {seed}: the mirror is the home");
         assert_eq!(others.len(), 1, "seed {seed}: another node has become a mirror");
@@ -204,7 +212,7 @@ fn what_was_done_outlives_a_mirror() {
         bench.work(ROUNDS);
         bench.kill(mirrors[0]);
         bench.work(ROUNDS);
-        bench.simulation.pass(SETTLED);
+        bench.simulation.pass(SETTLED_TIME);
         let (now, others) = bench.hosts();
         assert_eq!((now, others.len()), (home, 1), "seed {seed}: another node is the mirror");
         assert_ne!(others, mirrors);
@@ -222,7 +230,7 @@ fn what_was_done_outlives_home_and_mirror_in_turn() {
             let dies = if percent(50) || mirrors.is_empty() { home } else { mirrors[0] };
             bench.kill(dies);
             bench.work(ROUNDS / 3);
-            bench.simulation.pass(SETTLED);
+            bench.simulation.pass(SETTLED_TIME);
         }
         bench.check();
     }
@@ -242,7 +250,7 @@ fn a_home_that_is_cut_off_tells_nobody_what_is_not_so_any_more() {
         let now = bench.simulation.time.now();
         bench.simulation.coordinator.remove(&mut bench.simulation.hosts, home, now);
         bench.work(ROUNDS);
-        bench.simulation.pass(SETTLED);
+        bench.simulation.pass(SETTLED_TIME);
         bench.work(ROUNDS / 2);
         assert_ne!(bench.hosts().0, home, "seed {seed}: another node is the home");
         bench.part(home, false);
@@ -292,7 +300,7 @@ fn a_drained_home_hands_its_volumes_over() {
         let drained = if percent(50) { home } else { mirrors[0] };
         bench.simulation.hosts[drained].drain();
         bench.work(ROUNDS);
-        bench.simulation.pass(PATIENCE);
+        bench.simulation.pass(CALL_PATIENCE);
         assert!(!bench.simulation.hosts[drained].is_alive(), "seed {seed}: it leaves");
         bench.dead.insert(drained);
         let (now, others) = bench.hosts();
@@ -302,9 +310,39 @@ fn a_drained_home_hands_its_volumes_over() {
 }
 
 #[test]
-fn opens_and_locks_outlive_the_home() {
+fn mirrors_join_and_go_as_the_owner_says_while_the_volume_is_used() {
     for seed in SEEDS {
         let mut bench = Bench::new(seed);
+        for copies in [3, 1, 2] {
+            bench.work(ROUNDS / 3);
+            let change = VolumeChange { metadata_copies: Some(copies), ..VolumeChange::default() };
+            let set = Request::SetVolume { name: "simulated".to_owned(), change };
+            let at = below(bench.writers.len());
+            let set = bench.writers[at].user.ask(&mut bench.simulation, set);
+            assert!(matches!(set, Ok(Reply::Volume(_))), "seed {seed}: {set:?}");
+            bench.work(ROUNDS / 3);
+            bench.simulation.pass(SETTLED_TIME);
+            let mirrors = bench.hosts().1.len() as u64;
+            assert_eq!(mirrors + 1, u64::from(copies), "seed {seed}: the record has as many nodes");
+            let has =
+                |host: &super::host::Host| host.core().expect("it runs").services.status().files.mirrors;
+            let have: u64 = bench.simulation.hosts.iter().map(has).sum();
+            assert_eq!(have, mirrors, "seed {seed}: no node keeps names that are not to be there");
+        }
+        let (home, mirrors) = bench.hosts();
+        bench.kill(home);
+        bench.work(ROUNDS / 3);
+        bench.simulation.pass(SETTLED_TIME);
+        assert_eq!(bench.hosts().0, mirrors[0], "seed {seed}: the mirror is the home");
+        bench.check();
+    }
+}
+
+#[test]
+fn opens_and_locks_outlive_the_home() {
+    // A new home takes root's word for what its sessions have open, and knows what those of others have.
+    for (seed, uid) in SEEDS.flat_map(|seed| [(seed, USER), (seed, ROOT)]) {
+        let mut bench = Bench::by(seed, uid);
         let (home, _) = bench.hosts();
         let (simulation, inode) = (&mut bench.simulation, bench.inode);
         let lock = |wait| {
@@ -318,7 +356,7 @@ fn opens_and_locks_outlive_the_home() {
         let unlink = FileOperation::Unlink { folder: ROOT_INODE, name: Bytes::from_static(b"log") };
         assert_eq!(bench.writers[1].run(simulation, unlink), FileOutcome::Done);
         bench.kill(home);
-        bench.simulation.pass(PATIENCE);
+        bench.simulation.pass(CALL_PATIENCE);
         let (simulation, writers) = (&mut bench.simulation, &mut bench.writers);
         assert!(waits.get().is_none(), "seed {seed}: the lock is held");
         let ask = FileOperation::GetAttributes { inode };
@@ -327,7 +365,7 @@ fn opens_and_locks_outlive_the_home() {
         // The lock passes on, then the last close ends the file.
         let request = detach(&writers[1]);
         assert_eq!(writers[1].user.ask(simulation, request), Ok(Reply::Done));
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert!(matches!(outcome(&waits), Ok(FileOutcome::Entry(_))), "seed {seed}: it is free");
         for writer in writers.iter_mut().skip(2) {
             let close = FileOperation::Closed { inodes: vec![inode] };
@@ -335,6 +373,45 @@ fn opens_and_locks_outlive_the_home() {
         }
         let gone = writers[2].run(simulation, ask);
         assert_eq!(gone, FileOutcome::Failed(Errno::Stale), "seed {seed}: nobody has it open");
+        end(bench.simulation);
+    }
+}
+
+#[test]
+fn a_close_that_is_asked_for_again_ends_one_open() {
+    for (seed, uid) in SEEDS.flat_map(|seed| [(seed, USER), (seed, ROOT)]) {
+        let mut bench = Bench::by(seed, uid);
+        let (home, _) = bench.hosts();
+        let (simulation, inode) = (&mut bench.simulation, bench.inode);
+        let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+        let opened = bench.writers[1].run(simulation, open);
+        assert!(matches!(opened, FileOutcome::Opened { .. }), "seed {seed}: {opened:?}");
+        let close = FileOperation::Closed { inodes: vec![inode] };
+        let closed = bench.writers[1].begin(simulation, close.clone());
+        let number = bench.writers[1].numbers;
+        let again = bench.writers[1].again(simulation, number, close.clone());
+        simulation.pass(SETTLED_TIME);
+        assert_eq!((outcome(&closed), outcome(&again)), (Ok(FileOutcome::Done), Ok(FileOutcome::Done)));
+        for at in (0..bench.writers.len()).filter(|at| *at != 1) {
+            let closed = bench.writers[at].run(simulation, close.clone());
+            assert_eq!(closed, FileOutcome::Done, "seed {seed}");
+        }
+        let unlink = FileOperation::Unlink { folder: ROOT_INODE, name: Bytes::from_static(b"log") };
+        assert_eq!(bench.writers[1].run(simulation, unlink), FileOutcome::Done, "seed {seed}");
+        bench.kill(home);
+        bench.simulation.pass(CALL_PATIENCE);
+        let (simulation, writer) = (&mut bench.simulation, &mut bench.writers[1]);
+        let ask = FileOperation::GetAttributes { inode };
+        let there = writer.run(simulation, ask.clone());
+        assert!(matches!(there, FileOutcome::Entry(_)), "seed {seed}: it is open, and not {there:?}");
+        // The client may not have got the answer of the former home.
+        let again = writer.again(simulation, number, close.clone());
+        simulation.pass(SETTLED_TIME);
+        assert_eq!(outcome(&again), Ok(FileOutcome::Done), "seed {seed}");
+        let there = writer.run(simulation, ask.clone());
+        assert!(matches!(there, FileOutcome::Entry(_)), "seed {seed}: it is open, and not {there:?}");
+        assert_eq!(writer.run(simulation, close), FileOutcome::Done, "seed {seed}");
+        assert_eq!(writer.run(simulation, ask), FileOutcome::Failed(Errno::Stale), "seed {seed}");
         end(bench.simulation);
     }
 }
@@ -359,12 +436,12 @@ fn a_new_home_cuts_no_file_before_others_have_told_that_they_write_it() {
         let appended = writer.begin(simulation, append);
         let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
         let cut = writer.begin(simulation, FileOperation::SetAttributes { inode, set });
-        simulation.pass(Duration::from_secs(1));
+        simulation.pass(Duration::from_millis(500));
         let is_done = matches!(appended.get().map(|_| outcome(&appended)), Some(Ok(_)));
         assert!(is_done, "seed {seed}: the new home decides");
         assert!(cut.get().is_none(), "seed {seed}: another may have something to commit");
         simulation.network.partition(other as u32, mirrors[0] as u32, false);
-        simulation.pass(PATIENCE);
+        simulation.pass(CALL_PATIENCE);
         assert!(matches!(outcome(&cut), Ok(FileOutcome::Entry(_))), "seed {seed}");
         end(bench.simulation);
     }
@@ -395,7 +472,7 @@ fn a_session_of_which_its_node_was_not_told_ends_at_the_new_home() {
         let hosts = simulation.hosts.len() as u64;
         simulation.pass(Duration::from_secs(4));
         assert_eq!(sessions(simulation, mirrors[0]), hosts + 2, "seed {seed}: it is there, and another");
-        simulation.pass(PATIENCE);
+        simulation.pass(CALL_PATIENCE);
         assert_eq!(sessions(simulation, mirrors[0]), hosts, "seed {seed}: it has ended, as the home's has");
         end(bench.simulation);
     }
@@ -413,7 +490,7 @@ fn a_lost_volume_is_forgotten_by_who_says_so() {
         let now = bench.simulation.time.now();
         let simulation = &mut bench.simulation;
         simulation.coordinator.forget(&mut simulation.hosts, now, None);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let living: Vec<_> = (0..bench.writers.len())
             .filter(|at| !bench.dead.contains(&bench.writers[*at].user.host))
             .collect();
@@ -431,7 +508,7 @@ fn a_lost_volume_is_forgotten_by_who_says_so() {
         let kept = user.ask(simulation, remove(false)).map_err(|error| error.kind());
         assert_eq!(kept, Err(ErrorKind::Lost), "seed {seed}");
         assert_eq!(user.ask(simulation, remove(true)), Ok(Reply::Done), "seed {seed}");
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         assert_eq!(bench.simulation.coordinator.record("simulated"), None, "seed {seed}");
         // The name is free.
         let mut again = Writer::attach(&mut bench.simulation, bench.writers[living[0]].user.host);
@@ -458,7 +535,7 @@ fn a_mirror_joins_a_volume_that_is_used() {
             let (_, mirrors) = bench.hosts();
             bench.kill(mirrors[0]);
             bench.work(ROUNDS / 2);
-            bench.simulation.pass(SETTLED);
+            bench.simulation.pass(SETTLED_TIME);
             if bench.simulation.hosts.len() - bench.dead.len() < 3 {
                 break;
             }
@@ -466,7 +543,7 @@ fn a_mirror_joins_a_volume_that_is_used() {
         let (home, mirrors) = bench.hosts();
         if !mirrors.is_empty() {
             bench.kill(home);
-            bench.simulation.pass(SETTLED);
+            bench.simulation.pass(SETTLED_TIME);
             let living = bench.living();
             let writer = &mut bench.writers[living];
             let root = writer.run(&mut bench.simulation, FileOperation::GetAttributes { inode: ROOT_INODE });

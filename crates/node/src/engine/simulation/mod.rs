@@ -8,7 +8,8 @@
 //! event.
 //!
 //! A run has two parts. First clients work while things break. Then all is mended, the cluster comes to rest,
-//! and [`checks`] looks at what is left. The answers of all clients must fit one register an id
+//! and [`checks`] looks at what is left. After every step, [`invariants`] looks at what is true at any
+//! moment; the first fault that it finds ends the run. The answers of all clients must fit one register an id
 //! ([`plasmon_linear`]); what was promised to be kept is kept; a client that watches all nodes knows what
 //! they have ([`watcher`]); nothing waits for ever, and no table keeps what nobody needs.
 //!
@@ -26,11 +27,13 @@ mod fenced;
 mod files;
 mod foreign_bytes;
 mod host;
+mod invariants;
 mod kept;
 mod locks;
 mod mirrors;
 mod networks;
 mod pings;
+mod pulls;
 mod pushes;
 mod races;
 mod regions;
@@ -43,6 +46,7 @@ mod worker;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::{ObjectId, Verify};
@@ -50,6 +54,7 @@ use plasmon_linear::{Action, Call};
 
 use self::coordinator::Coordinator;
 use self::host::{Further, Host};
+use self::invariants::Seen;
 use self::networks::Networks;
 use self::watcher::Watcher;
 use self::weather::Weather;
@@ -61,7 +66,11 @@ use crate::kernel::random::{random_u64, seeded};
 const IDS: usize = 6;
 /// The ids from this one on are put with two replicas, which one death may not lose.
 const FIRST_REPLICATED_ID: usize = 3;
-/// Clients of a run.
+/// Number of nodes of the smallest cluster, of the largest one, and of the largest one of a case.
+const MIN_HOSTS: usize = 3;
+const MAX_HOSTS: usize = 7;
+const MAX_CASE_HOSTS: usize = 5;
+/// Number of clients of a run, and so of nodes that have clients at most.
 const WORKERS: usize = 6;
 /// One in so many seeds has disks.
 const DISK_SEEDS: u64 = 4;
@@ -69,8 +78,10 @@ const DISK_SEEDS: u64 = 4;
 const BETTER_NETWORK_PERCENT: usize = 30;
 /// Turns that a node may take at one time before the time goes on.
 const MAX_TURNS: usize = 64;
+/// Simulated time in which the nodes of a new cluster get to know each other.
+const FORMING_TIME: Duration = Duration::from_secs(1);
 /// Simulated time after which a cluster without faults has come to rest.
-const REST: Duration = Duration::from_secs(60);
+const REST_TIME: Duration = Duration::from_secs(60);
 
 /// A number below a limit, from the seed.
 fn below(limit: usize) -> usize {
@@ -113,6 +124,7 @@ impl Time {
 /// What the hosts of a run have, and how their nodes are set.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
+    max_hosts: usize,
     has_disks: bool,
     has_better_network: bool,
     verify: Verify,
@@ -127,13 +139,15 @@ impl Setup {
         let verify = if percent(35) { Verify::Sealed } else { Verify::Off };
         let push = if percent(25) { PushBy::Messages } else { PushBy::Auto };
         let qos = Qos::ALL[below(Qos::ALL.len())];
-        Self { has_better_network: percent(BETTER_NETWORK_PERCENT), verify, push, qos, ..Self::plain(seed) }
+        let has_better_network = percent(BETTER_NETWORK_PERCENT);
+        Self { max_hosts: MAX_HOSTS, has_better_network, verify, push, qos, ..Self::plain(seed) }
     }
 
     /// What cases have that tell it all by themselves.
     fn plain(seed: u64) -> Self {
         let (verify, push, qos) = (Verify::Sealed, PushBy::Auto, Qos::Off);
-        Self { has_disks: seed.is_multiple_of(DISK_SEEDS), has_better_network: false, verify, push, qos }
+        let (max_hosts, has_disks) = (MAX_CASE_HOSTS, seed.is_multiple_of(DISK_SEEDS));
+        Self { max_hosts, has_disks, has_better_network: false, verify, push, qos }
     }
 }
 
@@ -151,6 +165,8 @@ struct Outcome {
     amid_pushes: usize,
     /// What was wrong; empty if nothing was.
     wrong: Vec<String>,
+    /// Simulated time of the step after which something was wrong at once.
+    broken_at: Option<Duration>,
     /// What happened to the nodes, for people.
     log: Vec<String>,
 }
@@ -167,11 +183,17 @@ struct Simulation {
     ids: Vec<ObjectId>,
     /// What happened to each id.
     histories: Vec<Vec<Call>>,
-    /// Of each id, the puts that did not end well: when they began, and when they were gone.
+    /// Puts of each id that did not end well: when they began, and when they were gone.
     failed_puts: Vec<Vec<(u64, u64)>>,
     /// The last moment at which a call began or ended, in steps that people see as microseconds.
     moments: u64,
     trace: u64,
+    /// What replicas hold, as far as it was looked at.
+    seen: Seen,
+    /// The first fault that was found after a step, until somebody takes it.
+    broken: Option<String>,
+    /// When it was found.
+    broken_at: Option<Duration>,
     /// What happened to the nodes, for people.
     log: Vec<String>,
 }
@@ -191,7 +213,7 @@ impl Simulation {
         if setup.verify == Verify::Off {
             network.change_faults(|faults| faults.spoiled_read_ppm = 0);
         }
-        let count = 3 + below(3);
+        let count = MIN_HOSTS + below(setup.max_hosts - MIN_HOSTS + 1);
         let start = |number| Host::start(number, &time, &network, (further, setup));
         let mut simulation = Self {
             hosts: (0..count as u32).map(start).collect(),
@@ -206,13 +228,16 @@ impl Simulation {
             failed_puts: vec![Vec::new(); IDS],
             moments: 0,
             trace: 0,
+            seen: Seen::default(),
+            broken: None,
+            broken_at: None,
             log: Vec::new(),
         };
         simulation.log(format_args!("{count} hosts, {setup:?}"));
         for host in 0..count {
             simulation.join(host);
         }
-        simulation.pass(Duration::from_secs(1));
+        simulation.pass(FORMING_TIME);
         for number in 0..WORKERS {
             let worker = Worker::connect(number, number % count, &mut simulation);
             simulation.workers.push(worker);
@@ -225,13 +250,10 @@ impl Simulation {
     fn run(seed: u64) -> Outcome {
         let mut simulation = Self::with(seed, |_| Vec::new(), Setup::draw);
         let until = simulation.time.now() + Duration::from_secs(2) + span(Duration::from_secs(8));
-        while simulation.time.now() < until {
+        while simulation.time.now() < until && simulation.broken_at.is_none() {
             simulation.step(until, true);
         }
-        simulation.mend();
-        let mut wrong = simulation.check_at_rest();
-        wrong.extend(simulation.check_histories());
-        wrong.extend(simulation.check_emptied());
+        let wrong = simulation.wrong();
         simulation.log_disks();
         let pushed =
             |host: &Host| host.core().map_or(0, |core| core.services.status().transfer.pushed_fetched);
@@ -242,6 +264,7 @@ impl Simulation {
             pushes: simulation.hosts.iter().map(pushed).sum::<u64>() as usize,
             amid_pushes: simulation.weather.amid_pushes,
             wrong,
+            broken_at: simulation.broken_at,
             log: std::mem::take(&mut simulation.log),
         };
         drop(simulation);
@@ -344,6 +367,7 @@ impl Simulation {
             self.let_workers_act();
         }
         self.let_expelled_go();
+        self.check_step();
     }
 
     /// Tells the coordinator of nodes that have fenced themselves.
@@ -367,6 +391,16 @@ impl Simulation {
                 self.join(host);
             }
         }
-        self.pass(REST);
+        self.pass(REST_TIME);
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        if let Some(broken) = self.broken.take()
+            && !thread::panicking()
+        {
+            panic!("{}\n{broken}", self.log.join("\n"));
+        }
     }
 }

@@ -5,22 +5,22 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::shared::{CallPayload, CallRequest, CallResult};
-use plasmon::wire::Ping;
+use plasmon::wire::{BySlot, ClusterCall};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::{Simulation, seeded};
 use crate::service::Return;
 
 /// How long a node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a call ended, once it has.
 type Ended = Rc<OnceCell<Result<CallResult, Error>>>;
 
 /// Has a client of a node call it.
-fn call(simulation: &Simulation, host: usize, opcode: u8, arguments: [u64; 6]) -> Ended {
+fn call(simulation: &Simulation, host: usize, (opcode, arguments): (u8, [u64; 6])) -> Ended {
     let core = simulation.hosts[host].core().expect("it runs");
-    let timeout_us = PATIENCE.as_micros() as u64;
+    let timeout_us = PING_PATIENCE.as_micros() as u64;
     let request = CallRequest { opcode, class: None, timeout_us, arguments, payload: CallPayload::EMPTY };
     let ended = Ended::default();
     let end = Rc::clone(&ended);
@@ -34,7 +34,7 @@ fn call(simulation: &Simulation, host: usize, opcode: u8, arguments: [u64; 6]) -
 }
 
 fn ping(simulation: &Simulation, host: usize, node: NodeId) -> Ended {
-    call(simulation, host, Ping::OPCODE, Ping { node }.arguments())
+    call(simulation, host, ClusterCall::Ping { node }.encode())
 }
 
 fn failure(ended: &Ended) -> Option<ErrorKind> {
@@ -48,18 +48,18 @@ fn nodes_answer_pings_or_the_pings_end() {
     let own = ping(&simulation, 0, here);
     assert_eq!(own.get(), Some(&Ok(CallResult::of(&[0]))), "its own node answers at once");
     let other = ping(&simulation, 0, there);
-    simulation.pass(PATIENCE);
+    simulation.pass(PING_PATIENCE);
     let took = other.get().expect("it ends").as_ref().expect("the node answers").values[0];
     assert!(took > 0);
 
-    let until = simulation.time.now() + 4 * PATIENCE;
+    let until = simulation.time.now() + 4 * PING_PATIENCE;
     simulation.hosts[1].stall(until);
     let stalled = ping(&simulation, 0, there);
     let nobody = ping(&simulation, 0, NodeId::random());
-    simulation.pass(2 * PATIENCE);
+    simulation.pass(2 * PING_PATIENCE);
     assert_eq!(failure(&stalled), Some(ErrorKind::TimedOut));
     assert_eq!(failure(&nobody), Some(ErrorKind::Disconnected));
-    assert_eq!(failure(&call(&simulation, 0, u8::MAX, [0; 6])), Some(ErrorKind::Invalid));
+    assert_eq!(failure(&call(&simulation, 0, (u8::MAX, [0; 6]))), Some(ErrorKind::Invalid));
     drop(simulation);
     seeded::set(None);
 }

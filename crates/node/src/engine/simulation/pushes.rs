@@ -17,11 +17,11 @@ const ROUNDS: usize = 8;
 /// window as the long ones.
 const BROKEN: usize = 12;
 /// Length in bytes of an object that takes one slot of a window.
-const SHORT: usize = 60_000;
+const SHORT_BYTES: usize = 60_000;
 /// Length in bytes of an object that takes several.
-const LONG: usize = 250_000;
+const LONG_BYTES: usize = 250_000;
 /// Longest time that a message takes.
-const DELAY: Duration = Duration::from_micros(500);
+const DELAY_TIME: Duration = Duration::from_micros(500);
 /// Longest time after which a write by a broken connection lands by itself: later than a case ends.
 const LATE: Duration = Duration::from_secs(1 << 20);
 /// Maximum number of moments at which something happens between the next pushes and the landing.
@@ -36,13 +36,13 @@ pub(super) fn late_writes(seed: u64) -> Vec<String> {
     let uncompared = |seed| Setup { verify: Verify::Off, ..Setup::plain(seed) };
     let mut simulation = Simulation::with(4 * seed + 1, |_| Vec::new(), uncompared);
     simulation.network.change_faults(|faults| {
-        (faults.delay_max, faults.late_write_max, faults.spoiled_read_ppm) = (DELAY, LATE, 0);
+        (faults.delay_max, faults.late_write_max, faults.spoiled_read_ppm) = (DELAY_TIME, LATE, 0);
         (faults.cut_ppm, faults.early_send_ppm) = (0, 0);
     });
     for round in 0..ROUNDS {
-        let short = simulation.put_lot(1, SHORT, round);
+        let short = simulation.put_lot(1, SHORT_BYTES, round);
         let long: Vec<_> = (0..FIRST_REPLICATED_ID).collect();
-        long.iter().for_each(|id| simulation.put(1, *id, LONG));
+        long.iter().for_each(|id| simulation.put(1, *id, LONG_BYTES));
         // The first object opens the window.
         simulation.prefetch(0, &short[..1]);
         simulation.pass(ANOTHER_WINDOW);

@@ -12,17 +12,17 @@ use super::Simulation;
 /// Seeds of each case.
 const SEEDS: RangeInclusive<u64> = 1..=2;
 /// The node that goes and comes back.
-const GOES: usize = 1;
-/// The node whose client puts.
-const PUTS: usize = 0;
+const LEAVER: usize = 1;
+/// Number of the node whose client puts.
+const PUTTER: usize = 0;
 /// The node whose client deletes and gets.
 const GETS: usize = 2;
 /// Number of objects of a lot: some of any shard that changes its keepers.
 const MANY: usize = 40;
 /// How long nodes take to follow a change of members, and to end what they had begun.
-const SETTLED: Duration = Duration::from_secs(20);
+const SETTLED_TIME: Duration = Duration::from_secs(20);
 /// Length in bytes of an object.
-const LEN: usize = 100;
+const LEN_BYTES: usize = 100;
 
 fn lot(name: &str) -> Vec<ObjectId> {
     (0..MANY).map(|number| ObjectId::from_name(&format!("{name} {number}"))).collect()
@@ -38,23 +38,23 @@ impl Simulation {
     /// Removes the node that goes from the cluster: it dies, or is taken for dead.
     fn let_go(&mut self, dies: bool) {
         if dies {
-            self.hosts[GOES].kill();
+            self.hosts[LEAVER].kill();
             self.coordinator.forget(&mut self.hosts, self.time.now(), None);
         } else {
-            self.begin_expelling(GOES);
-            self.coordinator.remove(&mut self.hosts, GOES, self.time.now());
+            self.begin_expelling(LEAVER);
+            self.coordinator.remove(&mut self.hosts, LEAVER, self.time.now());
         }
     }
 
     /// Checks that the client which gets can have what another node has, and nothing else of these.
     fn check_lot(&mut self, seed: u64, ids: &[ObjectId], here: usize) {
-        assert_eq!(self.here(PUTS, ids), here, "seed {seed}: objects that node {PUTS} has");
+        assert_eq!(self.here(PUTTER, ids), here, "seed {seed}: objects that node {PUTTER} has");
         self.prefetch(GETS, ids);
-        self.pass(SETTLED);
+        self.pass(SETTLED_TIME);
         assert_eq!(self.here(GETS, ids), here, "seed {seed}: objects that node {GETS} can get");
         let evict = Request::Evict { bytes: u64::MAX };
         self.with_worker(GETS, |worker, simulation| worker.ask_further(simulation, evict));
-        self.pass(SETTLED);
+        self.pass(SETTLED_TIME);
     }
 }
 
@@ -66,39 +66,39 @@ fn what_is_put_and_deleted_while_keepers_change_is_known_to_the_next_ones() {
             simulation.network.change_faults(|faults| {
                 (faults.spoiled_read_ppm, faults.cut_ppm, faults.early_send_ppm) = (0, 0, 0);
             });
-            simulation.pass(SETTLED);
+            simulation.pass(SETTLED_TIME);
             let [old, other, first, second] = ["old", "other", "first", "second"].map(lot);
-            simulation.begin_puts(PUTS, &[&old[..], &other].concat(), LEN, false);
-            simulation.pass(SETTLED);
-            assert_eq!(simulation.here(PUTS, &old), MANY, "seed {seed}: they are put");
+            simulation.begin_puts(PUTTER, &[&old[..], &other].concat(), LEN_BYTES, false);
+            simulation.pass(SETTLED_TIME);
+            assert_eq!(simulation.here(PUTTER, &old), MANY, "seed {seed}: they are put");
 
             simulation.let_go(dies);
             simulation.begin_deletion(&old);
-            simulation.begin_puts(PUTS, &first, LEN, false);
-            simulation.pass(SETTLED);
-            simulation.bring_back(GOES);
+            simulation.begin_puts(PUTTER, &first, LEN_BYTES, false);
+            simulation.pass(SETTLED_TIME);
+            simulation.bring_back(LEAVER);
             simulation.begin_deletion(&other);
-            simulation.begin_puts(PUTS, &second, LEN, false);
-            simulation.pass(SETTLED);
+            simulation.begin_puts(PUTTER, &second, LEN_BYTES, false);
+            simulation.pass(SETTLED_TIME);
             // What a former keeper kept would count again now.
             simulation.let_go(dies);
-            simulation.pass(SETTLED);
+            simulation.pass(SETTLED_TIME);
             // A deletion that the change disturbed said so.
             for ids in [&old, &other] {
-                if simulation.here(PUTS, ids) > 0 {
+                if simulation.here(PUTTER, ids) > 0 {
                     simulation.begin_deletion(ids);
-                    simulation.pass(SETTLED);
+                    simulation.pass(SETTLED_TIME);
                 }
             }
             for (ids, here) in [(&old, 0), (&other, 0), (&first, MANY), (&second, MANY)] {
                 simulation.check_lot(seed, ids, here);
             }
-            simulation.bring_back(GOES);
-            simulation.pass(SETTLED);
+            simulation.bring_back(LEAVER);
+            simulation.pass(SETTLED_TIME);
             for ids in [&first, &second] {
                 simulation.check_lot(seed, ids, MANY);
                 simulation.begin_deletion(ids);
-                simulation.pass(SETTLED);
+                simulation.pass(SETTLED_TIME);
             }
             let wrong = simulation.wrong();
             assert!(wrong.is_empty(), "seed {seed}:\n{}\n{}", simulation.log.join("\n"), wrong.join("\n"));

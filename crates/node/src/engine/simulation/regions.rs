@@ -10,7 +10,7 @@ use plasmon::region::{Rights, region_id};
 use plasmon::wire::{NewObject, Operation, Request, Terms};
 use plasmon::{Error, ErrorKind, Rights as ObjectRights};
 
-use super::{DISK_SEEDS, REST, Simulation};
+use super::{DISK_SEEDS, REST_TIME, Simulation};
 use crate::control::Event;
 use crate::region::home::{Home, Region, Wanted};
 
@@ -19,9 +19,9 @@ const USER: u32 = 7;
 /// Seeds of each case: of clusters without disks, whose nodes have little memory.
 const SEEDS: u64 = 4;
 /// How long nodes take to follow a change of members.
-const VIEW: Duration = Duration::from_millis(100);
+const VIEW_TIME: Duration = Duration::from_millis(100);
 /// How long a request of a client takes.
-const REQUEST: Duration = Duration::from_secs(2);
+const REQUEST_TIME: Duration = Duration::from_secs(2);
 /// Number of nodes that make regions: there are at least so many.
 const HOMES: usize = 3;
 
@@ -57,14 +57,14 @@ impl Bench {
 
     /// Passes time until that is done.
     fn end<T>(&mut self, mut begun: oneshot::Receiver<T>) -> T {
-        let due = self.simulation.time.now() + REST;
+        let due = self.simulation.time.now() + REST_TIME;
         while self.simulation.time.now() < due {
             self.simulation.pass(Duration::from_millis(1));
             if let Some(done) = begun.try_recv().expect("its node lives") {
                 return done;
             }
         }
-        panic!("it is not done in {REST:?}");
+        panic!("it is not done in {REST_TIME:?}");
     }
 
     fn begin_make(&self, host: usize, name: &str) -> oneshot::Receiver<Result<Rc<Region>, Error>> {
@@ -107,7 +107,7 @@ impl Bench {
 
     /// Lets the cluster come to rest.
     fn rest(&mut self) {
-        self.simulation.pass(REST);
+        self.simulation.pass(REST_TIME);
         self.homes.iter().for_each(|home| home.on_tick());
     }
 
@@ -116,20 +116,20 @@ impl Bench {
         let now = self.simulation.time.now();
         self.simulation.hosts[host].is_expelled = true;
         self.simulation.hosts[host].send(Event::Expelled, now);
-        self.simulation.pass(VIEW);
+        self.simulation.pass(VIEW_TIME);
     }
 
     fn kill(&mut self, host: usize) {
         let Simulation { hosts, coordinator, time, .. } = &mut self.simulation;
         hosts[host].kill();
         coordinator.forget(hosts, time.now(), None);
-        self.simulation.pass(VIEW);
+        self.simulation.pass(VIEW_TIME);
     }
 
     /// Has a client of a host ask for something that its node may refuse.
     fn ask(&mut self, host: usize, request: Request) {
         self.simulation.with_worker(host, |worker, simulation| worker.ask_further(simulation, request));
-        self.simulation.pass(REQUEST);
+        self.simulation.pass(REQUEST_TIME);
     }
 
     /// The nodes that have a region, with it.
@@ -138,9 +138,9 @@ impl Bench {
         homes.filter_map(|(host, home)| Some((host, home.find(&region_id(name))?))).collect()
     }
 
-    fn drain_status(&self, tenant: u32) -> DrainStatus {
+    fn drain_status(&self, user: u32) -> DrainStatus {
         let core = self.simulation.hosts[1].core().expect("it runs");
-        core.placement.drain_here(DrainStep::Look, tenant).expect("everybody may look")
+        core.placement.drain_here(DrainStep::Look, user).expect("everybody may look")
     }
 
     /// Ends a case: nothing is left of it.
@@ -293,7 +293,7 @@ fn a_drain_moves_regions_and_names_those_that_stay() {
         assert_eq!((moved.life(), add(&moved)), (region.life(), Ok(1)), "seed {seed}");
         assert_eq!(bench.free(1, &ephemeral), Ok(()));
         drop((region, ephemeral, moved));
-        bench.simulation.pass(REST);
+        bench.simulation.pass(REST_TIME);
         assert!(!bench.simulation.hosts[1].is_alive(), "seed {seed}: it leaves");
     }
 }
@@ -363,17 +363,17 @@ fn a_name_has_one_region_after_a_cluster_began_anew_with_another_of_it() {
             }
             bench.simulation.hosts[0].kill();
             bench.simulation.coordinator.begin_anew();
-            bench.simulation.pass(VIEW);
+            bench.simulation.pass(VIEW_TIME);
             bench.simulation.hosts[0].start_again();
             bench.homes[0] = Rc::clone(&bench.simulation.hosts[0].core().expect("it runs").regions.home);
             bench.simulation.join(0);
-            bench.simulation.pass(VIEW);
+            bench.simulation.pass(VIEW_TIME);
             let instead = bench.make(0, "a");
             assert_eq!(add(&instead), Ok(0), "seed {seed}");
             drop(instead);
             for host in others {
                 bench.simulation.join(host);
-                bench.simulation.pass(VIEW);
+                bench.simulation.pass(VIEW_TIME);
             }
             bench.rest();
             let found = bench.found("a");

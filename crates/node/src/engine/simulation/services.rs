@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plasmon::service::Allow;
 use plasmon::shared::{CallPayload, CallRequest, CallResult};
-use plasmon::wire::{LentRange, Received, Reply, Request, ServiceCall};
+use plasmon::wire::{BySlot, LentRange, Received, Reply, Request, ServiceCall, SlotResult};
 use plasmon::{Error, ErrorKind};
 
 use super::worker::Replies;
@@ -27,9 +27,9 @@ const CALLER: usize = 0;
 /// Number of threads of a server.
 const THREADS: usize = 2;
 /// How long nodes take to follow a change of members, and to end what they had begun.
-const SETTLED: Duration = Duration::from_secs(30);
+const SETTLED_TIME: Duration = Duration::from_secs(30);
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(8);
+const CALL_PATIENCE: Duration = Duration::from_secs(8);
 /// Number of rounds of calls.
 const ROUNDS: usize = 40;
 
@@ -64,7 +64,7 @@ impl User {
         let asked = Asked { session: self.key, number: self.requests, request, file: None };
         simulation.hosts[self.host].ask(asked);
         for _ in 0..100 {
-            simulation.pass(SETTLED / 30);
+            simulation.pass(SETTLED_TIME / 30);
             if let Some((_, reply)) = self.session.0.borrow_mut().pop_front() {
                 return match reply {
                     Reply::Failed { error } => Err(error),
@@ -88,7 +88,7 @@ impl User {
         let core = simulation.hosts[self.host].core().expect("it runs");
         let (opcode, arguments) = call.encode();
         let payload = CallPayload::new(payload).expect("it fits a slot");
-        let timeout_us = PATIENCE.as_micros() as u64;
+        let timeout_us = CALL_PATIENCE.as_micros() as u64;
         let request = CallRequest { opcode, class: None, timeout_us, arguments, payload };
         let ended = Ended::default();
         let end = Rc::clone(&ended);
@@ -130,11 +130,9 @@ impl Server {
             let Some(Ok(result)) = ended.get() else { continue };
             let number = u64::from_le_bytes((*result.payload).try_into().expect("a number"));
             *run.entry(number).or_default() += 1;
-            let reply = ServiceCall::Reply {
-                number: Received::of_values(result.values).number,
-                len: 0,
-                data: NOWHERE,
-            };
+            let Received { number, .. } =
+                Received::of_values(result.values, &result.payload).expect("a call has a caller");
+            let reply = ServiceCall::Reply { number, len: 0, data: NOWHERE };
             self.user.begin(simulation, reply, &result.payload);
         }
         while self.parked.len() < THREADS {
@@ -160,7 +158,7 @@ impl Bench {
     fn new(seed: u64) -> Self {
         let mut simulation = Simulation::new(seed, |_| Vec::new());
         simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let servers = (1..simulation.hosts.len()).map(|host| Server::serve(&mut simulation, host)).collect();
         let callers = [CALLER, 1]
             .map(|host| {
@@ -200,7 +198,7 @@ impl Bench {
         self.simulation.mend();
         for _ in 0..200 {
             self.work();
-            self.simulation.pass(SETTLED / 100);
+            self.simulation.pass(SETTLED_TIME / 100);
         }
         let mut answered = 0;
         for (number, (host, ended)) in (0..).zip(&self.calls) {
@@ -299,7 +297,7 @@ fn a_service_outlives_the_nodes_that_serve_it() {
                 coordinator.forget(hosts, time.now(), None);
             }
         }
-        bench.simulation.pass(SETTLED);
+        bench.simulation.pass(SETTLED_TIME);
         // The name has a home again, so that it is found and may be served by others.
         let mut other = User::connect(&bench.simulation, CALLER);
         other.find(&mut bench.simulation);
@@ -319,9 +317,9 @@ fn nodes_that_were_expelled_serve_again_when_they_are_back() {
         bench.simulation.begin_expelling(away);
         bench.simulation.coordinator.remove(&mut bench.simulation.hosts, away, bench.simulation.time.now());
         (0..ROUNDS / 4).for_each(|_| bench.round());
-        bench.simulation.pass(SETTLED);
+        bench.simulation.pass(SETTLED_TIME);
         bench.simulation.bring_back(away);
-        bench.simulation.pass(SETTLED);
+        bench.simulation.pass(SETTLED_TIME);
         (0..ROUNDS / 4).for_each(|_| bench.round());
         let joined = |bench: &Bench| {
             let names = |host: usize| {

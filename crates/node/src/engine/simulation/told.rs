@@ -8,7 +8,7 @@ use plasmon::region::{RegionEvent, Rights};
 use plasmon::wire::{Reply, Request};
 use plasmon::{ErrorKind, NodeId};
 
-use super::counters::{HOME, SETTLED, User, end, mapped};
+use super::counters::{HOME, SETTLED_TIME, User, end, mapped};
 use super::{Simulation, below, percent, span};
 
 /// Seeds of each case.
@@ -45,7 +45,7 @@ impl Hearer {
         }
     }
 
-    /// Where the region is, as far as the client was told; `None` if it has ended.
+    /// Node of the region, as far as the client was told; `None` if it has ended.
     fn home(&self, first: NodeId) -> Option<NodeId> {
         let last = self.events.iter().rev().find_map(|event| match event {
             RegionEvent::Moved { home, .. } => Some(Some(*home)),
@@ -106,7 +106,7 @@ fn all_hear_what_happens_to_a_region_that_moves() {
             }
         }
         simulation.mend();
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let there = home(&simulation).map(|host| simulation.hosts[host].id().expect("it runs"));
         for hearer in &mut hearers {
             hearer.hear();
@@ -120,7 +120,7 @@ fn all_hear_what_happens_to_a_region_that_moves() {
         users[1]
             .ask(&mut simulation, Request::FreeRegion { handle, timeout_us: MOVE_US })
             .expect("it is there");
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         for hearer in &mut hearers {
             hearer.hear();
             let last = hearer.events.last();
@@ -142,7 +142,7 @@ fn all_hear_of_the_end_of_a_home() {
         simulation.pass(span(Duration::from_millis(8)));
         simulation.hosts[HOME].kill();
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let is_there = home(&simulation) == Some(1);
         for hearer in &mut hearers {
             hearer.hear();
@@ -165,7 +165,7 @@ fn a_node_that_was_away_hears_where_the_region_is() {
         let mut hearer = Hearer::begin(&mut simulation, &mut users[2]);
         simulation.begin_expelling(2);
         simulation.coordinator.remove(&mut simulation.hosts, 2, simulation.time.now());
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         let (node, handle) = (simulation.hosts[1].id().expect("it runs"), users[HOME].handle);
         users[HOME].ask(&mut simulation, grant(handle, 0)).expect("nothing is in its way");
         let moves = Request::MoveRegion { handle, node, timeout_us: MOVE_US };
@@ -173,7 +173,7 @@ fn a_node_that_was_away_hears_where_the_region_is() {
         hearer.hear();
         assert_eq!(hearer.events, [], "seed {seed}: it does not know");
         simulation.bring_back(2);
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         hearer.hear();
         assert!(
             matches!(&hearer.events[..], [RegionEvent::Moved { home, .. }, RegionEvent::Gap { missed: 0 }]
@@ -183,7 +183,7 @@ fn a_node_that_was_away_hears_where_the_region_is() {
         );
         // It hears what happens there.
         users[HOME].ask(&mut simulation, grant(handle, 1)).expect("nothing is in its way");
-        simulation.pass(SETTLED);
+        simulation.pass(SETTLED_TIME);
         hearer.hear();
         assert_eq!(hearer.granted(), [FIRST_USER + 1], "seed {seed}");
         end(simulation);
@@ -193,7 +193,7 @@ fn a_node_that_was_away_hears_where_the_region_is() {
 #[test]
 fn what_is_not_taken_in_time_is_counted() {
     const CHANGES: u32 = 5_000;
-    const KEPT: usize = 4_096;
+    const MAX_KEPT_EVENTS: usize = 4_096;
     let (mut simulation, mut users) = mapped(1);
     let Ok(Reply::RegionsWatched { key }) = users[1].ask(&mut simulation, Request::WatchRegions) else {
         panic!("a client watches its regions");
@@ -209,19 +209,22 @@ fn what_is_not_taken_in_time_is_counted() {
             simulation.pass(Duration::from_millis(20));
         }
     }
-    simulation.pass(SETTLED);
+    simulation.pass(SETTLED_TIME);
     let mut other = User::connect(&simulation, 1);
     let wrong = other.ask(&mut simulation, Request::FollowRegions { key: key.wrapping_add(1) });
     assert_eq!(wrong.expect_err("nobody gave it").kind(), ErrorKind::NotFound);
     other.begin_ask(&simulation, Request::FollowRegions { key });
     let mut hearer = Hearer { connection: other, events: Vec::new() };
-    simulation.pass(SETTLED);
+    simulation.pass(SETTLED_TIME);
     hearer.hear();
-    assert_eq!(hearer.events.len(), KEPT + 1);
-    assert_eq!(hearer.events[KEPT], RegionEvent::Gap { missed: u64::from(CHANGES) - KEPT as u64 });
+    assert_eq!(hearer.events.len(), MAX_KEPT_EVENTS + 1);
+    assert_eq!(
+        hearer.events[MAX_KEPT_EVENTS],
+        RegionEvent::Gap { missed: u64::from(CHANGES) - MAX_KEPT_EVENTS as u64 }
+    );
     // From there on it hears everything again.
     users[HOME].begin_ask(&simulation, grant(handle, 1));
-    simulation.pass(SETTLED);
+    simulation.pass(SETTLED_TIME);
     hearer.hear();
     assert_eq!(hearer.granted().last(), Some(&(FIRST_USER + 1)));
     // A number is for one connection.

@@ -28,9 +28,9 @@ const KEEP_PATIENCE_US: u64 = 5_000_000;
 /// The user of all clients.
 pub(super) const USER: u32 = 1000;
 /// Lengths in bytes of objects that go with the request that puts them.
-const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, MAX_INLINE_LENGTH];
+const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, MAX_INLINE_BYTES];
 /// Length in bytes of the longest of them.
-const MAX_INLINE_LENGTH: usize = 60_000;
+const MAX_INLINE_BYTES: usize = 60_000;
 /// Lengths in bytes of objects that are written in place: three that are pushed, more than a piece of a
 /// transfer, more than a segment.
 const MAPPED_LENGTHS: [usize; 5] = [100_000, 200_000, 250_000, 1_100_000, 2_100_000];
@@ -40,7 +40,7 @@ const MAPPED_LENGTHS: [usize; 5] = [100_000, 200_000, 250_000, 1_100_000, 2_100_
 pub(super) struct Replies(pub(super) RefCell<VecDeque<(u64, Reply)>>);
 
 impl Session for Replies {
-    fn tenant(&self) -> u32 {
+    fn user(&self) -> u32 {
         USER
     }
 
@@ -264,7 +264,7 @@ impl Worker {
             terms: Terms { fresh: false, copies, ttl_ms: 0, owned: false },
         };
         let room_us = 1_000_000;
-        if len > MAX_INLINE_LENGTH {
+        if len > MAX_INLINE_BYTES {
             let request = Request::Create { object: new, data_len: len as u64, metadata_len: 0, room_us };
             return (Doing::Create { id, value, len }, request);
         }

@@ -85,9 +85,14 @@ pub(super) fn set(asking: &Asking<'_>, number: u64, set: &SetAttributes) -> Deci
     Ok(draft.decide(Say::Entry(number)))
 }
 
-/// A user who is not of the group of a file cannot make it set that group.
+/// A user who is not of the group of a file cannot make it set that group. Where the kernel of a host looks
+/// at permissions, it has done so: it alone knows all groups of the user.
 fn strip_group(asking: &Asking<'_>, head: &mut Head) {
-    if asking.who.uid != 0 && !asking.who.is_of(head.gid) && head.kind != FileKind::Folder {
+    if asking.who.checked
+        && asking.who.uid != 0
+        && !asking.who.is_of(head.gid)
+        && head.kind != FileKind::Folder
+    {
         head.mode &= !SET_GROUP;
     }
 }

@@ -3,7 +3,7 @@
 //! Bytes that files have and credit are never more together than the terms permit when credit is given. So a
 //! commit that credit covers has room, whatever others do.
 
-use plasmon::wire::files::{Errno, FileOutcome, MAX_FILE, MAX_RESERVED};
+use plasmon::wire::files::{Errno, FileOutcome, MAX_FILE_BYTES, MAX_RESERVED_BYTES};
 
 use super::{Asking, Decided, Decision, Say};
 use crate::files::change::Change;
@@ -46,7 +46,7 @@ impl Asking<'_> {
         let (state, terms) = (self.state, &self.state.terms);
         let of = |bytes: Option<&u64>| bytes.copied().unwrap_or_default();
         // The bytes of all files can be counted, whatever the terms say.
-        let capacity = if terms.capacity > 0 { terms.capacity.min(MAX_FILE) } else { MAX_FILE };
+        let capacity = if terms.capacity > 0 { terms.capacity.min(MAX_FILE_BYTES) } else { MAX_FILE_BYTES };
         let by_user = of(state.used_by.get(&uid)).saturating_add(of(state.credit_of.get(&uid)));
         Room {
             of_volume: capacity.saturating_sub(state.used.saturating_add(state.credit)),
@@ -97,7 +97,7 @@ impl Asking<'_> {
 /// Gives a session credit to write a file.
 pub(super) fn reserve(asking: &Asking<'_>, number: u64, bytes: u64, patient: bool) -> Decided {
     asking.ensure_may_write(number)?;
-    if bytes > MAX_RESERVED {
+    if bytes > MAX_RESERVED_BYTES {
         return Err(Errno::TooLarge);
     }
     let uid = asking.inode(number)?.head.uid;
@@ -106,7 +106,7 @@ pub(super) fn reserve(asking: &Asking<'_>, number: u64, bytes: u64, patient: boo
         let may_come = patient && asking.room_at_best(uid).ensure(bytes).is_ok();
         return Err(if may_come { Errno::Again } else { errno });
     }
-    let bytes = bytes + ((room.bytes() - bytes) / AHEAD_PART).min(MAX_RESERVED);
+    let bytes = bytes + ((room.bytes() - bytes) / AHEAD_PART).min(MAX_RESERVED_BYTES);
     let had = asking.session.credit.get(&uid).copied();
     if had.is_none() {
         asking.ensure_memory(CREDIT_BYTES)?;

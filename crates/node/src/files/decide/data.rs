@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use plasmon::ObjectId;
 use plasmon::wire::files::{
-    Errno, FileKind, FileOutcome, MAX_FILE, MAX_INLINE, Section, Source, Time, Written, parts_of,
+    Errno, FileKind, FileOutcome, Fingerprint, MAX_FILE_BYTES, MAX_INLINE_BYTES, MAX_TIDIED, Section, Source,
+    Time, Written, parts_of,
 };
 
 use super::credit::Covers;
@@ -13,21 +14,22 @@ use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, WRITE, without_privileges};
 use crate::files::change::Change;
 use crate::files::map::{Map, Piece, Place};
-use crate::files::state::{Inode, OPEN_BYTES, Opens, SECTION_BYTES};
+use crate::files::state::{Head, Inode, OPEN_BYTES, Opens, SECTION_BYTES};
+use crate::object::ROOT;
 
 /// Maximum number of sections that one clone makes. The session asks again for the rest.
-const MAX_CLONED: usize = 256;
+const MAX_CLONED_SECTIONS: usize = 256;
 /// Maximum number of inodes that a session has open.
-const MAX_OPENS: usize = 1 << 20;
+pub(in crate::files) const MAX_OPENS: usize = 1 << 20;
 /// Number of inodes that a session may have open although there is no memory.
-const FEW_OPENS: usize = 1 << 10;
+pub(in crate::files) const FEW_OPENS: usize = 1 << 10;
 
 /// The range of so many bytes from an offset.
 ///
 /// # Errors
 /// `TooLarge` if it ends behind the end of the longest file.
 pub(super) fn range(offset: u64, len: u64) -> Result<Range<u64>, Errno> {
-    let end = offset.checked_add(len).filter(|end| *end <= MAX_FILE);
+    let end = offset.checked_add(len).filter(|end| *end <= MAX_FILE_BYTES);
     end.map(|end| offset..end).ok_or(Errno::TooLarge)
 }
 
@@ -47,24 +49,36 @@ pub(super) fn open(asking: &Asking<'_>, number: u64, read: bool, write: bool, tr
     asking.who.ensure_may(&inode.head, wanted)?;
     match asking.session.opens.get(&number) {
         Some(opens) if opens.count == u32::MAX => return Err(Errno::Full),
-        None if asking.session.opens.len() >= MAX_OPENS => return Err(Errno::Full),
-        None if asking.session.opens.len() >= FEW_OPENS => asking.ensure_memory(OPEN_BYTES)?,
-        _ => {}
+        Some(_) => {}
+        None => asking.ensure_opens()?,
     }
     let mut draft = Draft::new(asking);
     draft.push(Change::Open { inode: number, session, opens: Opens { count: 1, writes: write } });
     if truncate && inode.head.kind == FileKind::File {
         cut(&mut draft, number, 0)?;
         let head = draft.touch(number)?;
-        head.mode = without_privileges(head);
+        drop_privileges(asking, head);
     }
     Ok(draft.decide(Say::Opened { inode: number, created: false }))
 }
 
-/// Ends opens.
+/// Takes the setuid and setgid bits of a file whose contents change, unless root changes them.
+fn drop_privileges(asking: &Asking<'_>, head: &mut Head) {
+    if asking.who.uid != ROOT {
+        head.mode = without_privileges(head);
+    }
+}
+
+/// Ends opens that the session has. It may name others, which are left alone.
 pub(super) fn close(asking: &Asking<'_>, inodes: Vec<u64>) -> Decided {
-    let session = asking.number;
-    let changes = inodes.into_iter().map(|inode| Change::Close { inode, session }).collect();
+    let (session, mut ended) = (asking.number, BTreeMap::<u64, u32>::new());
+    let has_it = |inode: &u64| {
+        let ended = ended.entry(*inode).or_default();
+        *ended += 1;
+        asking.session.opens.get(inode).is_some_and(|opens| *ended <= opens.count)
+    };
+    let ends = inodes.into_iter().filter(has_it);
+    let changes = ends.map(|inode| Change::Close { inode, session }).collect();
     Ok(Decision { changes, say: Say::Outcome(FileOutcome::Done) })
 }
 
@@ -77,7 +91,7 @@ pub(super) fn map(asking: &Asking<'_>, number: u64, from: u64) -> Decided {
 
 /// Gives a file another size.
 pub(super) fn cut(draft: &mut Draft<'_>, number: u64, size: u64) -> Result<(), Errno> {
-    if size > MAX_FILE {
+    if size > MAX_FILE_BYTES {
         return Err(Errno::TooLarge);
     }
     let (inode, _) = draft.asking.file(number)?;
@@ -89,6 +103,15 @@ pub(super) fn cut(draft: &mut Draft<'_>, number: u64, size: u64) -> Result<(), E
 }
 
 impl Asking<'_> {
+    /// Refuses to open another inode than those that the session has open, if these are as many as may be.
+    pub(super) fn ensure_opens(&self) -> Result<(), Errno> {
+        match self.session.opens.len() {
+            MAX_OPENS.. => Err(Errno::Full),
+            FEW_OPENS.. => self.ensure_memory(OPEN_BYTES),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses to change the contents of a file that the session has not opened to write, and may not.
     pub(super) fn ensure_may_write(&self, number: u64) -> Result<&Map, Errno> {
         let (inode, map) = self.file(number)?;
@@ -121,7 +144,7 @@ impl Asking<'_> {
             }
             Source::Inline(_) => Err(Errno::Invalid),
             Source::Object { id, at, object_len, node } => {
-                let end = at.checked_add(len).filter(|_| *object_len <= MAX_FILE);
+                let end = at.checked_add(len).filter(|_| *object_len <= MAX_FILE_BYTES);
                 let whole = end.is_some_and(|end| end <= *object_len);
                 let piece = Piece { len, place: Place::Object(*id, *at) };
                 match self.state.objects.get(id) {
@@ -153,7 +176,8 @@ impl Asking<'_> {
     /// Whether so many bytes may lie in the map of a file beside those that stay there.
     fn has_inline_room(&self, map: &Map, stays: u64, more: u64) -> bool {
         let others = self.state.inline.saturating_sub(map.inline());
-        more == 0 || (stays + more <= MAX_INLINE as u64 && others + stays + more <= self.limits.memory / 2)
+        more == 0
+            || (stays + more <= MAX_INLINE_BYTES as u64 && others + stays + more <= self.limits.memory / 2)
     }
 }
 
@@ -261,7 +285,7 @@ pub(super) fn clone(
     }
     let (mut pieces, mut done) = (Vec::new(), len);
     for (at, piece) in source_map.within(source_offset..source_offset + len) {
-        if pieces.len() == MAX_CLONED {
+        if pieces.len() == MAX_CLONED_SECTIONS {
             done = at - source_offset;
             break;
         }
@@ -284,6 +308,7 @@ pub(super) fn clone(
         }
         let head = draft.touch(number)?;
         head.size = head.size.max(covered.end);
+        drop_privileges(asking, head);
     }
     Ok(draft.decide(Say::Cloned { inode: number, len: done }))
 }
@@ -300,6 +325,7 @@ pub(super) fn punch(asking: &Asking<'_>, number: u64, offset: u64, len: u64, ext
     if extend {
         head.size = head.size.max(hole.end);
     }
+    drop_privileges(asking, head);
     Ok(draft.decide(Say::Entry(number)))
 }
 
@@ -309,23 +335,31 @@ pub(super) fn discard(asking: &Asking<'_>, below: u64) -> Decision {
     Decision { changes, say: Say::Outcome(FileOutcome::Done) }
 }
 
-/// Replaces sections by others with the same bytes, unless the file has changed.
-pub(super) fn tidy(asking: &Asking<'_>, number: u64, version: u64, sections: &[Section]) -> Decided {
-    let (inode, _) = asking.file(number)?;
-    let modified = inode.head.modified;
-    if inode.head.version != version {
+/// Replaces the sections of a range by one with the same bytes, if they are those that its session has read.
+/// Nothing else of the file changes, so this takes no room, and memory for one section less than there was.
+pub(super) fn tidy(asking: &Asking<'_>, number: u64, replaces: u64, section: &Section) -> Decided {
+    let map = asking.ensure_may_write(number)?;
+    let covered = range(section.offset, section.len)?;
+    let mut found = Fingerprint::default();
+    for (count, (offset, piece)) in map.within(covered.clone()).enumerate() {
+        match &piece.place {
+            _ if count == MAX_TIDIED => return Err(Errno::TooMany),
+            Place::Object(id, at) => found.object(offset, piece.len, id, *at),
+            Place::Inline(bytes) => found.bytes(offset, bytes),
+        }
+    }
+    let (there, _) = map.in_range(covered);
+    if found.finish() != replaces || there != section.len {
         return Err(Errno::Stale);
     }
-    let mut draft = Draft::new(asking);
-    let put = Put { sections, modified: Some(modified), drops_privileges: false, credit: Covers::default() };
-    if !put_over(&mut draft, number, &put)? {
-        return Ok(Decision::tells(FileOutcome::NoRoomInline));
-    }
-    let head = draft.head(number)?;
-    if head.size != inode.head.size {
+    let (piece, object) = asking.piece(section)?;
+    if matches!(piece.place, Place::Inline(_)) {
         return Err(Errno::Invalid);
     }
+    let mut draft = Draft::new(asking);
+    draft.push(Change::Cover { inode: number, offset: section.offset, piece, object });
     // Nobody sees a difference, but for the sections.
-    head.changed = inode.head.changed;
+    let changed = asking.inode(number)?.head.changed;
+    draft.head(number)?.changed = changed;
     Ok(draft.decide(Say::Entry(number)))
 }

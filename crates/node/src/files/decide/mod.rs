@@ -20,12 +20,13 @@ use plasmon::wire::files::{
 };
 
 use self::credit::Covers;
+pub(super) use self::data::{FEW_OPENS, MAX_OPENS};
 use super::access::Who;
 use super::change::Change;
 use super::map::{Map, Piece, Place};
 use super::state::{Body, FileSession, Head, Inode, State};
 
-/// What limits a volume beside its terms.
+/// Limits of a volume beside its terms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     /// Bytes of memory that the state may take.
@@ -44,7 +45,7 @@ pub(super) struct Asking<'a> {
     pub(super) limits: Limits,
 }
 
-/// What a session is told when the changes were applied.
+/// The part of an answer that is known when the changes were applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Say {
     Outcome(FileOutcome),
@@ -86,7 +87,7 @@ impl Decision {
     }
 }
 
-/// What is decided, or why nothing is done.
+/// A decision, or the reason why nothing is done.
 pub(super) type Decided = Result<Decision, Errno>;
 
 /// Changes that are being put together, with attributes as they will be.
@@ -189,7 +190,9 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
             let move_ = rename::Move { from: (folder, &name), to: (to_folder, &to_name) };
             rename::rename(asking, &move_, no_replace, exchange)
         }
+        O::LookAhead { folder, name, most } => names::look_ahead(asking, folder, &name, most),
         O::List { folder, after, most } => names::list(asking, folder, after, most),
+        O::ListUnnamed { after } => names::list_unnamed(asking, after),
         O::Open { inode, read, write, truncate } => data::open(asking, inode, read, write, truncate),
         O::Closed { inodes } => data::close(asking, inodes),
         O::Discard { below } => Ok(data::discard(asking, below)),
@@ -218,11 +221,11 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::Usage => attributes::usage(asking),
         O::Reserve { inode, bytes, patient } => credit::reserve(asking, inode, bytes, patient),
         O::GiveBack { uid, bytes } => Ok(credit::give_back(asking, uid, bytes)),
-        O::Tidy { inode, version, sections } => data::tidy(asking, inode, version, &sections),
+        O::Tidy { inode, replaces, section } => data::tidy(asking, inode, replaces, &section),
     }
 }
 
-/// Who acts: whom a trusted session names, else the user of the session.
+/// Returns who acts: the user that a trusted session names, else the user of the session.
 pub(super) fn who<'a>(session: &'a FileSession, actor: &'a Actor) -> Who<'a> {
     if session.trusted {
         Who { uid: actor.uid, gid: actor.gid, groups: &actor.groups, checked: session.checked }
@@ -299,5 +302,20 @@ impl State {
             page.push(listed);
         }
         Some((page, true))
+    }
+
+    /// Inodes without a name behind a number that fit a page, and whether they are the last.
+    fn unnamed(&self, after: u64) -> (Vec<Listed>, bool) {
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for number in self.unlinked.range(after.saturating_add(1)..) {
+            if bytes >= PAGE_BYTES || page.len() == plasmon::wire::files::MAX_LISTED {
+                return (page, false);
+            }
+            let Some(attributes) = self.attributes(*number) else { continue };
+            let listed = Listed { name: bytes::Bytes::new(), cookie: *number, attributes };
+            bytes += encoded(&listed).len();
+            page.push(listed);
+        }
+        (page, true)
     }
 }

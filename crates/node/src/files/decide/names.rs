@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_ENTRY_NAME, MAX_LINKS, PLACE_XATTR};
+use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_ENTRY_NAME_BYTES, MAX_LINKS, PLACE_XATTR};
 
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, SEARCH, SET_GROUP, WRITE};
@@ -16,7 +16,7 @@ use crate::files::state::{ENTRY_BYTES, Entry, Folder, Head, INODE_BYTES, Inode, 
 pub(super) fn ensure_name(name: &[u8]) -> Result<(), Errno> {
     match name {
         [] => Err(Errno::NotFound),
-        _ if name.len() > MAX_ENTRY_NAME => Err(Errno::NameTooLong),
+        _ if name.len() > MAX_ENTRY_NAME_BYTES => Err(Errno::NameTooLong),
         _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::Invalid),
         _ => Ok(()),
     }
@@ -110,7 +110,7 @@ impl<'a> Asking<'a> {
         let inode = draft.next_inode();
         let is_folder = head.kind == FileKind::Folder;
         let has_bytes = matches!(head.kind, FileKind::File | FileKind::Folder);
-        draft.push(Change::Make { head, made });
+        draft.push(Change::Make { head, above: folder, made });
         draft.push(Change::Name { folder, name: name.into(), inode: Some(inode) });
         if has_bytes {
             self.inherit_place(&mut draft, folder, inode)?;
@@ -133,7 +133,7 @@ pub(super) fn lookup(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
     ensure_name(name)?;
     let found = match name {
         b"." => folder,
-        b".." => names.above,
+        b".." => inode.above,
         _ => names.names.get(name).ok_or(Errno::NotFound)?.inode,
     };
     Ok(Decision::only(Say::Entry(found)))
@@ -164,6 +164,7 @@ pub(super) fn create(
         }
         place => place?,
     };
+    asking.ensure_opens()?;
     let head = asking.new_head(&above.head, FileKind::File, mode)?;
     let (mut draft, inode) = asking.make(folder, name, head, Made::File)?;
     draft.push(Change::Open { inode, session, opens: Opens { count: 1, writes: true } });
@@ -174,10 +175,11 @@ pub(super) fn create(
 fn create_unnamed(asking: &Asking<'_>, folder: u64, mode: u32) -> Decided {
     let (above, _) = asking.folder(folder)?;
     asking.who.ensure_may(&above.head, WRITE | SEARCH)?;
+    asking.ensure_opens()?;
     let head = Head { links: 0, ..asking.new_head(&above.head, FileKind::File, mode)? };
     let mut draft = Draft::new(asking);
     let inode = draft.next_inode();
-    draft.push(Change::Make { head, made: Made::File });
+    draft.push(Change::Make { head, above: 0, made: Made::File });
     asking.inherit_place(&mut draft, folder, inode)?;
     draft.push(Change::Open { inode, session: asking.number, opens: Opens { count: 1, writes: true } });
     Ok(draft.decide(Say::Opened { inode, created: true }))
@@ -187,7 +189,7 @@ fn create_unnamed(asking: &Asking<'_>, folder: u64, mode: u32) -> Decided {
 pub(super) fn make_folder(asking: &Asking<'_>, folder: u64, name: &[u8], mode: u32) -> Decided {
     let above = asking.place_for(folder, name)?;
     let head = asking.new_head(&above.head, FileKind::Folder, mode)?;
-    let (draft, inode) = asking.make(folder, name, head, Made::Folder(folder))?;
+    let (draft, inode) = asking.make(folder, name, head, Made::Folder)?;
     Ok(draft.decide(Say::Entry(inode)))
 }
 
@@ -249,6 +251,9 @@ pub(super) fn link(asking: &Asking<'_>, number: u64, folder: u64, name: &[u8]) -
     }
     let mut draft = Draft::new(asking);
     draft.push(Change::Name { folder, name: name.into(), inode: Some(number) });
+    if inode.head.links == 0 || inode.above == 0 {
+        draft.push(Change::Above { inode: number, above: folder });
+    }
     draft.head(number)?.links += 1;
     draft.touch(folder)?;
     Ok(draft.decide(Say::Entry(number)))
@@ -262,9 +267,18 @@ pub(super) fn unlink(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
     }
     let mut draft = Draft::new(asking);
     draft.push(Change::Name { folder, name: Rc::from(name), inode: None });
+    forget_place(&mut draft, entry.inode, inode, folder);
     draft.touch(folder)?;
     draft.head(entry.inode)?.links -= 1;
     Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
+}
+
+/// Forgets that an inode, which is no folder and has further names, lies in the folder in which a name of it
+/// goes.
+pub(super) fn forget_place(draft: &mut Draft<'_>, number: u64, inode: &Inode, folder: u64) {
+    if inode.above == folder && inode.head.links > 1 {
+        draft.push(Change::Above { inode: number, above: 0 });
+    }
 }
 
 /// Removes an empty folder.
@@ -286,8 +300,25 @@ pub(super) fn remove_folder(asking: &Asking<'_>, folder: u64, name: &[u8]) -> De
 
 /// Lists the entries of a folder behind a cookie.
 pub(super) fn list(asking: &Asking<'_>, folder: u64, after: u64, most: u32) -> Decided {
-    let (inode, names) = asking.folder(folder)?;
+    let (inode, _) = asking.folder(folder)?;
     asking.who.ensure_may(&inode.head, READ)?;
     let (entries, end) = asking.state.entries(folder, after, most).ok_or(Errno::Stale)?;
-    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: names.above }))
+    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: inode.above }))
+}
+
+/// Looks a name up, and lists the entries behind it.
+pub(super) fn look_ahead(asking: &Asking<'_>, folder: u64, name: &[u8], most: u32) -> Decided {
+    let (inode, names) = asking.folder(folder)?;
+    asking.who.ensure_may(&inode.head, READ | SEARCH)?;
+    ensure_name(name)?;
+    let first = names.names.get(name).ok_or(Errno::NotFound)?;
+    let (entries, end) = asking.state.entries(folder, first.cookie - 1, most).ok_or(Errno::Stale)?;
+    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: inode.above }))
+}
+
+/// Lists inodes without a name behind a number. They lie in no folder that could say who may know of them.
+pub(super) fn list_unnamed(asking: &Asking<'_>, after: u64) -> Decided {
+    asking.who.ensure_root()?;
+    let (entries, end) = asking.state.unnamed(after);
+    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: 0 }))
 }

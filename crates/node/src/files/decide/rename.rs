@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_LINKS};
 
-use super::names::ensure_name;
+use super::names::{ensure_name, forget_place};
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{SEARCH, WRITE};
 use crate::files::change::Change;
 use crate::files::state::{Entry, Inode};
 
-/// Which name becomes which: a folder and a name in it.
+/// The old and the new name of a rename, each with its folder.
 pub(super) struct Move<'a> {
     pub(super) from: (u64, &'a [u8]),
     pub(super) to: (u64, &'a [u8]),
@@ -23,11 +23,11 @@ fn is_below(asking: &Asking<'_>, folder: u64, top: u64) -> Result<bool, Errno> {
         if at == top {
             return Ok(true);
         }
-        let (_, names) = asking.folder(at)?;
-        if names.above == at {
+        let (inode, _) = asking.folder(at)?;
+        if inode.above == at {
             return Ok(false);
         }
-        at = names.above;
+        at = inode.above;
     }
 }
 
@@ -85,25 +85,36 @@ fn replace(
                 draft.head(target.inode)?.links = 0;
                 draft.head(to_folder)?.links -= 1;
             }
-            None => draft.head(target.inode)?.links -= 1,
+            None => {
+                forget_place(&mut draft, target.inode, replaced, to_folder);
+                draft.head(target.inode)?.links -= 1;
+            }
         }
     }
     draft.push(Change::Name { folder, name: Rc::from(name), inode: None });
     draft.push(Change::Name { folder: to_folder, name: Rc::from(to_name), inode: Some(entry.inode) });
-    settle(&mut draft, move_, entry.inode, is_folder)?;
+    settle(&mut draft, move_, entry.inode, inode)?;
     draft.touch(folder)?;
     draft.touch(to_folder)?;
     draft.head(entry.inode)?;
     Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
 }
 
-/// Moves the link that a folder has to the one above it.
-fn settle(draft: &mut Draft<'_>, move_: &Move<'_>, moved: u64, is_folder: bool) -> Result<(), Errno> {
+/// Notes in which folder an inode lies that was moved. If it is a folder, moves the link that it has to the
+/// one above it.
+fn settle(draft: &mut Draft<'_>, move_: &Move<'_>, moved: u64, inode: &Inode) -> Result<(), Errno> {
     let (from, to) = (move_.from.0, move_.to.0);
-    if !is_folder || from == to {
+    if from == to {
         return Ok(());
     }
-    draft.push(Change::Above { folder: moved, above: to });
+    let is_folder = inode.head.kind == FileKind::Folder;
+    // A file may be known to lie where it has another name.
+    if is_folder || inode.above == from || inode.above == 0 {
+        draft.push(Change::Above { inode: moved, above: to });
+    }
+    if !is_folder {
+        return Ok(());
+    }
     draft.head(from)?.links -= 1;
     let above = draft.head(to)?;
     if above.links >= MAX_LINKS {
@@ -125,8 +136,8 @@ fn swap(asking: &Asking<'_>, move_: &Move<'_>, (entry, inode): (Entry, &Inode), 
     draft.push(Change::Name { folder, name: Rc::from(name), inode: Some(target.inode) });
     draft.push(Change::Name { folder: to_folder, name: Rc::from(to_name), inode: Some(entry.inode) });
     let back = Move { from: move_.to, to: move_.from };
-    settle(&mut draft, move_, entry.inode, inode.head.kind == FileKind::Folder)?;
-    settle(&mut draft, &back, target.inode, other_is_folder)?;
+    settle(&mut draft, move_, entry.inode, inode)?;
+    settle(&mut draft, &back, target.inode, other)?;
     draft.touch(folder)?;
     draft.touch(to_folder)?;
     draft.head(entry.inode)?;

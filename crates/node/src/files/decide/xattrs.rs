@@ -1,6 +1,6 @@
 //! Extended attributes. Those of Plasmon itself say how the bytes of files below a folder are kept.
 
-use plasmon::wire::files::{Errno, FileOutcome, MAX_ENTRY_NAME, MAX_XATTR, PLACE_XATTR, Place};
+use plasmon::wire::files::{Errno, FileOutcome, MAX_ENTRY_NAME_BYTES, MAX_XATTR_BYTES, PLACE_XATTR, Place};
 
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, WRITE};
@@ -8,17 +8,17 @@ use crate::files::change::Change;
 use crate::files::state::{ENTRY_BYTES, Inode};
 
 /// Maximum number of bytes of all names and values of an inode: a list of them fits a frame.
-const MAX_ALL: usize = 64 << 10;
+const MAX_ALL_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of all names of an inode.
-const MAX_NAMES: usize = 8 << 10;
+const MAX_NAMES_BYTES: usize = 8 << 10;
 /// Number of nodes that keep the bytes of a file.
-const COPIES: &[u8] = b"user.plasmon.copies";
+const COPIES_NAME: &[u8] = b"user.plasmon.copies";
 /// What begins the names of attributes that mean something to Plasmon.
-const OWN: &[u8] = b"user.plasmon.";
+const OWN_PREFIX: &[u8] = b"user.plasmon.";
 
 /// Checks a name.
 fn ensure_name(name: &[u8]) -> Result<(), Errno> {
-    if name.is_empty() || name.len() > MAX_ENTRY_NAME || name.contains(&0) {
+    if name.is_empty() || name.len() > MAX_ENTRY_NAME_BYTES || name.contains(&0) {
         return Err(Errno::OutOfRange);
     }
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
@@ -41,7 +41,7 @@ fn permitted<'a>(asking: &Asking<'a>, number: u64, name: &[u8], wanted: u16) -> 
 /// Tells the value of an attribute.
 pub(super) fn get(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
     let inode = permitted(asking, number, name, READ)?;
-    if name == COPIES {
+    if name == COPIES_NAME {
         let copies = asking.state.attributes(number).ok_or(Errno::Stale)?.copies;
         return Ok(Decision::tells(FileOutcome::Bytes(copies.to_string().into())));
     }
@@ -70,10 +70,10 @@ pub(super) fn set(
     (create, replace): (bool, bool),
 ) -> Decided {
     let inode = permitted(asking, number, name, WRITE)?;
-    if name.starts_with(OWN) {
+    if name.starts_with(OWN_PREFIX) {
         return set_own(asking, number, name, Some(value));
     }
-    if value.len() > MAX_XATTR {
+    if value.len() > MAX_XATTR_BYTES {
         return Err(Errno::TooMany);
     }
     let there = inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(name));
@@ -87,7 +87,7 @@ pub(super) fn set(
     let (names, values) =
         others.fold((0, 0), |(names, values), (name, value)| (names + name.len() + 1, values + value.len()));
     let names = names + name.len() + 1;
-    if names > MAX_NAMES || names + values + value.len() > MAX_ALL {
+    if names > MAX_NAMES_BYTES || names + values + value.len() > MAX_ALL_BYTES {
         return Err(Errno::Full);
     }
     asking.ensure_memory(ENTRY_BYTES + (name.len() + value.len()) as u64)?;
@@ -100,7 +100,7 @@ pub(super) fn set(
 /// Removes an attribute.
 pub(super) fn remove(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
     let inode = permitted(asking, number, name, WRITE)?;
-    if name.starts_with(OWN) {
+    if name.starts_with(OWN_PREFIX) {
         return set_own(asking, number, name, None);
     }
     if !inode.xattrs.as_ref().is_some_and(|xattrs| xattrs.contains_key(name)) {
@@ -117,7 +117,7 @@ fn set_own(asking: &Asking<'_>, number: u64, name: &[u8], value: Option<&[u8]>) 
     if name == PLACE_XATTR.as_bytes() {
         return set_place(asking, number, value);
     }
-    if name != COPIES {
+    if name != COPIES_NAME {
         return Err(Errno::NotSupported);
     }
     let copies = match value {

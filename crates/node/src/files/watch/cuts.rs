@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use plasmon::wire::files::Stale;
 
-use super::{Done, Expected, News, SILENCE, Waiting, Watchers};
+use super::{Done, Expected, News, SILENCE_TIME, Waiting, Watchers};
 
 /// How long a cut waits for those who write: they may have a lot to commit.
-const PATIENCE: Duration = Duration::from_secs(1);
+const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Operation that is about to cut a file.
 pub(super) struct Cut {
@@ -27,7 +27,7 @@ pub(super) struct Cut {
 impl Cut {
     /// Whether nobody can be waiting any more.
     pub(super) fn is_old(&self, now: Instant) -> bool {
-        self.due + SILENCE <= now
+        self.due + SILENCE_TIME <= now
     }
 }
 
@@ -62,12 +62,12 @@ impl Watchers {
         let told = left.iter().map(|session| (*session, stale.to_vec())).collect();
         let news = News { number: self.last, told };
         let expected = Expected { left, keys: Vec::new(), by, folders: Vec::new(), cuts: true };
-        let (number, due, done) = self.expect(news.number, expected, now + PATIENCE);
+        let (number, due, done) = self.expect(news.number, expected, now + COMMIT_PATIENCE);
         self.cuts.insert((by, operation), Cut { inode, number, due, done });
         Some(news)
     }
 
-    /// What an operation waits for that is about to cut a file.
+    /// Returns what an operation waits for that is about to cut a file.
     pub(in crate::files) fn waits_to_cut(&self, session: u32, operation: u64) -> Option<Waiting> {
         let cut = self.cuts.get(&(session, operation))?;
         Some(Waiting { confirmed: vec![(cut.number, cut.due, cut.done.clone())], over: None })
@@ -123,11 +123,11 @@ mod tests {
         let now = Instant::now();
         let mut watchers = Watchers::new(now);
         let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("another writes");
-        watchers.give_up(news.number, now + PATIENCE);
-        assert!(watchers.before_cut(now + PATIENCE, CUT, FILE, vec![2]).is_none());
-        assert!(watchers.before_cut(now + PATIENCE, (1, 8), FILE, vec![2]).is_none(), "it is stalled");
-        assert!(!watchers.is_silent(2, now + PATIENCE), "it may confirm changes in time");
-        let later = now + PATIENCE + SILENCE;
+        watchers.give_up(news.number, now + COMMIT_PATIENCE);
+        assert!(watchers.before_cut(now + COMMIT_PATIENCE, CUT, FILE, vec![2]).is_none());
+        assert!(watchers.before_cut(now + COMMIT_PATIENCE, (1, 8), FILE, vec![2]).is_none(), "it is stalled");
+        assert!(!watchers.is_silent(2, now + COMMIT_PATIENCE), "it may confirm changes in time");
+        let later = now + COMMIT_PATIENCE + SILENCE_TIME;
         let news = watchers.before_cut(later, (1, 9), FILE, vec![2]).expect("it may answer again");
         watchers.end(2);
         assert_eq!(news.told.len(), 1);
@@ -139,7 +139,7 @@ mod tests {
         let now = Instant::now();
         let mut watchers = Watchers::new(now);
         let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("another writes");
-        let late = now + PATIENCE;
+        let late = now + COMMIT_PATIENCE;
         assert!(watchers.before_cut(late, CUT, FILE, vec![2]).is_none(), "it is carried out");
         watchers.give_up(news.number, late);
         assert!(watchers.before_cut(late, (1, 8), FILE, vec![2]).is_none(), "it is stalled");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plasmon::wire::files::{ROOT_INODE, Time, VolumeTerms};
+use plasmon::wire::files::{Listed, ROOT_INODE, Time, VolumeTerms};
 
 use super::*;
 use crate::files::state::State;
@@ -63,13 +63,13 @@ fn who_watches_is_told_and_waited_for() {
 fn a_watch_ends_with_its_time() {
     let (mut watchers, now) = watchers();
     assert!(look(&mut watchers, now, 2, "a"));
-    let (news, waiting) = change(&mut watchers, now + KEPT, "a");
+    let (news, waiting) = change(&mut watchers, now + KEPT_TIME, "a");
     assert!(news.told.is_empty() && waiting.is_none());
     // A watch outlasts the turn of the tables, and what was given last counts.
-    assert!(look(&mut watchers, now + KEPT / 2, 2, "b"));
-    watchers.turn(now + KEPT);
-    assert!(look(&mut watchers, now + KEPT, 3, "b"));
-    let (news, _) = change(&mut watchers, now + KEPT + Duration::from_millis(1), "b");
+    assert!(look(&mut watchers, now + KEPT_TIME / 2, 2, "b"));
+    watchers.turn(now + KEPT_TIME);
+    assert!(look(&mut watchers, now + KEPT_TIME, 3, "b"));
+    let (news, _) = change(&mut watchers, now + KEPT_TIME + Duration::from_millis(1), "b");
     assert_eq!(news.told.len(), 2);
 }
 
@@ -96,7 +96,7 @@ fn a_silent_session_is_waited_for_once_and_given_nothing() {
     assert!(look(&mut watchers, now, 2, "a") && look(&mut watchers, now, 2, "b"));
     let (news, waiting) = change(&mut watchers, now, "a");
     let (number, due, _) = waiting.expect("it is waited for").confirmed[0].clone();
-    assert_eq!((number, due), (news.number, now + PATIENCE));
+    assert_eq!((number, due), (news.number, now + CHANGE_PATIENCE));
     watchers.give_up(number, due);
     watchers.give_up(number, due);
     assert_eq!(watchers.counts.missed, 1);
@@ -105,7 +105,7 @@ fn a_silent_session_is_waited_for_once_and_given_nothing() {
     let (news, waiting) = change(&mut watchers, due, "b");
     assert_eq!(news.told.len(), 1);
     assert!(waiting.is_none() && !look(&mut watchers, due, 2, "a"));
-    let late = due + SILENCE;
+    let late = due + SILENCE_TIME;
     assert!(look(&mut watchers, late, 2, "a"));
     assert!(change(&mut watchers, late, "a").1.is_some());
 }
@@ -115,7 +115,7 @@ fn a_message_that_nobody_waits_for_is_given_up_in_time() {
     let (mut watchers, now) = watchers();
     assert!(look(&mut watchers, now, 2, "a"));
     change(&mut watchers, now, "a");
-    watchers.turn(now + KEPT);
+    watchers.turn(now + KEPT_TIME);
     assert!(watchers.tellings.is_empty() && watchers.unconfirmed.is_empty() && watchers.waiting.is_empty());
     assert_eq!(watchers.counts.missed, 1);
 }
@@ -128,18 +128,18 @@ fn more_watchers_than_a_list_has_are_not_listed() {
     let (news, waiting) = change(&mut watchers, now, "a");
     assert!(news.told.is_empty());
     let waiting = waiting.expect("what they keep is not over");
-    assert_eq!((waiting.confirmed.len(), waiting.over), (0, Some(now + KEPT)));
+    assert_eq!((waiting.confirmed.len(), waiting.over), (0, Some(now + KEPT_TIME)));
     // Meanwhile, and for a while, nothing is given of it, so that later changes do not wait.
     assert!(sessions.clone().all(|session| !look(&mut watchers, now, session, "a")));
     assert!(look(&mut watchers, now, 2, "b"), "other names are as they were");
-    assert!(change(&mut watchers, now + KEPT, "a").1.is_none());
-    assert!(look(&mut watchers, now + KEPT + COOLING + VALID, 2, "a"));
+    assert!(change(&mut watchers, now + KEPT_TIME, "a").1.is_none());
+    assert!(look(&mut watchers, now + KEPT_TIME + COOLING_TIME + VALID_TIME, 2, "a"));
 }
 
 #[test]
 fn what_changes_often_under_the_eyes_of_others_is_not_given() {
     let (mut watchers, now) = watchers();
-    for _ in 0..BUSY {
+    for _ in 0..BUSY_CHANGES {
         assert!(look(&mut watchers, now, 2, "a"));
         let (news, _) = change(&mut watchers, now, "a");
         watchers.confirm(2, news.number);
@@ -148,12 +148,12 @@ fn what_changes_often_under_the_eyes_of_others_is_not_given() {
     // As long as it goes on, nobody watches and nobody is told.
     let mut later = now;
     for _ in 0..5 {
-        later += VALID / 2;
+        later += VALID_TIME / 2;
         assert!(change(&mut watchers, later, "a").1.is_none());
         assert!(!look(&mut watchers, later, 2, "a"));
     }
     // After a pause it is given again; the next change that has to be told ends that at once.
-    later += VALID;
+    later += VALID_TIME;
     assert!(look(&mut watchers, later, 2, "a"));
     assert!(change(&mut watchers, later, "a").1.is_some());
     assert!(!look(&mut watchers, later, 2, "a"));
@@ -223,11 +223,11 @@ fn memory_limits_what_is_given() {
 #[test]
 fn a_new_home_waits_for_what_the_former_one_gave() {
     let (mut watchers, now) = watchers();
-    watchers.wait_for_former(now + VALID);
+    watchers.wait_for_former(now + VALID_TIME);
     assert!(!look(&mut watchers, now, 2, "a"));
     let waiting = change(&mut watchers, now, "a").1.expect("others may keep the name");
-    assert_eq!(waiting.over, Some(now + VALID));
-    assert!(look(&mut watchers, now + VALID, 2, "a"));
+    assert_eq!(waiting.over, Some(now + VALID_TIME));
+    assert!(look(&mut watchers, now + VALID_TIME, 2, "a"));
 }
 
 #[test]
@@ -263,7 +263,52 @@ fn changes_say_what_is_stale() {
     let expected = [
         folder,
         Stale::Attributes { inode: ROOT_INODE },
-        Stale::Bytes { inode: 9, start: 50, end: MAX_FILE },
+        Stale::Bytes { inode: 9, start: 50, end: MAX_FILE_BYTES },
     ];
     assert_eq!(stale_of(&state, &changes), expected);
+}
+
+#[test]
+fn entries_that_come_with_a_name_are_watched() {
+    let (mut watchers, now) = watchers();
+    let state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
+    let attributes = state.attributes(ROOT_INODE).expect("there is a root");
+    let listed = |name: &'static str| Listed { name: name.into(), cookie: 1, attributes: attributes.clone() };
+    let page = FileOutcome::Entries { entries: vec![listed("a"), listed("b")], end: true, above: ROOT_INODE };
+    let ahead = FileOperation::LookAhead { folder: ROOT_INODE, name: "a".into(), most: 9 };
+    assert!(watchers.give(now, 2, &ahead, &page, MEMORY));
+    assert!(watchers.give(now, 3, &ahead, &FileOutcome::Failed(Errno::NotFound), MEMORY));
+    let told = |watchers: &mut Watchers, stale| {
+        watchers.change(now, (1, 1), vec![stale], |_| Vec::new()).0.told.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut watchers, name("a")), [2, 3]);
+    assert_eq!(told(&mut watchers, name("b")), [2]);
+    assert_eq!(told(&mut watchers, Stale::Attributes { inode: ROOT_INODE }), [2]);
+}
+
+#[test]
+fn who_never_confirms_is_known() {
+    let (mut watchers, mut now) = watchers();
+    let mut miss = |watchers: &mut Watchers| {
+        for _ in 0..2 {
+            look(watchers, now, 2, "a");
+            let (news, _) = change(watchers, now, "a");
+            watchers.give_up(news.number, now);
+        }
+        now += SILENCE_TIME;
+    };
+    for times in 1..NEVER {
+        miss(&mut watchers);
+        assert!(watchers.who_never_confirm().is_empty(), "{times}");
+    }
+    // It was late.
+    watchers.confirm(2, 1);
+    for _ in 1..NEVER {
+        miss(&mut watchers);
+        assert!(watchers.who_never_confirm().is_empty());
+    }
+    miss(&mut watchers);
+    assert_eq!(watchers.who_never_confirm(), [2]);
+    watchers.end(2);
+    assert!(watchers.who_never_confirm().is_empty());
 }

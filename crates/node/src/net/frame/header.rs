@@ -66,7 +66,7 @@ header! {
 header! {
     /// The header of a frame.
     Header in FrameLayout, FRAME_FIELDS:
-    /// What is said: the number of a frame in the list below.
+    /// Opcode: the number of a frame in the list below.
     opcode: u8,
     /// The class of service of the work that the frame is about.
     class: Class,
@@ -83,7 +83,7 @@ header! {
     /// For how long the asker still waits, in microseconds, or all ones.
     deadline_us: u64,
     /// The user (uid) on whose behalf.
-    tenant: u32,
+    user: u32,
     /// 0.
     reserved: u32,
 }

@@ -135,7 +135,7 @@ record! {
 }
 
 codes! {
-    /// What an entry of the directory is about. An id is of one kind.
+    /// Kind of thing that an entry of the directory is about. An id is of one kind.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Kind: u8 {
         /// An object.
@@ -157,7 +157,7 @@ record! {
         pub(crate) life: u64,
         /// The ownership of the object.
         pub(crate) ownership: Ownership,
-        /// What is held under the id.
+        /// Kind of thing that is held under the id.
         pub(crate) kind: Kind,
     }
 }

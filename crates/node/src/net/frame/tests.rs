@@ -97,8 +97,8 @@ fn what_fits_eager_fits_a_frame() {
             let message = Message::Eager { head: head.clone(), bytes };
             Envelope::draw(&mut Draw::new(SEED), &sender, message).encode().len()
         };
-        head.data_len = (FRAME_MAX - eager(&head) + spare) as u64;
-        assert_eq!(eager(&head) <= FRAME_MAX, head.len() <= Message::eager_room(&head));
+        head.data_len = (FRAME_MAX_BYTES - eager(&head) + spare) as u64;
+        assert_eq!(eager(&head) <= FRAME_MAX_BYTES, head.len() <= Message::eager_room(&head));
     }
 }
 

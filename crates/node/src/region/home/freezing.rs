@@ -14,13 +14,13 @@ use futures::channel::oneshot;
 use super::fencing::Fences;
 use super::region::Region;
 
-/// Who changes a region, and who waits for what.
+/// The changes of a region that are under way, and the tasks that wait for their ends.
 #[derive(Default)]
 pub(super) struct Freezing {
     frozen: Cell<bool>,
     /// Number of changes under way that take several turns.
     changes: Cell<u32>,
-    /// Those who wait until one of the two is over.
+    /// Tasks that wait until one of the two is over.
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
     /// The guards that writes have shown.
     fences: Fences,
@@ -74,7 +74,7 @@ impl Region {
         &self.freezing().fences
     }
 
-    /// The same, if there was a change that needed such care.
+    /// Returns the fences, if there was a change that needed such care.
     pub(super) fn seen_fences(&self) -> Option<&Fences> {
         self.seen_freezing().map(|freezing| &freezing.fences)
     }

@@ -24,7 +24,8 @@ use crate::store::regions::RegionMemory;
 pub(crate) struct Region {
     pub(super) ground: Rc<Ground>,
     name: Box<str>,
-    /// It has the id of the name, the life of the region, and when the region came to this node.
+    /// Replica that has the id of the name and the life of the region, and the time when the region came to
+    /// this node.
     deed: Rc<Replica>,
     /// Memory of the region; none when it has ended.
     memory: Cell<Option<Rc<RegionMemory>>>,
@@ -42,12 +43,12 @@ pub(crate) struct Region {
     pub(super) changes: Cell<u16>,
 }
 
-/// What most regions do not have.
+/// State that most regions do not have.
 #[derive(Default)]
 pub(super) struct Rare {
     /// Rights of single users, if any were granted.
     pub(super) acl: RefCell<Option<Box<Acl>>>,
-    /// Those who wait for a change, if there were any.
+    /// Calls that wait for a change of the region, if there were any.
     pub(super) waiters: RefCell<Option<Box<Waiters>>>,
     /// Set by the first who freezes the region, or changes it in several turns.
     pub(super) freezing: OnceCell<Box<Freezing>>,
@@ -58,7 +59,7 @@ pub(super) struct Rare {
 /// malloc is 112.
 const _: () = assert!(size_of::<Region>() <= 72);
 
-/// What a region is made of, beside what was wanted.
+/// Parts of a new region, beside what its creator wanted.
 pub(super) struct Parts {
     pub(super) ground: Rc<Ground>,
     pub(super) memory: Rc<RegionMemory>,
@@ -71,7 +72,7 @@ pub(crate) struct Held {
     _memory: Rc<RegionMemory>,
 }
 
-/// Where a process may map a region.
+/// The memory by which a process may map a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Places in the arena, in their order: the offset of the first byte, and the number of bytes.
@@ -113,12 +114,12 @@ impl Region {
         self.deed.id()
     }
 
-    /// What the region has that most have not, if it has anything.
+    /// State of the region that most regions do not have, if it has any.
     pub(super) fn rare(&self) -> Option<&Rare> {
         self.rare.get().map(Box::as_ref)
     }
 
-    /// The same, made if there is nothing yet.
+    /// State of the region that most regions do not have. It is made if there is none.
     pub(super) fn make_rare(&self) -> &Rare {
         self.rare.get_or_init(Box::default)
     }
@@ -155,7 +156,7 @@ impl Region {
         self.ephemeral
     }
 
-    /// What another home has to know of the region, beside its bytes.
+    /// Description of the region for another home. The bytes of the region are no part of it.
     pub(crate) fn parted(&self) -> Moved {
         Moved {
             name: self.name.clone().into(),
@@ -184,8 +185,8 @@ impl Region {
         !self.ground.store.objects.borrow().has(&self.deed)
     }
 
-    /// Refuses what concerns a region that has ended, or that this node withholds. What takes several turns
-    /// looks again at its end: the region of the name may be another by then.
+    /// Refuses an operation on a region that has ended, or that this node withholds. An operation that takes
+    /// several turns calls this again at its end: the region of the name may be another by then.
     ///
     /// # Errors
     /// `Freed`, `Disconnected`.

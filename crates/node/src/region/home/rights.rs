@@ -45,7 +45,7 @@ impl Region {
         self.changes.get()
     }
 
-    /// What was granted to a user, or to everybody.
+    /// Rights that were granted to a user, or to everybody.
     fn granted_to(&self, user: Option<u32>) -> Rights {
         let Some(user) = user else { return self.public.get() };
         let Some(rare) = self.rare() else { return Rights::NONE };

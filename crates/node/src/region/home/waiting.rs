@@ -21,7 +21,7 @@ use crate::kernel::counted::Counted;
 /// Maximum number of waits for words of a region at a time.
 const MAX_WAITERS: usize = 4096;
 
-/// Those who wait for words of a region.
+/// Calls that wait for words of a region.
 #[derive(Default)]
 pub(super) struct Waiters {
     /// Waits by the offset of their word, none of which is empty.

@@ -24,10 +24,10 @@ pub(super) const STEP_BYTES: u64 = 256 << 10;
 /// Maximum number of bytes that the engine sets to a value before others have their turn: what takes a
 /// processor some 40 µs, several times as long as a turn without work.
 pub(super) const FILL_STEP_BYTES: u64 = 1 << 20;
-/// What an operation has returned.
+/// Result of an operation on a region.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// What a word was before; 0 if the operation is not about a word.
+    /// Value of the word before the operation; 0 if the operation is not about a word.
     pub(crate) value: u64,
     /// The bytes that were read.
     pub(crate) data: Vec<u8>,

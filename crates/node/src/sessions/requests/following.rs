@@ -30,7 +30,7 @@ use crate::service::Answer;
 use crate::sessions::feeds::MAX_FOLLOWERS;
 
 /// How long a node has to answer a question for events, which it holds for some seconds if there are none.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EVENTS_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause before a node whose feed has ended is asked for another.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after an answer without events, so that no node keeps this one busy.
@@ -45,7 +45,7 @@ const FOLLOWING_WEIGHT: usize = 64;
 struct Subscriber {
     client: ClientKey,
     request: u64,
-    tenant: u32,
+    user: u32,
 }
 
 /// This node's end of a feed. The other end is told when it goes.
@@ -83,8 +83,8 @@ impl Requests {
             return Answer::now(Err(Error::new(ErrorKind::Busy, text)));
         }
         self.subscriptions.subscribe(client, request);
-        let tenant = self.sessions.client(client, |client| client.uid);
-        let following = Rc::clone(self).follow_all(Subscriber { client, request, tenant });
+        let user = self.sessions.client(client, |client| client.uid);
+        let following = Rc::clone(self).follow_all(Subscriber { client, request, user });
         self.sessions.wait(client, request, FOLLOWING_WEIGHT, async move {
             following.await;
             drop(counted);
@@ -150,14 +150,14 @@ impl Requests {
         node: NodeId,
         heard: &mut bool,
     ) -> Result<Infallible, Error> {
-        let Subscriber { client, tenant, .. } = subscriber;
+        let Subscriber { client, user, .. } = subscriber;
         // A subscriber that reads nothing is not told of feeds that begin and end meanwhile.
         self.subscriptions.room(client).await;
         let feed = self.next_feed.replace(self.next_feed.get() + 1);
         let _feeding = Feeding { network: &self.network, node, feed };
         let ask = |begins, most: usize| {
             let question = ask::Watch { feed, begins, most: most as u32 };
-            self.network.ask_held(node, tenant, question, PATIENCE)
+            self.network.ask_held(node, user, question, EVENTS_PATIENCE)
         };
         let mut answer = ask(true, MAX_ENTRIES).await?;
         if !std::mem::replace(heard, true) {

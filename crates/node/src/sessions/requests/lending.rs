@@ -14,12 +14,12 @@ use plasmon::{Error, ErrorKind};
 use super::Creations;
 use crate::directory::claims::Claims;
 use crate::kernel::{ClientKey, Kernel};
-use crate::memory::{Domain, Extent, ForeignMemory, PAGE_BYTES, Writer, Zone};
-use crate::net::registrations::Adopted;
+use crate::memory::{Domain, ForeignMemory, PAGE_BYTES, Writer, Zone};
 use crate::object::{Held, Role, Sealing};
 use crate::placement::Placement;
 use crate::service::Outcome;
 use crate::sessions::Sessions;
+use crate::sessions::lent::Lent;
 use crate::store::Store;
 use crate::transfer::{Given, GivenMemory, Transfer};
 
@@ -28,37 +28,7 @@ const METADATA_BYTES: u64 = 1 << 10;
 /// Maximum number of buffers of a client.
 const MAX_LENT_PIECES: usize = 4096;
 
-/// Memory that a client works in.
-pub(crate) enum Lent {
-    /// Memory of the arena.
-    Arena {
-        extent: Rc<Extent>,
-        /// The user whose quota the memory counts against.
-        uid: u32,
-        private: bool,
-        /// The last get into the memory, which may not be over.
-        given: Option<Rc<Given>>,
-    },
-    /// The client's own memory.
-    Own { adopted: Rc<Adopted>, given: Option<Rc<Given>> },
-}
-
-impl Lent {
-    /// Counts the memory no longer against its client's quotas.
-    pub(crate) fn uncount(&self, store: &Store, client: ClientKey) {
-        if let Self::Arena { extent, uid, .. } = self {
-            store.quotas.borrow_mut().subtract(*uid, client, extent.len());
-        }
-    }
-
-    fn last(&mut self) -> &mut Option<Rc<Given>> {
-        match self {
-            Self::Arena { given, .. } | Self::Own { given, .. } => given,
-        }
-    }
-}
-
-/// What lends memory to clients.
+/// State for lending memory to clients.
 pub(super) struct Lending {
     kernel: Rc<Kernel>,
     store: Rc<Store>,
@@ -180,7 +150,7 @@ impl Lending {
             Lent::Arena { extent, .. } if head.len() > extent.len() => {
                 Err(wrong("that is shorter than the object"))
             }
-            Lent::Arena { .. } if head.len() <= u64::from(super::INLINE_MAX) => {
+            Lent::Arena { .. } if head.len() <= u64::from(super::INLINE_MAX_BYTES) => {
                 Err(wrong("of the node: the object is too small for that"))
             }
             Lent::Arena { private: of, .. } if *of != private => {
@@ -197,14 +167,14 @@ impl Lending {
         let capacity = extent.len();
         let mut extent = Rc::into_inner(extent).expect("counted above, and nothing was awaited since");
         extent.shorten(head.len());
-        self.store.quotas.borrow_mut().subtract(head.tenant, client, capacity - head.len());
-        let (len, tenant) = (head.len(), head.tenant);
+        self.store.quotas.borrow_mut().subtract(head.user, client, capacity - head.len());
+        let (len, user) = (head.len(), head.user);
         let written = extent.write(data_len, &metadata);
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created };
         let sealed = self.store.seal(sealing);
-        let replica = sealed.inspect_err(|_| self.store.quotas.borrow_mut().subtract(tenant, client, len))?;
+        let replica = sealed.inspect_err(|_| self.store.quotas.borrow_mut().subtract(user, client, len))?;
         claim.fulfil();
         self.sessions.counting.count_put(replica.len());
         self.placement.note_expiry(&replica);

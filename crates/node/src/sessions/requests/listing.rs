@@ -19,7 +19,7 @@ use plasmon::{Error, Filter, NodeId, ObjectId};
 use super::Requests;
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashSet;
-use crate::net::frame::{Envelope, FRAME_MAX, HEADER_LEN, MAX_ENTRIES, Message, ask};
+use crate::net::frame::{Envelope, FRAME_MAX_BYTES, HEADER_LEN, MAX_ENTRIES, Message, ask};
 use crate::object::{Table, Wanted};
 
 /// Minimum number of rows of a page; a shorter listing is answered at once.
@@ -88,43 +88,43 @@ impl Requests {
         filter: Filter,
         from: u64,
     ) -> Result<Reply, Error> {
-        let tenant = self.sessions.client(client, |client| client.uid);
+        let user = self.sessions.client(client, |client| client.uid);
         if node == self.kernel.node {
-            let (objects, next) = self.page(tenant, &filter, from, FRAME_ROWS, |_| true);
+            let (objects, next) = self.page(user, &filter, from, FRAME_ROWS, |_| true);
             return Ok(Reply::Page { objects, next });
         }
         let page = ask::List { filter, from };
-        let ask::Listed { objects, next } = self.network.ask(node, tenant, page, PAGE_PATIENCE).await?;
+        let ask::Listed { objects, next } = self.network.ask(node, user, page, PAGE_PATIENCE).await?;
         Ok(Reply::Page { objects, next })
     }
 
     /// Answers another node with a page of this node's objects.
     pub(super) fn on_list(&self, asked: &Envelope, filter: &Filter, from: u64) {
-        let mut left = FRAME_MAX - HEADER_LEN - ROW_BYTES;
+        let mut left = FRAME_MAX_BYTES - HEADER_LEN - ROW_BYTES;
         let fits = |row: &ObjectInfo| {
             let len = ROW_BYTES + row.name.as_ref().map_or(0, String::len) + row.beginning.len();
             let fits = len <= left;
             left = left.saturating_sub(len);
             fits
         };
-        let (objects, next) = self.page(asked.tenant, filter, from, MAX_ENTRIES, fits);
+        let (objects, next) = self.page(asked.user, filter, from, MAX_ENTRIES, fits);
         self.network.answer(asked, Message::Listed { objects, next });
     }
 
     fn page(
         &self,
-        tenant: u32,
+        user: u32,
         filter: &Filter,
         from: u64,
         rows: usize,
         fits: impl FnMut(&ObjectInfo) -> bool,
     ) -> (Vec<ObjectInfo>, Option<u64>) {
-        let wanted = self.wanted(tenant, filter);
+        let wanted = self.wanted(user, filter);
         self.store.objects.borrow().page(from, &wanted, &self.store.scan_pins(), rows, fits)
     }
 
-    fn wanted(&self, tenant: u32, filter: &Filter) -> Wanted {
-        Wanted { tenant, filter: filter.prepare(), now: self.kernel.clock.unix_ms() }
+    fn wanted(&self, user: u32, filter: &Filter) -> Wanted {
+        Wanted { user, filter: filter.prepare(), now: self.kernel.clock.unix_ms() }
     }
 }
 

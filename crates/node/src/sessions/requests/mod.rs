@@ -29,9 +29,8 @@ use plasmon::wire::Reply;
 use plasmon::{Class, Error, ErrorKind, ObjectId};
 
 use self::lending::Lending;
-pub(super) use self::lending::Lent;
 pub(crate) use self::writing::Creations;
-pub(super) use self::writing::{Begun, INLINE_MAX, weight};
+pub(super) use self::writing::{Begun, INLINE_MAX_BYTES, weight};
 use super::Sessions;
 use super::subscriptions::Subscriptions;
 use crate::directory::Directory;
@@ -96,7 +95,7 @@ impl Requests {
             node: self.kernel.node,
             segment_size: arena.segment_size(),
             segments: arena.segment_count(),
-            inline_max: INLINE_MAX,
+            inline_max: INLINE_MAX_BYTES,
             user,
             capacity: arena.capacity(),
         }

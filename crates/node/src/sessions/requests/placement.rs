@@ -21,8 +21,8 @@ impl Requests {
         id: ObjectId,
         copies: u16,
     ) -> Result<Reply, Error> {
-        let tenant = self.sessions.client(client, |client| client.uid);
-        let made = self.placement.replicate(id, tenant, copies, self.sessions.due(timeout_us)).await?;
+        let user = self.sessions.client(client, |client| client.uid);
+        let made = self.placement.replicate(id, user, copies, self.sessions.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&made) })
     }
 
@@ -33,8 +33,8 @@ impl Requests {
         id: ObjectId,
         node: NodeId,
     ) -> Result<Reply, Error> {
-        let tenant = self.sessions.client(client, |client| client.uid);
-        let moved = self.placement.migrate(id, tenant, node, self.sessions.due(timeout_us)).await?;
+        let user = self.sessions.client(client, |client| client.uid);
+        let moved = self.placement.migrate(id, user, node, self.sessions.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&moved) })
     }
 
@@ -45,8 +45,8 @@ impl Requests {
         id: ObjectId,
         nodes: Vec<NodeId>,
     ) -> Result<Reply, Error> {
-        let tenant = self.sessions.client(client, |client| client.uid);
-        let done = self.placement.broadcast(id, tenant, nodes, self.sessions.due(timeout_us)).await?;
+        let user = self.sessions.client(client, |client| client.uid);
+        let done = self.placement.broadcast(id, user, nodes, self.sessions.due(timeout_us)).await?;
         Ok(Reply::Report { json: json(&done) })
     }
 
@@ -56,8 +56,8 @@ impl Requests {
         node: NodeId,
         step: DrainStep,
     ) -> Result<Reply, Error> {
-        let tenant = self.sessions.client(client, |client| client.uid);
-        Ok(Reply::Report { json: json(&self.placement.drain(node, step, tenant).await?) })
+        let user = self.sessions.client(client, |client| client.uid);
+        Ok(Reply::Report { json: json(&self.placement.drain(node, step, user).await?) })
     }
 
     /// Brings an object to this node, and keeps it in memory until the client says otherwise.
@@ -67,15 +67,15 @@ impl Requests {
         timeout_us: u64,
         id: ObjectId,
     ) -> Result<Reply, Error> {
-        let (tenant, kept) = self.sessions.client(client, |client| (client.uid, client.kept.len()));
+        let (user, kept) = self.sessions.client(client, |client| (client.uid, client.kept.len()));
         if kept >= MAX_PINNED_OBJECTS {
             let text =
                 format!("this client has pinned {MAX_PINNED_OBJECTS} objects already: unpin some first");
             return Err(Error::new(ErrorKind::Busy, text));
         }
         let pin = match timeout_us {
-            0 => self.seek_all((&[id], false), tenant, None).await.remove(0)?,
-            _ => self.get_one((id, false), tenant, false, self.sessions.due(timeout_us)).await?,
+            0 => self.seek_all((&[id], false), user, None).await.remove(0)?,
+            _ => self.get_one((id, false), user, false, self.sessions.due(timeout_us)).await?,
         };
         self.sessions.client_mut(client, |client| client.kept.insert(id, pin));
         Ok(Reply::Done)

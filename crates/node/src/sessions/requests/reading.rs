@@ -21,17 +21,17 @@ impl Requests {
         timeout_us: u64,
         (ids, verify): (Vec<ObjectId>, bool),
     ) {
-        let tenant = self.sessions.client(client, |client| client.uid);
-        if let Some(results) = self.pin_all_here(&ids, tenant) {
+        let user = self.sessions.client(client, |client| client.uid);
+        if let Some(results) = self.pin_all_here(&ids, user) {
             return self.got(client, request, results);
         }
         let due = self.sessions.due(timeout_us);
         let requests = Rc::clone(self);
         self.sessions.wait(client, request, ids.len(), async move {
             if timeout_us > 0 {
-                requests.kernel.clock.bounded(due, requests.transfer.bring_short(&ids, tenant, verify)).await;
+                requests.kernel.clock.bounded(due, requests.transfer.bring_short(&ids, user, verify)).await;
             }
-            let gets = ids.into_iter().map(|id| requests.get_one((id, verify), tenant, timeout_us == 0, due));
+            let gets = ids.into_iter().map(|id| requests.get_one((id, verify), user, timeout_us == 0, due));
             let results = join_all(gets).await;
             requests.got(client, request, results);
         });
@@ -39,22 +39,22 @@ impl Requests {
 
     /// Counts a get of these objects. Returns their pins, if all of them are here, or errors for those that
     /// this user may not see.
-    pub(super) fn pin_all_here(&self, ids: &[ObjectId], tenant: u32) -> Option<Vec<Result<Pin, Error>>> {
-        let here: Vec<_> = ids.iter().map(|id| self.pin_here(*id, tenant)).collect();
+    pub(super) fn pin_all_here(&self, ids: &[ObjectId], user: u32) -> Option<Vec<Result<Pin, Error>>> {
+        let here: Vec<_> = ids.iter().map(|id| self.pin_here(*id, user)).collect();
         let hits = here.iter().filter(|one| matches!(one, Some(Ok(_)))).count();
         self.sessions.counting.count_gets(hits, ids.len() - hits);
         here.into_iter().collect()
     }
 
     /// A pin on an object that is in memory here, or an error if this user may not see it.
-    pub(super) fn pin_here(&self, id: ObjectId, tenant: u32) -> Option<Result<Pin, Error>> {
+    pub(super) fn pin_here(&self, id: ObjectId, user: u32) -> Option<Result<Pin, Error>> {
         if self.cluster.withholds() {
             return None;
         }
         let objects = self.store.objects.borrow();
         let replica = objects.get(&id)?;
-        if !replica.visible_to(tenant) {
-            return Some(Err(crate::object::not_visible(id, tenant)));
+        if !replica.visible_to(user) {
+            return Some(Err(crate::object::not_visible(id, user)));
         }
         Pin::new(replica).map(Ok)
     }
@@ -66,17 +66,17 @@ impl Requests {
     pub(super) async fn get_one(
         self: &Rc<Self>,
         (id, verify): (ObjectId, bool),
-        tenant: u32,
+        user: u32,
         no_time: bool,
         due: Option<Instant>,
     ) -> Result<Pin, Error> {
         loop {
-            if let Some(result) = self.pin_here(id, tenant) {
+            if let Some(result) = self.pin_here(id, user) {
                 return result;
             }
             if self.cluster.withholds() {
                 match self.kernel.clock.bounded(due, self.cluster.next_view()).await {
-                    None => return Err(self.timed_out(id, tenant)),
+                    None => return Err(self.timed_out(id, user)),
                     Some(_) => continue,
                 }
             }
@@ -87,7 +87,7 @@ impl Requests {
                 match self.kernel.clock.bounded(due, self.store.bring_back(&replica)).await {
                     None => {
                         let no_memory = self.store.cannot_come_back(&replica);
-                        return Err(no_memory.unwrap_or_else(|| self.timed_out(id, tenant)));
+                        return Err(no_memory.unwrap_or_else(|| self.timed_out(id, user)));
                     }
                     Some(restored) => restored?,
                 }
@@ -103,12 +103,12 @@ impl Requests {
                     let _ = self.cluster.next_view().await;
                     Ok(())
                 } else {
-                    self.transfer.fetch(id, tenant, verify).await
+                    self.transfer.fetch(id, user, verify).await
                 }
             };
             let brought = std::pin::pin!(brought);
             match self.kernel.clock.bounded(due, select(sealed, brought)).await {
-                None => return Err(self.timed_out(id, tenant)),
+                None => return Err(self.timed_out(id, user)),
                 Some(Either::Left(_) | Either::Right((Ok(()), _))) => {}
                 Some(Either::Right((Err(error), _))) => return Err(error),
             }
@@ -125,29 +125,29 @@ impl Requests {
         (buffer, at, room): (u64, u64, u64),
     ) -> Result<Reply, Error> {
         const COPY: Reply = Reply::Landed { data_len: None };
-        let tenant = self.sessions.client(client, |client| client.uid);
+        let user = self.sessions.client(client, |client| client.uid);
         let at_once = timeout_us == 0;
         let due = self.sessions.due(timeout_us).filter(|_| !at_once);
         if !self.transfer.lands_anywhere() || self.is_here(&id) {
             return Ok(COPY);
         }
         if at_once {
-            self.existing(&[id], tenant).await.remove(0)?;
+            self.existing(&[id], user).await.remove(0)?;
         }
         self.lending.settle_buffer(client, buffer).await?;
         let given = self.lending.give(client, buffer, at, room)?;
         let sealed = self.store.objects.borrow_mut().wait(id);
         let given_up = async {
             match at_once {
-                true => self.vanishing(id, tenant).await,
+                true => self.vanishing(id, user).await,
                 false => {
                     self.kernel.clock.bounded(due, pending::<()>()).await;
-                    self.timed_out(id, tenant)
+                    self.timed_out(id, user)
                 }
             }
         };
         let outcome = {
-            let fetching = std::pin::pin!(self.transfer.fetch_into(id, tenant, &given, verify));
+            let fetching = std::pin::pin!(self.transfer.fetch_into(id, user, &given, verify));
             match select(select(sealed, fetching), std::pin::pin!(given_up)).await {
                 Either::Left((Either::Left(_), _)) => Ok(None),
                 Either::Left((Either::Right((fetched, _)), _)) => fetched.map(Some),
@@ -163,9 +163,9 @@ impl Requests {
         Error::new(ErrorKind::NotFound, format!("object {id} {}", self.whereabouts(&id)))
     }
 
-    pub(super) fn timed_out(&self, id: ObjectId, tenant: u32) -> Error {
+    pub(super) fn timed_out(&self, id: ObjectId, user: u32) -> Error {
         let known = self.store.objects.borrow().conflict(&id).is_some() || self.directory.deleted(&id);
-        let why = match self.transfer.records.explain(&id, tenant).arriving {
+        let why = match self.transfer.records.explain(&id, user).arriving {
             Some(arriving) => format!(
                 "{} of its {} bytes have come from node {}",
                 arriving.arrived_bytes,
@@ -244,11 +244,11 @@ impl Requests {
         count: usize,
         ids: Vec<ObjectId>,
     ) {
-        let tenant = self.sessions.client(client, |client| client.uid);
+        let user = self.sessions.client(client, |client| client.uid);
         let due = self.sessions.due(timeout_us);
         let requests = Rc::clone(self);
         self.sessions.wait(client, request, ids.len(), async move {
-            let here = requests.wait_for_enough(&ids, tenant, timeout_us == 0, due, count).await;
+            let here = requests.wait_for_enough(&ids, user, timeout_us == 0, due, count).await;
             requests.sessions.reply(client, request, &Reply::Waited(here));
         });
     }
@@ -256,7 +256,7 @@ impl Requests {
     async fn wait_for_enough(
         self: &Rc<Self>,
         ids: &[ObjectId],
-        tenant: u32,
+        user: u32,
         no_time: bool,
         due: Option<Instant>,
         count: usize,
@@ -269,13 +269,13 @@ impl Requests {
             if found >= count {
                 // There are enough objects: those that are here already still count.
                 for (at, id) in some.iter().enumerate() {
-                    here[first + at] = self.pin_here(*id, tenant).is_some_and(|pinned| pinned.is_ok());
+                    here[first + at] = self.pin_here(*id, user).is_some_and(|pinned| pinned.is_ok());
                 }
                 continue;
             }
             let get = |(at, id): (usize, &ObjectId)| {
                 let id = *id;
-                async move { (first + at, self.get_one((id, false), tenant, no_time, due).await.is_ok()) }
+                async move { (first + at, self.get_one((id, false), user, no_time, due).await.is_ok()) }
             };
             gets.extend(some.iter().enumerate().map(get));
             let mut note = |(at, ready): (usize, bool)| {
@@ -305,19 +305,19 @@ impl Requests {
 
     /// Marks objects as used just now.
     pub(super) fn refresh(&self, client: ClientKey, ids: &[ObjectId]) -> Reply {
-        let tenant = self.sessions.client(client, |client| client.uid);
+        let user = self.sessions.client(client, |client| client.uid);
         let objects = self.store.objects.borrow();
-        let seen = ids.iter().filter_map(|id| objects.get(id)).filter(|one| one.visible_to(tenant));
+        let seen = ids.iter().filter_map(|id| objects.get(id)).filter(|one| one.visible_to(user));
         seen.for_each(|replica| replica.touch());
         Reply::Done
     }
 
     pub(super) fn contains(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
-        let tenant = self.sessions.client(client, |client| client.uid);
+        let user = self.sessions.client(client, |client| client.uid);
         let here: Vec<_> = {
             let objects = self.store.objects.borrow();
             let served = !self.cluster.withholds();
-            let visible = |id| served && objects.get(id).is_some_and(|replica| replica.visible_to(tenant));
+            let visible = |id| served && objects.get(id).is_some_and(|replica| replica.visible_to(user));
             ids.iter().map(visible).collect()
         };
         if self.cluster.solo() || here.iter().all(|here| *here) {
@@ -326,7 +326,7 @@ impl Requests {
         }
         let requests = Rc::clone(self);
         self.sessions.wait(client, request, ids.len(), async move {
-            let reply = match requests.directory.known(&ids, tenant).await {
+            let reply = match requests.directory.known(&ids, user).await {
                 Err(error) => Reply::Failed { error },
                 Ok(elsewhere) => Reply::Contains(
                     here.into_iter()

@@ -22,18 +22,18 @@ impl Requests {
             let error = Error::new(ErrorKind::NotAllowed, text).about(*id);
             return self.sessions.reply(client, request, &Reply::Failed { error });
         }
-        let tenant = self.sessions.client(client, |client| client.uid);
+        let user = self.sessions.client(client, |client| client.uid);
         if self.cluster.solo() {
             self.sessions.arrive(client, ids.len());
             return self.sessions.reply(
                 client,
                 request,
-                &Reply::Deleted(self.directory.deletion.delete_here(&ids, tenant)),
+                &Reply::Deleted(self.directory.deletion.delete_here(&ids, user)),
             );
         }
         let requests = Rc::clone(self);
         self.kernel.spawn(async move {
-            let reply = match requests.directory.deletion.delete_all(&ids, &[], tenant).await {
+            let reply = match requests.directory.deletion.delete_all(&ids, &[], user).await {
                 Ok(outcomes) => Reply::Deleted(outcomes),
                 Err(error) => Reply::Failed { error },
             };

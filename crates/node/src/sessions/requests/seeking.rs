@@ -28,14 +28,14 @@ impl Requests {
         timeout_us: u64,
         (ids, verify): (Vec<ObjectId>, bool),
     ) {
-        let tenant = self.sessions.client(client, |client| client.uid);
-        if let Some(results) = self.pin_all_here(&ids, tenant) {
+        let user = self.sessions.client(client, |client| client.uid);
+        if let Some(results) = self.pin_all_here(&ids, user) {
             return self.got(client, request, results);
         }
         let due = self.sessions.due(timeout_us);
         let requests = Rc::clone(self);
         self.sessions.wait(client, request, ids.len(), async move {
-            let results = requests.seek_all((&ids, verify), tenant, due).await;
+            let results = requests.seek_all((&ids, verify), user, due).await;
             requests.got(client, request, results);
         });
     }
@@ -44,18 +44,18 @@ impl Requests {
     pub(super) async fn seek_all(
         self: &Rc<Self>,
         (ids, verify): (&[ObjectId], bool),
-        tenant: u32,
+        user: u32,
         due: Option<Instant>,
     ) -> Vec<Result<Pin, Error>> {
-        self.kernel.clock.bounded(due, self.transfer.bring_short(ids, tenant, verify)).await;
+        self.kernel.clock.bounded(due, self.transfer.bring_short(ids, user, verify)).await;
         let asked: Vec<_> = ids.iter().filter(|id| !self.is_here(id)).copied().collect();
-        let mut answers = VecDeque::from(self.existing(&asked, tenant).await);
+        let mut answers = VecDeque::from(self.existing(&asked, user).await);
         let mut asked = asked.iter().peekable();
         let gets = ids.iter().map(|id| {
             let answer = asked.next_if_eq(&id).and_then(|_| answers.pop_front());
             async move {
                 answer.unwrap_or(Ok(()))?;
-                self.bring((*id, verify), tenant, due).await
+                self.bring((*id, verify), user, due).await
             }
         });
         join_all(gets).await
@@ -63,13 +63,13 @@ impl Requests {
 
     /// Whether each object exists: `NotFound` if its first keeper says that it does not, `TimedOut` if that
     /// keeper says nothing.
-    pub(super) async fn existing(&self, ids: &[ObjectId], tenant: u32) -> Vec<Result<(), Error>> {
+    pub(super) async fn existing(&self, ids: &[ObjectId], user: u32) -> Vec<Result<(), Error>> {
         if ids.is_empty() {
             return Vec::new();
         }
         let known = match self.cluster.solo() {
             true => vec![Ok(false); ids.len()],
-            false => self.directory.known_each(ids, tenant, KEEPER_PATIENCE).await,
+            false => self.directory.known_each(ids, user, KEEPER_PATIENCE).await,
         };
         let judged = ids.iter().zip(known).map(|(id, known)| match known {
             Ok(true) => Ok(()),
@@ -85,10 +85,10 @@ impl Requests {
     }
 
     /// Waits until an object is gone that existed. It may never return.
-    pub(super) async fn vanishing(&self, id: ObjectId, tenant: u32) -> Error {
+    pub(super) async fn vanishing(&self, id: ObjectId, user: u32) -> Error {
         loop {
             self.kernel.clock.sleep(LOOK_INTERVAL).await;
-            if let [Err(error)] = &self.existing(&[id], tenant).await[..]
+            if let [Err(error)] = &self.existing(&[id], user).await[..]
                 && error.kind() == ErrorKind::NotFound
             {
                 return error.clone();
@@ -100,11 +100,11 @@ impl Requests {
     async fn bring(
         self: &Rc<Self>,
         (id, verify): (ObjectId, bool),
-        tenant: u32,
+        user: u32,
         due: Option<Instant>,
     ) -> Result<Pin, Error> {
-        let coming = std::pin::pin!(self.get_one((id, verify), tenant, false, due));
-        let vanishing = std::pin::pin!(self.vanishing(id, tenant));
+        let coming = std::pin::pin!(self.get_one((id, verify), user, false, due));
+        let vanishing = std::pin::pin!(self.vanishing(id, user));
         match select(coming, vanishing).await {
             Either::Left((result, _)) => result,
             Either::Right((error, _)) => Err(error),

@@ -20,20 +20,20 @@ const MAX_PREFETCHES: usize = 1 << 16;
 
 impl Requests {
     pub(super) fn explain_to(&self, client: ClientKey, id: &ObjectId) -> Result<Reply, Error> {
-        let tenant = self.sessions.client(client, |client| client.uid);
-        if self.store.objects.borrow().get(id).is_some_and(|replica| !replica.visible_to(tenant)) {
-            return Err(crate::object::not_visible(*id, tenant));
+        let user = self.sessions.client(client, |client| client.uid);
+        if self.store.objects.borrow().get(id).is_some_and(|replica| !replica.visible_to(user)) {
+            return Err(crate::object::not_visible(*id, user));
         }
-        Ok(Reply::Report { json: json(&self.transfer.records.explain(id, tenant)) })
+        Ok(Reply::Report { json: json(&self.transfer.records.explain(id, user)) })
     }
 
     pub(super) async fn locations(self: Rc<Self>, client: ClientKey, id: ObjectId) -> Result<Reply, Error> {
-        let tenant = self.sessions.client(client, |client| client.uid);
+        let user = self.sessions.client(client, |client| client.uid);
         let visible =
-            self.store.objects.borrow().get(&id).filter(|replica| replica.visible_to(tenant)).cloned();
+            self.store.objects.borrow().get(&id).filter(|replica| replica.visible_to(user)).cloned();
         let here = visible.map(|replica| (self.kernel.node, replica.role()));
         let elsewhere =
-            if self.cluster.solo() { Vec::new() } else { self.directory.holders(id, tenant).await? };
+            if self.cluster.solo() { Vec::new() } else { self.directory.holders(id, user).await? };
         let elsewhere = elsewhere.into_iter().filter(|(node, _)| *node != self.kernel.node);
         let location =
             |(node, role): (NodeId, Role)| Location { node: node.to_string(), role: role.name().to_owned() };
@@ -47,7 +47,7 @@ impl Requests {
         timeout_us: u64,
         ids: &[ObjectId],
     ) -> Result<Reply, Error> {
-        let tenant = self.sessions.client(client, |client| client.uid);
+        let user = self.sessions.client(client, |client| client.uid);
         let due = self.sessions.due(timeout_us);
         let absent: Vec<_> =
             ids.iter().filter(|id| self.store.objects.borrow().conflict(id).is_none()).copied().collect();
@@ -63,11 +63,11 @@ impl Requests {
         let counted: Vec<_> = absent.iter().map(|_| Counted::new(Rc::clone(&count))).collect();
         let (requests, short_due) = (Rc::clone(self), due.filter(|_| timeout_us > 0));
         self.kernel.spawn(async move {
-            let short = requests.transfer.bring_short(&absent, tenant, false);
+            let short = requests.transfer.bring_short(&absent, user, false);
             requests.kernel.clock.bounded(short_due, short).await;
             for (id, counted) in absent.into_iter().zip(counted) {
                 if requests.store.objects.borrow().conflict(&id).is_none() {
-                    requests.prefetch_one(id, tenant, (timeout_us, due), counted);
+                    requests.prefetch_one(id, user, (timeout_us, due), counted);
                 }
             }
         });
@@ -78,16 +78,16 @@ impl Requests {
     fn prefetch_one(
         self: &Rc<Self>,
         id: ObjectId,
-        tenant: u32,
+        user: u32,
         (timeout_us, due): (u64, Option<Instant>),
         counted: Counted<Rc<Cell<u64>>>,
     ) {
         let requests = Rc::clone(self);
         self.kernel.spawn(async move {
             match timeout_us {
-                0 => drop(requests.seek_all((&[id], false), tenant, None).await),
+                0 => drop(requests.seek_all((&[id], false), user, None).await),
                 _ => {
-                    let fetch = requests.transfer.fetch(id, tenant, false);
+                    let fetch = requests.transfer.fetch(id, user, false);
                     _ = requests.kernel.clock.bounded(due, fetch).await;
                 }
             }

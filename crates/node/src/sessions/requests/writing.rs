@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plasmon::wire::{self, Access, MAX_METADATA, NewObject, Reply, Span};
+use plasmon::wire::{self, Access, MAX_METADATA_BYTES, NewObject, Reply, Span};
 use plasmon::{Error, ErrorKind, ObjectId, Rights};
 
 use super::exists;
@@ -24,10 +24,10 @@ use crate::transfer::Transfer;
 
 /// Maximum number of bytes of an object that travels through the socket or the ring, and that the engine
 /// writes.
-pub(crate) const INLINE_MAX: u32 = 64 << 10;
+pub(crate) const INLINE_MAX_BYTES: u32 = 64 << 10;
 /// Metadata that the client writes by itself belongs to an object that the client writes, which is not
 /// inline.
-const _: () = assert!(MAX_METADATA >= INLINE_MAX as usize);
+const _: () = assert!(MAX_METADATA_BYTES >= INLINE_MAX_BYTES as usize);
 /// How long a put waits until this node knows again which objects were deleted.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(30);
 /// Number of bytes that a waiting request may hold for each object it counts as.
@@ -74,7 +74,7 @@ impl Creations {
         data: Bytes,
     ) -> Outcome {
         let (id, metadata) = (object.id, object.metadata.clone());
-        if data.len() + metadata.len() > INLINE_MAX as usize {
+        if data.len() + metadata.len() > INLINE_MAX_BYTES as usize {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!("object {id}: {} bytes are too many for a put frame; create it instead", data.len()),
@@ -165,7 +165,7 @@ impl Creations {
 
     async fn claim_by(
         self: &Rc<Self>,
-        tenant: u32,
+        user: u32,
         client: ClientKey,
         object: &NewObject,
         patience: Duration,
@@ -174,10 +174,10 @@ impl Creations {
         let drawn = is_drawn(object);
         self.await_certainty(id).await?;
         if drawn { self.placement.ensure_stays() } else { self.may_create(client, id) }?;
-        if self.directory.known_here(&id, tenant) == Some(true) {
+        if self.directory.known_here(&id, user) == Some(true) {
             return Err(exists(id, "exists already"));
         }
-        if drawn { Ok(Claim::of_nobody(id)) } else { self.claims.claim(id, tenant, patience).await }
+        if drawn { Ok(Claim::of_nobody(id)) } else { self.claims.claim(id, user, patience).await }
     }
 
     /// Waits until the objects here of an id certainly exist: a node that is not a member may hold objects
@@ -240,8 +240,8 @@ impl Creations {
     ) -> Result<(wire::Placement, Vec<u32>), Error> {
         let metadata = object.metadata.clone();
         let head = self.head(client, object, data_len, written)?;
-        let inline = head.len() <= u64::from(INLINE_MAX);
-        let writer = if inline { Writer::Engine } else { Writer::Uid(head.tenant) };
+        let inline = head.len() <= u64::from(INLINE_MAX_BYTES);
+        let writer = if inline { Writer::Engine } else { Writer::Uid(head.user) };
         let (extent, charge) = self.reserve(client, &head, writer, room).await?;
         self.may_create(client, head.id)?;
         let written = extent.write(head.data_len, &metadata);
@@ -271,9 +271,9 @@ impl Creations {
         self.head_by(user, object, data_len, written)
     }
 
-    fn head_by(&self, tenant: u32, object: NewObject, data_len: u64, written: u32) -> Result<Head, Error> {
+    fn head_by(&self, user: u32, object: NewObject, data_len: u64, written: u32) -> Result<Head, Error> {
         let NewObject { id, rights, name, metadata, terms } = object;
-        let large = written as usize > MAX_METADATA && metadata.is_empty();
+        let large = written as usize > MAX_METADATA_BYTES && metadata.is_empty();
         if written > 0 && !large {
             let text = format!("object {id}: {written} bytes of metadata must be in the request");
             return Err(Error::new(ErrorKind::Invalid, text));
@@ -291,7 +291,7 @@ impl Creations {
             if terms.ttl_ms == 0 { 0 } else { self.kernel.clock.unix_ms().saturating_add(terms.ttl_ms) };
         let (name, copies, owned) = (name.into(), terms.copies, terms.owned);
         let digest = 0;
-        Ok(Head { id, name, life, tenant, rights, data_len, metadata_len, digest, copies, expires, owned })
+        Ok(Head { id, name, life, user, rights, data_len, metadata_len, digest, copies, expires, owned })
     }
 
     /// Whether an object of this id may be created here; asked again after each wait.
@@ -318,7 +318,7 @@ impl Creations {
         room: Duration,
     ) -> Result<(Extent, Charge<'a>), Error> {
         let zone = Zone { domain: head.domain(), writer };
-        let charge = self.charge(|| format!("create object {}", head.id), client, head.tenant, head.len())?;
+        let charge = self.charge(|| format!("create object {}", head.id), client, head.user, head.len())?;
         let extent = self.store.room(zone, head.len(), room).await.map_err(|error| {
             error.about(head.id).while_doing(&format!("cannot create object {}", head.id))
         })?;

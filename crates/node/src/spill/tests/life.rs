@@ -115,9 +115,8 @@ fn what_was_forgotten_stays_away_and_frees_the_disk() {
     bench.assert_reads(recovered[0].place, &objects[20]);
 
     bench.store().forget(recovered[0].place);
-    bench.wait_until("no file is left", |store| store.usage().files == 0);
+    bench.wait_until("no file is left", |store| store.usage().files + store.usage().disk_bytes == 0);
     assert_eq!(files(&bench.dir), Vec::<PathBuf>::new());
-    assert_eq!(bench.store().usage().disk_bytes, 0);
     assert_eq!(bench.restart(), []);
 }
 
@@ -144,8 +143,10 @@ fn a_file_that_holds_little_is_emptied_and_places_stay_good() {
     bench.store().forget(places[0]);
     bench.settle();
     assert!(matches!(bench.read(places[0], &objects[0].head), Err(SpillError::Damaged { .. })));
-    let usage = bench.store().usage();
-    assert!(usage.files == 1 && usage.disk_bytes < 200 << 10, "{usage:?}");
+    bench.wait_until("one small file is left", |store| {
+        let usage = store.usage();
+        usage.files == 1 && usage.disk_bytes < 200 << 10
+    });
 
     let recovered = bench.restart();
     assert_eq!(recovered.len(), 249);
@@ -172,7 +173,8 @@ fn the_newest_record_of_an_id_counts() {
         assert_eq!(recovered[0].header, newest.head);
         bench.assert_reads(recovered[0].place, &newest);
     }
-    assert_eq!(bench.store().usage().files, 1);
+    // The file with the newest record may still be emptied into another.
+    bench.wait_until("one file is left", |store| store.usage().files == 1);
 }
 
 /// A value that notes when it is dropped.

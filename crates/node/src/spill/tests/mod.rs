@@ -44,7 +44,7 @@ fn object(number: u64, len: usize) -> Object {
         id,
         name,
         life: number ^ 0xfeed,
-        tenant: number as u32,
+        user: number as u32,
         rights: Rights::from_wire((number % 3) as u8).expect("there are three"),
         data_len: len as u64 - u64::from(metadata_len),
         metadata_len,

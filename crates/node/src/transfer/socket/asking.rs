@@ -81,7 +81,7 @@ struct Conversation<'c> {
     /// Number of bytes of the object that are here.
     at: usize,
     stall: Duration,
-    /// When the next byte must have come.
+    /// The latest time at which the next byte may come.
     due: Instant,
 }
 

@@ -23,9 +23,9 @@ use crate::transfer::record::Arrived;
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SEGMENT: u64 = 2 << 20;
 /// A time long enough for every well-behaved peer.
-const PATIENT: Duration = Duration::from_secs(60);
+const LONG_STALL: Duration = Duration::from_secs(60);
 /// The time-out of tests that wait for its end.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT_STALL: Duration = Duration::from_millis(300);
 
 fn nobody_sleeps() -> Wake {
     Arc::new(|| {})
@@ -159,7 +159,7 @@ fn reader(stall: Duration) -> Service {
 /// Accepts a connection and reads `count` requests.
 fn take(listener: &TcpListener, count: u64) -> (TcpStream, Vec<Ask>) {
     let mut stream = listener.accept().unwrap().0;
-    stream.set_read_timeout(Some(PATIENT)).unwrap();
+    stream.set_read_timeout(Some(LONG_STALL)).unwrap();
     let asks = (0..count).map(|_| {
         let mut frame = [0; ASK_LEN];
         stream.read_exact(&mut frame).unwrap();
@@ -175,8 +175,12 @@ fn answer(ask: &Ask, len: u64) -> Vec<u8> {
 
 /// Connects to a holder as a stranger.
 fn connect(holder: &Holder) -> TcpStream {
-    let stream = TcpStream::connect(holder.address()).unwrap();
-    stream.set_read_timeout(Some(PATIENT)).unwrap();
+    connect_to(holder.address())
+}
+
+fn connect_to(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LONG_STALL)).unwrap();
     stream
 }
 
@@ -193,8 +197,8 @@ fn beside<T: Send + 'static>(holder: &mut Holder, act: impl FnOnce() -> T + Send
 fn objects_of_all_lengths_come_over_one_connection_in_any_place() {
     let mut arena = arena();
     let lens = [0, 1, 4095, 4096, 4097, 100_000, SEGMENT, SEGMENT + 5, 5 * SEGMENT / 2 + 1];
-    let mut holder = Holder::new(&mut arena, &lens, PATIENT);
-    let (from, reader) = (holder.address(), reader(PATIENT));
+    let mut holder = Holder::new(&mut arena, &lens, LONG_STALL);
+    let (from, reader) = (holder.address(), reader(LONG_STALL));
     let mut fetches: Vec<_> =
         (0..).zip(lens).map(|(number, len)| Fetch::begin(&mut arena, &reader, from, number, len)).collect();
     let ends = block_on(holder.until(join_all(fetches.iter_mut().map(Fetch::end))));
@@ -209,8 +213,8 @@ fn objects_of_all_lengths_come_over_one_connection_in_any_place() {
 fn what_there_is_no_room_for_is_left_out_and_the_next_object_comes() {
     let mut arena = arena();
     let lens = [5, 100_000, 2 * SEGMENT + 7, 4096, 9000];
-    let mut holder = Holder::new(&mut arena, &lens, PATIENT);
-    let (from, reader) = (holder.address(), reader(PATIENT));
+    let mut holder = Holder::new(&mut arena, &lens, LONG_STALL);
+    let (from, reader) = (holder.address(), reader(LONG_STALL));
     let rooms = [0, 60_000, SEGMENT, 4095, 9000];
     let mut fetches: Vec<_> = (0..)
         .zip(rooms.into_iter().zip(lens))
@@ -225,8 +229,8 @@ fn what_there_is_no_room_for_is_left_out_and_the_next_object_comes() {
 #[test]
 fn what_is_not_leased_is_refused_and_the_next_request_is_answered() {
     let mut arena = arena();
-    let mut holder = Holder::new(&mut arena, &[5000], PATIENT);
-    let (from, reader) = (holder.address(), reader(PATIENT));
+    let mut holder = Holder::new(&mut arena, &[5000], LONG_STALL);
+    let (from, reader) = (holder.address(), reader(LONG_STALL));
     let mut unknown = Fetch::begin(&mut arena, &reader, from, 77, 5000);
     let mut known = Fetch::begin(&mut arena, &reader, from, 0, 5000);
     let (refused, came) = block_on(holder.until(async { (unknown.end().await, known.end().await) }));
@@ -249,7 +253,7 @@ fn a_holder_that_breaks_the_rules_fails_what_was_asked_for() {
     ];
     for (what, bytes) in cases {
         let mut arena = arena();
-        let reader = reader(PATIENT);
+        let reader = reader(LONG_STALL);
         let listener = TcpListener::bind((HERE, 0)).unwrap();
         let from = listener.local_addr().unwrap();
         let mut fetches = [0, 1].map(|number| Fetch::begin(&mut arena, &reader, from, number, LEN));
@@ -267,7 +271,7 @@ fn a_holder_that_breaks_the_rules_fails_what_was_asked_for() {
 fn a_holder_that_falls_silent_is_given_up() {
     for sent in [0, ANSWER_LEN - 1, ANSWER_LEN, ANSWER_LEN + 4096] {
         let mut arena = arena();
-        let reader = reader(SHORT);
+        let reader = reader(SHORT_STALL);
         let listener = TcpListener::bind((HERE, 0)).unwrap();
         let mut fetch = Fetch::begin(&mut arena, &reader, listener.local_addr().unwrap(), 0, 10_000);
         let (mut stream, _) = take(&listener, 1);
@@ -277,7 +281,7 @@ fn a_holder_that_falls_silent_is_given_up() {
     }
     // Nothing listens there any more.
     let mut arena = arena();
-    let reader = reader(PATIENT);
+    let reader = reader(LONG_STALL);
     let gone = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap();
     let mut fetch = Fetch::begin(&mut arena, &reader, gone, 0, 10);
     assert!(block_on(fetch.end()).unwrap_err().contains("cannot be reached"));
@@ -287,7 +291,7 @@ fn a_holder_that_falls_silent_is_given_up() {
 fn what_nobody_wants_any_more_holds_nobody_up() {
     const LEN: u64 = 1 << 20;
     let mut arena = arena();
-    let reader = reader(PATIENT);
+    let reader = reader(LONG_STALL);
     let listener = TcpListener::bind((HERE, 0)).unwrap();
     let from = listener.local_addr().unwrap();
     let mut fetches = [0, 1, 2].map(|number| Fetch::begin(&mut arena, &reader, from, number, LEN));
@@ -311,7 +315,7 @@ fn what_nobody_wants_any_more_holds_nobody_up() {
 #[test]
 fn a_connection_that_was_closed_is_made_anew() {
     let mut arena = arena();
-    let reader = reader(PATIENT);
+    let reader = reader(LONG_STALL);
     let listener = TcpListener::bind((HERE, 0)).unwrap();
     let from = listener.local_addr().unwrap();
     for number in 0..3 {
@@ -329,7 +333,7 @@ fn a_connection_that_was_closed_is_made_anew() {
 #[test]
 fn strangers_are_given_nothing() {
     let mut arena = arena();
-    let mut holder = Holder::new(&mut arena, &[5000], PATIENT);
+    let mut holder = Holder::new(&mut arena, &[5000], LONG_STALL);
     let wrong = Ask { secret: ask(0).secret ^ 1, ..ask(0) };
     let mut stream = connect(&holder);
     let said = beside(&mut holder, move || {
@@ -368,7 +372,7 @@ fn strangers_are_given_nothing() {
 #[test]
 fn a_stranger_that_falls_silent_is_closed_and_a_member_is_not() {
     let mut arena = arena();
-    let mut holder = Holder::new(&mut arena, &[5], SHORT);
+    let mut holder = Holder::new(&mut arena, &[5], SHORT_STALL);
     for len in [0, 1, ASK_LEN - 1] {
         let mut stream = connect(&holder);
         stream.write_all(&ask(0).encode()[..len]).unwrap();
@@ -377,12 +381,16 @@ fn a_stranger_that_falls_silent_is_closed_and_a_member_is_not() {
     assert_eq!(holder.service.garbage(), 2, "silence is none");
     let mut stream = connect(&holder);
     stream.write_all(&ask(0).encode()).unwrap();
+    let address = holder.address();
     beside(&mut holder, move || {
         for _ in 0..2 {
             let mut said = [0; ANSWER_LEN + 5];
             stream.read_exact(&mut said).unwrap();
             assert_eq!(said[..], [answer(&ask(0), 5), pattern(0, 5)].concat());
-            thread::sleep(2 * SHORT);
+            // The member is silent until two strangers, one after the other, were closed for their silence.
+            for _ in 0..2 {
+                assert_eq!(connect_to(address).read(&mut [0]).unwrap(), 0);
+            }
             stream.write_all(&ask(0).encode()).unwrap();
         }
     });
@@ -393,7 +401,7 @@ fn a_stranger_that_falls_silent_is_closed_and_a_member_is_not() {
 fn a_reader_that_reads_nothing_gives_the_memory_back() {
     let len = 5 * SEGMENT;
     let mut arena = arena();
-    let mut holder = Holder::new(&mut arena, &[len], SHORT);
+    let mut holder = Holder::new(&mut arena, &[len], SHORT_STALL);
     let mut stream = connect(&holder);
     stream.write_all(&ask(0).encode()).unwrap();
     let request = block_on(holder.requests.next()).unwrap();

@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 
 use super::super::{Client, handshake};
 use super::*;
-use crate::wire::{Access, Granted, MAX_METADATA, NewObject, Placement, Span, Table, peer_of};
+use crate::wire::{Access, Granted, MAX_METADATA_BYTES, NewObject, Placement, Span, Table, peer_of};
 use crate::{CreateOptions, NodeId, Presence, Rights};
 
 const SEGMENT: u64 = 1 << 20;
@@ -260,7 +260,7 @@ fn a_daemon_that_reads_nothing_holds_up_no_call() {
     let options = CreateOptions { room: Some(Duration::from_millis(20)), ..CreateOptions::default() };
     // The request is larger than any socket's buffer.
     let ids: Vec<_> = (0..200_000).map(|_| id(3)).collect();
-    let flood = client.wait(&ids[..crate::wire::MAX_WAIT], 1, Some(Duration::ZERO), None);
+    let flood = client.wait(&ids[..crate::wire::MAX_WAIT_IDS], 1, Some(Duration::ZERO), None);
     assert_eq!(flood.unwrap_err().kind(), ErrorKind::TimedOut);
     assert_eq!(client.put(id(1), &[1; 90], b"", &options).unwrap_err().kind(), ErrorKind::TimedOut);
     let error = client.within(Duration::from_millis(20)).contains(&ids).unwrap_err();
@@ -350,7 +350,7 @@ fn creations_are_written_inline_or_in_the_arena_and_aborted_when_dropped() {
 
 #[test]
 fn metadata_that_no_frame_carries_is_written_by_its_creator() {
-    const LEN: usize = MAX_METADATA + 1;
+    const LEN: usize = MAX_METADATA_BYTES + 1;
     let (client, mut peer) = pair();
     let daemon = thread::spawn(move || {
         let memory = segment();

@@ -1,3 +1,5 @@
+//! Tests of the mappings of segments: what a client accepts from a daemon, and what it keeps.
+
 use std::os::fd::AsFd;
 
 use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};

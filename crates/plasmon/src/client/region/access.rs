@@ -16,7 +16,7 @@ use crate::client::reading::microseconds;
 use crate::client::{Guard, Scratch, unexpected};
 use crate::region::Rights;
 use crate::shared::{ARGUMENTS, CallPayload, CallRequest, CallResult, Manner, PAYLOAD_LEN};
-use crate::wire::{Operation, RegionCall};
+use crate::wire::{BySlot, OnRegion, Operation, RegionCall};
 use crate::{Class, Error, ErrorKind, Result};
 
 impl Region {
@@ -80,7 +80,7 @@ impl Region {
         self.fenced(guard)?.write_by_call(offset, data)
     }
 
-    /// The same region, whose calls that write show this guard.
+    /// Handle to the region whose calls that write show this guard.
     pub(super) fn fenced(&self, guard: &Guard) -> Result<Self> {
         Ok(Self { fence: guard.ticket_for(&self.client)?, ..self.clone() })
     }
@@ -326,11 +326,8 @@ impl Region {
 
     /// Number and arguments of a call. One that writes shows the guard.
     pub(super) fn encode(&self, call: RegionCall) -> (u8, [u64; ARGUMENTS]) {
-        let (opcode, mut arguments) = call.encode(self.handle.number);
-        if matches!(call, RegionCall::On(Operation::Write { .. }) | RegionCall::WriteFrom { .. }) {
-            arguments[RegionCall::FENCE] = self.fence;
-        }
-        (opcode, arguments)
+        let guard = if call.may_show_guard() { self.fence } else { 0 };
+        OnRegion { handle: self.handle.number, guard, call }.encode()
     }
 
     /// Result of a call that was submitted. If it was not answered, the outcome of a change is not known.

@@ -75,6 +75,7 @@ impl Region {
                 Brings::Nothing
             }
         };
+        let data = if matches!(operation, Operation::Write { .. }) { data } else { &[] };
         self.await_call(RegionCall::On(operation), data, brings)
     }
 

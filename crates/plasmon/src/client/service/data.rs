@@ -13,7 +13,7 @@ use crate::client::due::Due;
 use crate::client::pieces::{MAX_PIECE_BYTES, Piece};
 use crate::client::reading::microseconds;
 use crate::client::{Client, Scratch};
-use crate::service::MAX_DATA_LEN;
+use crate::service::MAX_DATA_BYTES;
 use crate::shared::{CallResult, PAYLOAD_LEN};
 use crate::wire::{LentRange, ServiceCall};
 use crate::{Error, ErrorKind, Result};
@@ -64,8 +64,8 @@ impl Sent {
         if len <= PAYLOAD_LEN {
             return Ok(Self { memory: None, len });
         }
-        if len > MAX_DATA_LEN {
-            let text = format!("{len} bytes are more than a call or a reply may have: {MAX_DATA_LEN}");
+        if len > MAX_DATA_BYTES {
+            let text = format!("{len} bytes are more than a call or a reply may have: {MAX_DATA_BYTES}");
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
         let mut memory = Memory::new(client, len)?;
@@ -91,10 +91,10 @@ impl Sent {
 
     /// The first bytes of lent memory.
     pub(super) fn lent(memory: Scratch, len: usize) -> Result<Self> {
-        if len > memory.len().min(MAX_DATA_LEN) {
+        if len > memory.len().min(MAX_DATA_BYTES) {
             let room = memory.len();
             let text =
-                format!("{len} bytes are more than the memory or a call may have: {room}, {MAX_DATA_LEN}");
+                format!("{len} bytes are more than the memory or a call may have: {room}, {MAX_DATA_BYTES}");
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
         Ok(Self { memory: Some(Memory::Scratch(memory)), len })
@@ -102,7 +102,7 @@ impl Sent {
 
     /// Number of bytes in lent memory.
     pub(super) fn len(&self) -> u32 {
-        // It is at most MAX_DATA_LEN.
+        // Data are at most MAX_DATA_BYTES long, which fits 32 bits.
         if self.memory.is_some() { self.len as u32 } else { 0 }
     }
 

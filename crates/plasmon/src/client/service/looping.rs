@@ -18,7 +18,7 @@ use crate::client::connection::{Undo, silent, unexpected};
 use crate::client::due::{Due, due};
 use crate::client::reading::microseconds;
 use crate::shared::CallResult;
-use crate::wire::{Replied, Request};
+use crate::wire::{BySlot, Replied, Request, SlotResult};
 use crate::{Class, Error, Result};
 
 /// Call of a function that was begun for an event loop. Dropping it gives the call up.
@@ -101,7 +101,7 @@ impl AwaitedCall {
         sent.settle(&ended);
         let called = ended?;
         let result = CallResult::with(&called.values, &called.payload);
-        let replied = result.as_ref().map(|result| Replied::of_values(result.values));
+        let replied = result.as_ref().and_then(|result| Replied::of_values(result.values, &result.payload));
         let wrong = || service.handle.client.connection.fail(unexpected("a reply of another length"));
         let (result, replied) = result.zip(replied).ok_or_else(wrong)?;
         match (room.data(&result, replied.len), replied.number) {

@@ -29,7 +29,7 @@ use super::{Client, Scratch};
 use crate::service::{PING, Times};
 use crate::shared::{CallPayload, CallRequest, CallResult, Manner, PAYLOAD_LEN};
 use crate::text::printable;
-use crate::wire::{LentRange, Replied, Request, ServiceCall, replies};
+use crate::wire::{BySlot, LentRange, Replied, Request, ServiceCall, SlotResult, replies};
 use crate::{Class, Error, ErrorKind, Result};
 
 /// Time-out of a call that does not wait for a reply.
@@ -288,7 +288,9 @@ impl PendingReply {
         let ended = service.settle(answered);
         sent.settle(&ended);
         let result = ended?;
-        let replied = Replied::of_values(result.values);
+        let Some(replied) = Replied::of_values(result.values, &result.payload) else {
+            return Err(client.connection.fail(unexpected("a reply without a length")));
+        };
         let data = match (room.data(&result, replied.len), replied.number) {
             (Some(data), 0) => data,
             (None, number) if number != 0 => {

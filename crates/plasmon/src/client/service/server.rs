@@ -21,20 +21,20 @@ use crate::client::vigil::Vigil;
 use crate::client::{Client, Scratch};
 use crate::service::{Caller, PING};
 use crate::shared::{CallResult, PAYLOAD_LEN};
-use crate::wire::{Received, Request, ServiceCall};
+use crate::wire::{Looked, Received, Request, ServiceCall, SlotResult};
 use crate::{Error, ErrorKind, Result};
 
 /// Longest time for which a thread is parked at a port without asking again. Its slot is free for others
 /// then.
 const PARK: Duration = Duration::from_secs(2);
-/// The same for a thread that replied with the same request, which is not ended early: the daemon may not
-/// have taken the reply yet.
+/// Longest time for which a thread is parked that replied with the same request. Its wait is not ended early:
+/// the daemon may not have taken the reply yet.
 const REPLY_PARK: Duration = Duration::from_millis(500);
 /// Time after which a parked thread looks whether the daemon lives. A signal to the thread has it look at
 /// once.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time-out of what the daemon answers by itself.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DAEMON_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Server of a service in this process. [`Client::serve`] makes one. Dropping it ends it: calls that wait go
 /// to other servers, and calls that were received can still be answered.
@@ -183,7 +183,7 @@ impl Server {
     fn park(&self, mut parked: SlotCall, left: Duration, ends_early: bool) -> Result<(CallResult, bool)> {
         self.client.connection.check_process()?;
         let quiet = Client { interrupt: None, ..self.client.clone() };
-        let mut vigil = Vigil::new(&quiet, due(Some(left + PATIENCE)));
+        let mut vigil = Vigil::new(&quiet, due(Some(left + DAEMON_PATIENCE)));
         let interrupt = self.client.interrupt.as_ref();
         let mut interrupted = false;
         let mut is_new = false;
@@ -205,7 +205,9 @@ impl Server {
     /// The call that was received. `None` if it is answered already: it was a ping, or its data cannot be
     /// had, which the caller is told.
     fn received(&self, result: &CallResult, room: &Room) -> Result<Option<Call>> {
-        let received = Received::of_values(result.values);
+        let Some(received) = Received::of_values(result.values, &result.payload) else {
+            return Err(self.client.connection.fail(unexpected("a call without a caller")));
+        };
         let due = Instant::now().checked_add(Duration::from_micros(received.left_us));
         let mut call = Call::new(&self.client, received, due);
         call.data = match room.data(result, received.len) {
@@ -271,8 +273,10 @@ impl Call {
     /// Whether the caller waits no more, as far as the daemon knows: it died, gave up, or its time is over.
     pub fn caller_gone(&self) -> bool {
         let look = ServiceCall::Look { number: self.received.number };
-        let gone = self.ask(look, &[], PATIENCE).map(|result| result.values[0] != 0);
-        gone.unwrap_or(true) || self.left().is_zero()
+        let waits = self.ask(look, &[], DAEMON_PATIENCE).is_ok_and(|result| {
+            Looked::of_values(result.values, &result.payload).is_some_and(|looked| !looked.gone)
+        });
+        !waits || self.left().is_zero()
     }
 
     /// Replies. A long reply is waited for until the caller has taken it.
@@ -308,7 +312,7 @@ impl Call {
     fn reply_with(mut self, mut sent: Sent, data: &[u8]) -> Result<()> {
         let number = self.received.number;
         let reply = ServiceCall::Reply { number, len: sent.len(), data: sent.range() };
-        let left = self.left().min(Duration::from_secs(24 * 3600)) + PATIENCE;
+        let left = self.left().min(Duration::from_secs(24 * 3600)) + DAEMON_PATIENCE;
         sent.set_busy(true);
         let replied = self.ask(reply, sent.payload(data), left);
         sent.settle(&replied);
@@ -325,7 +329,7 @@ impl Call {
         let end = (0..=text.len().min(PAYLOAD_LEN)).rev().find(|end| text.is_char_boundary(*end));
         let text = &text.as_bytes()[..end.unwrap_or(0)];
         self.answered = true;
-        self.ask(ServiceCall::Fail { number: self.received.number }, text, PATIENCE).map(drop)
+        self.ask(ServiceCall::Fail { number: self.received.number }, text, DAEMON_PATIENCE).map(drop)
     }
 
     fn ask(&self, what: ServiceCall, payload: &[u8], timeout: Duration) -> Result<CallResult> {

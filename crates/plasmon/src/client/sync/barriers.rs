@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::{Came, DROP_TIMEOUT, check_name, wait};
 use crate::client::Client;
 use crate::client::calling::Calls;
-use crate::client::connection::{Connection, Undo};
+use crate::client::connection::{Connection, Undo, unexpected};
 use crate::client::due::due;
 use crate::sync::MAX_PARTIES;
 use crate::text::printable;
-use crate::wire::{Passed, Request, SyncCall, requests};
+use crate::wire::{Passed, Request, SlotResult, SyncCall, requests};
 use crate::{Error, ErrorKind, Result};
 
 /// Handle to a barrier: a name of the cluster at which a number of parties wait for each other, again and
@@ -85,7 +85,7 @@ impl Barrier {
     /// `Broken` if a party died, left or waited no longer; the error says who. `TimedOut` if not all arrived
     /// in time, and `Interrupted`, both of which break the barrier for the others. `Disconnected`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<u64> {
-        wait(&self.client, self.call(), timeout)?.map(|came| index_of(&came))
+        wait(&self.client, self.call(), timeout)?.and_then(|came| index_of(&self.client, &came))
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -98,8 +98,14 @@ impl Barrier {
 }
 
 /// Place of an arrival among those of all parties.
-pub(super) fn index_of(came: &Came) -> u64 {
-    Passed::of_values(came.values).index.into()
+///
+/// # Errors
+/// `Disconnected` if the result is another one.
+pub(super) fn index_of(client: &Client, came: &Came) -> Result<u64> {
+    match Passed::of_values(came.values, &came.payload) {
+        Some(passed) => Ok(passed.index.into()),
+        None => Err(client.connection.fail(unexpected("a passage without a place"))),
+    }
 }
 
 impl fmt::Debug for Barrier {

@@ -30,7 +30,7 @@ const SHORTEST_BEAT: Duration = Duration::from_millis(10);
 /// Time between two looks at waits whose callers gave up.
 const STRAY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Time that the daemon has to answer a beat.
-const PATIENCE: Duration = Duration::from_secs(1);
+const BEAT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the thread and the callers share. It ends the thread when it is dropped.
 pub(super) struct Keeper {
@@ -84,7 +84,7 @@ impl Keeper {
         let mut kept = self.shared.kept.lock();
         kept.unlocks.push(ticket);
         if kept.beat.is_zero() {
-            kept.beat = PATIENCE;
+            kept.beat = BEAT_PATIENCE;
         }
         self.wake(kept, connection);
     }
@@ -184,8 +184,8 @@ impl Kept {
 /// Makes a call, and waits for its answer. Returns whether the daemon may still answer further ones.
 fn say(connection: &Connection, call: SyncCall) -> bool {
     let said = || -> Result<()> {
-        let ticket = connection.send(&by_socket(call, Some(PATIENCE)), Undo::Nothing)?;
-        ticket.wait(due(Some(PATIENCE)), None).map(drop)
+        let ticket = connection.send(&by_socket(call, Some(BEAT_PATIENCE)), Undo::Nothing)?;
+        ticket.wait(due(Some(BEAT_PATIENCE)), None).map(drop)
     };
     said().err().is_none_or(|error| error.kind() != ErrorKind::Disconnected)
 }

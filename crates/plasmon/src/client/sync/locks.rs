@@ -17,7 +17,7 @@ use crate::client::reading::microseconds;
 use crate::shared::{CallPayload, CallRequest, Manner};
 use crate::sync::{LockOptions, MAX_TTL, MIN_TTL};
 use crate::text::printable;
-use crate::wire::{Locked, Request, SyncCall, requests};
+use crate::wire::{BySlot, Locked, Request, SlotResult, SyncCall, requests};
 use crate::{Class, Error, ErrorKind, Result};
 
 /// Handle to a lock: a name of the cluster that one process holds at a time, or several that share it.

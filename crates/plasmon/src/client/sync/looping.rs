@@ -120,7 +120,7 @@ impl AwaitedPassage {
     /// # Errors
     /// As [`Barrier::wait`]. `Invalid` if the reply has not come yet.
     pub fn index(self) -> Result<u64> {
-        self.awaited.came()?.map(|came| index_of(&came))
+        self.awaited.came()?.and_then(|came| index_of(self.barrier.client(), &came))
     }
 
     /// Gives the wait up, whose reply has not come in time. Returns what this means.

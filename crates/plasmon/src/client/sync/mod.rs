@@ -32,7 +32,7 @@ use super::vigil::Vigil;
 use super::{Client, finish_all};
 use crate::shared::{CallPayload, CallRequest, CallResult, ClientLeases, Manner, VALUES};
 use crate::sync::{LockInfo, LockOptions};
-use crate::wire::{MAX_NAME, Request, SyncCall, replies, requests};
+use crate::wire::{BySlot, MAX_NAME_BYTES, Request, SyncCall, replies, requests};
 use crate::{Class, Error, ErrorKind, NodeId, Result};
 
 /// Largest number of slots in which calls of a connection wait for locks and barriers.
@@ -197,9 +197,10 @@ fn by_socket(call: SyncCall, timeout: Option<Duration>) -> Request {
 }
 
 fn check_name(what: &str, name: &str) -> Result<()> {
-    if (1..=MAX_NAME).contains(&name.len()) {
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) {
         return Ok(());
     }
-    let text = format!("the name of a {what} has 1 to {MAX_NAME} bytes, and this one has {}", name.len());
+    let text =
+        format!("the name of a {what} has 1 to {MAX_NAME_BYTES} bytes, and this one has {}", name.len());
     Err(Error::new(ErrorKind::Invalid, text))
 }

@@ -153,7 +153,7 @@ impl CallResult {
         Self { error: None, values: all, payload: CallPayload::EMPTY }
     }
 
-    /// The same with bytes. `None` if they are more than [`PAYLOAD_LEN`].
+    /// Result of these values and bytes. `None` if the bytes are more than [`PAYLOAD_LEN`].
     pub fn with(values: &[u64], bytes: &[u8]) -> Option<Self> {
         Some(Self { payload: CallPayload::new(bytes)?, ..Self::of(values) })
     }

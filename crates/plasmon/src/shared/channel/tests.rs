@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -277,9 +277,15 @@ fn who_is_asked_whether_to_go_on_may_use_the_client() {
 #[test]
 fn nobody_oversleeps() {
     const ROUNDS: u64 = 10_000;
-    const FOR_EVER: Duration = Duration::from_secs(30);
+    /// Nap whose end only a failing test sees.
+    const NAP: Duration = Duration::from_secs(120);
+    /// Time in milliseconds of a look at the bell, and number of looks in a row without a ring after which a
+    /// client oversleeps.
+    const LOOK_MS: i64 = 100;
+    const MAX_QUIET_LOOKS: u32 = 300;
     let ends = ends();
     let Ends { engine, client, bell, .. } = &ends;
+    let mut overslept = false;
     thread::scope(|threads| {
         let clients: Vec<_> = (0..2u64)
             .map(|thread| {
@@ -291,17 +297,15 @@ fn nobody_oversleeps() {
                             assert!(ring.submit(put(round + n, 16), &[&bytes(round + n, 16)]));
                         }
                         let spin = Duration::from_micros(round % 4 * 5);
-                        let started = Instant::now();
                         let mut tokens = Vec::new();
                         let done = |completion: Completion| tokens.push(completion.token);
-                        ring.finish_napping(FOR_EVER, spin, never_gone, done).unwrap();
-                        assert!(started.elapsed() < FOR_EVER, "only the end of its nap woke a client");
+                        ring.finish_napping(NAP, spin, never_gone, done).unwrap();
                         assert_eq!(tokens, (round..round + count).collect::<Vec<_>>());
                     }
                 })
             })
             .collect();
-        let mut round = 0u64;
+        let (mut round, mut quiet_looks) = (0u64, 0);
         while !clients.iter().all(thread::ScopedJoinHandle::is_finished) {
             round += 1;
             engine.set_attention(true, round.is_multiple_of(2));
@@ -311,12 +315,15 @@ fn nobody_oversleeps() {
                 continue;
             }
             // Only the bell wakes the engine. The time-out only ends a failing test.
-            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_MS * 1_000_000 };
             let rang = poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)).unwrap() > 0;
             assert!(rang || !engine.has_submissions(), "the engine slept while there was something to do");
             ends.rang();
+            quiet_looks = if rang { 0 } else { quiet_looks + 1 };
+            overslept |= quiet_looks > MAX_QUIET_LOOKS;
         }
     });
+    assert!(!overslept, "only the end of its nap woke a client");
 }
 
 #[test]

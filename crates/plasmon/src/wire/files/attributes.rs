@@ -46,6 +46,24 @@ impl FileKind {
     }
 }
 
+/// Bits of modes by which a program gets the user and the group of its file.
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
+/// Permission of the group to execute a file.
+const GROUP_EXECUTES: u32 = 0o010;
+
+impl FileKind {
+    /// Mode of an inode of which another user than root has written bytes, or which got another owner.
+    pub fn without_privileges(self, mode: u32) -> u32 {
+        match self {
+            Self::Folder => mode,
+            // Without the permission to execute for its group, the bit is no privilege.
+            _ if mode & GROUP_EXECUTES == 0 => mode & !SET_USER,
+            _ => mode & !(SET_USER | SET_GROUP),
+        }
+    }
+}
+
 crate::wire::record! {
     /// Time of an inode.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

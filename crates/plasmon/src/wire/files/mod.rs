@@ -10,6 +10,7 @@
 //! by `OnFile`, under the same number.
 
 mod attributes;
+mod fingerprint;
 mod operation;
 mod outcome;
 mod stale;
@@ -18,10 +19,11 @@ mod volume;
 use bytes::{Bytes, BytesMut};
 
 use super::body::Reader;
+use super::words::Payload;
 use super::{Wire, WireError};
-use crate::shared::ARGUMENTS;
 
 pub use attributes::{Attributes, Change, FileKind, SetAttributes, Time};
+pub use fingerprint::Fingerprint;
 pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Written};
 pub use outcome::{Errno, Extended, FileAnswer, FileOutcome, Listed, VolumeUsage};
 pub use stale::Stale;
@@ -33,18 +35,20 @@ pub use volume::{
 /// Inode of the root folder of every volume.
 pub const ROOT_INODE: u64 = 1;
 /// Longest name of an entry of a folder, in bytes.
-pub const MAX_ENTRY_NAME: usize = 255;
-/// Longest name in an operation, in bytes. One that is longer than [`MAX_ENTRY_NAME`] is refused by the
+pub const MAX_ENTRY_NAME_BYTES: usize = 255;
+/// Longest name in an operation, in bytes. One that is longer than [`MAX_ENTRY_NAME_BYTES`] is refused by the
 /// home.
-pub const MAX_SENT_NAME: usize = 1024;
+pub const MAX_SENT_NAME_BYTES: usize = 1024;
 /// Longest target of a symbolic link, in bytes.
-pub const MAX_TARGET: usize = 4095;
+pub const MAX_TARGET_BYTES: usize = 4095;
 /// Largest number of bytes that lie in the map of a file itself.
-pub const MAX_INLINE: usize = 4096;
+pub const MAX_INLINE_BYTES: usize = 4096;
 /// Longest value of an extended attribute, in bytes.
-pub const MAX_XATTR: usize = 8 << 10;
+pub const MAX_XATTR_BYTES: usize = 8 << 10;
 /// Largest number of sections in one operation or outcome.
 pub const MAX_SECTIONS: usize = 96;
+/// Largest number of sections that one replaces.
+pub const MAX_TIDIED: usize = 2048;
 /// Largest number of entries in one outcome.
 pub const MAX_LISTED: usize = 512;
 /// Largest number of inodes that one operation closes.
@@ -60,7 +64,7 @@ pub const MAX_SETTLED: usize = 256;
 /// Maximum number of inodes of which one request tells how often they are open.
 pub const MAX_TOLD_OPENS: usize = 4096;
 /// Largest number of bytes of an object that are read without bringing the object.
-pub const MAX_PEEK: usize = 64 << 10;
+pub const MAX_PEEK_BYTES: usize = 64 << 10;
 /// Largest number of folders of which an answer tells attributes.
 pub const MAX_FOLDERS: usize = 4;
 /// Time in milliseconds for which attributes of folders that come with an answer may be kept.
@@ -70,48 +74,37 @@ pub const MAX_STALE: usize = 32;
 /// Largest number of groups of an actor.
 pub const MAX_GROUPS: usize = 64;
 /// Largest offset in a file, in bytes: no file is longer.
-pub const MAX_FILE: u64 = i64::MAX as u64;
+pub const MAX_FILE_BYTES: u64 = i64::MAX as u64;
 /// Largest number of hard links of an inode.
 pub const MAX_LINKS: u32 = 65_000;
 /// Largest number of bytes for which a session asks for credit at once, and that it is given ahead of need.
-pub const MAX_RESERVED: u64 = 64 << 20;
+pub const MAX_RESERVED_BYTES: u64 = 64 << 20;
 /// Largest number of bytes of an outcome that is a page of something, without its last item.
 pub const PAGE_BYTES: usize = 8 << 10;
 
-/// Call by slot about files. Its number is [`FilesCall::OPCODE`], its first argument the number of the
-/// attached volume on the connection, its payload the encoded [`FileAsked`].
-///
-/// The first value of the result is 0 if the payload is the encoded [`FileAnswer`], and 1 if that is too
-/// long for a slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilesCall {
-    /// Number of the attached volume.
-    pub volume: u32,
-    /// What is asked.
-    pub asked: FileAsked,
+crate::wire::call_table! {
+    /// Call by slot about files.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum FilesCall in 150..=150 {
+        /// Carries out an operation whose encoding fits the slot.
+        150 OnFile {
+            /// Number of the attached volume on the connection.
+            volume: u32,
+            /// What is asked.
+            asked: FileAsked as Payload,
+        } -> FileAnswered,
+    }
 }
 
-impl FilesCall {
-    /// Number of the call.
-    pub const OPCODE: u8 = 150;
-
-    /// Arguments and payload of the call.
-    pub fn encode(&self) -> ([u64; ARGUMENTS], BytesMut) {
-        ([self.volume.into(), 0, 0, 0, 0, 0], encoded(&self.asked))
+crate::wire::call_result! {
+    /// Result of an operation on a file. The payload is the encoded [`FileAnswer`], unless that is too long
+    /// for a slot.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct FileAnswered {
+        /// Whether the answer is too long.
+        pub too_long: bool,
     }
-
-    /// Call with these arguments and this payload.
-    ///
-    /// # Errors
-    /// If an argument is out of range or the payload is no operation.
-    pub fn decode([volume, rest @ ..]: [u64; ARGUMENTS], payload: &[u8]) -> Result<Self, WireError> {
-        let what = "call about a file";
-        let volume = u32::try_from(volume).map_err(|_| WireError::Malformed(what))?;
-        if rest != [0; ARGUMENTS - 1] {
-            return Err(WireError::Malformed(what));
-        }
-        Ok(Self { volume, asked: decoded(Bytes::copy_from_slice(payload), what)? })
-    }
+    with bytes
 }
 
 /// Encodes a value as it lies in a frame or a slot.

@@ -4,7 +4,10 @@ use bytes::Bytes;
 
 use super::attributes::{SetAttributes, Time};
 use super::volume::Section;
-use super::{MAX_CLOSED, MAX_GROUPS, MAX_INLINE, MAX_SECTIONS, MAX_SENT_NAME, MAX_TARGET, MAX_XATTR};
+use super::{
+    MAX_CLOSED, MAX_GROUPS, MAX_INLINE_BYTES, MAX_SECTIONS, MAX_SENT_NAME_BYTES, MAX_TARGET_BYTES,
+    MAX_XATTR_BYTES,
+};
 use crate::wire::AtMost;
 
 crate::wire::record! {
@@ -75,7 +78,7 @@ crate::wire::table! {
         /// The bytes of sections one behind the other. Their offsets count from where they come to lie.
         0 Sections(sections: Vec<Section> as AtMost<MAX_SECTIONS>),
         /// These bytes.
-        1 Bytes(bytes: Bytes as AtMost<MAX_INLINE>),
+        1 Bytes(bytes: Bytes as AtMost<MAX_INLINE_BYTES>),
     }
 }
 
@@ -88,7 +91,7 @@ crate::wire::table! {
             /// Inode of the folder.
             folder: u64,
             /// Name of the entry.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
         },
         /// Asks for attributes. The outcome is `Entry`.
         2 GetAttributes {
@@ -107,7 +110,7 @@ crate::wire::table! {
             /// Inode of the folder.
             folder: u64,
             /// Name of the file. It is empty for a file without a name, as O_TMPFILE makes it.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
             /// Permissions.
             mode: u32,
             /// Whether the operation fails if the name is taken.
@@ -120,7 +123,7 @@ crate::wire::table! {
             /// Inode of the folder in which it is made.
             folder: u64,
             /// Name of the new folder.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
             /// Permissions.
             mode: u32,
         },
@@ -129,7 +132,7 @@ crate::wire::table! {
             /// Inode of the folder.
             folder: u64,
             /// Name of the new inode.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
             /// Kind and permissions, as `st_mode` has them.
             mode: u32,
             /// Number of the device.
@@ -140,9 +143,9 @@ crate::wire::table! {
             /// Inode of the folder.
             folder: u64,
             /// Name of the link.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
             /// Target of the link.
-            target: Bytes as AtMost<MAX_TARGET>,
+            target: Bytes as AtMost<MAX_TARGET_BYTES>,
         },
         /// Asks for the target of a symbolic link. The outcome is `Bytes`.
         8 ReadLink {
@@ -156,32 +159,32 @@ crate::wire::table! {
             /// Inode of the folder.
             folder: u64,
             /// Name of the link.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
         },
         /// Takes a name from an inode that is no folder. The outcome is `Done`.
         10 Unlink {
             /// Inode of the folder.
             folder: u64,
             /// Name of the entry.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
         },
         /// Removes an empty folder. The outcome is `Done`.
         11 RemoveFolder {
             /// Inode of the folder in which it is.
             folder: u64,
             /// Name of the removed folder.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
         },
         /// Gives an inode another name, in one step. The outcome is `Done`.
         12 Rename {
             /// Inode of the folder.
             folder: u64,
             /// Name of the entry.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
             /// Inode of the folder of the new name.
             to_folder: u64,
             /// New name.
-            to_name: Bytes as AtMost<MAX_SENT_NAME>,
+            to_name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
             /// Whether the operation fails if the new name is taken.
             no_replace: bool,
             /// Whether the two names are exchanged.
@@ -278,16 +281,16 @@ crate::wire::table! {
             /// Number of the inode.
             inode: u64,
             /// Name of the attribute.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
         },
         /// Sets an extended attribute. The outcome is `Done`.
         22 SetXattr {
             /// Number of the inode.
             inode: u64,
             /// Name of the attribute.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
             /// Value of the attribute.
-            value: Bytes as AtMost<MAX_XATTR>,
+            value: Bytes as AtMost<MAX_XATTR_BYTES>,
             /// Whether the operation fails if the attribute is there.
             create: bool,
             /// Whether the operation fails if the attribute is not there.
@@ -303,7 +306,7 @@ crate::wire::table! {
             /// Number of the inode.
             inode: u64,
             /// Name of the attribute.
-            name: Bytes as AtMost<MAX_SENT_NAME>,
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
         },
         /// Locks or unlocks a range of a file that the session has open. The outcome is `Entry`; it is the
         /// errno `Again` if others hold the range and the operation does not wait. A session that gives up
@@ -325,15 +328,16 @@ crate::wire::table! {
         },
         /// Asks how full the volume is. The outcome is `Usage`.
         27 Usage,
-        /// Replaces the sections of a range by others with the same bytes. It fails with `Stale` if the file
-        /// has changed. The outcome is `Entry`.
+        /// Replaces the sections of a range by one with the same bytes, in an object. It fails with `Stale`
+        /// if the file has other sections there. The outcome is `Entry`.
         28 Tidy {
             /// Number of the inode.
             inode: u64,
-            /// Version of the attributes that the bytes belong to.
-            version: u64,
-            /// Sections.
-            sections: Vec<Section> as AtMost<MAX_SECTIONS>,
+            /// [`Fingerprint`](super::Fingerprint) of the sections that lie in the range or reach into it, at
+            /// most [`MAX_TIDIED`](super::MAX_TIDIED).
+            replaces: u64,
+            /// The one section.
+            section: Section,
         },
         /// Says that the session commits no object any more whose counter is lower and that no file has. The
         /// outcome is `Done`.
@@ -347,8 +351,8 @@ crate::wire::table! {
         30 Reserve {
             /// Number of the inode that is to be written.
             inode: u64,
-            /// Number of bytes that are needed, at most [`MAX_RESERVED`](super::MAX_RESERVED). More are given
-            /// if there is much room.
+            /// Number of bytes that are needed, at most [`MAX_RESERVED_BYTES`](super::MAX_RESERVED_BYTES).
+            /// More are given if there is much room.
             bytes: u64,
             /// Whether the errno is to be `Again` if there will be room when other sessions give back what
             /// they hold.
@@ -361,6 +365,23 @@ crate::wire::table! {
             /// Number of bytes.
             bytes: u64,
         },
+        /// Asks for inodes without a name that are open somewhere. The outcome is `Entries` without names,
+        /// whose cookies are the numbers of the inodes. Root, and sessions that say themselves for whom they
+        /// act, are told of them.
+        32 ListUnnamed {
+            /// Number of the inode behind which the page begins: 0, or the last one that is known.
+            after: u64,
+        },
+        /// Looks a name up, with the entries of the folder that were made after it. The outcome is `Entries`,
+        /// of which the first has the name.
+        33 LookAhead {
+            /// Inode of the folder.
+            folder: u64,
+            /// Name of the entry.
+            name: Bytes as AtMost<MAX_SENT_NAME_BYTES>,
+            /// Largest number of entries.
+            most: u32,
+        },
     }
 }
 
@@ -370,14 +391,82 @@ impl FileOperation {
         !matches!(
             self,
             Self::Lookup { .. }
+                | Self::LookAhead { .. }
                 | Self::GetAttributes { .. }
                 | Self::ReadLink { .. }
                 | Self::List { .. }
+                | Self::ListUnnamed { .. }
                 | Self::Map { .. }
                 | Self::GetXattr { .. }
                 | Self::ListXattrs { .. }
                 | Self::TestLock { .. }
                 | Self::Usage
         )
+    }
+
+    /// The inodes that the operation names, beside those whose opens it ends.
+    pub fn inodes(&self) -> [Option<u64>; 2] {
+        match self {
+            Self::Lookup { folder, .. }
+            | Self::LookAhead { folder, .. }
+            | Self::Create { folder, .. }
+            | Self::MakeFolder { folder, .. }
+            | Self::MakeNode { folder, .. }
+            | Self::MakeSymlink { folder, .. }
+            | Self::Unlink { folder, .. }
+            | Self::RemoveFolder { folder, .. }
+            | Self::List { folder, .. } => [Some(*folder), None],
+            Self::Link { inode, folder, .. } => [Some(*inode), Some(*folder)],
+            Self::Rename { folder, to_folder, .. } => [Some(*folder), Some(*to_folder)],
+            Self::Clone { source, inode, .. } => [Some(*source), Some(*inode)],
+            Self::GetAttributes { inode }
+            | Self::SetAttributes { inode, .. }
+            | Self::ReadLink { inode }
+            | Self::Open { inode, .. }
+            | Self::Map { inode, .. }
+            | Self::Commit { inode, .. }
+            | Self::Append { inode, .. }
+            | Self::Punch { inode, .. }
+            | Self::GetXattr { inode, .. }
+            | Self::SetXattr { inode, .. }
+            | Self::ListXattrs { inode }
+            | Self::RemoveXattr { inode, .. }
+            | Self::Lock { inode, .. }
+            | Self::TestLock { inode, .. }
+            | Self::Tidy { inode, .. }
+            | Self::Reserve { inode, .. } => [Some(*inode), None],
+            Self::Closed { .. }
+            | Self::Usage
+            | Self::Discard { .. }
+            | Self::GiveBack { .. }
+            | Self::ListUnnamed { .. } => [None, None],
+        }
+    }
+
+    /// The names that the operation may change, each with its folder.
+    pub fn names(&self) -> [Option<(u64, &[u8])>; 2] {
+        match self {
+            Self::Create { folder, name, .. }
+            | Self::MakeFolder { folder, name, .. }
+            | Self::MakeNode { folder, name, .. }
+            | Self::MakeSymlink { folder, name, .. }
+            | Self::Link { folder, name, .. }
+            | Self::Unlink { folder, name }
+            | Self::RemoveFolder { folder, name } => [Some((*folder, name)), None],
+            Self::Rename { folder, name, to_folder, to_name, .. } => {
+                [Some((*folder, name)), Some((*to_folder, to_name))]
+            }
+            _ => [None, None],
+        }
+    }
+
+    /// The inodes whose attributes or names the operation may change. It may change those of what it names in
+    /// these folders, too.
+    pub fn alters(&self) -> [Option<u64>; 2] {
+        match self {
+            Self::Open { truncate: false, .. } | Self::Lock { .. } | Self::Reserve { .. } => [None, None],
+            operation if operation.changes() => operation.inodes(),
+            _ => [None, None],
+        }
     }
 }

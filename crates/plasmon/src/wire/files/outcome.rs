@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::attributes::Attributes;
 use super::operation::LockRange;
 use super::volume::Section;
-use super::{MAX_ENTRY_NAME, MAX_FOLDERS, MAX_LISTED, MAX_SECTIONS};
+use super::{MAX_ENTRY_NAME_BYTES, MAX_FOLDERS, MAX_LISTED, MAX_SECTIONS};
 use crate::wire::AtMost;
 
 crate::wire::codes! {
@@ -78,7 +78,7 @@ crate::wire::record! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Listed {
         /// Name of the entry.
-        pub name: Bytes as AtMost<MAX_ENTRY_NAME>,
+        pub name: Bytes as AtMost<MAX_ENTRY_NAME_BYTES>,
         /// Number by which a list goes on behind this entry.
         pub cookie: u64,
         /// Attributes of the inode.

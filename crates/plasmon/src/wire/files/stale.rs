@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::MAX_ENTRY_NAME;
+use super::MAX_ENTRY_NAME_BYTES;
 use crate::wire::AtMost;
 
 crate::wire::table! {
@@ -19,7 +19,7 @@ crate::wire::table! {
             /// Inode of the folder.
             folder: u64,
             /// Name of the entry.
-            name: Bytes as AtMost<MAX_ENTRY_NAME>,
+            name: Bytes as AtMost<MAX_ENTRY_NAME_BYTES>,
             /// Whether it is the name of a folder, which a program may have as its own.
             is_folder: bool,
         },
@@ -29,7 +29,7 @@ crate::wire::table! {
             inode: u64,
             /// Offset of the first byte.
             start: u64,
-            /// Offset behind the last byte, at most `MAX_FILE`.
+            /// Offset behind the last byte, at most `MAX_FILE_BYTES`.
             end: u64,
         },
         /// Bytes of a file that wait to be committed, as another session is about to cut the file.

@@ -1,7 +1,7 @@
 //! Tests of the codec of operations and outcomes.
 
 use super::*;
-use crate::wire::Table;
+use crate::wire::{BySlot, SlotResult, Table};
 use crate::{NodeId, ObjectId};
 
 #[test]
@@ -22,8 +22,8 @@ fn what_is_out_of_range_is_no_operation() {
         let lookup = FileOperation::Lookup { folder: 1, name: vec![b'a'; len].into() };
         decoded::<FileOperation>(encoded(&lookup).freeze(), "operation").is_ok()
     };
-    assert!(lookup(MAX_SENT_NAME), "the home says that it is too long");
-    assert!(!lookup(MAX_SENT_NAME + 1));
+    assert!(lookup(MAX_SENT_NAME_BYTES), "the home says that it is too long");
+    assert!(!lookup(MAX_SENT_NAME_BYTES + 1));
     let mut bytes = encoded(&FileOperation::Usage);
     bytes.extend_from_slice(&[0]);
     assert_eq!(
@@ -37,13 +37,15 @@ fn what_is_out_of_range_is_no_operation() {
 fn a_call_by_slot_is_an_operation() {
     let asked =
         FileAsked { number: 9, answered: 4, actor: Actor::default(), operation: FileOperation::Usage };
-    let call = FilesCall { volume: 3, asked };
-    let (mut arguments, payload) = call.encode();
-    assert_eq!(FilesCall::decode(arguments, &payload), Ok(call));
+    let call = FilesCall::OnFile { volume: 3, asked: asked.clone() };
+    let (number, mut arguments, payload) = call.packed();
+    assert_eq!((number, arguments, &payload), (150, [3, 0, 0, 0, 0, 0], &encoded(&asked)));
+    assert_eq!(FilesCall::decode(150, arguments, &payload), Some(call));
     arguments[1] = 1;
-    assert!(FilesCall::decode(arguments, &payload).is_err());
-    assert!(FilesCall::decode([1 << 32, 0, 0, 0, 0, 0], &payload).is_err());
-    assert!(FilesCall::decode([1, 0, 0, 0, 0, 0], &payload[1..]).is_err());
+    assert_eq!(FilesCall::decode(150, arguments, &payload), None);
+    assert_eq!(FilesCall::decode(150, [1 << 32, 0, 0, 0, 0, 0], &payload), None);
+    assert_eq!(FilesCall::decode(150, [1, 0, 0, 0, 0, 0], &payload[1..]), None);
+    assert_eq!(FileAnswered { too_long: true }.values(), [1, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 
-use super::{MAX_FOLLOWERS, MAX_INLINE, MAX_PLACE_NODES, MAX_SETTLED};
+use super::{MAX_FOLLOWERS, MAX_INLINE_BYTES, MAX_PLACE_NODES, MAX_SETTLED};
 use crate::digest::Digest;
-use crate::wire::{AtMost, MAX_NAME, WireError};
+use crate::wire::{AtMost, MAX_NAME_BYTES, WireError};
 use crate::{NodeId, ObjectId};
 
 crate::wire::table! {
@@ -111,6 +111,8 @@ crate::wire::record! {
         pub user_quota: Option<u64>,
         /// Number of nodes that keep the bytes of a file.
         pub copies: Option<u16>,
+        /// Number of nodes that keep names, attributes and maps. 0 for two, if there are two.
+        pub metadata_copies: Option<u16>,
         /// Place of the bytes of files that are written from now on.
         pub place: Option<Place>,
         /// Whether other users than the owner may attach from now on.
@@ -136,7 +138,7 @@ crate::wire::record! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct VolumeInfo {
         /// Name of the volume.
-        pub name: String as AtMost<MAX_NAME>,
+        pub name: String as AtMost<MAX_NAME_BYTES>,
         /// Number of the volume.
         pub number: u32,
         /// User to whom the volume belongs.
@@ -196,6 +198,8 @@ crate::wire::record! {
         pub here: u64,
         /// Number of reads for which whole objects were brought.
         pub brought: u64,
+        /// Number of bytes that programs have read.
+        pub bytes: u64,
     }
 }
 
@@ -207,9 +211,9 @@ crate::wire::record! {
         pub volume: u32,
         /// Ids of the objects.
         pub ids: Vec<ObjectId> as AtMost<MAX_SETTLED>,
-        /// Where they are to lie.
+        /// Place of the objects.
         pub place: Place,
-        /// Number of nodes that are to keep each of them.
+        /// Number of nodes that are to keep each of the objects.
         pub copies: u16,
     }
 }
@@ -261,7 +265,7 @@ crate::wire::table! {
             node: NodeId,
         },
         /// The bytes lie here.
-        1 Inline(bytes: Bytes as AtMost<MAX_INLINE>),
+        1 Inline(bytes: Bytes as AtMost<MAX_INLINE_BYTES>),
     }
 }
 

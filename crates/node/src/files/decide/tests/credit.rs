@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use plasmon::wire::Draw;
-use plasmon::wire::files::{MAX_RESERVED, Written};
+use plasmon::wire::files::{MAX_RESERVED_BYTES, Written};
 
 use super::mirrors::{Echo, compare};
 use super::*;
@@ -116,8 +116,12 @@ fn credit_is_room_that_nobody_else_gets() {
 fn a_need_has_a_size_that_is_possible() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
-    assert_eq!(bench.reserve(1, file, MAX_RESERVED + 1, false), Err(Errno::TooLarge));
-    assert_eq!(bench.reserve(1, file, MAX_RESERVED, false), Ok(2 * MAX_RESERVED), "there is much room");
+    assert_eq!(bench.reserve(1, file, MAX_RESERVED_BYTES + 1, false), Err(Errno::TooLarge));
+    assert_eq!(
+        bench.reserve(1, file, MAX_RESERVED_BYTES, false),
+        Ok(2 * MAX_RESERVED_BYTES),
+        "there is much room"
+    );
     assert_eq!(bench.reserve(1, TOP, 1, false), Err(Errno::IsFolder));
     assert_eq!(bench.reserve(1, 99, 1, false), Err(Errno::Stale));
     let begun = Begun {

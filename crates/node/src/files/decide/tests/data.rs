@@ -1,8 +1,8 @@
 //! Contents: commits, appends, cuts, holes, clones, quotas, extended attributes.
 
 use plasmon::wire::files::{
-    Errno, Extended, FileOperation, FileOutcome, MAX_FILE, MAX_INLINE, MAX_SECTIONS, MAX_XATTR, PLACE_XATTR,
-    Place, Section, SetAttributes, Source, Written,
+    Attributes, Errno, Extended, FileOperation, FileOutcome, Fingerprint, MAX_FILE_BYTES, MAX_INLINE_BYTES,
+    MAX_SECTIONS, MAX_XATTR_BYTES, PLACE_XATTR, Place, Section, SetAttributes, Source, Written,
 };
 
 use super::*;
@@ -110,16 +110,16 @@ fn an_object_moves_within_a_commit() {
 fn offsets_reach_to_2_to_the_63() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
-    let end = bench.entry(commit(file, vec![inline(MAX_FILE - 1, b"x")])).unwrap();
-    assert_eq!((end.size, end.used), (MAX_FILE, 1));
-    for offset in [MAX_FILE, u64::MAX - 1, u64::MAX] {
+    let end = bench.entry(commit(file, vec![inline(MAX_FILE_BYTES - 1, b"x")])).unwrap();
+    assert_eq!((end.size, end.used), (MAX_FILE_BYTES, 1));
+    for offset in [MAX_FILE_BYTES, u64::MAX - 1, u64::MAX] {
         assert_eq!(bench.run(commit(file, vec![inline(offset, b"x")])).map(drop), Err(Errno::TooLarge));
         assert_eq!(
             bench.run(FileOperation::Punch { inode: file, offset, len: 2, extend: true }).map(drop),
             Err(Errno::TooLarge)
         );
     }
-    assert_eq!(bench.run(resize(file, MAX_FILE + 1)).map(drop), Err(Errno::TooLarge));
+    assert_eq!(bench.run(resize(file, MAX_FILE_BYTES + 1)).map(drop), Err(Errno::TooLarge));
     let bytes = Written::Bytes(named("x"));
     let append = FileOperation::Append {
         inode: file,
@@ -140,12 +140,12 @@ fn bytes_of_all_files_can_be_counted() {
     let mut bench = Bench::new();
     let files = [bench.make_file(TOP, "a"), bench.make_file(TOP, "b"), bench.make_file(TOP, "c")];
     // Sections that lie one over the other: only the last one is seen, but all are counted when they come.
-    let over = (0..3).map(|_| bench.section(0, MAX_FILE).0).collect();
+    let over = (0..3).map(|_| bench.section(0, MAX_FILE_BYTES).0).collect();
     assert_eq!(bench.run(commit(files[0], over)).map(drop), Err(Errno::Full));
-    let (whole, _) = bench.section(0, MAX_FILE);
-    assert_eq!(bench.entry(commit(files[0], vec![whole])).unwrap().used, MAX_FILE);
+    let (whole, _) = bench.section(0, MAX_FILE_BYTES);
+    assert_eq!(bench.entry(commit(files[0], vec![whole])).unwrap().used, MAX_FILE_BYTES);
     for file in &files[1..] {
-        let (whole, _) = bench.section(0, MAX_FILE);
+        let (whole, _) = bench.section(0, MAX_FILE_BYTES);
         assert_eq!(bench.run(commit(*file, vec![whole])).map(drop), Err(Errno::Full));
     }
     // An object has one size, which some object could have.
@@ -209,7 +209,7 @@ fn appends_come_one_behind_the_other() {
     let (section, _) = bench.section(0, 50);
     bench.run(append(Written::Sections(vec![section]))).unwrap();
     assert_eq!(map_of(&mut bench, file, 11).sections[0].offset, 11);
-    let full = append(Written::Bytes(vec![0; MAX_INLINE].into()));
+    let full = append(Written::Bytes(vec![0; MAX_INLINE_BYTES].into()));
     assert_eq!(bench.run(full), Ok(FileOutcome::NoRoomInline));
     assert_eq!(bench.entry(FileOperation::GetAttributes { inode: file }).unwrap().size, 61);
 }
@@ -218,10 +218,10 @@ fn appends_come_one_behind_the_other() {
 fn a_small_file_lies_in_its_map_and_is_written_again_there() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
-    let whole = vec![1; MAX_INLINE];
+    let whole = vec![1; MAX_INLINE_BYTES];
     bench.entry(commit(file, vec![inline(0, &whole)])).unwrap();
     bench.entry(commit(file, vec![inline(0, &whole)])).unwrap();
-    let more = commit(file, vec![inline(MAX_INLINE as u64, b"x")]);
+    let more = commit(file, vec![inline(MAX_INLINE_BYTES as u64, b"x")]);
     assert_eq!(bench.run(more.clone()), Ok(FileOutcome::NoRoomInline));
     // With less memory for maps, all bytes go to objects.
     bench.entry(resize(file, 0)).unwrap();
@@ -292,24 +292,43 @@ fn a_hole_is_no_bytes() {
 }
 
 #[test]
-fn tidying_is_refused_if_the_file_has_changed() {
+fn tidying_is_refused_if_the_file_has_other_sections() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
-    let (section, _) = bench.section(0, 10);
-    let (more, _) = bench.section(10, 10);
-    let before = bench.entry(commit(file, vec![section, more])).unwrap();
+    let (section, id) = bench.section(0, 10);
+    let before = [section, inline(10, b"more"), bench.section(14, 6).0];
+    bench.entry(commit(file, before.to_vec())).unwrap();
+    let (last, _) = bench.section(20, 10);
+    let told = bench.entry(commit(file, vec![last.clone()])).unwrap();
+    let (used, memory) = (bench.state.used, bench.state.memory);
     let (whole, _) = bench.section(0, 20);
-    let tidy = |version, whole: &Section| FileOperation::Tidy {
-        inode: file,
-        version,
-        sections: vec![whole.clone()],
-    };
-    assert_eq!(bench.run(tidy(before.version - 1, &whole)).map(drop), Err(Errno::Stale));
-    let after = bench.entry(tidy(before.version, &whole)).unwrap();
-    assert_eq!((after.modified, after.changed, after.size), (before.modified, before.changed, 20));
-    assert_eq!(map_of(&mut bench, file, 0).sections, [whole]);
+    let tidy =
+        |replaces, section: &Section| FileOperation::Tidy { inode: file, replaces, section: section.clone() };
+    let seen = Fingerprint::of(&before);
+    assert_eq!(bench.run(tidy(seen + 1, &whole)).map(drop), Err(Errno::Stale));
     let (longer, _) = bench.section(0, 30);
-    assert_eq!(bench.run(tidy(after.version, &longer)).map(drop), Err(Errno::Invalid));
+    assert_eq!(bench.run(tidy(seen, &longer)).map(drop), Err(Errno::Stale));
+    assert_eq!(bench.run(tidy(seen, &inline(0, &[7; 20]))).map(drop), Err(Errno::Invalid));
+    let foreign = file_object(VOLUME, 2, 1);
+    let node = NodeId::from_bytes([1; NodeId::LEN]);
+    let source = Source::Object { id: foreign, at: 0, object_len: 20, node };
+    let of_others = Section { offset: 0, len: 20, source };
+    assert_eq!(bench.run(tidy(seen, &of_others)).map(drop), Err(Errno::NotPermitted));
+    // Others may write beside the range.
+    let (last, _) = bench.section(20, 10);
+    let beside = bench.entry(commit(file, vec![last.clone()])).unwrap();
+    let after = bench.entry(tidy(seen, &whole)).unwrap();
+    assert!(after.version > beside.version && beside.version > told.version, "maps of before are old");
+    let same = |told: &Attributes| (told.modified, told.changed, told.size, told.used);
+    assert_eq!(same(&after), same(&beside));
+    assert_eq!(map_of(&mut bench, file, 0).sections, [whole.clone(), last]);
+    assert!(bench.state.condemned.contains(&id), "its object is to be deleted");
+    assert!(bench.state.memory < memory && bench.state.used == used);
+    assert_eq!(bench.run(tidy(seen, &whole)).map(drop), Err(Errno::Stale), "it was done");
+    // A hole is no bytes.
+    let (hole, _) = bench.section(0, 100);
+    let sections = map_of(&mut bench, file, 0).sections;
+    assert_eq!(bench.run(tidy(Fingerprint::of(&sections), &hole)).map(drop), Err(Errno::Stale));
 }
 
 #[test]
@@ -355,6 +374,29 @@ fn writing_takes_privileges_away() {
     };
     assert_eq!(bench.entry(write(false)).unwrap().mode, 0o6755);
     assert_eq!(bench.entry(write(true)).unwrap().mode, 0o755);
+    // A file keeps both bits if root truncates it by an open, punches it or copies to it, and loses them if
+    // another user does.
+    let source = bench.make_file(TOP, "b");
+    let written = FileOperation::Append {
+        inode: source,
+        written: Written::Bytes("bytes".into()),
+        drops_privileges: false,
+        credit: 0,
+        credit_of: 0,
+    };
+    bench.run(written).unwrap();
+    let open = FileOperation::Open { inode: file, read: false, write: true, truncate: true };
+    let punch = FileOperation::Punch { inode: file, offset: 0, len: 3, extend: true };
+    let clone = FileOperation::Clone { source, source_offset: 0, inode: file, offset: 0, len: 5 };
+    let free = bench.attach(false);
+    for operation in [open, punch, clone] {
+        for (uid, left) in [(0, 0o6755), (7, 0o755)] {
+            let set = SetAttributes { mode: Some(0o6755), ..Default::default() };
+            bench.run(FileOperation::SetAttributes { inode: file, set }).unwrap();
+            bench.act(free, &Actor { uid, ..Actor::default() }, operation.clone()).unwrap();
+            assert_eq!(bench.look(TOP, "a").unwrap().mode, left, "{operation:?} by user {uid}");
+        }
+    }
 }
 
 #[test]
@@ -374,10 +416,10 @@ fn extended_attributes_are_kept_and_limited() {
     assert_eq!(bench.run(set("user.a", vec![1], false, true)).map(drop), Err(Errno::NoXattr));
     bench.run(set("user.a", vec![1], true, false)).unwrap();
     assert_eq!(bench.run(set("user.a", vec![2], true, false)).map(drop), Err(Errno::Exists));
-    bench.run(set("user.a", vec![3; MAX_XATTR], false, true)).unwrap();
-    assert_eq!(bench.run(get("user.a")), Ok(FileOutcome::Bytes(vec![3; MAX_XATTR].into())));
-    let full =
-        (0..10).find_map(|n| bench.run(set(&format!("user.{n}"), vec![0; MAX_XATTR], false, false)).err());
+    bench.run(set("user.a", vec![3; MAX_XATTR_BYTES], false, true)).unwrap();
+    assert_eq!(bench.run(get("user.a")), Ok(FileOutcome::Bytes(vec![3; MAX_XATTR_BYTES].into())));
+    let full = (0..10)
+        .find_map(|n| bench.run(set(&format!("user.{n}"), vec![0; MAX_XATTR_BYTES], false, false)).err());
     assert_eq!(full, Some(Errno::Full));
     assert_eq!(bench.run(set("user.", vec![], false, false)).map(drop), Err(Errno::NotSupported));
     assert_eq!(
@@ -468,4 +510,27 @@ fn what_is_made_in_a_folder_has_its_place() {
     bench.run(FileOperation::RemoveXattr { inode: folder, name: name() }).unwrap();
     assert_eq!(bench.look(folder, ".").unwrap().place, Place::Spread);
     assert_eq!(bench.state.memory, before);
+}
+
+#[test]
+fn a_session_ends_opens_of_its_own_alone() {
+    let mut bench = Bench::new();
+    let [own, others] = ["a", "b"].map(|name| bench.make_file(TOP, name));
+    let number = bench.attach_as(false);
+    for (session, inode) in [(number, own), (number, own), (1, others)] {
+        let open = FileOperation::Open { inode, read: true, write: false, truncate: false };
+        bench.act(session, &Actor::default(), open).unwrap();
+    }
+    let (session, actor) = (&bench.state.sessions[&number], Actor::default());
+    let asking = Asking {
+        state: &bench.state,
+        number,
+        session,
+        who: who(session, &actor),
+        now: Time::default(),
+        limits: bench.limits,
+    };
+    let inodes = vec![own, others, 1 << 63, own, u64::MAX, own];
+    let changes = decide(&asking, FileOperation::Closed { inodes }).unwrap().changes;
+    assert_eq!(changes, vec![Change::Close { inode: own, session: number }; 2], "mirrors hear of no others");
 }

@@ -3,6 +3,8 @@
 use plasmon::wire::files::{Errno, FileOperation, FileOutcome, LockKind, LockRange};
 
 use super::*;
+use crate::files::opens::MAX_TOLD;
+use crate::files::state::Opens;
 
 fn lock(inode: u64, kind: LockKind, start: u64, end: u64) -> FileOperation {
     let range = LockRange { owner: 5, pid: 77, start, end, kind, flock: false };
@@ -85,4 +87,20 @@ fn without_memory_a_session_opens_few_files() {
     bench.open(files[0]).expect("it is open");
     bench.close(files[1]);
     bench.open(files[1024]).unwrap();
+}
+
+#[test]
+fn a_session_opens_no_more_files_than_it_may_tell_of() {
+    let mut bench = Bench::new();
+    let file = bench.make_file(TOP, "a");
+    let session = bench.state.sessions.get_mut(&1).expect("it is attached");
+    let opens = Opens { count: 1, writes: false };
+    session.opens.extend((1 << 40..).take(MAX_TOLD).map(|inode| (inode, opens)));
+    assert_eq!(bench.open(file).map(drop), Err(Errno::Full));
+    for name in ["new", ""] {
+        assert_eq!(bench.run(create(TOP, name, true)).map(drop), Err(Errno::Full), "'{name}'");
+    }
+    let session = bench.state.sessions.get_mut(&1).expect("it is attached");
+    session.opens.pop_first();
+    bench.run(create(TOP, "new", true)).expect("it has one less");
 }

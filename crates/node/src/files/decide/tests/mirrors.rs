@@ -1,9 +1,13 @@
 //! Mirrors: what they know of a volume after random operations is what the home knows, whenever they joined.
 
+use std::collections::BTreeMap;
+
 use plasmon::wire::Draw;
 use plasmon::wire::files::{LockKind, LockRange};
 
+use super::model::check_above;
 use super::*;
+use crate::files::state::FileSession;
 use crate::files::walk::{Parts, Walk};
 
 /// Number of random runs, and of operations in each.
@@ -29,7 +33,7 @@ impl Echo {
     /// Notes a change that the home is about to apply.
     pub(super) fn note(&mut self, home: &State, change: &Change) {
         match &mut self.walk {
-            _ if !change.is_sent() => {}
+            _ if !change.is_sent(home) => {}
             Some(walk) => walk.note(home, change),
             None => self.gathered.push(change),
         }
@@ -71,17 +75,27 @@ fn contents(state: &State) -> Vec<Change> {
     let parts = walk.take().into_iter();
     let mut all: Vec<_> = parts.flat_map(|part| Change::read_all(part).expect("it is ours")).collect();
     // The order of the locks of an inode has no meaning.
-    all.sort_by_key(
-        |change| if let Change::Lock { .. } = change { format!("{change:?}") } else { String::new() },
-    );
+    all.sort_by_key(|change| match change {
+        Change::Lock { .. } => format!("{change:?}"),
+        _ => String::new(),
+    });
     all
 }
 
 /// Compares a mirror with the home.
 pub(super) fn compare(home: &State, mirror: &State) {
     assert_eq!(contents(home), contents(mirror));
-    let opens: u64 = home.sessions.values().map(|session| session.opens.len() as u64).sum();
+    // Of sessions that are trusted it is not told what they have open.
+    let trusted = home.sessions.values().filter(|session| session.trusted);
+    let opens: u64 = trusted.map(|session| session.opens.len() as u64).sum();
     let memory = home.memory - opens * crate::files::state::OPEN_BYTES;
+    let opened = |state: &State| {
+        let opened = |(number, session): (&u32, &FileSession)| {
+            (!session.trusted).then(|| (*number, session.opens.clone()))
+        };
+        state.sessions.iter().filter_map(opened).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(opened(home), opened(mirror));
     assert_eq!((memory, home.used, home.inline), (mirror.memory, mirror.used, mirror.inline));
     assert_eq!(home.used_by, mirror.used_by);
     assert_eq!((home.credit, &home.credit_of), (mirror.credit, &mirror.credit_of));
@@ -96,6 +110,9 @@ fn act_on_sessions(bench: &mut Bench, draw: &mut Draw) {
     let session = sessions[draw.below(sessions.len())];
     let file = files.get(draw.below(files.len().max(1))).copied().unwrap_or(TOP);
     let name = draw.one(&["a", "b", "c", "d", "e", "f"]);
+    let folders: Vec<_> = bench.state.inodes.iter().filter(|(_, one)| one.folder().is_some()).collect();
+    let folders: Vec<_> = folders.into_iter().map(|(inode, _)| *inode).collect();
+    let [folder, to_folder] = [(); 2].map(|()| folders[draw.below(folders.len())]);
     let start = draw.below(20) as u64;
     let range = LockRange {
         owner: draw.below(2) as u64,
@@ -105,9 +122,9 @@ fn act_on_sessions(bench: &mut Bench, draw: &mut Draw) {
         kind: draw.one(LockKind::ALL),
         flock: draw.below(4) == 0,
     };
-    let operation = match draw.below(12) {
+    let operation = match draw.below(16) {
         0 if sessions.len() < 4 => {
-            bench.attach(false);
+            bench.attach_as(draw.below(2) == 0);
             return;
         }
         1 if session != 1 => return bench.end(session),
@@ -132,8 +149,18 @@ fn act_on_sessions(bench: &mut Bench, draw: &mut Draw) {
             FileOperation::SetXattr { inode: file, name, value, create: false, replace: false }
         }
         9 => FileOperation::RemoveXattr { inode: file, name: named("user.x") },
-        10 => unlink(TOP, name),
-        _ => create(TOP, name, false),
+        10 => unlink(folder, name),
+        11 => FileOperation::Link { inode: file, folder: to_folder, name: named(name) },
+        12 => FileOperation::MakeFolder { folder: TOP, name: named(name), mode: 0o755 },
+        13 => FileOperation::Rename {
+            folder,
+            name: named(name),
+            to_folder,
+            to_name: named(draw.one(&["a", "b", "c", "d", "e", "f"])),
+            no_replace: false,
+            exchange: draw.below(3) == 0,
+        },
+        _ => create(folder, name, false),
     };
     // Whether it may be done is no concern of a mirror.
     _ = bench.act(session, &Actor::default(), operation);
@@ -145,6 +172,7 @@ fn a_mirror_knows_of_sessions_and_locks_what_the_home_knows() {
         let (mut bench, mut draw) = (Bench::new(), Draw::new(seed));
         for step in 0..STEPS {
             act_on_sessions(&mut bench, &mut draw);
+            check_above(&bench.state);
             if draw.below(3) == 0 {
                 let files: Vec<_> =
                     bench.state.inodes.iter().filter(|(_, one)| one.map().is_some()).collect();

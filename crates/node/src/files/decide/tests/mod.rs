@@ -19,6 +19,17 @@ use super::{Asking, Limits, decide, who};
 use crate::files::change::{Begun, Change};
 use crate::files::state::State;
 
+/// A session of root.
+const ROOTS: Begun = Begun {
+    node: NodeId::from_bytes([1; NodeId::LEN]),
+    secret: 1,
+    uid: 0,
+    gid: 0,
+    groups: Vec::new(),
+    trusted: true,
+    checked: false,
+    read_only: false,
+};
 /// Number of the volume of the tests.
 const VOLUME: u32 = 9;
 
@@ -47,16 +58,12 @@ impl Bench {
 
     /// Makes a session of root, which looks at permissions or not; returns its number.
     pub(super) fn attach(&mut self, checked: bool) -> u32 {
-        self.begin(Begun {
-            node: NodeId::from_bytes([1; NodeId::LEN]),
-            secret: 1,
-            uid: 0,
-            gid: 0,
-            groups: Vec::new(),
-            trusted: true,
-            checked,
-            read_only: false,
-        })
+        self.begin(Begun { checked, ..ROOTS })
+    }
+
+    /// Makes a session of root, which is trusted or not; returns its number.
+    pub(super) fn attach_as(&mut self, trusted: bool) -> u32 {
+        self.begin(Begun { trusted, ..ROOTS })
     }
 
     pub(super) fn begin(&mut self, begun: Begun) -> u32 {

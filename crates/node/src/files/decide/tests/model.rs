@@ -287,6 +287,16 @@ fn check_derived(state: &State) {
     assert!(state.condemned.iter().all(|id| !state.objects.contains_key(id)));
 }
 
+/// Whether each inode with links has a name in the folder in which it is known to lie.
+pub(super) fn check_above(state: &State) {
+    for (number, inode) in &state.inodes {
+        let folder = state.inode(inode.above).and_then(|above| above.folder());
+        let has_it = folder.is_some_and(|folder| folder.names.values().any(|entry| entry.inode == *number));
+        let may_be_anywhere = inode.above == 0 && inode.folder().is_none() && inode.head.links > 0;
+        assert!(*number == TOP || inode.head.links == 0 || has_it || may_be_anywhere, "{number}: {inode:?}");
+    }
+}
+
 #[test]
 fn a_volume_does_what_a_model_does() {
     for seed in 0..SEEDS {
@@ -299,6 +309,8 @@ fn a_volume_does_what_a_model_does() {
                 change_bytes(&mut bench, &mut model, &mut draw);
             }
             check_derived(&bench.state);
+            check_above(&bench.state);
+            assert!(bench.state.inodes.values().all(|inode| inode.above > 0), "no file has several names");
             if draw.below(60) == 0 && bench.mirrors.len() < 2 {
                 bench.mirrors.push(Echo::join(&bench.state));
             }
@@ -307,6 +319,7 @@ fn a_volume_does_what_a_model_does() {
                 if mirror.has_joined() && draw.below(10) == 0 {
                     compare_mirror(&bench.state, &mirror.state);
                     check_derived(&mirror.state);
+                    check_above(&mirror.state);
                 }
             }
         }

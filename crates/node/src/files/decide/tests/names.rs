@@ -282,3 +282,25 @@ fn times_are_those_of_the_home_or_those_that_are_set() {
     bench.make_file(TOP, "b");
     assert!(bench.look(TOP, ".").unwrap().modified > before);
 }
+
+#[test]
+fn a_name_is_looked_up_with_those_that_were_made_after_it() {
+    let mut bench = Bench::new();
+    let names: Vec<_> = (0..10).map(|number| format!("name {}", 9 - number)).collect();
+    for name in &names {
+        bench.make_file(TOP, name);
+    }
+    let look = |bench: &mut Bench, name: &str, most| {
+        let ahead = FileOperation::LookAhead { folder: TOP, name: named(name), most };
+        let FileOutcome::Entries { entries, end, .. } = bench.run(ahead)? else { panic!() };
+        let names = entries.into_iter().map(|entry| String::from_utf8(entry.name.to_vec()).unwrap());
+        Ok::<_, Errno>((names.collect::<Vec<_>>(), end))
+    };
+    assert_eq!(look(&mut bench, &names[2], 3), Ok((names[2..5].to_vec(), false)));
+    bench.run(unlink(TOP, &names[3])).unwrap();
+    assert_eq!(look(&mut bench, &names[2], 2), Ok((vec![names[2].clone(), names[4].clone()], false)));
+    assert_eq!(look(&mut bench, &names[9], 4), Ok((names[9..].to_vec(), true)));
+    assert_eq!(look(&mut bench, &names[3], 4), Err(Errno::NotFound));
+    assert_eq!(look(&mut bench, "", 4), Err(Errno::NotFound));
+    assert_eq!(look(&mut bench, "..", 4), Err(Errno::NotFound));
+}

@@ -76,6 +76,22 @@ fn a_folder_may_give_its_group_to_what_is_in_it() {
 }
 
 #[test]
+fn who_makes_a_file_set_its_group_is_of_the_group() {
+    let mut bench = Bench::new();
+    let folder = folder_of(&mut bench, "shared", 0, 0o2777);
+    let file = attributes_of(bench.act(1, &user(ALICE), create(folder, "a", true)).unwrap()).inode;
+    let mode_set_by = |bench: &mut Bench, session, groups: &[u32]| {
+        let alice = Actor { groups: groups.to_vec(), ..user(ALICE) };
+        attributes_of(bench.act(session, &alice, set_mode(file, 0o2755)).unwrap()).mode
+    };
+    assert_eq!(mode_set_by(&mut bench, 1, &[50]), 0o2755);
+    assert_eq!(mode_set_by(&mut bench, 1, &[]), 0o755, "the group is not the user's");
+    // The kernel that looks at permissions tells no groups.
+    let free = bench.attach(false);
+    assert_eq!(mode_set_by(&mut bench, free, &[]), 0o2755);
+}
+
+#[test]
 fn only_root_gives_files_away() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
@@ -197,7 +213,8 @@ fn a_session_that_is_not_trusted_gets_no_bytes_that_it_may_not_read() {
 fn a_session_that_is_not_trusted_names_what_it_was_told_of() {
     let mut bench = Bench::new();
     let hidden = folder_of(&mut bench, "hidden", 0, 0o700);
-    let open = folder_of(&mut bench, "open", 0, 0o755);
+    // Names in it are told to nobody who does not know them.
+    let open = folder_of(&mut bench, "open", 0, 0o711);
     let (inside, outside) = (bench.make_file(hidden, "a"), bench.make_file(open, "b"));
     let deep = bench.make_folder(hidden, "deep");
     let (bob, known) = (untrusted(&mut bench, BOB), Known::default());
@@ -216,7 +233,7 @@ fn a_session_that_is_not_trusted_names_what_it_was_told_of() {
     run(lookup(TOP, "open")).unwrap();
     run(lookup(open, "b")).unwrap();
     run(get(outside)).unwrap();
-    let link = FileOperation::Link { inode: inside, folder: open, name: named("c") };
+    let link = FileOperation::Link { inode: inside, folder: TOP, name: named("c") };
     assert_eq!(run(link).map(drop), Err(Errno::Stale));
     known.forget(bob);
     assert_eq!(run(get(outside)).map(drop), Err(Errno::Stale));
@@ -250,4 +267,85 @@ fn who_lists_a_folder_that_it_may_not_search_is_told_of_names_alone() {
     let asked = FileAsked { number: 1, answered: 1, actor: user(BOB), operation: list };
     known.show(&bench.state, bob, &asked, outcome);
     assert_eq!(session(&bench), Ok(()));
+}
+
+#[test]
+fn a_session_that_is_not_trusted_names_what_it_could_list() {
+    let mut bench = Bench::new();
+    let bob = untrusted(&mut bench, BOB);
+    let names = |bench: &Bench, inode| {
+        let operation = FileOperation::GetAttributes { inode };
+        let asked = FileAsked { number: 1, answered: 1, actor: user(BOB), operation };
+        // A new home knows of nothing that the former one has told.
+        Known::default().ensure_named(&bench.state, bob, &asked)
+    };
+    let outer = folder_of(&mut bench, "outer", 0, 0o711);
+    let listed = folder_of(&mut bench, "listed", 0, 0o755);
+    let hidden = folder_of(&mut bench, "hidden", 0, 0o700);
+    bench.run(rename(TOP, "listed", outer, "listed")).unwrap();
+    let file = bench.make_file(listed, "a");
+    assert_eq!(names(&bench, file), Ok(()));
+    // Wherever a name of it goes, it is found by a folder that has one, or not at all.
+    bench.run(rename(listed, "a", hidden, "a")).unwrap();
+    assert_eq!(names(&bench, file), Err(Errno::Stale));
+    bench.run(rename(hidden, "a", listed, "b")).unwrap();
+    assert_eq!(names(&bench, file), Ok(()));
+    let link = |folder, name| FileOperation::Link { inode: file, folder, name: named(name) };
+    bench.run(link(hidden, "a")).unwrap();
+    assert_eq!(names(&bench, file), Ok(()));
+    bench.run(unlink(listed, "b")).unwrap();
+    assert_eq!(names(&bench, file), Err(Errno::Stale));
+    bench.run(link(listed, "c")).unwrap();
+    assert_eq!(names(&bench, file), Ok(()));
+    let other = bench.make_file(hidden, "other");
+    assert_eq!(names(&bench, other), Err(Errno::Stale));
+    let swap = FileOperation::Rename {
+        folder: hidden,
+        name: named("other"),
+        to_folder: listed,
+        to_name: named("c"),
+        no_replace: false,
+        exchange: true,
+    };
+    bench.run(swap).unwrap();
+    assert_eq!((names(&bench, file), names(&bench, other)), (Err(Errno::Stale), Ok(())));
+    bench.run(rename(hidden, "a", listed, "c")).unwrap();
+    assert_eq!((names(&bench, file), names(&bench, other)), (Ok(()), Err(Errno::Stale)));
+    // All folders above have to be searched, and the last one to be listed.
+    bench.run(set_mode(listed, 0o711)).unwrap();
+    assert_eq!(names(&bench, file), Err(Errno::Stale));
+    bench.run(set_mode(listed, 0o755)).unwrap();
+    bench.run(set_mode(outer, 0o744)).unwrap();
+    assert_eq!(names(&bench, file), Err(Errno::Stale));
+    bench.run(set_mode(outer, 0o711)).unwrap();
+    assert_eq!(names(&bench, file), Ok(()));
+    // Without a name it is found by nobody.
+    bench.open(file).unwrap();
+    bench.run(unlink(hidden, "other")).unwrap();
+    bench.run(unlink(listed, "c")).unwrap();
+    assert_eq!(names(&bench, file), Err(Errno::Stale));
+}
+
+#[test]
+fn inodes_without_a_name_are_listed_for_root_alone() {
+    let mut bench = Bench::new();
+    let opened: Vec<_> = ["a", "b", "c"]
+        .map(|name| {
+            let inode = bench.make_file(TOP, name);
+            bench.open(inode).unwrap();
+            bench.run(unlink(TOP, name)).unwrap();
+            inode
+        })
+        .into();
+    bench.make_file(TOP, "named");
+    let mut listed = |after| {
+        let outcome = bench.run(FileOperation::ListUnnamed { after }).unwrap();
+        let FileOutcome::Entries { entries, end: true, .. } = outcome else { panic!("{outcome:?}") };
+        assert!(entries.iter().all(|entry| entry.name.is_empty() && entry.cookie == entry.attributes.inode));
+        entries.into_iter().map(|entry| entry.cookie).collect::<Vec<_>>()
+    };
+    assert_eq!((listed(0), listed(opened[0])), (opened.clone(), opened[1..].to_vec()));
+    let bob = untrusted(&mut bench, BOB);
+    let list = FileOperation::ListUnnamed { after: 0 };
+    assert_eq!(bench.act(bob, &user(BOB), list).map(drop), Err(Errno::NotPermitted));
 }

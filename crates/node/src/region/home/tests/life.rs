@@ -195,12 +195,12 @@ fn nobody_sees_deeds() {
     let objects = bench.store.objects.borrow();
     assert_eq!(objects.staying(), (0, 0, 0));
     assert_eq!(objects.census(&FastPins::default()).primary, 0);
-    for tenant in [0, OWNER, OTHER] {
-        let wanted = WantedObjects { tenant, filter: Filter::default().prepare(), now: 0 };
+    for user in [0, OWNER, OTHER] {
+        let wanted = WantedObjects { user, filter: Filter::default().prepare(), now: 0 };
         let (page, next) = objects.page(0, &wanted, &FastPins::default(), 10, |_| true);
         assert!(page.is_empty() && next.is_none());
         let deed = objects.get(&region.id()).expect("it is there");
-        assert!(!deed.visible_to(tenant) && !deed.ownership().may_change(tenant));
+        assert!(!deed.visible_to(user) && !deed.ownership().may_change(user));
     }
     assert!(objects.conflict(&region.id()).is_some(), "nobody makes an object of that id");
     drop(objects);

@@ -26,7 +26,7 @@ fn put(bench: &mut Bench, role: Role, len: u64) -> ObjectId {
     let head = Head {
         id,
         life: 1,
-        tenant: OTHER,
+        user: OTHER,
         rights: plasmon::Rights::Read,
         data_len: len,
         metadata_len: 0,

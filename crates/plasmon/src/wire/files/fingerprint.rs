@@ -1,0 +1,78 @@
+//! What tells sections of a file from others.
+//!
+//! Owns no state. A session names by it the sections that it has read and replaces. An object never changes
+//! and its id is never used again, so sections with the same places have the same bytes.
+
+use blake3::Hasher;
+
+use super::{Section, Source};
+use crate::ObjectId;
+
+/// Number made of the places of sections, and of bytes that lie in a map itself, in the order of the file.
+#[derive(Debug, Default)]
+pub struct Fingerprint(Hasher);
+
+impl Fingerprint {
+    /// Fingerprint of these sections.
+    pub fn of(sections: &[Section]) -> u64 {
+        let mut all = Self::default();
+        for section in sections {
+            match &section.source {
+                Source::Object { id, at, .. } => all.object(section.offset, section.len, id, *at),
+                Source::Inline(bytes) => all.bytes(section.offset, bytes),
+            }
+        }
+        all.finish()
+    }
+
+    /// Adds a section of a file that lies in an object, from an offset there on.
+    pub fn object(&mut self, offset: u64, len: u64, id: &ObjectId, at: u64) {
+        [offset, len, 0, at].iter().for_each(|number| _ = self.0.update(&number.to_le_bytes()));
+        self.0.update(id.as_bytes());
+    }
+
+    /// Adds a section of a file whose bytes lie in the map.
+    pub fn bytes(&mut self, offset: u64, bytes: &[u8]) {
+        [offset, bytes.len() as u64, 1].iter().for_each(|number| _ = self.0.update(&number.to_le_bytes()));
+        self.0.update(bytes);
+    }
+
+    /// The number.
+    pub fn finish(&self) -> u64 {
+        let mut number = [0; 8];
+        self.0.finalize_xof().fill(&mut number);
+        u64::from_le_bytes(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+
+    fn of(offset: u64, len: u64, number: u8, at: u64, node: u8) -> Section {
+        let id = ObjectId::from_bytes([number; ObjectId::LEN]);
+        let node = NodeId::from_bytes([node; NodeId::LEN]);
+        Section { offset, len, source: Source::Object { id, at, object_len: 99, node } }
+    }
+
+    #[test]
+    fn places_and_bytes_count_and_hints_do_not() {
+        let inline = |bytes: &'static str| Section {
+            offset: 3,
+            len: bytes.len() as u64,
+            source: Source::Inline(bytes.into()),
+        };
+        let one = Fingerprint::of(&[of(0, 3, 1, 5, 1), inline("abc")]);
+        assert_eq!(one, Fingerprint::of(&[of(0, 3, 1, 5, 2), inline("abc")]));
+        let others = [
+            vec![of(0, 3, 1, 5, 1), inline("abd")],
+            vec![of(0, 3, 2, 5, 1), inline("abc")],
+            vec![of(0, 3, 1, 6, 1), inline("abc")],
+            vec![of(1, 3, 1, 5, 1), inline("abc")],
+            vec![of(0, 3, 1, 5, 1)],
+            vec![inline("abc"), of(0, 3, 1, 5, 1)],
+        ];
+        assert!(others.iter().all(|other| Fingerprint::of(other) != one));
+    }
+}
