@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::region::{Principal, Region, RegionOptions, Rights};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId, RegionState};
-use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually, wait};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually, own_namespaces, wait};
 
 use crate::commands::{failure, json};
 use crate::support::{ClientProcess, MIB, NOBODY, client_of, get, kind};
@@ -475,6 +475,34 @@ fn operations_end_when_the_home_dies() {
     // The program of the dead daemon learns it as well, when the daemon no longer says that it lives.
     eventually("its own clients are told", || local.fetch_add(0, 1).is_err());
     assert_eq!(kind(local.read(0, &mut [0; 8])), ErrorKind::Disconnected);
+}
+
+#[test]
+fn a_region_is_lost_for_whoever_maps_it_while_its_home_leaves() {
+    if !own_namespaces() {
+        return;
+    }
+    let cluster = Cluster::builder().nodes(3).start();
+    let client = cluster.client(0);
+    let options = RegionOptions { node: Some(cluster.client(1).node()), ..RegionOptions::default() };
+    // Their names are kept by several nodes, the home among them.
+    let names: Vec<_> = (0..8).map(|number| format!("lost {number}")).collect();
+    let make = |name: &String| client.create_region(name, 4096, &options).expect("there is room");
+    let made: Vec<_> = names.iter().map(make).collect();
+    cluster.unplug(1);
+    thread::scope(|threads| {
+        let mut mapping = Vec::new();
+        for name in &names {
+            let client = cluster.client(0);
+            mapping.push(threads.spawn(move || kind(client.map_region(name, Rights::READ, None))));
+        }
+        for (name, mapped) in names.iter().zip(mapping) {
+            assert_eq!(mapped.join().expect("it returns"), ErrorKind::Lost, "{name}");
+        }
+    });
+    for region in made {
+        assert_eq!(kind(region.read(0, &mut [0; 8])), ErrorKind::Lost, "{}", region.name());
+    }
 }
 
 #[test]

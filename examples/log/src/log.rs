@@ -8,7 +8,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use plasmon::region::{RegionOptions, Rights};
 use plasmon::{Client, ErrorKind, NodeId, Region};
@@ -23,6 +24,8 @@ use crate::{Error, Result};
 
 /// Longest time for an operation on a region.
 pub(crate) const OPERATION_PATIENCE: Duration = Duration::from_secs(10);
+/// Pause before a step is taken again after a failure.
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Log that writers append to and readers follow, on all hosts of a cluster. Clones share their handles.
 #[derive(Clone)]
@@ -339,9 +342,33 @@ impl Inner {
     }
 
     fn make_root(&self, at: usize) -> Result<Region> {
-        let node = self.homes()?[at];
-        let options = RegionOptions { node, exist_ok: true, ..RegionOptions::default() };
-        Ok(self.client.create_region(&root_name(&self.name, at), ROOT_LEN, &options)?)
+        let name = root_name(&self.name, at);
+        if let Some(region) = self.create_copy(&name, ROOT_LEN, at)? {
+            return Ok(region);
+        }
+        let options = RegionOptions { exist_ok: true, ..RegionOptions::default() };
+        Ok(self.client.create_region(&name, ROOT_LEN, &options)?)
+    }
+
+    /// Makes the region of a copy, or maps it if it is there. `None` if there is no node for it; a node that
+    /// leaves the cluster meanwhile is none.
+    pub(crate) fn create_copy(&self, name: &str, len: u64, copy: usize) -> Result<Option<Region>> {
+        let due = Instant::now() + OPERATION_PATIENCE;
+        loop {
+            let Some(node) = self.homes()?[copy] else { return Ok(None) };
+            let room = Some(OPERATION_PATIENCE);
+            let options =
+                RegionOptions { node: Some(node), exist_ok: true, room, ..RegionOptions::default() };
+            let error = match self.client.create_region(name, len, &options) {
+                Ok(region) => return Ok(Some(region)),
+                Err(error) => error,
+            };
+            let leaves = matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::NotFound);
+            if !leaves || Instant::now() >= due {
+                return Err(error.into());
+            }
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Nodes for new copies: those of the log that are members, and others in the place of those that are

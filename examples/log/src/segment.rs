@@ -131,25 +131,14 @@ impl Segment {
     /// Makes a segment, or what is missing of it.
     pub(crate) fn make(log: &Inner, number: u64) -> Result<()> {
         let mut copies = Vec::new();
-        for (copy, node) in (0..).zip(log.homes()?) {
-            if node.is_none() {
-                bury(log, number, copy)?;
-                continue;
-            }
-            let options = RegionOptions {
-                node,
-                exist_ok: true,
-                room: Some(OPERATION_PATIENCE),
-                ..RegionOptions::default()
-            };
-            let made =
-                log.client.create_region(&log.copy_name(number, copy), log.shape.region_len(), &options);
-            match made {
-                Ok(region) => copies.push(region.with_timeout(OPERATION_PATIENCE)),
+        for copy in 0..log.shape.copies {
+            match log.create_copy(&log.copy_name(number, copy), log.shape.region_len(), copy as usize) {
+                Ok(Some(region)) => copies.push(region.with_timeout(OPERATION_PATIENCE)),
+                Ok(None) => bury(log, number, copy)?,
                 // A tombstone.
                 Err(error) if error.kind() == ErrorKind::Exists && copy > 0 => {}
                 Err(error) if error.kind() == ErrorKind::Exists => return Ok(()),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         let Some((first, others)) = copies.split_first() else { return Err(log.lost(number)) };

@@ -20,7 +20,7 @@ use plasmon::ErrorKind;
 use plasmon::region::Pending;
 
 use crate::layout::{Entry, encode, reservation, reserved, seal, word};
-use crate::log::{Inner, read_word};
+use crate::log::{Inner, PAUSE, read_word};
 use crate::segment::Segment;
 use crate::{Error, Result};
 
@@ -32,8 +32,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const STEP_BYTES: usize = 256 << 10;
 /// Operations that a client may have under way, with some to spare.
 const SLOTS: usize = 192;
-/// Pause before a step is taken again after a failure.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Writer to a log.
 pub struct Writer {

@@ -168,6 +168,7 @@ impl Regions {
         user: u32,
     ) -> Result<At, Error> {
         let due = self.kernel.clock.now() + ANSWER_PATIENCE;
+        let [mut pause, longest] = LOOK_AGAIN_AFTER;
         loop {
             if let Some(region) = self.home.find(&id) {
                 ensure_owner(name, region.owner(), owner, user)?;
@@ -175,7 +176,15 @@ impl Regions {
                 return Ok(At::Here(region));
             }
             match self.homes_of(&id, name).await {
-                Ok(homes) => return self.map_at(&homes, (id, name), (owner, rights), user).await,
+                Ok(homes) => match self.map_at(&homes, (id, name), (owner, rights), user).await {
+                    // A home that is cut off leaves the cluster: then its region is lost, or lives elsewhere.
+                    Err(error) if error.kind() == ErrorKind::Disconnected => {
+                        if self.kernel.clock.now() + pause >= due {
+                            return Err(error);
+                        }
+                    }
+                    found => return found,
+                },
                 // A region that was made a moment ago may not be published yet: who makes it knows of it.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Lost) => {
                     let is_over = self.cluster.solo() || self.kernel.clock.now() >= due;
@@ -185,7 +194,8 @@ impl Regions {
                 }
                 Err(error) => return Err(error),
             }
-            self.kernel.clock.sleep(LOOK_AGAIN_AFTER[0]).await;
+            self.kernel.clock.sleep(pause).await;
+            pause = longest.min(pause * 2);
         }
     }
 
