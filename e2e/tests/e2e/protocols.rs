@@ -218,14 +218,19 @@ fn what_was_fetched_before_is_read_without_asking_anybody() {
     let (holder, reader) = (cluster.client(0), cluster.client(1));
     let large = put(&holder, Pattern(1), MIB);
     let small = put(&holder, Pattern(2), 100);
-    drop((get(&reader, large), get(&reader, small)));
+    let medium = put(&holder, Pattern(5), 100 << 10);
+    // The first one of its size is read, and a window opened for the next ones.
+    drop(get(&reader, put(&holder, Pattern(6), 100 << 10)));
+    drop((get(&reader, large), get(&reader, medium), get(&reader, small)));
+    assert_eq!(count(&cluster, 1, "push").fetched, 1);
     reader.evict(u64::MAX).expect("evict");
     eventually("no lease is left", || cluster.status(0).transfer.leases == 0);
 
     let before = cluster.status(0).transfer;
     Pattern(1).check(get(&reader, large).data());
+    Pattern(5).check(get(&reader, medium).data());
     let after = cluster.status(0).transfer;
-    assert_eq!(count(&cluster, 1, "read-first").fetched, 1);
+    assert_eq!(count(&cluster, 1, "read-first").fetched, 2);
     assert_eq!(
         (after.leases, &after.protocols),
         (before.leases, &before.protocols),
@@ -234,16 +239,18 @@ fn what_was_fetched_before_is_read_without_asking_anybody() {
     Pattern(2).check(get(&reader, small).data());
     assert_eq!(count(&cluster, 1, "eager").fetched, 2);
 
-    // The place has other bytes now: what was known of it is of no use.
+    // The places have other bytes now: what was known of them is of no use.
     reader.evict(u64::MAX).expect("evict");
-    holder.delete(&[large]).expect("delete");
+    holder.delete(&[large, medium]).expect("delete");
     eventually("the memory is free", || cluster.status(0).memory.used < MIB as u64);
     let other = put(&holder, Pattern(3), MIB);
     let pattern = Pattern(4);
     holder.put(large, &pattern.bytes(MIB), b"", &Default::default()).expect("put anew");
+    holder.put(medium, &pattern.bytes(100 << 10), b"", &Default::default()).expect("put anew");
     pattern.check(get(&reader, large).data());
+    pattern.check(get(&reader, medium).data());
     Pattern(3).check(get(&reader, other).data());
-    assert_eq!(count(&cluster, 1, "read-first").fetched, 1);
+    assert_eq!(count(&cluster, 1, "read-first").fetched, 2);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) struct Place {
     pub(crate) holder: NodeId,
     /// The epoch in which a keeper knew that this node might fetch the object again.
     pub(crate) epoch: u64,
-    /// Places to read the object from; `None` if the object came inside a message.
+    /// Places to read the object from; `None` if the object came in messages.
     pub(crate) at: Option<Rc<Lies>>,
 }
 

@@ -75,7 +75,9 @@ impl Transfer {
             Some(lent) if len <= lent.len().min(MAX_MESSAGES_BYTES.into()) => {
                 // The memory stays mapped, whatever becomes of the lease.
                 let written = pushed && !self.pushes.has(asked);
-                let written = written.then(|| self.push(asked, &head, &lent, Rc::new(()))).flatten();
+                let written = written
+                    .then(|| self.push(asked, &head, (&lent, Rc::new(())), Default::default))
+                    .flatten();
                 written.unwrap_or_else(|| self.in_messages(asked, head, &lent))
             }
             _ => {

@@ -317,11 +317,15 @@ impl Transfer {
             }
             pushed @ Message::Pushed { .. } => {
                 let here = self.pushed(from, request, &pushed)?;
-                let Message::Pushed { head, .. } = pushed else { return Err(Failure::gone()) };
+                let Message::Pushed { head, pieces, stamp, .. } = pushed else {
+                    return Err(Failure::gone());
+                };
                 trace.answered(from, "push", head.len(), "it fits the memory that this node keeps for it");
                 let life = head.life;
+                let stamp = stamp.filter(|_| whole(&pieces) == Some(head.len()));
+                let at = stamp.map(|stamp| Rc::new((head.clone(), pieces, stamp)));
                 self.take_pushed(head, here, trace).await?;
-                (life, None)
+                (life, at)
             }
             Message::Offer { head, lease_ms, pieces, stamp, others } => {
                 self.expect_pushes(from, head.len());

@@ -23,9 +23,9 @@ use super::written::{Come, Written, come, write_to_window};
 use crate::directory::news::News;
 use crate::kernel::random::HashMap;
 use crate::memory::Run;
-use crate::net::frame::{Envelope, Message, WindowPlace};
+use crate::net::frame::{Envelope, Location, Message, WindowPlace};
 use crate::net::windows::PUSHED_BYTES_MAX;
-use crate::object::Head;
+use crate::object::{Head, Stamp};
 use crate::transfer::Transfer;
 
 /// Number of requests whose slots are released before the holder is told at once: half a window of the
@@ -112,21 +112,22 @@ impl Drop for Pushed {
 
 impl Transfer {
     /// Makes the holder's answer to a fetch or a probe: the first bytes of a run, as many as an object with
-    /// this head has, are written to the asker's window. `None` if the asker has no room for them. The write
-    /// owns `owner` until it is over.
+    /// this head has, are written to the asker's window. The asker may read the object later where it `lies`.
+    /// `None` if the asker has no room for the bytes. The write owns `owner` until it is over.
     pub(super) fn push(
         &self,
         asked: &Envelope,
         head: &Head,
-        run: &Run,
-        owner: Rc<dyn Any>,
+        (run, owner): (&Run, Rc<dyn Any>),
+        lies: impl FnOnce() -> (Vec<Location>, Option<Stamp>),
     ) -> Option<Message> {
         let written = write_to_window(self, asked.reply_to, (run, head.len()), 0, owner)?;
         let WindowPlace { window, first, mark } = written.place();
         let until = self.kernel.clock.now() + LEASE;
         let key = (asked.reply_to, asked.request);
         self.pushes.under_way.borrow_mut().insert(key, Pushing { written, until });
-        Some(Message::Pushed { head: head.clone(), window, first, mark })
+        let (pieces, stamp) = lies();
+        Some(Message::Pushed { head: head.clone(), window, first, mark, pieces, stamp })
     }
 
     /// Takes over an object that was pushed to this node, whether or not it is still wanted.
@@ -134,7 +135,7 @@ impl Transfer {
     /// # Errors
     /// When there is no such window or place, or not all bytes have come.
     pub(super) fn pushed(&self, from: NodeId, request: u64, answer: &Message) -> Result<Pushed, Failure> {
-        let Message::Pushed { head, window, first, mark } = answer else {
+        let Message::Pushed { head, window, first, mark, .. } = answer else {
             return Err(Failure::Holder("an answer of the wrong kind".into()));
         };
         let place = WindowPlace { window: *window, first: *first, mark: *mark };

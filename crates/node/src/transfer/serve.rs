@@ -9,8 +9,8 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
 use super::lease::{LEASE_MS, Owed};
 use super::pieces::locate;
 use super::rooms::MAX_MESSAGES_BYTES;
-use crate::net::frame::{Envelope, Message, Stage, Wish, Withdrawal};
-use crate::object::{Head, Pin, Replica, not_visible};
+use crate::net::frame::{Envelope, Location, Message, Stage, Wish, Withdrawal};
+use crate::object::{Head, Pin, Replica, Stamp, not_visible};
 use crate::transfer::Transfer;
 
 impl Transfer {
@@ -111,7 +111,7 @@ impl Transfer {
             return None;
         }
         let kept = Rc::new(Pin::new(pin.replica())?);
-        let message = self.push(asked, head, &pin.run(), kept)?;
+        let message = self.push(asked, head, (&pin.run(), kept), || self.place(pin))?;
         self.records.count_served("push", head);
         Some(message)
     }
@@ -120,13 +120,18 @@ impl Transfer {
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
         self.records.count_served("read", &head);
         self.records.counters.borrow_mut().rendezvous_served += 1;
-        let pieces = locate(&self.store, &pin.run());
-        // An object that was removed from the table and is still pinned has no stamp.
-        let objects = self.store.objects.borrow();
-        let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(head.id));
-        drop(objects);
+        let (pieces, stamp) = self.place(&pin);
         self.leases.grant(asked, pin, Owed::Nothing);
         Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
+    }
+
+    /// Returns where an object lies, and its stamp. One that was removed from the table and is still pinned has
+    /// no stamp.
+    fn place(&self, pin: &Pin) -> (Vec<Location>, Option<Stamp>) {
+        let pieces = locate(&self.store, &pin.run());
+        let objects = self.store.objects.borrow();
+        let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(pin.replica().id()));
+        (pieces, stamp)
     }
 
     /// Answers the nodes that waited for an object that this node was ordered to have: it is here, or will

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 18;
+pub(crate) const VERSION: u8 = 19;
 /// Version of the messages to the coordinator.
 const MESSAGES: u32 = 7;
 
@@ -230,12 +230,15 @@ pub(crate) mod body {
         out
     }
 
+    /// Answer that says that an object was written to a window, and not where else it lies.
     pub(crate) fn pushed(head: &Head, window: u64, first: u32, mark: u128) -> Vec<u8> {
         let mut out = Vec::new();
         head.put(&mut out);
         out.put_u64_le(window);
         out.put_u32_le(first);
         out.put_u128_le(mark);
+        out.put_u32_le(0);
+        out.put_u8(0);
         out
     }
 

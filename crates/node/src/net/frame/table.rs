@@ -143,8 +143,16 @@ table! {
         /// longer, or not there.
         45 Short { request: u64, objects: Vec<Whole>, missing: Vec<ObjectId> },
         /// Says that a whole object was written to slots of the receiver's `window`, from slot `first` on.
-        /// Its last 16 bytes are the mark. The receiver *releases* the slots by the number of its request.
-        46 Pushed { head: Head, window: u64, first: u32, mark: u128 },
+        /// Its last 16 bytes are the mark. The receiver *releases* the slots by the number of its request. The
+        /// object lies in the pieces, to be read there later, as long as the stamp has this value.
+        46 Pushed {
+            head: Head,
+            window: u64,
+            first: u32,
+            mark: u128,
+            pieces: Vec<Location>,
+            stamp: Option<Stamp>,
+        },
         /// Orders the receiver to hold a life of an object in this role. It reads the object from `from`, or
         /// else from any holder.
         60 Acquire { order: Order } -> Done,
