@@ -13,6 +13,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness import figures, local, machine, page, paths, peers
@@ -23,6 +24,7 @@ from harness.remote import run as running
 from harness.remote.command import fit
 from harness.remote.contenders import Plasmon
 from harness.remote.figures import Fetches
+from harness.remote.run import KIB, MIB
 
 NEW, BASE = ("", "-again"), ("-before", "-before-again")
 """Marks of the contestants: each build is measured twice."""
@@ -30,7 +32,16 @@ TOLERATED = 0.03
 """Cost that counts as none."""
 
 LOCAL = replace(local.FULL, memory=1024 << 20, first_rounds=2, rounds=4)
-REMOTE = replace(running.FULL, seconds=180.0)
+REMOTE = [
+    replace(
+        running.FULL, sizes=[64, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB], getters=(1,), seconds=300.0
+    ),
+    replace(running.FULL, sizes=[KIB, 64 * KIB, MIB], getters=(8,), seconds=200.0),
+]
+"""Plans for one getter and for several. There are few sizes and short turns, so that there are many rounds:
+the cores on which the threads of a turn run decide by up to a third how long a small get takes."""
+TURN = 0.1
+"""Time in seconds of gets in a turn."""
 CONDITIONS = replace(conditions.FULL, clusters=4, large=256 << 20, turns=2)
 
 
@@ -82,14 +93,15 @@ def _remote(
     builds: Sequence[paths.Build], quick: bool, folder: Path
 ) -> tuple[list[Fetches], dict[str, list[str]]]:
     contenders = [Plasmon("auto", [], build) for build in builds]
-    plan = fit(running.QUICK if quick else REMOTE, contenders, machine.available())
-    kept: list[Fetches] = []
-
-    def keep(rows: list[Fetches]) -> None:
-        kept[:] = rows
-
+    plans = [running.QUICK] if quick else [replace(plan, turn=TURN) for plan in REMOTE]
+    latest: dict[int, list[Fetches]] = {}
+    failures: dict[str, list[str]] = {}
     with Network(2) as network:
-        failures, _ = running.measure(contenders, plan, network.hosts, folder / "remote", keep)
+        for number, plan in enumerate(plans):
+            plan = fit(plan, contenders, machine.available())
+            keep = partial(latest.__setitem__, number)
+            failures |= running.measure(contenders, plan, network.hosts, folder / f"remote-{number}", keep)[0]
+        kept = [row for rows in latest.values() for row in rows]
         for number, build in enumerate(builds):
             special, failed = conditions.measure(
                 lambda build=build: Plasmon("auto", [], build),  # type: ignore[misc]

@@ -100,8 +100,13 @@ impl Network {
             return false;
         }
         peer.used = true;
-        peer.used_bulk |= matches!(envelope.message, Message::Offer { .. } | Message::Registered { .. });
-        if let Message::Offer { pieces, stamp, .. } = &envelope.message {
+        peer.used_bulk |= matches!(
+            envelope.message,
+            Message::Offer { .. } | Message::Registered { .. } | Message::Pushed { .. }
+        );
+        if let Message::Offer { pieces, stamp, .. } | Message::Pushed { pieces, stamp, .. } =
+            &envelope.message
+        {
             let fabric = &self.fabrics[peer.fabric()];
             let lane = peer.lane();
             let mut news = Vec::new();

@@ -111,7 +111,7 @@ impl Transfer {
             return None;
         }
         let kept = Rc::new(Pin::new(pin.replica())?);
-        let message = self.push(asked, head, (&pin.run(), kept), || self.place(pin))?;
+        let message = self.push(asked, head, (&pin.run(), kept), || place(self, pin))?;
         self.records.count_served("push", head);
         Some(message)
     }
@@ -120,18 +120,9 @@ impl Transfer {
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
         self.records.count_served("read", &head);
         self.records.counters.borrow_mut().rendezvous_served += 1;
-        let (pieces, stamp) = self.place(&pin);
+        let (pieces, stamp) = place(self, &pin);
         self.leases.grant(asked, pin, Owed::Nothing);
         Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
-    }
-
-    /// Returns where an object lies, and its stamp. One that was removed from the table and is still pinned has
-    /// no stamp.
-    fn place(&self, pin: &Pin) -> (Vec<Location>, Option<Stamp>) {
-        let pieces = locate(&self.store, &pin.run());
-        let objects = self.store.objects.borrow();
-        let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(pin.replica().id()));
-        (pieces, stamp)
     }
 
     /// Answers the nodes that waited for an object that this node was ordered to have: it is here, or will
@@ -158,4 +149,13 @@ impl Transfer {
         let overdue = self.relays.overdue();
         self.serve_at_last(overdue);
     }
+}
+
+/// Returns where an object lies, and its stamp. An object that was removed from the table and is still pinned
+/// has no stamp.
+fn place(transfer: &Transfer, pin: &Pin) -> (Vec<Location>, Option<Stamp>) {
+    let pieces = locate(&transfer.store, &pin.run());
+    let objects = transfer.store.objects.borrow();
+    let stamp = objects.has(pin.replica()).then(|| objects.stamps.borrow_mut().of(pin.replica().id()));
+    (pieces, stamp)
 }

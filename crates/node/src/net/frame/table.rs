@@ -143,8 +143,8 @@ table! {
         /// longer, or not there.
         45 Short { request: u64, objects: Vec<Whole>, missing: Vec<ObjectId> },
         /// Says that a whole object was written to slots of the receiver's `window`, from slot `first` on.
-        /// Its last 16 bytes are the mark. The receiver *releases* the slots by the number of its request. The
-        /// object lies in the pieces, to be read there later, as long as the stamp has this value.
+        /// Its last 16 bytes are the mark. The receiver *releases* the slots by the number of its request.
+        /// The object lies in the pieces, to be read there later, as long as the stamp has this value.
         46 Pushed {
             head: Head,
             window: u64,
