@@ -1,7 +1,7 @@
 //! Test of deaths in the middle of a push: a node dies or stops while objects of 8 KiB to 256 KiB come to it,
 //! or from it, by messages or by one-sided writes.
 //!
-//! In each round a node puts objects, and clients of another get them again and again. When the pushes flow,
+//! In each round a node puts objects, and clients of another get them again and again. While they are pushed,
 //! one of the two is killed, or stopped for less or for longer than its lease. Every byte that a client gets
 //! is checked. A get ends in time, and fails only for a reason that the death explains. What was acknowledged
 //! is there afterwards, unless all nodes that were to keep it have died. In the end nothing is left over.
@@ -30,8 +30,12 @@ use crate::support::MIB;
 const NODES: usize = 3;
 /// Number of clients that get objects.
 const GETTERS: usize = 4;
-/// Number of objects of a round. Every third of them is put with two replicas.
-const OBJECTS: usize = 24;
+/// Number of objects of a round. Every third of them is put with two replicas. Each is pushed to a node once,
+/// and read where it lies the next time, so the deaths come amid the first gets.
+const OBJECTS: usize = 60;
+/// Largest number of pushes before a death. Some objects come otherwise: the first ones, and those for which
+/// the window has no room.
+const PUSHES_BEFORE_DEATH: usize = 10;
 /// Lengths in bytes of the objects.
 const LENGTHS: std::ops::RangeInclusive<usize> = 8 << 10..=256 << 10;
 /// The cluster's lease.
@@ -116,7 +120,8 @@ impl Plan {
             55..85 => Death::Stop(chance.span(LEASE / 3)),
             _ => Death::Stop(LEASE + Duration::from_millis(500) + chance.span(LEASE / 2)),
         };
-        let after = (1 + chance.below(30) as u64, chance.span(Duration::from_millis(3)));
+        let pushes = 1 + chance.below(PUSHES_BEFORE_DEATH) as u64;
+        let after = (pushes, chance.span(Duration::from_millis(3)));
         Self { holder, asker, victim, death, after }
     }
 
