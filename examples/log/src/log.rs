@@ -326,7 +326,7 @@ impl Inner {
             let region = match mapped {
                 Ok(region) if whole.iter().any(|other| other.name() == region.name()) => continue,
                 Ok(region) => region,
-                Err(error) if is_gone(&error) => self.make_root(at)?,
+                Err(error) if is_gone(&error) => self.make_root(at, &whole)?,
                 Err(error) => return Err(error.into()),
             };
             region.write(8, &self.shape.to_root(&self.nodes)[8..root::TRIMMED as usize])?;
@@ -341,21 +341,26 @@ impl Inner {
         Ok(())
     }
 
-    fn make_root(&self, at: usize) -> Result<Region> {
+    fn make_root(&self, at: usize, others: &[Region]) -> Result<Region> {
         let name = root_name(&self.name, at);
-        if let Some(region) = self.create_copy(&name, ROOT_LEN, at)? {
+        if let Some(region) = self.create_copy(&name, ROOT_LEN, (at, others))? {
             return Ok(region);
         }
         let options = RegionOptions { exist_ok: true, ..RegionOptions::default() };
         Ok(self.client.create_region(&name, ROOT_LEN, &options)?)
     }
 
-    /// Makes the region of a copy, or maps it if it is there. `None` if there is no node for it; a node that
-    /// leaves the cluster meanwhile is none.
-    pub(crate) fn create_copy(&self, name: &str, len: u64, copy: usize) -> Result<Option<Region>> {
+    /// Makes the region of a copy beside `others`, or maps it if it is there. `None` if there is no node for
+    /// it; a node that leaves the cluster meanwhile is none.
+    pub(crate) fn create_copy(
+        &self,
+        name: &str,
+        len: u64,
+        (copy, others): (usize, &[Region]),
+    ) -> Result<Option<Region>> {
         let due = Instant::now() + OPERATION_PATIENCE;
         loop {
-            let Some(node) = self.homes()?[copy] else { return Ok(None) };
+            let Some(node) = self.home_of(copy, others)? else { return Ok(None) };
             let room = Some(OPERATION_PATIENCE);
             let options =
                 RegionOptions { node: Some(node), exist_ok: true, room, ..RegionOptions::default() };
@@ -371,17 +376,17 @@ impl Inner {
         }
     }
 
-    /// Nodes for new copies: those of the log that are members, and others in the place of those that are
-    /// not. `None` where there are too few nodes.
-    pub(crate) fn homes(&self) -> Result<Vec<Option<NodeId>>> {
+    /// Node for a new copy: the one of the log, if it is a member, or else one that has no other copy. `None`
+    /// where there are too few nodes.
+    fn home_of(&self, copy: usize, others: &[Region]) -> Result<Option<NodeId>> {
         let members = self.client.status()?.cluster.members;
         let members: Vec<NodeId> = members.iter().filter_map(|member| member.node.parse().ok()).collect();
-        let mut others = members.iter().filter(|node| !self.nodes.contains(node)).copied();
-        Ok(self
-            .nodes
-            .iter()
-            .map(|node| if members.contains(node) { Some(*node) } else { others.next() })
-            .collect())
+        let is_free =
+            |node: &NodeId| !self.nodes.contains(node) && others.iter().all(|other| other.home() != *node);
+        Ok(match self.nodes[copy] {
+            node if members.contains(&node) => Some(node),
+            _ => members.into_iter().find(is_free),
+        })
     }
 
     /// Segment of a number, with the copies that are there.

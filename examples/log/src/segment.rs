@@ -130,9 +130,10 @@ impl Segment {
 
     /// Makes a segment, or what is missing of it.
     pub(crate) fn make(log: &Inner, number: u64) -> Result<()> {
-        let mut copies = Vec::new();
+        let mut copies: Vec<Region> = Vec::new();
         for copy in 0..log.shape.copies {
-            match log.create_copy(&log.copy_name(number, copy), log.shape.region_len(), copy as usize) {
+            let (name, len) = (log.copy_name(number, copy), log.shape.region_len());
+            match log.create_copy(&name, len, (copy as usize, &copies)) {
                 Ok(Some(region)) => copies.push(region.with_timeout(OPERATION_PATIENCE)),
                 Ok(None) => bury(log, number, copy)?,
                 // A tombstone.
