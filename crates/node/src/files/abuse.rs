@@ -17,7 +17,7 @@ use super::state::{FileSession, State};
 use super::volume::Volume;
 use crate::kernel::ClientKey;
 
-/// What is wrong with what a session does.
+/// Fault of a session, of which its operations are evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     Objects,

@@ -1,4 +1,4 @@
-//! What clients of this node are attached to. Engine thread only.
+//! Attachments of this node's clients to volumes. Engine thread only.
 //!
 //! A session ends with the connection of its client. What its sessions have open a node tells a new home,
 //! before it asks that for anything else ([`Opened`](super::opens::Opened)).

@@ -123,7 +123,7 @@ table! {
 pub(super) enum Key {
     Inode(u64),
     Session(u32),
-    /// What a session has of an inode.
+    /// Opens of an inode by a session.
     Open(u32, u64),
     NextInode,
     NextSession,

@@ -38,7 +38,7 @@ pub(super) struct Part {
     pub(super) more: bool,
 }
 
-/// What a session has told so far of what it has open.
+/// Opens that a session has told so far.
 #[derive(Default)]
 struct Telling {
     /// Number of the telling; 0 before the first.
@@ -88,7 +88,7 @@ impl Telling {
     }
 }
 
-/// What is to be told of sessions that a former home had.
+/// Sessions of a former home, and what they have yet to tell.
 #[derive(Default)]
 pub(super) struct Inherited {
     /// Sessions that have yet to tell what they have open, and what they have told so far.

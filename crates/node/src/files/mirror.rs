@@ -232,7 +232,7 @@ mod tests {
     const MORE: bool = false;
     const LAST: bool = true;
 
-    /// What a mirror has after it was sent parts of batches: the last batch, the number of changes of all
+    /// State of a mirror after it was sent parts of batches: the last batch, the number of changes of all
     /// batches, and whether it lacks something.
     fn after(sent: &[(u64, u32, bool)]) -> (Option<u64>, u64, bool) {
         let mirror = Mirror::new(1, NodeId::from_bytes([1; NodeId::LEN]), 1, Time::default());

@@ -32,7 +32,7 @@ pub(super) const MAX_TOLD: usize = 1 << 20;
 /// Maximum number of operations of a session whose outcomes are kept: as many as a home keeps.
 const MAX_COUNTED: usize = 1 << 14;
 
-/// What all trusted sessions have open.
+/// Opens of all trusted sessions.
 #[derive(Default)]
 pub(super) struct Opened {
     /// Opens that count for each session, by volume and session, as far as homes have answered.
@@ -46,13 +46,13 @@ pub(super) struct Opened {
     tellings: Cell<u64>,
 }
 
-/// What a client has told so far that is to tell what its session has open.
+/// Opens told so far by a client that is to tell those of its session.
 struct Awaited {
     client: ClientKey,
     told: BTreeMap<u64, Opens>,
 }
 
-/// What a session has open, and the operations that have counted.
+/// Opens of a session, and the operations that have counted.
 #[derive(Default)]
 struct Counted {
     inodes: BTreeMap<u64, Opens>,

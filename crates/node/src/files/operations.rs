@@ -30,10 +30,10 @@ const HOMELESS_PATIENCE: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of an operation for another node.
 const MAX_SENT_BYTES: usize = 15 << 10;
 
-/// What ends when those who watched have confirmed what an operation has changed.
+/// Wait for those who watched, until they have confirmed what an operation has changed.
 type Confirmed = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 
-/// What a home answers, and what the answer waits for.
+/// Answer of a home, and what it waits for.
 struct Reached {
     answer: FileAnswer,
     waits: Option<Confirmed>,
@@ -97,8 +97,8 @@ impl Files {
         }
     }
 
-    /// What a home that is this node answers, unless the operation waits for a lock or the home does not
-    /// decide now; and what this node answers to what it has counted.
+    /// Answer of a home that is this node, unless the operation waits for a lock or the home does not decide
+    /// now. It is also that of this node to an operation that it has counted.
     fn at_once(self: &Rc<Self>, attached: &Attached, asked: &FileAsked) -> Option<Result<Reached, Error>> {
         if let Some(answer) = self.opened.again(&attached.key, asked) {
             return Some(Ok(Reached { answer, waits: None }));

@@ -64,7 +64,7 @@ enum Cursor {
     Sessions(u32),
     /// Inodes below this number were sent. With a cookie or an offset, the inode was sent as far as that.
     Inodes(u64, Option<u64>),
-    /// What sessions below this number have open was sent, and of this session inodes up to the other number.
+    /// Opens of sessions below this number were sent, and of this session inodes up to the other number.
     Opens(u32, u64),
     /// Objects up to this one were sent.
     Condemned(Option<ObjectId>),
@@ -237,7 +237,7 @@ impl Walk {
         }
     }
 
-    /// What a session has open. Of one that is trusted mirrors are told nothing.
+    /// Sends opens of a session. Of one that is trusted mirrors are told nothing.
     fn walk_opens(&mut self, state: &State, next: u32, upto: u64, share: usize) {
         let Some((session, one)) = state.sessions.range(next..).next() else {
             self.cursor = Cursor::Condemned(None);

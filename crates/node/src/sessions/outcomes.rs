@@ -1,4 +1,4 @@
-//! What entries of a ring bring that wait for other nodes: outcomes on their way to the client.
+//! Outcomes of entries of a ring that wait for other nodes, on their way to the client.
 //!
 //! Engine thread only. Owns the tasks that complete such entries of one client, and each outcome that the
 //! ring could not tell, until the client collects it by the socket. The tasks end with the client.

@@ -1,5 +1,5 @@
-//! What must be true of a cluster that has come to rest. What is true at any moment is in
-//! [`super::invariants`], which also says why the rest is looked at here.
+//! Checks of a cluster that has come to rest. Checks that hold at any moment are in [`super::invariants`],
+//! which also says why the others are here.
 
 use std::time::Duration;
 

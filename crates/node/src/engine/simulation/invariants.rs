@@ -1,4 +1,4 @@
-//! What must be true of a cluster after every step, whatever breaks.
+//! Checks of a cluster after every step, whatever breaks.
 //!
 //! These checks are cheap: they look at the objects of a node that has just taken a turn, if anything about
 //! them has changed, and at the few ids of the run. A run ends at the first step after which one of them
@@ -34,7 +34,7 @@ use crate::object::{InMemory, Replica, Role};
 /// that a node stands still, and the time for which a new keeper asks all members.
 const KNOWN_TIME: Duration = Duration::from_secs(15);
 
-/// What every replica of a life has to be.
+/// Description and bytes that all replicas of a life have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Content {
     user: u32,
@@ -47,12 +47,12 @@ struct Content {
     found: blake3::Hash,
 }
 
-/// What the replicas of a run hold, as far as they were looked at.
+/// Contents of the replicas of a run, as far as they were looked at.
 #[derive(Default)]
 pub(super) struct Seen {
     /// The content of each life that a node has held.
     contents: BTreeMap<(ObjectId, u64), Content>,
-    /// What each node's objects were like when they were looked at last, by host and start of the node.
+    /// Shape of each node's objects when they were looked at last, by host and start of the node.
     shapes: BTreeMap<(u32, u64), Shape>,
     /// Lives that each node had in memory when it was looked at last, by host and start of the node.
     replicas: BTreeMap<(u32, u64), BTreeSet<(ObjectId, u64)>>,

@@ -188,7 +188,7 @@ struct Simulation {
     /// The last moment at which a call began or ended, in steps that people see as microseconds.
     moments: u64,
     trace: u64,
-    /// What replicas hold, as far as it was looked at.
+    /// Contents of replicas, as far as they were looked at.
     seen: Seen,
     /// The first fault that was found after a step, until somebody takes it.
     broken: Option<String>,

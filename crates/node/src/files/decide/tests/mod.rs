@@ -20,7 +20,7 @@ use crate::files::change::{Begun, Change};
 use crate::files::state::State;
 
 /// A session of root.
-const ROOTS: Begun = Begun {
+pub(super) const ROOTS: Begun = Begun {
     node: NodeId::from_bytes([1; NodeId::LEN]),
     secret: 1,
     uid: 0,

@@ -137,16 +137,7 @@ fn a_session_that_is_not_trusted_is_its_own_user() {
 fn a_session_that_reads_changes_nothing() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
-    let number = bench.begin(Begun {
-        node: plasmon::NodeId::from_bytes([1; plasmon::NodeId::LEN]),
-        secret: 1,
-        uid: 0,
-        gid: 0,
-        groups: Vec::new(),
-        trusted: true,
-        checked: false,
-        read_only: true,
-    });
+    let number = bench.begin(Begun { read_only: true, ..ROOTS });
     let root = Actor::default();
     assert_eq!(bench.act(number, &root, create(TOP, "b", true)).map(drop), Err(Errno::ReadOnly));
     assert_eq!(bench.act(number, &root, resize(file, 1)).map(drop), Err(Errno::ReadOnly));
