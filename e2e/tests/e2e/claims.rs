@@ -6,7 +6,7 @@ use std::thread;
 use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
-use crate::support::{ClientProcess, MIB, get, kind, put, try_put};
+use crate::support::{ClientProcess, LONG_LEASE, MIB, get, kind, put, try_put};
 
 /// Puts an object of one name by all clients at the same moment, each with a pattern of its own. Returns the
 /// results.
@@ -101,7 +101,7 @@ fn a_claim_outlives_its_keeper() {
 
 #[test]
 fn a_keeper_that_hangs_is_waited_for_but_random_ids_need_none() {
-    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let client = cluster.client(0);
     cluster.pause(1);
     let fresh = CreateOptions { fresh: true, ..CreateOptions::default() };

@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 use serde_json::Value;
 
 use crate::commands::{failure, json};
-use crate::support::{MIB, NOBODY, client_of, get, put};
+use crate::support::{LONG_LEASE, MIB, NOBODY, client_of, get, put};
 
 /// Puts a small object of this name.
 fn put_named(client: &Client, name: &str, metadata: &[u8]) -> ObjectId {
@@ -91,7 +91,7 @@ fn what_others_keep_for_themselves_is_not_listed() {
 
 #[test]
 fn a_node_that_does_not_answer_is_named() {
-    let cluster = Cluster::builder().nodes(2).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let (near, far) = (cluster.client(0), cluster.client(1));
     put_named(&near, "tmp/near", b"");
     put_named(&far, "tmp/far", b"");

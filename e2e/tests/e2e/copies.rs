@@ -7,7 +7,7 @@ use std::time::Duration;
 use plasmon::{Client, CreateOptions, ErrorKind, NodeId, ObjectId, ObjectState, Rights};
 use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
-use crate::support::{MIB, get, here, kind, put, try_get, try_put};
+use crate::support::{LONG_LEASE, MIB, get, here, kind, put, try_get, try_put};
 
 /// Puts an object that `copies` nodes are to keep.
 fn put_copies(client: &Client, copies: u16, pattern: Pattern, len: usize) -> ObjectId {
@@ -537,7 +537,7 @@ fn a_deletion_is_at_once_for_all_and_memory_goes_with_the_last_pin() {
 
 #[test]
 fn those_who_wait_for_what_is_lost_learn_it_at_once() {
-    let mut cluster = Cluster::builder().nodes(3).memory("320MiB").start();
+    let mut cluster = Cluster::builder().nodes(3).memory("320MiB").args(&LONG_LEASE).start();
     let ids: Vec<_> = (0..10).map(|seed| put(&cluster.client(1), Pattern(seed), 100)).collect();
     cluster.pause(1);
     let client = cluster.client(2);

@@ -8,7 +8,7 @@ use plasmon::status::{Status, TransferStatus};
 use plasmon::{Client, CreateOptions, DeleteOutcome, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
-use crate::support::{MIB, get, kind, put, try_get, try_put};
+use crate::support::{LONG_LEASE, MIB, get, kind, put, try_get, try_put};
 
 /// Times that a holder is stopped in the middle of what it gives.
 const STOPS: usize = 10;
@@ -221,7 +221,7 @@ fn cannot_be_found(client: &Client, id: ObjectId) {
 fn a_stopped_holder_holds_up_no_other_holders_objects() {
     const LEN: usize = 4 * MIB;
     // A stopped node stays a member, so that attempts at it end late.
-    let cluster = Cluster::builder().nodes(3).memory("320MiB").args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(3).memory("320MiB").args(&LONG_LEASE).start();
     let reader = cluster.client(0);
     let put_some = |node, count| -> Vec<ObjectId> {
         let client = cluster.client(node);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, NodeId, ObjectId, Scratch};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually, until};
 
-use crate::support::{MIB, get, kind, put, try_get};
+use crate::support::{LONG_LEASE, MIB, get, kind, put, try_get};
 
 /// Time-out that a stopped daemon cannot meet.
 const SOON: Duration = Duration::from_millis(50);
@@ -124,7 +124,7 @@ fn calls_of_the_node(there: ObjectId, node: NodeId, called: Client) -> Vec<(&'st
 
 #[test]
 fn no_call_outlives_its_time_out_and_nothing_is_left_of_it() {
-    let cluster = Cluster::builder().nodes(2).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let there = put(&cluster.client(1), Pattern(1), MIB);
     let here = put(&cluster.client(0), Pattern(2), 100);
     let [small, large, created] = [ObjectId::random(); 3].map(|_| ObjectId::random());
@@ -200,7 +200,7 @@ fn a_creation_of_the_ring_that_comes_too_late_is_aborted_by_whatever_its_client_
 
 #[test]
 fn threads_of_one_client_have_clocks_of_their_own() {
-    let cluster = Cluster::builder().nodes(2).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let (client, writer) = (cluster.client(0), cluster.client(1));
     let wanted = ObjectId::random();
     let patient = |what: &'static str, call: fn(&Client, ObjectId) -> Result<(), Error>| {
@@ -247,7 +247,7 @@ fn threads_of_one_client_have_clocks_of_their_own() {
 
 #[test]
 fn a_daemon_that_reads_nothing_keeps_no_call_and_answers_all_rightly_later() {
-    let cluster = Cluster::builder().nodes(2).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let client = cluster.client(0);
     let there = put(&cluster.client(1), Pattern(1), MIB);
     cluster.pause(0);

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::coordinators::agree;
 use crate::locks::{attempt, region, row, short_lived, take};
-use crate::support::{ClientProcess, kind};
+use crate::support::{ClientProcess, LONG_LEASE, kind};
 
 /// Takes a lock as soon as it can be had, and checks that the former guard is not valid then.
 fn succeed(client: &Client, name: &str, former: &Guard) -> Guard {
@@ -173,7 +173,7 @@ fn a_node_that_is_cut_off_loses_its_locks_before_others_get_them() {
 
 #[test]
 fn a_daemon_that_stands_still_loses_its_locks_before_others_get_them() {
-    let cluster = Cluster::builder().nodes(3).args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(3).args(&LONG_LEASE).start();
     let guard = take(&cluster.client(1), "lock");
     cluster.pause(1);
     let client = cluster.client(2);

@@ -11,7 +11,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::progress::Terminal;
-use crate::support::{MIB, get, may_open, put};
+use crate::support::{LONG_LEASE, MIB, get, may_open, put};
 
 /// Cluster whose nodes serve metrics on their own hosts.
 fn cluster(nodes: usize, args: &[&str]) -> Cluster {
@@ -162,7 +162,7 @@ fn plasmon(cluster: &Cluster, words: &[&str]) -> String {
 
 #[test]
 fn the_whole_cluster_is_shown_and_who_is_silent() {
-    let cluster = cluster(3, &["--lease", "60"]);
+    let cluster = cluster(3, &LONG_LEASE);
     put(&cluster.client(1), Pattern(1), MIB);
     eventually("the object is seen from elsewhere", || {
         let overview = cluster.client(0).overview().expect("the node answers");

@@ -11,7 +11,7 @@ use plasmon::{Client, CreateOptions, ErrorKind, NodeId, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually};
 
 use crate::commands::json;
-use crate::support::{ClientProcess, MIB, kind};
+use crate::support::{ClientProcess, LONG_LEASE, MIB, kind};
 
 /// Size in bytes of the regions.
 const LEN: usize = 3 * MIB + 5;
@@ -309,7 +309,7 @@ fn who_stands_still_amid_a_move_leaves_the_region_in_one_place() {
     let brief = Duration::from_secs(3);
     for victim in 0..3 {
         // Nobody is taken for dead.
-        let (mut cluster, clients, regions) = long_region(&["--lease", "60"]);
+        let (mut cluster, clients, regions) = long_region(&LONG_LEASE);
         let nodes = ids(&clients);
         let mover = if victim == 2 { &regions[0] } else { &regions[2] };
         let moved = amid_a_move(&mut cluster, mover, nodes[1], brief, |cluster| cluster.pause(victim));

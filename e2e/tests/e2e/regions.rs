@@ -11,7 +11,7 @@ use plasmon::{Client, CreateOptions, ErrorKind, ObjectId, RegionState};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, binary, eventually, own_namespaces, wait};
 
 use crate::commands::{failure, json};
-use crate::support::{ClientProcess, MIB, NOBODY, client_of, get, kind};
+use crate::support::{ClientProcess, LONG_LEASE, MIB, NOBODY, client_of, get, kind};
 
 /// Sizes in bytes of accesses: none, less and more than words, what a slot has room for and not, odd ones.
 const SIZES: [usize; 9] = [0, 1, 7, 8, 319, 320, 321, 4095, MIB + 1];
@@ -504,7 +504,7 @@ fn a_region_is_lost_for_whoever_maps_it_while_its_home_leaves() {
 #[test]
 fn a_home_that_stands_still_delays_nobody_beyond_the_time_out() {
     let timeout = Duration::from_secs(1);
-    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let client = cluster.client(0);
     let options = RegionOptions { node: Some(cluster.client(1).node()), ..RegionOptions::default() };
     let far = client.create_region("far", MIB as u64, &options).expect("there is room").with_timeout(timeout);

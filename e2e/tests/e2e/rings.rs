@@ -11,7 +11,7 @@ use plasmon::wire::{Receiver, Reply, Request, TablePartKind};
 use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, ObjectId, Presence};
 use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
 
-use crate::support::{ClientProcess, MIB, ask, get, kind, put};
+use crate::support::{ClientProcess, LONG_LEASE, MIB, ask, get, kind, put};
 
 /// Client that has its page set and the descriptors of the tables in its own hands.
 struct Intruder {
@@ -300,7 +300,7 @@ fn made(cluster: &Cluster) -> (u64, u64) {
 
 #[test]
 fn puts_and_creations_that_wait_for_a_node_are_made_once_and_hold_up_nobody() {
-    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let client = cluster.client(0);
     let ids = Intruder::connect(&cluster).decided_elsewhere(12);
     cluster.pause(1);
@@ -351,7 +351,7 @@ fn puts_and_creations_that_wait_for_a_node_are_made_once_and_hold_up_nobody() {
 
 #[test]
 fn puts_and_creations_that_were_given_up_leave_nothing() {
-    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let (client, other) = (cluster.client(0), cluster.client(1));
     let ids = Intruder::connect(&cluster).decided_elsewhere(10);
     // One has descriptors to write large objects, the other not yet.
@@ -384,7 +384,7 @@ fn puts_and_creations_that_were_given_up_leave_nothing() {
 
 #[test]
 fn a_deletion_that_waits_for_a_node_holds_up_none_of_its_clients_threads() {
-    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let client = cluster.client(0);
     let far: Vec<_> = (0..4).map(|seed| put(&cluster.client(1), Pattern(seed), 100)).collect();
     for (id, seed) in far.iter().zip(0..) {
@@ -407,7 +407,7 @@ fn a_deletion_that_waits_for_a_node_holds_up_none_of_its_clients_threads() {
 
 #[test]
 fn a_deletion_that_was_given_up_goes_on() {
-    let cluster = Cluster::builder().nodes(2).args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let client = cluster.client(0);
     let far = put(&cluster.client(1), Pattern(1), 100);
     cluster.pause(1);

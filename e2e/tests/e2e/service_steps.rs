@@ -14,7 +14,7 @@ use plasmon::wire::{
 use plasmon::{Error, ErrorKind, Server, Service};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until, wait};
 
-use crate::support::{ClientProcess, MIB, kind};
+use crate::support::{ClientProcess, LONG_LEASE, MIB, kind};
 
 const NOWHERE: LentRange = LentRange { buffer: 0, at: 0 };
 /// Name of the service.
@@ -302,7 +302,7 @@ fn servers_that_die_at_any_step_are_told_and_leave_nothing() {
 
 #[test]
 fn data_that_cannot_be_read_end_their_call_and_not_their_server() {
-    let mut cluster = Cluster::builder().nodes(3).start();
+    let mut cluster = Cluster::builder().nodes(3).args(&LONG_LEASE).start();
     let server = serve(&cluster, 1);
     let near = find(&cluster, 1);
     thread::scope(|threads| {
@@ -328,7 +328,7 @@ fn data_that_cannot_be_read_end_their_call_and_not_their_server() {
 
 #[test]
 fn the_node_of_a_long_reply_dies_before_it_is_taken() {
-    let mut cluster = Cluster::builder().nodes(3).start();
+    let mut cluster = Cluster::builder().nodes(3).args(&LONG_LEASE).start();
     let mut by_hand = ByHand::connect(&cluster, 2);
     let port = by_hand.serve();
     let mut caller = ByHand::connect(&cluster, 1);

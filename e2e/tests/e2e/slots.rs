@@ -13,7 +13,7 @@ use plasmon::{Client, ErrorKind, NodeId};
 use plasmon_e2e::{Chance, Cluster, PATIENCE, eventually, wait};
 
 use crate::commands::{failure, json};
-use crate::support::ask;
+use crate::support::{LONG_LEASE, ask};
 
 /// Client that has its slots and their bell in its own hands.
 struct Intruder {
@@ -117,7 +117,7 @@ fn many_threads_call_at_a_time() {
 
 #[test]
 fn a_call_that_waits_delays_no_other_and_ends_in_time() {
-    let cluster = Cluster::builder().nodes(2).start();
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let client = cluster.client(0);
     let stopped = cluster.client(1).node();
     ping(&client, stopped);
@@ -140,7 +140,7 @@ fn a_call_that_waits_delays_no_other_and_ends_in_time() {
 
 #[test]
 fn calls_end_with_their_node_and_when_they_are_given_up() {
-    let mut cluster = Cluster::builder().nodes(2).start();
+    let mut cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
     let (client, caller) = (cluster.client(0), cluster.client(0));
     let stopped = cluster.client(1).node();
     cluster.pause(1);

@@ -5,10 +5,8 @@ use plasmon::drain::DrainStep;
 use plasmon::{Client, CreateOptions, ObjectId};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
-use crate::support::{get, put};
+use crate::support::{LONG_LEASE, get, put};
 
-/// Lease in seconds that no test outlives: a node that is stopped stays a member.
-const LONG_LEASE: [&str; 2] = ["--lease", "120"];
 /// Number of objects: many more than a node has moved at a time.
 const OBJECTS: u64 = 2000;
 

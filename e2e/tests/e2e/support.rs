@@ -21,6 +21,9 @@ use tempfile::TempDir;
 /// Bytes in a mebibyte.
 pub(crate) const MIB: usize = 1 << 20;
 
+/// Arguments for nodes that remain members while a test has one of them stopped or cut off.
+pub(crate) const LONG_LEASE: [&str; 2] = ["--lease", "60"];
+
 /// Makes a request by a socket, and returns the reply with its descriptors.
 pub(crate) fn ask(
     stream: &mut UnixStream,

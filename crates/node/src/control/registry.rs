@@ -19,7 +19,7 @@ use std::{io, iter};
 use plasmon::NodeId;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
 use super::admission;
@@ -34,6 +34,8 @@ use crate::net::members::{Change, Member, View};
 
 /// The largest epoch that a node may claim to have seen; changes of members never reach it.
 const LAST_EPOCH: u64 = 1 << 62;
+/// Number of heartbeats that this node sends to a member in a lease.
+const BEATS_A_LEASE: u32 = 4;
 /// Number of changes that are remembered for nodes that have not been told yet.
 const MAX_REMEMBERED_CHANGES: usize = 256;
 
@@ -247,14 +249,17 @@ impl Registry {
         let mut records = self.records();
         let mut told_records = Arc::clone(&records.borrow_and_update());
         self.welcome(wire, &told, &told_records).await?;
-        let mut beat = interval(self.lease / 4);
-        let mut heard = Instant::now();
+        let mut beat = interval(self.lease / BEATS_A_LEASE);
+        // Silence is counted in beats of this node, not in time: while this process stands still, it hears
+        // nobody, and that is not the silence of others.
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut silent_beats = 0;
         loop {
             tokio::select! {
                 message = wire.receive() => match message? {
-                    Some(FromNode::Heartbeat) => heard = Instant::now(),
+                    Some(FromNode::Heartbeat) => silent_beats = 0,
                     Some(FromNode::Propose(proposal)) => {
-                        heard = Instant::now();
+                        silent_beats = 0;
                         let proposed = FromCoordinator::Proposed(self.propose(&proposal));
                         timeout(self.lease, wire.send(&proposed)).await??;
                     }
@@ -278,7 +283,8 @@ impl Registry {
                     told_records = now;
                 }
                 _ = beat.tick() => {
-                    if heard.elapsed() > self.lease {
+                    silent_beats += 1;
+                    if silent_beats > BEATS_A_LEASE {
                         return Err(io::Error::new(
                             io::ErrorKind::TimedOut,
                             format!("it was silent for {:?}", self.lease),
@@ -394,6 +400,39 @@ mod tests {
         let next = VolumeRecord { name: "main.7".into(), ..record(7, 2, 2) };
         let proposal = Proposal { ask: 2, record: next.clone(), removes: false };
         assert_eq!(registry.propose(&proposal).outcome, Ok(Some(next)), "it goes on under its name");
+    }
+
+    #[test]
+    fn a_coordinator_that_stood_still_takes_nobody_for_silent() {
+        let lease = Duration::from_millis(20);
+        let own = Member { node: node(1), incarnation: 1, listen: String::new(), fabrics: vec![], token: 0 };
+        let registry = Registry::new(own, lease);
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (mut wire, mut member) = (Wire::new(near), Wire::new(far));
+        let mut speaks = true;
+        let test = async {
+            let attended = registry.attend(&mut wire);
+            let attending = async {
+                for _ in 0..20 {
+                    member.send(&FromNode::Heartbeat).await.unwrap();
+                    // All tasks are of this thread: none of them runs meanwhile.
+                    let begun = Instant::now();
+                    while begun.elapsed() < 2 * lease {
+                        std::hint::spin_loop();
+                    }
+                    assert!(member.receive::<FromCoordinator>().await.unwrap().is_some(), "it has gone");
+                }
+                speaks = false;
+                while member.receive::<FromCoordinator>().await.unwrap().is_some() {}
+            };
+            tokio::select! {
+                result = attended => result,
+                () = attending => panic!("the coordinator keeps its end"),
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(test).unwrap_err();
+        assert_eq!((error.kind(), speaks), (io::ErrorKind::TimedOut, false), "{error}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{Mounted, can_mount, text};
 use crate::commands::json as command;
-use crate::support::MIB;
+use crate::support::{LONG_LEASE, MIB};
 
 /// Home of the volume.
 const HOME: usize = 0;
@@ -260,7 +260,7 @@ fn reads_at_random_bring_no_objects_until_a_quarter_was_read() {
 
 #[test]
 fn files_wait_for_no_store_of_others_to_be_committed() {
-    let cluster = Cluster::builder().nodes(3).memory("128MiB").args(&["--lease", "60"]).start();
+    let cluster = Cluster::builder().nodes(3).memory("128MiB").args(&LONG_LEASE).start();
     let terms = VolumeTerms { metadata_copies: 1, ..VolumeTerms::default() };
     Volumes::by(&cluster.client(HOME)).create("main", None, terms).expect("a volume");
     let (volume, reader) = (attach(&cluster, WRITER), attach(&cluster, HOME));

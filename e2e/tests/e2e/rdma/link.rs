@@ -11,10 +11,7 @@ use plasmon_e2e::{Pattern, eventually, until};
 
 use super::half::Half;
 use super::{TCP, VERBS};
-use crate::support::{MIB, try_get};
-
-/// Arguments for a lease that does not end while a link is down.
-const LEASE: [&str; 2] = ["--lease", "60"];
+use crate::support::{LONG_LEASE, MIB, try_get};
 
 /// Length in bytes of an object that is still being read when the link goes down.
 const LONG: usize = 24 * MIB;
@@ -44,7 +41,7 @@ fn exchange(half: &Half, what: &str) -> (String, String) {
 #[ignore = "needs two guests: make test-rdma"]
 fn a_link_that_goes_down_breaks_reads_and_no_more() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let half = Half::start(folder.path(), &LEASE);
+    let half = Half::start(folder.path(), &LONG_LEASE);
     let id = ObjectId::from_name("read while the link goes down");
     if half.guest == 0 {
         half.client.put(id, &Pattern(1).bytes(LONG), b"", &CreateOptions::default()).expect("put");
@@ -87,7 +84,7 @@ fn add_device() {
 #[ignore = "needs two guests: make test-rdma"]
 fn a_device_that_is_to_be_removed_serves_the_node_to_its_end() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let half = Half::start(folder.path(), &LEASE);
+    let half = Half::start(folder.path(), &LONG_LEASE);
     exchange(&half, "before");
     // The kernel waits for processes that have the device open, which is the node.
     let removing = (half.guest == 1)
@@ -122,7 +119,7 @@ fn read_while_it_goes_down(half: &Half, id: ObjectId) -> Result<Object, plasmon:
 #[ignore = "needs two guests: make test-rdma"]
 fn nodes_fall_back_to_tcp_when_nothing_gets_through_by_rdma() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let half = Half::start(folder.path(), &LEASE);
+    let half = Half::start(folder.path(), &LONG_LEASE);
     assert_eq!(exchange(&half, "by RDMA"), (VERBS.to_owned(), String::new()));
     // As a firewall would that knows nothing of RoCE: IP gets through, packets of RoCE do not.
     if half.guest == 1 {

@@ -9,7 +9,7 @@ use plasmon::{CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{PATIENCE, Pattern, eventually, wait};
 
 use super::{cluster, cluster_with, packets};
-use crate::support::{get, kind};
+use crate::support::{LONG_LEASE, get, kind};
 
 /// Size in bytes of the regions: more than travels in messages.
 const LEN: usize = 300_000;
@@ -72,7 +72,7 @@ fn every_operation_on_a_region_crosses_the_device() {
 #[ignore = "needs an RDMA device: make test-rdma"]
 fn a_home_that_stands_still_is_read_and_not_written() {
     let timeout = Duration::from_secs(3);
-    let cluster = cluster_with(2, &["--lease", "60"]);
+    let cluster = cluster_with(2, &LONG_LEASE);
     let client = cluster.client(0);
     let there = RegionOptions { node: Some(cluster.client(1).node()), ..RegionOptions::default() };
     let far = client.create_region("far", LEN as u64, &there).expect("there is room");
