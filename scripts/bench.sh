@@ -10,11 +10,11 @@ if [ "$command" = rdma ]; then
     scripts/setup.sh --rdma >&2
     build_benchmarks
     cargo test --quiet --locked --no-run "${TESTED[@]}" --test e2e
-    PLASMON_BENCH=$(target_dir)/release/plasmon-bench PLASMON_GUEST_BIN=$(target_dir)/debug/plasmon-e2e-guest
+    PLASMON_BENCH=$(built_dir)/plasmon-bench PLASMON_GUEST_BIN=$(target_dir)/debug/plasmon-e2e-guest
     export PLASMON_BENCH PLASMON_GUEST_BIN
 elif [ "$command" = scale ]; then
     build_benchmarks
-    PLASMON_BENCH=$(target_dir)/release/plasmon-bench
+    PLASMON_BENCH=$(built_dir)/plasmon-bench
     export PLASMON_BENCH
 elif [ "$command" = python ]; then
     scripts/test-python.sh --environments >&2
@@ -22,7 +22,7 @@ elif [ "$command" != report ]; then
     [ -n "${PLASMON_PYTHON:-}" ] || scripts/build.sh >&2
     if [ -z "${PLASMON_BENCH:-}" ]; then
         build_benchmarks
-        PLASMON_BENCH=$(target_dir)/release/plasmon-bench
+        PLASMON_BENCH=$(built_dir)/plasmon-bench
         export PLASMON_BENCH
     fi
     # The other commands measure no other stores.

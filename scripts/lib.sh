@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Shared functions and paths of the other scripts, which source this file.
 #
-# Sets ROOT (the repository, also the working directory) and VENV.
+# Sets ROOT (the repository, also the working directory), VENV and PROFILE.
 
 set -euo pipefail
 
@@ -17,6 +17,9 @@ fi
 
 # All builds of the Python module use one interpreter, because PyO3 is compiled again when it changes.
 export PYO3_PYTHON=$VENV/bin/python
+
+# The profile of Cargo.toml with which programs are built.
+PROFILE=${PLASMON_PROFILE:-release}
 
 # say STEP: announces a step. die LINE...: prints the reason of a failure, and exits.
 say() {
@@ -55,10 +58,10 @@ python_of() {
 # packages ask for, so another selection compiles half of the dependencies again.
 TESTED=(--workspace --exclude plasmon-python)
 
-# build_benchmarks: builds the optimised programs of the benchmarks. The command is selected with them, for
+# build_benchmarks: builds the programs of the benchmarks in built_dir. The command is selected with them, for
 # the same reason: all that it has in common with them is built already.
 build_benchmarks() {
-    cargo build --quiet --release --locked -p plasmon-cli -p plasmon-bench --bin 'plasmon-bench*'
+    cargo build --quiet --profile "$PROFILE" --locked -p plasmon-cli -p plasmon-bench --bin 'plasmon-bench*'
 }
 
 # target_dir: prints cargo's target folder.
@@ -66,3 +69,6 @@ target_dir() {
     cargo metadata --format-version 1 --no-deps --offline |
         sed -E 's/.*"target_directory":"([^"]*)".*/\1/'
 }
+
+# built_dir: prints the folder of the programs that are built with PROFILE.
+built_dir() { echo "$(target_dir)/$PROFILE"; }

@@ -9,6 +9,6 @@ seconds) export PLASMON_SIMULATE_SECONDS=${2:?how many} ;;
 seeds) export PLASMON_SIMULATE_SEEDS=${2:?how many} ;;
 *) die "Say \`seed N\`, \`seconds N\` or \`seeds N\`." ;;
 esac
-cargo test --quiet --release --locked -p plasmon-node --lib -- --nocapture --exact \
+cargo test --quiet --profile checked --locked -p plasmon-node --lib -- --nocapture --exact \
     engine::simulation::tests::what_is_promised_holds_for_every_seed \
     engine::simulation::foreign_bytes::no_byte_of_another_region_is_read_or_written

@@ -54,9 +54,9 @@ if [ $# -gt 0 ]; then
     exit $failed
 fi
 say "Fabric conformance over verbs"
-# The build is optimised, because the guests are emulated.
+# This build is optimised, because the guests are emulated.
 PLASMON_TEST_PROVIDERS='verbs;ofi_rxm' PLASMON_TEST_SOURCE=10.77.0.1 \
-    in_guests 1800 -- --release -p plasmon-cli -p plasmon-fabric --test conformance -- \
+    in_guests 1800 -- --profile checked -p plasmon-cli -p plasmon-fabric --test conformance -- \
     --test-threads=1 || failed=1
 say "Nodes that share one device"
 in_guests 1800 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs everything that a change must pass. --all adds steps that take longer.
 #
-# Unit tests run as debug builds, with their assertions. Python and end-to-end tests run against the release
-# build, which users get.
+# Unit tests run as debug builds. Python and end-to-end tests run against an optimised build with assertions
+# (the profile `checked`), with --all against the release build, which users get.
 #
 # Two steps run at a time, because many of them mostly wait: when one ends, the next begins.
 # PLASMON_TEST_LANES=1 runs one at a time. The output of a step is shown when it ends, but for the tests that
 # passed.
+[ "${1:-}" = --all ] || export PLASMON_PROFILE=checked
 . "$(dirname "$0")/lib.sh"
 
 LANES=${PLASMON_TEST_LANES:-2}
@@ -45,7 +46,7 @@ code_of_pages() {
 }
 site() { PLASMON_BIN=$VENV/bin/plasmon scripts/docs.sh; }
 benchmark_tests() {
-    build_benchmarks && PLASMON_BENCH=$(target_dir)/release/plasmon-bench "$VENV/bin/pytest" -q bench/tests
+    build_benchmarks && PLASMON_BENCH=$(built_dir)/plasmon-bench "$VENV/bin/pytest" -q bench/tests
 }
 benchmark_tests_at_length() { PLASMON_BENCH_LONG=1 benchmark_tests; }
 end_to_end() {
@@ -61,7 +62,7 @@ simulation_at_length() { PLASMON_SIMULATE_FIRST=1 scripts/simulate.sh seeds 1000
 # Loom replaces the atomics of the whole crate, which therefore has a target folder of its own.
 models() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(target_dir)/loom \
-        cargo test --quiet --release --locked -p plasmon --lib models
+        cargo test --quiet --profile checked --locked -p plasmon --lib models
 }
 documentation() {
     RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \

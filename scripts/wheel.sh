@@ -34,7 +34,7 @@ if [ "${1:-}" = --local ]; then
     cp -L "$(pkg-config --variable=libdir libfabric)/libfabric.so.1" "$libraries"
     rm -rf "$WHEEL_CACHE/local"
     mkdir "$WHEEL_CACHE/local"
-    pack "$VENV"/wheel/*.whl "$(target_dir)/release" "$libraries" "$WHEEL_CACHE/local"
+    pack "$VENV"/wheel/*.whl "$(built_dir)" "$libraries" "$WHEEL_CACHE/local"
     exit
 fi
 

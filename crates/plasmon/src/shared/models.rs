@@ -1,5 +1,6 @@
 //! Models of the orderings that [`shared`](super) relies on. Loom checks them in every interleaving and with
-//! every value that a load may see: `RUSTFLAGS="--cfg loom" cargo test -p plasmon --lib --release models`.
+//! every value that a load may see:
+//! `RUSTFLAGS="--cfg loom" cargo test --profile checked -p plasmon --lib models`.
 //!
 //! Loom's SeqCst fences order somewhat more than the language's do (they synchronize with each other), no
 //! other thread runs between a store and the fence behind it, and no load sees a store that is executed
