@@ -5,7 +5,7 @@
 use plasmon::region::{RegionOptions, Rights};
 use plasmon::service::ServeOptions;
 use plasmon::sync::{Lock, LockOptions};
-use plasmon_e2e::{PATIENCE, Pattern, eventually};
+use plasmon_e2e::{PATIENCE, Pattern, eventually, until};
 
 use super::half::Half;
 use super::{VERBS, packets};
@@ -39,7 +39,9 @@ fn bodies_of_calls_cross_the_cable_in_messages_or_by_reads() {
     assert_eq!(half.client.status().expect("the node answers").fabric.provider, VERBS);
     let before = packets();
     if half.guest == 0 {
-        let service = half.client.service("echo", Some(2 * PATIENCE)).expect("the other guest serves");
+        // A node that is asked may be late: guests are emulated.
+        let service =
+            until("the other guest serves", || half.client.service("echo", Some(2 * PATIENCE)).ok());
         for (len, one_sided) in BODIES {
             let data = Pattern(len as u64).bytes(len);
             let call = || service.call("echo", &data, 2 * PATIENCE);
