@@ -34,17 +34,17 @@ pub(crate) struct RegionCalls(Py<RegionHandle>);
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct AwaitedOperation {
     number: u64,
-    /// What was begun. `None` once it has ended.
+    /// Operation that was begun. `None` once it has ended.
     begun: Mutex<Option<UnderWay>>,
 }
 
-/// What was begun for an event loop.
+/// An operation that was begun for an event loop.
 enum UnderWay {
     Operation(Awaited, Told),
     Call(AwaitedCall),
 }
 
-/// What an operation returns.
+/// Result of an operation.
 enum Told {
     Nothing,
     Word,

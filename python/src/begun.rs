@@ -34,7 +34,7 @@ pub(crate) enum Begun {
     Call(Box<PendingReply>),
 }
 
-/// What an operation returns.
+/// Result of an operation.
 enum Told {
     Bytes(Vec<u8>),
     Reply(Reply),

@@ -20,7 +20,7 @@ use crate::terms::duration;
 
 /// Stream of events that comes by a socket of its own.
 pub(crate) trait Events: AsFd + Send {
-    /// What it brings.
+    /// Kind of event that the feed brings.
     type Event: Send;
 
     /// Waits for the next event.

@@ -31,7 +31,7 @@ use crate::terms::{Terms, duration, left, room};
 /// Number of bytes that are copied to and from mapped memory without releasing the GIL.
 const MAX_HELD_BYTES: usize = 16 << 10;
 
-/// What a region is made of: size, node, rights of every user, whether it may be mapped, whether it ends with
+/// Options of a new region: size, node, rights of every user, whether it may be mapped, whether it ends with
 /// the client, and whether it may exist.
 type Making = (u64, Option<String>, String, bool, bool, bool);
 /// Row of a list of regions: name, size, home, owner, the user's rights, those of every user, whether it may

@@ -80,7 +80,7 @@ impl LockHandle {
     }
 }
 
-/// What a handle holds, unless it or its client is closed.
+/// Content of a handle, unless it or its client is closed.
 fn of_open<T: Clone>(
     py: Python<'_>,
     held: &Mutex<Option<T>>,

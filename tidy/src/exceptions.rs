@@ -14,7 +14,7 @@ type Key = (String, String);
 #[derive(Debug, PartialEq, Eq)]
 pub struct Exceptions(BTreeMap<Key, usize>);
 
-/// What a list says of findings.
+/// Judgement of a list about findings.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Findings where the list bears fewer.

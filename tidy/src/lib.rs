@@ -38,7 +38,7 @@ pub struct Finding {
     /// Name of what breaks the rule, for the list of exceptions: a line's number changes too often. Empty
     /// where the file says enough.
     pub item: String,
-    /// What is wrong there and what to do.
+    /// Advice: the trouble there and what to do.
     pub advice: String,
 }
 

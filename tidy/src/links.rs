@@ -23,7 +23,7 @@ pub fn links(source: &Source) -> Vec<Finding> {
     found
 }
 
-/// What is wrong with a link of this file, if anything is.
+/// Trouble with a link of this file, if there is any.
 fn refusal(
     source: &Source,
     pages: &BTreeMap<&str, Vec<String>>,

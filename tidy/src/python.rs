@@ -58,7 +58,7 @@ pub(crate) fn has_docstring(content: &str) -> bool {
         .is_some_and(|line| line.text.starts_with("\"\"\"") || line.text.starts_with("r\"\"\""))
 }
 
-/// What is open at the end of a line.
+/// Brackets and strings that are open at the end of a line.
 #[derive(Default)]
 struct State {
     /// Number of brackets.

@@ -67,7 +67,7 @@ fn table(overview: &Text) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// What is wrong with the table that opens a room on its page.
+/// Findings about the table that opens a room on its page.
 fn opening(page: &Text, room: &str, floor: u32) -> Vec<Finding> {
     let first = format!("| room | `{room}`, floor {floor} |");
     let mut lines = page.content.lines().enumerate().skip_while(|(_, line)| *line != first);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::tokens::{self, Token};
 
-/// What a file is written in.
+/// Language of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `*.rs`
@@ -27,7 +27,7 @@ pub enum Kind {
 pub struct Text {
     /// Path of the file, from the root of the repository.
     pub path: String,
-    /// What the file is written in.
+    /// Language of the file.
     pub kind: Kind,
     /// Contents of the file.
     pub content: String,

@@ -16,7 +16,7 @@ pub enum Token {
     Group(Group),
 }
 
-/// What stands between two brackets.
+/// Tokens between two brackets.
 #[derive(Debug)]
 pub struct Group {
     /// The opening bracket.

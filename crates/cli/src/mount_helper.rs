@@ -62,7 +62,7 @@ pub(crate) enum Asked {
     Nothing,
 }
 
-/// What this process is asked for by its words, as the helper if it is that.
+/// Task that the words of this process ask for, as the helper if it is that.
 ///
 /// # Errors
 /// A text about what is wrong with the helper's words.

@@ -89,7 +89,7 @@ pub(crate) struct Described {
     pub(crate) is_pickle: bool,
 }
 
-/// What an object is, if the Python package stored a value in it.
+/// Description of an object, if the Python package stored a value in it.
 pub(crate) fn described(object: &Object) -> Option<Described> {
     let header = object.metadata().strip_prefix(STORED_BY_PYTHON)?;
     let header: Value = serde_json::from_slice(header).unwrap_or_default();

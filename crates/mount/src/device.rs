@@ -26,7 +26,7 @@ const MAX_PARTS: usize = 1_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Device(Arc<File>);
 
-/// What a read of the device found.
+/// Result of a read of the device.
 pub(crate) enum Received {
     /// A request of so many bytes behind its header.
     Request(InHeader, usize),

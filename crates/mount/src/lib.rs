@@ -87,7 +87,7 @@ pub struct Mount {
     content: Content,
 }
 
-/// What a mounted folder shows.
+/// Content of a mounted folder.
 enum Content {
     Volume(Volume, serve::Manner),
     Null,

@@ -34,7 +34,7 @@ pub enum MountError {
     Folder {
         /// Path of the folder.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// There is something that is no folder.
@@ -57,7 +57,7 @@ pub enum MountError {
     Refused {
         /// Path of the folder.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The helper for users is not there or failed.
@@ -65,7 +65,7 @@ pub enum MountError {
     Helper {
         /// Path of the folder.
         path: PathBuf,
-        /// What went wrong.
+        /// Description of the problem.
         problem: String,
     },
     /// Something is still in use there.
@@ -76,7 +76,7 @@ pub enum MountError {
     Serving {
         /// Path of the folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -84,7 +84,7 @@ pub enum MountError {
 /// How a folder is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manner {
-    /// What `/proc/mounts` shows as the source: the name of the volume.
+    /// Source that `/proc/mounts` shows: the name of the volume.
     pub(crate) source: String,
     pub(crate) allow_other: bool,
     pub(crate) read_only: bool,

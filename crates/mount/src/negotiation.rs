@@ -1,4 +1,4 @@
-//! What kernel and mount agree on before the first request.
+//! Agreement of kernel and mount before the first request.
 //!
 //! Owns no state. Any thread. Invariant: the mount takes nothing that the kernel did not offer.
 
@@ -8,7 +8,7 @@ use crate::kernel::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, init};
 use crate::reply::Reply;
 use crate::worker::BLOCK_BYTES;
 
-/// What the mount takes if the kernel offers it.
+/// Abilities that the mount takes if the kernel offers them.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
     | init::FLOCK_LOCKS
@@ -33,7 +33,7 @@ const MAX_BACKGROUND: u16 = 64;
 /// Size in bytes of the pages that the kernel counts requests in.
 const PAGE_BYTES: usize = 4 << 10;
 
-/// What kernel and mount have agreed on.
+/// Abilities on which kernel and mount have agreed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed {
     /// Minor version.

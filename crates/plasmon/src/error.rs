@@ -68,7 +68,7 @@ crate::wire::codes! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Told>);
 
-/// What an error tells.
+/// Content of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Told {
     kind: ErrorKind,
@@ -132,12 +132,12 @@ impl Error {
         self.0.name.as_deref()
     }
 
-    /// What was needed: bytes if the store is full, copies if too few nodes keep an object.
+    /// Amount that was needed: bytes if the store is full, copies if too few nodes keep an object.
     pub fn needed(&self) -> Option<u64> {
         self.0.amounts.map(|(needed, _)| needed)
     }
 
-    /// What is held, in the unit of [`Error::needed`].
+    /// Amount that is held, in the unit of [`Error::needed`].
     pub fn held(&self) -> Option<u64> {
         self.0.amounts.map(|(_, held)| held)
     }

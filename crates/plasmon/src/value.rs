@@ -1,4 +1,4 @@
-//! What the value in an object is, in a few words for people.
+//! Descriptions of values in objects, in a few words for people.
 //!
 //! Owns no state. The Python package writes metadata that describe a value: `PLPY`, a version, and a JSON
 //! object (`python/plasmon/_values.py`). Anybody may write such bytes, so nothing here trusts them.

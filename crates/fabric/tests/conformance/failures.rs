@@ -1,4 +1,4 @@
-//! What peers, networks and callers do wrong: every failure is reported, and harms nothing else.
+//! Failures of peers, networks and callers: every one is reported, and harms nothing else.
 
 use std::any::Any;
 use std::collections::HashSet;

@@ -25,9 +25,9 @@ structures! {
     }
     /// Answer with attributes.
     AttrOut { attr_valid: u64, attr_valid_nsec: u32, spare: u32, attr: Attr }
-    /// What the kernel offers when it begins.
+    /// Offer of the kernel when it begins.
     InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32 }
-    /// What the mount takes of it.
+    /// Answer of the mount to the offer.
     InitOut {
         major: u32, minor: u32, max_readahead: u32, flags: u32, max_background: u16,
         congestion_threshold: u16, max_write: u32, time_gran: u32, max_pages: u16, map_alignment: u16,

@@ -187,8 +187,8 @@ impl Fast {
         arena.may_write(span, |segment| self.shared.segment_version(segment))
     }
 
-    /// What the ring completed after its caller had given up. The caller of this function aborts or collects
-    /// it.
+    /// Entries that the ring completed after their callers had given up. Who calls this function aborts or
+    /// collects them.
     pub(super) fn strays(&self) -> Vec<Stray> {
         self.channel.strays()
     }

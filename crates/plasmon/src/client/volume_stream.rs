@@ -1,4 +1,4 @@
-//! What others change of what a session of a volume may have kept, as the node tells it.
+//! Changes by others of what a session of a volume may have kept, as the node tells them.
 //!
 //! Owns a connection apart from the client's ([`stream`](super::stream)), by which confirmations go as well.
 //! The thread that asks for the next message reads it.

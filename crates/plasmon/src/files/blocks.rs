@@ -249,7 +249,7 @@ impl Blocks {
         self.told(put).map(|()| stored)
     }
 
-    /// What became of a put. After an error the object may be there all the same.
+    /// Passes on the result of a put. After an error the object may be there all the same.
     fn told(&self, put: crate::Result<()>) -> Result<()> {
         put.map_err(|error| {
             self.note_left();

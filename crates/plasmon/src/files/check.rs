@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Number of entries of folders that are asked for at a time.
 const LISTED_AT_ONCE: u32 = 512;
 
-/// What is wrong with bytes of a file.
+/// Trouble with bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// No node has them.
@@ -50,7 +50,7 @@ pub struct Finding {
     pub len: u64,
     /// Object in which the bytes lie, or lay.
     pub object: ObjectId,
-    /// What is wrong.
+    /// Trouble of the range.
     pub trouble: Trouble,
     /// Whether it was mended.
     pub mended: bool,
@@ -72,7 +72,7 @@ pub struct Checked {
     /// Number of files and folders that this session may not look at. All files without a name count as one,
     /// of which root and the node's own user alone are told.
     pub skipped: u64,
-    /// What each node has of the volume.
+    /// Objects of the volume by node.
     pub nodes: BTreeMap<NodeId, NodeCheck>,
     /// Nodes that did not answer, each with the reason.
     pub missing: Vec<(NodeId, crate::Error)>,

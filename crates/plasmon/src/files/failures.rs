@@ -32,7 +32,7 @@ impl Failures {
         self.told = false;
     }
 
-    /// What an open that begins now was told.
+    /// Failures that an open which begins now counts as told.
     pub(super) fn seen(&self) -> Seen {
         let unseen = u64::from(!self.told);
         Seen(Arc::new(AtomicU64::new(self.count.saturating_sub(unseen))))

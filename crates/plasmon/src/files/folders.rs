@@ -29,7 +29,7 @@ pub(super) struct Folders {
     known: Mutex<HashMap<u64, Folder>>,
 }
 
-/// What is known of a folder.
+/// Names of a folder, as far as they are known.
 struct Folder {
     /// The latest that were told, and how long they may be kept.
     attributes: Attributes,

@@ -72,7 +72,7 @@ impl HeldRange {
         (self.owner, self.flock) == (range.owner, range.flock)
     }
 
-    /// What is left of a lock when its owner locks or unlocks a range: up to two parts.
+    /// Parts of a lock that are left when its owner locks or unlocks a range: up to two.
     fn without(self, range: &LockRange) -> impl Iterator<Item = Self> + use<> {
         let apart = !self.is_of(range) || range.end < self.start || self.end < range.start;
         let before = range.start.checked_sub(1).filter(|end| !apart && self.start <= *end);

@@ -1,4 +1,4 @@
-//! What a session knows of a file that it has open.
+//! Open files, as a session knows them.
 //!
 //! Owns size and version of the file, the known part of its map, bytes that are not committed, pins of
 //! objects that were read last, and locks. Any thread: everything but the locks lies under one lock, which is
@@ -36,7 +36,7 @@ pub(super) struct Inode {
     pub(super) is_queued: AtomicBool,
 }
 
-/// What is known of a file that is open.
+/// State of a file that is open.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) size: u64,
@@ -60,7 +60,7 @@ pub(super) struct State {
     pub(super) next_read: u64,
     /// Offset up to which objects were asked for ahead.
     pub(super) ahead: u64,
-    /// What was read of objects that are not here.
+    /// Bytes that were read of objects that are not here.
     pub(super) peeks: Peeks,
 }
 

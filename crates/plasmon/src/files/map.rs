@@ -1,4 +1,4 @@
-//! What is known of the map of a file: which sections lie in some ranges of it.
+//! The map of a file, as far as it is known: the sections that lie in some ranges of it.
 //!
 //! Owns the sections. The thread that has the file locked. Pages of the map come from the home, of wherever a
 //! program reads. Invariants: inside of a known range the sections are in order, do not overlap, and where

@@ -25,7 +25,7 @@ pub struct Entry {
     pub keep: Keep,
 }
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     /// Attributes of the inode. None if there is no such name.

@@ -1,4 +1,4 @@
-//! What a session has open at its home: closes that it was not told of, and opens of a session that began
+//! Opens of a session at its home: closes that the home was not told of, and opens of a session that began
 //! anew.
 //!
 //! Owns the closes. Any thread. Closes are told in batches, since nobody waits for them, by an operation that
@@ -103,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// What the session has open at its home, as far as is known: inodes with the numbers of their opens,
+    /// Opens of the session at its home, as far as they are known: inodes with the numbers of their opens,
     /// and with those of closes that the home may not know of.
     pub(super) fn opens(&self) -> Vec<(u64, u32)> {
         let inodes = self.inodes.lock();

@@ -29,7 +29,7 @@ const MAX_PUTS: u64 = 4;
 /// Time between two attempts to find room.
 const ROOM_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What this host's node said last about its memory.
+/// Memory of this host's node, as the node told it last.
 #[derive(Default)]
 pub(super) struct Placing {
     /// Whether objects do not stay there by themselves.

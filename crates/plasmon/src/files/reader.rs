@@ -45,7 +45,7 @@ pub enum Part {
     Hole(usize),
 }
 
-/// What a seek looks for.
+/// Target of a seek: data or a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// Bytes that were written.
@@ -117,7 +117,7 @@ impl Reads {
     }
 }
 
-/// What a map says of an object.
+/// Length and node of an object, as a map tells them.
 struct Hint {
     len: u64,
     node: NodeId,

@@ -41,7 +41,7 @@ pub(super) struct Session {
     /// Attempts to attach anew are made by one thread at a time.
     attaching: Mutex<()>,
     numbers: Mutex<Numbers>,
-    /// What others have changed.
+    /// Changes by others.
     told: Told,
     /// Entries that may be looked up next.
     ahead: LookAhead,
@@ -77,7 +77,7 @@ pub(super) struct Attached {
     pub(super) patience: Duration,
 }
 
-/// What the home has answered.
+/// An answer of the home.
 pub(super) struct Answered {
     /// Outcome of the operation, which may be a failure.
     pub(super) outcome: FileOutcome,
@@ -165,7 +165,7 @@ impl Session {
         self.options.patience
     }
 
-    /// What others have changed.
+    /// Changes by others that were told so far.
     pub(super) fn told(&self) -> &Told {
         &self.told
     }

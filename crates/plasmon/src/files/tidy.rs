@@ -62,7 +62,7 @@ impl Default for Tidying {
     }
 }
 
-/// What was committed to a file since it was tidied.
+/// Counts of commits to a file since it was tidied.
 #[derive(Debug)]
 struct Ragged {
     /// Number of sections that make it ragged.

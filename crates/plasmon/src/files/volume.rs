@@ -51,7 +51,7 @@ pub struct Volume(
 /// End of a session, with the last handle of its volume.
 struct End(Arc<Shared>);
 
-/// What the clones share.
+/// State that the clones of a volume share.
 pub(super) struct Shared {
     pub(super) session: Session,
     pub(super) blocks: Arc<Blocks>,
@@ -127,7 +127,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// What the volume was when it was attached.
+    /// Description of the volume when it was attached.
     pub fn info(&self) -> VolumeInfo {
         self.0.session.attached().info.clone()
     }

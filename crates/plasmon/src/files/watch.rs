@@ -1,4 +1,4 @@
-//! What the home of a volume says that others have changed.
+//! Changes by others that the home of a volume tells.
 //!
 //! Owns the order of what was told: each bucket of inodes has the number of what was told last of one of
 //! them. Any thread; [`Watcher::run`] has one of its own. An answer that was asked for before something of
@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause before a node that is away is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What was told so far.
+/// Changes that were told so far.
 pub(super) struct Told {
     last: AtomicU64,
     buckets: RwLock<[u64; BUCKETS]>,

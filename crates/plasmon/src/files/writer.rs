@@ -83,7 +83,7 @@ struct Piece {
     len: u64,
 }
 
-/// What is to be committed.
+/// A commit to come.
 pub(super) struct Commit {
     pub(super) sections: Vec<Section>,
     pub(super) modified: Time,

@@ -336,7 +336,7 @@ impl Region {
         result.into_result().inspect_err(|error| self.handle.note(error))
     }
 
-    /// What it means that a call was submitted and has no answer.
+    /// Error of a call that was submitted and has no answer.
     pub(super) fn unanswered(&self, call: RegionCall, error: Error) -> Error {
         if error.kind() == ErrorKind::Interrupted || !is_change(call) {
             return error;

@@ -194,7 +194,7 @@ impl Region {
         self.handle.touch(false, |_| ()).is_some()
     }
 
-    /// What the region is like now.
+    /// Description of the region as it is now.
     ///
     /// # Errors
     /// `Freed` or `Lost` if it is no more. `Disconnected`, or `TimedOut` if a node does not answer.

@@ -29,7 +29,7 @@ pub struct Pending<T> {
     told: fn(Outcome) -> T,
 }
 
-/// What an operation returns: a word, or bytes.
+/// Outcome of an operation: a word, or bytes.
 pub(super) struct Outcome {
     value: u64,
     bytes: Vec<u8>,

@@ -264,7 +264,7 @@ impl Service {
         answered.map_err(|error| self.unanswered(error))?.into_result()
     }
 
-    /// What it means that the daemon has not answered a call that was submitted.
+    /// Error of a call that was submitted and that the daemon has not answered.
     fn unanswered(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::Interrupted {
             return error;

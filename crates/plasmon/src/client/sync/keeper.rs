@@ -32,7 +32,7 @@ const STRAY_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Time that the daemon has to answer a beat.
 const BEAT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the thread and the callers share. It ends the thread when it is dropped.
+/// State that the thread and the callers share. It ends the thread when it is dropped.
 pub(super) struct Keeper {
     shared: Arc<Shared>,
     process: Process,

@@ -41,7 +41,7 @@ impl Awaited {
         Ok(Self { call, began: Instant::now() })
     }
 
-    /// What the call brings. It is an error here if the daemon has not answered.
+    /// Result of the call. It is an error here if the daemon has not answered.
     fn came(self) -> Result<Result<Came>> {
         Ok(self.call.called()?.map(Came::from))
     }

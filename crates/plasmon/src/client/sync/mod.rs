@@ -88,7 +88,7 @@ impl Client {
     }
 }
 
-/// What a connection has of locks and barriers.
+/// Locks and barriers of a connection.
 #[derive(Default)]
 pub(super) struct Holds {
     /// Last ticket that was given out.
@@ -121,7 +121,7 @@ impl Holds {
     }
 }
 
-/// What a call that waited returns: values, and the payload.
+/// Result of a call that waited: values, and the payload.
 struct Came {
     values: [u64; VALUES],
     payload: Bytes,

@@ -198,7 +198,7 @@ impl ClientCalls {
     }
 }
 
-/// What is known of a call beside its request.
+/// Manner of a call: what its request does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manner {
     /// Whether another node carries it out.

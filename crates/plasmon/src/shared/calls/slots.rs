@@ -26,7 +26,7 @@ pub const SLOTS: usize = 256;
 /// Number of words of bits, submitted or given up.
 pub(super) const BIT_WORDS: usize = SLOTS / 64;
 
-/// What the engine looks at.
+/// Word of the slots at which the engine looks.
 pub(super) const ATTENTION: Attention = Attention(192 / 8);
 /// Core on which a thread last waited.
 pub(super) const CORE: Core = Core(64 / 8);

@@ -47,7 +47,7 @@ pub struct ClientChannel {
     crowded: AtomicU32,
 }
 
-/// What the ring completed after the thread that wanted it had given up.
+/// An entry that the ring completed after the thread that wanted it had given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stray {
     /// A creation, which is to be aborted.
@@ -68,7 +68,7 @@ struct Ends {
     abandoned: bool,
     /// Creations under way: token and id.
     creating: Vec<(u64, ObjectId)>,
-    /// What was completed after its thread had given up.
+    /// Entries that were completed after their threads had given up.
     strays: Vec<Stray>,
 }
 

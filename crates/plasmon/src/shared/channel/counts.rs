@@ -37,7 +37,7 @@ pub const TIME_BOUNDS_NS: [u64; 14] = {
     bounds
 };
 
-/// What a client has counted so far.
+/// Counts of a client so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of gets without the daemon.

@@ -125,7 +125,7 @@ impl EngineChannel {
         pins::for_each_pin(&self.words, see);
     }
 
-    /// What the client says that it has counted.
+    /// Counts that the client says it has made.
     pub fn counts(&self) -> Counts {
         counts::read(&self.words, pins::used(&self.words))
     }

@@ -13,7 +13,7 @@ use crate::shared::words::{Ordering, Words};
 /// Number of entries in a ring: a power of two.
 pub(in crate::shared) const ENTRIES: u64 = 256;
 
-/// What the engine looks at.
+/// Word of the ring at which the engine looks.
 pub(in crate::shared) const ATTENTION: Attention = Attention(320 / 8);
 /// Whether the client sleeps.
 pub(in crate::shared) const ASLEEP: Asleep = Asleep(384 / 8);
