@@ -88,7 +88,7 @@ pub(crate) fn measure(socket: &str, home: &str, seconds: &str) -> Result<(), Fai
     Ok(())
 }
 
-/// What a log of class high has.
+/// Rates of a log of class high.
 struct Logged {
     /// Commits a second without other work, and beside low writes.
     alone: f64,
@@ -146,7 +146,7 @@ fn read_during(client: &Client, name: &str, span: Duration) -> Result<Ends, Fail
     move_during(client, name, Way::Read, span)
 }
 
-/// What is done with the region.
+/// Use of the region.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Read,

@@ -60,7 +60,7 @@ struct Range {
     bytes: u64,
     /// Number of bytes in a call.
     block: usize,
-    /// What tells the contents of this file from those of others.
+    /// Seed that tells the contents of this file from those of others.
     seed: u64,
     /// Whether the file is opened with O_DIRECT.
     direct: bool,

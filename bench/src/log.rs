@@ -25,7 +25,7 @@ const STREAM: &[u8] = b"1000000";
 /// How often the log is trimmed.
 const TRIM_EVERY: Duration = Duration::from_millis(10);
 
-/// What all writers share.
+/// State that all writers share.
 struct Shared {
     committed: AtomicU64,
     over: AtomicBool,

@@ -26,7 +26,7 @@ pub struct Cleaner {
     seen: HashMap<u64, Instant>,
 }
 
-/// What a pass of a cleaner has done.
+/// Result of a pass of a cleaner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Number of transactions that are void now.

@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a call on a log failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// What was to be read was trimmed.
+    /// Trimmed: the position that was to be read is gone.
     #[error("position {position} of log '{log}' was trimmed: the oldest position is {oldest} now")]
     Trimmed {
         /// Name of the log.

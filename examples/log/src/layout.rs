@@ -33,7 +33,7 @@ pub(crate) mod word {
     pub(crate) const BIRTH: u64 = 0;
     /// Whether all copies were there once. In the first copy alone.
     pub(crate) const OPEN: u64 = 8;
-    /// What is reserved: number of transactions and their units. In the first copy alone.
+    /// Word of what is reserved: number of transactions and their units. In the first copy alone.
     pub(crate) const TAIL: u64 = 16;
     /// Whether the first copy is gone, so that nothing more is reserved.
     pub(crate) const CLOSED: u64 = 24;
@@ -56,7 +56,7 @@ const COUNT_BITS: u32 = 24;
 /// Bits of an index word that say where a transaction lies, and as many say how long it is.
 const PLACE_BITS: u32 = 29;
 
-/// What is made once for a log, and never changes.
+/// Shape of a log: chosen when it is made, and never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of a segment for transactions.
@@ -153,7 +153,7 @@ fn entries_of(data: u64) -> u64 {
     (data / 64).next_power_of_two().clamp(64, 1 << 20)
 }
 
-/// What is added to the tail word to reserve a place for so many bytes.
+/// Amount that is added to the tail word to reserve a place for so many bytes.
 pub(crate) fn reservation(len: u64) -> u64 {
     (len / UNIT) << COUNT_BITS | 1
 }
@@ -186,7 +186,7 @@ impl Entry {
         }
     }
 
-    /// What a word says. A word that is not one of these may have been read while it was written.
+    /// Meaning of a word. A word that is not one of these may have been read while it was written.
     pub(crate) fn from_word(word: u64) -> Self {
         let field = |shift: u32| (word >> shift & ((1 << PLACE_BITS) - 1)) * UNIT;
         match word & 7 {

@@ -41,12 +41,12 @@ pub(crate) struct Inner {
     segments: Mutex<HashMap<u64, Arc<Segment>>>,
 }
 
-/// What a log is like.
+/// Description of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogInfo {
     /// Name of the log.
     pub name: String,
-    /// What was said when the log was made.
+    /// Shape that the log was made with.
     pub shape: Shape,
     /// Oldest position that is not trimmed.
     pub oldest: u64,
@@ -58,7 +58,7 @@ pub struct LogInfo {
     pub segments: Vec<SegmentInfo>,
 }
 
-/// What a segment of a log is like.
+/// Description of a segment of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Number of the segment.
@@ -168,7 +168,7 @@ impl Log {
         &self.0.name
     }
 
-    /// What was said when the log was made.
+    /// Shape that the log was made with.
     pub fn shape(&self) -> Shape {
         self.0.shape
     }
@@ -240,7 +240,7 @@ impl Log {
         Ok(position)
     }
 
-    /// What the log is like.
+    /// Description of the log.
     ///
     /// # Errors
     /// `Lost` if all copies of something are gone. `TimedOut` if a node does not answer. `Disconnected`.

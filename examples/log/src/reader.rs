@@ -45,7 +45,7 @@ pub struct Reader {
     position: u64,
 }
 
-/// What a look at the log brought.
+/// Result of a look at the log.
 enum Step {
     Batch(Vec<Transaction>),
     /// Nothing is decided about the next transaction.
@@ -234,7 +234,7 @@ impl Reader {
 struct Batch {
     /// Index words that were looked at: committed and void ones.
     count: u64,
-    /// What the word after them says.
+    /// Entry that the word after them tells of.
     next: Entry,
     /// Number from the first on, offset and length of each that is committed.
     entries: Vec<(u64, u64, u64)>,

@@ -33,7 +33,7 @@ const LOOKS: usize = 16;
 /// Bytes of the index that are read at once.
 const INDEX_STEP: usize = 256 << 10;
 
-/// What was found under the names of a segment.
+/// Copies that were found under the names of a segment.
 pub(crate) enum Found {
     Ready(Arc<Segment>),
     /// Some copies are there, and nothing was ever reserved.
@@ -54,7 +54,7 @@ pub(crate) struct Segment {
     is_full: AtomicBool,
 }
 
-/// What stands in the place of a copy.
+/// Content of the place of a copy.
 enum Place {
     Copy { region: Region, birth: u64 },
     Tombstone,

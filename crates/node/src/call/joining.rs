@@ -1,4 +1,4 @@
-//! What the homes of names are told of this node's servers, and what they tell of others. Engine thread only.
+//! News between this node and the homes of names: of its own servers, and of others'. Engine thread only.
 //!
 //! Invariant: a node that has ports of a name joins its home, again and again, so that no loss of a message,
 //! of a view or of a home lasts. If nobody keeps the name, one of those who serve it takes it.

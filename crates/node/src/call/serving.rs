@@ -1,4 +1,4 @@
-//! What the processes of this node serve: their ports, and the calls that their threads have. Engine thread
+//! Services of the processes of this node: their ports, and the calls that their threads have. Engine thread
 //! only.
 //!
 //! Invariants: numbers of ports and calls mean something on one connection alone, and are not used again. A

@@ -1,5 +1,5 @@
-//! What a node does in a turn of the engine, whoever drives it: frames in, events, tasks, what has gathered
-//! out. Engine thread only.
+//! A turn of the engine, whoever drives it: frames in, events, tasks, then out what has gathered. Engine
+//! thread only.
 //!
 //! [`Node`](super::Node) drives turns by the machine's clock, its sockets and its fabrics. A simulation
 //! drives the same turns of several nodes by a clock and a network of its own.

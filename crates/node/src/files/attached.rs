@@ -160,7 +160,7 @@ impl AllAttached {
     }
 }
 
-/// What a client asks for when it attaches.
+/// Question of a client that attaches.
 pub(super) struct Asked {
     pub(super) name: String,
     pub(super) create: bool,

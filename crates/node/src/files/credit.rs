@@ -19,7 +19,7 @@ pub(super) struct Lapsing {
     turned: Instant,
     /// Whether somebody was refused room since the turn.
     refused: bool,
-    /// What is left of the credit that sessions had for users at the turn. What they use is the oldest.
+    /// Rest of the credit that sessions had for users at the turn. What they use is the oldest.
     old: BTreeMap<(u32, u32), u64>,
     /// Number of bytes that have lapsed so far.
     pub(super) lapsed: u64,

@@ -1,4 +1,4 @@
-//! What clients of this node are told of what others change: connections that follow sessions. Engine thread
+//! Connections that follow sessions: by them clients of this node are told what others change. Engine thread
 //! only.
 //!
 //! A home tells the node of a session what that must not keep any more, and this node tells the connection

@@ -1,4 +1,4 @@
-//! What sessions that are not trusted know of a volume: the inodes that they may name. Engine thread only.
+//! Inodes that sessions may name which are not trusted: what they know of a volume. Engine thread only.
 //!
 //! Permissions of a file are looked at whenever it is named. Those of the folders above it are looked at when
 //! its name is: so a session that is not trusted may name those inodes alone that it was told of. It is told

@@ -1,4 +1,4 @@
-//! What the sessions of this node's clients have open, and telling new homes. Engine thread only.
+//! Opens of the sessions of this node's clients, and telling new homes. Engine thread only.
 //!
 //! Mirrors are not told of opens and closes of sessions that are trusted, so that these cost no message. The
 //! node of such a session knows them from the answers of homes. If the session goes on from another node, to

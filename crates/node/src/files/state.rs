@@ -52,7 +52,7 @@ pub(super) struct Folder {
     pub(super) last_cookie: u64,
 }
 
-/// What an inode is beside its attributes.
+/// Content of an inode beside its attributes.
 #[derive(Debug)]
 pub(super) enum Body {
     File(Map),

@@ -1,4 +1,4 @@
-//! What clients of this node are to be told of the regions to which they have handles. Engine thread only.
+//! News for clients of this node about the regions to which they have handles. Engine thread only.
 //!
 //! A client begins a *watch* on its own connection, and *follows* it on another one, which brings the events.
 //! A watch knows each region of the client: its home, how many changes of its rights were told, and whether

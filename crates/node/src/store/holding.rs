@@ -1,4 +1,4 @@
-//! What a full store holds, and who has it pinned, for errors. Engine thread only.
+//! Content of a full store, and who has it pinned, for errors. Engine thread only.
 //!
 //! The parts that are told add up to the bytes that are used. Pins are looked up by their holders rather
 //! than by walking all objects, and at most [`MAX_PINS`] of them: a store is full often.

@@ -45,7 +45,7 @@ pub(super) struct Feeds {
     by_parent: RefCell<HashMap<(NodeId, u64), Rc<Reported>>>,
 }
 
-/// What a parent has reported. Who waits for more is woken in the order of waiting, unlike with
+/// Report of a parent. Who waits for more is woken in the order of waiting, unlike with
 /// `tokio::sync::watch`, whose order is random.
 struct Reported {
     feed: Cell<Feed>,

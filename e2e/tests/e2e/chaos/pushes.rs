@@ -88,7 +88,7 @@ impl By {
     }
 }
 
-/// What happens to a node.
+/// Fault of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Death {
     /// SIGKILL, and after this time another start.
@@ -97,7 +97,7 @@ enum Death {
     Stop(Duration),
 }
 
-/// What a round does.
+/// Plan of a round.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     holder: usize,

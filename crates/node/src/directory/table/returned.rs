@@ -1,4 +1,4 @@
-//! What becomes of objects on a node that was no member for a while and comes back. Engine thread only.
+//! Objects of a node that was no member for a while and comes back. Engine thread only.
 //!
 //! Others may have created an id anew meanwhile, as the object was not there. That one stays; the one that
 //! comes back is dropped, whichever of the two is published here first, and also if the new one is lost or

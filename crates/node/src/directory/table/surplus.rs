@@ -1,4 +1,4 @@
-//! What the directory says of objects that have more than one primary. Engine thread only.
+//! Objects that have more than one primary, and the word of the directory on them. Engine thread only.
 //!
 //! A node that was no member for a while may come back with a primary that another node has replaced
 //! meanwhile. Both stay until the first keeper has one of them hand over to the other.

@@ -113,7 +113,7 @@ impl Simulation {
         })
     }
 
-    /// What the keepers know of an object, for people.
+    /// Holders of an object as its keepers know them, for people.
     fn known_holders(&self, id: usize) -> String {
         let of = |host: &Host| {
             let core = host.core()?;

@@ -22,7 +22,7 @@ pub(super) struct Clocks {
 }
 
 struct State {
-    /// What the clock since the boot shows at a time.
+    /// A time, and what the clock since the boot shows then.
     shows: (Duration, Duration),
     /// Its speed, in parts of a million.
     speed_ppm: u64,

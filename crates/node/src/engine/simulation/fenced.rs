@@ -25,7 +25,7 @@ const CALL_PATIENCE: Duration = Duration::from_secs(8);
 /// How long clients work.
 const WORK_TIME: Duration = Duration::from_secs(40);
 
-/// What the clients have done.
+/// Deeds of the clients so far.
 #[derive(Default)]
 struct Sums {
     done: Cell<u64>,

@@ -37,7 +37,7 @@ const MAX_OUTAGE: Duration = Duration::from_secs(4);
 /// How long nodes take to follow a change of members, and to end what they had begun.
 const SETTLED_TIME: Duration = Duration::from_secs(60);
 
-/// What calls have met.
+/// Counts of what calls have met.
 #[derive(Default)]
 struct Met {
     reads: Cell<usize>,

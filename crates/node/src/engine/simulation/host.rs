@@ -80,9 +80,9 @@ struct Node {
     disk: Option<Disk>,
     tasks: Tasks,
     inbox: Inbox,
-    /// What the coordinator has said, and when it arrives.
+    /// Events of the coordinator, each with the time at which it arrives.
     events: VecDeque<(Duration, Event)>,
-    /// What the node asks of the coordinator.
+    /// Proposals of the node to the coordinator.
     proposals: UnboundedReceiver<Proposal>,
     /// When the next turn is due if nothing comes before, as the last turn or request left it.
     next_turn: Cell<Duration>,

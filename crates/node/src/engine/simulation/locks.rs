@@ -33,7 +33,7 @@ const SETTLED_TIME: Duration = Duration::from_secs(10);
 /// Number of pauses in a run.
 const ROUNDS: usize = 120;
 
-/// What a client does.
+/// Step of a client.
 enum Doing {
     Nothing,
     Waits(Ended, u64),

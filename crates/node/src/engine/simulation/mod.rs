@@ -121,7 +121,7 @@ impl Time {
     }
 }
 
-/// What the hosts of a run have, and how their nodes are set.
+/// Equipment of the hosts of a run, and settings of their nodes.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
     max_hosts: usize,
@@ -133,8 +133,8 @@ struct Setup {
 }
 
 impl Setup {
-    /// What a seed says: comparisons where reads bring wrong bytes, and mostly none elsewhere, since they
-    /// would hide what is wrong with other bytes.
+    /// Equipment that a seed chooses: comparisons where reads bring wrong bytes, and mostly none elsewhere,
+    /// since they would hide what is wrong with other bytes.
     fn draw(seed: u64) -> Self {
         let verify = if percent(35) { Verify::Sealed } else { Verify::Off };
         let push = if percent(25) { PushBy::Messages } else { PushBy::Auto };
@@ -143,7 +143,7 @@ impl Setup {
         Self { max_hosts: MAX_HOSTS, has_better_network, verify, push, qos, ..Self::plain(seed) }
     }
 
-    /// What cases have that tell it all by themselves.
+    /// Equipment of cases that tell all the rest by themselves.
     fn plain(seed: u64) -> Self {
         let (verify, push, qos) = (Verify::Sealed, PushBy::Auto, Qos::Off);
         let (max_hosts, has_disks) = (MAX_CASE_HOSTS, seed.is_multiple_of(DISK_SEEDS));
@@ -151,7 +151,7 @@ impl Setup {
     }
 }
 
-/// What became of a seed.
+/// Result of a seed.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     /// A digest of everything that happened.
@@ -163,11 +163,11 @@ struct Outcome {
     /// Objects that were written to nodes which lived to the end, and things that broke in the middle of one.
     pushes: usize,
     amid_pushes: usize,
-    /// What was wrong; empty if nothing was.
+    /// Broken promises; empty if none was broken.
     wrong: Vec<String>,
     /// Simulated time of the step after which something was wrong at once.
     broken_at: Option<Duration>,
-    /// What happened to the nodes, for people.
+    /// Events of the nodes, for people.
     log: Vec<String>,
 }
 
@@ -181,7 +181,7 @@ struct Simulation {
     watcher: Watcher,
     weather: Weather,
     ids: Vec<ObjectId>,
-    /// What happened to each id.
+    /// Calls about each id.
     histories: Vec<Vec<Call>>,
     /// Puts of each id that did not end well: when they began, and when they were gone.
     failed_puts: Vec<Vec<(u64, u64)>>,
@@ -194,7 +194,7 @@ struct Simulation {
     broken: Option<String>,
     /// When it was found.
     broken_at: Option<Duration>,
-    /// What happened to the nodes, for people.
+    /// Events of the nodes, for people.
     log: Vec<String>,
 }
 

@@ -150,7 +150,7 @@ impl Bench {
     }
 }
 
-/// What a word of a region was before 1 is added to it.
+/// Region that is wanted: 64 KiB, mappable.
 fn wanted(name: &str) -> Wanted {
     Wanted {
         name: name.into(),
@@ -163,6 +163,7 @@ fn wanted(name: &str) -> Wanted {
     }
 }
 
+/// Adds 1 to a word of a region, and returns what it was before.
 fn add(region: &Region) -> Result<u64, ErrorKind> {
     let done = region.carry_out(USER, Operation::FetchAdd { offset: 0, value: 1 }, &[]);
     done.map(|done| done.value).map_err(|error| error.kind())

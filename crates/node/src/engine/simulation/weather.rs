@@ -84,12 +84,12 @@ enum Plan {
     Heal(u32, u32),
 }
 
-/// What is to happen, and what may.
+/// Faults that are to happen, and those that may.
 #[derive(Default)]
 pub(super) struct Weather {
     kinds: Vec<Kind>,
     plans: Vec<(Duration, Plan)>,
-    /// What waits for a push, and for how long.
+    /// Fault that waits for a push, and how long it waits.
     awaits: Option<(Duration, Kind)>,
     /// Number of things that broke in the middle of a push.
     pub(super) amid_pushes: usize,

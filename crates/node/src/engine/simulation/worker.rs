@@ -53,7 +53,7 @@ impl Session for Replies {
     }
 }
 
-/// What a client waits for.
+/// Call for which a client waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Doing {
     Put {

@@ -13,7 +13,7 @@ const MAX_ALL_BYTES: usize = 64 << 10;
 const MAX_NAMES_BYTES: usize = 8 << 10;
 /// Number of nodes that keep the bytes of a file.
 const COPIES_NAME: &[u8] = b"user.plasmon.copies";
-/// What begins the names of attributes that mean something to Plasmon.
+/// Prefix of the names of attributes that mean something to Plasmon.
 const OWN_PREFIX: &[u8] = b"user.plasmon.";
 
 /// Checks a name.
