@@ -14,7 +14,9 @@ use tokio::time::{Instant, Interval, interval, timeout};
 use super::ControlError;
 use super::guard::{Guard, Turned};
 use super::member::{Coordinator, JoinError, Joined, Loss, News};
-use super::messages::{FromCoordinator, FromNode, PROTOCOL, Wire, is_other_protocol, parse_node};
+use super::messages::{
+    BEATS_A_LEASE, FromCoordinator, FromNode, PROTOCOL, Wire, is_other_protocol, parse_node,
+};
 use super::records::{Proposal, Proposed, Records};
 use super::registry::Registry;
 use crate::net::members::{Member, View};
@@ -160,7 +162,7 @@ impl Coordinator for Following {
                     self.nodes = Some((member.node, coordinator));
                     self.records.clone_from(&records);
                     let lease = Duration::from_millis(lease_ms.clamp(100, 600_000));
-                    let (beat, heard) = (interval(lease / 4), Instant::now());
+                    let (beat, heard) = (interval(lease / BEATS_A_LEASE), Instant::now());
                     self.membership = Some(Membership { wire, lease, beat, heard });
                     return Ok(Joined { view, coordinator: Some(coordinator), records });
                 }

@@ -23,6 +23,8 @@ pub(crate) const PROTOCOL: u32 = MESSAGES * FRAMES_A_VERSION + VERSION as u32;
 const FRAMES_A_VERSION: u32 = 1000;
 /// Maximum length of a message in bytes.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// Number of heartbeats in a lease that a member and the coordinator send each other.
+pub(crate) const BEATS_A_LEASE: u32 = 4;
 /// Maximum number of members in a message; each takes some hundred bytes.
 pub(crate) const MAX_MEMBERS_A_MESSAGE: usize = 1024;
 /// Maximum number of records of volumes in a message; each takes some hundred bytes.

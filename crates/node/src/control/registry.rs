@@ -25,7 +25,8 @@ use tracing::{info, warn};
 use super::admission;
 use super::guard::Guard;
 use super::messages::{
-    FromCoordinator, FromNode, MAX_MEMBERS_A_MESSAGE, MAX_RECORDS_A_MESSAGE, Wire, is_other_protocol,
+    BEATS_A_LEASE, FromCoordinator, FromNode, MAX_MEMBERS_A_MESSAGE, MAX_RECORDS_A_MESSAGE, Wire,
+    is_other_protocol,
 };
 use super::records::{Proposal, Proposed, RecordNews, Records, VolumeRecord, settling_time};
 use crate::kernel::seldom::Seldom;
@@ -34,8 +35,6 @@ use crate::net::members::{Change, Member, View};
 
 /// The largest epoch that a node may claim to have seen; changes of members never reach it.
 const LAST_EPOCH: u64 = 1 << 62;
-/// Number of heartbeats that this node sends to a member in a lease.
-const BEATS_A_LEASE: u32 = 4;
 /// Number of changes that are remembered for nodes that have not been told yet.
 const MAX_REMEMBERED_CHANGES: usize = 256;
 

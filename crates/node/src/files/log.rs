@@ -441,7 +441,7 @@ impl Log {
         self.wake(false);
     }
 
-    /// Record that is wanted next.
+    /// Record of the volume that this home wants next.
     pub(super) fn wanted(&self, around: &Around<'_>) -> Wanted {
         let followers = self.followers.borrow();
         let is_lost = |one: &&Follower| one.is_lost || !(around.is_member)(one.node);

@@ -187,8 +187,8 @@ impl Fast {
         arena.may_write(span, |segment| self.shared.segment_version(segment))
     }
 
-    /// Entries that the ring completed after their callers had given up. Who calls this function aborts or
-    /// collects them.
+    /// Entries that the ring completed after their callers had given up.
+    /// The caller of this function aborts or collects them.
     pub(super) fn strays(&self) -> Vec<Stray> {
         self.channel.strays()
     }

@@ -50,7 +50,7 @@ pub struct Finding {
     pub len: u64,
     /// Object in which the bytes lie, or lay.
     pub object: ObjectId,
-    /// Trouble of the range.
+    /// Trouble with the bytes of the range.
     pub trouble: Trouble,
     /// Whether it was mended.
     pub mended: bool,

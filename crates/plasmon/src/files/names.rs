@@ -25,7 +25,7 @@ pub struct Entry {
     pub keep: Keep,
 }
 
-/// Meaning of a name.
+/// Result of a look at a name: its inode, and how long that may be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     /// Attributes of the inode. None if there is no such name.

@@ -41,7 +41,7 @@ pub(super) struct Session {
     /// Attempts to attach anew are made by one thread at a time.
     attaching: Mutex<()>,
     numbers: Mutex<Numbers>,
-    /// Changes by others.
+    /// Changes by others, as far as they were told.
     told: Told,
     /// Entries that may be looked up next.
     ahead: LookAhead,

@@ -62,7 +62,7 @@ impl Default for Tidying {
     }
 }
 
-/// Counts of commits to a file since it was tidied.
+/// Raggedness of a file since it was tidied: its sections, and when the last of them came.
 #[derive(Debug)]
 struct Ragged {
     /// Number of sections that make it ragged.

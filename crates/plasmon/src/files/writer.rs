@@ -83,7 +83,7 @@ struct Piece {
     len: u64,
 }
 
-/// A commit to come.
+/// Changes to a file that are to be committed.
 pub(super) struct Commit {
     pub(super) sections: Vec<Section>,
     pub(super) modified: Time,

@@ -407,7 +407,7 @@ fn confirmations_that_are_forged_or_never_sent_harm_nobody_else() {
         late += u32::from(sees(&cluster, &name, || !two.path(&name).exists()));
     }
     // After one that was missed nothing is given for 10 s.
-    assert!(late < 10, "the others are waited for, but {late} times");
+    assert!(late < 10, "{late} of 40 changes did not wait for who confirms");
 }
 
 #[test]

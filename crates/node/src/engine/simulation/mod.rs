@@ -151,7 +151,7 @@ impl Setup {
     }
 }
 
-/// Result of a seed.
+/// Result of the run of a seed.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     /// A digest of everything that happened.
