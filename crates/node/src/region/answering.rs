@@ -2,7 +2,9 @@
 //!
 //! Invariants: the home counts the mappings that it gives a node, and holds the memory of their regions until
 //! the node has left all of them or has gone. A node that has gone gives its clients nothing any more that it
-//! reads ([`membership`](crate::membership)), so that memory may be used again.
+//! reads ([`membership`](crate::membership)), so that memory may be used again. When the home itself becomes a
+//! member anew, the others lose the mappings that it gave, some sooner and some later: it holds the memory for
+//! [`HELD_FOR`] longer.
 
 use std::cell::RefCell;
 use std::hash::BuildHasher;
@@ -29,12 +31,16 @@ use crate::transfer::locate;
 
 /// The longest that a wait of another node's client is kept. The node asks again while its client waits.
 pub(super) const WAIT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long members may take to follow a view with a new membership of this node, or to be members again.
+const HELD_FOR: Duration = Duration::from_secs(30);
 
-/// A node that maps a region of this one.
+/// A node that maps a region of this one, or with whose client the region ends.
 struct Mapper {
     region: Rc<Region>,
-    _held: Option<Held>,
+    /// Keeps the memory of the region while the node maps it.
+    held: Option<Held>,
     node: NodeId,
+    /// Number of mappings that were given and not left; 0 only if the region ends with the node's client.
     count: u32,
     /// Whether the region ends with the node's client, and so with the node.
     ends: bool,
@@ -61,12 +67,15 @@ impl Given {
         let theirs = |one: &Mapper| one.node == to && one.is_of(desk);
         let mapper = mappers.entry(self.hash(desk), theirs, again).or_insert_with(|| Mapper {
             region: Rc::clone(region),
-            _held: region.hold(),
+            held: None,
             node: to,
             count: 0,
             ends: false,
         });
         let mapper = mapper.into_mut();
+        if mapper.held.is_none() {
+            mapper.held = region.hold();
+        }
         mapper.count += 1;
         mapper.ends |= ends;
         desk
@@ -76,22 +85,27 @@ impl Given {
         let mut mappers = self.mappers.borrow_mut();
         let theirs = |one: &Mapper| one.node == node && one.is_of(desk);
         let Ok(mut mapper) = mappers.find_entry(self.hash(desk), theirs) else { return };
-        let left = mapper.get().count.saturating_sub(count);
-        mapper.get_mut().count = left;
-        if left == 0 {
+        let Mapper { count: left, held, ends, region, .. } = mapper.get_mut();
+        *left = left.saturating_sub(count);
+        if *left > 0 {
+            return;
+        }
+        held.take();
+        if !*ends || region.is_gone() {
             mapper.remove();
         }
     }
 
     /// Whether a node maps a region.
     fn has(&self, desk: Desk, node: NodeId) -> bool {
-        let theirs = |one: &Mapper| one.node == node && one.is_of(desk);
+        let theirs = |one: &Mapper| one.node == node && one.is_of(desk) && one.count > 0;
         self.mappers.borrow().find(self.hash(desk), theirs).is_some()
     }
 
     /// Number of nodes that map a region.
     pub(super) fn count_of(&self, desk: Desk) -> usize {
-        self.mappers(desk).len()
+        let mappers = self.mappers.borrow();
+        mappers.iter_hash(self.hash(desk)).filter(|one| one.is_of(desk) && one.count > 0).count()
     }
 
     /// Forgets the mappings of a region that has another home now.
@@ -101,7 +115,7 @@ impl Given {
         }
     }
 
-    /// The nodes that map a region.
+    /// The nodes that map a region, or with whose clients it ends.
     pub(super) fn mappers(&self, desk: Desk) -> Vec<NodeId> {
         let mappers = self.mappers.borrow();
         let those = mappers.iter_hash(self.hash(desk)).filter(|one| one.is_of(desk));
@@ -119,6 +133,21 @@ impl Given {
             !is_gone
         });
         ended
+    }
+
+    /// Forgets all mappings; returns what keeps the memory of their regions, and the nodes with whose clients
+    /// regions end. That they do is not forgotten.
+    fn forget_all(&self) -> (Vec<Held>, Vec<NodeId>) {
+        let (mut held, mut ending) = (Vec::new(), Vec::new());
+        self.mappers.borrow_mut().retain(|mapper| {
+            mapper.count = 0;
+            held.extend(mapper.held.take());
+            if mapper.ends {
+                ending.push(mapper.node);
+            }
+            mapper.ends
+        });
+        (held, ending)
     }
 
     fn hash(&self, desk: Desk) -> u64 {
@@ -380,6 +409,8 @@ impl Regions {
     pub(super) fn tell_gone(&self, desk: Desk) {
         for node in self.given.mappers(desk) {
             self.network.tell(node, RegionFrame::Gone { desk }.into_message());
+            // Nothing ends with the node's client any more.
+            self.given.leave(desk, node, 0);
         }
     }
 
@@ -409,6 +440,33 @@ impl Regions {
         }
         self.watches.tell_change(&At::Here(Rc::clone(region)), &change);
         Ok(())
+    }
+
+    /// Begins a membership: peers of the one before know of no mapping between them and this node, or are
+    /// about to forget it. They hear nothing by the streams of before, neither that a region was freed nor
+    /// that a mapping was left.
+    pub(super) fn begin_anew(self: &Rc<Self>) {
+        self.lose_mappings(|_| true);
+        let (held, ending) = self.given.forget_all();
+        if held.is_empty() && ending.is_empty() {
+            return;
+        }
+        let regions = Rc::clone(self);
+        self.kernel.spawn(async move {
+            regions.kernel.clock.sleep(HELD_FOR).await;
+            drop(held);
+            if regions.cluster.ensure_member().is_ok() {
+                let gone = |node: &NodeId| !regions.cluster.is_member(*node);
+                regions.end_with(&ending.into_iter().filter(gone).collect::<Vec<_>>());
+            }
+        });
+    }
+
+    /// Loses the mappings of regions whose homes have gone, or forget what they gave this node.
+    pub(super) fn lose_mappings(self: &Rc<Self>, is_gone: impl Fn(&NodeId) -> bool) {
+        for mapping in self.mappings.lose(is_gone) {
+            self.settle(At::There(mapping).life());
+        }
     }
 
     /// Frees the regions that end with the clients of nodes that have gone.

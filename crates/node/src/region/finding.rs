@@ -24,6 +24,9 @@ use crate::service::Outcome;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// The shortest and the longest pause before a region that is waited for is looked for again.
 const LOOK_AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
+/// How long a home may be away, with a region that is to end, and the pause before it is asked again.
+const AWAY_PATIENCE: Duration = Duration::from_secs(30);
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Root may map everybody's regions, and everybody root's.
 const ROOT: u32 = 0;
@@ -81,9 +84,11 @@ impl Regions {
                     exist_ok: wanted.exist_ok,
                     room_us: wanted.room.as_micros() as u64,
                 };
+                let stream = self.network.stream_to(node);
                 let ask::Made { desk, len, owner, changes, is_new } =
                     self.network.ask(node, user, question, patience).await?;
-                let mapping = self.mappings.enter(node, (id, &name), (desk, len, owner, changes));
+                let told = (desk, len, owner, changes);
+                let mapping = self.mappings.enter((node, stream), (id, &name), told);
                 self.keep(client, At::There(mapping), is_new && wanted.ephemeral)
             }
         }
@@ -210,10 +215,11 @@ impl Regions {
     ) -> Result<At, Error> {
         let mut missed = Error::new(ErrorKind::NotFound, format!("there is no region '{name}'"));
         for home in homes {
+            let stream = self.network.stream_to(*home);
             match self.network.ask(*home, user, ask::Map { id, owner, rights }, ANSWER_PATIENCE).await {
                 Ok(ask::Mapped { desk, len, owner, changes }) => {
                     let told = (desk, len, owner, changes);
-                    let mapping = self.mappings.enter(*home, (id, name), told);
+                    let mapping = self.mappings.enter((*home, stream), (id, name), told);
                     return Ok(At::There(mapping));
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => missed = error,
@@ -447,8 +453,26 @@ impl Regions {
     pub(super) fn end_client(self: &Rc<Self>, client: ClientKey) {
         for at in self.handles.close_all(client) {
             let regions = Rc::clone(self);
-            // A home that does not answer has gone with the region, or frees it when this node has gone.
-            self.kernel.spawn(async move { drop(regions.free_at(&at, ROOT).await) });
+            self.kernel.spawn(async move {
+                match at {
+                    At::Here(region) => drop(regions.free_here(&region, ROOT).await),
+                    At::There(mapping) => regions.free_there(mapping.home, mapping.desk()).await,
+                }
+            });
+        }
+    }
+
+    /// Frees a region of another node that ends with a client of this one, also if its mapping was lost. A
+    /// home that stays away has gone with the region, or frees it when this node has gone.
+    async fn free_there(&self, home: NodeId, desk: Desk) {
+        let due = self.kernel.clock.now() + AWAY_PATIENCE;
+        while self.kernel.clock.now() < due {
+            let freed = self.network.ask(home, ROOT, ask::Free { desk }, ANSWER_PATIENCE).await;
+            match freed {
+                Err(error) if error.kind() == ErrorKind::Disconnected => {}
+                _ => return,
+            }
+            self.kernel.clock.sleep(AWAY_PAUSE).await;
         }
     }
 

@@ -3,7 +3,8 @@
 //! Invariants: the home counts the mappings that it gave this node, and keeps the memory of a region until
 //! all of them were left. A mapping is left when its handle has gone, or its region, and no operation of the
 //! fabric reads by it any more; one that nobody waits for is left at once. So no read of this node meets
-//! memory that is another region's.
+//! memory that is another region's. When either of the two nodes becomes a member anew, both forget the
+//! mappings between them: a mapping that is lost is never left, since the home may count another by then.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -21,7 +22,7 @@ use crate::net::frame::Location;
 use crate::net::network::Network;
 
 /// A region of another node, as this node knows it. The home counts it, until it is left: when the region
-/// has gone and no operation of the fabric reads by the mapping, else when the mapping is dropped.
+/// was freed and no operation of the fabric reads by the mapping, else when the mapping is dropped.
 pub(crate) struct Mapping {
     table: Rc<Table>,
     pub(super) home: NodeId,
@@ -53,7 +54,7 @@ const _: () = assert!(size_of::<Mapping>() <= 104);
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.table.forget(self);
-        // The mapping of a region that has gone was left when nothing read by it any more.
+        // The mapping of a region that was freed was left when nothing read by it any more.
         if self.state.get() == RegionState::Live {
             self.leave();
         }
@@ -67,7 +68,7 @@ impl Drop for Reading {
     fn drop(&mut self) {
         let mapping = &self.0;
         mapping.reads.set(mapping.reads.get() - 1);
-        if mapping.reads.get() == 0 && mapping.state.get() != RegionState::Live {
+        if mapping.reads.get() == 0 && mapping.state.get() == RegionState::Freed {
             mapping.leave();
         }
     }
@@ -118,9 +119,9 @@ impl Mapping {
         self.departed.get() || self.state.get() != RegionState::Live
     }
 
-    /// Notes that the region has gone. The mapping is left when no operation of the fabric needs it.
-    fn end(&self, state: RegionState) {
-        self.state.set(state);
+    /// Notes that the region was freed. The mapping is left when no operation of the fabric needs it.
+    fn end(&self) {
+        self.state.set(RegionState::Freed);
         if self.reads.get() == 0 {
             self.leave();
         }
@@ -207,13 +208,14 @@ impl Mappings {
         Self(Rc::new(table))
     }
 
-    /// Enters a mapping that a home has given.
+    /// Enters a mapping that a home has given, which was asked by a stream. It is lost already if that is over.
     pub(super) fn enter(
         &self,
-        home: NodeId,
+        (home, stream): (NodeId, Option<u32>),
         (id, name): (ObjectId, &str),
         (desk, len, owner, changes): (Desk, u64, u32, u16),
     ) -> Rc<Mapping> {
+        let is_over = self.0.network.stream_to(home) != stream;
         let mapping = Rc::new(Mapping {
             table: Rc::clone(&self.0),
             home,
@@ -227,10 +229,12 @@ impl Mappings {
             located: Cell::default(),
             relocations: Cell::default(),
             changes: Cell::new(changes),
-            state: Cell::new(RegionState::Live),
+            state: Cell::new(if is_over { RegionState::Lost } else { RegionState::Live }),
             departed: Cell::default(),
         });
-        self.0.enter(&mapping);
+        if !is_over {
+            self.0.enter(&mapping);
+        }
         mapping
     }
 
@@ -240,7 +244,7 @@ impl Mappings {
         let ended = self.0.of(home, desk);
         for one in &ended {
             self.0.forget(one);
-            one.end(RegionState::Freed);
+            one.end();
         }
         ended.into_iter().next()
     }
@@ -275,15 +279,15 @@ impl Mappings {
         self.0.of(home, desk).iter().any(|one| one.reads.get() > 0)
     }
 
-    /// Notes that nodes have gone, and their regions with them. Returns one mapping of each region.
-    pub(super) fn lose(&self, gone: &[NodeId]) -> Vec<Rc<Mapping>> {
+    /// Notes that homes have gone, or forget what they gave this node. Returns one mapping of each region.
+    pub(super) fn lose(&self, is_gone: impl Fn(&NodeId) -> bool) -> Vec<Rc<Mapping>> {
         let rows = self.0.rows.borrow();
-        let lost = rows.iter().filter_map(Weak::upgrade).filter(|one| gone.contains(&one.home));
+        let lost = rows.iter().filter_map(Weak::upgrade).filter(|one| is_gone(&one.home));
         let mut lost: Vec<_> = lost.collect();
         drop(rows);
         for one in &lost {
             self.0.forget(one);
-            one.end(RegionState::Lost);
+            one.state.set(RegionState::Lost);
         }
         let mut regions = BTreeSet::new();
         lost.retain(|one| regions.insert((one.home, one.desk())));

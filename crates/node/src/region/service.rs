@@ -12,7 +12,6 @@ use plasmon::wire::{BySlot, OnRegion, Request, Table, WireError};
 
 use super::Regions;
 use super::frames::{REGION_FRAMES, RegionFrame};
-use super::handles::At;
 use super::home::Wanted;
 use crate::kernel::ClientKey;
 use crate::membership::views::Change;
@@ -84,17 +83,18 @@ impl Service for Regions {
     }
 
     fn on_change(self: Rc<Self>, change: &Change) {
-        if let Change::Fenced { .. } = change {
+        match change {
             // Another node may have a region of the same name by now: each operation is to ask.
-            self.handles.forbid_all(|client| self.sessions.slots(client));
+            Change::Fenced { .. } => self.handles.forbid_all(|client| self.sessions.slots(client)),
+            Change::View(view) if view.begins => self.begin_anew(),
+            Change::View(_) | Change::Records => {}
         }
     }
 
     fn on_gone(&self, gone: &[NodeId]) {
-        let lost = self.mappings.lose(gone);
         self.arrivals.forget(gone, self.kernel.clock.now());
         if let Some(regions) = self.own.upgrade() {
-            lost.into_iter().for_each(|mapping| regions.settle(At::There(mapping).life()));
+            regions.lose_mappings(|home| gone.contains(home));
             regions.end_with(gone);
         }
     }

@@ -115,7 +115,7 @@ impl User {
     }
 
     /// Begins an operation.
-    fn begin(&self, simulation: &Simulation, operation: Operation) -> Ended {
+    pub(super) fn begin(&self, simulation: &Simulation, operation: Operation) -> Ended {
         self.call(simulation, RegionCall::On(operation).through(self.handle).encode(), CALL_PATIENCE)
     }
 
@@ -181,7 +181,7 @@ pub(super) fn mapped(seed: u64) -> (Simulation, Vec<User>) {
 }
 
 /// Number of regions and of their bytes on a node.
-fn left(simulation: &Simulation, host: usize) -> (u64, u64) {
+pub(super) fn left(simulation: &Simulation, host: usize) -> (u64, u64) {
     let regions = simulation.hosts[host].core().expect("it runs").services.status().regions;
     (regions.regions, regions.bytes)
 }
