@@ -385,11 +385,6 @@ impl Network {
         self.peers.borrow().get(&node).is_some_and(|peer| peer.cut_off)
     }
 
-    /// The stream of messages to a member, which is another one when either of the two is a member anew.
-    pub(crate) fn stream_to(&self, node: NodeId) -> Option<u32> {
-        self.peers.borrow().get(&node).map(|peer| peer.outgoing.stream)
-    }
-
     /// Follows the members: connects the new, forgets the gone. Returns the nodes that have gone.
     pub(crate) fn follow(&self, epoch: u64, members: &[Member]) -> Vec<NodeId> {
         self.epoch.set(epoch);

@@ -33,6 +33,11 @@ const MAX_QUEUED_FRAMES: usize = 1 << 16;
 /// again after 200 ms if they were lost.
 const STILL_AFTER: Duration = Duration::from_secs(1);
 
+/// The stream of messages to a member, which is another one when either of the two is a member anew.
+pub(crate) fn stream_to(network: &Network, node: NodeId) -> Option<u32> {
+    network.peers.borrow().get(&node).map(|peer| peer.outgoing.stream)
+}
+
 /// Whether nothing that was sent to a member has come there for a while: it is stopped, or cut off by the
 /// network. A member that was sent nothing meanwhile is not known to stand still.
 pub(crate) fn stands_still(network: &Network, node: NodeId) -> bool {

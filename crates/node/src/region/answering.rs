@@ -2,9 +2,9 @@
 //!
 //! Invariants: the home counts the mappings that it gives a node, and holds the memory of their regions until
 //! the node has left all of them or has gone. A node that has gone gives its clients nothing any more that it
-//! reads ([`membership`](crate::membership)), so that memory may be used again. When the home itself becomes a
-//! member anew, the others lose the mappings that it gave, some sooner and some later: it holds the memory for
-//! [`HELD_FOR`] longer.
+//! reads ([`membership`](crate::membership)), so that memory may be used again. When the home itself becomes
+//! a member anew, the others lose the mappings that it gave, some sooner and some later: it holds the memory
+//! for [`HELD_FOR`] longer.
 
 use std::cell::RefCell;
 use std::hash::BuildHasher;

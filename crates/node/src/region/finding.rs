@@ -17,6 +17,7 @@ use super::handles::At;
 use super::home::{Region, Wanted};
 use super::mapping::leave;
 use crate::kernel::ClientKey;
+use crate::net::sending::stream_to;
 use crate::object::DEEDS;
 use crate::service::Outcome;
 
@@ -84,7 +85,7 @@ impl Regions {
                     exist_ok: wanted.exist_ok,
                     room_us: wanted.room.as_micros() as u64,
                 };
-                let stream = self.network.stream_to(node);
+                let stream = stream_to(&self.network, node);
                 let ask::Made { desk, len, owner, changes, is_new } =
                     self.network.ask(node, user, question, patience).await?;
                 let told = (desk, len, owner, changes);
@@ -215,7 +216,7 @@ impl Regions {
     ) -> Result<At, Error> {
         let mut missed = Error::new(ErrorKind::NotFound, format!("there is no region '{name}'"));
         for home in homes {
-            let stream = self.network.stream_to(*home);
+            let stream = stream_to(&self.network, *home);
             match self.network.ask(*home, user, ask::Map { id, owner, rights }, ANSWER_PATIENCE).await {
                 Ok(ask::Mapped { desk, len, owner, changes }) => {
                     let told = (desk, len, owner, changes);

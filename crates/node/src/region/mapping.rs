@@ -20,6 +20,7 @@ use super::frames::{Desk, RegionFrame, RightsChange};
 use crate::kernel::random::Keyed;
 use crate::net::frame::Location;
 use crate::net::network::Network;
+use crate::net::sending::stream_to;
 
 /// A region of another node, as this node knows it. The home counts it, until it is left: when the region
 /// was freed and no operation of the fabric reads by the mapping, else when the mapping is dropped.
@@ -208,14 +209,15 @@ impl Mappings {
         Self(Rc::new(table))
     }
 
-    /// Enters a mapping that a home has given, which was asked by a stream. It is lost already if that is over.
+    /// Enters a mapping that a home has given, which was asked by a stream. If that is over, the mapping is
+    /// lost already.
     pub(super) fn enter(
         &self,
         (home, stream): (NodeId, Option<u32>),
         (id, name): (ObjectId, &str),
         (desk, len, owner, changes): (Desk, u64, u32, u16),
     ) -> Rc<Mapping> {
-        let is_over = self.0.network.stream_to(home) != stream;
+        let is_over = stream_to(&self.0.network, home) != stream;
         let mapping = Rc::new(Mapping {
             table: Rc::clone(&self.0),
             home,

@@ -241,7 +241,7 @@ pub(super) fn left(cluster: &Cluster, node: usize) -> Option<String> {
         ("known to the directory", status.cluster.directory_entries),
     ];
     let left: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
-    (!left.is_empty()).then(|| format!("node {node}: {left:?} of {status:?}"))
+    (!left.is_empty()).then(|| format!("node {node}: {left:?} of\n{status:?}"))
 }
 
 /// Waits until every node knows every other node.
