@@ -212,8 +212,8 @@ fn whole_after(ends: &Ends, ended: Instant, rate: f64) -> Option<Duration> {
     })
 }
 
-/// What high and low reads got in each window of the time in which both are made: its end, in seconds since
-/// high reads began, and the bytes a second of both.
+/// Rates of high and low reads in each window of the time in which both are made: the window's end, in
+/// seconds since high reads began, and the bytes a second of both.
 fn over_time((high, low): (&Ends, &Ends), began: Instant, span: Duration) -> Vec<(f64, f64, f64)> {
     let windows = (span.as_secs_f64() / WINDOW.as_secs_f64()).round() as u32;
     let first = began - windows * WINDOW;

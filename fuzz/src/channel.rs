@@ -78,7 +78,7 @@ fn entry(input: &mut Words) -> Option<(u64, [u64; 8])> {
     Some((at, words))
 }
 
-/// What the engine does with the rings.
+/// Takes requests off the rings and completes them, as the engine does.
 fn serve(engine: &EngineChannel) {
     // As many as it takes in a turn, and more than there can be.
     for _ in 0..2 * ENTRIES {
@@ -100,7 +100,7 @@ fn serve(engine: &EngineChannel) {
     engine.has_submissions();
 }
 
-/// What it does before it lets objects go.
+/// Looks at pins, as the engine does before it lets objects go.
 fn look(engine: &EngineChannel) {
     let mut pins = 0;
     let mut entries = Vec::new();

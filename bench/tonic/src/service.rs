@@ -60,7 +60,7 @@ impl Decoder for AsTheyAre {
     }
 }
 
-/// What is served.
+/// The service.
 #[derive(Debug, Clone, Copy)]
 struct Calls;
 

@@ -41,7 +41,7 @@ pub(crate) fn serve(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a call brings, and its reply.
+/// Bytes of a call, and of its reply.
 fn question(operation: &str, size: usize) -> Result<(Bytes, Bytes)> {
     match operation {
         "call_reply" => {

@@ -44,7 +44,7 @@ fn read(extent: &Extent) -> Vec<u8> {
     bytes
 }
 
-/// What a client that maps this descriptor sees at an offset.
+/// The bytes that a client which maps this descriptor sees at an offset.
 fn client_sees(descriptor: impl AsFd, offset: u64, len: usize) -> Vec<u8> {
     let (length, protection) = (SEGMENT as usize, ProtFlags::READ);
     let mut bytes = vec![0; len];

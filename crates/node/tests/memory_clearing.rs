@@ -26,7 +26,7 @@ fn lies_in(extent: &Extent, clearing: &Clearing) -> bool {
     extent.segments().any(|segment| clearing.segments.contains(&segment))
 }
 
-/// What the engine does: moves all that lies in the window to engine-written segments.
+/// Moves all that lies in the window to engine-written segments, as the engine does.
 fn move_out(arena: &mut Arena, objects: &mut [Extent], clearing: &Clearing) {
     for object in objects.iter_mut().filter(|object| lies_in(object, clearing)) {
         let zone = Zone { writer: Writer::Engine, ..arena.zone(object.segments().next().unwrap()).unwrap() };

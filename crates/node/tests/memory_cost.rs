@@ -1,4 +1,4 @@
-//! What an extent costs beside its bytes: time to take and to give back, and heap. A measurement, to be run
+//! Costs of an extent beside its bytes: time to take and to give back, and heap. A measurement, to be run
 //! by hand: `cargo test --release -p plasmon-node --test memory_cost -- --ignored --nocapture`.
 
 use std::alloc::{GlobalAlloc, Layout, System};

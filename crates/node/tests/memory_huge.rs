@@ -46,7 +46,7 @@ fn arena() -> Option<(MutexGuard<'static, ()>, Arena)> {
     }
 }
 
-/// What a segment is made of, as its file says.
+/// The pages that a segment is made of, as its file says.
 fn pages(arena: &mut Arena, segment: u32) -> PageKind {
     let stat = rustix::fs::fstat(arena.descriptor(segment, Access::Read).unwrap()).unwrap();
     if stat.st_blksize as u64 == HUGE { PageKind::Huge } else { PageKind::Base }

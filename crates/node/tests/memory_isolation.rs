@@ -1,5 +1,5 @@
-//! What the kernel refuses a process that holds a descriptor of a segment. The attempts are made by
-//! a child process (this program again, see `child_process`) which inherits just that descriptor.
+//! Isolation of segments: the kernel refuses a process that holds a descriptor of one. The attempts are made
+//! by a child process (this program again, see `child_process`) which inherits just that descriptor.
 
 use std::collections::HashMap;
 use std::ffi::c_void;

@@ -67,7 +67,7 @@ fn any_length() -> impl Strategy<Value = u64> {
 struct Live {
     extent: Extent,
     zone: Zone,
-    /// What its first and last bytes hold.
+    /// The value of its first and last bytes.
     mark: u8,
 }
 
@@ -139,7 +139,7 @@ impl Model {
         }
     }
 
-    /// What the engine does: moves each extent of the window to its domain's engine-written zone.
+    /// Moves each extent of the window to its domain's engine-written zone, as the engine does.
     fn end(&mut self, zone: Zone) {
         let Some((clearing, len)) = self.clearing.clone() else { return };
         let lies_inside = |live: &Live| inside(&live.extent, &clearing.segments) > 0;

@@ -57,7 +57,7 @@ impl FromStr for Protocol {
     }
 }
 
-/// Which objects a node compares with the digest of their seal when they come from another node.
+/// The objects that a node compares with the digest of their seal when they come from another node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {

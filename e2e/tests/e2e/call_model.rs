@@ -37,7 +37,7 @@ fn message(number: u64, about: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a message begins with. All of its bytes are checked.
+/// The two numbers that a message begins with. All of its bytes are checked.
 fn head(bytes: &[u8]) -> (u64, u64) {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let (number, about) = (word(0), word(8));

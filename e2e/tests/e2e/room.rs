@@ -96,7 +96,7 @@ fn a_refusal_counts_what_is_held_and_names_who_has_it_pinned() {
     drop((held, last));
 }
 
-/// What `plasmon status` says of a node's memory, from the bytes that are used to the largest free piece.
+/// The part of `plasmon status` on a node's memory, from the bytes that are used to the largest free piece.
 fn status_of_memory(cluster: &Cluster) -> String {
     let mut command = Command::new(binary());
     let output = command.arg("status").arg("--socket").arg(cluster.socket(0)).output().expect("plasmon runs");

@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Sizes in bytes of what travels: in slots, in messages, by reads.
 const SIZES: [usize; 3] = [100, 5000, 300_000];
 
-/// What all threads know.
+/// State that all threads share.
 #[derive(Default)]
 struct Ground {
     sockets: Vec<PathBuf>,

@@ -30,7 +30,7 @@ struct ByHand {
     come: Vec<(u64, Reply)>,
 }
 
-/// What a call gives.
+/// Result of a call.
 type Result<T> = std::result::Result<T, Error>;
 
 impl ByHand {
@@ -97,7 +97,7 @@ impl ByHand {
         }
     }
 
-    /// What a call ended with.
+    /// The result that a call ended with.
     fn ended<T: SlotResult>(&mut self, request: u64) -> T {
         let (values, payload) = self.end_call(request).expect("it is answered");
         T::of_values(values, &payload).expect("it is a result of such a call")

@@ -175,7 +175,7 @@ impl ClientProcess {
         client
     }
 
-    /// What the client says about its guards, of which it has one (see the binary).
+    /// The client's line about its guards, of which it has one (see the binary).
     pub(crate) fn ask(&mut self) -> String {
         let stdin = self.child.stdin.as_mut().expect("it is a pipe");
         stdin.write_all(b"?\n").expect("the client reads");
@@ -214,7 +214,8 @@ pub(crate) fn client_of(uid: u32, cluster: &Cluster, node: usize) -> Client {
     connected_as(uid, cluster, node, |client| client)
 }
 
-/// What another user's thread makes of a client of a node. The node must admit that user.
+/// Connects as another user, and returns what that user's thread makes of the client. The node must admit
+/// that user.
 pub(crate) fn connected_as<T: Send + 'static>(
     uid: u32,
     cluster: &Cluster,

@@ -38,7 +38,7 @@ pub(super) struct Attached {
     pub(super) reach: Reach,
 }
 
-/// Which objects of its volume a session reads.
+/// The objects of its volume that a session reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Those of its user: there are no others.

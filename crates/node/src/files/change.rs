@@ -118,7 +118,7 @@ table! {
     }
 }
 
-/// Which part of the state a change belongs to.
+/// The part of the state that a change belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Inode(u64),

@@ -57,8 +57,8 @@ pub(super) struct Operation<'a> {
 }
 
 impl Volume {
-    /// What others are told before a decision is carried out that cuts a file which they write. `None` if it
-    /// may be carried out.
+    /// News for others before a decision is carried out that cuts a file which they write. `None` if it may
+    /// be carried out.
     pub(super) fn before_cut(
         &self,
         state: &State,

@@ -1,4 +1,4 @@
-//! Which ranges of objects sessions of this node were told of that are not trusted. Engine thread only.
+//! Ranges of objects that sessions of this node were told of which are not trusted. Engine thread only.
 //!
 //! Objects are private to the user who put them. In a shared volume a session reads those of others through
 //! its node, which gives it ranges alone that a map named which the home has told it, since the home has

@@ -122,7 +122,7 @@ impl Files {
         }
     }
 
-    /// Which of these objects no file of a volume has, and none will have. `None` if the home does not
+    /// The objects among these that no file of a volume has or will have. `None` if the home does not
     /// answer.
     pub(super) async fn left_of(&self, volume: u32, ids: Vec<ObjectId>) -> Option<Vec<ObjectId>> {
         if let Some(volume) = self.volume_of(volume) {

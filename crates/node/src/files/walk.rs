@@ -217,7 +217,7 @@ impl Walk {
         };
     }
 
-    /// What an inode has beside names and sections.
+    /// Begins with the parts of an inode beside names and sections.
     fn begin_inode(&mut self, state: &State, number: u64, inode: &Inode) {
         let (made, last_cookie) = match &inode.body {
             Body::File(_) => (Made::File, 0),

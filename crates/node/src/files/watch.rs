@@ -453,7 +453,7 @@ impl Watchers {
         !folders.is_empty() && self.tellings.values().any(|telling| telling.by == session && holds(telling))
     }
 
-    /// What an operation of a session waits for if a message is not confirmed, by others than itself.
+    /// The message that an operation of a session waits for, if others than itself have not confirmed it.
     fn joined(&self, number: u64, by: u32) -> Option<(u64, Instant, Done)> {
         let telling = self.tellings.get(&number)?;
         let others = telling.left.iter().any(|session| *session != by);

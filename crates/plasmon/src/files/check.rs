@@ -56,7 +56,7 @@ pub struct Finding {
     pub mended: bool,
 }
 
-/// What a check has found beside the ranges with which something is wrong.
+/// Result of a check, beside the ranges with which something is wrong.
 #[derive(Debug, Clone, Default)]
 pub struct Checked {
     /// Number of files.

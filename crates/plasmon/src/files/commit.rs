@@ -262,7 +262,7 @@ impl Drop for Turn {
     }
 }
 
-/// What a write says of bytes that were written before: nothing but that they wait, for want of room or of
+/// Hides from a write how bytes fared that were written before, unless they wait for want of room or of
 /// time.
 fn untold(committed: Result<()>) -> Result<()> {
     committed.or_else(|error| if error.leaves_bytes() { Err(error) } else { Ok(()) })

@@ -31,7 +31,7 @@ const OUTAGE_PATIENCE: Duration = Duration::from_secs(120);
 const DELETED: u64 = 0;
 const AHEAD: u64 = 1;
 
-/// What both sides share.
+/// State that both sides share.
 struct Ground {
     seed: u64,
     sockets: Vec<PathBuf>,

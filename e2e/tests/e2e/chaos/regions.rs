@@ -32,7 +32,7 @@ const LONG_LIMIT: Duration = Duration::from_secs(60);
 /// Adds to the counter of a region.
 #[derive(Debug, Default)]
 struct Adds {
-    /// What the adds that were answered found before.
+    /// Values that the adds which were answered found before.
     found: BTreeSet<u64>,
     /// Number of adds that were begun.
     begun: u64,

@@ -55,7 +55,7 @@ fn faults() -> usize {
     if std::env::var_os("PLASMON_E2E_LONG").is_some() { 40 } else { 5 }
 }
 
-/// What all programs share.
+/// State that all programs share.
 #[derive(Default)]
 struct Ground {
     over: AtomicBool,
@@ -266,13 +266,13 @@ fn check_counter(root: &Path, programs: &[Program]) {
     assert!(sure > 0 && (sure..=sure + unsure).contains(&count), "{count}, of {sure} and perhaps {unsure}");
 }
 
-/// What the home of a volume says of it, while there is one.
+/// Description of a volume by its home, while there is one.
 fn info(cluster: &Cluster, name: &str) -> Option<VolumeInfo> {
     let listed = Volumes::by(&cluster.client(0)).list().ok()?;
     listed.volumes.into_iter().find(|info| info.name == name && info.state == VolumeState::Served)
 }
 
-/// What a check of a volume finds, if all nodes have answered: and whether two nodes have all bytes of which
+/// Findings of a check of a volume, if all nodes have answered: and whether two nodes have all bytes of which
 /// one has any. Others are those of commits that were not answered; programs look for their own.
 fn checked(cluster: &Cluster, name: &str) -> Option<(Checked, bool)> {
     let options = AttachOptions { read_only: true, checked: false, ..AttachOptions::default() };

@@ -74,7 +74,7 @@ fn the_helper_says_what_is_wrong() {
     assert!(fake.status.success(), "{}", said(&fake));
 }
 
-/// What a host does at boot, and when it goes down, in a mount namespace whose /sbin has the helper.
+/// Steps of a host at boot, and when it goes down, in a mount namespace whose /sbin has the helper.
 const BOOT: &str = "
 set -e
 mount -t overlay -o lowerdir=$helper:/usr/sbin overlay /usr/sbin

@@ -51,7 +51,7 @@ pub(super) fn create(cluster: &Cluster, home: usize, options: &[&str]) -> usize 
     (0..cluster.nodes()).find(|node| id(cluster, *node) == mirror).expect("a node is the mirror")
 }
 
-/// What programs on a mount have done.
+/// Progress of programs on a mount.
 struct Work {
     done: AtomicUsize,
     over: AtomicBool,

@@ -94,7 +94,7 @@ pub(crate) struct Frame {
     /// Number of the message in its stream; 0 for a message that is not counted.
     pub(crate) number: u64,
     pub(crate) stream: u32,
-    /// What has come: the last message, and its stream.
+    /// The last message that has come, and its stream.
     pub(crate) received: (u64, u32),
     pub(crate) body: Vec<u8>,
 }

@@ -109,7 +109,7 @@ impl Bench {
     }
 }
 
-/// What a thread gets when it is its turn; `None` if it was not woken, or found nothing.
+/// The call that a thread gets when it is its turn; `None` if it was not woken, or found nothing.
 fn received(thread: &mut Thread) -> Option<Result<Rc<Incoming>, ErrorKind>> {
     thread.now_or_never().map(|result| result.map_err(|error| error.kind()))
 }

@@ -33,7 +33,7 @@ struct Bench {
     parties: Vec<Party>,
     /// Indices of those who have passed, by generation.
     passed: BTreeMap<u64, Vec<u32>>,
-    /// What those were told for whom it is broken.
+    /// Reasons that were told to those for whom it is broken.
     broken: Vec<String>,
 }
 

@@ -21,7 +21,7 @@ use crate::service::{Answer, Asked, Overlap, Service, Services};
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 plasmon::wire::table! {
-    /// What nodes say to each other.
+    /// Frames of the service between nodes.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) enum Said in said -> Said in self {
         /// Asks a node to say a text.
@@ -33,7 +33,7 @@ plasmon::wire::table! {
 carried!(Said);
 
 plasmon::wire::table! {
-    /// What clients ask, and what they are answered.
+    /// Requests of clients, and replies to them.
     #[derive(Debug, Clone, PartialEq, Eq)]
     enum Asking {
         /// Asks to have a node say a text.

@@ -24,7 +24,7 @@ const STEP_TIME: Duration = Duration::from_millis(1);
 /// Maximum number of steps of an operation.
 const MAX_STEPS: u32 = 60_000;
 
-/// What a name stands for, and until when that may be kept.
+/// Inodes that names stand for, and until when each may be kept.
 type Kept = BTreeMap<&'static str, (Option<u64>, Instant)>;
 
 /// A client that keeps what it is told, as a kernel does.
@@ -93,7 +93,7 @@ impl Keepers {
         panic!("an operation of client {at} is not answered");
     }
 
-    /// What a name stands for, as a client knows it or is told.
+    /// The inode of a name, as a client knows it or is told.
     fn look(&mut self, simulation: &mut Simulation, at: usize, name: &'static str) -> Option<u64> {
         let asked = simulation.time.instant();
         if let Some((inode, _)) = self.0[at].kept.get(name).filter(|(_, until)| asked < *until) {

@@ -32,8 +32,8 @@ impl Cut {
 }
 
 impl Watchers {
-    /// What `writers`, the other sessions that have a file open to write, are told before an operation cuts
-    /// the file. `None` if there is nobody to wait for any more. The second time nobody is told. A session
+    /// News for `writers`, the other sessions that have a file open to write, before an operation cuts the
+    /// file. `None` if there is nobody to wait for any more. The second time nobody is told. A session
     /// that was late to confirm a change is asked all the same: what it has would come back otherwise.
     pub(in crate::files) fn before_cut(
         &mut self,

@@ -47,7 +47,8 @@ impl Region {
     /// gives the operation up when [`Awaited::patience`] is over.
     ///
     /// # Errors
-    /// What is wrong with the operation; the errors of its result come with that. `Disconnected`.
+    /// `Invalid` and `NotAllowed` for an operation that cannot be; the errors of its result come with that.
+    /// `Disconnected`.
     pub fn await_operation(&self, operation: Operation, data: &[u8]) -> Result<Awaited> {
         let brings = match operation {
             Operation::Read { offset, len } => {

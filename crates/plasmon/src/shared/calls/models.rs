@@ -99,7 +99,7 @@ fn the_engine_does_not_oversleep() {
     });
 }
 
-/// What the engine sees of a call that is given up, and of the next one in its slot.
+/// The engine's sight of a call that is given up, and of the next one in its slot.
 #[derive(Default)]
 struct Seen {
     under_way: Option<u32>,

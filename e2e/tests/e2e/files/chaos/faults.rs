@@ -1,4 +1,4 @@
-//! What breaks in the chaos on mounts, one thing at a time, and how it is repaired.
+//! Faults of the chaos on mounts, one at a time, and how each is repaired.
 //!
 //! The main thread makes faults. Programs read of each node and each mount how often it broke and was whole
 //! again: odd while it is broken, so an error of a call is explained if the number was odd or has changed.
@@ -62,7 +62,7 @@ pub(super) struct Breaks {
 }
 
 impl Breaks {
-    /// What is to be compared at the end of a call by a mount.
+    /// Counts of breaks, to be compared at the end of a call by a mount.
     pub(super) fn of(&self, node: usize) -> [usize; 2] {
         [&self.nodes, &self.mounts].map(|those| those[node].load(Ordering::SeqCst))
     }

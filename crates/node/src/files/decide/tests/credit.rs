@@ -196,7 +196,7 @@ fn users_do_not_exceed_their_quotas_with_credit_for_files_of_others() {
     assert_eq!((bench.state.used, bench.state.credit), (600, 212), "nothing more is used of the quota");
 }
 
-/// What sessions hold, as they count it.
+/// Credit that sessions hold, as they count it.
 type Held = BTreeMap<(u32, u32), u64>;
 
 fn check(bench: &Bench, held: &Held, seed: u64) {

@@ -15,7 +15,7 @@ const STEPS: usize = 300;
 /// Maximum length of files of the model.
 const MAX_LEN: usize = 200;
 
-/// What a path stands for in the model. Files with the same number are links of one inode.
+/// Node of the model that a path stands for. Files with the same number are links of one inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Node {
     Folder,

@@ -7,7 +7,7 @@ use super::*;
 use crate::region::home::Done;
 use crate::region::home::words::STEP_BYTES;
 
-/// What an operation of the owner returns.
+/// Carries out an operation of the owner.
 fn done(region: &Region, operation: Operation, data: &[u8]) -> Done {
     region.carry_out(OWNER, operation, data).unwrap_or_else(|error| panic!("{operation:?}: {error}"))
 }

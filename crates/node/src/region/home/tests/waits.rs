@@ -17,7 +17,7 @@ fn wait(bench: &mut Bench, region: &Rc<Region>, user: u32, offset: u64, expected
     begun
 }
 
-/// What a wait has given by now.
+/// The result of a wait, if it has ended by now.
 fn given(bench: &mut Bench, begun: &mut Begun) -> Option<Result<u64, ErrorKind>> {
     bench.turn();
     let given = begun.try_recv().expect("the task is not dropped");
