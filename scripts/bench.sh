@@ -10,7 +10,7 @@ if [ "$command" = rdma ]; then
     scripts/setup.sh --rdma >&2
     build_benchmarks
     cargo test --quiet --locked --no-run "${TESTED[@]}" --test e2e
-    PLASMON_BENCH=$(built_dir)/plasmon-bench PLASMON_GUEST_BIN=$(target_dir)/debug/plasmon-e2e-guest
+    PLASMON_BENCH=$(built_dir)/plasmon-bench PLASMON_GUEST_BIN=$(guest_program)
     export PLASMON_BENCH PLASMON_GUEST_BIN
 elif [ "$command" = scale ]; then
     build_benchmarks

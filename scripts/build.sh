@@ -5,7 +5,7 @@
 scripts/setup.sh
 
 say "Building plasmon ($PROFILE)"
-cargo build --profile "$PROFILE" --locked -p plasmon-cli
+cargo build --locked "${PROGRAMS[@]}"
 ln -sfn "$(built_dir)/plasmon" "$VENV/bin/plasmon"
 
 stamp=$VENV/.plasmon

@@ -54,15 +54,23 @@ python_of() {
     return 1
 }
 
-# Selection of packages whenever cargo builds tests. The features of a dependency are those that all selected
-# packages ask for, so another selection compiles half of the dependencies again.
-TESTED=(--workspace --exclude plasmon-python)
+# Profile and selection of packages whenever cargo builds tests. The features of a dependency are those that
+# all selected packages ask for, so another selection compiles half of the dependencies again.
+TESTED=(--profile checked --workspace --exclude plasmon-python)
 
-# build_benchmarks: builds the programs of the benchmarks in built_dir. The command is selected with them, for
-# the same reason: all that it has in common with them is built already.
-build_benchmarks() {
-    cargo build --quiet --profile "$PROFILE" --locked -p plasmon-cli -p plasmon-bench --bin 'plasmon-bench*'
-}
+# Selections of the programs for users, and of those of the benchmarks. The command is selected with the
+# benchmarks, because all that it has in common with them is built already. Tests have all programs from one
+# selection; the example in it makes cargo choose the features that tests ask for.
+if [ "$PROFILE" = checked ]; then
+    PROGRAMS=("${TESTED[@]}" --bins --example plasmon_e2e_clock)
+    BENCHMARKS=("${PROGRAMS[@]}")
+else
+    PROGRAMS=(--profile "$PROFILE" -p plasmon-cli)
+    BENCHMARKS=("${PROGRAMS[@]}" -p plasmon-bench --bin 'plasmon-bench*')
+fi
+
+# build_benchmarks: builds the programs of the benchmarks in built_dir.
+build_benchmarks() { cargo build --quiet --locked "${BENCHMARKS[@]}"; }
 
 # target_dir: prints cargo's target folder.
 target_dir() {
@@ -72,3 +80,6 @@ target_dir() {
 
 # built_dir: prints the folder of the programs that are built with PROFILE.
 built_dir() { echo "$(target_dir)/$PROFILE"; }
+
+# guest_program: prints the path of the program that boots virtual machines, which is built with the tests.
+guest_program() { echo "$(target_dir)/checked/plasmon-e2e-guest"; }

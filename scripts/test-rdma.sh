@@ -16,7 +16,7 @@ reason=$(scripts/setup.sh --rdma 2>&1) || skip "$reason"
 export PLASMON_BIN=${PLASMON_BIN:-$VENV/bin/plasmon}
 
 cargo test --quiet --locked --no-run "${TESTED[@]}" --test e2e
-guest=$(target_dir)/debug/plasmon-e2e-guest
+guest=$(guest_program)
 status=0
 reason=$("$guest" prepare 2>&1) || status=$?
 case $status in
@@ -54,9 +54,8 @@ if [ $# -gt 0 ]; then
     exit $failed
 fi
 say "Fabric conformance over verbs"
-# This build is optimised, because the guests are emulated.
 PLASMON_TEST_PROVIDERS='verbs;ofi_rxm' PLASMON_TEST_SOURCE=10.77.0.1 \
-    in_guests 1800 -- --profile checked -p plasmon-cli -p plasmon-fabric --test conformance -- \
+    in_guests 1800 -- "${TESTED[@]}" --test conformance -- \
     --test-threads=1 || failed=1
 say "Nodes that share one device"
 in_guests 1800 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \

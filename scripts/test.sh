@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs everything that a change must pass. --all adds steps that take longer.
 #
-# Unit tests run as debug builds. Python and end-to-end tests run against an optimised build with assertions
-# (the profile `checked`), with --all against the release build, which users get.
+# Tests are optimised builds with assertions (the profile `checked`), as are the programs that Python and
+# end-to-end tests run; with --all these are the release build, which users get.
 #
 # Two steps run at a time, because many of them mostly wait: when one ends, the next begins.
 # PLASMON_TEST_LANES=1 runs one at a time. The output of a step is shown when it ends, but for the tests that

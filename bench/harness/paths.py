@@ -48,7 +48,7 @@ def scale_worker() -> Path:
 
 def guest() -> Path:
     """Program that boots virtual machines: `$PLASMON_GUEST_BIN`, else in cargo's folder."""
-    return Path(os.environ.get("PLASMON_GUEST_BIN") or ROOT / "target" / "debug" / "plasmon-e2e-guest")
+    return Path(os.environ.get("PLASMON_GUEST_BIN") or ROOT / "target" / "checked" / "plasmon-e2e-guest")
 
 
 def not_installed(peer: str) -> str | None:
