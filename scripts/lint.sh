@@ -17,10 +17,11 @@ say "cargo fmt --check"
 cargo fmt --all --check
 cargo fmt --manifest-path bench/tonic/Cargo.toml --check
 say "cargo clippy"
-cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+# Macros and build scripts are those of the tests, which have this profile.
+cargo clippy --quiet --locked --profile checked --workspace --all-targets -- -D warnings
 if [ "${1:-}" != --short ]; then
     say "cargo clippy, without etcd's client"
-    cargo clippy --quiet --locked -p plasmon-cli --no-default-features -- -D warnings
+    cargo clippy --quiet --locked --profile checked -p plasmon-cli --no-default-features -- -D warnings
 fi
 say "ruff"
 "$VENV/bin/ruff" format --check "${PYTHON_CODE[@]}"
