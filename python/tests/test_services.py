@@ -209,7 +209,7 @@ def test_two_servers_of_one_name(near: plasmon.Client, far: plasmon.Client) -> N
         service = far.service("both", timeout=ANTI_HANG)
         assert service.call("node") == near.node.encode()
         with far.serve("both", {"node": lambda data: far.node.encode()}):
-            # That of the caller's host is called first.
+            # The server on the caller's host is called first.
             assert far.service("both").call("node") == far.node.encode()
             with pytest.raises(plasmon.InvalidArgument):
                 far.serve("both", {"other": fail})

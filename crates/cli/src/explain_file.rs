@@ -49,9 +49,9 @@ pub(crate) fn named(args: &Located) -> Option<Named> {
     if !text.contains('/') {
         return None;
     }
-    // What is no path may be the name of an object.
+    // A text that is no path may be the name of an object.
     let (volume, path) = plasmon_mount::volume_of(Path::new(text)).ok().flatten()?;
-    // What the mount has not committed yet is committed; a file that only others may read is told as it is.
+    // The mount commits what it holds back; a file that only others may read is told as it is.
     if fs::metadata(text).is_ok_and(|found| found.is_file()) {
         _ = File::open(text).and_then(|file| file.sync_all());
     }

@@ -133,7 +133,7 @@ fn start(as_json: bool, words: &[OsString]) -> Result<(), Failure> {
     }
     let mut problem = String::new();
     if let Some(mut errors) = child.stderr.take() {
-        // What cannot be read is missing in the message, no more.
+        // A message that cannot be read is only missing in the error.
         let _ = errors.read_to_string(&mut problem);
     }
     let ended = child.wait().map_err(Failure::file("wait for", &own))?;

@@ -213,7 +213,7 @@ fn write(socket: &Socket, as_json: bool, args: &Write) -> Result<(), Failure> {
         Box::new(io::stdin())
     } else {
         let file = File::open(&args.file).map_err(Failure::file("open", &args.file))?;
-        // What is too long is refused before any byte of the region is changed.
+        // A file that is too long is refused before any byte of the region is changed.
         let len = file.metadata().map_err(Failure::file("look at", &args.file))?.len();
         if args.offset.checked_add(len).is_none_or(|end| end > region.len()) {
             return Err(too_long(&region, args, len).into());

@@ -48,7 +48,7 @@ pub(crate) trait Block: Send {
     fn bytes(&mut self) -> &mut [u8];
 }
 
-/// Who carries out requests.
+/// Carries out the requests that a worker reads.
 pub(crate) trait Server: Send + Sync + 'static {
     /// Memory into which requests are read.
     type Block: Block;

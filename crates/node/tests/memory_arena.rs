@@ -295,7 +295,7 @@ fn segments_ask_for_pages_of_their_memory_node() {
         let mut arena = Arena::new(&config).unwrap();
         for zone in [ALICE, BOB] {
             eventually("its memory is there", || arena.usage().prefaulted >= arena.capacity());
-            // What the thread insisted on is over by the time that it is idle.
+            // The thread drops its own policy before it is idle.
             eventually("the policy is as it was", || policies(&arena) == [expected; 2]);
             assert_eq!(arena.usage().elsewhere, 0);
             // Recycled segments as well.

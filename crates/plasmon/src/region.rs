@@ -180,8 +180,8 @@ crate::wire::record! {
 }
 
 crate::wire::table! {
-    /// What has happened to a region to which a client has a handle. `region` is its name, `owner` the user
-    /// who made it.
+    /// An event of a region to which a client has a handle. `region` is its name, `owner` the user who made
+    /// it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum RegionEvent {
         /// The region lives on another node.

@@ -102,7 +102,7 @@ crate::wire::record! {
     }
 }
 
-/// Who makes a call.
+/// Origin of a call: its node and its user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// Node of the caller.

@@ -109,7 +109,7 @@ fn threads_and_memory_go_to_the_card() {
         assert!(threads.iter().any(|(name, _)| name == "plasmon-control"), "{threads:?}");
         assert!(threads.iter().any(|(name, _)| name == "plasmon-spill"), "{threads:?}");
         for (name, cpus) in &threads {
-            // That one only waits for the end of its parent.
+            // The thread `plasmon-parent` only waits for the end of the parent.
             assert!(cpus == "1" || name == "plasmon-parent", "{threads:?}");
         }
     }

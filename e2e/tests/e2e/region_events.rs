@@ -116,7 +116,7 @@ fn a_region_is_lost_with_its_home() {
     let lost = RegionEvent::Lost { region: "r".into(), owner: own() };
     assert_eq!([next(&mut events), next(&mut others)], [lost.clone(), lost.clone()]);
     assert_eq!(kind(region.read(0, &mut [0; 8])), ErrorKind::Lost);
-    // Who asks for the events now is told what has become of the handle.
+    // A question for events now tells what has become of the handle.
     assert_eq!(next(&mut other.region_events().expect("there is room")), lost);
     drop(same);
     silent(&mut other.region_events().expect("there is room"));

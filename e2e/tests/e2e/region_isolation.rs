@@ -234,7 +234,7 @@ fn who_has_no_right_gets_no_handle_and_hears_nothing() {
         }
     }
     assert_eq!(region.info().expect("it is there").nodes, 0, "nodes that map it");
-    // Who may do anything may ask for nothing, and a handle outlives the rights.
+    // A user with all rights may ask for none, and a handle outlives the rights.
     region.grant(Principal::User(STRANGER), Rights::WRITE).expect("grant");
     let handles = clients.each_ref().map(|client| {
         client.map_region_of(Some(OWNER), "shared", Rights::NONE, None).expect("the user may write")

@@ -192,7 +192,7 @@ pub fn main() -> ExitCode {
     let socket = socket.map_or_else(Socket::find, Socket::from);
     match run(&socket, json, &command) {
         Ok(()) => ExitCode::SUCCESS,
-        // Who reads no more has what it wants.
+        // A reader that has closed the pipe has what it wants.
         Err(Failure::File { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             let _ = writeln!(io::stderr(), "plasmon-log: {}", printable(&failure.to_string()));

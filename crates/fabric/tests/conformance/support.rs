@@ -197,7 +197,7 @@ impl<'a> Driver<'a> {
             if let Some(value) = done(&mut self.events) {
                 return value;
             }
-            // What `done` posted is due, or else nothing will ever be.
+            // Operations that `done` posted are due, or else nothing will ever be.
             let still = self.network().is_some_and(|network| network.next_due().is_none());
             assert!(!(idle && still), "nothing is under way: {what}");
             assert!(Instant::now() < deadline, "hangs: {what}");

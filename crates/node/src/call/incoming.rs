@@ -98,7 +98,7 @@ impl Incoming {
     pub(super) fn caller_gone(&self) -> bool {
         let has_gone = |asker: &Asker| matches!(asker, Asker::Here(sender) if sender.is_canceled());
         let asker = self.asker.borrow();
-        // Who was told that a call was accepted does not wait.
+        // A caller that was told that its call was accepted does not wait.
         self.gone.get() || asker.as_ref().map_or(!self.one_way, has_gone)
     }
 

@@ -153,7 +153,7 @@ impl Calls {
             }
         }
         for sender in waiting {
-            // Who waited may have gone.
+            // The waiting task may have gone.
             _ = sender.send(joined.as_ref().map(|_| ()).map_err(Clone::clone));
         }
     }

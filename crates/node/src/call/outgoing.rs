@@ -212,7 +212,7 @@ impl Calls {
         self.refresh_soon(what.known);
         for round in 0..ROUNDS {
             if round > 0 {
-                // What is known was in vain.
+                // The servers that are known were asked in vain.
                 self.refresh(what.known).await.map_err(|error| match (&why, error.kind()) {
                     (Some(why), ErrorKind::NotFound) => nobody(what.known, Some(why)),
                     _ => error,
@@ -406,7 +406,7 @@ impl Calls {
             Error::new(ErrorKind::OutcomeUnknown, text)
         })?;
         let brought = self.bring(client, &body, into).await;
-        // What the client has named wrongly it may name again; bytes that cannot be read stay so.
+        // The client may correct a range that it named wrongly; bytes that cannot be read stay so.
         if brought.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Invalid) {
             let kept = self.outgoing.kept.borrow_mut().remove(&number);
             drop(kept);

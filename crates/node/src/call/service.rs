@@ -64,7 +64,7 @@ impl Service for Calls {
             }
             Request::ListServices { node, from } => Answer::plain(1, self.list(client, node, from)),
             Request::DropCall { number } => {
-                // Who drops a call that is not its own, or was answered, drops nothing.
+                // A drop of another's call, or of one that was answered, does nothing.
                 _ = self.fail(client, number, "the server dropped the call");
                 Answer::Silent
             }
@@ -274,7 +274,7 @@ impl Calls {
         function: &str,
         arriving: Arriving,
     ) {
-        // What is not let in was answered.
+        // A call that is not let in was answered by `admit`.
         if let Ok(call) = self.admit(whose, function, arriving) {
             self.foreign.borrow_mut().insert(key, Rc::downgrade(&call));
         }

@@ -155,7 +155,7 @@ impl Serving {
             })
         };
         let mut all = self.served.borrow_mut();
-        // What somebody tried to serve in vain is nobody's.
+        // A name that somebody tried to serve in vain has no owner.
         all.retain(|one, served| *one != id || served.is_wanted());
         let served = Rc::clone(all.entry(id).or_insert_with(new));
         drop(all);
@@ -339,7 +339,7 @@ impl Calls {
     ) -> Result<CallResult, Error> {
         let call = self.serving.begun(client, number)?;
         if let Err(error) = self.bring(client, &call.body, into).await {
-            // What the server has named wrongly it may name again; bytes that cannot be read stay so.
+            // The server may correct a range that it named wrongly; bytes that cannot be read stay so.
             if error.kind() != ErrorKind::Invalid && self.serving.end(client, number).is_ok() {
                 self.counts.failed.add(1);
                 call.answer(Err(unread(&error)));

@@ -174,7 +174,7 @@ impl Claims {
         }
         let state = || self.own.borrow().get(&id).map(|own| own.state);
         while let Some(State::Asking) = state() {
-            // That claim may be refused, which makes the id free.
+            // The other claim may be refused, which makes the id free.
             self.answered(&id).await;
         }
         if state().is_some() {

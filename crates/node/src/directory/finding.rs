@@ -147,7 +147,7 @@ impl Directory {
 
     /// Answers which lives of objects are on this node.
     pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId], withheld: bool) {
-        // What is withheld may have been deleted while this node was no member.
+        // Objects that are withheld may have been deleted while this node was no member.
         let tells = withheld || !self.cluster.withholds();
         let life = |id| self.life_here(id, asked.user).filter(|_| tells);
         let lives = ids.iter().map(life).collect();

@@ -123,7 +123,7 @@ impl Service for Overview {
 
 /// Answers whoever watches over this node.
 pub(crate) fn answer_monitor(services: &Services, question: Question) {
-    // Who asked may have hung up.
+    // The asking connection may have closed.
     match question {
         Question::Status(answer) => drop(answer.send(Box::new(Status::clone(&services.recent_status())))),
         Question::Health(answer) => drop(answer.send(services.unfit())),

@@ -1,6 +1,6 @@
 //! Log lines about clients that do what none of this release does. Engine thread only.
 //!
-//! What they do was refused already, or delays nobody any more. Invariant: a session is named once for each
+//! Their requests were refused already, or delay nobody any more. Invariant: a session is named once for each
 //! kind of fault, and a client once, so that nobody fills the log.
 
 use std::cell::RefCell;

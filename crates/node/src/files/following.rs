@@ -109,13 +109,13 @@ impl Files {
         let Some(attached) = attached.filter(|_| self.home_of(session.0) == Some(home)) else { return };
         let follower = self.following.followers.borrow().get(&session).copied();
         let Some((client, request)) = follower else {
-            // Who follows nothing cannot be asked to commit something, and is not waited for.
+            // A session that follows nothing cannot be asked to commit, and is not waited for.
             if stale.iter().all(|one| matches!(one, Stale::Waiting { .. })) {
                 self.pass_on(home, attached.key, number);
             }
             return;
         };
-        // Who does not read confirms nothing, and the home does not wait for it.
+        // A client that does not read confirms nothing, and the home does not wait for it.
         if !self.sessions.client(client, |client| client.session.is_behind()) {
             self.sessions.reply(client, request, &Reply::VolumeStale { number, stale });
         }

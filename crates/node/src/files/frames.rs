@@ -36,7 +36,7 @@ record! {
 }
 
 record! {
-    /// What a session is to be.
+    /// Identity and rights that a new session is to have.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Wish {
         pub(crate) gid: u32,

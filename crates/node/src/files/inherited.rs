@@ -193,7 +193,7 @@ impl Volume {
         if inherited.untold.remove(&session).is_none() {
             return;
         }
-        // Who cuts a file may wait for it.
+        // A session that cuts a file may wait for it.
         self.wake();
         if inherited.is_untold() {
             return;
@@ -260,7 +260,7 @@ mod tests {
         let inherited = Inherited::of(&state);
         assert!(inherited.has_to_tell(1) && !inherited.has_to_tell(2));
         assert!(inherited.is_unclaimed(1) && inherited.is_unclaimed(2));
-        // What a session that is not trusted has opened counts already.
+        // Opens of a session that is not trusted count already.
         assert_eq!(inherited.reopens, HashSet::from_iter([(1, 9)]));
     }
 
@@ -306,7 +306,7 @@ mod tests {
             let share_of = telling.share();
             assert_eq!(share_of.len(), share);
             counted.extend(share_of.into_iter().map(|(inode, _)| inode));
-            // What comes meanwhile takes the place of nothing.
+            // A part that comes meanwhile replaces no earlier one.
             telling.take(last(part(7, 0, &[1]))).expect("it has come before");
             let parts = telling.parts;
             let next = telling.take(part(7, parts, &[1])).map_err(|error| error.kind());

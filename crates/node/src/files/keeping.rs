@@ -1,4 +1,4 @@
-//! Who keeps an object of a file: nodes are asked one after the other until as many keep it as are to. Engine
+//! Choice of nodes that keep an object of a file: one after the other is asked until enough keep it. Engine
 //! thread only.
 //!
 //! Of two nodes drawn at random the one with more free memory is asked first, so nobody needs to know the

@@ -4,7 +4,7 @@
 //! its name is: so a session that is not trusted may name those inodes alone that it was told of. It is told
 //! of an inode by its name, in a folder that it may search, or when it makes it.
 //!
-//! What a session was told is remembered by this home alone, and for some inodes only. A new home does not
+//! This home alone remembers what a session was told, and for some inodes only. A new home does not
 //! know it: telling mirrors would make each look at a name a change. So a session may also name what it would
 //! be told of now, if it walked from the root and listed each folder. It has to have the permission to list
 //! the folder in which the inode lies, since names in folders that may only be searched are as secret as

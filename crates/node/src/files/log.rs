@@ -1,6 +1,6 @@
 //! The log of a home: what its mirrors are sent, and what they have confirmed. Engine thread only.
 //!
-//! What operations change in a turn is one batch, which a mirror applies as a whole or not at all. Batches
+//! The changes of one turn are a batch, which a mirror applies as a whole or not at all. Batches
 //! are counted. Nobody is answered before all mirrors have confirmed the batches that the answer is made
 //! of, and each of them something that was sent within the last second, by the clock of this node: so no
 //! other node has become the home. What one follower is sent arrives once and in order, or the follower is
@@ -287,7 +287,7 @@ impl Log {
         let mut waiting = self.waiting.borrow_mut();
         let done = |(index, _): &mut (u64, oneshot::Sender<()>)| all || self.is_settled(*index);
         for (_, sender) in waiting.extract_if(.., done) {
-            // Who waited may have gone.
+            // The waiting task may have gone.
             _ = sender.send(());
         }
     }

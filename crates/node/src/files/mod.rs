@@ -1,7 +1,7 @@
 //! Files: volumes of names, attributes and maps, whose bytes are objects.
 //!
 //! Engine thread only. A *volume* has a home ([`homes`]), which keeps its state ([`state`], [`volume`]).
-//! What an operation does is decided from the state alone ([`decide`]) and is a list of changes
+//! The effect of an operation is decided from the state alone ([`decide`]) and is a list of changes
 //! ([`change`]), which nothing but [`apply`] carries out. The home sends changes to mirrors ([`log`],
 //! [`walk`]), which keep the state too ([`mirror`]); a record at the coordinator says who is what
 //! ([`record`]). The home of a new volume is chosen by [`making`]. A client attaches to a volume and gets a

@@ -42,7 +42,7 @@ struct Reached {
 impl Files {
     fn attached_to(&self, client: ClientKey, volume: u32) -> Result<Attached, Error> {
         self.attached.get(client, volume).inspect_err(|_| {
-            // What it was attached to before it may still name.
+            // A client may still name volumes that it was attached to before.
             if self.attached.was_never(client, volume) {
                 self.blame(client, volume, "asks for an operation on a volume that it is not attached to");
             }
@@ -165,7 +165,7 @@ impl Files {
             self.tell_discarded(operation.key.volume, operation.key.session, below);
         }
         let (session, number) = (operation.key.session, operation.asked.number);
-        // What the answer tells of others' changes is on all mirrors as well.
+        // Others' changes that the answer shows are on all mirrors before it is sent.
         let index = volume.log.last();
         let is_told = waiting.is_none() && volume.log.is_settled(index);
         let files = Rc::clone(self);

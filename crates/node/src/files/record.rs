@@ -121,7 +121,7 @@ impl Homes {
             if let Err(error) = homes.cluster.propose(record, false).await {
                 tracing::info!("{error}");
             }
-            // What has become of it is followed; else it is asked for again at the next tick.
+            // The outcome comes with the records that are followed; without one the next tick asks again.
             volume.is_tended.set(false);
         });
     }
@@ -146,7 +146,7 @@ impl Homes {
     /// Looks for a node that becomes a mirror.
     fn find_mirror(self: &Rc<Self>, volume: &Rc<Volume>, not: &[NodeId]) {
         let mut nodes = self.cluster.others(&[not, &[self.kernel.node]].concat());
-        // What depends on the coordinator's node in two ways is lost in two ways when that dies.
+        // A mirror on the coordinator's node would be lost with the coordinator, so that node comes last.
         nodes.sort_by_cached_key(|node| (self.cluster.coordinator.get() == Some(*node), random_u64()));
         nodes.truncate(MAX_ASKED);
         volume.is_tended.set(true);

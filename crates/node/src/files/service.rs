@@ -145,7 +145,7 @@ impl Service for Files {
         {
             self.placing.begin_anew();
         }
-        // Who is no member follows no records.
+        // A node that is no member follows no records.
         if !matches!(change, Change::Fenced { .. }) {
             self.follow_records();
         }

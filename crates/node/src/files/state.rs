@@ -106,7 +106,7 @@ pub(super) struct Stored {
 }
 
 record! {
-    /// What a session has open.
+    /// Opens of one inode by a session.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub(crate) struct Opens {
         pub(super) count: u32,

@@ -191,7 +191,7 @@ impl Files {
                     break;
                 }
             }
-            // What could not be deleted is tried again at the next tick.
+            // Deletions that failed are tried again at the next tick.
             volume.sweeping.set(false);
         });
     }

@@ -156,7 +156,7 @@ impl Volume {
 
     /// Carries changes out, and has mirrors told.
     pub(super) fn commit(&self, state: &mut State, changes: Vec<Change>) {
-        // Who has not told what it has open may have anything open.
+        // A session that has not told its opens may have anything open.
         let keeps = self.inherited.borrow().is_untold();
         let mut lapsing = self.lapsing.borrow_mut();
         state.carry_out(changes, keeps, |state, change| {
@@ -408,13 +408,13 @@ impl Volume {
         asked: &FileAsked,
     ) -> FileOutcome {
         let Decision { changes, say } = decision;
-        // Who waits for a lock has the inode open, or is told that it has not.
+        // A session that waits for a lock has the inode open, or is told that it has not.
         let frees = changes.iter().any(|change| match change {
             Change::Lock { .. } => true,
             Change::Close { inode, .. } => state.locks.contains_key(inode),
             _ => false,
         });
-        // What a session that is trusted has open it tells a new home itself, so mirrors need not know.
+        // A trusted session tells a new home its opens itself, so mirrors need not know them.
         let is_sent = changes.iter().any(|change| change.is_sent(state));
         self.commit(state, changes);
         let outcome = self.known.show(state, session, asked, state.tell(say));
@@ -476,7 +476,7 @@ impl Volume {
 
     pub(super) fn wake(&self) {
         for sender in self.waiting.take() {
-            // Who waited may have gone.
+            // The waiting task may have gone.
             _ = sender.send(());
         }
     }

@@ -117,7 +117,7 @@ mod tests {
         let spawned = spawner.spawn(async move {
             receiver.await.expect("it is told");
             count.set(count.get() + 1);
-            // What a task spawns runs as well.
+            // A task that another task spawns runs as well.
             again.spawn(async move { count.set(count.get() + 1) });
         });
         assert!(spawned && tasks.are_woken());

@@ -84,7 +84,7 @@ impl Volumes {
     /// Hands the answer to a proposal over.
     pub(super) fn complete(&self, proposed: Proposed) {
         if let Some(waits) = self.open.borrow_mut().remove(&proposed.ask) {
-            // Who has given up needs no answer.
+            // A task that has given up needs no answer.
             _ = waits.send(proposed);
         }
     }

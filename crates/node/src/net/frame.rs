@@ -160,7 +160,7 @@ impl Envelope {
     }
 
     /// Whether the answer would go to another node than the sender, although nobody passes such a frame on.
-    /// That node would take it for the answer to a question of its own.
+    /// The other node would take it for the answer to a question of its own.
     pub(crate) fn is_misdirected(&self) -> bool {
         !self.is_answer() && self.reply_to != self.from && !self.message.is_passed_on()
     }

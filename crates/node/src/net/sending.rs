@@ -53,7 +53,7 @@ fn unknown_segments(fabric: &Fabric, lane: &mut Lane, pieces: &[Location]) -> im
 }
 
 /// Describes to a peer the segments of this node's memory in which these pieces lie, unless it knows them.
-/// What is sent to it next may name them.
+/// The next frames to the peer may name these segments.
 pub(crate) fn describe_segments(network: &Network, to: NodeId, pieces: &[Location]) {
     let mut peers = network.peers.borrow_mut();
     let Some(peer) = peers.get_mut(&to).filter(|peer| !peer.cut_off) else { return };

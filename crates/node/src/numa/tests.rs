@@ -130,7 +130,7 @@ fn a_thread_is_bound_to_the_cpus_of_a_node() {
         };
         assert_eq!(cpus, first.to_string());
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
-        // What it starts inherits that.
+        // A thread that it starts inherits the CPUs.
         let inherited = thread::spawn(|| sched_getaffinity(None).unwrap().count()).join().unwrap();
         assert_eq!(inherited, 1);
         let far = MemoryNode { number: 0, cpus: vec![first + 1] };

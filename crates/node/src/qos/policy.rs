@@ -65,7 +65,7 @@ impl Policy {
     /// Notes that high work does something.
     pub(super) fn high(&mut self, now: Instant) {
         if !self.is_busy(now) {
-            // What was learnt of another time says nothing about this one.
+            // Round trips of an earlier busy time say nothing about this one.
             self.trips.share = 1.0;
         }
         self.last = Some(now);

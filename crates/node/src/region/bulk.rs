@@ -1,10 +1,10 @@
 //! Many bytes at a time: regions and the memory that clients were lent, without a copy on the way between
 //! hosts. Engine thread only.
 //!
-//! Who needs the bytes reads them where they are: a client's node in the home's memory, the home of a region
-//! in the memory of a client's node, or of another home. No node writes into another's memory. What the home
-//! reads for itself it has checked against rights and bounds; what another node reads in the home's memory
-//! that node has checked, and the home has checked its right when it said where the bytes lie.
+//! The node that needs the bytes reads them where they are: a client's node in the home's memory, the home of
+//! a region in the memory of a client's node, or of another home. No node writes into another's memory. The
+//! home has checked rights and bounds before it reads for itself. Another node that reads in the home's
+//! memory checks them, and the home has checked its right when it said where the bytes lie.
 //!
 //! Invariant: the memory that is read stays what it is until the reader has said that it is done, even if the
 //! call that wanted the bytes is over.
@@ -132,7 +132,7 @@ impl Regions {
             let before = mapping.relocations.get();
             let question = ask::Locate { desk: mapping.desk() };
             let ask::Located { pieces } = self.ask_home(mapping, user, question, patience, false).await?;
-            // What overtook the answer on the way to this task makes it void: the home asked to read no more.
+            // A relocation that overtook the answer makes it void: the home asked to read no more.
             if mapping.relocations.get() == before {
                 let pieces = Rc::new(pieces);
                 mapping.set_located(Some(Rc::clone(&pieces)));
@@ -313,7 +313,7 @@ impl Regions {
     ) -> Result<(), Error> {
         let _changing = region.begin_change().await;
         region.ensure(user, Rights::WRITE)?;
-        // What is read by the fabric ends by itself, and those with later guards wait for it.
+        // A read by the fabric ends by itself, and writers with later guards wait for it.
         let fenced = region.begin_shown(fence).await?.map(|fenced| Rc::new(fenced) as Rc<dyn Any>);
         self.pull_now(region, user, offset, from, fenced).await
     }

@@ -244,7 +244,7 @@ impl Watches {
             }
             let moves = std::mem::replace(&mut known.home, home) != home;
             let returns = std::mem::replace(&mut known.has_ended, false);
-            // What was found may be older than what was told since.
+            // The place that was found may be older than changes that were told since.
             let missed = ahead(at.changes(), known.changes) > 0;
             if missed {
                 known.changes = at.changes();

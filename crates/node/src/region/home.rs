@@ -125,7 +125,7 @@ struct Making {
 impl Drop for Making {
     fn drop(&mut self) {
         for waiting in self.home.making.borrow_mut().remove(&self.id).into_iter().flatten() {
-            // Who waited may have gone.
+            // The waiting task may have gone.
             let _ = waiting.send(());
         }
     }

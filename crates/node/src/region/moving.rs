@@ -103,7 +103,7 @@ impl Arrivals {
     /// Notes that a region has come, or cannot come.
     ///
     /// # Errors
-    /// That of the region; `Lost` if nobody wants it any more.
+    /// The error of the region; `Lost` if nobody wants it any more.
     fn end(&self, number: u64, region: Result<(Arrived, Instant), Error>) -> Result<(), Error> {
         let mut list = self.list.borrow_mut();
         let at = list.iter().position(|one| one.number == number).ok_or_else(let_go)?;
@@ -237,7 +237,7 @@ impl Regions {
         let take = ask::Take { id, life, region: region.parted(), pieces };
         let taken = self.network.ask(to, region.owner(), take, left(TAKE_PATIENCE)).await;
         let ask::Changed = taken.map_err(|error| match error.kind() {
-            // That of another region, or of another try.
+            // The memory belongs to another region, or to another try.
             kind if has_moved(&error) || kind == ErrorKind::Freed => {
                 busy(&format!("node {to} did not take it ({error})"))
             }

@@ -360,7 +360,7 @@ mod tests {
         const STARTS: usize = 8;
         let own = tempfile::tempdir().unwrap();
         let path = own.path().join("plasmon.sock");
-        // What a killed daemon left is taken by one of them alone.
+        // One of the starts alone takes over the socket that a killed daemon left.
         drop(UnixListener::bind(&path).unwrap());
         let bound: Vec<_> = std::thread::scope(|scope| {
             let start = || scope.spawn(|| Listener::bind(&path, 0o600, true).unwrap());

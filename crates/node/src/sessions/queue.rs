@@ -52,7 +52,7 @@ impl Queue {
 
     /// Takes note of an event. Returns whether it is kept, which takes room.
     pub(super) fn note(&mut self, one: &Happening, has_room: bool) -> bool {
-        // What is in a share that comes later is told with it.
+        // An event of a share that comes later is told with that share.
         if one.share >= self.share || !one.is_for(self.user) {
             return false;
         }

@@ -64,7 +64,7 @@ impl Subscriptions {
 
     /// Takes another node's question for the next events of a feed.
     pub(crate) fn on_watch(&self, asked: Envelope, feed: u64, begins: bool, most: u32) {
-        // What has happened comes before a further look at the table.
+        // Events that have happened come before a further look at the table.
         self.note();
         self.feeds.ask(asked, feed, begins, most as usize);
     }

@@ -117,7 +117,7 @@ impl Creations {
     pub(super) fn collect(&self, key: ClientKey, number: u64) -> Answer {
         let channel = self.sessions.channel(key);
         match channel.and_then(|channel| channel.outcomes.take(number)) {
-            // What is under way has its own weight.
+            // An operation that is under way has its own weight.
             Some(outcome) => Answer::later(0, async move { outcome.await?.tell() }),
             None => {
                 let text =

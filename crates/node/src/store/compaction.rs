@@ -66,7 +66,7 @@ impl Store {
             self.kernel.clock.sleep(Duration::ZERO).await;
         }
         let live = self.arena.borrow_mut().live();
-        // What has come since its share was looked through holds its segments, too.
+        // An object that has come since its share was looked through holds its segments, too.
         let is_held = |(_, (live, movable)): &(u32, (u64, u64))| live > movable;
         (0..).zip(live.into_iter().zip(movable)).filter(is_held).map(|(segment, _)| segment).collect()
     }

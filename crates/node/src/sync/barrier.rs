@@ -100,7 +100,7 @@ impl Barrier {
             return;
         }
         let (waits, present) = (self.arrived() > 0, self.generation);
-        // Who has just come waits for the present generation.
+        // A call that has just arrived waits for the present generation.
         let generation = if row.life == 0 { present } else { row.generation };
         let party =
             self.nodes.entry(node).or_insert(Party { generation, left: row.left, ..Party::default() });
@@ -359,7 +359,7 @@ mod tests {
         split.gather(node(2), &Meeting { first: 1, count: 2, ..row(2, 0, 1) });
         split.gather(node(1), &row(2, 2, 0));
         assert_eq!(split.advance(), [passed(1, 0, 0, 1), passed(1, 0, 3, 1)]);
-        // What is remembered of another barrier of the name says nothing.
+        // Rows of an earlier barrier of the same name do not count.
         split.gather(node(4), &Meeting { life: 8, ..row(0, 0, 7) });
         assert_eq!(split.generation(), 1);
     }

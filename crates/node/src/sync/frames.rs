@@ -70,7 +70,7 @@ record! {
         /// Indices of the calls that passed last: the first, and their number.
         pub(crate) first: u32,
         pub(crate) count: u32,
-        /// Who broke the barrier, if somebody did.
+        /// Reason for which the barrier is broken, if it is.
         pub(crate) broken: Option<String> as Each<AtMost<MAX_WHY>>,
     }
 }

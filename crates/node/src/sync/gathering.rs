@@ -100,7 +100,7 @@ impl Locks {
                 }
                 Told::Broken { node, why } => (node, SyncFrame::Broken { barrier, life, why }),
             };
-            // Who has gone needs no word.
+            // A node that has gone needs no frame.
             self.network.tell(node, frame.into_message());
         }
     }

@@ -253,7 +253,7 @@ impl Home {
                 }
                 Said::Refused { node, number, error } => (node, SyncFrame::Refused { number, error }),
             };
-            // Who has gone needs no word; its guard ends with its lease.
+            // A node that has gone needs no frame; its guards end with its lease.
             self.network.tell(node, crate::net::frame::Frames::into_message(frame));
         }
     }
@@ -293,7 +293,7 @@ impl Home {
         });
         let mut free = Vec::new();
         locks.retain(|id, lock| {
-            // Who is fenced by the clock holds nothing any more when others hear of it.
+            // A node that is fenced by the clock holds nothing any more when others hear of it.
             if lock.drop_nodes(&change.gone, !coordinated) {
                 free.push(*id);
             }

@@ -151,7 +151,7 @@ impl Life {
     /// Removes the file at the end of a life whose guards are all over.
     pub(super) fn end(&mut self) {
         if self.record.take().is_some() {
-            // What stays only makes the next life wait.
+            // A file that stays only makes the next life wait.
             _ = fs::remove_file(&self.path);
         }
     }

@@ -4,7 +4,7 @@
 //! says so again whenever that has changed and the home has answered, and to each home that comes.
 //!
 //! Invariants: a call that has arrived passes, hears that the barrier is broken, or breaks it by going away.
-//! What a home says is taken as grants of locks are ([`tickets`](super::tickets)).
+//! Messages of a home are taken as grants of locks are ([`tickets`](super::tickets)).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -131,7 +131,7 @@ impl Here {
         let why = self.row.broken.get_or_insert(why).clone();
         self.changed = true;
         for arrival in self.arrivals.drain(..) {
-            // Who waited may have gone.
+            // The waiting task may have gone.
             _ = arrival.passed.send(Err(Error::new(ErrorKind::Broken, why.clone())));
         }
     }
@@ -231,8 +231,8 @@ impl Locks {
         self.gather(*id);
     }
 
-    /// Ends a handle as its client asks. That breaks the barrier for those who wait.
-    /// Who opens the barrier afterwards finds it so.
+    /// Ends a handle as its client asks. That breaks the barrier for those who wait. A client that opens the
+    /// barrier afterwards finds it so.
     pub(super) async fn close_barrier(
         self: Rc<Self>,
         client: ClientKey,
@@ -342,7 +342,7 @@ impl Locks {
         let one = here.get_mut(id)?;
         one.is_telling = std::mem::take(&mut one.changed);
         if !one.is_telling {
-            // Who waited may have gone.
+            // The waiting task may have gone.
             self.meetings.settling.take().into_iter().for_each(|waits| _ = waits.send(()));
         }
         one.is_telling.then(|| one.told())
@@ -367,7 +367,7 @@ impl Locks {
         }
         for index in first..first.saturating_add(count) {
             let Some(arrival) = one.arrivals.pop_front() else { break };
-            // Who waited may have gone.
+            // The waiting task may have gone.
             _ = arrival.passed.send(Ok(Passed { index, generation }));
         }
     }

@@ -111,7 +111,7 @@ impl Locks {
         }
         let takeover = &self.home.takeover;
         takeover.is_under_way.set(false);
-        // Who has gone waits no more.
+        // A waiting task may have gone.
         takeover.waiting.take().into_iter().for_each(|waiting| _ = waiting.send(()));
     }
 

@@ -167,7 +167,7 @@ impl Asking {
         let keeper = self.transfer.cluster.keeper_for(&self.id, self.attempt, at);
         self.attempt += 1;
         let call = Call::open(&self.transfer.network, None);
-        // What did not come whole in messages is read.
+        // Bytes that did not come whole in messages are read.
         let most = if self.avoid.is_empty() { MAX_MESSAGES_BYTES } else { ONE_MESSAGE_BYTES };
         let (room, wish) = self.transfer.wish(call.request(), most);
         let avoid = self.avoid.clone();

@@ -18,7 +18,7 @@ use crate::store::Store;
 /// say nothing of the bytes.
 pub(crate) async fn check(kernel: &Kernel, store: &Rc<Store>, replica: &Rc<Replica>) -> Result<(), Error> {
     store.bring_back(replica).await?;
-    // What left memory meanwhile is looked at another time.
+    // An object that left memory meanwhile is checked another time.
     let Some(pin) = Pin::new(replica) else { return Ok(()) };
     let (id, sealed, len) = (pin.id(), pin.head().digest, pin.head().len());
     if sealed == 0 {

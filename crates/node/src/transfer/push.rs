@@ -146,7 +146,7 @@ impl Transfer {
     /// Gives back what came with an answer that nobody waits for.
     pub(super) fn decline(&self, answer: &Envelope) {
         if let Message::Pushed { .. } = answer.message {
-            // What was not taken over is not used again either.
+            // The place of a push that cannot be taken over is not used again either.
             drop(self.pushed(answer.from, answer.request, &answer.message));
         } else if answer.message.comes_with_a_lease() {
             self.network.tell(answer.from, Message::Release { requests: vec![answer.request] });

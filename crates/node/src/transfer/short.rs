@@ -201,7 +201,7 @@ impl Transfer {
 
     /// Answers a fetch of many objects that came to this node as a holder: with those that are short.
     pub(super) fn serve_short(&self, asked: &Envelope, ids: &[ObjectId]) {
-        // What a slow asker has no room for is not brought so.
+        // A slow asker that has no room for more gets none of the objects.
         let gives = || !self.cluster.withholds() && self.network.takes_more(asked.reply_to);
         let (mut missing, mut objects, mut room) = (Vec::new(), Vec::new(), ROOM);
         for id in ids {

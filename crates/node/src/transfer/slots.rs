@@ -1,7 +1,7 @@
 //! Places at holders: how many objects this node reads from one holder at a time. Engine thread only.
 //!
 //! Each holder has places of its own, so that a holder that stands still holds up nobody else's objects.
-//! What waits for a place gets it in the order in which it came.
+//! Reads get places in the order in which they asked for them.
 //!
 //! Invariant: a holder has an entry for as long as an object is read from it or waits for a place.
 

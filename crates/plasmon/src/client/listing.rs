@@ -78,7 +78,7 @@ impl Client {
                         list.add(node, page.objects);
                         next.extend(page.next.map(|from| (node, from)));
                     }
-                    // What ends every call ends this one.
+                    // An interrupt ends the whole listing, and so does a failure of this node.
                     Err(error) if matches!(error.kind(), ErrorKind::Interrupted) => return Err(error),
                     Err(error) if node == self.node => return Err(error),
                     Err(error) => list.missing.push((node, error)),

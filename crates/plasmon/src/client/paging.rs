@@ -40,7 +40,7 @@ pub(super) fn pages<Q: Question, Row>(
                     all.extend(page);
                     further.extend(next.map(|from| (node, from)));
                 }
-                // What ends every call ends this one.
+                // An interrupt ends the whole listing, and so does a failure of this node.
                 Err(error) if error.kind() == ErrorKind::Interrupted || node == client.node => {
                     return Err(error);
                 }

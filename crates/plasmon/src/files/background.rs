@@ -138,7 +138,7 @@ mod tests {
             let done = done.clone();
             background.run(move || done.send((number, thread::current().id())).expect("the test listens"));
         }
-        // What was taken in is done when nothing more comes.
+        // Jobs that were taken in are done when no more come.
         drop((background, done));
         let all: Vec<_> = told.iter().collect();
         let mut numbers: Vec<_> = all.iter().map(|(number, _)| *number).collect();

@@ -177,7 +177,7 @@ impl<F: FnMut(&Finding)> Walk<'_, F> {
         }
     }
 
-    /// What was asked for, unless this session may not see it, or it has gone meanwhile.
+    /// The result of a question. `None` if this session may not see it, or if it has gone meanwhile.
     fn unless_hidden<T>(&mut self, asked: Result<T>) -> Result<Option<T>> {
         match asked {
             Err(error) if matches!(error.errno(), Errno::NoAccess | Errno::NotPermitted) => {

@@ -77,7 +77,7 @@ impl Shared {
             let Some(mut state) = turn.0.state.try_lock() else { return };
             if state.writer.is_old() {
                 state.due = Some(Instant::now() + BACKGROUND_PATIENCE);
-                // What failed is told by the next sync or close.
+                // The next sync or close tells of a failure.
                 let _ = shared.commit(inode, &mut state);
             }
         });
@@ -230,7 +230,7 @@ impl Shared {
         settling.end(settled.map(|()| sections));
         let Some(mut state) = ahead.lock(&open.state) else { return };
         state.due = Some(Instant::now() + BACKGROUND_PATIENCE);
-        // What fails is told by the next sync or close.
+        // The next sync or close tells of a failure.
         if state.writer.join_ahead().is_some_and(|settled| settled.is_err()) {
             let _ = self.commit(inode, &mut state);
             return;

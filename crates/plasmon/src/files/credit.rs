@@ -120,7 +120,7 @@ impl Credits {
         let none = Held { bytes: 0, promised: 0, given: 0, at };
         let held = pool.users.entry(uid).or_insert(none);
         if held.is_doubtful(at) {
-            // What the home still has of it lapses there if others need it.
+            // The home lets the doubtful rest lapse if others need it.
             held.bytes = held.promised;
         }
         held.bytes += bytes;
@@ -256,7 +256,7 @@ impl Shared {
             }
             None => {
                 if self.credits.is_doubtful(state.uid, now()) {
-                    // What was accepted before has a right to what is left.
+                    // Bytes that were accepted before have a right to the credit that is left.
                     self.commit_before(inode, state)?;
                     self.give_back(CERTAIN_TIME);
                 }
@@ -275,7 +275,7 @@ impl Shared {
             Err(error) if lacks_room(&error) => {}
             reserved => return reserved,
         }
-        // What waits counts as a whole, also where it lies over bytes that the file has.
+        // Bytes that wait count as a whole, also where they lie over bytes that the file has.
         self.commit_before(inode, state)?;
         self.give_back(Duration::ZERO);
         let begun = Instant::now();
@@ -375,7 +375,7 @@ impl Shared {
         let spare = self.credits.take_spare(age, self.session.losses(), now());
         for (uid, bytes) in &spare {
             let back = FileOperation::GiveBack { uid: *uid, bytes: *bytes };
-            // What the home is not told of lapses there.
+            // Credit of which the home is not told lapses there.
             let _ = self.session.ask(&Actor::default(), back);
             self.credits.pool.lock().returns += 1;
         }

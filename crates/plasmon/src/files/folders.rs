@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_version_of_others_shows_when_nobody_was_told() {
         let known = Known::made();
-        // What was known is over; the next own change made the version after the next.
+        // The entries known before are void; the next own change made the version after the next.
         let a = known.begin("a");
         known.end(&a, 2, known.keep(0));
         assert!(!known.lacks("b"), "it may not be kept any more");

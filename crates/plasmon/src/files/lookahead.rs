@@ -149,7 +149,7 @@ impl LookAhead {
             return;
         }
         (of.size, of.told, of.keep, of.since) = (entries.len(), 1, keep, wanted.since);
-        // What is done to a file by another name would not be noticed.
+        // A change to a file by another name would not be noticed.
         let has_one_name =
             |one: &Listed| one.attributes.links == 1 || one.attributes.kind == FileKind::Folder;
         let others = entries.into_iter().skip(1).filter(has_one_name);

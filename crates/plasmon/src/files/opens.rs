@@ -56,7 +56,7 @@ impl Shared {
         let full = closed.len() >= MANY_CLOSES;
         drop((inodes, closed));
         if is_last {
-            // What could not be committed goes with the last open: nobody commits it later.
+            // Bytes that could not be committed go with the last open: nobody commits them later.
             self.give_up(&mut open.state.lock());
         }
         if full {
@@ -139,7 +139,7 @@ impl Shared {
             let open = inodes.iter().flat_map(|(number, inode)| iter::repeat_n(*number, opens(inode)));
             telling.reopens = Some((losses, open.collect()));
         }
-        // What cannot be opened now is opened before the next operation.
+        // Inodes that cannot be opened now are opened before the next operation.
         let Some((_, left)) = &mut telling.reopens else { return };
         while let Some(inode) = left.last() {
             if Instant::now() >= until || !self.open_once_more(losses, *inode) {

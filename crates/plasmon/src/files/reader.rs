@@ -213,7 +213,7 @@ impl Shared {
         if state.writer.touches(&(offset..end)) {
             self.commit(inode, &mut state)?;
         }
-        // What is told from here on makes the answer old again.
+        // News that comes from here on makes the answer old again.
         if open.old.swap(false, Ordering::AcqRel) | state.is_old() {
             let (outcome, _) = self.ask(&Actor::default(), FileOperation::GetAttributes { inode })?;
             let FileOutcome::Entry(attributes) = outcome else { return Err(unexpected()) };
@@ -306,7 +306,7 @@ impl Shared {
                 }
             }
         };
-        // Who waits for the file may do without the pin.
+        // A thread that waits for the file may do without the pin.
         if let Ok(mut state) = self.lock(open) {
             state.pin(&object, attached.generation);
         }

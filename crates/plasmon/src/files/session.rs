@@ -307,7 +307,7 @@ impl Session {
             };
             let until = *until.get_or_insert_with(|| sent + self.options.patience);
             let ended = error.kind() == ErrorKind::Fenced;
-            // What was sent to nobody, or refused, was not done.
+            // An operation that was sent to nobody, or refused, was not done.
             if connected && !ended && error.kind() != ErrorKind::Busy {
                 begun.get_or_insert(attached.secret);
             }
@@ -350,7 +350,7 @@ impl Session {
 
     /// Attaches anew after the connection of this generation was lost.
     fn attach_anew(&self, lost: u64, until: Instant) -> Result<()> {
-        // Who waits for another thread that attaches sees that its program is killed.
+        // A thread that waits for another to attach sees that its program is killed.
         let _attaching = self.lock(&self.attaching, until)?;
         loop {
             let old = self.attached();

@@ -167,7 +167,7 @@ impl Watcher {
     fn commit_and_confirm(&self, inodes: Vec<u64>, stream: &VolumeStream, number: u64) -> crate::Result<()> {
         let (shared, confirmer) = (Arc::clone(&self.0), stream.confirmer()?);
         let commit = move || {
-            // What fails is told by the next sync or close, and a connection that broke by its reader.
+            // The next sync or close tells of a failure; the reader tells of a connection that broke.
             inodes.into_iter().for_each(|inode| _ = shared.settle(inode));
             let _ = confirmer.confirm(number);
         };

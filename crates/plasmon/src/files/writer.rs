@@ -171,7 +171,7 @@ impl Writer {
             if !target.may_have_room(&done, &attempts) {
                 return done;
             }
-            // What was put before makes room when it lies elsewhere; a commit says why it does not.
+            // Objects that were put before make room when they lie elsewhere; a commit says why they do not.
             let _ = self.settle(target);
         }
     }
@@ -179,7 +179,7 @@ impl Writer {
     /// Waits until what is stored is there, and lies where it is to lie.
     fn settle(&mut self, target: &Target<'_>) -> Result<()> {
         self.await_puts()?;
-        // What could not be settled in the background is tried again.
+        // Sections that could not be settled in the background are tried again.
         let _ = self.join_ahead();
         target.settle(&mut self.stored[self.settled..])?;
         self.settled = self.stored.len();

@@ -77,7 +77,7 @@ crate::wire::call_table! {
             port: u32,
             /// Number of bytes of lent memory in which the data of a call have room.
             room: u32,
-            /// That memory.
+            /// Lent memory for the data.
             into: LentRange,
         } -> Received,
         /// Brings the data of a call that had no room.
@@ -104,7 +104,7 @@ crate::wire::call_table! {
             port: u32,
             /// Number of bytes of lent memory in which the data of the next call have room.
             room: u32,
-            /// That memory.
+            /// Lent memory for the data.
             into: LentRange,
         } -> Received with bytes,
         /// Says that a function failed, and in the payload why.

@@ -75,7 +75,7 @@ pub struct CallRow {
     pub about: &'static [&'static str],
     /// Fields of the call.
     pub fields: Vec<Placed>,
-    /// What the payload is if it is not a field: empty if there is none.
+    /// Description of a payload that is not a field. It is empty if there is none.
     pub payload: &'static str,
     /// Name of the result, whose parts are entered into the types. It is empty if the table tells none.
     pub result: Cow<'static, str>,

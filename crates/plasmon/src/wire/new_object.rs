@@ -1,4 +1,4 @@
-//! What a new object is, and how it is kept.
+//! Description of a new object and of how it is kept.
 //!
 //! Owns no state.
 

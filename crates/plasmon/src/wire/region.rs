@@ -136,7 +136,7 @@ pub struct OnRegion {
     pub handle: u32,
     /// Ticket of a guard. The write is refused if a later guard of the lock has written. 0 for no guard.
     pub guard: u64,
-    /// What is done.
+    /// Operation on the region.
     pub call: RegionCall,
 }
 

@@ -460,7 +460,7 @@ crate::wire::table! {
         152 VolumeStale {
             /// Number of the message, by which it is confirmed. 0 for the first one, which is not.
             number: u64,
-            /// What is not to be kept any more.
+            /// Parts of the volume that must not be kept any more.
             stale: Vec<Stale> as AtMost<MAX_STALE>,
         },
         /// Answers `Settle`.

@@ -78,7 +78,7 @@ impl<'a> Unpacking<'a> {
         self.payload = &[];
     }
 
-    /// What was read, if it was all that there is.
+    /// The value that was read, if nothing is left over.
     pub(super) fn finish<T>(self, read: T) -> Option<T> {
         (self.words == [0; VALUES] && self.payload.is_empty()).then_some(read)
     }

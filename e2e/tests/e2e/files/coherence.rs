@@ -235,7 +235,7 @@ fn attributes_and_bytes_are_those_of_the_last_change() {
     let file = File::options().write(true).open(one.path("file")).expect("open");
     file.set_len(7).expect("truncate");
     sees(&cluster, "the new end", || fs::metadata(two.path("file")).expect("stat").len() == 7);
-    // Who has the file open hears of its bytes as well, though it waits for nobody.
+    // A session that has the file open hears of its bytes as well, though nobody waits for it.
     file.write_all_at(&[9; 7], 0).expect("pwrite");
     file.sync_all().expect("fsync");
     eventually("the new bytes are read", || {

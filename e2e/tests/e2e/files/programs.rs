@@ -130,7 +130,7 @@ fn locks_keep_others_out_until_their_holder_closes() {
     let taken = FlockOperation::NonBlockingLockShared;
     assert_eq!(flock(&again, taken), Err(Errno::WOULDBLOCK));
     assert_eq!(flock(&elsewhere, taken), Err(Errno::WOULDBLOCK));
-    // Who waits gets the lock when the holder closes.
+    // The waiting program gets the lock when the holder closes.
     let waiting = std::thread::spawn(move || flock(&again, FlockOperation::LockExclusive).map(|()| again));
     drop(file);
     let again = waiting.join().expect("no panic").expect("the lock was given");

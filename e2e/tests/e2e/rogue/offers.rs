@@ -240,7 +240,7 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
     let publish = Rogue::publish;
 
     let bytes = PATTERN.bytes(4 * MIB);
-    // That what is refused below is refused for what is wrong with it.
+    // The same offers are taken when they are true, so those below are refused for what is wrong with them.
     for (how, len, answer) in &truths() {
         let head = Head { id: rogue.foreign_id(), life: 5, len: *len as u64 };
         publish(&mut rogue, &head);

@@ -144,7 +144,7 @@ impl Table {
         }
         let leaving = self.leaving.remove(id).expect("just seen");
         for (node, how) in leaving.withdrawn {
-            // What the node holds by now stays, if it is of a later life.
+            // An object of a later life that the node holds by now stays.
             let holders = self.entries.get(id).map(|entry| entry.holders.as_slice()).unwrap_or_default();
             if holders.iter().any(|holder| holder.node == node && leaving.lives.contains(&holder.life)) {
                 self.withdrawn(node, *id, how, now);

@@ -434,7 +434,7 @@ fn of_two_lives_of_one_epoch_that_come_back_the_first_keeper_drops_that_of_which
     assert!(!directory.is_replaced(B, &of(2, Role::Kept, primary(id, 1)), first), "it is of the same life");
     assert!(directory.is_replaced(B, &primary(id, 2), first));
     assert!(!directory.is_replaced(B, &primary(id, 2), second), "or both keepers might drop one each");
-    // What was created anew stays, and both keepers know it.
+    // An object that was created anew stays, and both keepers know it.
     directory.publish(A, primary(id, 3), now);
     assert!(directory.is_replaced(B, &primary(id, 2), second));
 }
@@ -531,7 +531,7 @@ fn no_object_takes_the_place_of_a_region() {
     directory.note_returned(A, &id);
     assert_eq!(directory.displace_returned(B, &later, false, now), None);
     assert_eq!(directory.displace_objects(&deed), []);
-    // Who makes a region is not refused for an object, which goes.
+    // A new region is not refused for an object of its id, which goes.
     let (mut directory, _, now) = new();
     directory.publish(B, later, now);
     directory.publish(C, Holding { role: Role::Cached, ..later }, now);

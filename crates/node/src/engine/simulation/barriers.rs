@@ -124,7 +124,7 @@ fn all_pass_although_connections_break() {
         bench.gather();
         bench.check(seed, 3);
         assert!(bench.broken.is_empty(), "seed {seed}: {:?}", bench.broken.first());
-        // Who closes it ends it for nobody, as nobody waits.
+        // A close breaks the barrier for nobody, as nobody waits.
         for at in 0..bench.parties.len() {
             let barrier = bench.parties[at].handle;
             let closed = bench.parties[at].user.ask(&mut bench.simulation, Request::CloseBarrier { barrier });

@@ -62,7 +62,7 @@ impl Simulation {
         for id in 0..IDS {
             wrong.extend(self.check_placement(id));
             if self.hosts.iter().any(Host::has_disk) {
-                // What was got before makes room only when no other node's lease holds it.
+                // Replicas of earlier gets make room only when no other node's lease holds them.
                 self.pass(LEASE + Duration::from_secs(1));
             }
             let is_there = !self.roles(id).is_empty();

@@ -221,7 +221,7 @@ fn what_is_appended_is_there_once_although_connections_break() {
                 };
                 ended.push((line, writer.begin(&simulation, append.clone())));
                 if percent(20) {
-                    // Who asks again gets the same answer, and nothing is done again.
+                    // An operation asked again gets the same answer, and is not done again.
                     ended.push((line, writer.again(&simulation, writer.numbers, append)));
                 }
             }

@@ -214,7 +214,7 @@ fn a_session_is_followed_by_who_knows_its_secret() {
     assert!(user.ask(&mut simulation, watch(session + 77, secret)).is_err(), "no such session");
     let foreign = writers[other].user.ask(&mut simulation, watch(session, secret));
     assert!(foreign.is_err(), "a session of another node");
-    // Who follows nothing confirms nothing.
+    // A client that follows nothing confirms nothing.
     writers[other].user.begin_ask(&simulation, Request::ConfirmStale { number: 1 });
     assert!(writers[one].user.ask(&mut simulation, watch(session, secret)).is_ok());
     end(simulation);

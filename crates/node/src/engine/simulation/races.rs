@@ -80,7 +80,7 @@ fn what_is_put_and_deleted_while_keepers_change_is_known_to_the_next_ones() {
             simulation.begin_deletion(&other);
             simulation.begin_puts(PUTTER, &second, LEN_BYTES, false);
             simulation.pass(SETTLED_TIME);
-            // What a former keeper kept would count again now.
+            // Entries that a former keeper kept would count again now.
             simulation.let_go(dies);
             simulation.pass(SETTLED_TIME);
             // A deletion that the change disturbed said so.

@@ -248,7 +248,7 @@ fn no_object_takes_the_place_of_a_region() {
         let mut bench = Bench::new(seed, false);
         let region = bench.make(1, "a");
         let id = region.id();
-        // Who says that an id was drawn at random claims nothing.
+        // An id that is said to be drawn at random is not claimed.
         for (fresh, rights) in [(true, ObjectRights::Private), (false, ObjectRights::ReadWrite)] {
             for host in 0..HOMES {
                 let terms = Terms { fresh, copies: 1, ttl_ms: 0, owned: false };

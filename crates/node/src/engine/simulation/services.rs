@@ -290,7 +290,7 @@ fn a_service_outlives_the_nodes_that_serve_it() {
             if round == ROUNDS / 4 {
                 bench.servers.retain(|server| server.user.host != dies);
                 bench.callers.retain(|(user, _)| user.host != dies);
-                // What its own clients began has no outcome.
+                // Calls of the dead host's own clients have no outcome.
                 bench.dead = Some(dies);
                 let Simulation { hosts, coordinator, time, .. } = &mut bench.simulation;
                 hosts[dies].kill();

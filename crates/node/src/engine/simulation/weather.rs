@@ -1,4 +1,4 @@
-//! What breaks in a simulation, and when. A seed breaks some kinds of things and not others. Half of what
+//! Faults of a simulation and their times. A seed breaks some kinds of things and not others. Half of what
 //! breaks waits until an object is being pushed, and then hits one of its two nodes.
 
 use std::time::Duration;

@@ -43,7 +43,7 @@ impl Drop for Fenced {
             under_way.swap_remove(at);
         }
         drop(under_way);
-        // Who waited may have gone.
+        // The waiting task may have gone.
         fences.waiting.take().into_iter().for_each(|waiting| _ = waiting.send(()));
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Freezing {
 
 impl Freezing {
     fn wake(&self) {
-        // Who waited may have gone.
+        // The waiting task may have gone.
         self.waiting.take().into_iter().for_each(|waiting| _ = waiting.send(()));
     }
 

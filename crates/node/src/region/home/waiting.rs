@@ -52,7 +52,7 @@ impl Waiters {
                     None => waiters.push(waiter),
                     Some(answer) => {
                         self.count -= 1;
-                        // Who waited may have gone.
+                        // The waiting task may have gone.
                         let _ = waiter.answer.send(answer);
                     }
                 }

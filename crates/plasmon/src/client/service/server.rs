@@ -260,7 +260,7 @@ impl Call {
         mem::replace(&mut self.data, Data::empty())
     }
 
-    /// Who makes the call.
+    /// Caller of the function.
     pub fn caller(&self) -> Caller {
         Caller { node: self.received.node, user: self.received.user }
     }

@@ -173,7 +173,7 @@ impl ClientCalls {
                 break Ok(Slot(slot as u8));
             }
             let late = self.freed.wait_for(&mut lock, ALIVE_CHECK_INTERVAL).timed_out();
-            // What runs here may give slots back, which needs the lock.
+            // Both calls may give slots back, which needs the lock.
             if late
                 && !MutexGuard::unlocked(&mut lock, || {
                     self.regain();

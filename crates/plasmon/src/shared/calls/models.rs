@@ -90,7 +90,7 @@ fn the_engine_does_not_oversleep() {
             })
             .collect();
         ATTENTION.set(&words, false, false);
-        // What it sees here it does not sleep on.
+        // The server does not sleep while it sees a slot here.
         let seen = slots::any_bit(&words);
         let taken = if seen { slots::take_submitted(&words, 0) } else { 0 };
         clients.into_iter().for_each(|client| client.join().unwrap());

@@ -365,7 +365,7 @@ impl Drop for Ring<'_> {
     fn drop(&mut self) {
         // The next thread would otherwise take completions of entries that this thread did not wait for.
         if self.ends.head != self.ends.tail {
-            // What the engine has not begun is not carried out any more.
+            // Entries that the engine has not begun are not carried out any more.
             self.channel.words.at(GIVEN_UP_WORD).store(self.ends.tail, Ordering::Relaxed);
             self.ends.abandoned = true;
             self.channel.abandoned.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! What tells sections of a file from others.
+//! Fingerprints of sections of a file.
 //!
-//! Owns no state. A session names by it the sections that it has read and replaces. An object never changes
+//! Owns no state. A session names by them the sections that it has read and replaces. An object never changes
 //! and its id is never used again, so sections with the same places have the same bytes.
 
 use blake3::Hasher;

@@ -90,7 +90,7 @@ crate::wire::call_table! {
         150 OnFile {
             /// Number of the attached volume on the connection.
             volume: u32,
-            /// What is asked.
+            /// Operation with its number.
             asked: FileAsked as Payload,
         } -> FileAnswered,
     }

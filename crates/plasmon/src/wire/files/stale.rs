@@ -1,4 +1,4 @@
-//! What sessions may have kept of a volume, and must not keep any more.
+//! Parts of a volume that sessions may have kept, and must not keep any more.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::MAX_ENTRY_NAME_BYTES;
 use crate::wire::AtMost;
 
 crate::wire::table! {
-    /// What others have changed.
+    /// A part of a volume that others have changed.
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     pub enum Stale {
         /// Attributes of an inode.
@@ -14,7 +14,7 @@ crate::wire::table! {
             /// Number of the inode.
             inode: u64,
         },
-        /// What a name stands for, or that it stands for nothing.
+        /// The inode of a name, or that there is none.
         2 Name {
             /// Inode of the folder.
             folder: u64,

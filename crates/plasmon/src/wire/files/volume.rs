@@ -167,7 +167,7 @@ crate::wire::record! {
 }
 
 crate::wire::record! {
-    /// What a home counts of a volume while it changes, and what its inodes add up to.
+    /// Sums of a volume: those that its home counts while it changes, and those that its inodes add up to.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct UsageCheck {
         /// Number of bytes of all files, as counted.
@@ -232,7 +232,7 @@ crate::wire::record! {
 }
 
 crate::wire::record! {
-    /// What a node has of a volume.
+    /// Replicas and objects of a volume on one node.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct NodeCheck {
         /// Number of replicas that the node keeps.
@@ -243,8 +243,7 @@ crate::wire::record! {
         pub left: u64,
         /// Number of their bytes.
         pub left_bytes: u64,
-        /// What the home counts. None of a node that is not the home, and of a volume that changed all the
-        /// while.
+        /// Sums of the home. None of a node that is not the home, and of a volume that changed all the while.
         pub usage: Option<UsageCheck>,
     }
 }

@@ -101,7 +101,7 @@ fn credit_is_room_that_nobody_else_gets() {
     assert_eq!((usage.used, usage.free, usage.available), (540, 460, 460), "credit is no use");
     bench.commit_of(1, a, 300, 300).unwrap();
     assert_eq!((bench.state.used, bench.state.credit), (840, 160));
-    // What lies over other bytes uses credit up, and takes no more room.
+    // A section over other bytes uses credit up, and takes no more room.
     bench.commit_of(1, a, 100, 100).unwrap();
     assert_eq!((bench.state.used, bench.state.credit), (840, 60));
     bench.run(FileOperation::GiveBack { uid: 0, bytes: 9 }).unwrap();

@@ -26,7 +26,7 @@ fn what_was_committed_is_the_map() {
     let attributes = bench.entry(commit(file, vec![section.clone()])).unwrap();
     assert_eq!((attributes.size, attributes.used), (110, 100), "before it there is a hole");
     assert_eq!(map_of(&mut bench, file, 0), Extended { sections: vec![section], next: None });
-    // What lies over it cuts it in two; its object stays as long as a part is seen.
+    // A section over its middle cuts it in two; its object stays as long as a part is seen.
     let (over, _) = bench.section(20, 80);
     bench.entry(commit(file, vec![over])).unwrap();
     assert_eq!(map_of(&mut bench, file, 0).sections.len(), 3);

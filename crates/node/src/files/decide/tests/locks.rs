@@ -57,7 +57,7 @@ fn opens_locks_and_outcomes_are_memory() {
     bench.run(lock(file, LockKind::Unlocked, 0, u64::MAX)).unwrap();
     bench.close(file);
     assert_eq!(bench.state.memory, before);
-    // What a session has goes with it, and outcomes that it has.
+    // Opens, locks and outcomes of a session go with it.
     bench.limits = limits;
     let second = bench.attach(true);
     let open = FileOperation::Open { inode: file, read: true, write: true, truncate: false };

@@ -178,7 +178,7 @@ fn a_session_that_is_not_trusted_gets_no_bytes_that_it_may_not_read() {
     assert_eq!(named.map(drop), Err(Errno::NotPermitted));
     let cloned = FileOperation::Clone { source: secret, source_offset: 0, inode: own, offset: 0, len: 100 };
     assert_eq!(bench.act(bob, &user(BOB), cloned.clone()).map(drop), Err(Errno::NoAccess));
-    // Who may write a file is not told where its bytes are.
+    // A user that may only write a file is not told where its bytes are.
     let open = FileOperation::Open { inode: secret, read: false, write: true, truncate: false };
     bench.act(bob, &user(BOB), open).unwrap();
     let map = FileOperation::Map { inode: secret, from: 0 };

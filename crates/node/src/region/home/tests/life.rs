@@ -110,7 +110,7 @@ fn regions_take_what_they_may() {
     let second = second.unwrap_or_else(|error| panic!("another user has room: {error}"));
     let full = bench.try_make(wanted("c", 1), OTHER).err().expect("regions have no more room");
     assert!(full.kind() == ErrorKind::Full && full.message().contains("--region-memory"), "{full}");
-    // Who holds the memory of a region keeps it in use.
+    // A hold on the memory of a region keeps it in use.
     let held = first.hold();
     bench.free(&first, OWNER).expect("the owner may");
     assert_eq!(failed(bench.try_make(wanted("a", 2 << 20), OWNER)), ErrorKind::Full);

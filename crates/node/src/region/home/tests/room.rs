@@ -72,7 +72,7 @@ fn objects_move_together_around_regions() {
     assert_eq!(bench.store.room.compacted.get(), 0);
     drop(room(&mut bench, 4 * MIB).unwrap_or_else(|error| panic!("{}", error.message())));
     assert!(bench.store.room.compacted.get() > 0 && small() && large());
-    // What only regions could make room for is refused, however much is free.
+    // A region for which only other regions could make room is refused, however much is free.
     let held = room(&mut bench, 4 * MIB).unwrap_or_else(|error| panic!("{}", error.message()));
     let full = room(&mut bench, 3 * MIB).expect_err("there is no piece");
     assert!(
@@ -153,7 +153,7 @@ fn a_region_lies_in_pieces_where_there_is_no_room_in_one() {
     let place = region.place(OWNER).expect("the owner may");
     assert_eq!((place.pieces.len(), place.pieces.iter().map(|piece| piece.1).sum()), (16, free - 3));
     assert!(place.segments.is_sorted_by(|one, next| one < next));
-    // What was made in pieces leaves all of its memory.
+    // A region that was made in pieces leaves all of its memory.
     bench.free(&region, OWNER).expect("the owner may");
     assert_eq!((bench.store.regions.bytes(), bench.store.regions.in_pieces()), (free, 0));
     for region in &kept {
@@ -170,7 +170,7 @@ fn who_gives_up_making_a_region_in_pieces_leaves_nothing() {
     let (free, home) = (MEMORY_BYTES / 2, Rc::clone(&bench.home));
     let (task, handle) = futures::future::abortable(async move { home.make(wanted("a", free), OWNER).await });
     let begun = bench.begin(task);
-    // What could be moved is looked for first.
+    // The home first looks for objects that could be moved.
     for _ in 0..TURNS_TO_LOOK {
         if bench.store.regions.bytes() < MEMORY_BYTES {
             bench.turn();
@@ -201,7 +201,7 @@ fn a_region_that_waits_for_room_takes_pieces_when_there_are_enough() {
         bench.turn();
     }
     assert!(begun.try_recv().expect("the task is not dropped").is_none());
-    // What is lent lies between two pieces, which become one.
+    // Memory that is lent lies between two pieces, which become one.
     drop((lent.swap_remove(9), lent.swap_remove(3)));
     let made = bench.end(begun).unwrap_or_else(|error| panic!("{error}")).0;
     assert_eq!(made.info(OWNER).pieces, 14);

@@ -116,7 +116,7 @@ fn a_region_has_so_many_waits() {
     let begin = |at: u64| region.wait(OWNER, at % 8 * 8, 0);
     let mut waits: Vec<_> = (0..4096).map(|at| begin(at).unwrap_or_else(|error| panic!("{error}"))).collect();
     assert_eq!(failed(begin(0).map(drop)), ErrorKind::Busy);
-    // Who gives up leaves a place.
+    // A wait that is given up leaves a place.
     waits.truncate(4000);
     assert_eq!(bench.home.ground.counts.waiting.get(), 4000);
     let more: Vec<_> = (0..96).map(begin).collect();
