@@ -232,11 +232,12 @@ fn the_command_prints_events() {
     };
     let (mut all, mut all_lines) = spawn(0, &["--json"]);
     let (mut one, mut one_lines) = spawn(1, &["r"]);
-    // The handles of the commands: to both regions at home, and to one from the other node.
+    // The handles of the commands: to both regions at home, and to one from the other node. That node has the
+    // mapping, which the home counts, before it has the handle, from which on the command is told of events.
     eventually("both commands watch", || {
         let infos = client.regions().expect("a list");
         let handles: Vec<_> = infos.iter().map(|info| (info.handles, info.nodes)).collect();
-        handles == [(2, 0), (2, 1)]
+        handles == [(2, 0), (2, 1)] && cluster.status(1).regions.handles == 1
     });
     region.grant(Principal::User(SOMEBODY), Rights::READ_WRITE).expect("grant");
     region.move_to(to, TIMEOUT).expect("there is room");
