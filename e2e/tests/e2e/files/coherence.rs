@@ -4,20 +4,18 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use plasmon::wire::files::{Actor, FileAsked, FileOperation, ROOT_INODE};
 use plasmon::wire::{BytesMut, Receiver, Reply, Request};
-use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 use rustix::fs::{FallocateFlags, FlockOperation, copy_file_range, fallocate, flock};
 use rustix::process::Signal;
 
-use super::{Mounted, can_mount};
+use super::{Mounted, can_mount, unless_late};
 use crate::support::{MIB, ask};
 
 #[test]
@@ -473,19 +471,6 @@ fn what_programs_do_on_a_host_that_is_not_the_home_costs_few_questions() {
     costs("looking again", 1, &|_| assert_eq!(fs::metadata(path(0)).expect("stat").len(), 4000));
     costs("removing", 4, &|file| fs::remove_file(path(file)).expect("unlink"));
     costs("looking for what is not there", 1, &|_| assert!(!path(0).exists()));
-}
-
-/// Tries a case again, if it fails after a host was late: a home waits for nobody longer than a second, and
-/// asks who was late again after 10 s.
-fn unless_late(cluster: &Cluster, case: impl Fn(usize)) {
-    const ATTEMPTS: usize = 5;
-    for attempt in 0.. {
-        let Err(panic) = catch_unwind(AssertUnwindSafe(|| case(attempt))) else { return };
-        if attempt == ATTEMPTS || cluster.status(0).files.missed == 0 {
-            resume_unwind(panic);
-        }
-        let_pass(Duration::from_secs(11), "a host that was late is asked again");
-    }
 }
 
 #[test]
