@@ -55,8 +55,7 @@ if [ $# -gt 0 ]; then
 fi
 say "Fabric conformance over verbs"
 PLASMON_TEST_PROVIDERS='verbs;ofi_rxm' PLASMON_TEST_SOURCE=10.77.0.1 \
-    in_guests 1800 -- "${TESTED[@]}" --test conformance -- \
-    --test-threads=1 || failed=1
+    in_guests 1800 -- "${TESTED[@]}" --test conformance -- --test-threads=1 || failed=1
 say "Nodes that share one device"
 in_guests 1800 -- "${TESTED[@]}" --test e2e -- --ignored --test-threads=1 \
     rdma::alone rdma::doctor rdma::limits rdma::protocols rdma::regions || failed=1

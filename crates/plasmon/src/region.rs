@@ -180,8 +180,8 @@ crate::wire::record! {
 }
 
 crate::wire::table! {
-    /// An event of a region to which a client has a handle. `region` is its name, `owner` the user who made
-    /// it.
+    /// An event of a region to which a client has a handle. `region` is the name of the region, `owner` the
+    /// user who made the region.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum RegionEvent {
         /// The region lives on another node.

@@ -231,8 +231,8 @@ impl Locks {
         self.gather(*id);
     }
 
-    /// Ends a handle as its client asks. That breaks the barrier for those who wait. A client that opens the
-    /// barrier afterwards finds it so.
+    /// Closes a client's handle to a barrier, which breaks the barrier for calls that wait. The answer comes
+    /// when the home knows of the close, so every client that opens the barrier afterwards meets its effect.
     pub(super) async fn close_barrier(
         self: Rc<Self>,
         client: ClientKey,

@@ -68,8 +68,8 @@ fn own_descriptors() {
     assert_eq!(done, 0, "{}", Error::last_os_error());
 }
 
-/// Tries a case again, if it fails after a host was late: a home waits for nobody longer than a second, and
-/// asks who was late again after 10 s.
+/// Tries a case again, if it fails after a host was late: a home waits for no host longer than a second, and
+/// asks a late host again after 10 s.
 fn unless_late(cluster: &Cluster, case: impl Fn(usize)) {
     const ATTEMPTS: usize = 5;
     for attempt in 0.. {
