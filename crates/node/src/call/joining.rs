@@ -267,7 +267,9 @@ impl Calls {
                 Ok(known) => break known,
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
-                    if error.kind() != ErrorKind::NotFound || is_over {
+                    // A keeper of the name, or its home, that is silent may answer yet, or leaves.
+                    let may_come = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::TimedOut);
+                    if !may_come || is_over {
                         return Err(error);
                     }
                 }

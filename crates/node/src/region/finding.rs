@@ -119,7 +119,11 @@ impl Regions {
                 Ok(at) => return self.hand_out(client, at, rights),
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
-                    let may_come = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotHere);
+                    // A keeper of the name, or the home, that is silent may answer yet, or leaves.
+                    let may_come = matches!(
+                        error.kind(),
+                        ErrorKind::NotFound | ErrorKind::NotHere | ErrorKind::TimedOut
+                    );
                     if !may_come || is_over {
                         return Err(error);
                     }

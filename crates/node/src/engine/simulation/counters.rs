@@ -28,6 +28,8 @@ const LEN_BYTES: u64 = 100_000;
 pub(super) const SETTLED_TIME: Duration = Duration::from_secs(30);
 /// How long a call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(8);
+/// How long a region may take to be mapped.
+const MAP_PATIENCE: Duration = Duration::from_secs(20);
 /// Number of rounds in which all clients add.
 const ROUNDS: usize = 40;
 
@@ -108,7 +110,8 @@ impl User {
 
     pub(super) fn map(&mut self, simulation: &mut Simulation) -> Result<(), Error> {
         let (name, rights) = (NAME.to_owned(), Rights::ALL);
-        let map = Request::MapRegion { name, owner: None, rights, timeout_us: 5_000_000 };
+        let timeout_us = MAP_PATIENCE.as_micros() as u64;
+        let map = Request::MapRegion { name, owner: None, rights, timeout_us };
         let reply = self.ask(simulation, map)?;
         self.take_handle(&reply);
         Ok(())
@@ -326,6 +329,20 @@ fn a_node_that_was_away_while_the_region_moved_finds_it() {
             let value = add.get().expect("it ends").as_ref().map(|result| result.values[0]);
             assert!(value.is_ok(), "seed {seed}: to {to}: {value:?}");
         }
+        end(simulation);
+    }
+}
+
+#[test]
+fn a_region_is_mapped_although_those_who_know_of_it_are_silent_for_a_while() {
+    for seed in SEEDS {
+        let (mut simulation, _users) = mapped(seed);
+        let until = simulation.time.now() + MAP_PATIENCE * 3 / 4;
+        for host in (0..simulation.hosts.len()).filter(|host| *host != HOME + 1) {
+            simulation.hosts[host].stall(until);
+        }
+        let mut other = User::connect(&simulation, HOME + 1);
+        other.map(&mut simulation).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         end(simulation);
     }
 }

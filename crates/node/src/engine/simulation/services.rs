@@ -30,6 +30,8 @@ const THREADS: usize = 2;
 const SETTLED_TIME: Duration = Duration::from_secs(30);
 /// How long a call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(8);
+/// How long a service may take to be found.
+const FIND_PATIENCE: Duration = Duration::from_secs(20);
 /// Number of rounds of calls.
 const ROUNDS: usize = 40;
 
@@ -76,7 +78,8 @@ impl User {
     }
 
     fn find(&mut self, simulation: &mut Simulation) -> u32 {
-        let find = Request::FindService { name: NAME.to_owned(), owner: None, timeout_us: 20_000_000 };
+        let timeout_us = FIND_PATIENCE.as_micros() as u64;
+        let find = Request::FindService { name: NAME.to_owned(), owner: None, timeout_us };
         match self.ask(simulation, find).expect("it is served") {
             Reply::ServiceFound { service, .. } => service,
             other => panic!("{other:?}"),
@@ -330,5 +333,17 @@ fn nodes_that_were_expelled_serve_again_when_they_are_back() {
         };
         assert_eq!(joined(&bench), 1, "seed {seed}: nodes that keep the name");
         bench.finish(seed);
+    }
+}
+
+#[test]
+fn a_service_is_found_although_those_who_know_of_it_are_silent_for_a_while() {
+    for seed in SEEDS {
+        let Bench { mut simulation, .. } = Bench::new(seed);
+        let until = simulation.time.now() + FIND_PATIENCE * 3 / 4;
+        simulation.hosts[CALLER + 1..].iter_mut().for_each(|host| host.stall(until));
+        User::connect(&simulation, CALLER).find(&mut simulation);
+        drop(simulation);
+        seeded::set(None);
     }
 }
