@@ -198,14 +198,28 @@ impl Regions {
                 // A region that was made a moment ago may not be published yet: who makes it knows of it.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Lost) => {
                     let is_over = self.cluster.solo() || self.kernel.clock.now() >= due;
-                    if is_over || !self.directory.known(&[id], DEEDS).await?.contains(&true) {
+                    if is_over || !self.may_exist(id).await? {
                         return Err(error);
                     }
                 }
-                Err(error) => return Err(error),
+                // A keeper of the name that is silent answers yet, or leaves the cluster.
+                Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error),
+                Err(error) => {
+                    if self.kernel.clock.now() + pause >= due {
+                        return Err(error);
+                    }
+                }
             }
             self.kernel.clock.sleep(pause).await;
             pause = longest.min(pause * 2);
+        }
+    }
+
+    /// Whether the first keeper of the name of a region knows of the region, or is silent.
+    async fn may_exist(&self, id: ObjectId) -> Result<bool, Error> {
+        match self.directory.known(&[id], DEEDS).await {
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(true),
+            known => Ok(known?.contains(&true)),
         }
     }
 
