@@ -123,6 +123,15 @@ end_late() {
 # printing_to FILE COMMAND: runs the command with its output in a file, as one command for `time`.
 printing_to() { ("$2") >"$1" 2>&1 </dev/null; }
 
+# row NAME RESULT SECONDS CORE_SECONDS: prints a row of the summary.
+row() { printf '  %-34s %-7s %4d s %6d core-s\n' "$@"; }
+
+# note_core_seconds: sets core_seconds to those of all processes that have ended. A pipe would ask a new shell.
+note_core_seconds() {
+    times >"$WORK/times"
+    core_seconds=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int(60 * ($1 + $3) + $2 + $4) }' "$WORK/times")
+}
+
 # step COMMAND NAME: runs a step, even after a failure of another, and notes the result. Result 77 is a step
 # that this machine cannot run, which has printed the reason.
 step() {
@@ -151,8 +160,7 @@ step() {
         flock 9
         say "$name: $result"
         grep -v '^test .* \.\.\. ok$' "$log" || true
-        printf '  %-34s %-7s %4d s %6d core-s\n' "$name" "$result" $((SECONDS - start)) $((user + system)) |
-            tee -a "$WORK/results"
+        row "$name" "$result" $((SECONDS - start)) $((user + system)) | tee -a "$WORK/results"
     } 9>"$WORK/printing"
 }
 
@@ -178,7 +186,8 @@ lane() {
 
 # No later step can run without this one.
 scripts/build.sh
-build_seconds=$SECONDS
+note_core_seconds
+build=("the build before" ok "$SECONDS" "$core_seconds")
 
 # Each lane is a process group, so that it can be ended as a whole, and does not ignore an interrupt.
 lanes=()
@@ -199,6 +208,8 @@ lanes=()
 
 say "Summary"
 cat "$WORK/results"
-printf '  %-34s %-7s %4d s\n' "the build before" ok "$build_seconds" "all" "" "$SECONDS"
+note_core_seconds
+row "${build[@]}"
+row all "" "$SECONDS" "$core_seconds"
 sed 's/^/  /' "$WORK/failed" 2>/dev/null || true
 [ ! -e "$WORK/failed" ]

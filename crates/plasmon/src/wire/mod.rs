@@ -1,17 +1,7 @@
 //! Frames between a client and the daemon of its host, over a unix stream socket.
 //!
-//! A frame is a 24-byte header and a body, little-endian. `docs/design/sessions.md` lists all frames.
-//!
-//! | at | size | field |
-//! |---|---|---|
-//! | 0 | 1 | version, [`VERSION`] |
-//! | 1 | 1 | opcode: the number of the request or reply in its table |
-//! | 2 | 2 | flags, [`FLAG_MORE`] |
-//! | 4 | 4 | body length, at most [`MAX_BODY_BYTES`] |
-//! | 8 | 8 | request id: the client's, repeated in the reply; unique among its open requests |
-//! | 16 | 2 | zero |
-//! | 18 | 2 | descriptors that travel with the frame, at most [`MAX_DESCRIPTORS`] |
-//! | 20 | 4 | zero |
+//! A frame is a [`Header`] and a body, little-endian. `docs/design/sessions.md` draws the header and lists all
+//! frames.
 //!
 //! Neither side trusts the other's bytes. Lengths are checked before memory is allocated. A frame that does
 //! not decode closes the connection with an error that says why. Descriptors are sent with the first byte of
@@ -25,6 +15,7 @@ mod draw;
 mod fields;
 pub mod files;
 mod gathering;
+mod header;
 mod new_object;
 #[doc(hidden)]
 pub mod page;
@@ -56,6 +47,7 @@ pub use fields::{AtMost, Each, Types, Wire};
 #[doc(hidden)]
 pub use fields::{listed, numbered};
 pub use gathering::Gathering;
+pub use header::{HEADER_LEN, Header};
 pub use new_object::{NewObject, Terms};
 pub use peer::{Peer, groups_of, peer_of};
 pub use protocols::{CALLS, CallProtocol, RESULTS, ResultProtocol};
@@ -71,12 +63,10 @@ pub use table::{Ask, FIRST_OTHER, Field, Other, Row, Table, answers};
 pub use table::{alternatives, are_distinct};
 pub use words::{Argument, InWord, LentRange, Nanoseconds, NotZero, Packing, Payload, Unpacking};
 
-use bytes::{Buf, BufMut};
+use header::put_frame;
 
 /// Version of the protocol between client and daemon.
 pub const VERSION: u8 = 15;
-/// Length of a header in bytes.
-pub const HEADER_LEN: usize = 24;
 /// Largest length of a body in bytes.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
 /// Largest number of descriptors with one frame, and so of segments in an arena. Linux passes at most 253.
@@ -114,84 +104,6 @@ pub enum WireError {
     /// The body is too short, is too long, or holds a value out of range.
     #[error("malformed {0}")]
     Malformed(&'static str),
-}
-
-/// Header of a frame: its first 24 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    /// Number of the request or the reply in its table.
-    pub opcode: u8,
-    /// Flags of the frame: 0 or [`FLAG_MORE`].
-    pub flags: u16,
-    /// Length of the body in bytes.
-    pub body_len: u32,
-    /// Request id, which joins a reply to its request.
-    pub request: u64,
-    /// Number of descriptors that travel with the frame.
-    pub descriptors: u16,
-}
-
-impl Header {
-    /// Reads a header, if `bytes` holds a whole one.
-    ///
-    /// # Errors
-    /// If the version is another one, or if the length or the number of descriptors is over its limit.
-    pub fn peek(mut bytes: &[u8]) -> Result<Option<Self>, WireError> {
-        if bytes.len() < HEADER_LEN {
-            return Ok(None);
-        }
-        let version = bytes.get_u8();
-        if version != VERSION {
-            return Err(WireError::Version(version));
-        }
-        let (opcode, flags, body_len) = (bytes.get_u8(), bytes.get_u16_le(), bytes.get_u32_le());
-        let (request, zero, descriptors) = (bytes.get_u64_le(), bytes.get_u16_le(), bytes.get_u16_le());
-        if body_len as usize > MAX_BODY_BYTES {
-            return Err(WireError::TooLong(body_len as usize));
-        }
-        if descriptors as usize > MAX_DESCRIPTORS || zero != 0 || bytes.get_u32_le() != 0 {
-            return Err(WireError::Malformed("frame header"));
-        }
-        let header = Self { opcode, flags, body_len, request, descriptors };
-        Ok(Some(header))
-    }
-
-    /// Takes the next whole frame out of `buffer`, if there is one.
-    ///
-    /// # Errors
-    /// As [`Header::peek`].
-    pub fn take_frame(buffer: &mut BytesMut) -> Result<Option<(Self, bytes::Bytes)>, WireError> {
-        let Some(header) = Self::peek(buffer)? else {
-            return Ok(None);
-        };
-        let len = HEADER_LEN + header.body_len as usize;
-        if buffer.len() < len {
-            return Ok(None);
-        }
-        let mut frame = buffer.split_to(len).freeze();
-        frame.advance(HEADER_LEN);
-        Ok(Some((header, frame)))
-    }
-
-    fn put(&self, out: &mut BytesMut) {
-        out.put_u8(VERSION);
-        out.put_u8(self.opcode);
-        out.put_u16_le(self.flags);
-        out.put_u32_le(self.body_len);
-        out.put_u64_le(self.request);
-        out.put_u16_le(0);
-        out.put_u16_le(self.descriptors);
-        out.put_u32_le(0);
-    }
-}
-
-/// Appends the frame of a message to `out`, with which so many descriptors travel.
-fn put_frame(message: &impl Table, flags: u16, request: u64, descriptors: usize, out: &mut BytesMut) {
-    let (start, descriptors) = (out.len(), descriptors as u16);
-    Header { opcode: message.opcode(), flags, body_len: 0, request, descriptors }.put(out);
-    message.put_body(out);
-    let body_len = (out.len() - start - HEADER_LEN) as u32;
-    out[start + 4..start + 8].copy_from_slice(&body_len.to_le_bytes());
 }
 
 #[cfg(test)]

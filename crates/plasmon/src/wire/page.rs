@@ -59,6 +59,15 @@ pub fn calls(protocols: &[CallProtocol]) -> String {
     page
 }
 
+/// Table in Markdown of the fields of a header, each with its offset, length, name and description.
+pub fn fields(fields: &[(usize, usize, &str, &str)]) -> String {
+    let mut table = "| at | bytes | field | what it is |\n|---|---|---|---|\n".to_owned();
+    for (at, len, name, about) in fields {
+        writeln!(table, "| {at} | {len} | {name} |{about} |").expect("text takes all");
+    }
+    table
+}
+
 /// Appends the table of the types of fields.
 fn push_types(page: &mut String, types: Types) {
     page.push_str("\n| type | what it is made of |\n|---|---|\n");

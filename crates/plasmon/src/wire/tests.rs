@@ -204,6 +204,8 @@ fn frames_that_belong_to_nothing_are_refused() {
 #[test]
 fn the_page_has_the_frames_of_the_code() {
     let design = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/sessions.md");
+    let header = format!("Version {VERSION}.\n\n{}", page::fields(header::FIELDS));
+    page::check(&design, "header of a client frame", header.trim_end());
     page::check(&design, "requests", page::rows(Request::ROWS, Reply::ROWS).trim_end());
     page::check(&design, "replies", page::rows(Reply::ROWS, &[]).trim_end());
 }

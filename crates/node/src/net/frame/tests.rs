@@ -1,7 +1,6 @@
 //! Tests of frames: encoded frames decode to the same, and other bytes are refused. The inputs are drawn
 //! from the table.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use plasmon::wire::{Draw, Types, page};
@@ -116,15 +115,8 @@ fn what_a_frame_is_beside_its_body_follows_from_its_fields() {
 #[test]
 fn the_page_has_the_frames_of_the_code() {
     let design = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/net.md");
-    let table = |fields: &[(usize, usize, &str, &str)]| {
-        let mut table = "| at | bytes | field | what it is |\n|---|---|---|---|\n".to_owned();
-        for (at, len, name, about) in fields {
-            writeln!(table, "| {at} | {len} | {name} |{about} |").expect("text takes all");
-        }
-        table
-    };
-    let message = format!("Version {VERSION}.\n\n{}", table(header::MESSAGE_FIELDS));
+    let message = format!("Version {VERSION}.\n\n{}", page::fields(header::MESSAGE_FIELDS));
     page::check(&design, "header of a message", message.trim_end());
-    page::check(&design, "header of a node frame", table(header::FRAME_FIELDS).trim_end());
+    page::check(&design, "header of a node frame", page::fields(header::FRAME_FIELDS).trim_end());
     page::check(&design, "node frames", page::rows(Message::ROWS, Message::ROWS).trim_end());
 }
