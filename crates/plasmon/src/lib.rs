@@ -59,7 +59,7 @@ pub use shared::WaitStats;
 #[cfg(not(loom))]
 pub use sync::{Barrier, Guard, Lock};
 pub use timeout::timeout;
-pub use transfer::{Protocol, Spread, Unreached, Verify};
+pub use transfer::{Protocol, Spread, Unreached, UsedProtocol, Verify};
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};
 
 /// The Rust code of the README, which is compiled as a test of the documentation.

@@ -459,8 +459,7 @@ pub struct TransferStatus {
     pub frames_dropped: u64,
     /// Bytes of objects that this daemon's CPU copied, including local puts of small objects.
     pub cpu_copied_bytes: u64,
-    /// Objects moved, by protocol: "eager", "push", "read", "read-first", "striped-read", "relayed-read",
-    /// "send", "read-register", "socket".
+    /// Objects moved, by the name of the [`UsedProtocol`](crate::UsedProtocol).
     pub protocols: BTreeMap<String, ProtocolStatus>,
     /// Memory of clients that is registered with the fabric.
     pub registrations: RegistrationStatus,

@@ -57,6 +57,49 @@ impl FromStr for Protocol {
     }
 }
 
+macro_rules! used_protocols {
+    ($( $( #[doc = $about:literal] )+ $protocol:ident $name:literal, )+) => {
+        /// Protocol by which an object came from another node. A [`Protocol`] is what a node was told to use.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum UsedProtocol {
+            $( $( #[doc = $about] )+ $protocol, )+
+        }
+
+        impl UsedProtocol {
+            /// All protocols by which objects come.
+            pub const ALL: &[Self] = &[ $( Self::$protocol, )+ ];
+
+            /// Name of the protocol, as in reports and metrics.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $( Self::$protocol => $name, )+
+                }
+            }
+        }
+    };
+}
+
+used_protocols! {
+    /// The object inside messages, as few as it takes.
+    Eager "eager",
+    /// One-sided writes by the holder, into memory that the asker keeps for it.
+    Push "push",
+    /// One-sided reads from the arena of the holder.
+    Read "read",
+    /// One-sided reads from where the object was before, without a question to the holder.
+    ReadFirst "read-first",
+    /// One-sided reads from several holders at the same time.
+    StripedRead "striped-read",
+    /// One-sided reads from a node to which the object is still coming.
+    RelayedRead "relayed-read",
+    /// [`Protocol::Send`].
+    Send "send",
+    /// [`Protocol::ReadRegister`].
+    ReadRegister "read-register",
+    /// [`Protocol::Socket`].
+    Socket "socket",
+}
+
 /// The objects that a node compares with the digest of their seal when they come from another node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -171,8 +214,7 @@ pub struct Fetched {
     pub provider: String,
     /// Reason why no better provider was used. Empty if it is the best that either node has.
     pub provider_why: String,
-    /// Protocol that moved the bytes: "eager", "push", "read", "read-first", "striped-read", "relayed-read",
-    /// "send", "read-register" or "socket".
+    /// Name of the [`UsedProtocol`] that moved the bytes.
     pub protocol: String,
     /// Reason for the choice of the protocol.
     pub why: String,

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use plasmon::UsedProtocol;
 
 use super::failure::Failure;
 use super::pieces::PART_BYTES;
@@ -15,13 +16,13 @@ use crate::transfer::Transfer;
 
 impl Transfer {
     /// Makes the holder's answer to a fetch: the object, inside the message and those before it.
-    pub(super) fn enclose(&self, asked: &Envelope, pin: &Pin, head: Head, protocol: &str) -> Message {
+    pub(super) fn enclose(&self, asked: &Envelope, pin: &Pin, head: Head, protocol: UsedProtocol) -> Message {
         self.count_enclosed(protocol, &head);
         self.in_messages(asked, head, &pin.run())
     }
 
     /// Counts an object that this node sends in messages.
-    pub(super) fn count_enclosed(&self, protocol: &str, head: &Head) {
+    pub(super) fn count_enclosed(&self, protocol: UsedProtocol, head: &Head) {
         self.records.count_served(protocol, head);
         self.records.count(protocol, |count| count.copied_bytes += head.len());
         let mut counters = self.records.counters.borrow_mut();

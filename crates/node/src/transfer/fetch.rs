@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::{FutureExt, Shared, WeakShared};
-use plasmon::{Class, Error, ErrorKind, NodeId, ObjectId, Protocol};
+use plasmon::{Class, Error, ErrorKind, NodeId, ObjectId, Protocol, UsedProtocol};
 use tracing::{debug, warn};
 
 use super::asking::{ASK_AGAIN, Answered, Asking};
@@ -302,9 +302,9 @@ impl Transfer {
             Message::Refused { error } => return Err(Failure::Here(error)),
             Message::Eager { head, bytes } => {
                 let (name, why) = match protocol {
-                    Protocol::Send => ("send", asked_for()),
-                    _ if pieces.is_empty() => ("eager", "it fits a message".into()),
-                    _ => ("eager", format!("it fits {} messages", pieces.len() + 1).into()),
+                    Protocol::Send => (UsedProtocol::Send, asked_for()),
+                    _ if pieces.is_empty() => (UsedProtocol::Eager, "it fits a message".into()),
+                    _ => (UsedProtocol::Eager, format!("it fits {} messages", pieces.len() + 1).into()),
                 };
                 trace.answered(from, name, head.len(), why);
                 if !pieces.is_empty() {
@@ -320,7 +320,12 @@ impl Transfer {
                 let Message::Pushed { head, pieces, stamp, .. } = pushed else {
                     return Err(Failure::gone());
                 };
-                trace.answered(from, "push", head.len(), "it fits the memory that this node keeps for it");
+                trace.answered(
+                    from,
+                    UsedProtocol::Push,
+                    head.len(),
+                    "it fits the memory that this node keeps for it",
+                );
                 let life = head.life;
                 let stamp = stamp.filter(|_| whole(&pieces) == Some(head.len()));
                 let at = stamp.map(|stamp| Rc::new((head.clone(), pieces, stamp)));
@@ -333,7 +338,7 @@ impl Transfer {
                     Protocol::Auto => "it is too large for messages".into(),
                     _ => asked_for(),
                 };
-                trace.answered(from, "read", head.len(), why);
+                trace.answered(from, UsedProtocol::Read, head.len(), why);
                 let at = stamp.map(|stamp| Rc::new((head.clone(), pieces.clone(), stamp)));
                 let life = head.life;
                 let offer = Offer { head, pieces, lease: lease(lease_ms) };
@@ -342,19 +347,19 @@ impl Transfer {
                 (life, at)
             }
             Message::Stream { head, lease_ms } => {
-                trace.answered(from, "send", head.len(), asked_for());
+                trace.answered(from, UsedProtocol::Send, head.len(), asked_for());
                 let life = head.life;
                 self.take_stream(head, lease(lease_ms), trace).await?;
                 (life, None)
             }
             Message::Registered { head, lease_ms, regions } => {
-                trace.answered(from, "read-register", head.len(), asked_for());
+                trace.answered(from, UsedProtocol::ReadRegister, head.len(), asked_for());
                 let life = head.life;
                 self.take_registered(head, &regions, lease(lease_ms), trace).await?;
                 (life, None)
             }
             Message::Dial { head, lease_ms, port, secret } => {
-                trace.answered(from, "socket", head.len(), asked_for());
+                trace.answered(from, UsedProtocol::Socket, head.len(), asked_for());
                 let life = head.life;
                 self.take_dialled(head, (port, secret), lease(lease_ms), trace).await?;
                 (life, None)

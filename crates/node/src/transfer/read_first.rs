@@ -11,7 +11,7 @@
 
 use std::rc::Rc;
 
-use plasmon::NodeId;
+use plasmon::{NodeId, UsedProtocol};
 
 use super::failure::Failure;
 use super::record::Trace;
@@ -33,7 +33,7 @@ impl Transfer {
         let unknown = || Failure::Holder("its stamps are not known here".into());
         let remote = self.network.remote_stamp(holder, *stamp).ok_or_else(unknown)?;
         let word = self.network.block(remote.on, size_of::<u64>())?;
-        trace.answered(holder, "read-first", head.len(), why);
+        trace.answered(holder, UsedProtocol::ReadFirst, head.len(), why);
         let _slot = self.slots.take(holder).await;
         let landing = self.landing(head, &trace.target, &trace.wanted).await?;
         trace.allocated();

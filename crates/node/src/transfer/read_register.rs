@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use plasmon::{Error, ErrorKind};
+use plasmon::{Error, ErrorKind, UsedProtocol};
 use plasmon_fabric::RemoteRegion;
 
 use super::failure::Failure;
@@ -27,8 +27,8 @@ impl Transfer {
                 return Message::Refused { error: Error::new(ErrorKind::Internal, text) };
             }
         };
-        self.records.count_served("read-register", &head);
-        self.records.count("read-register", |count| count.registrations += regions.len() as u64);
+        self.records.count_served(UsedProtocol::ReadRegister, &head);
+        self.records.count(UsedProtocol::ReadRegister, |count| count.registrations += regions.len() as u64);
         self.records.counters.borrow_mut().rendezvous_served += 1;
         let remote = regions.iter().map(|region| region.remote()).collect();
         self.leases.grant(asked, pin, Owed::Regions { _kept: regions });

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use plasmon::status::{ProtocolStatus, TransferStatus};
 use plasmon::transfer::{Arriving, Explanation, Fetched};
-use plasmon::{NodeId, ObjectId};
+use plasmon::{NodeId, ObjectId, UsedProtocol};
 use tracing::warn;
 
 use super::comparing::Wanted;
@@ -76,7 +76,7 @@ struct Way {
     /// The number of the fabric; `None` if the bytes came through a socket.
     on: Option<usize>,
     why_not_better: Option<String>,
-    protocol: &'static str,
+    protocol: Option<UsedProtocol>,
     why: Cow<'static, str>,
     into: &'static str,
     bytes: u64,
@@ -101,6 +101,10 @@ impl Way {
         self.on.map_or("socket", |on| network.domain(on).provider().name()).to_owned()
     }
 
+    fn protocol(&self) -> String {
+        self.protocol.map_or("", UsedProtocol::name).to_owned()
+    }
+
     fn told(&self, network: &Network) -> Fetched {
         let us = |time: Duration| time.as_nanos() as f64 / 1e3;
         Fetched {
@@ -108,7 +112,7 @@ impl Way {
             holders: self.holders(),
             provider: self.provider(network),
             provider_why: self.why_not_better.clone().unwrap_or_default(),
-            protocol: self.protocol.to_owned(),
+            protocol: self.protocol(),
             why: self.why.clone().into_owned(),
             bytes: self.bytes,
             copied_bytes: self.copied_bytes,
@@ -188,13 +192,13 @@ impl Trace {
     pub(super) fn answered(
         &mut self,
         holder: NodeId,
-        protocol: &'static str,
+        protocol: UsedProtocol,
         bytes: u64,
         why: impl Into<Cow<'static, str>>,
     ) {
         self.answered = self.records.kernel.clock.now();
         let (on, why_not_better) = match protocol {
-            "socket" => (None, None),
+            UsedProtocol::Socket => (None, None),
             _ => {
                 let (on, why) = self.records.network.reached_by(holder);
                 (Some(on), why)
@@ -204,7 +208,7 @@ impl Trace {
             holder: Some(holder),
             on,
             why_not_better,
-            protocol,
+            protocol: Some(protocol),
             why: why.into(),
             into: self.target.name(),
             bytes,
@@ -238,7 +242,7 @@ impl Trace {
     /// Notes that another holder takes part.
     pub(super) fn also_from(&mut self, holder: NodeId) {
         self.way.further.push(holder);
-        self.way.protocol = "striped-read";
+        self.way.protocol = Some(UsedProtocol::StripedRead);
     }
 
     pub(super) fn allocated(&mut self) {
@@ -295,13 +299,14 @@ impl Trace {
         way.moving = moved.saturating_duration_since(allocated);
         way.seal = now.saturating_duration_since(moved);
         way.total = now.saturating_duration_since(began);
-        records.count(way.protocol, |count| {
+        let count = |count: &mut ProtocolStatus| {
             count.fetched += 1;
             count.fetched_bytes += way.bytes;
             count.copied_bytes += way.copied_bytes;
             count.registrations += way.registrations;
             count.reads += way.reads;
-        });
+        };
+        way.protocol.iter().for_each(|protocol| records.count(*protocol, count));
         records.past.borrow_mut().put(id, way);
     }
 }
@@ -319,11 +324,11 @@ impl Records {
     }
 
     /// Changes the counters of a protocol.
-    pub(super) fn count(&self, protocol: &str, change: impl FnOnce(&mut ProtocolStatus)) {
+    pub(super) fn count(&self, protocol: UsedProtocol, change: impl FnOnce(&mut ProtocolStatus)) {
         let mut counters = self.counters.borrow_mut();
-        match counters.protocols.get_mut(protocol) {
+        match counters.protocols.get_mut(protocol.name()) {
             Some(count) => change(count),
-            None => change(counters.protocols.entry(protocol.to_owned()).or_default()),
+            None => change(counters.protocols.entry(protocol.name().to_owned()).or_default()),
         }
     }
 
@@ -333,7 +338,7 @@ impl Records {
     }
 
     /// Counts an object that this node served.
-    pub(super) fn count_served(&self, protocol: &str, head: &Head) {
+    pub(super) fn count_served(&self, protocol: UsedProtocol, head: &Head) {
         self.count(protocol, |count| {
             count.served += 1;
             count.served_bytes += head.len();
@@ -379,7 +384,7 @@ impl Records {
         let arriving = self.moving.borrow().get(&(*id, user)).map(|moving| Arriving {
             holders: moving.way.holders(),
             provider: moving.way.provider(&self.network),
-            protocol: moving.way.protocol.to_owned(),
+            protocol: moving.way.protocol(),
             bytes: moving.way.bytes,
             arrived_bytes: moving.arrived.bytes(),
             us: self.kernel.clock.now().saturating_duration_since(moving.since).as_nanos() as f64 / 1e3,

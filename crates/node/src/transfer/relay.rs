@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plasmon::{NodeId, ObjectId};
+use plasmon::{NodeId, ObjectId, UsedProtocol};
 
 use super::landing::Landing;
 use super::lease::{Kept, LEASE_MS, Leases, Owed};
@@ -120,7 +120,7 @@ impl Relays {
             return self.network.answer(asked, Message::Refused { error });
         }
         let (head, bytes) = (arrival.head.clone(), arrival.bytes);
-        self.records.count_served("relayed-read", &head);
+        self.records.count_served(UsedProtocol::RelayedRead, &head);
         self.leases.keep(asked, Kept::Passing(arrival.run.clone()), Owed::Nothing);
         arrival.readers.push((asked.reply_to, asked.request));
         let pieces = locate(&self.store, &arrival.run);

@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use plasmon::NodeId;
+use plasmon::{NodeId, UsedProtocol};
 use tokio::sync::Notify;
 
 use super::failure::{Failure, STALLED};
@@ -157,12 +157,12 @@ impl Transfer {
         let Envelope { from, request, message, .. } = answer.ok_or_else(Failure::gone)?;
         match message {
             Message::Offer { head, lease_ms, pieces, .. } => {
-                trace.answered(from, "relayed-read", head.len(), "it goes to many nodes at once");
+                trace.answered(from, UsedProtocol::RelayedRead, head.len(), "it goes to many nodes at once");
                 let lease = Lease::new(&self.leases, from, request, lease_ms, asked_at);
                 self.take_passing(Offer { head, pieces, lease }, &following, trace).await
             }
             Message::Eager { head, bytes } => {
-                trace.answered(from, "eager", head.len(), "it fits a message");
+                trace.answered(from, UsedProtocol::Eager, head.len(), "it fits a message");
                 let mut pieces = room.pieces_of(from);
                 pieces.push(bytes);
                 self.take_eager(head, &pieces, trace).await

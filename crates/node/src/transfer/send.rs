@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
-use plasmon::NodeId;
+use plasmon::{NodeId, UsedProtocol};
 
 use super::failure::{Failure, STALLED};
 use super::landing::Landing;
@@ -150,7 +150,7 @@ impl Transfer {
                 if !transfer.network.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
                     return;
                 }
-                transfer.records.count("send", |counters| counters.copied_bytes += count);
+                transfer.records.count(UsedProtocol::Send, |counters| counters.copied_bytes += count);
                 transfer.records.count_copy(count);
                 at += count;
                 if at >= len {

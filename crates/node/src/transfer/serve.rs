@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol, UsedProtocol};
 
 use super::lease::{LEASE_MS, Owed};
 use super::pieces::locate;
@@ -84,18 +84,18 @@ impl Transfer {
         let fits = head.len() <= Message::eager_room(&head);
         let eager = head.len() <= u64::from(wish.eager_max.min(MAX_MESSAGES_BYTES));
         match wish.protocol {
-            Protocol::Auto if eager && fits => self.enclose(asked, &pin, head, "eager"),
-            Protocol::Send if fits => self.enclose(asked, &pin, head, "send"),
+            Protocol::Auto if eager && fits => self.enclose(asked, &pin, head, UsedProtocol::Eager),
+            Protocol::Send if fits => self.enclose(asked, &pin, head, UsedProtocol::Send),
             Protocol::Auto => match self.push_object(asked, &pin, &head, wish.push_max) {
                 Some(pushed) => pushed,
                 None if eager && self.network.takes_more(asked.reply_to) => {
-                    self.enclose(asked, &pin, head, "eager")
+                    self.enclose(asked, &pin, head, UsedProtocol::Eager)
                 }
                 None => self.location(asked, pin, head, others),
             },
             Protocol::Read => self.location(asked, pin, head, others),
             Protocol::Send => {
-                self.records.count_served("send", &head);
+                self.records.count_served(UsedProtocol::Send, &head);
                 self.leases.grant(asked, pin, Owed::Parts);
                 Message::Stream { head, lease_ms: LEASE_MS }
             }
@@ -112,13 +112,13 @@ impl Transfer {
         }
         let kept = Rc::new(Pin::new(pin.replica())?);
         let message = self.push(asked, head, (&pin.run(), kept), || place(self, pin))?;
-        self.records.count_served("push", head);
+        self.records.count_served(UsedProtocol::Push, head);
         Some(message)
     }
 
     /// Makes an offer of the place of an object, to be read there.
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
-        self.records.count_served("read", &head);
+        self.records.count_served(UsedProtocol::Read, &head);
         self.records.counters.borrow_mut().rendezvous_served += 1;
         let (pieces, stamp) = place(self, &pin);
         self.leases.grant(asked, pin, Owed::Nothing);

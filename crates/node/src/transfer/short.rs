@@ -18,7 +18,7 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::channel::oneshot;
 use futures::future::Shared;
 use futures::{FutureExt, StreamExt};
-use plasmon::{NodeId, ObjectId, Protocol};
+use plasmon::{NodeId, ObjectId, Protocol, UsedProtocol};
 
 use super::comparing::Wanted;
 use super::failure::Failure;
@@ -269,7 +269,7 @@ async fn take_short(
 ) {
     let (id, life, epoch) = (head.id, head.life, transfer.cluster.epoch());
     let mut trace = Trace::begin(&transfer.records, id, user, (Target::Replica, Rc::clone(compare)));
-    trace.answered(from, "eager", head.len(), "it fits a message with others");
+    trace.answered(from, UsedProtocol::Eager, head.len(), "it fits a message with others");
     match transfer.take_eager(head, &[bytes], &mut trace).await {
         Ok(()) => {
             trace.finish();
@@ -296,7 +296,7 @@ fn short(transfer: &Transfer, id: &ObjectId, user: u32) -> Option<Whole> {
     }
     let mut bytes = vec![0; head.len() as usize];
     pin.run().read(0, &mut bytes).expect("as long as its object");
-    transfer.count_enclosed("eager", &head);
+    transfer.count_enclosed(UsedProtocol::Eager, &head);
     Some(Whole { head, bytes: bytes.into() })
 }
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use plasmon::UsedProtocol;
 use plasmon::status::{
     CallsStatus, ClassStatus, ClassesStatus, ClusterStatus, FabricStatus, FileKinds, FilesStatus,
     FunctionsStatus, LocksStatus, MemoryStatus, ObjectsStatus, ProtocolStatus, RegionsStatus, SlotsStatus,
@@ -20,18 +21,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// The protocols by which objects are fetched.
-const PROTOCOLS: [&str; 9] = [
-    "eager",
-    "push",
-    "read",
-    "read-first",
-    "striped-read",
-    "relayed-read",
-    "send",
-    "read-register",
-    "socket",
-];
 const NS_A_SECOND: f64 = 1e9;
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
@@ -372,7 +361,7 @@ fn fabric_metrics(out: &mut Out<'_>, fabric: &FabricStatus) -> fmt::Result {
 fn transfer_metrics(out: &mut Out<'_>, transfer: &TransferStatus) -> fmt::Result {
     let mut protocols: BTreeMap<&str, &ProtocolStatus> = BTreeMap::new();
     let none = ProtocolStatus::default();
-    protocols.extend(PROTOCOLS.iter().map(|name| (*name, &none)));
+    protocols.extend(UsedProtocol::ALL.iter().map(|protocol| (protocol.name(), &none)));
     protocols.extend(transfer.protocols.iter().map(|(name, protocol)| (name.as_str(), protocol)));
     let each = |what: fn(&ProtocolStatus) -> u64| -> Vec<_> {
         protocols.iter().map(|(name, protocol)| (*name, what(protocol))).collect()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::channel::oneshot;
 use futures::stream::StreamExt;
-use plasmon::{Error, ErrorKind};
+use plasmon::{Error, ErrorKind, UsedProtocol};
 
 use super::frame::{Ask, Sizes};
 use super::service::{Done, Job, Local, Request, Service};
@@ -34,7 +34,7 @@ impl Transfer {
         let mut secret = [0; size_of::<u128>()];
         getrandom::fill(&mut secret).expect("the operating system gives random bytes");
         let secret = u128::from_ne_bytes(secret);
-        self.records.count_served("socket", &head);
+        self.records.count_served(UsedProtocol::Socket, &head);
         self.leases.grant(asked, pin, Owed::Socket(secret));
         Message::Dial { head, lease_ms: LEASE_MS, port, secret }
     }
@@ -88,7 +88,7 @@ impl Transfer {
             // The pin is dropped only now, even if the lease has ended: the socket thread was reading these
             // bytes.
             drop(pin);
-            transfer.records.count("socket", |count| count.copied_bytes += written);
+            transfer.records.count(UsedProtocol::Socket, |count| count.copied_bytes += written);
             transfer.records.count_copy(written);
         });
         Some(local)
