@@ -317,6 +317,22 @@ impl Services {
         self.registered().services.iter().filter_map(|service| service.due()).min()
     }
 
+    /// Table in Markdown of the services, lowest floor first, and of the numbers that are each one's.
+    #[cfg(test)]
+    pub(crate) fn page(&self) -> String {
+        let words = |range: RangeInclusive<u8>| match range.is_empty() {
+            true => String::new(),
+            false => format!("{} to {}", range.start(), range.end()),
+        };
+        let row = |service: &Rc<dyn Service>| {
+            let [frames, requests, calls] =
+                [service.frames(), service.requests(), service.calls()].map(words);
+            format!("| {} | {frames} | {requests} | {calls} |\n", service.name())
+        };
+        let rows: String = self.registered().services.iter().map(row).collect();
+        format!("| service | frames | requests | calls |\n|---|---|---|---|\n{rows}")
+    }
+
     fn each(&self, mut act: impl FnMut(Rc<dyn Service>)) {
         self.registered().services.iter().for_each(|service| act(Rc::clone(service)));
     }

@@ -5,11 +5,12 @@
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::status::Status;
-use plasmon::wire::{Other, Reply, Request, WireError};
+use plasmon::wire::{Other, Reply, Request, WireError, page};
 use plasmon::{Error, NodeId};
 
 use super::{Simulation, seeded};
@@ -100,6 +101,16 @@ fn a_further_service_is_asked_by_clients_and_by_nodes() {
     assert_eq!(other.read(), Ok(Asking::Heard { text: "anything".into() }));
     let counted = |host: usize| simulation.hosts[host].core().expect("it runs").services.status().services;
     assert_eq!((counted(0)["echo.answers"], counted(1)["echo.answers"]), (0, 1));
+    drop(simulation);
+    seeded::set(None);
+}
+
+#[test]
+fn the_page_lists_the_services() {
+    let simulation = Simulation::new(1, |_| Vec::new());
+    let services = simulation.hosts[0].core().expect("it runs").services.page();
+    let design = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/design/service.md");
+    page::check(&design, "services", services.trim_end());
     drop(simulation);
     seeded::set(None);
 }
