@@ -96,3 +96,37 @@ fn member() -> Member {
         token: u64::MAX,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The names of the kinds of a message, as serde lists them where a name is none.
+    fn kinds<T: DeserializeOwned>() -> BTreeSet<String> {
+        let error = serde_json::from_value::<T>(Value::from("nothing")).err().expect("it is no kind");
+        let text = error.to_string();
+        let (_, kinds) = text.split_once("expected").expect("it lists the kinds");
+        kinds.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn there_is_a_seed_of_each_kind() {
+        let seeds = control_messages();
+        let seeds = seeds.iter().map(|seed| serde_json::from_slice(seed).expect("it is JSON"));
+        let seeds: BTreeSet<String> = seeds
+            .flat_map(|seed: Value| match seed {
+                Value::String(kind) => vec![kind],
+                Value::Object(fields) => fields.into_iter().map(|(kind, _)| kind).collect(),
+                other => panic!("no message: {other}"),
+            })
+            .collect();
+        let kinds: Vec<_> = kinds::<FromNode>().into_iter().chain(kinds::<FromCoordinator>()).collect();
+        assert!(kinds.len() > 10, "{kinds:?}");
+        let missing: Vec<_> = kinds.iter().filter(|kind| !seeds.contains(*kind)).collect();
+        assert!(missing.is_empty(), "no seed is of {missing:?}");
+    }
+}
