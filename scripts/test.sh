@@ -126,7 +126,8 @@ printing_to() { ("$2") >"$1" 2>&1 </dev/null; }
 # row NAME RESULT SECONDS CORE_SECONDS: prints a row of the summary.
 row() { printf '  %-34s %-7s %4d s %6d core-s\n' "$@"; }
 
-# note_core_seconds: sets core_seconds to those of all processes that have ended. A pipe would ask a new shell.
+# note_core_seconds: sets core_seconds to those of all processes that have ended. In a pipe a new shell would
+# tell its own.
 note_core_seconds() {
     times >"$WORK/times"
     core_seconds=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int(60 * ($1 + $3) + $2 + $4) }' "$WORK/times")

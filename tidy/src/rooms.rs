@@ -2,12 +2,14 @@
 //!
 //! The table of rooms in `docs/design.md` has a row for each room, from the highest floor down. A row begins
 //! with the room's floor and its name, linked to its page. The page has a table that opens the room: rows for
-//! its floor, what it owns, its thread, the rooms that it may use and what it promises.
+//! its floor, what it owns, its thread, the rooms that it may use and what it promises. The node's crate
+//! opens with a table of its floors, each with the rooms on it.
 
 use crate::floors::rooms_from_the_top;
 use crate::{Finding, Kind, Source, Text};
 
 const OVERVIEW: &str = "docs/design.md";
+const CRATE: &str = "crates/node/src/lib.rs";
 
 /// Rows of a room's opening, beside the first.
 const ROWS: [&str; 4] = ["owns", "thread", "may use", "promises"];
@@ -33,7 +35,8 @@ pub fn rooms(source: &Source) -> Vec<Finding> {
         };
         return vec![finding(overview, line, "", advice)];
     }
-    let mut found = Vec::new();
+    let root = source.of_kind(Kind::Rust).find(|text| text.path == CRATE);
+    let mut found: Vec<_> = root.and_then(opening_of_crate).into_iter().collect();
     for row in rows {
         let target = row.target.split('#').next().unwrap_or_default();
         match page(&format!("docs/{target}")) {
@@ -65,6 +68,23 @@ fn table(overview: &Text) -> impl Iterator<Item = Row<'_>> {
         let (name, target) = cells.next()?.strip_prefix("[`")?.strip_suffix(')')?.split_once("`](")?;
         Some(Row { line: at + 1, floor, name, target })
     })
+}
+
+/// Finding about the table of floors that opens the node's crate.
+fn opening_of_crate(root: &Text) -> Option<Finding> {
+    let on_floor = |line: &str| {
+        let (floor, rooms) = line.strip_prefix("//! | ")?.split_once(" | ")?;
+        let floor: u32 = floor.parse().ok()?;
+        let names = rooms.split("[`").skip(1).filter_map(|name| Some(name.split_once("`]")?.0.to_owned()));
+        Some(names.map(|name| (name, floor)).collect::<Vec<_>>())
+    };
+    let mut names: Vec<_> = root.content.lines().filter_map(on_floor).flatten().collect();
+    let mut rooms: Vec<_> =
+        rooms_from_the_top().into_iter().map(|(name, floor)| (name.to_owned(), floor)).collect();
+    names.sort_unstable();
+    rooms.sort_unstable();
+    let advice = || format!("the rooms on their floors are {rooms:?}, and the table has {names:?}");
+    (names != rooms).then(|| finding(root, 1, "", advice()))
 }
 
 /// Findings about the table that opens a room on its page.
@@ -141,6 +161,22 @@ mod tests {
         overview_is_refused_at(&lines[..lines.len() - 1].join("\n"), lines.len() - 1);
         overview_is_refused_at(&[&lines[..], &lines[..1]].concat().join("\n"), lines.len() + 1);
         overview_is_refused_at(&overview.replace("| 17 |", "| 14 |"), 2);
+    }
+
+    #[test]
+    fn the_crate_opens_with_every_room() {
+        let (overview, page) = design();
+        let mut root = String::new();
+        for (room, floor) in rooms_from_the_top() {
+            writeln!(root, "//! | {floor} | [`{room}`]: something |").unwrap();
+        }
+        let found = |root: &str| {
+            let files = [(OVERVIEW, &*overview), ("docs/design/all.md", &*page), (CRATE, root)];
+            rooms(&Source::of(&files)).len()
+        };
+        assert_eq!(found(&root), 0);
+        assert_eq!(found(&root.replace("[`guard`]", "guard")), 1);
+        assert_eq!(found(&root.replace("| 17 |", "| 16 |")), 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! | 17 | [`files`]: volumes of files; [`sync`]: locks and barriers |
 //! | 16 | [`call`]: functions that processes run for others |
 //! | 15 | [`region`]: named memory that processes of many hosts read and write |
-//! | 14 | [`sessions`]: clients and their requests |
+//! | 14 | [`guard`]: the leases that clients see; [`sessions`]: clients and their requests |
 //! | 13 | [`placement`]: replication, moves, drains, objects whose time is over |
 //! | 12 | [`transfer`]: an object's way from one arena to another |
 //! | 11 | [`directory`]: which nodes hold which objects, and which keeper decides about each |
