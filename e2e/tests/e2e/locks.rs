@@ -17,7 +17,7 @@ use crate::support::{ClientProcess, NOBODY, ask, client_of, kind};
 
 /// Options of a lock with a short time to live.
 pub(crate) fn short_lived() -> LockOptions {
-    LockOptions { ttl: Duration::from_secs(1), ..LockOptions::default() }
+    LockOptions { ttl: Duration::from_secs(3), ..LockOptions::default() }
 }
 
 /// Takes a lock that will be free soon.
@@ -148,7 +148,9 @@ fn those_who_share_hold_it_together_and_pass_nobody_who_waits() {
 #[test]
 fn waits_end_in_time_and_leave_nothing() {
     let cluster = Cluster::builder().nodes(2).start();
-    let held = take(&cluster.client(0), "held");
+    // Even where the host stands still meanwhile.
+    let for_long = LockOptions { timeout: Some(PATIENCE), ..LockOptions::default() };
+    let held = cluster.client(0).lock("held", &for_long).expect("it is free");
     let promised = Duration::from_millis(300);
     for node in [0, 1] {
         let client = cluster.client(node);

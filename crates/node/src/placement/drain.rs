@@ -48,6 +48,8 @@ const MOVE_PATIENCE: Duration = Duration::from_secs(600);
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause before objects that no node took are offered again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Number of leases after which a node that has been silent is no member any more.
+const SILENT_LEASES: u32 = 2;
 /// How long a drained node waits for a client to see that it is done.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a drained node stays after that: other clients may be looking too.
@@ -440,7 +442,7 @@ impl Placement {
         nodes.rotate_left(first);
         nodes.truncate(MAX_NODES_ASKED);
         nodes.sort_by_key(|node| stands_still(&self.network, *node));
-        let mut error = None;
+        let (mut error, mut may_answer) = (None, false);
         for node in nodes {
             let mut concerned = concerned.clone();
             concerned.extend((!concerned.contains(&node)).then_some(node));
@@ -457,7 +459,10 @@ impl Placement {
             match done {
                 Ok(()) => return Ok(()),
                 Err(one) if !self.store.objects.borrow().has(replica) => return Err(one),
-                Err(one) => error = Some(Error::new(one.kind(), format!("node {node}: {}", one.message()))),
+                Err(one) => {
+                    may_answer |= matches!(one.kind(), ErrorKind::TimedOut | ErrorKind::Busy);
+                    error = Some(Error::new(one.kind(), format!("node {node}: {}", one.message())));
+                }
             }
             if error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Damaged) {
                 // No other node would find other bytes.
@@ -465,9 +470,10 @@ impl Placement {
                 break;
             }
         }
-        if let Some(error) =
-            error.take_if(|_| concerned.iter().any(|keeper| stands_still(&self.network, *keeper)))
-        {
+        // A node that is silent for longer leaves the cluster, and is not asked any more.
+        let waits = may_answer && RETRY_PAUSE * round as u32 <= self.kernel.config.lease * SILENT_LEASES;
+        let is_still = |keeper: &NodeId| stands_still(&self.network, *keeper);
+        if let Some(error) = error.take_if(|_| waits || concerned.iter().any(is_still)) {
             return Err(error);
         }
         let (keeping, _) = self.elsewhere(id, user).await?;

@@ -1,8 +1,8 @@
-//! Cases of the simulation: what happens and when is told, and a seed decides the rest, such as how many
-//! nodes there are and how long messages take.
+//! Cases of the simulation: each says what happens and when, and a seed decides the rest, such as the number
+//! of nodes and how long messages take.
 //!
-//! A race that a test or a drawn seed found stands here by its name: the seed that found it shows something
-//! else as soon as the code draws one random number more.
+//! A race that a test or a drawn seed found is a case of its own, because the seed that found it shows
+//! another run as soon as the code draws one random number more.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -22,9 +22,9 @@ use crate::transfer::LEASE;
 
 /// Seeds of each case: of clusters without disks.
 const SEEDS: RangeInclusive<u64> = 1..=3;
-/// Times that a put is tried.
+/// Number of times that a put is tried.
 const MAX_PUT_TRIES: usize = 20;
-/// How long nodes take to follow a change of members.
+/// Time in which nodes follow a change of members.
 const VIEW_TIME: Duration = Duration::from_millis(100);
 /// An id of which one node is to keep the object.
 const ID: usize = 0;
@@ -38,7 +38,7 @@ const READ_BYTES: usize = 60_000;
 const MANY: usize = 24;
 
 impl Simulation {
-    /// Has the coordinator take a node for gone, which fences itself first.
+    /// Has the coordinator take a node for gone. The node fences itself first.
     fn expel(&mut self, host: usize) {
         self.begin_expelling(host);
         self.note_cut_off(host);
@@ -84,7 +84,7 @@ impl Simulation {
         ids
     }
 
-    /// Has a client of a host begin to put objects. Of `fresh` ids no keeper is asked.
+    /// Has a client of a host begin to put objects. No keeper is asked about `fresh` ids.
     pub(super) fn begin_puts(&mut self, host: usize, ids: &[ObjectId], len: usize, fresh: bool) {
         for id in ids {
             let object = NewObject {
@@ -105,13 +105,13 @@ impl Simulation {
         self.with_worker(host, |worker, simulation| worker.ask_further(simulation, prefetch));
     }
 
-    /// How many of these objects a node has.
+    /// Number of these objects that a node has.
     pub(super) fn here(&self, host: usize, ids: &[ObjectId]) -> usize {
         let objects = self.hosts[host].core().expect("it runs").store.objects.borrow();
         ids.iter().filter(|id| objects.get(id).is_some()).count()
     }
 
-    /// How many objects wait on a node for a place at their holder.
+    /// Number of objects for which a node waits for a place at their holder.
     fn queued(&self, host: usize) -> u64 {
         self.hosts[host].core().expect("it runs").services.status().transfer.queued
     }
@@ -140,7 +140,7 @@ impl Simulation {
         pin.run().write(at, &[byte[0] ^ 1 << below(8)]).expect("inside the object");
     }
 
-    /// Has a client of a host get an object that its node has not got; returns how that ended.
+    /// Has a client of a host get an object that its node does not have. Returns how the get ended.
     fn get_anew(&mut self, host: usize, id: usize) -> Result<(), String> {
         let evict = Request::Evict { bytes: u64::MAX };
         self.with_worker(host, |worker, simulation| worker.ask_further(simulation, evict));
@@ -150,7 +150,7 @@ impl Simulation {
         self.workers[host].last_get.clone().expect("it was answered")
     }
 
-    /// How many objects have come to a node with other bytes than were sealed.
+    /// Number of objects that have come to a node with other bytes than were sealed.
     fn damaged(&self, host: usize) -> u64 {
         self.hosts[host].core().expect("it runs").services.status().transfer.damaged
     }
@@ -161,7 +161,7 @@ impl Simulation {
         assert!(self.await_workers().is_empty(), "a deletion ends");
     }
 
-    /// Ends a case: all that is promised holds.
+    /// Ends a case, and checks that all promises hold.
     fn end(mut self, seed: u64) {
         let wrong = self.wrong();
         assert!(wrong.is_empty(), "seed {seed}:\n{}\n{}", self.log.join("\n"), wrong.join("\n"));
@@ -259,7 +259,7 @@ fn an_order_to_keep_what_is_deleted_meanwhile_ends() {
         while simulation.time.now() < until && !moves(&simulation.hosts[2]) {
             simulation.step(until, false);
         }
-        // The order joins the fetch of the get, which goes on without an end when the object is deleted.
+        // The order joins the fetch of the get, and the fetch does not end when the object is deleted.
         let copies = simulation.hosts.len() as u16;
         let keep = Request::Replicate { timeout_us: 10_000_000, id: object, copies };
         simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, keep));
@@ -393,7 +393,7 @@ fn who_watches_all_nodes_knows_what_they_have_after_they_died_and_came_back() {
         simulation.put(0, ID, SHORT_BYTES);
         simulation.pass(VIEW_TIME);
         assert_eq!((simulation.check_watcher(), simulation.watcher.gaps), (Vec::new(), 0));
-        // One comes back with what it had, another without.
+        // One node comes back with its objects, another without.
         simulation.expel(0);
         simulation.hosts[1].kill();
         simulation.note_loss(1);
@@ -403,7 +403,7 @@ fn who_watches_all_nodes_knows_what_they_have_after_they_died_and_came_back() {
         assert_eq!(simulation.watcher.gaps, 2, "each of them is out of reach");
         simulation.bring_back(0);
         simulation.bring_back(1);
-        // The first gives nobody its objects until it knows which were deleted.
+        // The first node gives nobody its objects until it knows which were deleted.
         simulation.pass(REST_TIME);
         assert_eq!(simulation.watcher.gaps, 4, "each of them comes");
         simulation.end(seed);
@@ -418,7 +418,7 @@ fn members_are_connected_before_anybody_wants_something() {
         for one in 0..count {
             assert!((0..one).all(|other| simulation.are_connected(one, other)), "seed {seed}: node {one}");
         }
-        // Each has tried the bulk lane to each other.
+        // Each node has tried the bulk lane to each other node.
         let others = count as u64 - 1;
         assert!((0..count).all(|host| simulation.reads(host) == others), "seed {seed}");
         simulation.end(seed);
@@ -432,7 +432,7 @@ fn members_that_cannot_be_reached_delay_no_connection_to_others() {
         let last = simulation.hosts.len() - 1;
         simulation.hosts[0].kill();
         simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
-        // The first refuses, the last can be reached, and those between are silent.
+        // The first node refuses, the last can be reached, and the nodes between are silent.
         simulation.hosts[1].kill();
         (2..last).for_each(|silent| simulation.network.partition(0, silent as u32, true));
         simulation.hosts[0].start_again();
@@ -445,4 +445,46 @@ fn members_that_cannot_be_reached_delay_no_connection_to_others() {
         simulation.bring_back(1);
         simulation.end(seed);
     }
+}
+
+#[test]
+fn a_drain_leaves_no_object_to_one_node_because_others_are_silent_for_a_while() {
+    let mut met = 0;
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        let ids = simulation.put_many(0, READ_BYTES);
+        for id in &ids {
+            let keep = Request::Replicate { timeout_us: 10_000_000, id: *id, copies: 2 };
+            simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, keep));
+        }
+        simulation.pass(Duration::from_secs(1));
+        let keeps = |simulation: &Simulation, host: usize, id: &ObjectId| {
+            let core = simulation.hosts[host].core()?;
+            let stays = core.store.objects.borrow().get(id)?.role().stays();
+            stays.then_some(())
+        };
+        let kept: Vec<_> = ids.iter().filter(|id| keeps(&simulation, 1, id).is_some()).collect();
+        met += kept.len();
+        let until = simulation.time.now() + Duration::from_secs(5);
+        simulation.hosts[2..].iter_mut().for_each(|host| host.stall(until));
+        let contains = Request::Contains { ids: (0..MANY).map(|_| ObjectId::random()).collect() };
+        simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, contains));
+        simulation.pass(Duration::from_secs(2));
+        simulation.hosts[0].drain();
+        simulation.pass(Duration::from_secs(2));
+        let Simulation { hosts, coordinator, time, .. } = &mut simulation;
+        hosts[1].kill();
+        coordinator.forget(hosts, time.now(), None);
+        simulation.pass(REST_TIME);
+        for id in kept {
+            let keepers = (0..simulation.hosts.len()).filter_map(|host| keeps(&simulation, host, id)).count();
+            assert!(keepers > 0, "seed {seed}: object {id} is lost");
+        }
+        simulation.with_worker(2, |worker, simulation| {
+            worker.ask_further(simulation, Request::Delete { ids });
+        });
+        simulation.pass(VIEW_TIME);
+        simulation.end(seed);
+    }
+    assert!(met > 0, "no object was kept by the node that died");
 }
