@@ -16,7 +16,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Spread, Unreached};
 
 use super::replication::candidates;
 use crate::net::frame::{Envelope, Message};
-use crate::net::frame::{Holding, Life, Order, ask};
+use crate::net::frame::{Life, Order, ask};
 use crate::object::{Replica, Role};
 use crate::placement::Placement;
 
@@ -362,8 +362,7 @@ impl Placement {
         }
         if keep && !self.is_draining() {
             self.store.quotas.borrow_mut().give_back(replica);
-            self.store.objects.borrow_mut().set_role(&id, Role::Kept);
-            self.store.publish(Holding::of(replica));
+            self.store.set_role(replica, Role::Kept);
         } else {
             self.leave_to_others(replica);
         }

@@ -16,7 +16,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use super::turns::{Turn, Turns};
 use crate::directory::arrivals::Lies;
 use crate::kernel::planted::{Bug, is_planted};
-use crate::net::frame::{Holding, Order};
+use crate::net::frame::Order;
 use crate::net::sending::describe_segments;
 use crate::object::{Pin, Replica, Role};
 use crate::placement::Placement;
@@ -67,8 +67,7 @@ impl Given {
             if !is_planted(Bug::CopiesForgotten) {
                 replica.set_copies(replica.copies().max(copies));
             }
-            placement.store.objects.borrow_mut().set_role(&self.id, Role::Kept);
-            placement.store.publish(Holding::of(replica));
+            placement.store.set_role(replica, Role::Kept);
         } else {
             placement.keep_no_longer(replica);
         }

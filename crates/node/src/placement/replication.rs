@@ -26,7 +26,7 @@ use crate::kernel::counted::Counted;
 use crate::kernel::planted::{Bug, is_planted};
 use crate::kernel::random::HashSet;
 use crate::membership::shards::ranked;
-use crate::net::frame::{Envelope, Heir, Holding, Message, Order, Withdrawal, ask};
+use crate::net::frame::{Envelope, Heir, Message, Order, Withdrawal, ask};
 use crate::net::stands_still;
 use crate::object::{Replica, Role};
 use crate::placement::Placement;
@@ -221,12 +221,11 @@ impl Placement {
             self.keep_no_longer(&replica);
             return Ok(true);
         }
-        self.store.objects.borrow_mut().set_role(&order.id, role);
+        // An unchanged replica is published too: the node that sent the order may have missed the news.
+        self.store.set_role(&replica, role);
         if order.role.stays() {
             self.replication.handing.borrow_mut().remove(&order.id);
         }
-        // An unchanged replica is published too: the node that sent the order may have missed the news.
-        self.store.publish(Holding::of(&replica));
         if role != before {
             self.note_expiry(&replica);
         }
@@ -244,10 +243,9 @@ impl Placement {
             return;
         }
         let was_primary = replica.role() == Role::Primary;
-        self.store.objects.borrow_mut().set_role(&heir.id, Role::Primary);
         // A replica that came by a get before the number was raised says a smaller one.
         replica.set_copies(replica.copies().max(heir.copies));
-        self.store.publish(Holding::of(&replica));
+        self.store.set_role(&replica, Role::Primary);
         self.note_expiry(&replica);
         if !was_primary {
             self.end_orphan(&replica);
@@ -259,8 +257,7 @@ impl Placement {
     pub(crate) fn keep_no_longer(&self, replica: &Rc<Replica>) {
         if replica.in_memory() {
             self.store.forget_on_disk(replica);
-            self.store.objects.borrow_mut().set_role(&replica.id(), Role::Cached);
-            self.store.publish(Holding::of(replica));
+            self.store.set_role(replica, Role::Cached);
         } else {
             self.leave_to_others(replica);
         }
@@ -269,11 +266,9 @@ impl Placement {
     /// Drops a replica that this node is not to keep any more. Its keepers are told of the new role first:
     /// if a kept replica made room, they would not look for another node to keep the object.
     pub(crate) fn leave_to_others(&self, replica: &Rc<Replica>) {
-        let id = replica.id();
-        self.store.objects.borrow_mut().set_role(&id, Role::Cached);
-        self.store.publish(Holding::of(replica));
-        if self.store.remove(&id).is_some() {
-            self.store.unpublish(id, Withdrawal::Evicted);
+        self.store.set_role(replica, Role::Cached);
+        if self.store.remove(&replica.id()).is_some() {
+            self.store.unpublish(replica.id(), Withdrawal::Evicted);
         }
     }
 

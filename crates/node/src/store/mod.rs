@@ -129,6 +129,24 @@ impl Store {
         Ok(replica)
     }
 
+    /// Seals an object that a client has written on this node, as [`Store::seal`] does.
+    ///
+    /// # Errors
+    /// When there is no room for the object in the table of clients.
+    pub(crate) fn seal_creation(&self, id: &ObjectId, digest: u64) -> Result<Rc<Replica>, Error> {
+        let now = self.kernel.clock.unix_ms();
+        let replica = self.objects.borrow_mut().seal_creation(id, digest, now)?;
+        self.publish(Holding::of(&replica));
+        Ok(replica)
+    }
+
+    /// Gives a replica a role, and has its keepers told. They are told of an unchanged role as well, since
+    /// they may have missed it.
+    pub(crate) fn set_role(&self, replica: &Replica, role: Role) {
+        self.objects.borrow_mut().set_role(&replica.id(), role);
+        self.publish(Holding::of(replica));
+    }
+
     /// Seals the deed of a name: an object without bytes, which no user sees.
     ///
     /// # Errors
@@ -161,7 +179,7 @@ impl Store {
     }
 
     /// Notes that this node holds an object from now on.
-    pub(crate) fn publish(&self, holding: Holding) {
+    fn publish(&self, holding: Holding) {
         self.note(Change::Publish(holding));
     }
 

@@ -1,4 +1,5 @@
-//! Requests that make objects: put, create, seal, abort. Engine thread only.
+//! Requests that make objects: put, create, seal, abort. Owns [`Creations`]. Engine thread only. Invariant: a
+//! creation that its client was not told of is aborted, and its quota is given back.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,7 +14,6 @@ use crate::directory::claims::{Claim, Claims};
 use crate::kernel::{ClientKey, Kernel};
 use crate::membership::Cluster;
 use crate::memory::{Extent, Writer, Zone};
-use crate::net::frame::Holding;
 use crate::object::{Conflict, Creation, Head, Held, Role, Sealing, Table};
 use crate::placement::Placement;
 use crate::service::Outcome;
@@ -25,12 +25,12 @@ use crate::transfer::Transfer;
 /// Maximum number of bytes of an object that travels through the socket or the ring, and that the engine
 /// writes.
 pub(crate) const INLINE_MAX_BYTES: u32 = 64 << 10;
-/// Metadata that the client writes by itself belongs to an object that the client writes, which is not
-/// inline.
+/// Metadata that the client writes is longer than an inline object, so an inline object never has such
+/// metadata.
 const _: () = assert!(MAX_METADATA_BYTES >= INLINE_MAX_BYTES as usize);
-/// How long a put waits until this node knows again which objects were deleted.
+/// Time for which a put waits until this node knows again which objects were deleted.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(30);
-/// Number of bytes that a waiting request may hold for each object it counts as.
+/// Number of bytes of a waiting put that weigh as much as one object.
 const BYTES_PER_WEIGHT: usize = 1 << 10;
 
 /// The weight of a put while it waits, in objects.
@@ -38,7 +38,7 @@ pub(in crate::sessions) fn weight(data: usize) -> usize {
     1 + data / BYTES_PER_WEIGHT
 }
 
-/// The objects that clients make: their claims, their creations and what they count.
+/// Maker of the objects that clients create: it claims ids, reserves memory, charges quotas and seals.
 pub(crate) struct Creations {
     pub(in crate::sessions) kernel: Rc<Kernel>,
     pub(in crate::sessions) store: Rc<Store>,
@@ -116,8 +116,8 @@ impl Creations {
         Ok(())
     }
 
-    /// Makes an object for a user who need not have a client on this node. `fill` writes its `data_len` bytes
-    /// of data, in as many turns as it needs.
+    /// Makes an object for a user who need not have a client on this node. `fill` writes the `data_len` bytes
+    /// of its data, in as many turns as it needs.
     pub(crate) async fn make_for(
         self: &Rc<Self>,
         user: u32,
@@ -150,8 +150,8 @@ impl Creations {
         Ok(())
     }
 
-    /// Claims the id of an object, unless it was drawn at random for it: such an id is looked up only once.
-    /// The caller asks [`Creations::may_create`] after its last wait. `patience` is that of
+    /// Claims the id of an object, unless the id was drawn at random for the object: such an id is only
+    /// looked up once. The caller asks [`Creations::may_create`] after its last wait. `patience` is that of
     /// [`Claims::claim`].
     pub(crate) async fn claim_for(
         self: &Rc<Self>,
@@ -180,8 +180,8 @@ impl Creations {
         if drawn { Ok(Claim::of_nobody(id)) } else { self.claims.claim(id, user, patience).await }
     }
 
-    /// Waits until the objects here of an id certainly exist: a node that is not a member may hold objects
-    /// that others have deleted.
+    /// Waits until the objects that this node holds of an id certainly exist. A node that is not a member may
+    /// hold objects that others have deleted.
     async fn await_certainty(&self, id: ObjectId) -> Result<(), Error> {
         let due = Some(self.kernel.clock.now() + MEMBER_PATIENCE);
         let sealed = || matches!(self.store.objects.borrow().conflict(&id), Some(Conflict::Sealed));
@@ -202,7 +202,7 @@ impl Creations {
         is_drawn(object) || self.claims.decides_here(&object.id, self.kernel.clock.now())
     }
 
-    /// Begins a creation; returns the place of its data, with the descriptors that the client needs. The
+    /// Begins a creation. Returns the place of its data, with the descriptors that the client needs. The
     /// sizes are bytes of data, and of metadata that the client writes by itself.
     pub(super) async fn create(
         self: Rc<Self>,
@@ -229,7 +229,7 @@ impl Creations {
         Ok(Begun { creations: self, client, id, placement, segments, told: false })
     }
 
-    /// Begins a creation; returns the place of its data and its segments. The sizes are those of
+    /// Begins a creation. Returns the place of its data and its segments. The sizes are those of
     /// [`Creations::create`].
     async fn begin(
         self: &Rc<Self>,
@@ -258,8 +258,8 @@ impl Creations {
         Ok((placement, segments))
     }
 
-    /// The head of an object that is to be created, if its sizes are valid. The client writes `written`
-    /// bytes of metadata by itself, or has sent all of it.
+    /// Returns the head of an object that is to be created, if its sizes are valid. `written` is the number
+    /// of bytes of metadata that the client writes by itself; 0 if it has sent all metadata.
     pub(super) fn head(
         &self,
         client: ClientKey,
@@ -294,7 +294,7 @@ impl Creations {
         Ok(Head { id, name, life, user, rights, data_len, metadata_len, digest, copies, expires, owned })
     }
 
-    /// Whether an object of this id may be created here; asked again after each wait.
+    /// Whether an object of this id may be created here. The caller asks again after each wait.
     pub(super) fn may_create(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
         self.placement.ensure_stays()?;
         match self.store.objects.borrow().conflict(&id) {
@@ -309,7 +309,7 @@ impl Creations {
     }
 
     /// Takes room for a new object, counted against its quotas. Another object may take the id during the
-    /// wait, so the caller checks that again.
+    /// wait, so the caller checks the id again.
     async fn reserve<'a>(
         self: &'a Rc<Self>,
         client: ClientKey,
@@ -359,18 +359,16 @@ impl Creations {
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         self.transfer.records.count_copy(data.len() as u64);
         drop(objects);
-        let sealed = self.store.objects.borrow_mut().seal_creation(&id, digest, self.kernel.clock.unix_ms());
-        let replica = sealed?;
+        let replica = self.store.seal_creation(&id, digest)?;
         self.claims.fulfil(&id);
-        self.store.publish(Holding::of(&replica));
         self.sessions.counting.count_put(replica.len());
         self.placement.note_expiry(&replica);
         self.placement.note_owned(client, &replica);
         Ok(())
     }
 
-    /// Seals a creation once it is certain that no other node was first. If one was, the creation is given
-    /// up.
+    /// Seals a creation once it is certain that no other node was first. If another node was, the creation is
+    /// given up.
     pub(super) async fn seal_for(
         self: Rc<Self>,
         client: ClientKey,
@@ -384,6 +382,11 @@ impl Creations {
         Ok((Reply::Done, Vec::new()))
     }
 
+    /// Gives up a creation of this client.
+    ///
+    /// # Errors
+    /// `NotFound` if no such creation is under way, `Exists` if the object is sealed already, `NotAllowed` if
+    /// another client creates it.
     pub(in crate::sessions) fn abort(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
         self.own_creation(&self.store.objects.borrow(), client, &id, "abort")?;
         self.give_up(&id);
@@ -399,7 +402,7 @@ impl Creations {
         }
     }
 
-    /// A creation of this client, or why it cannot be sealed or aborted.
+    /// Returns a creation of this client, or the error why the client cannot seal or abort it.
     fn own_creation<'a>(
         &self,
         objects: &'a Table,
@@ -427,8 +430,8 @@ impl Creations {
     }
 }
 
-/// A creation that its client does not know of yet. It is aborted when this is dropped before the client was
-/// told.
+/// A creation that its client does not know of yet. If this value is dropped before the client was told, the
+/// creation is aborted.
 pub(in crate::sessions) struct Begun {
     creations: Rc<Creations>,
     client: ClientKey,
@@ -447,8 +450,8 @@ impl Begun {
         Ok((Reply::Created { placement: self.placement, granted }, descriptors))
     }
 
-    /// The offset of a large object and 0 of a small one, which the engine writes at its seal. The creation
-    /// comes back if the client needs descriptors, which only the socket carries.
+    /// Tells the client by the ring. Returns the offset of a large object, or 0 for a small one. Returns
+    /// `Err(self)` if the client needs descriptors, which only the socket carries.
     pub(in crate::sessions) fn tell_by_ring(mut self) -> Result<u64, Self> {
         let offset = match self.placement {
             wire::Placement::Inline => 0,
@@ -467,7 +470,7 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         if !self.told {
-            // It has ended already if the client has gone.
+            // If the client has gone, the creation has ended already.
             let _ = self.creations.abort(self.client, self.id);
         }
     }
@@ -478,8 +481,8 @@ fn is_drawn(object: &NewObject) -> bool {
     object.terms.fresh && object.name.is_empty()
 }
 
-/// Bytes counted against quotas. Dropping this gives them back unless they are kept, since later steps may
-/// fail or be dropped.
+/// Bytes counted against quotas. Dropping the charge gives them back, unless they are kept, because later
+/// steps may fail or be dropped.
 pub(super) struct Charge<'a> {
     store: &'a Store,
     user: u32,
@@ -489,6 +492,7 @@ pub(super) struct Charge<'a> {
 }
 
 impl Charge<'_> {
+    /// Leaves the bytes counted: the object has them.
     pub(super) fn keep(mut self) {
         self.store.quotas.borrow_mut().taken(self.user, self.client, self.len);
         self.keep = true;
