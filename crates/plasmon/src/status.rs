@@ -1,6 +1,7 @@
 //! Status report of a node, as `plasmon status --json` prints it.
 //!
-//! The report travels as JSON. A newer daemon may add fields, and an older client ignores them.
+//! The report travels as JSON. A newer daemon may add fields, and an older client ignores them. Owns no
+//! state. Any thread.
 
 mod files;
 
@@ -74,7 +75,7 @@ pub struct Status {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClassesStatus {
-    /// How classes are kept apart on the way to other nodes: "off", "separate" or "priority".
+    /// Way in which classes are kept apart when they use the network: "off", "separate" or "priority".
     pub qos: String,
     /// Smallest number of bytes a second to which work of low class is limited now towards any node. 0 if it
     /// is not limited.
@@ -227,7 +228,7 @@ pub struct ObjectsStatus {
     pub evicted: u64,
 }
 
-/// Gets and puts of a node's clients, those that have gone included.
+/// Gets and puts of a node's clients, including clients that have gone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallsStatus {
@@ -239,7 +240,8 @@ pub struct CallsStatus {
     pub puts: u64,
     /// Size in bytes of the objects that clients have made.
     pub put_bytes: u64,
-    /// Gets that clients made without the daemon and timed, one in 1,024 of them, by their time.
+    /// Numbers of the gets that clients made without the daemon, by their time. Clients time one such get in
+    /// 1,024.
     pub timed_gets: Vec<TimedGets>,
     /// Time in nanoseconds that all of `timed_gets` took.
     pub timed_gets_ns: u64,
@@ -253,7 +255,7 @@ pub struct SlotsStatus {
     pub clients: u64,
     /// Number of calls whose results are still to come.
     pub under_way: u64,
-    /// Number of calls so far, those of clients that have gone included.
+    /// Number of calls so far, including the calls of clients that have gone.
     pub calls: u64,
 }
 
@@ -264,7 +266,7 @@ pub struct SlotsStatus {
 pub struct RegionsStatus {
     /// Number of regions.
     pub regions: u64,
-    /// Bytes of memory that regions take, those included that were freed and are still in use.
+    /// Bytes of memory that regions take, including regions that were freed and are still in use.
     pub bytes: u64,
     /// Limit of `bytes`.
     pub limit: u64,
@@ -272,8 +274,8 @@ pub struct RegionsStatus {
     pub user_limit: u64,
     /// Number of regions that lie in several pieces of memory.
     pub in_pieces: u64,
-    /// Number of regions that their owners' processes were to map, and cannot, because no memory that they
-    /// may map was free.
+    /// Number of regions that their owners' processes were to map and cannot, because no memory that they may
+    /// map was free.
     pub crowded_out: u64,
     /// Number of reads so far.
     pub reads: u64,
@@ -289,63 +291,64 @@ pub struct RegionsStatus {
     pub notifies: u64,
     /// Number of calls that wait for a change now.
     pub waiting: u64,
-    /// Number of handles that clients of the node have now, to its own regions and to others'.
+    /// Number of handles that clients of the node have now, to regions of this node and of others.
     pub handles: u64,
     /// Number of mappings of other nodes' regions that the node has now.
     pub mappings: u64,
 }
 
 impl RegionsStatus {
-    /// Number of operations on regions so far, whatever they were.
+    /// Number of operations on regions so far, of all kinds.
     pub fn operations(&self) -> u64 {
         self.reads + self.writes + self.atomics + self.fills + self.waits + self.notifies
     }
 }
 
-/// Services of a node: the names that it keeps, what its processes serve, and the calls of its clients.
+/// Services of a node: the names that the node keeps, the calls that its processes serve, and the calls of
+/// its clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FunctionsStatus {
     /// Number of names of services that the node keeps.
     pub names: u64,
-    /// Number of ports at which its processes serve.
+    /// Number of ports at which processes of the node serve.
     pub ports: u64,
     /// Number of calls that wait at the ports now.
     pub waiting: u64,
-    /// Number of calls that threads of its processes have now.
+    /// Number of calls that threads of the node's servers have now.
     pub running: u64,
-    /// Number of calls of its clients that are under way at other nodes now.
+    /// Number of calls of the node's clients that are under way at other nodes now.
     pub under_way: u64,
-    /// Number of calls that its clients began so far.
+    /// Number of calls of functions that the node's clients began so far.
     pub begun: u64,
-    /// Number of calls that its processes replied to so far.
+    /// Number of calls that the node's processes replied to so far.
     pub served: u64,
-    /// Number of calls so far that failed in its processes, or whose process died.
+    /// Number of calls so far that failed in processes of the node, or whose process died.
     pub failed: u64,
     /// Number of calls and replies so far whose bytes other nodes have written to windows of this one.
     pub bodies_written: u64,
-    /// Number of those whose bytes this node has read at other nodes.
+    /// Number of calls and replies so far whose bytes this node has read at other nodes.
     pub bodies_read: u64,
 }
 
-/// Locks and barriers of a node: those about which it decides, and what its clients hold.
+/// Locks and barriers of a node: those about which the node decides, and what its clients hold.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LocksStatus {
     /// Number of locks about which the node decides, and that are held or waited for.
     pub names: u64,
-    /// Number of guards that its clients have now.
+    /// Number of guards that clients of the node have now.
     pub held: u64,
-    /// Number of calls of its clients that wait for a lock now.
+    /// Number of calls of the node's clients that wait for a lock now.
     pub waiting: u64,
-    /// Number of guards that its clients were given so far.
+    /// Number of guards that clients of the node were given so far.
     pub granted: u64,
-    /// Number of guards so far that ended before they were unlocked: their lease was over, or their process
-    /// died.
+    /// Number of guards of the node's clients so far that ended before they were unlocked: their lease was
+    /// over, or their process died.
     pub lost: u64,
     /// Number of barriers about which the node decides.
     pub barriers: u64,
-    /// Number of calls of its clients that wait at a barrier now.
+    /// Number of calls of the node's clients that wait at a barrier now.
     pub arrived: u64,
 }
 
@@ -546,14 +549,13 @@ pub struct CopiesStatus {
     pub restored: u64,
     /// Number of ordered replicas that could not be made. They are tried again.
     pub failed: u64,
-    /// Number of ids that this node has claimed for objects that are being created on it.
+    /// Number of replicas that this node is making now by orders that nobody waits for.
     pub restoring: u64,
     /// Size in bytes of the replicas that this node made to restore objects.
     pub restored_bytes: u64,
     /// Number of objects deleted because their time to live was over.
     pub expired: u64,
-    /// Number of ids that are claimed for objects being created. The directory shards of this node hold the
-    /// claims.
+    /// Number of ids that this node has claimed for objects that are being created on it.
     pub claims: u64,
 }
 

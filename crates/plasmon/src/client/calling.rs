@@ -1,8 +1,8 @@
 //! Calls by slot: what a client asks of the daemon without the socket, from any number of threads.
 //!
-//! Owns no state; the connection has the slots, which are asked for by the first call. Any thread. A call
-//! that is given up keeps its slot until the daemon has answered: soon if it changes nothing, since the
-//! daemon ends it.
+//! Owns no state; the connection has the slots, which the first call asks for. Any thread. A call that is
+//! given up keeps its slot until the daemon has answered. The daemon ends a call that changes nothing when
+//! the call is given up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use crate::{Class, NodeId, Result};
 pub struct Pinged {
     /// Time from the call until its return.
     pub total: Duration,
-    /// Part of it from the moment when this client's node asked the other node until its answer. Zero if the
-    /// client pinged its own node.
+    /// Part of `total` from the moment when this client's node asked the other node until the answer. Zero if
+    /// the client pinged its own node.
     pub network: Duration,
 }
 
@@ -33,7 +33,8 @@ impl Client {
     /// to the node of this host, and from there to the other node.
     ///
     /// # Errors
-    /// `Disconnected` if there is no such node in the cluster. `TimedOut` if it does not answer in time.
+    /// `Disconnected` if there is no such node in the cluster. `TimedOut` if the node does not answer in
+    /// time.
     pub fn ping(&self, node: NodeId, timeout: Duration) -> Result<Pinged> {
         let (opcode, arguments) = ClusterCall::Ping { node }.encode();
         let request = CallRequest {
@@ -79,7 +80,7 @@ impl Calls<'_> {
         ClientCalls::submit(slots, request, manner, &mut || vigil.goes_on()).map_err(|_| vigil.error())
     }
 
-    /// Waits for the result of a call. It is an error here if there is none: the call may still be carried
+    /// Waits for the result of a call. An error means that there is no result: the call may still be carried
     /// out.
     pub(super) fn finish(&self, call: Call, due: Due) -> Result<CallResult> {
         // A forked child does not have the slots.

@@ -13,8 +13,8 @@ impl Client {
     /// ([`Class::during`]).
     ///
     /// # Errors
-    /// `NotAllowed` if the node does not give this class to this user; its setting `--classes` says who has
-    /// which. Otherwise as [`Client::connect`].
+    /// `NotAllowed` if the node does not give this class to this user; the node's setting `--classes` says
+    /// which users have which class. Otherwise as [`Client::connect`].
     pub fn with_class(&self, class: Class) -> Result<Self> {
         let own = class.during(|| Self::connect(self.connection.at().clone()))?;
         let (interrupt, patience, verifies) = (self.interrupt.clone(), self.patience, self.verifies);
@@ -22,7 +22,7 @@ impl Client {
     }
 }
 
-/// Has the work of a new connection be of the class that this thread has chosen, if any.
+/// Gives a new connection the class that this thread has chosen, if any.
 pub(super) fn classified(client: Client) -> Result<Client> {
     if let Some(class) = Class::chosen() {
         let asked = requests::Options { name: None, quota: None, class: Some(class) };

@@ -1,4 +1,5 @@
-//! One connection shared by many threads, without a thread of its own.
+//! Connection to the daemon, which any number of threads share. Owns the socket, the requests under way, and
+//! what the daemon gave this client: memory, tables, slots, leases. A connection has no thread of its own.
 //!
 //! A caller queues its frame and sends what the socket takes. Then it waits, and one of the waiting callers
 //! *leads*: it reads the socket and delivers every reply to the caller that it belongs to. When the leader's
@@ -12,7 +13,7 @@
 //!   ([`state`]).
 //! - A forked child sends nothing and locks nothing.
 //!
-//! Event loops wait in another way, which [`pending`] describes.
+//! Event loops wait as [`pending`] describes.
 
 mod looking;
 mod pending;
@@ -146,7 +147,7 @@ impl Connection {
         self.fast().is_some_and(Fast::lives)
     }
 
-    /// How the calls by slot were waited for so far.
+    /// Number of calls by slot so far, by how their waits ended.
     pub(super) fn wait_stats(&self) -> WaitStats {
         self.slots.get().map(|slots| slots.stats()).unwrap_or_default()
     }
@@ -224,7 +225,8 @@ impl Connection {
         Ok(Ticket { connection: self, number, longest: None })
     }
 
-    /// Scratch that these bytes lie in: its number, and the offset of the bytes. `None` if they lie in none.
+    /// Number of the scratch that contains these bytes, and the offset of the bytes in it. `None` if no
+    /// scratch contains them.
     pub(super) fn scratch_of(&self, bytes: &[u8]) -> Option<(u64, u64)> {
         let start = bytes.as_ptr() as usize;
         let scratches = self.scratches();

@@ -60,8 +60,9 @@ impl Client {
     }
 
     /// Brings an object to this node and keeps it in memory here: it is neither evicted nor spilled to disk.
-    /// The pin ends with [`Client::unpin`], or when the last clone of this client is dropped. Pinning an
-    /// object twice has the effect of pinning it once. The time-out is that of [`Client::get`].
+    /// The pin ends with [`Client::unpin`], or with the connection, which lasts as long as the client, its
+    /// clones and its objects. Pinning an object twice has the effect of pinning it once. The time-out is
+    /// that of [`Client::get`].
     ///
     /// # Errors
     /// As [`Client::get`].

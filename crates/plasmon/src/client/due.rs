@@ -4,16 +4,16 @@
 //!
 //! | call | ends |
 //! |---|---|
-//! | with a time-out | [`DAEMON_GRACE`] after it: the daemon keeps it, too, and its error says more |
+//! | with a time-out | [`DAEMON_GRACE`] after the time-out, which the daemon keeps too: its error says more |
 //! | with a time-out of zero | after [`IMMEDIATE_TIMEOUT`], or later if it gets objects |
 //! | that waits for objects or other nodes, without a time-out | never |
 //! | that waits for the daemon's answer alone | after [`ANSWER_TIMEOUT`], or what `Client::within` says |
 //!
 //! A call that makes room waits for the daemon's answer alone if it has no time-out, or one of zero. A call
-//! that gets objects with a time-out of zero may bring them from other nodes or from disk, which takes its
-//! time, and so does a call that looks more than 1,024 objects up. As long as the daemon says in its tables
-//! that it lives, such a call ends like one that waits for the daemon's answer alone. Time that the program
-//! itself takes, to copy bytes or to write them in place, does not count.
+//! that gets objects with a time-out of zero may have to bring them from other nodes or from disk. A wait for
+//! more than 1,024 objects may have to look them up for long. As long as the daemon says in its tables that
+//! it lives, such a call ends like one that waits for the daemon's answer alone. Time that the program itself
+//! takes, to copy bytes or to write them in place, does not count.
 
 use std::time::{Duration, Instant};
 

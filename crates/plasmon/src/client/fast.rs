@@ -1,5 +1,5 @@
 //! Calls that need no socket: finding, pinning and releasing objects in memory, which the client does without
-//! the daemon, and the requests of the rings, which it makes to the daemon but without a system call.
+//! the daemon, and requests by the rings, which the client makes to the daemon through shared memory.
 //!
 //! Owns the tables and the channel of a client. Any thread. [`crate::shared`] has the protocol. The socket
 //! can do whatever this module cannot.
@@ -177,7 +177,7 @@ impl Fast {
         if nowhere { Ok(false) } else { Err(Looked::Ask) }
     }
 
-    /// Whether the daemon may be taken to live.
+    /// Whether the daemon has lately said that it lives.
     pub(super) fn lives(&self) -> bool {
         self.shared.lives()
     }
@@ -187,8 +187,8 @@ impl Fast {
         arena.may_write(span, |segment| self.shared.segment_version(segment))
     }
 
-    /// Entries that the ring completed after their callers had given up.
-    /// The caller of this function aborts or collects them.
+    /// Entries that the ring completed after their callers had given up. The caller of this function aborts
+    /// or collects the entries.
     pub(super) fn strays(&self) -> Vec<Stray> {
         self.channel.strays()
     }
@@ -198,7 +198,8 @@ impl Fast {
         self.channel.unpin(pin.0);
     }
 
-    /// Makes as many of the requests as fit the ring, from the first on. Returns what became of each.
+    /// Makes as many of the requests as fit the ring, from the first on. Returns the outcome of each request
+    /// made.
     ///
     /// # Errors
     /// [`Unanswered`] if `alive` returned `false`: the daemon is not waited for any longer. The requests may
@@ -236,7 +237,7 @@ impl Fast {
 pub(super) enum Rung {
     /// The request was carried out, with this answer.
     Done(u64),
-    /// The request was not carried out: it has to be made by the socket.
+    /// The request was not carried out, and has to be made by the socket.
     AskBySocket,
     /// The outcome of this number is to be collected by the socket.
     Collect(u64),

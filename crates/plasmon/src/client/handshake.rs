@@ -53,7 +53,7 @@ impl<'a> Until<'a> {
         Self { started: Instant::now(), due: due_of_connecting(timeout), interrupt }
     }
 
-    /// Longest time to wait until the next check. It is an error if the attempt has ended.
+    /// Longest time to wait until the next check. An attempt that has ended is an error.
     fn nap(&mut self, path: &Path) -> Result<Duration> {
         if self.interrupt.as_mut().is_some_and(|interrupt| interrupt()) {
             return Err(Error::new(ErrorKind::Interrupted, "connecting was interrupted"));
@@ -137,6 +137,7 @@ fn share(
     }
 }
 
+/// Sends `Hello` with a name, cut to [`MAX_NAME_BYTES`] bytes. Returns the reply.
 fn say_hello(
     socket: &UnixStream,
     receiver: &mut Receiver,

@@ -8,19 +8,18 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::connection::Undo;
-use super::{Client, Ticket, finish_all};
-use crate::wire::{MAX_NAME_BYTES, Request, replies, requests};
+use super::paging::each_page;
+use super::{Client, finish_all};
+use crate::wire::{MAX_NAME_BYTES, Request, requests};
 use crate::{Error, ErrorKind, Filter, NodeId, ObjectId, ObjectInfo, ObjectState, Result};
-
-/// Number of nodes that are asked at the same time.
-const MAX_NODES_ASKED: usize = 64;
 
 /// List of the objects of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterList {
     /// Objects, the oldest first. The row of an object is that of its primary, if that was found.
     pub objects: Vec<ObjectInfo>,
-    /// Nodes that hold each of the objects, in the same order. The first is the node of the row.
+    /// Nodes that hold each object, in the order of `objects`. The first of them is the node of the object's
+    /// row.
     pub holders: Vec<Vec<NodeId>>,
     /// Nodes that did not tell all their objects, each with the reason: the list lacks what they alone hold.
     pub missing: Vec<(NodeId, Error)>,
@@ -36,7 +35,7 @@ impl Client {
         self.list_wanted(&Filter::default())
     }
 
-    /// Lists those objects of [`Client::list`] that a filter lets pass.
+    /// Lists the objects of [`Client::list`] that a filter lets pass.
     ///
     /// # Errors
     /// As [`Client::list`]. `Invalid` if the pattern is too long.
@@ -60,34 +59,12 @@ impl Client {
     /// As [`Client::list_wanted`].
     pub fn list_cluster(&self, filter: &Filter) -> Result<ClusterList> {
         check(filter)?;
-        let replies::Members(nodes) = self.ask(requests::Members, Undo::Nothing)?;
+        let ask = |node, from| requests::Page { node, filter: filter.clone(), from };
         let mut list = Joined::default();
-        let mut waiting = nodes.into_iter();
-        let mut asked: Vec<(NodeId, u64)> =
-            waiting.by_ref().take(MAX_NODES_ASKED).map(|node| (node, 0)).collect();
-        while !asked.is_empty() {
-            let ask = |&(node, from): &(NodeId, u64)| {
-                let page = Request::Page { node, filter: filter.clone(), from };
-                self.connection.send(&page, Undo::Nothing)
-            };
-            let tickets = asked.iter().map(ask).collect::<Result<Vec<Ticket<'_>>>>()?;
-            let mut next = Vec::new();
-            for ((node, _), ticket) in asked.into_iter().zip(tickets) {
-                match self.answer_to::<requests::Page>(ticket, self.due_of_answer()) {
-                    Ok(page) => {
-                        list.add(node, page.objects);
-                        next.extend(page.next.map(|from| (node, from)));
-                    }
-                    // An interrupt ends the whole listing, and so does a failure of this node.
-                    Err(error) if matches!(error.kind(), ErrorKind::Interrupted) => return Err(error),
-                    Err(error) if node == self.node => return Err(error),
-                    Err(error) => list.missing.push((node, error)),
-                }
-            }
-            let free = MAX_NODES_ASKED - next.len();
-            next.extend(waiting.by_ref().take(free).map(|node| (node, 0)));
-            asked = next;
-        }
+        list.missing = each_page(self, ask, |node, page| {
+            list.add(node, page.objects);
+            page.next
+        })?;
         Ok(list.finish())
     }
 }
@@ -137,7 +114,7 @@ impl Joined {
     }
 }
 
-/// How far a row is from telling of an object's primary.
+/// Rank of a row among those of its object. The row of the primary has the smallest.
 fn rank(row: &ObjectInfo) -> u8 {
     match row.state {
         ObjectState::Primary => 0,

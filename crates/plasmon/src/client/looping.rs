@@ -33,8 +33,8 @@ impl Client {
     }
 
     /// Begins a call that does what [`Client::get`] does, for at most 1,024 objects. The loop gives it up
-    /// when [`Pending::patience`] is over. What the call returns is not compared by this client, also if the
-    /// client is a verifying one: [`Object::verify`](crate::Object::verify) does that.
+    /// when [`Pending::patience`] is over. This client does not compare the objects that the call returns,
+    /// even if it is a verifying client: [`Object::verify`](crate::Object::verify) compares one.
     ///
     /// # Errors
     /// `Disconnected`. `Invalid` for more than 1,024 objects.

@@ -51,6 +51,7 @@ struct Segment {
     write: Option<WriteGrant>,
 }
 
+/// Grant to write to a segment.
 struct WriteGrant {
     descriptor: OwnedFd,
     version: u32,

@@ -2,9 +2,10 @@
 //!
 //! [`Client`] finds objects in shared memory, and makes and deletes them by its rings ([`fast`],
 //! [`ringing`]). It makes calls by slot ([`calling`]), turns others into frames ([`connection`]), and extents
-//! of the arena into slices ([`mapping`], [`writable`], [`copying`]). Calls block only the thread that makes
-//! them; the client has no runtime, and no thread but to look up a host ([`nodes`]). A call ends by the
-//! client's own clock ([`due`]), whatever the daemon does, and when the function given to
+//! of the arena into slices ([`mapping`], [`writable`], [`copying`]). Any thread. A call blocks only the
+//! thread that makes it. The client has no runtime. Its own threads are one that looks up a host ([`nodes`]),
+//! one that keeps locks ([`sync`]), and helpers that copy a large object and end with the copy ([`copying`]).
+//! A call ends by the client's own clock ([`due`]), whatever the daemon does, and when the function given to
 //! [`Client::interruptible`] says so ([`vigil`]).
 
 mod calling;
@@ -96,11 +97,11 @@ pub struct CreateOptions {
     /// two clients that create it at the same time one succeeds, and the other fails with `Exists`.
     pub fresh: bool,
     /// Number of nodes that keep the object; 0 and 1 mean this node alone. The object is sealed before the
-    /// others have it, and the call returns when they have it. If a node that keeps the object dies, another
-    /// takes its place.
+    /// other nodes have it, and the call returns when they have it. If a node that keeps the object dies,
+    /// another takes its place.
     pub copies: u16,
-    /// Time to live of the object, after which it is deleted everywhere. With `None` it lives until it is
-    /// deleted.
+    /// Time to live of the object, after which it is deleted everywhere. With `None` the object lives until
+    /// it is deleted.
     pub ttl: Option<Duration>,
     /// Whether the object ends with its client: it is deleted everywhere when the connection ends, by
     /// [`Client::end_owned`], by the end of the process or of its node.
@@ -275,7 +276,7 @@ impl CreateOptions {
         self.room.filter(|room| !room.is_zero())
     }
 
-    /// End of a call of the client's that begins now and creates an object.
+    /// End of a call of the client that begins now and creates an object.
     fn due(&self, client: &Client) -> Due {
         self.timeout().map_or_else(|| client.due_of_answer(), |timeout| due::due(Some(timeout)))
     }
@@ -300,8 +301,8 @@ fn ask_for<Q: Question>(
     client.answer_to::<Q>(ticket, due::due(timeout))
 }
 
-/// End of a call that begins now and gets objects, as long as the daemon lives; `None` if it is that of the
-/// time-out.
+/// End of a call that begins now and gets objects, as long as the daemon lives. `None` if the call ends with
+/// its time-out.
 fn longest_of_get(client: &Client, timeout: Option<Duration>) -> Due {
     timeout.filter(Duration::is_zero).and_then(|_| client.due_of_answer())
 }

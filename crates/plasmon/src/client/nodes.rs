@@ -20,12 +20,12 @@ use crate::{Error, ErrorKind, NodeId, Result};
 const SHORTEST_ID_CHARS: usize = 6;
 
 /// Finds nodes of the cluster of a client, each by its id, the beginning of its id (6 characters or more),
-/// the host and port where it listens, or the name or address of a host that has no other node. An id is not
-/// compared with the nodes that there are. Without a `timeout` the call ends after 60 s.
+/// the host and port where it listens, or the name or address of a host that has no other node. A whole id is
+/// returned without looking whether a node has it. Without a `timeout` the call ends after 60 s.
 ///
 /// # Errors
-/// `Invalid` if no node is called so, and if several are: the message has their ids. `TimedOut` if the daemon
-/// or the host's resolver does not answer.
+/// `Invalid` if no node matches, or if several nodes match: the message then has their ids. `TimedOut` if the
+/// daemon or the host's resolver does not answer.
 pub fn find_nodes<T: AsRef<str>>(
     client: &Client,
     wanted: &[T],
@@ -45,7 +45,7 @@ pub fn find_nodes<T: AsRef<str>>(
     wanted.iter().map(|wanted| find(wanted.as_ref())).collect()
 }
 
-/// Finds one of these members of a client's cluster as [`find_nodes`] does.
+/// Finds the node that `wanted` means among `members` of a client's cluster, as [`find_nodes`] does.
 ///
 /// # Errors
 /// As [`find_nodes`].

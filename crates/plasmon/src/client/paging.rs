@@ -19,8 +19,24 @@ pub(super) fn pages<Q: Question, Row>(
     question: impl Fn(NodeId, u64) -> Q,
     rows: impl Fn(Q::Answer) -> (Vec<Row>, Option<u64>),
 ) -> Result<(Vec<Row>, Missing)> {
+    let mut all = Vec::new();
+    let missing = each_page(client, question, |_, page| {
+        let (page, next) = rows(page);
+        all.extend(page);
+        next
+    })?;
+    Ok((all, missing))
+}
+
+/// Asks all nodes for all pages of a list, and gives each page to `take`, which returns where the next page
+/// of that node begins. Returns the nodes that did not answer.
+pub(super) fn each_page<Q: Question>(
+    client: &Client,
+    question: impl Fn(NodeId, u64) -> Q,
+    mut take: impl FnMut(NodeId, Q::Answer) -> Option<u64>,
+) -> Result<Missing> {
     let replies::Members(nodes) = client.ask(requests::Members, Undo::Nothing)?;
-    let (mut all, mut missing) = (Vec::new(), Vec::new());
+    let mut missing = Vec::new();
     let mut waiting = nodes.into_iter();
     let mut asked: Vec<(NodeId, u64)> =
         waiting.by_ref().take(MAX_NODES_ASKED).map(|node| (node, 0)).collect();
@@ -31,13 +47,13 @@ pub(super) fn pages<Q: Question, Row>(
         let tickets = asked.iter().map(ask).collect::<Result<Vec<Ticket<'_>>>>()?;
         let mut further = Vec::new();
         for ((node, from), ticket) in asked.into_iter().zip(tickets) {
-            match client.answer_to::<Q>(ticket, client.due_of_answer()).map(&rows) {
-                // A page that begins where the last one did would never end.
-                Ok((_, Some(next))) if next <= from => {
-                    return Err(client.connection.fail(unexpected("a list without an end")));
-                }
-                Ok((page, next)) => {
-                    all.extend(page);
+            match client.answer_to::<Q>(ticket, client.due_of_answer()) {
+                Ok(page) => {
+                    let next = take(node, page);
+                    // A page that begins where the last one did would never end.
+                    if next.is_some_and(|next| next <= from) {
+                        return Err(client.connection.fail(unexpected("a list without an end")));
+                    }
                     further.extend(next.map(|from| (node, from)));
                 }
                 // An interrupt ends the whole listing, and so does a failure of this node.
@@ -51,5 +67,5 @@ pub(super) fn pages<Q: Question, Row>(
         further.extend(waiting.by_ref().take(free).map(|node| (node, 0)));
         asked = further;
     }
-    Ok((all, missing))
+    Ok(missing)
 }

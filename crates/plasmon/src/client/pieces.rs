@@ -1,11 +1,11 @@
-//! Pieces of memory lent by the daemon, through which bytes travel between regions and memory of the caller.
+//! Pieces of memory lent by the daemon, through which bytes of regions and of calls travel.
 //!
-//! Owns the memory: each [`Lent`] is cut into pieces of one size. Any thread. Whoever takes a piece has its
-//! bytes alone. A piece that the daemon may still read or write, because its call was given up, is not used
-//! again: its memory is given back as a whole, as soon as the last of its other pieces is free. Of the rest,
-//! one memory of each size of pieces is kept for later calls, and goes with the connection: what nobody uses
-//! is given back while as many pieces are free beside it. Invariant: under the lock of a shelf, the pieces of
-//! a memory are on the shelf, or are counted in [`Lent::taken`].
+//! Owns the memory: each [`Lent`] is cut into pieces of one size. Any thread. A caller that takes a piece has
+//! its bytes alone. If a call on a piece was given up, the daemon may still read or write the piece. The
+//! memory of such a piece is not used again, and is given back when its other pieces are free. Memory without
+//! a piece in use is given back if the other memory on the shelf has as many free pieces; else it is kept for
+//! later calls. Invariant: under the lock of a shelf, the pieces of a memory are on the shelf, or are counted
+//! in [`Lent::taken`].
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -43,7 +43,7 @@ struct Lent {
     taken: AtomicUsize,
 }
 
-/// Place of a piece.
+/// Place of a piece in lent memory.
 struct Place {
     lent: Arc<Lent>,
     at: usize,
@@ -53,13 +53,13 @@ struct Place {
 pub(super) struct Piece {
     connection: Arc<Connection>,
     shelf: usize,
-    /// Where the piece lies. `None` only while it is dropped.
+    /// Place of the piece. `None` only while the piece is dropped.
     place: Option<Place>,
     /// Whether the daemon may read or write the piece.
     pub(super) busy: bool,
 }
 
-/// The shelf of pieces that have `len` bytes or more.
+/// Number of the shelf of pieces that have `len` bytes or more.
 fn shelf(len: usize) -> Result<usize> {
     let error = || Error::new(ErrorKind::Internal, format!("no piece has {len} bytes"));
     PIECE_BYTES.iter().position(|size| len <= *size).ok_or_else(error)
@@ -81,8 +81,8 @@ impl Piece {
         Ok(Self::new(client, shelf, Place { lent, at: 0 }))
     }
 
-    /// Takes a piece as [`Piece::of`] does, of the memory that there is: the daemon is not asked. `None` if
-    /// none is free.
+    /// Takes a free piece of `len` bytes or more without asking the daemon for memory. `None` if no piece is
+    /// free.
     pub(super) fn free(client: &Client, len: usize) -> Result<Option<Self>> {
         Ok(Self::on(shelf(len)?, client))
     }
@@ -99,7 +99,7 @@ impl Piece {
         Self { connection: Arc::clone(&client.connection), shelf, place: Some(place), busy: false }
     }
 
-    /// Where the piece lies, as calls name it.
+    /// Range of lent memory in which the piece lies, as calls name it.
     pub(super) fn range(&self) -> LentRange {
         match &self.place {
             Some(place) => LentRange { buffer: place.lent.number, at: place.at as u64 },

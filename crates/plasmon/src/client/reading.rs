@@ -23,10 +23,10 @@ impl Client {
     /// id, in order. Without a time-out the call waits without limit. An object in this host's memory takes
     /// no system call.
     ///
-    /// With a time-out of zero the call waits for no object to be created. It brings those that exist,
-    /// however long that takes. For each other object the node that keeps its entry is asked once; that node
-    /// asks a node that is creating the object. An object whose id was drawn at random for it may be missed
-    /// for the time of a message after its seal.
+    /// With a time-out of zero the call waits for no object to be created. The call brings the objects that
+    /// exist, however long that takes. For each other object the node that keeps its entry is asked once;
+    /// that node asks a node that is creating the object. An object whose id was drawn at random for it may
+    /// be missed for the time of a message after its seal.
     ///
     /// # Errors
     /// For one object, among the results: `TimedOut`, `Lost`, `Damaged`, `NotAllowed`, `Full` and others.
@@ -54,8 +54,7 @@ impl Client {
     }
 
     /// Gets objects as [`Client::get`] does, with `None` for each that is not in the cluster at the end of
-    /// the time-out. That takes one question more, and up to a second more, for objects that did not come in
-    /// time.
+    /// the time-out. Objects that did not come in time cost one more question, and up to one more second.
     ///
     /// # Errors
     /// As [`Client::get`]. `TimedOut` for one object means that nobody knows whether it is in the cluster.
@@ -91,8 +90,8 @@ impl Client {
         self.get_by(ids, local, (due(Some(Duration::ZERO)), self.due_of_answer()), Some(&mut interrupt))
     }
 
-    /// Object that is in this host's memory. `None` if it is not, or if the daemon has to be asked. The call
-    /// takes no system call and less than a microsecond.
+    /// Gets an object that is in this host's memory. `None` if the object is not there, or if the daemon has
+    /// to be asked. The call takes no system call and less than a microsecond.
     #[inline]
     pub fn get_here(&self, id: &ObjectId) -> Option<Object> {
         match self.connection.fast()?.get(self.connection.arena(), id) {
@@ -164,8 +163,8 @@ impl Client {
     }
 
     /// Waits until `count` of the objects are in this host's memory or cannot come. Returns for each id, in
-    /// order, whether the object is in memory. At most 65,536 ids. A daemon that lives gets the time that it
-    /// needs to look more than 1,024 of them up, beyond the time-out. `interrupt` works as in
+    /// order, whether the object is in memory. At most 65,536 ids. For more than 1,024 ids, a daemon that
+    /// lives gets the time that it needs to look them up, beyond the time-out. `interrupt` works as in
     /// [`Client::get_interruptible`].
     ///
     /// # Errors

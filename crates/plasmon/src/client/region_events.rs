@@ -1,7 +1,7 @@
 //! Events of the regions to which a client has handles.
 //!
 //! Owns a connection apart from the client's ([`stream`](super::stream)), which brings the events. The thread
-//! that asks for the next event reads it.
+//! that asks for the next event reads the connection.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,28 +17,29 @@ use crate::wire::{Reply, Request, replies, requests};
 /// Name of the connection in the node's list of clients.
 const NAME: &str = "events of regions";
 
-/// Events of all regions to which a client has handles at the time, wherever they live and whoever causes
-/// them: the client itself, others, or the end of a node. [`Client::region_events`] makes them.
+/// Events of all regions to which a client has handles at the time of the event. The regions may live on any
+/// node, and the client itself, others, or the end of a node may cause the event. [`Client::region_events`]
+/// returns them.
 ///
-/// A region that was freed or lost, or has moved, before the events were asked for is told too, if the client
-/// has a handle to it. Other events are those from then on. Several handles to a region give one event. The
-/// events of a region are in order. No event is lost silently: where some are missing, there is a
-/// [`RegionEvent::Gap`].
+/// There is also an event for each region that was freed, was lost or has moved before the call of
+/// [`Client::region_events`], if the client has a handle to the region. All other events happen after the
+/// call. Several handles to a region give one event. The events of a region are in order. No event is lost
+/// silently: where some are missing, there is a [`RegionEvent::Gap`].
 ///
-/// As an iterator it waits for each event without limit. It ends after an error, such as `Disconnected` when
-/// the daemon has gone, or the connection of the client: that lasts as long as the client, its clones and
-/// its regions. It does not work in a forked child.
+/// The iterator waits for each event without limit. The iterator ends after an error, such as `Disconnected`
+/// when the daemon or the client's connection has gone. The connection lasts as long as the client, its
+/// clones and its regions. Events do not come in a forked child.
 pub struct RegionEvents {
     stream: Stream<RegionEvent>,
     ended: bool,
 }
 
 impl Client {
-    /// Has the events told of all regions to which this client has handles, or will have, on a separate
-    /// connection. The events begin with this call.
+    /// Returns the events of all regions to which this client has handles, or will have. They come on a
+    /// separate connection, and begin with this call.
     ///
     /// # Errors
-    /// As [`Client::connect`]. `Busy` if 16 such calls of this client are heard already.
+    /// As [`Client::connect`]. `Busy` if this client has the events of 16 such calls already.
     pub fn region_events(&self) -> Result<RegionEvents> {
         let replies::RegionsWatched { key } = self.ask(requests::WatchRegions, Undo::Nothing)?;
         let take = |reply| match reply {

@@ -1,7 +1,7 @@
 //! Calls that make regions, find them and list them.
 //!
-//! Owns no state. Any thread. All of them go by the socket; what is done to a region goes by slot, or without
-//! any call ([`region`](super::region)). The list of a cluster is made here, as that of objects is.
+//! Owns no state. Any thread. All of these calls go by the socket. Operations on a region go by slot, or
+//! without any call ([`region`](super::region)). The list of a cluster is made here, as that of objects is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,11 +30,11 @@ impl Client {
     /// Makes a region of `len` bytes, zeroed, and maps it with all rights.
     ///
     /// # Errors
-    /// `Exists` if there is a region of this name, unless `options.exist_ok` lets the call map it and it is
-    /// this user's and of this size. `Full` or `TooLarge` if the node has no room. `NotFound` if there is no
-    /// such node. `Invalid` for a name of 0 or more than 255 bytes, and for a size of 0. `OutcomeUnknown` if
-    /// the node that decides about the name does not answer. `Disconnected`, or `TimedOut` if the daemon does
-    /// not answer.
+    /// `Exists` if there is a region of this name, unless `options.exist_ok` lets the call map that region,
+    /// which must be this user's and of this size. `Full` or `TooLarge` if the node has no room. `NotFound`
+    /// if there is no such node. `Invalid` for a name of 0 or more than 255 bytes, and for a size of 0.
+    /// `OutcomeUnknown` if the node that decides about the name does not answer. `Disconnected`, or
+    /// `TimedOut` if the daemon does not answer.
     pub fn create_region(&self, name: &str, len: u64, options: &RegionOptions) -> Result<Region> {
         check_name(name)?;
         if len == 0 {
@@ -55,8 +55,8 @@ impl Client {
         map(self, name, create, room)
     }
 
-    /// Maps a region of this user or of root, with the rights that are asked for or an error. With a
-    /// time-out, the call waits so long for the region to be made.
+    /// Maps a region of this user or of root with the rights that are asked for. With a time-out, the call
+    /// waits until such a region is made, at most for that time.
     ///
     /// # Errors
     /// `NotFound` if there is no such region, and none was made in time. `NotAllowed` if this user lacks one

@@ -1,9 +1,9 @@
 //! Requests that go through the rings: puts and creations, seals, aborts and deletions.
 //!
 //! Owns no state. Any thread. The ring carries out a request soon or not at all; the socket makes the
-//! requests that the ring did not carry out, where they may wait and where errors are explained. The outcome
-//! of what other nodes decide and that takes longer is collected by the socket. Invariant: a request that the
-//! ring carried out or began is not made again.
+//! requests that the ring did not carry out, where they may wait and where errors are explained. If other
+//! nodes decide about a request and take longer, the socket collects the outcome. Invariant: a request that
+//! the ring carried out or began is not made again.
 
 use bytes::Bytes;
 
@@ -17,11 +17,11 @@ use crate::shared::{Deleted, MAX_DELETED, Operation, Submission};
 use crate::wire::{DeleteOutcome, MAX_METADATA_BYTES, Placement, Request, Span, replies, requests};
 use crate::{ObjectId, Result};
 
-/// Requests of a client that go through the rings, or by the socket where those cannot take them.
+/// Requests of a client that go through the rings, or by the socket where the rings cannot take them.
 pub(super) struct Rings<'a>(pub(super) &'a Client);
 
 impl Rings<'_> {
-    /// Puts objects (id, data, metadata, digest) through the ring. Returns what became of each.
+    /// Puts objects (id, data, metadata, digest) through the ring. Returns one outcome an object, in order.
     pub(super) fn put(
         &self,
         puts: &[(ObjectId, &[u8], &[u8], u64)],
@@ -98,7 +98,7 @@ impl Rings<'_> {
         self.0.ask_until(requests::Abort { id }, Undo::Nothing, due).map(drop)
     }
 
-    /// Aborts a creation without waiting for it.
+    /// Aborts a creation without waiting for the answer.
     pub(super) fn abort_later(&self, id: ObjectId) {
         self.0.connection.send_and_forget(&Request::Abort { id });
     }
@@ -130,7 +130,7 @@ impl Rings<'_> {
         self.0.answer_to::<Q>(self.0.connection.send(&Request::Collect { number }, undo)?, due)
     }
 
-    /// Makes one request in the ring. Returns what became of it.
+    /// Makes one request in the ring. Returns its outcome.
     fn ask_one(&self, request: Submission, parts: [&[u8]; 3], due: Due) -> Result<Rung> {
         let rung = self.ask(std::iter::once((request, parts)), due)?;
         Ok(rung.first().copied().unwrap_or(Rung::AskBySocket))
@@ -199,8 +199,8 @@ fn made(
     }
 }
 
-/// Whether the entries of rings can express these options: several nodes that are to keep an object have to
-/// be waited for.
+/// Whether an entry of a ring can express these options. A put that several nodes are to keep cannot go
+/// through a ring, because it has to wait for these nodes.
 fn rings_have(options: &CreateOptions) -> bool {
     options.copies <= 1
 }

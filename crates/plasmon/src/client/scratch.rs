@@ -29,7 +29,7 @@ const REFUSED: [ErrorKind; 3] = [ErrorKind::Exists, ErrorKind::Invalid, ErrorKin
 /// Scratch memory. Objects from other hosts are received directly into it ([`Client::get_into`]), and memory
 /// lent by the node becomes an object without a copy ([`Client::put_from`]).
 ///
-/// Dropping it gives the memory back to the node.
+/// Dropping a scratch gives the memory back to the node.
 pub struct Scratch {
     client: Client,
     number: u64,
@@ -103,8 +103,8 @@ impl Scratch {
 }
 
 impl Client {
-    /// Lends `len` bytes of the node's store as scratch memory. An object put from private memory has to be
-    /// private, and one put from other memory must not be, to be put without a copy.
+    /// Lends `len` bytes of the node's store as scratch memory. [`Client::put_from`] makes a private object
+    /// without a copy only of private memory, and any other object only of other memory.
     ///
     /// # Errors
     /// `Full` or `TooLarge` if there is no room; `room` is the longest wait for room. `Busy` for more than
@@ -174,8 +174,8 @@ impl Client {
 
     /// Stores the first `len` bytes of a scratch as an object, and gives the scratch up. The memory itself
     /// becomes the object, without a copy, if the node lent it, if it is as private as `options` say, and if
-    /// the object is not a small one. Returns whether that was so. After `Exists`, `Invalid` and `Busy` the
-    /// scratch is unchanged.
+    /// the object is not a small one. Returns whether the memory became the object. After `Exists`, `Invalid`
+    /// and `Busy` the scratch is unchanged.
     ///
     /// # Errors
     /// As [`Client::put`]. `Invalid` if `len` is larger than the scratch, or if the scratch was given up

@@ -1,6 +1,6 @@
 //! Calls that serve functions, find services and list them.
 //!
-//! Owns no state. Any thread. All of them go by the socket; functions are called and answered by slot
+//! Owns no state. Any thread. All of these calls go by the socket. Functions are called and answered by slot
 //! ([`service`](super::service)).
 
 use std::time::Duration;
@@ -29,9 +29,9 @@ pub struct ServiceList {
 }
 
 impl Client {
-    /// Serves functions under a name: calls of them come to this process, whose threads [receive](
-    /// Server::receive) them. Several processes, on any hosts, may serve the same functions under one name,
-    /// which belongs to the user who serves it first.
+    /// Serves functions under a name: calls of them come to this process, whose threads
+    /// [receive](Server::receive) them. Several processes, on any hosts, may serve the same functions under
+    /// one name, which belongs to the user who serves it first.
     ///
     /// # Errors
     /// `NotAllowed` if the name belongs to another user. `Invalid` if others serve other functions under it,
@@ -61,11 +61,11 @@ impl Client {
         Service::find(self, None, name, timeout)
     }
 
-    /// Calls the same function of several services at the same time. Returns what each of them says, in
-    /// order.
+    /// Calls the same function of several services, up to 64 at the same time. Returns one result a service,
+    /// in order.
     ///
     /// # Errors
-    /// `Interrupted`. What went wrong at a service stands in its place.
+    /// `Interrupted`. The error of a service is among the results, in the place of the service.
     pub fn multicast(
         &self,
         to: &[Service],

@@ -78,7 +78,7 @@ impl Socket {
         &self.path
     }
 
-    /// The same socket, wherever the process goes: with the path from the root.
+    /// Returns the same socket with an absolute path, which stays right if the process changes its folder.
     ///
     /// # Errors
     /// If the current folder is gone.
@@ -109,7 +109,8 @@ impl Socket {
         text.trim().parse().ok()
     }
 
-    /// Command that starts a node at `path`. The socket is named only if the node would not take it anyway.
+    /// Command that starts a node at `path`. The command names the socket only if the socket is not the
+    /// default.
     pub(super) fn serve(path: &Path) -> String {
         match Self::default().path() == path {
             true => "plasmon serve".to_owned(),

@@ -1,7 +1,7 @@
 //! Streams of events, which the daemon sends on a connection of their own.
 //!
-//! A [`Stream`] owns its connection. The thread that asks for the next event reads it. It does not work in a
-//! forked child.
+//! A [`Stream`] owns its connection. The thread that asks for the next event reads the connection. A stream
+//! does not work in a forked child.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,14 +15,11 @@ use bytes::BytesMut;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Client;
-use super::connection::{check_process, disconnected, malformed, unexpected};
+use super::connection::{CHECK_INTERVAL, check_process, disconnected, malformed, unexpected};
 use super::fork::Process;
 use super::handshake::{Until, stream_to};
 use crate::wire::{Header, Receiver, Reply, Request, send_with_descriptors};
 use crate::{Error, ErrorKind, Result};
-
-/// Time between two checks whether a wait was interrupted.
-const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Takes the events out of a reply. It is an error if the reply is of another kind.
 type Take<T> = fn(Reply) -> Result<Vec<T>>;
@@ -125,7 +122,7 @@ impl<T> Stream<T> {
     }
 }
 
-/// Sender of requests on a [`Stream`] that have no answer. It does not keep the stream from ending.
+/// Sender of requests without an answer on a [`Stream`]. A sender does not keep the stream from ending.
 pub(super) struct Sender {
     socket: UnixStream,
     path: PathBuf,

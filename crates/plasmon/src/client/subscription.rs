@@ -1,7 +1,7 @@
 //! Subscriptions to the objects of a node, or of all nodes.
 //!
 //! Owns a connection apart from the client's ([`stream`](super::stream)). The thread that asks for the next
-//! event reads it.
+//! event reads the connection.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,9 +17,9 @@ use crate::{NodeId, Result};
 /// subscriber that does not read for long gets an [`Event::Gap`]. A subscription does not work in a forked
 /// child.
 ///
-/// A subscription to the whole cluster has the events of every node in this form. A node that is out of
-/// reach gives an [`Event::Gap`] of 0 events, and so does one that comes, before the events for the objects
-/// that are there. After such a gap, nothing that was told of the node before is certain.
+/// A subscription to the whole cluster has the events of every node in this form. A node that is out of reach
+/// gives an [`Event::Gap`] of 0 events. A node that comes gives such a gap too, before the events for the
+/// objects that are there. After such a gap, nothing that was told of the node before is certain.
 pub struct Subscription(Stream<(NodeId, Event)>);
 
 impl Subscription {
@@ -31,7 +31,7 @@ impl Subscription {
         Stream::open(client, name, &Request::Subscribe { cluster }, take).map(Self)
     }
 
-    /// Waits for the next event, and says of which node it is. Returns `None` if none came within the
+    /// Waits for the next event, and returns it with its node. Returns `None` if none came within the
     /// time-out; without a time-out the call waits without limit. The call asks `interrupt` about every 50 ms
     /// whether to end.
     ///

@@ -1,6 +1,7 @@
-//! Ends of waits in shared memory: whoever waits there for the daemon asks now and then whether to go on.
+//! Ends of waits in shared memory: a thread that waits there for the daemon asks now and then whether to go
+//! on.
 //!
-//! Owns what one wait has seen. The waiting thread only. The shared memory does not tell that the daemon has
+//! Owns the state of one wait. The waiting thread only. The shared memory does not tell that the daemon has
 //! died, or that the caller's time is over.
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
-//! Changes by others of what a session of a volume may have kept, as the node tells them.
+//! Notices from the node that another session changed what this session of a volume may have cached.
 //!
 //! Owns a connection apart from the client's ([`stream`](super::stream)), by which confirmations go as well.
-//! The thread that asks for the next message reads it.
+//! The thread that asks for the next message reads the connection.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::wire::{Reply, Request};
 /// Name of the connection, for the lists of the node's clients.
 const NAME: &str = "changes of a volume";
 
-/// Connection that tells what others change.
+/// Connection that brings the notices of one session.
 pub(crate) struct VolumeStream(Stream<(u64, Vec<Stale>)>);
 
 impl VolumeStream {
@@ -27,19 +27,19 @@ impl VolumeStream {
         Stream::open(client, NAME, &Request::WatchVolume { volume, session, secret }, take).map(Self)
     }
 
-    /// Waits for the next message: its number, and what is not to be kept any more. `None` if none came in
-    /// time.
+    /// Waits for the next message. Returns its number, and what the session may not cache any more. `None` if
+    /// none came in time.
     pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<(u64, Vec<Stale>)>> {
         self.0.next(Some(timeout), None)
     }
 
-    /// Confirms a message.
+    /// Confirms the message of this number.
     pub(crate) fn confirm(&mut self, number: u64) -> Result<()> {
         // The first message says that the stream has begun.
         if number == 0 { Ok(()) } else { self.0.send(&Request::ConfirmStale { number }) }
     }
 
-    /// Makes what confirms a message later, from another thread.
+    /// Makes a [`Confirmer`], by which another thread confirms a message.
     pub(crate) fn confirmer(&self) -> Result<Confirmer> {
         self.0.sender().map(Confirmer)
     }

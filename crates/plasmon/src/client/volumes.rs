@@ -22,7 +22,7 @@ use crate::wire::files::{
 use crate::wire::{BySlot, MAX_NAME_BYTES, SlotResult, replies, requests};
 use crate::{Class, Error, ErrorKind, NodeId, ObjectId, Result};
 
-/// Longest wait for a range of an object. After that the object is brought.
+/// Longest wait for a range of an object. After this time the whole object is brought.
 const PEEK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest wait until a node has looked through its objects.
@@ -59,24 +59,24 @@ pub fn find_place(client: &Client, text: &str) -> Result<Place> {
     Ok(place)
 }
 
-/// Calls about volumes of a client.
+/// Calls of a client about volumes of files.
 #[derive(Debug, Clone, Copy)]
 pub struct Volumes<'a>(&'a Client);
 
 impl<'a> Volumes<'a> {
-    /// Calls by this client.
+    /// Makes calls about volumes by this client.
     pub fn by(client: &'a Client) -> Self {
         Self(client)
     }
 
-    /// Creates a volume, whose home is a node by its id. Without one it is the node of this host, or another
-    /// one if that keeps no names of files.
+    /// Creates a volume whose home is the node `home`. With `None` the home is the node of this host, or
+    /// another node if that one keeps no names of files.
     ///
     /// # Errors
     /// `Exists` if there is a volume of this name. `Full` if the home, or the cluster, has no room for
-    /// another one. `NotAllowed` if the home may be none: it is a cache, or was started with
-    /// `--no-files`. `Invalid` for a name of 0 or more than 255 bytes. `NotFound` if there is no such
-    /// node. `TimedOut` or `Disconnected` if a node does not answer.
+    /// another one. `NotAllowed` if the node may not be a home, because it is a cache or was started with
+    /// `--no-files`. `Invalid` for a name of 0 or more than 255 bytes. `NotFound` if there is no such node.
+    /// `TimedOut` or `Disconnected` if a node does not answer.
     pub fn create(self, name: &str, home: Option<NodeId>, terms: VolumeTerms) -> Result<VolumeInfo> {
         check(name)?;
         check_place(Some(&terms.place))?;
@@ -157,7 +157,7 @@ impl<'a> Volumes<'a> {
         self.0.ask(requests::DetachVolume { volume }, Undo::Nothing).map(drop)
     }
 
-    /// Has an object of an attached volume be brought where it is to lie, without waiting for that.
+    /// Has an object of an attached volume brought to its place, without waiting for the end of this.
     pub(crate) fn begin_settling(self, volume: u32, id: ObjectId, place: &Place, copies: u16) {
         let begin = requests::BeginSettling(Settling { volume, ids: vec![id], place: place.clone(), copies });
         self.0.connection.send_and_forget(&begin.into());
@@ -169,9 +169,9 @@ impl<'a> Volumes<'a> {
         self.0.connection.send_and_forget(&count.into());
     }
 
-    /// Waits until objects of an attached volume lie where they are to, or stay because nobody takes them.
-    /// They are brought there also when this call has ended: a node that does not take them may have to leave
-    /// the cluster before another is asked.
+    /// Waits until objects of an attached volume lie where they are to, or stay because no node takes them.
+    /// The objects are brought there also when this call has ended: a node that does not take them may have
+    /// to leave the cluster before another is asked.
     pub(crate) fn settle(
         self,
         (volume, ids): (u32, &[ObjectId]),
@@ -182,8 +182,8 @@ impl<'a> Volumes<'a> {
         self.0.ask_until(settle, Undo::Cancel, due(Some(timeout)))
     }
 
-    /// Number of nodes that have each of these objects of an attached volume. With `copies`, so many nodes
-    /// are made to keep them.
+    /// Number of nodes that have each of these objects of an attached volume. If `copies` is not 0, so many
+    /// nodes are made to keep each object that fewer nodes keep.
     pub(crate) fn look_after(self, volume: u32, ids: &[ObjectId], copies: u16) -> Result<Vec<Kept>> {
         let look = requests::LookAfter { volume, ids: ids.to_vec(), copies };
         let told = self.0.ask_until(look, Undo::Nothing, due(Some(CHECK_TIMEOUT)))?;
@@ -193,8 +193,8 @@ impl<'a> Volumes<'a> {
         Err(self.0.connection.fail(unexpected("another number of objects")))
     }
 
-    /// Has all nodes look through what they have of an attached volume. Returns what each has, and the nodes
-    /// that did not answer.
+    /// Has all nodes look through their objects of an attached volume. Returns what each node has, and the
+    /// nodes that did not answer.
     pub(crate) fn check(self, volume: u32, sweep: bool) -> Result<(BTreeMap<NodeId, NodeCheck>, Unchecked)> {
         let replies::Members(nodes) = self.0.ask(requests::Members, Undo::Nothing)?;
         let (mut checked, mut missing) = (BTreeMap::new(), Vec::new());
@@ -215,7 +215,7 @@ impl<'a> Volumes<'a> {
         Ok(bytes)
     }
 
-    /// Has an operation carried out, and returns what the home says.
+    /// Has an operation carried out, and returns the home's answer.
     pub(crate) fn ask(self, volume: u32, asked: FileAsked, timeout: Duration) -> Result<FileAnswer> {
         let due = due(Some(timeout));
         let call = FilesCall::OnFile { volume, asked };

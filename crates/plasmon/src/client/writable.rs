@@ -2,8 +2,8 @@
 //!
 //! Owns the memory of one creation or scratch. Any thread. The memory of a large creation is a piece of the
 //! writable range of the arena ([`copying`](super::copying)), which is mapped once, so that a creation costs
-//! no mapping, and no page fault after the first use of its pages. That of a small creation is memory of this
-//! process, used again by later ones. That of a scratch is a mapping of its own.
+//! no mapping, and no page fault after the first use of its pages. The memory of a small creation is memory
+//! of this process, used again by later ones. The memory of a scratch is a mapping of its own.
 //!
 //! When the object is sealed or aborted, its memory is *frozen*. If nobody holds the memory but the handle,
 //! nobody can write there any more, and freezing costs no system call. Otherwise the pages become read-only
@@ -45,13 +45,14 @@ pub struct CreationMemory {
     read_only: AtomicBool,
 }
 
-/// Where memory that an application writes lies.
+/// Place of memory that an application writes.
 enum Place {
     /// At an offset of a mapping of its own.
     Own(Range, usize),
     /// At an offset of the arena's writable range.
     Arena(Arc<Arena>, usize),
-    /// At the start of memory that goes to the arena's spares. It is `None` only while it is dropped.
+    /// At the start of a spare piece of memory, which goes back to the arena's spares. `None` only while the
+    /// place is dropped.
     Spare(Arc<Arena>, Option<Range>),
 }
 
@@ -179,8 +180,7 @@ impl Writable {
         if !self.memory.is_writable() {
             return &mut [];
         }
-        // SAFETY: the same as in `bytes`, and the memory is writable until `freeze`, which borrows `self`
-        // mutably.
+        // SAFETY: as in `bytes`, and the memory is writable until `freeze`, which borrows `self` mutably.
         unsafe { slice::from_raw_parts_mut(self.memory.as_ptr(), self.memory.len) }
     }
 

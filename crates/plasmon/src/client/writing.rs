@@ -221,9 +221,9 @@ impl Client {
         Ok(Creation::new(self.clone(), id, memory, inline, metadata, options))
     }
 
-    /// Deletes objects on every node. Returns one outcome an id, in order. Clients that hold an object can
-    /// read it on. No later get returns it, and the ids are free. Objects of other users are not deleted,
-    /// except by root and if they were put with [`Rights::ReadWrite`](crate::Rights::ReadWrite).
+    /// Deletes objects on every node. Returns one outcome an id, in order. A client that holds an object can
+    /// still read it. No later get returns the object, and the ids are free. Objects of other users are not
+    /// deleted, except by root and if they were put with [`Rights::ReadWrite`](crate::Rights::ReadWrite).
     ///
     /// # Errors
     /// `OutcomeUnknown` if another node does not answer: some of the objects may still exist, or be deleted
@@ -239,8 +239,9 @@ impl Client {
         outcomes.map(|outcome| outcome.ok_or_else(|| unexpected("fewer outcomes than requested"))).collect()
     }
 
-    /// Evicts least recently used objects from this host's memory until `bytes` more are free. Evicts objects
-    /// that other nodes or the disk hold as well; in cache mode any. Returns the number of bytes freed.
+    /// Evicts least recently used objects from this host's memory until `bytes` more are free. Only objects
+    /// that other nodes or the disk hold as well are evicted; a node in cache mode evicts any object. Returns
+    /// the number of bytes freed.
     ///
     /// # Errors
     /// `Disconnected`, or `TimedOut` if the daemon does not answer.
@@ -314,8 +315,8 @@ fn join(len: usize, parts: &[(usize, &[u8])]) -> Vec<u8> {
     data
 }
 
-/// Request by the socket that is left of a put (id, data, metadata, digest). `None` if the ring has carried
-/// it out.
+/// Request that a put (id, data, metadata, digest) still has to make by the socket. `None` if the ring has
+/// carried the put out.
 fn rest_of_put(
     rung: Rung,
     (id, data, metadata, digest): (ObjectId, &[u8], &[u8], u64),
@@ -332,6 +333,7 @@ fn rest_of_put(
     }
 }
 
+/// Object with these options, as requests carry it.
 pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
     let name = options.name.clone().unwrap_or_default();
     let CreateOptions { fresh, copies, owned, .. } = *options;
@@ -344,6 +346,7 @@ pub(super) fn ttl_ms(options: &CreateOptions) -> u64 {
     options.ttl.map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1))
 }
 
+/// Time to wait for room in microseconds, as requests carry it.
 pub(super) fn room_us(options: &CreateOptions) -> u64 {
     options.room.map_or(0, |room| u64::try_from(room.as_micros()).unwrap_or(u64::MAX))
 }

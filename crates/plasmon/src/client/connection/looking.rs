@@ -1,4 +1,4 @@
-//! How the leader waits for the socket: it looks for a while before it sleeps.
+//! Waits of the leader for the socket: the leader looks for a while before it sleeps.
 //!
 //! Owns one word a connection, which tells whether the last answer came soon. Any leader reads and writes it.
 //! The word is a guess, so no ordering is needed.

@@ -1,5 +1,5 @@
-//! Calls that an event loop waits for. One thread begins a call, and the loop finishes it after its reply has
-//! come.
+//! Calls that an event loop waits for. One thread begins a call, and the loop finishes the call after its
+//! reply has come. Owns the bell of the loop, under the lock of the connection's state. Any thread.
 //!
 //! The loop watches the socket and a bell. When either is readable the loop takes a turn: it leads for a
 //! moment, if no other thread does, and learns which of its calls are complete. The bell (an eventfd) rings
@@ -46,7 +46,7 @@ pub struct Pending {
     number: u64,
     ids: Vec<ObjectId>,
     due: Due,
-    /// End of the call as long as the daemon lives, if that is later.
+    /// End of the call as long as the daemon lives, if that is later than `due`.
     longest: Due,
 }
 
@@ -155,7 +155,7 @@ impl Pending {
         self.number
     }
 
-    /// Time from now on after which the loop asks again, and gives the call up if the answer is zero. `None`
+    /// Time from now after which the loop asks again. Zero means that the loop is to give the call up. `None`
     /// if the call has no end.
     pub fn patience(&mut self) -> Option<Duration> {
         let now = Instant::now();
@@ -187,10 +187,11 @@ impl Pending {
         self.connection.one_each(&self.ids, here)
     }
 
-    /// Result of a call that a slot could have made, or the daemon's refusal.
+    /// Result of a call that a slot could have made. The inner error is the daemon's refusal.
     ///
     /// # Errors
-    /// If there is no answer: it is unknown what the daemon did. `Invalid` if the reply has not come yet.
+    /// The outer error means that there is no answer, and that it is unknown what the daemon did. `Invalid`
+    /// if the reply has not come yet.
     pub(in crate::client) fn called(self) -> Result<Result<replies::Called>> {
         match self.answer()? {
             Reply::Failed { error } => Ok(Err(error)),
@@ -198,7 +199,7 @@ impl Pending {
         }
     }
 
-    /// Takes the reply. It is an error if the request failed.
+    /// Takes the reply. A request that failed is an error.
     fn reply(&self) -> Result<Reply> {
         match self.answer()? {
             Reply::Failed { error } => Err(error),
@@ -206,7 +207,7 @@ impl Pending {
         }
     }
 
-    /// Takes what the daemon answered. It is an error if the reply has not come yet.
+    /// Takes the daemon's answer. `Invalid` if the answer has not come yet.
     fn answer(&self) -> Result<Reply> {
         self.connection.check_process()?;
         let mut state = self.connection.lock();

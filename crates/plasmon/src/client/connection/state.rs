@@ -13,6 +13,7 @@ use super::pending::Bell;
 use crate::wire::{Reply, Request};
 use crate::{Error, ErrorKind, ObjectId};
 
+/// Frames to send and requests under way of a connection.
 #[derive(Default)]
 pub(super) struct State {
     /// Whole frames to send. The first may be sent in part.
@@ -21,24 +22,33 @@ pub(super) struct State {
     pub(super) sent: u64,
     /// Descriptors to send, each with the position in the byte stream of its frame's first byte.
     pub(super) files: VecDeque<(u64, OwnedFd)>,
+    /// Number of the last request.
     pub(super) last_request: u64,
+    /// Requests whose replies have not been taken yet, by number.
     pub(super) open: HashMap<u64, Open>,
     /// Objects that calls of `pin` have pinned.
     pub(super) pinned: HashSet<ObjectId>,
     /// Bell that wakes an event loop, if one watches the connection.
     pub(super) bell: Option<Bell>,
+    /// Whether a caller reads the socket now.
     pub(super) leading: bool,
+    /// Error that ended the connection, if the connection has ended.
     pub(super) broken: Option<Error>,
 }
 
 /// Request whose whole reply has not been taken yet.
 pub(super) struct Open {
+    /// Frames of the reply that have come.
     pub(super) replies: Vec<Reply>,
+    /// Whether the whole reply has come.
     pub(super) complete: bool,
+    /// Whether no caller waits for the reply.
     pub(super) abandoned: bool,
     /// Whether the request's caller sleeps on `wake`.
     pub(super) asleep: bool,
+    /// Action if the reply comes and no caller waits for the reply any more.
     pub(super) undo: Undo,
+    /// Condition on which the request's caller sleeps.
     pub(super) wake: Arc<Condvar>,
 }
 
@@ -69,7 +79,8 @@ pub(in crate::client) enum Undo {
 }
 
 impl State {
-    /// Queues a frame and returns the number of its request.
+    /// Queues a frame and returns the number of its request. `abandoned` says that no caller waits for the
+    /// reply.
     pub(super) fn enqueue(&mut self, request: &Request, undo: Undo, abandoned: bool) -> u64 {
         self.last_request += 1;
         let number = self.last_request;
@@ -82,6 +93,7 @@ impl State {
         number
     }
 
+    /// Takes a frame of the reply to the request `number`. A frame for no open request ends the connection.
     pub(super) fn deliver(&mut self, number: u64, reply: Reply) {
         let Some(open) = self.open.get_mut(&number) else {
             // Either the daemon tells why it will hang up, or it broke the protocol.
@@ -174,6 +186,7 @@ impl State {
         self.ring_all();
     }
 
+    /// Notes whether the caller of the request `number` sleeps.
     pub(super) fn set_asleep(&mut self, number: u64, asleep: bool) {
         if let Some(open) = self.open.get_mut(&number) {
             open.asleep = asleep;

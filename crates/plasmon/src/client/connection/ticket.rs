@@ -1,7 +1,7 @@
 //! Requests whose replies have not been taken yet, for the threads that wait for them.
 //!
-//! Owns no state beside the number of the request. Each ticket is its thread's alone; the state of the
-//! connection is locked while it looks there, and never while it sleeps or asks foreign code.
+//! Owns no state beside the number of the request. Each ticket belongs to one thread, which locks the
+//! connection's state while it looks there, and never while it sleeps or asks foreign code.
 
 use std::sync::Arc;
 use std::sync::PoisonError;

@@ -1,8 +1,8 @@
 //! Operations on the bytes of a region: loads and stores if it is mapped here, else calls by slot.
 //!
 //! Owns no state. Any thread. Bytes that a slot has room for travel in it, more through lent memory
-//! ([`transfer`](super::transfer)). What a caller gives as an argument is checked here, so that no call is
-//! made in vain; the region's home checks it as well.
+//! ([`transfer`](super::transfer)). Arguments are checked here, so that no call is made in vain; the region's
+//! home checks them as well.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ impl Region {
     ///
     /// # Errors
     /// `Invalid` if the bytes are out of bounds. `NotAllowed` if the handle lacks the right to read. `Freed`
-    /// or `Lost` if the region is no more. `TimedOut` if it does not answer in time. `Disconnected`.
+    /// or `Lost` if the region is no more. `TimedOut` if its home does not answer in time. `Disconnected`.
     #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.check(offset, into.len() as u64, Rights::READ)?;
@@ -51,8 +51,8 @@ impl Region {
         }
     }
 
-    /// Copies bytes to `offset`. When the call returns, they are in the region's memory. An aligned word, of
-    /// 8 bytes, is written as a whole. Other writers may come between the parts of more bytes.
+    /// Copies `data` to `offset`. When the call returns, the bytes are in the region's memory. An aligned
+    /// word, of 8 bytes, is written as a whole. Other writers may come between the parts of more bytes.
     ///
     /// If `data` lies within a [`Scratch`] of this client, the bytes are sent from there without a copy.
     ///
@@ -68,12 +68,13 @@ impl Region {
         }
     }
 
-    /// Writes as [`Region::write`] does, if the guard of a lock is valid and the region has not seen a
-    /// later one of the same lock. This is a call, also where the region is mapped. Without bytes it shows
-    /// the guard: no earlier one writes any more when it has returned.
+    /// Writes as [`Region::write`] does, if the guard of a lock is valid and the region has seen no later
+    /// guard of the same lock. The home decides that by a call, also where the region is mapped. If `data` is
+    /// empty, the call only shows the guard to the region: after its return no earlier guard of the lock can
+    /// write.
     ///
     /// # Errors
-    /// As [`Region::write`]. `Fenced` if the guard is not valid any more, or was followed by another one.
+    /// As [`Region::write`]. `Fenced` if the guard is not valid any more, or the region has seen a later one.
     /// `Invalid` if the guard is another client's. `Full` if the region has seen guards of 64 locks.
     pub fn write_fenced(&self, offset: u64, data: &[u8], guard: &Guard) -> Result<()> {
         self.check(offset, data.len() as u64, Rights::WRITE)?;
@@ -88,7 +89,7 @@ impl Region {
     fn write_by_call(&self, offset: u64, data: &[u8]) -> Result<()> {
         match data.len() {
             0 if self.fence == 0 => Ok(()),
-            // Without bytes, it shows the guard.
+            // A call without bytes shows the guard.
             len if len <= PAYLOAD_LEN => self.perform(Operation::Write { offset }, data).map(drop),
             _ => self.send(offset, data),
         }
@@ -168,7 +169,7 @@ impl Region {
         })
     }
 
-    /// Call that copies a range of a region, which is offset and length.
+    /// Call that copies a range of `source`, given as offset and length, to `offset` of this region.
     pub(super) fn copying(
         &self,
         offset: u64,
@@ -188,9 +189,9 @@ impl Region {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// Adds to the word at `offset`, and returns what it was before. The sum wraps.
+    /// Adds to the word at `offset`, and returns what the word was before. The sum wraps.
     ///
-    /// Atomic operations are of one order for all that use them on a word, in mapped memory as well.
+    /// Atomic operations on a word have one order for all who make them, in mapped memory as well.
     ///
     /// # Errors
     /// As [`Region::write`]. `Invalid` if `offset` is no multiple of 8. `OutcomeUnknown` if the word may have
@@ -204,7 +205,7 @@ impl Region {
         }
     }
 
-    /// Replaces the word at `offset`, and returns what it was before.
+    /// Replaces the word at `offset`, and returns what the word was before.
     ///
     /// # Errors
     /// As [`Region::fetch_add`].
@@ -217,8 +218,8 @@ impl Region {
         }
     }
 
-    /// Replaces the word at `offset` if it is `expected`. Returns what it was before: if that is `expected`,
-    /// the word is `new` now.
+    /// Replaces the word at `offset` by `new` if the word is `expected`. Returns what the word was before: if
+    /// that is `expected`, the word is `new` now.
     ///
     /// # Errors
     /// As [`Region::fetch_add`].
@@ -232,7 +233,7 @@ impl Region {
         }
     }
 
-    /// Sets the word at `offset` to 1. Returns whether it was set already, that is another than 0.
+    /// Sets the word at `offset` to 1. Returns whether the word was set already, that is, not 0.
     ///
     /// # Errors
     /// As [`Region::fetch_add`].
@@ -245,12 +246,12 @@ impl Region {
         }
     }
 
-    /// Waits until the word at `offset` is another than `expected`, and returns it. The call learns of writes
-    /// and atomic operations of others by calls. Whoever changes the word in mapped memory has to call
-    /// [`Region::notify`].
+    /// Waits until the word at `offset` differs from `expected`, and returns the word. Writes and atomic
+    /// operations that others make by calls end the wait. A program that changes the word in mapped memory
+    /// has to call [`Region::notify`].
     ///
     /// # Errors
-    /// As [`Region::read`]. `TimedOut` if the word was not changed in time. `Busy` if too many wait.
+    /// As [`Region::read`]. `TimedOut` if the word was not changed in time. `Busy` if too many calls wait.
     pub fn wait(&self, offset: u64, expected: u64, timeout: Duration) -> Result<u64> {
         self.check_word(offset, Rights::READ)?;
         let found = self.handle.touch(false, |memory| memory.word(offset).load(Ordering::SeqCst));
@@ -261,7 +262,8 @@ impl Region {
         Ok(self.carry_out(call, &[], timeout)?.values[0])
     }
 
-    /// Wakes those who wait for a change of the word at `offset`, after it was changed in mapped memory.
+    /// Wakes the calls that wait for a change of the word at `offset`, after the word was changed in mapped
+    /// memory.
     ///
     /// # Errors
     /// As [`Region::read`], for the right to write.
@@ -270,9 +272,9 @@ impl Region {
         self.perform(Operation::Notify { offset }, &[]).map(drop)
     }
 
-    /// Waits until all operations that were begun with this handle are over, whoever waits for their results.
-    /// What begins afterwards, anywhere, finds what they wrote. An operation whose result is not wanted any
-    /// more, because its [`Pending`](super::Pending) was dropped, does not count.
+    /// Waits until all operations that were begun with this handle are over, whichever thread takes their
+    /// results. Operations that begin afterwards, on any host, find what was written. An operation whose
+    /// [`Pending`](super::Pending) was dropped is not waited for.
     ///
     /// # Errors
     /// `Interrupted`. Errors of the operations are told with their results.
@@ -324,13 +326,13 @@ impl Region {
         Calls(&self.client).begin(&request, manner, due)
     }
 
-    /// Number and arguments of a call. One that writes shows the guard.
+    /// Number and arguments of a call. A call that writes shows the guard.
     pub(super) fn encode(&self, call: RegionCall) -> (u8, [u64; ARGUMENTS]) {
         let guard = if call.may_show_guard() { self.fence } else { 0 };
         OnRegion { handle: self.handle.number, guard, call }.encode()
     }
 
-    /// Result of a call that was submitted. If it was not answered, the outcome of a change is not known.
+    /// Result of a call that was submitted. If a change was not answered, its outcome is not known.
     pub(super) fn settle(&self, call: RegionCall, answered: Result<CallResult>) -> Result<CallResult> {
         let result = answered.map_err(|error| self.unanswered(call, error))?;
         result.into_result().inspect_err(|error| self.handle.note(error))
@@ -349,7 +351,7 @@ impl Region {
         Error::new(ErrorKind::OutcomeUnknown, text)
     }
 
-    /// Bytes of a result that is to have `len`.
+    /// Bytes of a result, which must be `len` bytes.
     pub(super) fn bytes_of<'a>(&self, result: &'a CallResult, len: usize) -> Result<&'a [u8]> {
         if result.payload.len() == len {
             return Ok(&result.payload);

@@ -1,9 +1,9 @@
 //! Operations on a region for an event loop: each is begun by the socket that the loop watches, and its
 //! result is taken when the reply has come.
 //!
-//! Owns the calls under way. Any thread, none of which waits here. What would have to wait, or to copy many
-//! bytes, is not begun: the program makes that operation in a thread. A call that is given up is cancelled if
-//! it changes nothing; a change goes on.
+//! Owns the calls under way. Any thread, none of which waits here. An operation that would have to wait, or
+//! to copy many bytes, is not begun: the program makes it in a thread. A call that is given up is cancelled
+//! if it changes nothing; a change goes on.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -31,13 +31,13 @@ pub struct Awaited {
     brings: Brings,
 }
 
-/// Where the bytes are that an operation brings.
+/// Place of the bytes that an operation brings.
 enum Brings {
-    /// There are none, or they are where the caller wanted them.
+    /// No bytes, or bytes that come to where the caller wanted them.
     Nothing,
-    /// So many are in the answer.
+    /// Number of bytes that are in the answer.
     Answer(usize),
-    /// So many are in the piece. An operation that writes has a piece and brings none.
+    /// Piece with the bytes, and number of bytes. An operation that writes has a piece and brings 0 bytes.
     Piece(Piece, usize),
 }
 
@@ -47,8 +47,8 @@ impl Region {
     /// gives the operation up when [`Awaited::patience`] is over.
     ///
     /// # Errors
-    /// `Invalid` and `NotAllowed` for an operation that cannot be; the errors of its result come with that.
-    /// `Disconnected`.
+    /// `Invalid` and `NotAllowed` for an operation that cannot be made. Other errors of the operation come
+    /// with its result. `Disconnected`.
     pub fn await_operation(&self, operation: Operation, data: &[u8]) -> Result<Awaited> {
         let brings = match operation {
             Operation::Read { offset, len } => {
@@ -80,8 +80,8 @@ impl Region {
         self.await_call(RegionCall::On(operation), data, brings)
     }
 
-    /// Begins to read `len` bytes. `None` if they are more than 256 KiB, or if this client has no lent memory
-    /// for them that is free.
+    /// Begins to read `len` bytes. `None` if `len` is more than 256 KiB, or if this client has no free lent
+    /// memory for so many bytes.
     ///
     /// # Errors
     /// As [`Region::await_operation`].
@@ -108,8 +108,9 @@ impl Region {
         self.await_call(what, &[], Brings::Nothing).map(Some)
     }
 
-    /// Begins to write bytes: a copy of them, unless they lie in memory that the daemon lent this client.
-    /// `None` as [`Region::await_read`] says.
+    /// Begins to write bytes. They are copied unless they lie in memory that the daemon lent this client.
+    /// `None` if they are to be copied and are more than 256 KiB, or if this client has no free lent memory
+    /// for the copy.
     ///
     /// # Errors
     /// As [`Region::await_operation`].
@@ -147,7 +148,7 @@ impl Region {
         self.await_call(copy, &[], Brings::Nothing)
     }
 
-    /// Piece of lent memory of so many bytes, if one is free.
+    /// Free piece of lent memory of `len` bytes or more. `None` if no such piece is free.
     fn piece(&self, len: usize) -> Result<Option<Piece>> {
         if len > MAX_PIECE_BYTES { Ok(None) } else { Piece::free(&self.client, len) }
     }
@@ -186,8 +187,8 @@ impl Awaited {
         self.call.number()
     }
 
-    /// Time from now on after which the loop asks again, and gives the operation up if the answer is zero:
-    /// [`Awaited::late`] is its error. `None` if it has no end.
+    /// Time from now after which the loop asks again. Zero means that the loop is to give the operation up by
+    /// [`Awaited::late`]. `None` if the operation has no end.
     pub fn patience(&mut self) -> Option<Duration> {
         self.call.patience()
     }
@@ -195,7 +196,7 @@ impl Awaited {
     /// Word that the operation returns, when its reply has come.
     ///
     /// # Errors
-    /// Those of the operation. `Invalid` if the reply has not come yet.
+    /// The errors of the operation. `Invalid` if the reply has not come yet.
     pub fn value(self) -> Result<u64> {
         self.result().map(|(value, _)| value)
     }
@@ -208,7 +209,7 @@ impl Awaited {
         self.result().map(|(_, bytes)| bytes)
     }
 
-    /// Gives the operation up, whose reply has not come in time. Returns what this means.
+    /// Gives up the operation, whose reply has not come in time. Returns the operation's error.
     pub fn late(self) -> Error {
         let path = self.region.client.connection.path();
         self.region.unanswered(self.what, silent(path, self.began.elapsed()))

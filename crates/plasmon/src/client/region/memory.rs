@@ -1,8 +1,8 @@
 //! Memory of a region that lives on this host: loads, stores and atomic operations on it.
 //!
-//! Owns the mapping with others. Any thread. Processes of this host and the daemon read and write the same
-//! bytes at any time. A word that is aligned is accessed as a whole, in one order for all. Other bytes are
-//! copied, and a copy may have bytes of several writers; any bytes are valid.
+//! Owns a share of the mapping ([`Keeper`]). Any thread. Processes of this host and the daemon read and write
+//! the same bytes at any time. A word that is aligned is accessed as a whole, in one order for all. Other
+//! bytes are copied, and a copy may have bytes of several writers; any bytes are valid.
 //!
 //! Invariants: no reference to plain bytes of the memory is made, only to atomics. The bytes are the region's
 //! as long as the handle lives, even after the region was freed or has moved.
@@ -69,7 +69,7 @@ impl RegionMemory {
     /// Copies bytes out of the memory.
     ///
     /// # Panics
-    /// If they reach beyond the end.
+    /// If the bytes reach beyond the end.
     #[inline]
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
         if let Ok(word) = <&mut [u8; 8]>::try_from(&mut *into)
@@ -86,7 +86,7 @@ impl RegionMemory {
     /// Copies bytes into the memory, which is writable.
     ///
     /// # Panics
-    /// If they reach beyond the end.
+    /// If the bytes reach beyond the end.
     #[inline]
     pub(super) fn write(&self, offset: u64, data: &[u8]) {
         if let Ok(word) = <[u8; 8]>::try_from(data)
@@ -102,17 +102,17 @@ impl RegionMemory {
     /// Sets bytes of the memory, which is writable.
     ///
     /// # Panics
-    /// If they reach beyond the end.
+    /// If the bytes reach beyond the end.
     pub(super) fn fill(&self, offset: u64, len: u64, byte: u8) {
         let to = self.at(offset, len as usize);
         // SAFETY: inside the memory, which the caller has found writable.
         unsafe { ptr::write_bytes(to, byte, len as usize) };
     }
 
-    /// Copies bytes of another region, or of this one, into the memory, which is writable.
+    /// Copies bytes of a region, which may be this one, into the memory, which is writable.
     ///
     /// # Panics
-    /// If they reach beyond the end of either.
+    /// If the bytes reach beyond the end of either region.
     pub(super) fn copy(&self, offset: u64, source: &Self, from: u64, len: u64) {
         let (to, from) = (self.at(offset, len as usize), source.at(from, len as usize));
         // SAFETY: both lie inside their memory; the caller has found this one writable. They may overlap.
@@ -128,11 +128,11 @@ impl RegionMemory {
     }
 }
 
-/// Bytes of a region in the memory of this process. It keeps the handle.
+/// Bytes of a region in the memory of this process. A view keeps the region's handle.
 ///
-/// Other threads, other processes and the daemon read and write the same bytes. Those who wait for a change
-/// of a word ([`Region::wait`]) are not woken by stores: [`Region::notify`] does that. After the region was
-/// freed the bytes are nobody else's until the view is gone. A region with a view does not move.
+/// Other threads, other processes and the daemon read and write the same bytes. A store does not wake those
+/// who wait for a change of a word ([`Region::wait`]): [`Region::notify`] does. After the region was freed,
+/// its memory is used for nothing else until the view is gone. A region with a view does not move.
 pub struct View {
     region: Region,
     start: *mut u8,
@@ -190,7 +190,7 @@ impl Drop for View {
 }
 
 impl View {
-    /// Region that this is a view of.
+    /// Region of the view.
     pub fn region(&self) -> &Region {
         &self.region
     }
@@ -212,7 +212,7 @@ impl View {
         self.start
     }
 
-    /// Word at an offset, for reading alone.
+    /// Loads the word at an offset, which needs the right to read alone.
     ///
     /// # Errors
     /// `Invalid` if the word is not aligned, or out of bounds.
@@ -226,17 +226,17 @@ impl View {
     /// Bytes of the region.
     ///
     /// # Errors
-    /// `NotAllowed` if they may only be read.
+    /// `NotAllowed` if the bytes may only be read.
     pub fn bytes(&self) -> Result<&[AtomicU8]> {
         self.ensure_writable()?;
         // SAFETY: the region keeps the memory, and atomics may be shared with whoever writes it.
         Ok(unsafe { slice::from_raw_parts(self.start.cast(), self.len) })
     }
 
-    /// Words of the region. Its last bytes are missing, if they are no whole word.
+    /// Words of the region. Its last bytes are missing if they are no whole word.
     ///
     /// # Errors
-    /// `NotAllowed` if they may only be read.
+    /// `NotAllowed` if the bytes may only be read.
     pub fn words(&self) -> Result<&[AtomicU64]> {
         self.ensure_writable()?;
         // SAFETY: as in `bytes`; the start is aligned.

@@ -5,10 +5,10 @@
 //! and the last operation that was begun are gone. Any thread. Of a region that lives on this host, and that
 //! this user may map, the handle has the memory, and operations are loads and stores ([`memory`]). All others
 //! are calls by slot ([`access`], [`pending`]), whose bytes travel in the slot or through memory that the
-//! daemon lent ([`transfer`]). What is rare goes by the socket: rights, moves, the end.
+//! daemon lent ([`transfer`]). Calls about rights, moves, snapshots and the end of a region go by the socket.
 //!
-//! Invariant: what may have happened is never told as what has not. A change that was submitted and not
-//! answered is an outcome that is not known.
+//! Invariant: a change that was submitted and not answered fails with `OutcomeUnknown`, or with `Interrupted`
+//! if its caller interrupted it.
 
 mod access;
 mod looping;
@@ -44,13 +44,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Named memory that lives on one node, its home, and that processes of all hosts read and write.
 ///
-/// [`Client::create_region`] and [`Client::map_region`] give regions out. Any number of threads may use one
-/// at a time, and clones share the handle. Each operation ends within 30 s, or as
+/// [`Client::create_region`] and [`Client::map_region`] give regions out. Any number of threads may use a
+/// region at a time, and clones share the handle. Each operation ends within 30 s, or as
 /// [`Region::with_timeout`] says.
 ///
-/// An operation that fails with `OutcomeUnknown` may have been carried out, or may still be: its home or a
-/// connection died over it, or time ran out. Any other error says that nothing was changed, except that a
-/// change of more than 320 bytes may have been made in part.
+/// An operation on bytes that fails with `OutcomeUnknown` may have been carried out, or may still be: the
+/// home or a connection died during the operation, or time ran out. The same holds for `Interrupted`. Any
+/// other error of such an operation says that nothing was changed, except that a change of more than 320
+/// bytes may have been made in part.
 #[derive(Clone)]
 pub struct Region {
     client: Client,
@@ -62,7 +63,7 @@ pub struct Region {
     fence: u64,
 }
 
-/// Handle to a region. It ends when this is dropped.
+/// Handle to a region, which ends when this value is dropped.
 pub(super) struct Handle {
     connection: Arc<Connection>,
     number: u32,
@@ -74,9 +75,9 @@ pub(super) struct Handle {
     state: AtomicU8,
     /// Memory of the region, if this process may map it.
     memory: Option<RegionMemory>,
-    /// Whether the region is known to have left the memory.
+    /// Whether the region is known to have left `memory`.
     has_left: AtomicBool,
-    /// Operations that were begun. Those that ended are forgotten at the next beginning.
+    /// Operations that were begun. Operations that ended are removed when the next one begins.
     begun: Mutex<Vec<Weak<Begun>>>,
 }
 
@@ -150,8 +151,8 @@ impl Region {
         Self { timeout, ..self }
     }
 
-    /// Returns the same region, whose operations make no calls: each is some loads and stores, or fails with
-    /// `NotHere` and does nothing. It is for threads that must not wait.
+    /// Returns the same region, whose operations on bytes make no calls: each is some loads and stores, or
+    /// fails with `NotHere` and does nothing. Such a region is for threads that must not wait.
     #[must_use]
     pub fn without_calls(self) -> Self {
         Self { calls: false, ..self }
@@ -197,7 +198,7 @@ impl Region {
     /// Description of the region as it is now.
     ///
     /// # Errors
-    /// `Freed` or `Lost` if it is no more. `Disconnected`, or `TimedOut` if a node does not answer.
+    /// `Freed` or `Lost` if the region is no more. `Disconnected`, or `TimedOut` if a node does not answer.
     pub fn info(&self) -> Result<RegionInfo> {
         let describe = requests::DescribeRegion { handle: self.handle.number };
         let replies::Region(info) = self.ask(describe, self.due())?;
@@ -215,8 +216,8 @@ impl Region {
         self.ask(grant, self.due()).map(drop)
     }
 
-    /// Takes all rights from a user, or what every user has. The owner and root keep theirs. Operations of
-    /// that user that began before may still be carried out.
+    /// Takes all rights from a user, or the rights that every user has. The owner and root keep theirs.
+    /// Operations of that user that began before may still be carried out.
     ///
     /// # Errors
     /// As [`Region::grant`].
@@ -225,12 +226,13 @@ impl Region {
         self.ask(revoke, self.due()).map(drop)
     }
 
-    /// Moves the region to another node. Operations of others wait meanwhile, and go on there.
+    /// Moves the region to another node. Operations of others wait during the move, and go on at the new
+    /// home.
     ///
     /// # Errors
     /// `NotAllowed` if this handle lacks the master's right. `NotFound` if there is no such node, `Full` if
-    /// it has no room. `Busy` if a view of the region keeps it here. The region stays where it is after
-    /// these. Otherwise as [`Region::info`].
+    /// the node has no room. `Busy` if a view of the region keeps it here. After these errors the region
+    /// stays where it is. Otherwise as [`Region::info`].
     pub fn move_to(&self, node: NodeId, timeout: Duration) -> Result<()> {
         let timeout_us = microseconds(Some(timeout));
         let request = requests::MoveRegion { handle: self.handle.number, node, timeout_us };

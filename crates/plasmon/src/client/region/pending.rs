@@ -1,8 +1,8 @@
 //! Operations on a region that were begun, and whose results are taken later.
 //!
-//! Owns the calls under way. Any thread may wait for a result, and [`Region::fence`] for all of them: whoever
-//! comes first waits for the call, and leaves the result for whoever takes it. An operation on mapped memory
-//! is over when it was begun.
+//! Owns the calls under way. Any thread may wait for a result, and [`Region::fence`] for all of them. The
+//! first thread waits for the call, and leaves the result to the thread that takes it. An operation on mapped
+//! memory is over when it was begun.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// Operation on a region that was begun. [`Pending::wait`] returns its result.
 ///
-/// Dropping it gives the result up; a change goes on. Up to 256 operations of a client are under way at a
-/// time, with those of its other threads; whoever begins another waits for one of them to be taken.
+/// Dropping this value gives the result up; a change goes on. Up to 256 operations of a client are under way
+/// at a time, on all its threads together. A thread that begins another one waits until a result is taken.
 #[must_use = "an operation that is not waited for may not be over, and its error is not seen"]
 pub struct Pending<T> {
     begun: Arc<Begun>,
@@ -43,9 +43,9 @@ pub(super) struct Begun {
 }
 
 enum Stage {
-    /// The slot has everything. So many bytes are to come.
+    /// Call with all its bytes in the slot, its kind, and the number of bytes to come.
     InSlot(Call, RegionCall, usize),
-    /// The bytes are in lent memory. So many are to come.
+    /// Chunk with its bytes in lent memory, and the number of bytes to come.
     InPiece(Chunk, usize),
     Over(Result<Outcome>),
     Taken,
@@ -196,7 +196,7 @@ impl<T> Pending<T> {
     }
 
     /// Whether the result has come, so that [`Pending::wait`] returns at once. False also while another
-    /// thread waits for it.
+    /// thread waits for the result.
     pub fn is_over(&self) -> bool {
         match self.begun.stage.try_lock().as_deref() {
             Some(Stage::InSlot(call, ..)) => call.has_come(),

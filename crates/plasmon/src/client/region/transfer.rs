@@ -145,7 +145,7 @@ impl Region {
         Ok(())
     }
 
-    /// Time-out of a call that is part of one that ends at `due`.
+    /// Time-out of a call that is part of an operation that ends at `due`.
     fn left(&self, due: Due) -> std::time::Duration {
         rest(due).unwrap_or(self.timeout)
     }

@@ -18,7 +18,7 @@ use crate::shared::{CallResult, PAYLOAD_LEN};
 use crate::wire::{LentRange, ServiceCall};
 use crate::{Error, ErrorKind, Result};
 
-/// Number of bytes that a call or a reply brings with it; longer ones are taken by a further call.
+/// Largest number of bytes that come with a call or a reply. More bytes are taken by a further call.
 const ROOM_BYTES: usize = 8 << 10;
 
 /// Lent memory of one call.
@@ -76,7 +76,7 @@ impl Sent {
         Ok(Self { memory: Some(memory), len })
     }
 
-    /// Copies bytes into lent memory that is free, if no slot has room for them. `None` if there is none.
+    /// Copies bytes into free lent memory, if no slot has room for them. `None` if no memory is free.
     pub(super) fn free(client: &Client, data: &[u8]) -> Result<Option<Self>> {
         let len = data.len();
         if len <= PAYLOAD_LEN {
@@ -89,7 +89,7 @@ impl Sent {
         }))
     }
 
-    /// The first bytes of lent memory.
+    /// Sends the first `len` bytes of lent memory.
     pub(super) fn lent(memory: Scratch, len: usize) -> Result<Self> {
         if len > memory.len().min(MAX_DATA_BYTES) {
             let room = memory.len();
@@ -119,7 +119,7 @@ impl Sent {
         self.memory.iter_mut().for_each(|memory| memory.set_busy(busy));
     }
 
-    /// Notes how the call ended: one that may still be running may still be read.
+    /// Notes how the call ended. The daemon may still read the bytes of a call that may still be running.
     pub(super) fn settle<T>(&mut self, ended: &Result<T>) {
         let is_over = |error: &Error| {
             !matches!(
@@ -138,7 +138,7 @@ impl Sent {
 pub(super) struct Room(Option<Piece>);
 
 impl Room {
-    /// Takes room, if the daemon has any. Without it, what comes is taken by a further call.
+    /// Takes room, if the daemon has any. Without room, a further call takes the bytes that come.
     pub(super) fn new(client: &Client) -> Self {
         Self(Piece::of(client, ROOM_BYTES).ok())
     }
@@ -160,7 +160,7 @@ impl Room {
         self.0.iter_mut().for_each(|piece| piece.busy = busy);
     }
 
-    /// Bytes that came with a result, of which there are `len`; `None` if they had no room.
+    /// Bytes that came with a result, `len` of them. `None` if there was no room for the bytes.
     pub(super) fn data(&self, result: &CallResult, len: u64) -> Option<Data> {
         let len = usize::try_from(len).ok()?;
         if len <= PAYLOAD_LEN {
@@ -173,7 +173,7 @@ impl Room {
     }
 }
 
-/// Bytes of a call that came, or of a reply.
+/// Bytes of a call that a server received, or of a reply.
 pub struct Data(Bytes);
 
 enum Bytes {

@@ -48,10 +48,9 @@ pub struct KeptReply {
 }
 
 impl Service {
-    /// Begins a call for the event loop that watches this client
-    /// ([`Client::watch`](crate::Client::watch)). The loop gives it up when [`AwaitedCall::patience`] is
-    /// over. `None` if the data are more than 256 KiB, or if this client has no lent memory for them that is
-    /// free.
+    /// Begins a call for the event loop that watches this client ([`Client::watch`](crate::Client::watch)).
+    /// The loop gives it up when [`AwaitedCall::patience`] is over. `None` if the data are more than 256 KiB,
+    /// or if this client has no free lent memory for them.
     ///
     /// # Errors
     /// As [`Service::begin`].
@@ -83,8 +82,8 @@ impl AwaitedCall {
         self.call.number()
     }
 
-    /// Time from now on after which the loop asks again, and gives the call up if the answer is zero:
-    /// [`AwaitedCall::late`] is its error.
+    /// Time from now after which the loop asks again. Zero means that the loop is to give the call up by
+    /// [`AwaitedCall::late`].
     pub fn patience(&mut self) -> Option<Duration> {
         self.call.patience()
     }
@@ -92,7 +91,7 @@ impl AwaitedCall {
     /// Outcome of the call, when it has come.
     ///
     /// # Errors
-    /// As [`Service::call`]. `Invalid` if it has not come yet.
+    /// As [`Service::call`]. `Invalid` if the reply has not come yet.
     pub fn result(self) -> Result<Awaited> {
         let Self { service, call, mut sent, mut room, due, began } = self;
         let answered = call.called();
@@ -111,7 +110,7 @@ impl AwaitedCall {
         }
     }
 
-    /// Gives the call up, whose reply has not come in time. Returns what this means.
+    /// Gives up the call, whose reply has not come in time. Returns the call's error.
     pub fn late(self) -> Error {
         let path = self.service.handle.client.connection.path();
         self.service.unanswered(silent(path, self.began.elapsed()))
@@ -119,10 +118,10 @@ impl AwaitedCall {
 }
 
 impl KeptReply {
-    /// Takes the reply, for which this thread waits.
+    /// Takes the reply. The calling thread waits for the reply's bytes.
     ///
     /// # Errors
-    /// `OutcomeUnknown` if it cannot be had any more.
+    /// `OutcomeUnknown` if the reply cannot be had any more.
     pub fn take(self) -> Result<Reply> {
         let Self { service, replied, due, began } = self;
         let data = service.take_reply(replied, rest(due).unwrap_or(SEND_TIMEOUT), due)?;

@@ -4,8 +4,8 @@
 //! are called and answered by slot; bytes that no slot has room for travel through memory that the daemon
 //! lent ([`data`]).
 //!
-//! Invariant: what may have been run is never told as what was not. A call that was submitted and not
-//! answered is an outcome that is not known.
+//! Invariant: a call that was submitted and not answered fails with `OutcomeUnknown`, or with `Interrupted`
+//! if its caller interrupted it.
 
 mod data;
 mod looping;
@@ -34,10 +34,10 @@ use crate::{Class, Error, ErrorKind, Result};
 
 /// Time-out of a call that does not wait for a reply.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Place in no memory.
+/// Range that stands for no lent memory.
 const NOWHERE: LentRange = LentRange { buffer: 0, at: 0 };
 
-/// Handle to a service. It ends when this is dropped.
+/// Handle to a service, which ends when this value is dropped.
 struct Handle {
     client: Client,
     number: u32,
@@ -55,12 +55,13 @@ impl Drop for Handle {
 /// Functions that processes of any host run for others, under one name.
 ///
 /// [`Client::service`] finds one. Any number of threads may call its functions at a time, and clones share
-/// the handle. A call goes to a server of this host if there is one, else to the host with the fewest calls
-/// of this host's under way.
+/// the handle. A call goes to a server of this host if there is one, else to the host at which this host has
+/// the fewest calls under way.
 ///
-/// A function is run at most once a call. A call that fails with `OutcomeUnknown` may have been run, or be
-/// running: its server died over it, or time ran out. After `Raised` it was run and failed. Any other error
-/// says that it was not run.
+/// A function is run at most once a call. If a call fails with `OutcomeUnknown`, the function may have been
+/// run, or be running: its server died during the call, time ran out, or there was no room for a long reply.
+/// The same holds for `Interrupted`. After `Raised` the function was run and failed. Any other error says
+/// that the function was not run.
 #[derive(Clone)]
 pub struct Service {
     handle: Arc<Handle>,
@@ -79,7 +80,7 @@ impl Reply {
         Self { data, times: Times { queue, wire, function, total: began.elapsed() } }
     }
 
-    /// Where the time of the call went.
+    /// Time of the call, and its parts.
     pub fn times(&self) -> Times {
         self.times
     }
@@ -98,8 +99,8 @@ impl Deref for Reply {
     }
 }
 
-/// Call that was begun. [`PendingReply::wait`] returns its reply. Dropping it gives the call up: the function
-/// is not run, unless a thread of a server has the call already.
+/// Call that was begun. [`PendingReply::wait`] returns its reply. Dropping this value gives the call up: the
+/// function is not run, unless a thread of a server has the call already.
 #[must_use = "the error of a call that is not waited for is not seen"]
 pub struct PendingReply {
     service: Service,
@@ -145,7 +146,7 @@ impl Service {
     }
 
     /// Asks a thread of a server for a sign of life: it takes the call as any other, and answers without
-    /// running a function of the program. Returns where the time went.
+    /// running a function of the program. Returns the times of the call.
     ///
     /// # Errors
     /// As [`Service::call`].
@@ -154,8 +155,8 @@ impl Service {
         self.begin_with(PING, nothing, &[], timeout)?.wait().map(|reply| reply.times())
     }
 
-    /// Begins a call as [`Service::call`] makes it. Up to 256 are under way at a time, with other calls of
-    /// this client; whoever begins another waits for one of them to be taken.
+    /// Begins a call as [`Service::call`] makes it. Up to 256 calls and operations of a client are under way
+    /// at a time. A thread that begins another one waits until a result is taken.
     ///
     /// # Errors
     /// As [`Service::call`], for what is known at once.
@@ -200,7 +201,7 @@ impl Service {
         Ok(PendingReply { service: self.clone(), call, sent, room, due, began })
     }
 
-    /// A call of a function with these data, whose reply comes to this room.
+    /// Call of a function with the bytes of `sent`, whose reply comes to `room`.
     fn called(&self, function: u16, sent: &Sent, room: &Room) -> ServiceCall {
         ServiceCall::Call {
             service: self.handle.number,
@@ -212,8 +213,8 @@ impl Service {
         }
     }
 
-    /// Calls a function without waiting for its reply: returns when a server has the call. What the function
-    /// returns, and whether it is run at all if its server dies, is not told.
+    /// Calls a function without waiting for its reply: returns when a server has the call. The caller does
+    /// not learn what the function returns, or whether the function was run if its server died.
     ///
     /// # Errors
     /// As [`Service::call`].
@@ -225,8 +226,8 @@ impl Service {
         ended.map(drop)
     }
 
-    /// Calls a function as [`Service::send`] does, and does not wait either until a server has the call, if
-    /// the data are of at most 320 bytes: so nobody is told if none gets it.
+    /// Calls a function as [`Service::send`] does. If the data have at most 320 bytes, the call does not even
+    /// wait until a server has it, and the caller does not learn whether a server got it.
     ///
     /// # Errors
     /// As [`Service::send`], for what is known at once.
@@ -259,7 +260,7 @@ impl Service {
         })
     }
 
-    /// Result of a call that was submitted. If it was not answered, the outcome is not known.
+    /// Result of a call that was submitted. The outcome of a call that was not answered is not known.
     fn settle(&self, answered: Result<CallResult>) -> Result<CallResult> {
         answered.map_err(|error| self.unanswered(error))?.into_result()
     }
@@ -312,7 +313,7 @@ impl Service {
     fn take_reply(&self, replied: Replied, timeout: Duration, due: Due) -> Result<Data> {
         let take = |into| ServiceCall::TakeReply { number: replied.number, into };
         Data::take(&self.handle.client, replied.len, take, timeout, due).map_err(|error| match error.kind() {
-            ErrorKind::TimedOut | ErrorKind::Disconnected => {
+            ErrorKind::TimedOut | ErrorKind::Disconnected | ErrorKind::Full | ErrorKind::Busy => {
                 let name = printable(self.name());
                 let text =
                     format!("a function of service '{name}' was run, and its reply did not come: {error}");
@@ -341,7 +342,7 @@ fn begin(client: &Client, what: ServiceCall, payload: &[u8], timeout_us: u64, du
     let Some(payload) = CallPayload::new(payload) else {
         return Err(Error::new(ErrorKind::Internal, "no slot has room for these bytes"));
     };
-    // A caller that waits no more is told to the server; nothing else is ended in the middle.
+    // Only a call with a reply is ended when its caller waits no more: the server is told. All others go on.
     let manner = Manner { far: false, goes_on: !matches!(what, ServiceCall::Call { .. }) };
     let (opcode, arguments) = what.encode();
     let request = CallRequest { opcode, class: Class::chosen(), timeout_us, arguments, payload };

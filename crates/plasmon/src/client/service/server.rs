@@ -1,8 +1,9 @@
 //! Servers: threads of this process that receive calls and reply to them.
 //!
-//! A [`Server`] has the number of a port. Any thread receives; each call belongs to the thread that received
-//! it. A thread that receives is parked by a call by slot. Whoever interrupts it has the daemon end the wait,
-//! and takes what the daemon says: so no call is lost that was on its way.
+//! Owns the number of a port, and calls that came while their receivers were interrupted. Any thread
+//! receives; each call belongs to the thread that received it. A thread that receives is parked in a call by
+//! slot. If the thread is interrupted, the daemon ends the wait, and a call that came meanwhile is kept for
+//! the next receiver. Invariant: an interrupt loses no call.
 
 use std::fmt;
 use std::mem;
@@ -24,20 +25,19 @@ use crate::shared::{CallResult, PAYLOAD_LEN};
 use crate::wire::{Looked, Received, Request, ServiceCall, SlotResult};
 use crate::{Error, ErrorKind, Result};
 
-/// Longest time for which a thread is parked at a port without asking again. Its slot is free for others
-/// then.
+/// Longest time for which a thread is parked at a port without asking again. The slot is free for other calls
+/// before the thread asks again.
 const PARK: Duration = Duration::from_secs(2);
-/// Longest time for which a thread is parked that replied with the same request. Its wait is not ended early:
-/// the daemon may not have taken the reply yet.
+/// Longest time for which a thread is parked that replied with the same request. An interrupt does not end
+/// such a wait early, because the daemon may not have taken the reply yet.
 const REPLY_PARK: Duration = Duration::from_millis(500);
-/// Time after which a parked thread looks whether the daemon lives. A signal to the thread has it look at
-/// once.
+/// Time after which a parked thread looks whether the daemon lives. After a signal the thread looks at once.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Time-out of what the daemon answers by itself.
+/// Time-out of calls that the daemon answers by itself.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Server of a service in this process. [`Client::serve`] makes one. Dropping it ends it: calls that wait go
-/// to other servers, and calls that were received can still be answered.
+/// Server of a service in this process. [`Client::serve`] makes one. Dropping this value ends the server:
+/// calls that wait go to other servers, and calls that were received can still be answered.
 ///
 /// Any number of threads may receive at a time. Functions run in the threads that receive them, never in the
 /// daemon.
@@ -62,7 +62,7 @@ pub struct Call {
     client: Client,
     received: Received,
     data: Data,
-    /// When the caller waits no more; `None` if never.
+    /// Time until which the caller waits. `None` if the caller waits without limit.
     due: Option<Instant>,
     answered: bool,
 }
@@ -94,7 +94,7 @@ impl Server {
     /// Waits for a call. `None` if none came in time.
     ///
     /// # Errors
-    /// `Interrupted`; a call that came meanwhile is received by the next one who asks. `Disconnected`.
+    /// `Interrupted`; the next thread that asks receives a call that came meanwhile. `Disconnected`.
     /// `NotAllowed` or `Invalid` if the name is another user's by now, or is served with other functions.
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Call>> {
         let due = due(timeout);
@@ -202,8 +202,8 @@ impl Server {
         Ok((parked.take(), interrupted))
     }
 
-    /// The call that was received. `None` if it is answered already: it was a ping, or its data cannot be
-    /// had, which the caller is told.
+    /// Call that was received. `None` if the call is answered already, because it was a ping, or because its
+    /// data could not be brought and the caller was told.
     fn received(&self, result: &CallResult, room: &Room) -> Result<Option<Call>> {
         let Some(received) = Received::of_values(result.values, &result.payload) else {
             return Err(self.client.connection.fail(unexpected("a call without a caller")));
@@ -230,8 +230,8 @@ impl Server {
         Ok(Some(call))
     }
 
-    /// Brings the data of a call that had no room. Whoever interrupts the thread does not end that, so that
-    /// no call is lost.
+    /// Brings the data of a call that had no room. An interrupt of the thread does not end this, so that no
+    /// call is lost.
     fn take_data(&self, call: &Call) -> Result<Data> {
         let quiet = Client { interrupt: None, ..self.client.clone() };
         let number = call.received.number;
@@ -255,7 +255,7 @@ impl Call {
         &self.data
     }
 
-    /// Takes the data of the call, which can be read after it was answered. The call has none any more.
+    /// Takes the data of the call, to read them after the call was answered. The call has no data any more.
     pub fn take_data(&mut self) -> Data {
         mem::replace(&mut self.data, Data::empty())
     }
@@ -265,7 +265,7 @@ impl Call {
         Caller { node: self.received.node, user: self.received.user }
     }
 
-    /// How long the caller waits yet.
+    /// Time for which the caller still waits.
     pub fn left(&self) -> Duration {
         self.due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()))
     }
@@ -279,7 +279,7 @@ impl Call {
         !waits || self.left().is_zero()
     }
 
-    /// Replies. A long reply is waited for until the caller has taken it.
+    /// Replies to the call. With a long reply, the function returns when the caller has taken the reply.
     ///
     /// # Errors
     /// `TooLarge` for more than 1 GiB. `Full` if the node has no memory for the bytes. `TimedOut` if the
@@ -320,8 +320,8 @@ impl Call {
         replied.map(drop)
     }
 
-    /// Says that the function failed: the caller gets this text as an error of the kind `Raised`. It is cut
-    /// to 320 bytes.
+    /// Tells the caller that the function failed. The caller gets `text`, cut to 320 bytes, as an error of
+    /// the kind `Raised`.
     ///
     /// # Errors
     /// `Disconnected`.

@@ -1,7 +1,7 @@
 //! Barriers: handles at which a number of parties wait for each other.
 //!
-//! Owns a handle. Any thread. The parties are handles, of one process or of several. A handle that is dropped
-//! waits until it has ended everywhere, for [`DROP_TIMEOUT`] at most.
+//! Owns a handle. Any thread. The parties are handles, of one process or of several. Dropping a handle waits
+//! until the handle has ended everywhere, for [`DROP_TIMEOUT`] at most.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Barrier {
     handle: Arc<Handle>,
 }
 
-/// Handle to a barrier. It ends when this is dropped.
+/// Handle to a barrier, which ends when this value is dropped.
 struct Handle {
     connection: Arc<Connection>,
     number: u32,
@@ -50,8 +50,8 @@ impl Barrier {
     ///
     /// # Errors
     /// `Invalid` for a name of 0 or more than 255 bytes, for 0 or more than 1,000,000 parties, and if others
-    /// have it with another number of parties. `Busy` for too many handles. `Disconnected`, or `TimedOut` if
-    /// a node does not answer.
+    /// use the barrier with another number of parties. `Busy` for too many handles. `Disconnected`, or
+    /// `TimedOut` if a node does not answer.
     pub fn new(client: &Client, name: &str, parties: u32, public: bool) -> Result<Self> {
         check_name("barrier", name)?;
         if !(1..=MAX_PARTIES).contains(&parties) {
@@ -78,8 +78,8 @@ impl Barrier {
         self.handle.parties
     }
 
-    /// Waits until all parties have arrived, for ever with a time-out of `None`. Returns the place of this
-    /// one among them, from 0: each party gets another.
+    /// Waits until all parties have arrived, without limit if `timeout` is `None`. Returns the place of this
+    /// party among all parties, from 0. No two parties get the same place.
     ///
     /// # Errors
     /// `Broken` if a party died, left or waited no longer; the error says who. `TimedOut` if not all arrived
@@ -100,7 +100,7 @@ impl Barrier {
 /// Place of an arrival among those of all parties.
 ///
 /// # Errors
-/// `Disconnected` if the result is another one.
+/// `Internal` if the result has no place. The connection ends then.
 pub(super) fn index_of(client: &Client, came: &Came) -> Result<u64> {
     match Passed::of_values(came.values, &came.payload) {
         Some(passed) => Ok(passed.index.into()),

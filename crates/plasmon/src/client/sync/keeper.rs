@@ -1,11 +1,11 @@
 //! Thread that says that the process is alive, so that the daemon renews the leases of its guards.
 //!
-//! Owns the tickets of guards and of waits for locks, and waits whose callers gave up. One thread for each
-//! connection, which begins with the first ticket, says so a few times in each time to live, and ends when
-//! there has been no ticket for two beats, or with the connection. All threads of a stopped process stand
-//! still, this one as well: so its leases end.
+//! Owns the tickets of guards and of waits for locks, and waits whose callers gave up. Each connection has
+//! one such thread. It begins with the first ticket, says that the process is alive a few times in each time
+//! to live (a *beat*), and ends when there has been no ticket for two beats, or with the connection. In a
+//! stopped process this thread stands still as all others do, so the leases end.
 //!
-//! The thread holds no connection while it sleeps. Its calls go by the socket, since waits may have the
+//! The thread holds no connection while it sleeps. Its calls go by the socket, since waits may have all
 //! slots.
 
 use std::collections::HashMap;
@@ -38,12 +38,14 @@ pub(super) struct Keeper {
     process: Process,
 }
 
+/// State under a lock, and the condition on which the thread sleeps.
 #[derive(Default)]
 struct Shared {
     kept: Mutex<Kept>,
     changed: Condvar,
 }
 
+/// Tickets, work for the thread, and whether the thread runs.
 #[derive(Default)]
 struct Kept {
     /// Time to live of each ticket.
@@ -56,12 +58,14 @@ struct Kept {
     unlocks: Vec<u64>,
     /// Time between two beats.
     beat: Duration,
+    /// Whether the thread runs.
     runs: bool,
+    /// Whether the connection has ended, so that the thread is to end.
     closed: bool,
 }
 
 impl Keeper {
-    /// Has the process said to be alive as long as there is this ticket.
+    /// Keeps a ticket: as long as there is one, the thread says that the process is alive.
     pub(super) fn begin(&self, connection: &Arc<Connection>, ticket: u64, ttl: Duration) {
         let mut kept = self.shared.kept.lock();
         kept.tickets.insert(ticket, ttl);
@@ -89,7 +93,8 @@ impl Keeper {
         self.wake(kept, connection);
     }
 
-    /// Takes over a wait by slot, whose ticket its caller withdraws: the node may hear of that first.
+    /// Takes over a wait by slot whose caller gives up. The caller withdraws the ticket, and the node may
+    /// learn of that before it learns of the wait.
     pub(super) fn adopt(&self, call: Call, ticket: u64) {
         self.shared.kept.lock().strays.push((call, ticket));
     }
@@ -170,7 +175,7 @@ impl Kept {
         self.tickets.is_empty() && !self.used && self.strays.is_empty() && self.unlocks.is_empty()
     }
 
-    /// Takes the results of waits that nobody waits for, and notes which locks were granted.
+    /// Takes the results of waits whose callers gave up, and has locks that were granted unlocked.
     fn look_at_strays(&mut self) {
         let Self { strays, unlocks, .. } = self;
         for (call, ticket) in strays.extract_if(.., |(call, _)| call.has_come()) {
@@ -190,6 +195,7 @@ fn say(connection: &Connection, call: SyncCall) -> bool {
     said().err().is_none_or(|error| error.kind() != ErrorKind::Disconnected)
 }
 
+/// Time between two beats for a ticket with this time to live.
 fn beat_of(ttl: Duration) -> Duration {
     (ttl / BEATS).max(SHORTEST_BEAT)
 }

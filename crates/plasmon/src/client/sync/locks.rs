@@ -1,7 +1,7 @@
 //! Locks: handles by which they are taken, and guards by which they are held.
 //!
-//! Owns a handle, or what one guard is. Any thread. A guard that is dropped unlocks, and waits for that for
-//! [`DROP_TIMEOUT`] at most.
+//! Owns a handle, or the ticket of one guard. Any thread. Dropping a guard unlocks, and waits for the answer
+//! for [`DROP_TIMEOUT`] at most.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::{Class, Error, ErrorKind, Result};
 
 /// Handle to a lock: a name of the cluster that one process holds at a time, or several that share it.
 ///
-/// [`Lock::new`] makes one. Any number of threads may use it at a time, and clones share the handle. Whoever
-/// waits gets the lock in the order of asking; those who share it get it together.
+/// [`Lock::new`] makes one. Any number of threads may use it at a time, and clones share the handle. Callers
+/// that wait get the lock in the order in which they asked; callers that share the lock get it together.
 #[derive(Clone)]
 pub struct Lock {
     client: Client,
     handle: Arc<Handle>,
 }
 
-/// Handle to a lock. It ends when this is dropped; guards of the lock stay.
+/// Handle to a lock, which ends when this value is dropped. Guards of the lock stay.
 struct Handle {
     connection: Arc<Connection>,
     number: u32,
@@ -50,7 +50,8 @@ impl Drop for Handle {
 /// A guard is valid as long as its lease is, which the client renews by itself while the process runs. If the
 /// process is stopped, or its node is cut off, the lease ends and somebody else gets the lock. So a program
 /// asks [`Guard::is_valid`] before it does what only the holder may do, and gives the guard to
-/// [`Region::write_fenced`](crate::Region::write_fenced), which refuses what comes too late all the same.
+/// [`Region::write_fenced`](crate::Region::write_fenced), which refuses a write that comes too late all the
+/// same.
 #[must_use = "the lock is unlocked at once if its guard is dropped"]
 pub struct Guard {
     client: Client,
@@ -59,13 +60,13 @@ pub struct Guard {
     word: u32,
     token: u128,
     abandoned: bool,
-    /// Whether it was unlocked.
+    /// Whether the guard was unlocked.
     over: AtomicBool,
 }
 
 impl Lock {
-    /// Makes a handle to a lock. The lock is this user's, or everybody's if the options say so: users have
-    /// names of their own.
+    /// Makes a handle to a lock. The lock belongs to this user, or to all users if the options say so. Locks
+    /// of two users with the same name are two locks.
     ///
     /// # Errors
     /// `Invalid` for a name of 0 or more than 255 bytes, and for a time to live that is not within 0.1 s and
@@ -116,8 +117,8 @@ impl Lock {
     }
 }
 
-/// Ticket of a lock that is asked for. The process is said to be alive until this is dropped, or until the
-/// guard that came of it has ended. Without an answer the ticket is withdrawn.
+/// Ticket of a lock that is asked for. The keeper says that the process is alive until this value is dropped
+/// without a guard, or until the guard has ended. Without an answer the ticket is withdrawn.
 pub(super) struct Asking {
     lock: Lock,
     ticket: u64,
@@ -150,7 +151,8 @@ impl Asking {
         SyncCall::Lock { lock: number, ticket: self.ticket, shared }
     }
 
-    /// Guard that came of the ticket. `came` is an error if there is no answer.
+    /// Guard that was granted for the ticket. The outer error of `came` means that the daemon may not have
+    /// answered.
     pub(super) fn guard(mut self, came: Result<Result<Came>>) -> Result<Guard> {
         let Handle { connection, name, .. } = &*self.lock.handle;
         let answer = came.map_err(|error| match error.kind() {
@@ -190,14 +192,14 @@ impl Guard {
         &self.name
     }
 
-    /// Token of the guard: larger than that of every guard of this lock before. Whoever keeps what the lock
-    /// protects can refuse those who show a smaller token than it has seen.
+    /// Token of the guard, larger than the token of every earlier guard of this lock. The store of the
+    /// protected data can refuse a token smaller than one that it has seen.
     pub fn token(&self) -> u128 {
         self.token
     }
 
-    /// Whether the lock is held now. This costs a look at memory and at the clock, and no call. It says
-    /// nothing of the time after it, in which the process may be stopped.
+    /// Whether the lock is held now. The check reads memory and the clock, and makes no call. The process may
+    /// be stopped, and the lock lost, right after the check.
     pub fn is_valid(&self) -> bool {
         let connection = &self.client.connection;
         // A forked child and a connection that has ended have no slots.
@@ -205,24 +207,25 @@ impl Guard {
         of_use && connection.holds.is_valid(self.word)
     }
 
-    /// Whether the holder before died or lost the lock, instead of unlocking it: what it changed may be half
-    /// done.
+    /// Whether the holder before died or lost the lock, instead of unlocking it: changes of that holder may
+    /// be half done.
     pub fn abandoned(&self) -> bool {
         self.abandoned
     }
 
-    /// Unlocks, and says whether the lock was held until now. A further call does nothing.
+    /// Unlocks. An error says that the lock was not held until now, or that this is not known. A further call
+    /// does nothing.
     ///
     /// # Errors
     /// `Fenced` if the lease had ended before: others may have held the lock since. `TimedOut`, `Interrupted`
-    /// or `Disconnected` if that is not known; the lock is free a second after its time to live at the
-    /// latest.
+    /// or `Disconnected` if it is not known whether the lock was held; the lock is free a second after its
+    /// time to live at the latest.
     pub fn unlock(&self) -> Result<()> {
         self.end(&self.client, self.client.due_of_answer())
     }
 
-    /// Ticket of the guard, for a call on this connection. It is an error for another one, and if the guard
-    /// is not valid any more.
+    /// Ticket of the guard, for a call of this client. `Invalid` if the client has another connection than
+    /// the guard, `Fenced` if the guard is not valid any more.
     pub(in crate::client) fn ticket_for(&self, client: &Client) -> Result<u64> {
         let name = printable(&self.name);
         if !Arc::ptr_eq(&self.client.connection, &client.connection) {

@@ -41,7 +41,7 @@ impl Awaited {
         Ok(Self { call, began: Instant::now() })
     }
 
-    /// Result of the call. It is an error here if the daemon has not answered.
+    /// Result of the call. The outer error means that the daemon has not answered.
     fn came(self) -> Result<Result<Came>> {
         Ok(self.call.called()?.map(Came::from))
     }
@@ -70,8 +70,8 @@ impl AwaitedGuard {
         self.awaited.call.number()
     }
 
-    /// Time from now on after which the loop asks again, and gives the wait up if the answer is zero:
-    /// [`AwaitedGuard::late`] is its error. `None` if it has no end.
+    /// Time from now after which the loop asks again. Zero means that the loop is to give the wait up by
+    /// [`AwaitedGuard::late`]. `None` if the wait has no end.
     pub fn patience(&mut self) -> Option<Duration> {
         self.awaited.call.patience()
     }
@@ -85,7 +85,7 @@ impl AwaitedGuard {
         asking.guard(awaited.came())
     }
 
-    /// Gives the wait up, whose reply has not come in time. Returns what this means.
+    /// Gives up the wait, whose reply has not come in time. Returns the wait's error.
     pub fn late(self) -> Error {
         self.awaited.late(self.asking.client())
     }
@@ -109,13 +109,13 @@ impl AwaitedPassage {
         self.awaited.call.number()
     }
 
-    /// Time from now on after which the loop asks again, and gives the wait up if the answer is zero:
-    /// [`AwaitedPassage::late`] is its error. `None` if it has no end.
+    /// Time from now after which the loop asks again. Zero means that the loop is to give the wait up by
+    /// [`AwaitedPassage::late`]. `None` if the wait has no end.
     pub fn patience(&mut self) -> Option<Duration> {
         self.awaited.call.patience()
     }
 
-    /// Place of this party among all, when its reply has come.
+    /// Place of this party among all parties, when the reply has come.
     ///
     /// # Errors
     /// As [`Barrier::wait`]. `Invalid` if the reply has not come yet.
@@ -123,7 +123,7 @@ impl AwaitedPassage {
         self.awaited.came()?.and_then(|came| index_of(self.barrier.client(), &came))
     }
 
-    /// Gives the wait up, whose reply has not come in time. Returns what this means.
+    /// Gives up the wait, whose reply has not come in time. Returns the wait's error.
     pub fn late(self) -> Error {
         self.awaited.late(self.barrier.client())
     }

@@ -2,8 +2,8 @@
 //!
 //! Owns, for each connection, the numbers of its tickets, the words of its leases, and the thread that says
 //! that the process is alive ([`keeper`]). Any thread. Handles are made and ended by the socket; a lock is
-//! taken and released by slot. Calls that wait have at most [`MAX_SLOT_WAITS`] slots, so that those that end
-//! the waits of others find one; further ones wait by the socket, as those of event loops do ([`looping`]).
+//! taken and released by slot. Calls that wait use at most [`MAX_SLOT_WAITS`] slots, so that an unlock finds
+//! a free slot. Further calls wait by the socket, as calls of event loops do ([`looping`]).
 //!
 //! Invariant: a lock that was granted after its caller gave up is unlocked.
 
@@ -38,7 +38,7 @@ use crate::{Class, Error, ErrorKind, NodeId, Result};
 /// Largest number of slots in which calls of a connection wait for locks and barriers.
 const MAX_SLOT_WAITS: u32 = 128;
 
-/// Time for which a guard or a party that is dropped waits until others know.
+/// Longest time that dropping a guard or a barrier blocks until the home knows.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time in which a node finds out whether a lock is free, if the call is not to wait for the lock.
 const EAGER_PATIENCE: Duration = Duration::from_secs(5);
@@ -135,10 +135,10 @@ impl From<replies::Called> for Came {
     }
 }
 
-/// Makes a call that waits for others, by slot if there are few of them, else by the socket.
+/// Makes a call that waits for others, by slot if few such calls wait, else by the socket.
 ///
-/// The call is cancelled if it is given up. It is an error here if the daemon may not have answered: then a
-/// lock may have been granted all the same.
+/// A call that is given up is cancelled. The outer error means that the daemon may not have answered, and
+/// that a lock may have been granted all the same. The inner error is the daemon's refusal.
 fn wait(client: &Client, call: SyncCall, timeout: Option<Duration>) -> Result<Result<Came>> {
     let connection = &client.connection;
     connection.check_process()?;
@@ -183,12 +183,13 @@ fn wait_by_socket(client: &Client, call: SyncCall, timeout: Option<Duration>) ->
     client.connection.only::<requests::Call>(reply).map(|called| Ok(Came::from(called)))
 }
 
-/// End of a wait that begins now. One that does not wait for others still takes the way to another node.
+/// End of a wait that begins now. A time-out of zero becomes [`EAGER_PATIENCE`], because the message to the
+/// home takes time.
 fn due_of(timeout: Option<Duration>) -> Due {
     due(timeout.map(|timeout| if timeout.is_zero() { EAGER_PATIENCE } else { timeout }))
 }
 
-/// Request that makes a call as a slot does.
+/// Request that makes by the socket a call that slots can make.
 fn by_socket(call: SyncCall, timeout: Option<Duration>) -> Request {
     let (operation, arguments) = call.encode();
     let timeout_us = microseconds(timeout);
