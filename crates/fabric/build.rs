@@ -1,7 +1,8 @@
 //! Generates the private libfabric bindings from the installed headers.
 //!
-//! Most of libfabric's API is `static inline`; bindgen writes C wrappers for those and `cc`
-//! compiles them. `src/libfabric/wrapper.h` holds everything whose layout differs between 1.x and 2.x.
+//! Most functions of libfabric's API are `static inline`. bindgen writes C wrappers for these functions, and
+//! `cc` compiles the wrappers. `src/libfabric/wrapper.h` holds everything whose layout differs between 1.x
+//! and 2.x.
 
 use std::env;
 use std::path::PathBuf;

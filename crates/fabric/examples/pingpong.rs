@@ -21,12 +21,12 @@ const LARGEST_BYTES: usize = 4 << 20;
 const READS: [(usize, usize); 4] = [(1 << 10, 5000), (64 << 10, 3000), (1 << 20, 500), (LARGEST_BYTES, 200)];
 /// Size in bytes and number of the messages of each row.
 const MESSAGES: [(usize, usize); 3] = [(16, 5000), (1 << 10, 5000), (16 << 10, 3000)];
-/// Size in bytes and number of the objects of each row, which come in three ways.
+/// Size in bytes and number of the objects of each row. Each row has three ways to get the objects.
 const OBJECTS: [(usize, usize); 5] =
     [(16 << 10, 3000), (32 << 10, 3000), (64 << 10, 3000), (128 << 10, 2000), (256 << 10, 2000)];
 /// Number of bytes of an object in one message.
 const PIECE: usize = 16 << 10;
-/// Number of messages for which there is a buffer.
+/// Number of receive buffers for messages.
 const BUFFERS: usize = 32;
 /// Environment variable that makes a process the other side.
 const SERVER: &str = "PLASMON_PINGPONG_SERVER";
@@ -106,7 +106,7 @@ fn measure(domain: &Domain, greeting: &str) -> Result<()> {
     Ok(())
 }
 
-/// How an object comes to this side, which asks for it by a message.
+/// Way in which an object comes to this side, after this side has asked for the object by a message.
 #[derive(Clone, Copy)]
 enum Way {
     /// The other side answers, and this side reads.
@@ -182,7 +182,7 @@ fn serve(domain: &Domain) -> Result<()> {
     let bytes: Vec<String> = address.iter().map(u8::to_string).collect();
     println!("{} {} {} {}", region.base, region.key, region.len, bytes.join(" "));
 
-    // Ends with its parent, should that die without killing it.
+    // This process ends with its parent, also if the parent dies without killing it.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);

@@ -3,8 +3,8 @@
 //! Owns plain values only. Any thread may hold them. Invariant: neither type names a transport, so that
 //! every transport can depend on them.
 
-/// Rights of peers to a region. Operations of this process may always use the region, except as
-/// [`Endpoint::send`](crate::Endpoint::send) says.
+/// Rights of peers to a region. Operations of this process may always use the region, with one exception that
+/// [`Endpoint::send`](crate::Endpoint::send) names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Access {
     /// Whether peers that know the key may read the region.
@@ -29,12 +29,13 @@ impl Access {
     }
 }
 
-/// Address, key and length of a region, by which a peer can use the region. Give them only to peers that may.
+/// Address, key and length of a region, by which a peer can use the region. A peer that may not use the
+/// region must not get them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteRegion {
-    /// Address of the first byte: a virtual address where the provider wants those, otherwise 0.
+    /// Address of the first byte: a virtual address if the provider uses virtual addresses, otherwise 0.
     pub base: u64,
-    /// Key of the region. The key is random where the provider lets us choose it.
+    /// Key of the region. The key is random if the provider lets this crate choose it.
     pub key: u64,
     /// Length of the region in bytes.
     pub len: u64,

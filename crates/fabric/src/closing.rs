@@ -1,13 +1,13 @@
 //! Closes connections and endpoints, and replaces broken connections.
 //!
-//! Owns nothing: it works on the domain's [`State`]. Engine thread only. It is called with the state
-//! borrowed, so values to be released are returned. Invariants: the buffers of an endpoint's operations are
+//! Owns no state: the functions work on the domain's [`State`]. Engine thread only. The caller has borrowed
+//! the state, so values to be released are returned. Invariants: the buffers of an endpoint's operations are
 //! released only after the transport has closed the endpoint; with [`Provider::must_read_to_the_end`], no
 //! connection is closed on which a read is under way.
 //!
 //! The second invariant is for the tcp of libfabric 1.17. That version corrupts its memory and then crashes
 //! when a connection is closed with part of a read's answer received (pull request 8656 of libfabric,
-//! released in 1.18). With it, futures still end at once, but the connection and the buffers are kept until
+//! released in 1.18). With 1.17, futures still end at once, but the connection and the buffers are kept until
 //! the answer is complete or the connection breaks. To hurry the end, the peer is sent a write that it must
 //! refuse, and closes the connection. If the peer's host is gone, TCP gives up on the write after a while.
 
@@ -32,8 +32,8 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Finishes all operations and futures. `error` makes the error of each from its kind. It runs foreign
-    /// code: hold no borrow of the domain's state.
+    /// Finishes all operations and futures. `error` makes the error of each from its kind. The call runs
+    /// foreign code, so the caller holds no borrow of the domain's state.
     pub(crate) fn finish(self, error: impl Fn(OpKind) -> FabricError) {
         for (kind, waiter) in self.waiters {
             waiter.resolve(Err(error(kind)));
@@ -91,8 +91,8 @@ impl State {
         }
     }
 
-    /// Closes an endpoint that its owner has dropped, once that is harmless. The futures of its operations
-    /// end now: they are returned.
+    /// Closes an endpoint that its owner has dropped, once that is harmless. Returns the futures of its
+    /// operations, which end now.
     pub(crate) fn close(&mut self, provider: &Provider, id: EndpointId) -> Ended {
         let mut ended = Ended {
             operations: self.operations.remove_queued(id),
@@ -145,16 +145,16 @@ impl State {
         let Some(endpoint) = self.endpoints.remove(id) else { return Vec::new() };
         let EndpointState { port, leaving, .. } = endpoint;
         self.lingering -= leaving.len();
-        // From here on, the provider touches none of the endpoint's buffers.
+        // From now on, the provider touches none of the endpoint's buffers.
         if !port.close() {
-            // The provider might touch them after all, so the operations stay in the table for ever. They
-            // hold their regions, and regions hold the domain, so nothing they need is ever freed.
+            // The provider might touch the buffers after all, so the operations stay in the table for ever.
+            // Operations hold their regions, and regions hold the domain, so all of that is never freed.
             return Vec::new();
         }
         self.operations.remove_endpoint(id)
     }
 
-    /// Whether a read is under way on an endpoint: from `address`, or else from any address.
+    /// Whether a read is under way on an endpoint: from `address`, or from any address if that is `None`.
     fn is_reading(&self, endpoint: EndpointId, address: Option<u64>) -> bool {
         let mut reads = self.operations.posted_reads(endpoint);
         reads.any(|(from, _)| address.is_none_or(|address| address == from))

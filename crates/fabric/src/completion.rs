@@ -1,6 +1,6 @@
-//! Completions that a transport reports: turns them into finished operations and events.
+//! Receiver of the completions that a transport reports, which become finished operations and events.
 //!
-//! Owns nothing: it works on the domain's [`State`]. Engine thread only. Invariants: the state is borrowed
+//! Owns no state: it works on the domain's [`State`]. Engine thread only. Invariants: the state is borrowed
 //! for one completion at a time, and never while a future is woken or a buffer released; lengths are clamped
 //! to the buffer, because the transport is not trusted to keep within it.
 
@@ -21,12 +21,12 @@ pub(crate) struct Completions<'a> {
 }
 
 impl<'a> Completions<'a> {
-    /// Receiver for a domain of `provider` with the state `state`. Events are appended to `events`.
+    /// Returns a receiver for a domain of `provider` with the state `state`. Events are appended to `events`.
     pub(crate) fn new(provider: &'a Provider, state: &'a RefCell<State>, events: &'a mut Vec<Event>) -> Self {
         Self { provider, state, events }
     }
 
-    /// Provider of the domain.
+    /// Returns the provider of the domain.
     pub(crate) fn provider(&self) -> &Provider {
         self.provider
     }
@@ -36,7 +36,7 @@ impl<'a> Completions<'a> {
         !self.state.borrow().endpoints.is_empty()
     }
 
-    /// Takes note that the transport has no more completions.
+    /// Notes that the transport has no more completions.
     pub(crate) fn queue_is_empty(&mut self) {
         self.state.borrow_mut().operations.queue_is_empty();
     }
@@ -46,7 +46,7 @@ impl<'a> Completions<'a> {
         self.events.push(Event::RemoteWrite { immediate, len });
     }
 
-    /// Finishes the operation at `index`, which moved `len` bytes, or makes the event of it.
+    /// Finishes the operation at `index`, which moved `len` bytes, or makes its event.
     pub(crate) fn succeeded(&mut self, index: usize, len: usize, immediate: Option<u32>) {
         let Some(operation) = self.take(index, true) else { return };
         if let Some(next) = operation.next_part() {
@@ -67,7 +67,7 @@ impl<'a> Completions<'a> {
         }
     }
 
-    /// Finishes the operation at `index`, which failed with the positive `code`, or makes the event of it.
+    /// Finishes the operation at `index`, which failed with the positive `code`, or makes its event.
     pub(crate) fn failed(&mut self, index: usize, code: i32, text: String) {
         let Some(operation) = self.take(index, false) else {
             tracing::debug!(code, text, "the fabric reports a failure of no operation");
@@ -106,7 +106,7 @@ impl<'a> Completions<'a> {
         Some(operation)
     }
 
-    /// Whether an endpoint is closed or being closed. Its owner then wants no events of it.
+    /// Whether an endpoint is closed or being closed, so that its owner wants no events.
     fn is_closing(&self, endpoint: EndpointId) -> bool {
         self.state.borrow_mut().endpoints.get_mut(endpoint).is_none_or(|endpoint| endpoint.closing)
     }

@@ -1,6 +1,6 @@
 //! An opened fabric: its domain, its completion queue, and the state of everything made from them.
 //!
-//! Owns all of it, and drives it: see [`Domain::poll`]. Engine thread only. Invariants: libfabric's
+//! Owns these objects, and drives them: see [`Domain::poll`]. Engine thread only. Invariants: libfabric's
 //! objects are closed children first, by field order and because children hold the domain; the state
 //! is never borrowed while foreign code runs (a waker, the drop of a buffer's owner), because that code may
 //! call this module again.
@@ -19,23 +19,23 @@ use crate::memory::{Memory, Region, Registrar};
 use crate::provider::Provider;
 use crate::state::{State, Stats};
 
-/// Opened fabric. It is cheap to clone, and closed when the last clone, endpoint and region are gone.
+/// Opened fabric. A clone is cheap. The fabric is closed when the last clone, endpoint and region are gone.
 #[derive(Clone)]
 pub struct Domain(Rc<Inner>);
 
 /// Objects and state of a domain, shared by its clones, endpoints and regions.
 pub(crate) struct Inner {
-    /// Opened provider. It is the first field, so that it is closed before the state is dropped.
+    /// Opened provider. As the first field, it is closed before the state is dropped.
     pub(crate) link: Link,
     /// Provider that was opened.
     pub(crate) provider: Provider,
-    /// State of the domain. It is the last field: contexts and retired memory outlive everything that may
+    /// State of the domain. As it is the last field, contexts and retired memory outlive everything that may
     /// touch them.
     pub(crate) state: RefCell<State>,
 }
 
 impl Domain {
-    /// Opens a provider. Open it once: endpoints, regions and peers belong to the domain.
+    /// Opens a provider. Endpoints, regions and peers belong to the domain, so a provider is opened once.
     pub fn open(provider: &Provider) -> Result<Domain, FabricError> {
         let link = Link::open(provider)?;
         tracing::debug!(
@@ -48,7 +48,7 @@ impl Domain {
         Ok(Domain(Rc::new(Inner { link, provider: provider.clone(), state: RefCell::default() })))
     }
 
-    /// Provider that was opened.
+    /// Returns the provider that was opened.
     pub fn provider(&self) -> &Provider {
         &self.0.provider
     }
@@ -57,9 +57,9 @@ impl Domain {
     /// peers.
     ///
     /// `memory` is kept as long as the region. A provider that serves peers in software (tcp) needs the
-    /// memory for longer: an access that has begun goes on after the registration has ended. The memory of a
-    /// region that granted access is then kept until the endpoints that were open are closed; see
-    /// [`Stats::retired_bytes`].
+    /// memory for longer, because an access that has begun goes on after the registration has ended. For such
+    /// a provider, the memory of a region that granted access is kept until the endpoints that were open are
+    /// closed; see [`Stats::retired_bytes`].
     pub fn register(&self, memory: Rc<dyn Memory>, access: Access) -> Result<Rc<Region>, FabricError> {
         let (base, len) = (memory.base(), memory.len());
         // SAFETY: the range is mapped as long as `memory` lives, which the region sees to.
@@ -81,8 +81,9 @@ impl Domain {
         Ok(happened + self.retry())
     }
 
-    /// Descriptor to sleep on: call [`Domain::poll`] when it is readable. Returns `None` if the provider must
-    /// be polled. The descriptor is level-triggered, and valid as long as the domain.
+    /// Returns the descriptor to sleep on; when it is readable, [`Domain::poll`] is to be called. Returns
+    /// `None` if the provider must be polled. The descriptor is level-triggered, and valid as long as the
+    /// domain.
     pub fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.0.link.wait_descriptor()
     }
@@ -94,8 +95,8 @@ impl Domain {
         self.0.link.try_wait()
     }
 
-    /// Longest time to sleep on [`Domain::wait_descriptor`]. There is a limit while operations are queued, as
-    /// the provider may become able to take them at any time without a sign.
+    /// Returns the longest time to sleep on [`Domain::wait_descriptor`]. There is a limit while operations
+    /// are queued, as the provider may become able to take them at any time without a sign.
     pub fn sleep_limit(&self) -> Option<Duration> {
         let mut state = self.0.state.borrow_mut();
         if state.stats.queued == 0 {
@@ -104,14 +105,14 @@ impl Domain {
         state.endpoints.next_retry(Instant::now())
     }
 
-    /// Statistics of the domain: counters since it was opened, and gauges of the present.
+    /// Returns the statistics of the domain: counters since it was opened, and gauges of the present.
     pub fn stats(&self) -> Stats {
         let state = self.0.state.borrow();
         let in_flight = state.operations.len() as u64;
         Stats { in_flight, retired_bytes: state.retired_bytes(), ..state.stats }
     }
 
-    /// Objects and state of the domain, for endpoints.
+    /// Returns objects and state of the domain, for endpoints.
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }
@@ -144,7 +145,7 @@ impl Domain {
         self.release_retired();
     }
 
-    /// Drops the retired memory that no open endpoint can still touch. Call it when an endpoint has been
+    /// Drops the retired memory that no open endpoint can still touch. To be called when an endpoint has been
     /// closed.
     pub(crate) fn release_retired(&self) {
         let released = self.0.state.borrow_mut().release_retired();

@@ -1,9 +1,9 @@
 //! Endpoints, where operations are made and checked.
 //!
-//! Owns an endpoint's address and number; the domain's state owns the rest of it. Engine thread only.
-//! Invariants: operations are handed to the provider in order for each peer; every range is checked against
-//! its region before it is handed on. [`Domain::endpoint`] is here rather than in `domain`, because an
-//! endpoint holds its domain and the domain does not know the type.
+//! Owns an endpoint's address and number; the domain's state owns the rest of an endpoint. Engine thread
+//! only. Invariants: operations are handed to the provider in order for each peer; every range is checked
+//! against its region before it is handed on. [`Domain::endpoint`] is here rather than in `domain`, because
+//! an endpoint holds its domain and the domain does not know the type.
 
 use std::fmt;
 
@@ -18,11 +18,10 @@ use crate::operation::{Completion, Immediate, Op, Operation, Request};
 use crate::provider::Origin;
 use crate::state::{EndpointState, State};
 
-/// Longest message, in bytes, that ofi_rxm copies into its buffers. It lets the receiver read longer
-/// messages.
+/// Longest message, in bytes, that ofi_rxm copies into its buffers. The receiver reads longer messages.
 const LAYERED_EAGER_BYTES: usize = 16 << 10;
 
-/// Reliable-datagram endpoint: it has one address and any number of peers.
+/// Reliable-datagram endpoint, with one address and any number of peers.
 ///
 /// Dropping an endpoint ends its operations with [`FabricError::Closed`], closes the endpoint, and releases
 /// the operations' buffers. With the tcp of libfabric 1.17, closing and releasing wait for reads under way,
@@ -49,33 +48,34 @@ impl Endpoint {
         Ok(Endpoint { domain: domain.clone(), id, address })
     }
 
-    /// Number of the endpoint, as events name it.
+    /// Returns the number of the endpoint, as events name it.
     pub fn id(&self) -> EndpointId {
         self.id
     }
 
-    /// Domain that the endpoint belongs to.
+    /// Returns the domain that the endpoint belongs to.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 
-    /// Fabric address of the endpoint: the bytes that a peer passes to its own [`Endpoint::connect`].
+    /// Returns the fabric address of the endpoint: the bytes that a peer passes to its [`Endpoint::connect`].
     pub fn address(&self) -> Vec<u8> {
         self.address.clone()
     }
 
-    /// Length of the longest message or one-sided operation, in bytes.
+    /// Returns the length of the longest message or one-sided operation, in bytes.
     pub fn max_message(&self) -> usize {
         self.domain.provider().max_message()
     }
 
-    /// Length in bytes up to which the provider sends a message without the delay of a completion.
+    /// Returns the length in bytes up to which the provider sends a message without the delay of a
+    /// completion.
     pub fn inject_size(&self) -> usize {
         self.domain.provider().inject_size()
     }
 
-    /// Length in bytes up to which messages of one endpoint to one peer arrive in the order in which they
-    /// were sent, without a further round trip. A longer message may be overtaken by later messages.
+    /// Returns the length in bytes up to which messages of one endpoint to one peer arrive in the order in
+    /// which they were sent, without a further round trip. A longer message may be overtaken by later ones.
     pub fn eager_size(&self) -> usize {
         match self.domain.provider().is_layered() {
             true => LAYERED_EAGER_BYTES,
@@ -109,8 +109,8 @@ impl Endpoint {
         self.part(peer, false);
     }
 
-    /// Disconnects a peer, as [`Endpoint::disconnect`] does, that may be sending messages longer than
-    /// [`Endpoint::eager_size`]. With the tcp of libfabric 1.17 the connection then stays open until the peer
+    /// Disconnects, as [`Endpoint::disconnect`] does, a peer that may be sending messages longer than
+    /// [`Endpoint::eager_size`]. With the tcp of libfabric 1.17 the connection stays open until the peer
     /// closes it: see [`Endpoint::receive`].
     pub fn shun(&self, peer: Peer) {
         self.part(peer, true);
@@ -141,7 +141,7 @@ impl Endpoint {
     /// Posts a buffer for one message from any peer. The buffer comes back in an [`Event`](crate::Event).
     /// Buffers are used in the order in which they are posted.
     ///
-    /// With the tcp of libfabric 1.17, have peers keep to [`Endpoint::eager_size`]: the provider fetches
+    /// With the tcp of libfabric 1.17, peers are to keep to [`Endpoint::eager_size`]: the provider fetches
     /// longer messages with reads of its own, and may crash if a connection is closed during such a read.
     pub fn receive(&self, slice: Slice) -> Result<(), FabricError> {
         self.check_domain(OpKind::Receive, &slice)?;
@@ -242,9 +242,9 @@ impl Endpoint {
         }
     }
 
-    /// Tries the connection to a peer by an empty write, where nothing else would tell that the connection is
-    /// broken. Over verbs, a connection that the peer has closed while there was no link stays in use here
-    /// until an operation fails. Until then, the peer's attempts to make a new connection are refused.
+    /// Tries the connection to a peer by an empty write, if nothing else would tell that the connection is
+    /// broken. Over verbs, a connection that the peer has closed while there was no link stays in use on this
+    /// side until an operation fails. Until then, the peer's attempts to make a new connection are refused.
     ///
     /// The write costs the peer's processor nothing. `nothing` is an empty slice of a region of this domain.
     /// Returns `None`, without a write, if the provider reports connections that end, or if operations
@@ -323,7 +323,7 @@ impl Endpoint {
         fault.map_or(Ok(()), |fault| Err(self.invalid_address(fault.to_owned())))
     }
 
-    /// Error for a peer's address that cannot be used, with the reason.
+    /// Returns the error for a peer's address that cannot be used, with the reason.
     fn invalid_address(&self, reason: String) -> FabricError {
         FabricError::InvalidAddress { provider: self.domain.provider().name().to_owned(), reason }
     }
@@ -344,7 +344,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Address of `offset` in a peer's region. It is an error unless `len` bytes at `offset` lie within the
+/// Returns the address of `offset` in a peer's region. Fails unless `len` bytes at `offset` lie within the
 /// region.
 fn remote_address(
     operation: OpKind,

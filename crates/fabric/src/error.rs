@@ -12,8 +12,8 @@ use crate::names::OpKind;
 /// Error number of a message that is longer than its receive buffer.
 pub(crate) const TRUNCATED: i32 = ffi::PLASMON_ETRUNC;
 
-/// Error of the fabric: what went wrong, to what, and what can be done about it. Errors are cheap to clone,
-/// because one broken connection may end many operations.
+/// Error of the fabric, with its object and a remedy in the text. Errors are cheap to clone, because one
+/// broken connection may end many operations.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
@@ -23,7 +23,7 @@ pub enum FabricError {
          choose another one"
     )]
     NoLibrary(String),
-    /// There is no usable provider, or not the one that was asked for.
+    /// There is no usable provider, or the provider that was asked for is not there.
     #[error(
         "no usable fabric provider{}{}; this host offers: {available}",
         .wanted.as_deref().map(|name| format!(" named {name:?}")).unwrap_or_default(),
@@ -184,12 +184,12 @@ impl FabricError {
     }
 }
 
-/// Positive error number of `code`, which libfabric returned as a negative number.
+/// Returns the positive error number of `code`, which libfabric returned as a negative number.
 pub(crate) fn positive(code: i64) -> i32 {
     i32::try_from(code.unsigned_abs()).unwrap_or(i32::MAX)
 }
 
-/// Text for a positive error number, libfabric's own if it is loaded.
+/// Returns the text for a positive error number: that of libfabric, if libfabric is loaded.
 pub(crate) fn describe(code: i32) -> String {
     libfabric::describe(code).unwrap_or_else(|| "unknown error".to_owned())
 }
@@ -206,7 +206,7 @@ pub(crate) unsafe fn string(text: *const std::ffi::c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Symbolic name of a positive error number.
+/// Returns the symbolic name of a positive error number.
 fn error_name(code: i32) -> &'static str {
     match code {
         libc::EPERM => "EPERM",

@@ -1,13 +1,13 @@
 //! Events that [`Domain::poll`](crate::Domain::poll) reports besides finished operations.
 //!
-//! Owns the buffers that it carries. Engine thread only. Invariant: every length fits its buffer; all
-//! other contents are a peer's word.
+//! Owns the buffers that events carry. Engine thread only. Invariant: every length fits its buffer. All other
+//! contents come from a peer unchecked.
 
 use crate::error::FabricError;
 use crate::memory::Slice;
 use crate::names::EndpointId;
 
-/// Something that a peer caused. The contents come from the peer: check them before use.
+/// Event that a peer caused. The contents come from the peer, and have to be checked before use.
 #[derive(Debug)]
 pub enum Event {
     /// A message filled a buffer given to [`Endpoint::receive`](crate::Endpoint::receive).
@@ -21,8 +21,8 @@ pub enum Event {
         /// Immediate value of the sender, if the message carried one.
         immediate: Option<u32>,
     },
-    /// A peer wrote to one of our regions and attached an immediate value. The fabric does not report which
-    /// region was written, nor through which endpoint.
+    /// A peer wrote to a region of this domain and attached an immediate value. The fabric does not report
+    /// which region was written, nor through which endpoint.
     RemoteWrite {
         /// Immediate value of the writer.
         immediate: u32,

@@ -36,7 +36,7 @@ impl Link {
         }
     }
 
-    /// Opens an endpoint. Returns it with its fabric address.
+    /// Opens an endpoint. Returns the endpoint with its fabric address.
     pub(crate) fn port(&self, provider: &Provider) -> Result<(Port, Vec<u8>), FabricError> {
         match self {
             Link::Libfabric(link) => {
@@ -75,7 +75,7 @@ impl Link {
     }
 
     /// Finishes the operations that the transport reports, and returns the number of reports. `state` is the
-    /// state of the link's own domain. It runs foreign code: hold no borrow of `state`.
+    /// state of the link's own domain. The call runs foreign code, so the caller holds no borrow of `state`.
     pub(crate) fn drain(
         &self,
         provider: &Provider,
@@ -89,7 +89,7 @@ impl Link {
         }
     }
 
-    /// Descriptor to sleep on. Returns `None` if the provider must be polled.
+    /// Returns the descriptor to sleep on. `None` if the provider must be polled.
     pub(crate) fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Link::Libfabric(link) => link.wait_descriptor(),
@@ -97,7 +97,7 @@ impl Link {
         }
     }
 
-    /// Whether nothing is to be polled for right now.
+    /// Whether it is safe to sleep now, because there is nothing to poll.
     pub(crate) fn try_wait(&self) -> bool {
         match self {
             Link::Libfabric(link) => link.try_wait(),

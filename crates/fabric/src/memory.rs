@@ -40,8 +40,8 @@ pub unsafe trait Memory: 'static {
 
 /// Domain that regions are registered with, as the regions see it.
 pub(crate) trait Registrar {
-    /// Takes note that the registration of `len` bytes of `memory` was closed with the result `code`, and
-    /// keeps the memory as long as a peer may still use it. It borrows the domain's state, and may run
+    /// Notes that the registration of `len` bytes of `memory` was closed with the result `code`, and keeps
+    /// the memory as long as a peer may still use it. The call borrows the domain's state, and may run
     /// foreign code.
     fn unregistered(&self, memory: Rc<dyn Memory>, len: usize, access: Access, code: c_int);
 }
@@ -49,7 +49,7 @@ pub(crate) trait Registrar {
 /// Registered memory. Dropping the last reference ends the registration; see
 /// [`Domain::register`](crate::Domain::register) for when the memory itself is released.
 pub struct Region {
-    /// Domain of the region. The region keeps it open.
+    /// Domain of the region, which the region keeps open.
     registrar: Rc<dyn Registrar>,
     /// Registration, closed in `drop`.
     registration: Registration,
@@ -78,18 +78,18 @@ impl Region {
         Rc::new(Region { registrar, registration, descriptor, memory, base, len, access, remote })
     }
 
-    /// Address, key and length for peers that use the region.
+    /// Returns address, key and length for peers that use the region.
     pub fn remote(&self) -> RemoteRegion {
         self.remote
     }
 
-    /// Length of the region in bytes. It is never 0.
+    /// Returns the length of the region in bytes, which is never 0.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Rights of peers to the region.
+    /// Returns the rights of peers to the region.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -106,7 +106,7 @@ impl Region {
         Ok(Slice { region: Rc::clone(self), offset, len, owner: None })
     }
 
-    /// Descriptor by which operations of this process name the region to the provider.
+    /// Returns the descriptor by which operations of this process name the region to the provider.
     pub(crate) fn descriptor(&self) -> *mut c_void {
         self.descriptor
     }
@@ -124,7 +124,7 @@ impl Drop for Region {
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The key is a secret: it stays out of logs.
+        // The key is a secret, and stays out of logs.
         f.debug_struct("Region").field("len", &self.len).field("access", &self.access).finish()
     }
 }
@@ -148,17 +148,17 @@ impl Slice {
         self
     }
 
-    /// Region that the slice lies in.
+    /// Returns the region that the slice lies in.
     pub fn region(&self) -> &Rc<Region> {
         &self.region
     }
 
-    /// Position of the first byte, counted from the start of the region.
+    /// Returns the position of the first byte, counted from the start of the region.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Length of the slice in bytes.
+    /// Returns the length of the slice in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -204,8 +204,8 @@ impl Slice {
         bytes
     }
 
-    /// Address of the first byte. Other processes may write the bytes at any time: do not make a reference of
-    /// it.
+    /// Returns the address of the first byte. Other processes may write the bytes at any time, so no
+    /// reference may be made of the address.
     pub fn as_ptr(&self) -> *mut u8 {
         // SAFETY: offset <= region length, checked when the slice was made.
         unsafe { self.region.base.as_ptr().add(self.offset) }

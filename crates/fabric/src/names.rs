@@ -38,7 +38,7 @@ impl fmt::Display for OpKind {
 pub struct EndpointId(pub(crate) u32);
 
 /// Name of a peer that an endpoint has connected to. The name stays harmless when the peer is disconnected:
-/// operations on it then fail with [`FabricError::PeerGone`](crate::FabricError::PeerGone).
+/// operations towards the peer then fail with [`FabricError::PeerGone`](crate::FabricError::PeerGone).
 #[derive(Clone, Copy, Eq, Hash, PartialEq, Debug)]
 pub struct Peer {
     pub(crate) endpoint: EndpointId,
@@ -46,7 +46,7 @@ pub struct Peer {
     pub(crate) generation: u32,
 }
 
-/// Destination that an operation is posted to: an address, and which of the connections made to it.
+/// Destination to which an operation is posted: an address, and the number of the connection to this address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Entry of the endpoint's address vector.

@@ -15,9 +15,9 @@ use crate::error::FabricError;
 use crate::memory::Slice;
 use crate::names::{EndpointId, OpKind, Peer, Target};
 
-/// Future of a posted or queued operation. It resolves when the operation's buffer may be used again: the
-/// data of a read is then in the buffer, the data of a write is then at the peer. Dropping the future cancels
-/// nothing.
+/// Future of a posted or queued operation. The future resolves when the operation's buffer may be used again.
+/// Then the data of a read is in the buffer, and the data of a write is at the peer. Dropping the future
+/// cancels nothing.
 #[must_use = "an operation may fail"]
 pub struct Op(Rc<Shared>);
 
@@ -29,13 +29,13 @@ impl Op {
         Op(shared)
     }
 
-    /// Makes a future without a result, and the part of it that the operation keeps.
+    /// Makes a future without a result, and the state of the future that the operation keeps.
     pub(crate) fn new() -> (Self, Rc<Shared>) {
         let shared = Rc::new(Shared::default());
         (Op(Rc::clone(&shared)), shared)
     }
 
-    /// Result of the operation. Returns `None` until the operation is finished.
+    /// Returns the result of the operation, and `None` until the operation is finished.
     pub fn result(&self) -> Option<Result<(), FabricError>> {
         self.0.result.borrow().clone()
     }
@@ -69,8 +69,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Sets the result, unless it is set already, and wakes the waiting task. It may run the executor's code:
-    /// hold no borrow of the domain's state.
+    /// Sets the result, unless it is set already, and wakes the waiting task. The call may run the executor's
+    /// code, so the caller holds no borrow of the domain's state.
     pub(crate) fn resolve(&self, result: Result<(), FabricError>) {
         self.result.borrow_mut().get_or_insert(result);
         let waker = self.waker.borrow_mut().take();
@@ -96,13 +96,13 @@ pub(crate) enum Request {
 /// Moment at which a write is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
-    /// The data is at the peer, which has said so.
+    /// The data is at the peer, and the peer has acknowledged it.
     Acknowledged,
     /// The buffer may be used again. The data may still get lost, as a message may.
     HandedOver,
 }
 
-/// Immediate value of a write, and how it gets to the peer.
+/// Immediate value of a write, and the way in which the value gets to the peer.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Immediate {
     /// The write carries no value.
@@ -115,7 +115,7 @@ pub(crate) enum Immediate {
 }
 
 impl Request {
-    /// Kind of the operation that makes this request.
+    /// Returns the kind of the operation that makes this request.
     pub(crate) fn kind(self) -> OpKind {
         match self {
             Request::Receive => OpKind::Receive,
@@ -130,28 +130,28 @@ impl Request {
 pub(crate) struct Operation {
     pub(crate) request: Request,
     pub(crate) endpoint: EndpointId,
-    /// Peer of the operation. Receives have none: any peer may send.
+    /// Peer of the operation. Receives have no peer: any peer may send.
     pub(crate) peer: Option<Peer>,
     pub(crate) slice: Slice,
-    /// State of the operation's future. Receives have none: they are reported as events.
+    /// State of the operation's future. Receives have no future: they are reported as events.
     pub(crate) shared: Option<Rc<Shared>>,
     /// Target that the operation was posted to. Once it is set, the provider will report a completion.
     pub(crate) posted: Option<Target>,
 }
 
 impl Operation {
-    /// Makes an operation that nobody waits for, towards no known peer.
+    /// Makes an operation without a future, towards no known peer.
     pub(crate) fn internal(request: Request, endpoint: EndpointId, slice: Slice) -> Self {
         Operation { request, endpoint, peer: None, slice, shared: None, posted: None }
     }
 
-    /// Kind of the operation.
+    /// Returns the kind of the operation.
     pub(crate) fn kind(&self) -> OpKind {
         self.request.kind()
     }
 
-    /// Operation that is to follow when this one has succeeded: the empty write that carries an immediate
-    /// value.
+    /// Returns the operation that is to follow when this one has succeeded: the empty write that carries an
+    /// immediate value.
     pub(crate) fn next_part(&self) -> Option<Operation> {
         let Request::Write { address, key, immediate: Immediate::After(value), completion } = self.request
         else {
@@ -167,8 +167,8 @@ impl Operation {
         })
     }
 
-    /// Finishes the operation: releases the buffer, then resolves the future with `result`. It may run
-    /// foreign code: hold no borrow of the domain's state.
+    /// Finishes the operation: releases the buffer, then resolves the future with `result`. The call may run
+    /// foreign code, so the caller holds no borrow of the domain's state.
     pub(crate) fn finish(self, result: Result<(), FabricError>) {
         drop(self.slice);
         if let Some(shared) = self.shared {

@@ -35,8 +35,8 @@ impl Retry {
         }
     }
 
-    /// Makes the next try due at once. Call it when an operation was posted or has come back, as a try may
-    /// then succeed.
+    /// Makes the next try due at once. To be called when an operation was posted or has come back, since a
+    /// try may then succeed.
     pub(crate) fn encourage(&mut self) {
         *self = Retry::default();
     }
@@ -46,8 +46,8 @@ impl Retry {
         self.next.is_none_or(|next| next <= now)
     }
 
-    /// Time that the engine may sleep before the next try. It is never zero, as a connection that opens wakes
-    /// the sleeper anyway.
+    /// Returns the time for which the engine may sleep before the next try. The time is never zero, as a
+    /// connection that opens wakes the engine anyway.
     pub(crate) fn wait(&self, now: Instant) -> Duration {
         self.next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now)).max(FIRST_DELAY)
     }
@@ -63,8 +63,8 @@ pub(crate) struct PeerState {
     pub(crate) queue: VecDeque<usize>,
     /// Schedule of the attempts to post the head of `queue`.
     pub(crate) retry: Retry,
-    /// Whether the provider refused the operation that was last tried. There is then no connection, and none
-    /// is being made.
+    /// Whether the provider refused the operation that was tried last. If so, there is no connection, and
+    /// none is being made.
     pub(crate) refused: bool,
 }
 
@@ -101,7 +101,7 @@ impl Peers {
         Peer { endpoint, slot, generation: entry.generation }
     }
 
-    /// State of a peer, unless it was removed.
+    /// Returns the state of a peer, unless the peer was removed.
     pub(crate) fn get_mut(&mut self, peer: Peer) -> Option<&mut PeerState> {
         let slot = self.slots.get_mut(peer.slot as usize)?;
         slot.state.as_mut().filter(|_| slot.generation == peer.generation)

@@ -18,7 +18,7 @@ pub(crate) enum Port {
 }
 
 impl Port {
-    /// Enters a peer's fabric address and gives its entry. The error is libfabric's negative code, or 0 if
+    /// Enters a peer's fabric address and returns its entry. The error is libfabric's negative code, or 0 if
     /// the provider does not take the address. `name` is as long as the endpoint's own address.
     pub(crate) fn insert_address(&self, name: &[u8]) -> Result<u64, i32> {
         match self {
@@ -27,8 +27,8 @@ impl Port {
         }
     }
 
-    /// Removes the entry of a peer's address, which closes the connections to it. Remove it once for each
-    /// insertion.
+    /// Removes the entry of a peer's address, which closes the connections to the address. An entry is
+    /// removed once for each insertion.
     pub(crate) fn remove_address(&self, address: u64) {
         match self {
             Port::Libfabric(port) => port.remove_address(address),
@@ -36,7 +36,7 @@ impl Port {
         }
     }
 
-    /// Closes the endpoint. Returns true if the transport touches none of its buffers from here on.
+    /// Closes the endpoint. Returns true if the transport touches none of its buffers from now on.
     pub(crate) fn close(self) -> bool {
         match self {
             Port::Libfabric(port) => port.close(),

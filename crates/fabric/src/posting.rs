@@ -1,7 +1,7 @@
 //! Hands operations to the provider, or queues them in order until the provider takes them.
 //!
-//! Owns nothing: it works on the domain's [`State`]. Engine thread only. It is called with the state
-//! borrowed, so nothing here runs foreign code: failed operations are returned, to be finished outside.
+//! Owns no state: the functions work on the domain's [`State`]. Engine thread only. The caller has borrowed
+//! the state, so nothing here runs foreign code: failed operations are returned, to be finished outside.
 //! Invariants: an operation is posted only when no older one waits for the same endpoint and peer;
 //! `Stats::queued` counts exactly the operations in the queues.
 
@@ -120,8 +120,8 @@ impl State {
     }
 
     /// Makes the next try of a queue due at once: the queue of `peer`, or else the endpoint's queue of
-    /// receive buffers. Call it when an operation of that queue has come back, as there is then room for
-    /// another.
+    /// receive buffers. To be called when an operation of that queue has come back, since there is then room
+    /// for another.
     pub(crate) fn encourage(&mut self, endpoint: EndpointId, peer: Option<Peer>) {
         let Some(endpoint) = self.endpoints.get_mut(endpoint) else { return };
         match peer {
@@ -168,7 +168,7 @@ pub(crate) fn attempt(
     }
 }
 
-/// Takes the operation at `index` out of the table, which the provider refused with the negative `code`.
+/// Takes the operation at `index`, which the provider refused with the negative `code`, out of the table.
 fn refuse(operations: &mut Table, stats: &mut Stats, index: usize, code: i64) -> Option<Refused> {
     let operation = operations.remove(index)?;
     stats.failed += 1;

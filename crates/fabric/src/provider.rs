@@ -2,8 +2,8 @@
 //!
 //! Owns nothing but the description of each [`Provider`]. A `Provider` stays on the thread that made it.
 //! [`MemoryNetwork::provider`] is here, because a provider holds its network and the network does not know
-//! the type. Invariant: the traits of a provider are found out once, when it is made, so that asking for one
-//! costs an operation nothing.
+//! the type. Invariant: the traits of a provider are found out once, when it is made, so that asking for a
+//! trait costs an operation nothing.
 
 use std::fmt;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ struct Traits {
 }
 
 impl Traits {
-    /// Properties of the provider of libfabric called `name`.
+    /// Returns the properties of the provider of libfabric called `name`.
     fn of_libfabric(info: &Info, name: &str) -> Self {
         let (endpoint, domain) = (info.endpoint(), info.domain());
         let soft = ["tcp", "udp", "sockets", "net", "shm"];
@@ -74,7 +74,7 @@ impl Traits {
         }
     }
 
-    /// Properties of the hosts of memory networks.
+    /// Returns the properties of the hosts of memory networks.
     const fn of_memory() -> Self {
         Traits {
             protocol: memory_network::PROTOCOL,
@@ -114,22 +114,22 @@ impl Provider {
         }
     }
 
-    /// Name of the provider, such as `tcp;ofi_rxm` of libfabric, or `memory`.
+    /// Returns the name of the provider, such as `tcp;ofi_rxm` of libfabric, or `memory`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Name of the network that the provider is on.
+    /// Returns the name of the network that the provider is on.
     pub fn fabric(&self) -> &str {
         &self.fabric
     }
 
-    /// Name of the provider's device or interface.
+    /// Returns the name of the provider's device or interface.
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// Memory network that the provider is on. Returns `None` for providers of libfabric.
+    /// Returns the memory network that the provider is on. `None` for providers of libfabric.
     pub fn memory_network(&self) -> Option<&MemoryNetwork> {
         match &self.origin {
             Origin::Memory(network, _) => Some(network),
@@ -137,17 +137,17 @@ impl Provider {
         }
     }
 
-    /// Number of the wire protocol. Two nodes can only talk if their numbers are equal.
+    /// Returns the number of the wire protocol. Two nodes can only talk if their numbers are equal.
     pub fn protocol(&self) -> u32 {
         self.traits.protocol.0
     }
 
-    /// Version of the wire protocol. Two nodes can only talk if their versions are equal.
+    /// Returns the version of the wire protocol. Two nodes can only talk if their versions are equal.
     pub fn protocol_version(&self) -> u32 {
         self.traits.protocol.1
     }
 
-    /// Reason why the provider was chosen, for logs and people.
+    /// Returns the reason why the provider was chosen, for logs and people.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -178,12 +178,12 @@ impl Provider {
         self.traits.survives_cut_writes
     }
 
-    /// Length of the longest message or one-sided operation, in bytes.
+    /// Returns the length of the longest message or one-sided operation, in bytes.
     pub(crate) fn max_message(&self) -> usize {
         self.traits.max_message
     }
 
-    /// Length in bytes up to which a message is sent without the delay of a completion.
+    /// Returns the length in bytes up to which a message is sent without the delay of a completion.
     pub(crate) fn inject_size(&self) -> usize {
         self.traits.inject_size
     }
@@ -217,8 +217,9 @@ impl Provider {
         self.traits.breaks_connections
     }
 
-    /// Error of a libfabric function for which an RDMA device needs memory: [`FabricError::NoMemlock`] if the
-    /// limit of locked memory may be the cause. `code` is the function's result.
+    /// Returns the error of a libfabric function for which an RDMA device needs memory:
+    /// [`FabricError::NoMemlock`] if the limit of locked memory may be the cause. `code` is the function's
+    /// result.
     pub(crate) fn memory_error(&self, call: &str, code: i32) -> FabricError {
         match memlock_limit() {
             Some(limit) if code == -libc::ENOMEM && self.is_rdma() => {
@@ -228,15 +229,15 @@ impl Provider {
         }
     }
 
-    /// Place where the provider comes from.
+    /// Returns the place where the provider comes from.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }
 }
 
 impl MemoryNetwork {
-    /// Provider of one host of the network. Hosts are told apart by their numbers. Opening a provider of a
-    /// host twice gives two domains on it, which share its partitions and its death.
+    /// Returns the provider of one host of the network. Hosts are told apart by their numbers. Opening a
+    /// provider of a host twice gives two domains on the host, which share its partitions and its death.
     pub fn provider(&self, host: u32) -> Provider {
         Provider::of_memory(self.clone(), host)
     }
@@ -253,7 +254,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// Number of bytes that this process may lock. Returns `None` if there is no limit.
+/// Returns the number of bytes that this process may lock. `None` if there is no limit.
 fn memlock_limit() -> Option<u64> {
     let exempt = capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::IPC_LOCK));
     getrlimit(Resource::Memlock).current.filter(|_| !exempt)

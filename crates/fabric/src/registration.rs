@@ -18,8 +18,8 @@ pub(crate) enum Registration {
 }
 
 impl Registration {
-    /// Descriptor by which operations of this process name the region to the provider. It stays the same as
-    /// long as the registration is open.
+    /// Returns the descriptor by which operations of this process name the region to the provider. The
+    /// descriptor stays the same as long as the registration is open.
     pub(crate) fn descriptor(&self) -> *mut c_void {
         match self {
             Registration::Libfabric(registration) => registration.descriptor(),
@@ -27,8 +27,8 @@ impl Registration {
         }
     }
 
-    /// Ends the registration. Returns 0, or libfabric's negative code. Call it once, when no operation of
-    /// this process uses the region any more.
+    /// Ends the registration. Returns 0, or libfabric's negative code. To be called once, when no operation
+    /// of this process uses the region any more.
     pub(crate) fn close(&mut self) -> c_int {
         match self {
             Registration::Libfabric(registration) => registration.close(),

@@ -23,9 +23,9 @@ pub struct Stats {
     pub registrations: u64,
     /// Number of regions that are registered now.
     pub regions: u64,
-    /// Bytes of the regions that are registered now.
+    /// Number of bytes of the regions that are registered now.
     pub registered_bytes: u64,
-    /// Bytes of dropped regions whose memory is kept because a peer may still be using it.
+    /// Number of bytes of dropped regions whose memory is kept because a peer may still be using it.
     pub retired_bytes: u64,
     /// Number of messages handed to the provider.
     pub sends: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Retired {
 }
 
 impl State {
-    /// Bytes of retired memory.
+    /// Returns the number of bytes of retired memory.
     pub(crate) fn retired_bytes(&self) -> u64 {
         self.retired.iter().map(|it| it.memory.len() as u64).sum()
     }
@@ -92,8 +92,8 @@ impl State {
         self.retired.push(Retired { memory, endpoints_below });
     }
 
-    /// Takes out the retired memory that no open endpoint can still touch. Drop it with no borrow of the
-    /// state.
+    /// Takes out the retired memory that no open endpoint can still touch. The caller drops the memory with
+    /// no borrow of the state.
     pub(crate) fn release_retired(&mut self) -> Vec<Retired> {
         let oldest = self.endpoints.oldest();
         self.retired
@@ -119,12 +119,12 @@ pub(crate) struct EndpointState {
     pub(crate) receive_retry: Retry,
     /// Entries of addresses that are to be forgotten when no read from them is under way.
     pub(crate) leaving: Vec<u64>,
-    /// Whether the endpoint's owner has dropped it. It is then closed when no read is under way.
+    /// Whether the owner has dropped the endpoint, which is then closed when no read is under way.
     pub(crate) closing: bool,
 }
 
 impl EndpointState {
-    /// Forgets the peers and all queues. Call it when the queued operations have been taken out of the table.
+    /// Forgets the peers and all queues, after the queued operations have been taken out of the table.
     pub(crate) fn forget_queues(&mut self) {
         self.peers = Peers::default();
         self.blocked.clear();
@@ -140,7 +140,7 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Adds an endpoint, and gives its number.
+    /// Adds an endpoint, and returns its number.
     pub(crate) fn insert(&mut self, port: Port) -> EndpointId {
         let id = EndpointId(self.next);
         self.next += 1;
@@ -157,22 +157,22 @@ impl Endpoints {
         id
     }
 
-    /// State of an endpoint, if it is open.
+    /// Returns the state of an endpoint, if the endpoint is open.
     pub(crate) fn get_mut(&mut self, id: EndpointId) -> Option<&mut EndpointState> {
         self.open.get_mut(&id)
     }
 
-    /// Takes out an endpoint. Dropping its state closes it.
+    /// Takes out the state of an endpoint. Dropping the state closes the endpoint.
     pub(crate) fn remove(&mut self, id: EndpointId) -> Option<EndpointState> {
         self.open.remove(&id)
     }
 
-    /// Names of all open endpoints, oldest first.
+    /// Returns the numbers of all open endpoints, oldest first.
     pub(crate) fn ids(&self) -> Vec<EndpointId> {
         self.open.keys().copied().collect()
     }
 
-    /// States of all open endpoints, oldest first.
+    /// Returns the states of all open endpoints, oldest first.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut EndpointState> {
         self.open.values_mut()
     }
@@ -182,17 +182,17 @@ impl Endpoints {
         self.open.is_empty()
     }
 
-    /// Number that the next endpoint will have.
+    /// Returns the number that the next endpoint will have.
     pub(crate) fn next_id(&self) -> u32 {
         self.next
     }
 
-    /// Number of the oldest endpoint that is open.
+    /// Returns the number of the oldest open endpoint.
     pub(crate) fn oldest(&self) -> Option<u32> {
         self.open.keys().next().map(|id| id.0)
     }
 
-    /// Time until the first blocked queue is to be tried again. Returns `None` if no queue is blocked.
+    /// Returns the time until the first blocked queue is to be tried again. `None` if no queue is blocked.
     pub(crate) fn next_retry(&mut self, now: Instant) -> Option<Duration> {
         let mut soonest: Option<Duration> = None;
         let mut consider = |wait: Duration| soonest = Some(soonest.map_or(wait, |it| it.min(wait)));

@@ -1,7 +1,7 @@
 //! The table of a domain's operations.
 //!
 //! Owns every [`Operation`] from its creation to its completion, and the context block that the provider
-//! scribbles in meanwhile. Engine thread only. Invariants: a context block never moves and is freed with the
+//! writes to meanwhile. Engine thread only. Invariants: a context block never moves and is freed with the
 //! table alone, so a provider that reports a completion late touches valid memory; a block is reused only
 //! when no completion that names it can be outstanding.
 
@@ -18,15 +18,15 @@ use crate::operation::{Operation, Shared};
 /// in the table.
 #[repr(C)]
 struct ContextBlock {
-    /// Memory of the provider. It is the first field, because the provider gets its address.
+    /// Memory of the provider. As the provider gets the address of this memory, it is the first field.
     scratch: ffi::fi_context2,
     index: usize,
 }
 
 /// Slot of the table, which operations use one after the other.
 struct Slot {
-    /// Context block of the slot, made by `Box`. It is a raw pointer, because the provider writes through
-    /// copies of it.
+    /// Context block of the slot, made by `Box`. The field is a raw pointer, because the provider writes
+    /// through copies of it.
     block: NonNull<ContextBlock>,
     operation: Option<Operation>,
 }
@@ -55,13 +55,13 @@ impl Table {
         index
     }
 
-    /// Context of an operation, to be given to the provider.
+    /// Returns the context of an operation, to be given to the provider.
     pub(crate) fn context(&self, index: usize) -> *mut c_void {
         self.slots[index].block.as_ptr().cast()
     }
 
-    /// Index of the operation whose context the provider reports. Returns `None` for a null context, which
-    /// ofi_rxm uses for failures that belong to no operation, and for remote writes.
+    /// Returns the index of the operation whose context the provider reports. `None` for a null context,
+    /// which ofi_rxm uses for failures that belong to no operation, and for remote writes.
     ///
     /// # Safety
     /// `context` is null or came from [`Table::context`] of this table.
@@ -71,7 +71,7 @@ impl Table {
         (!block.is_null()).then(|| unsafe { (*block).index })
     }
 
-    /// Operation at `index`, if there is one.
+    /// Returns the operation at `index`, if there is one.
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Operation> {
         self.slots.get_mut(index)?.operation.as_mut()
     }
@@ -109,26 +109,26 @@ impl Table {
         removed
     }
 
-    /// Address and buffer of each read of an endpoint that is under way.
+    /// Returns address and buffer of each read of an endpoint that is under way.
     pub(crate) fn posted_reads(&self, endpoint: EndpointId) -> impl Iterator<Item = (u64, &Slice)> {
         let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
         let reads = operations.filter(move |it| it.endpoint == endpoint && it.kind() == OpKind::Read);
         reads.filter_map(|it| Some((it.posted?.address, &it.slice)))
     }
 
-    /// Makes the slots of closed endpoints free. Call it when the completion queue has been seen empty.
+    /// Makes the slots of closed endpoints free, when the completion queue has been seen empty.
     pub(crate) fn queue_is_empty(&mut self) {
         self.free.append(&mut self.stale);
     }
 
-    /// Kinds and futures of the operations that `concerned` picks, as far as anyone may wait for them.
+    /// Returns kinds and futures of the operations that `concerned` picks, if the operations have futures.
     pub(crate) fn waiters(&self, concerned: impl Fn(&Operation) -> bool) -> Vec<(OpKind, Rc<Shared>)> {
         let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
         let concerned = operations.filter(|operation| concerned(operation));
         concerned.filter_map(|it| Some((it.kind(), Rc::clone(it.shared.as_ref()?)))).collect()
     }
 
-    /// Number of operations that are queued or under way.
+    /// Returns the number of operations that are queued or under way.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len() - self.stale.len()
     }

@@ -17,9 +17,10 @@ const MAX_STARTS: usize = 100;
 /// Value that no call has put or got.
 const ANOTHER: Value = Value { writer: u32::MAX, number: u32::MAX };
 
-/// Text of the shortest part of a history that no register explains, marked with stars. `stuck` is the call
-/// that does not fit. The text also has the calls that were made at the same time, and the put of the value
-/// that was got. All calls are shown as they were `told`, even if `calls` has them with an unknown outcome.
+/// Returns the text of the shortest part of a history that no register explains, marked with stars. `stuck`
+/// is the call that does not fit. The text also has the calls that were made at the same time, and the put
+/// of the value that was got. All calls are shown as in `told`, even if `calls` has them with an unknown
+/// outcome.
 pub(super) fn around(told: &[Call], calls: &[Call], stuck: usize) -> String {
     let culprit = calls[stuck];
     let begun = until(calls, culprit);
@@ -57,7 +58,7 @@ pub(super) fn around(told: &[Call], calls: &[Call], stuck: usize) -> String {
     text
 }
 
-/// Key that tells a call from others on its id, and does not depend on its outcome.
+/// Returns a key that tells a call from others on its id and does not depend on its outcome.
 fn key(call: &Call) -> (u64, usize, Option<usize>) {
     (call.begin, call.node, call.client)
 }
@@ -83,7 +84,8 @@ fn is_impossible(calls: &[Call], before: bool) -> bool {
         })
 }
 
-/// Calls that began before the culprit ended. Calls that were not over by then may have taken effect.
+/// Returns the calls that began before the culprit ended. Calls that were not over by then count with an
+/// unknown outcome.
 fn until(calls: &[Call], culprit: Call) -> Vec<Call> {
     let end = culprit.end.unwrap_or(u64::MAX);
     let begun = calls.iter().filter(|call| call.begin <= end);
@@ -93,8 +95,8 @@ fn until(calls: &[Call], culprit: Call) -> Vec<Call> {
     if is_impossible(&cut, false) { cut } else { calls.to_vec() }
 }
 
-/// Calls that were not over at the latest time from which on the calls are impossible, whatever the register
-/// held at that time. Calls that had begun before that time may have taken effect.
+/// Returns the calls that were not over at the latest time from which on the calls are impossible, whatever
+/// the register held at that time. Calls that had begun before that time may have taken effect.
 fn from(calls: &[Call], culprit: Call) -> Option<Vec<Call>> {
     let mut starts: Vec<_> =
         calls.iter().map(|call| call.begin).filter(|begin| *begin <= culprit.begin).collect();

@@ -1,4 +1,4 @@
-//! A check whether the answers that clients got about one id fit one atomic register. The check is the search
+//! Check whether the answers that clients got about one id fit one atomic register. The check is the search
 //! of Wing and Gong, with the memory of Lowe, as in porcupine.
 //!
 //! Owns no state. Any thread. A register is absent or has a value. A [`Call`] takes effect at one moment
@@ -28,7 +28,7 @@ const STEPS: usize = 1 << 19;
 pub struct Value {
     /// Number of the client that put the value.
     pub writer: u32,
-    /// Number of the put among those of the writer.
+    /// Number of the put among the puts of the writer.
     pub number: u32,
 }
 
@@ -52,7 +52,7 @@ pub enum Action {
     /// The death of a node: the value of the id may be gone from then on.
     Lost,
     /// The time when others cannot reach a node: the value of the id may be seen or not from then on, until
-    /// it is deleted or another value is put in its place.
+    /// the value is deleted or replaced by another put.
     CutOff,
 }
 
@@ -123,7 +123,7 @@ impl Action {
         matches!(self, Self::MaybePut(_) | Self::MaybeDeleted | Self::Lost | Self::CutOff)
     }
 
-    /// Description of a call with this action that does not fit.
+    /// Returns the description of a call with this action that does not fit.
     fn kind(self) -> &'static str {
         match self {
             Self::Put(_) => "a put ended well although the id was taken",
@@ -139,7 +139,7 @@ impl Action {
 }
 
 impl Call {
-    /// Same call with an unknown outcome. Returns `None` for a call that changes nothing.
+    /// Returns the call with an unknown outcome. `None` for a call that changes nothing.
     fn weakened(self) -> Option<Self> {
         let action = match self.action {
             Action::Put(value) => Action::MaybePut(value),

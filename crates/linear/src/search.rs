@@ -33,8 +33,8 @@ pub(super) enum Held {
     Doubtful(Value),
 }
 
-/// State of a register: its content, and the put that has claimed it. No other put can succeed before that
-/// put does.
+/// State of a register: its content, and the put that has claimed it. No other put can succeed before the
+/// claiming put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct State {
     pub(super) held: Held,
@@ -55,17 +55,17 @@ pub(super) enum Step {
 }
 
 impl State {
-    /// State of a register that no put has claimed.
+    /// Returns the state of a register that no put has claimed.
     pub(super) fn of(held: Held) -> Self {
         Self { held, claim: None }
     }
 
-    /// State of the register when the put with this number has claimed it.
+    /// Returns the state of the register after the put with this number has claimed it.
     pub(super) fn claimed_by(self, put: usize) -> Self {
         Self { claim: Some(put), ..self }
     }
 
-    /// Effect of the call with this number.
+    /// Returns the effect of the call with this number.
     pub(super) fn step(self, number: usize, action: Action) -> Step {
         use Held::{Absent, Doubtful, Present};
         let others = self.claim.is_some_and(|claim| claim != number);
@@ -126,8 +126,8 @@ pub(super) fn search(calls: &[Call], before: Option<Held>) -> Outcome {
     Outcome::Undecided
 }
 
-/// Place in the search: the calls that were taken to get here, and the calls that can come next. The last
-/// choice is tried first.
+/// Place in the search: the calls that were taken to get to this place, and the calls that can come next. The
+/// last choice is tried first.
 struct Fork {
     taken: Vec<usize>,
     choices: Vec<(usize, State)>,
@@ -149,8 +149,8 @@ impl Fork {
         }
     }
 
-    /// Takes the calls that fit and change nothing, and notes the calls that change something. Gives the call
-    /// whose end comes first, if any end is left.
+    /// Takes the calls that fit and change nothing, and notes the calls that change something. Returns the
+    /// call whose end comes first, if any end is left.
     fn explore(&mut self, calls: &[Call], state: State, list: &mut List, taken: &mut [u64]) -> Option<usize> {
         let mut refused = Vec::new();
         let mut at = list.first();
@@ -182,8 +182,8 @@ impl Fork {
     }
 }
 
-/// State of a register after a put was refused because of the put `put`. The claim of a put that never ended
-/// may be over at any time, so that it is not noted.
+/// Returns the state of a register after a put was refused because of the put `put`. The claim of a put that
+/// never ended may be over at any time, and is not noted.
 fn claim(calls: &[Call], state: State, put: usize) -> State {
     if calls[put].end.is_some() { state.claimed_by(put) } else { state }
 }
@@ -228,18 +228,19 @@ impl List {
         Self { marks, next, before, places }
     }
 
-    /// First begin or end in the list.
+    /// Returns the first begin or end in the list.
     fn first(&self) -> Option<Mark> {
         self.marks[self.next[0]]
     }
 
-    /// Begin or end that follows the begin of a call. For a call that was removed, the one that followed
-    /// then.
+    /// Returns the begin or end that follows the begin of a call. For a removed call, returns the one that
+    /// followed when the call was removed.
     fn after(&self, number: usize) -> Option<Mark> {
         self.marks[self.next[self.places[number].0]]
     }
 
-    /// Numbers of the puts that may have claimed the register: they have begun, and have no moment so far.
+    /// Returns the numbers of the puts that may have claimed the register: puts that have begun and have no
+    /// moment so far.
     fn open<'a>(&'a self, calls: &'a [Call]) -> impl Iterator<Item = usize> + 'a {
         let begun = std::iter::successors(self.first(), |mark| match mark {
             Mark::Begin(number) => self.after(*number),
@@ -263,7 +264,7 @@ impl List {
         }
     }
 
-    /// Puts the begin and the end of a call back. It has to be the call that was removed last.
+    /// Puts back the begin and the end of the call that was removed last.
     fn restore(&mut self, number: usize) {
         let (begin, end) = self.places[number];
         for at in std::iter::once(begin).chain(end) {

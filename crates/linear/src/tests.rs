@@ -1,4 +1,5 @@
-//! Histories that are known to be good or bad, and drawn ones against the slowest search there is.
+//! Tests with histories that are known to be good or bad, and with random histories against an exhaustive
+//! search.
 
 use proptest::prelude::*;
 
@@ -13,7 +14,7 @@ fn call(begin: u64, end: impl Into<Option<u64>>, action: Action) -> Call {
     Call { node: 0, client: Some(0), begin: begin * 1000, end: end.map(|end| end * 1000), action }
 }
 
-/// Descriptions of the violations that are found in a history.
+/// Returns the descriptions of the violations that are found in a history.
 fn wrong(calls: &[Call]) -> Vec<&'static str> {
     let kind = |violation| match violation {
         Violation::Impossible { kind, .. } => kind,
@@ -55,9 +56,9 @@ fn a_stale_get_does_not_fit() {
     let got = |begin, value| [&put_anew[..], &[call(begin, 9, Got(value))]].concat();
     bad(&got(6, A), "a get gave what was not there");
     good(&got(6, B));
-    // It began before the deletion ended.
+    // This get began before the deletion ended.
     good(&got(3, A));
-    // And what was never put can never be got.
+    // A value that was never put can never be got.
     bad(&got(0, Value { writer: 3, number: 1 }), "a get gave what was not there");
 }
 
@@ -122,7 +123,7 @@ fn an_unknown_outcome_is_any() {
     good(&[unknown, call(1, 2, Contains(false)), call(3, 4, Got(A)), call(5, 6, Deleted(true))]);
     good(&[unknown, call(1, 2, Put(B)), call(3, 4, Deleted(true)), call(5, 6, Got(A))]);
     good(&[unknown, call(1, 2, Refused), call(3, 4, Refused)]);
-    // But it happens once, and not before its begin.
+    // The call takes effect at most once, and not before its begin.
     bad(
         &[unknown, call(1, 2, Got(A)), call(3, 4, Deleted(true)), call(5, 6, Got(A))],
         "a get gave what was not there",
@@ -166,7 +167,7 @@ fn who_is_cut_off_hides_values_and_brings_none_back() {
         good(&freed);
         bad(&[&freed[..], &[call(9, 10, Got(A))]].concat(), "a get gave what was not there");
     }
-    // It may hide one value after the other.
+    // The node that is cut off may hide one value after the other.
     good(&with(&[call(7, 8, Put(B)), call(9, 10, Contains(false)), call(11, 12, Got(B))]));
 }
 
@@ -211,7 +212,7 @@ fn a_search_that_is_too_long_is_no_success() {
     assert!(matches!(violations(&calls, 10)[..], [Violation::Undecided { calls: 61 }]));
 }
 
-/// Tries all orders, one call after the other.
+/// Whether some order of the calls explains all answers, by trying all orders.
 fn slowly(calls: &[Call], state: State, left: &[usize]) -> bool {
     let end = left.iter().filter_map(|number| calls[*number].end).min();
     let Some(end) = end else { return true };
@@ -254,7 +255,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// A call of some length at some time.
+/// Returns a strategy for a call of some length at some time.
 fn any_call() -> impl Strategy<Value = Call> {
     (0..20u64, 0..12u64, action()).prop_map(|(begin, len, action)| {
         let end = (!action.is_optional()).then_some(begin + len);
@@ -262,8 +263,8 @@ fn any_call() -> impl Strategy<Value = Call> {
     })
 }
 
-/// Call on a register that really is one: the operation, its time before and after the moment of its effect,
-/// and whether the answer is lost.
+/// Call on a true register: the operation, its time before and after the moment of its effect, and whether
+/// the answer is lost.
 type Asked = (u8, u64, u64, bool);
 
 fn asked() -> impl Strategy<Value = Vec<Asked>> {
@@ -271,7 +272,7 @@ fn asked() -> impl Strategy<Value = Vec<Asked>> {
     prop::collection::vec((0..6u8, 0..60u64, 0..60u64, lost), 1..120)
 }
 
-/// The history of such a register: one moment every 10 us.
+/// Returns the history of calls on a true register, with one moment every 10 us.
 fn atomic(asked: &[Asked]) -> Vec<Call> {
     let mut held = None;
     let mut calls = Vec::new();

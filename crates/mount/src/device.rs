@@ -1,8 +1,8 @@
 //! `/dev/fuse`: where requests of the kernel come from, and replies and notifications go.
 //!
-//! Owns the descriptor of one mount, or a clone of it with a queue of its own. Any thread. A request is read
-//! by one call into its head and a block: the payload of a write then begins with the block, so that nobody
-//! copies it. Invariant: a request is answered on the descriptor that it was read from.
+//! Owns the descriptor of one mount, or a clone of this descriptor with a queue of its own. Any thread. One
+//! call reads a request into its head and a block. The payload of a write then begins with the block, and
+//! nobody copies the payload. Invariant: a request is answered on the descriptor that it was read from.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -28,16 +28,16 @@ pub(crate) struct Device(Arc<File>);
 
 /// Result of a read of the device.
 pub(crate) enum Received {
-    /// A request of so many bytes behind its header.
+    /// A request: its header, and the number of bytes behind the header.
     Request(InHeader, usize),
-    /// A request was withdrawn, or a signal came: read again.
+    /// No request, because one was withdrawn or a signal came. The caller reads again.
     Nothing,
     /// The folder is not mounted any more.
     Over,
 }
 
 impl Device {
-    /// Opens the device. It becomes a mount's when a folder is mounted with it.
+    /// Opens the device, which belongs to no mount until a folder is mounted with the descriptor.
     pub(crate) fn open() -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(PATH)?;
         Ok(Self(Arc::new(file)))
@@ -48,7 +48,7 @@ impl Device {
         Self(Arc::new(File::from(file)))
     }
 
-    /// Descriptor of the same mount with a queue of its own, so that threads do not share one.
+    /// Returns a descriptor of the same mount with a queue of its own, so that threads share no queue.
     pub(crate) fn with_own_queue(&self) -> io::Result<Self> {
         const CLONE: u32 = opcode::read::<u32>(229, 0);
         let clone = Self::open()?;
@@ -72,18 +72,18 @@ impl Device {
             }
         };
         let header: Option<InHeader> = Reader::new(&head[..]).take();
-        // The kernel hands over whole requests, so anything else is passed over.
+        // The kernel hands over whole requests; anything else is ignored.
         Ok(match header.filter(|header| header.len as usize == len && len >= InHeader::LEN) {
             Some(header) => Received::Request(header, len - InHeader::LEN),
             None => Received::Nothing,
         })
     }
 
-    /// Waits for a request, at most so long. Returns whether there is something to receive.
+    /// Waits for a request for at most `patience`. Returns whether there is something to receive.
     pub(crate) fn has_request(&self, patience: Duration) -> bool {
         let timeout = Timespec::try_from(patience).unwrap_or_default();
         let mut devices = [PollFd::new(&self.0, PollFlags::IN)];
-        // A device that cannot be looked at says why when it is read.
+        // If the device cannot be polled, reading it gives the error.
         poll(&mut devices, Some(&timeout)).map_or(true, |ready| ready > 0)
     }
 
@@ -92,7 +92,7 @@ impl Device {
         self.send(OutHeader { len: 0, error: -error, unique }, parts)
     }
 
-    /// Notifies the kernel.
+    /// Sends the kernel a notification with this code.
     pub(crate) fn notify(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {
         self.send(OutHeader { len: 0, error: code, unique: 0 }, parts)
     }

@@ -1,18 +1,18 @@
 //! The mount: a volume of files as a folder of this host.
 //!
 //! A [`Mount`] attaches to a volume by the node of this host, mounts a folder, and serves the kernel's
-//! requests until the folder is unmounted. The transport is its own ([`device`], [`worker`]), because the
-//! payload of a write is to land in a block of the node's arena, where it becomes an object: libraries read
-//! into buffers of their own, which is a copy more of each byte.
+//! requests until the folder is unmounted. The crate has a transport of its own ([`device`], [`worker`]),
+//! because the payload of a write is to land in a block of the node's arena, where it becomes an object.
+//! Libraries read into buffers of their own, which copies each byte once more.
 //!
 //! | module | what it owns |
 //! |---|---|
 //! | [`kernel`] | the structures and requests of the protocol |
-//! | [`device`], [`reply`] | reading requests, answering them |
+//! | [`device`], [`reply`] | reading and answering requests |
 //! | [`worker`], [`running`] | the threads, and requests that are given up |
 //! | [`negotiation`] | what kernel and mount agree on |
 //! | [`serve`] | a volume, request by request |
-//! | [`notify`] | what the kernel forgets when others change it |
+//! | [`notify`] | telling the kernel to forget what others have changed |
 //! | [`null`] | a file system without a node, to measure the transport by |
 //! | [`mounting`] | mounting and unmounting |
 #![deny(unsafe_code)]
@@ -52,11 +52,11 @@ const READ_AHEAD_KIB: u32 = 4 << 10;
 pub struct MountOptions {
     /// Name of the volume.
     pub volume: String,
-    /// Whether the volume is created if there is none of the name.
+    /// Whether the volume is created if no volume has the name.
     pub create: bool,
-    /// Whether other users may use the folder, as far as modes allow.
+    /// Whether other users may use the folder, as far as the modes of files allow.
     pub allow_other: bool,
-    /// Whether nothing can be changed.
+    /// Whether the volume is mounted read-only.
     pub read_only: bool,
     /// Longest time for which the kernel keeps names and attributes.
     pub cache: Duration,
@@ -64,7 +64,8 @@ pub struct MountOptions {
     pub direct: bool,
     /// Largest number of requests that are carried out at a time, each by a thread.
     pub threads: usize,
-    /// Time that an operation waits for a node that is away, or for nodes that are to keep its bytes.
+    /// Longest time for which an operation waits for a node that is away, or for nodes that are to keep the
+    /// bytes of a file.
     pub patience: Duration,
 }
 
@@ -124,8 +125,8 @@ impl Mount {
         Ok(Self { folder, device, threads: options.threads, content: Content::Volume(volume, served) })
     }
 
-    /// Mounts a file system that keeps files in this process alone, and of their bytes nothing but the last
-    /// ones written: for measuring what the kernel and the transport take.
+    /// Mounts a file system that has names and sizes of files in this process, and keeps none of their bytes.
+    /// The file system serves to measure the time of the kernel and the transport.
     ///
     /// # Errors
     /// If the folder cannot be mounted.
@@ -144,7 +145,7 @@ impl Mount {
     /// Serves the folder until it is unmounted. `ready` is called once the kernel has begun.
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// If no thread can be started, or if one panics outside of a request.
     pub fn serve(self, ready: impl Fn() + Send + Sync + 'static) -> Result<(), MountError> {
         let Self { folder, device, threads, content } = self;
         let path = folder.clone();
@@ -172,7 +173,7 @@ pub fn examine_request(bytes: &[u8]) {
     worker::examine(bytes);
 }
 
-/// Seeds for the fuzzer: a request of each kind that has a body.
+/// Returns seeds for the fuzzer: requests of many kinds.
 pub fn request_seeds() -> Vec<Vec<u8>> {
     kernel::seeds()
 }

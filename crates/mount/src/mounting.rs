@@ -19,7 +19,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::device::Device;
 
-/// Mounts of this process, as the kernel tells them.
+/// File in which the kernel lists the mounts that this process sees.
 const MOUNTS: &str = "/proc/self/mountinfo";
 /// Type of the file system, as `/proc/mounts` shows it.
 const KIND: &str = "fuse.plasmon";
@@ -37,13 +37,13 @@ pub enum MountError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// There is something that is no folder.
+    /// The path leads to something that is no folder.
     #[error("cannot mount at {0}: it is no folder")]
     NoFolder(PathBuf),
-    /// A volume is mounted there already.
+    /// A volume is mounted at this path already.
     #[error("a volume is mounted at {0} already: `plasmon umount` ends that")]
     Mounted(PathBuf),
-    /// No volume is mounted there.
+    /// No volume is mounted at this path.
     #[error("no volume of Plasmon is mounted at {0}")]
     NotMounted(PathBuf),
     /// The kernel has no FUSE, or this process may not use it.
@@ -60,7 +60,7 @@ pub enum MountError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The helper for users is not there or failed.
+    /// The program by which users other than root mount is not installed or failed.
     #[error("cannot mount at {path}: {HELPER} {problem}; users other than root need it (package fuse3)")]
     Helper {
         /// Path of the folder.
@@ -68,7 +68,7 @@ pub enum MountError {
         /// Description of the problem.
         problem: String,
     },
-    /// Something is still in use there.
+    /// Something in the mounted folder is still in use.
     #[error("{0} is in use: close what is open there (lsof {0}), or use --force")]
     Busy(PathBuf),
     /// Requests of the kernel cannot be served.
@@ -90,7 +90,7 @@ pub(crate) struct Manner {
     pub(crate) read_only: bool,
 }
 
-/// Folder on which to mount. One on which a mount died is freed first.
+/// Returns the absolute path of a folder on which to mount. If a mount died there, the folder is freed first.
 pub(crate) fn folder(path: &Path) -> Result<PathBuf, MountError> {
     let whole = std::path::absolute(path).map_err(|source| refused(path, source))?;
     let found = match stat(&whole) {
@@ -111,7 +111,7 @@ pub(crate) fn folder(path: &Path) -> Result<PathBuf, MountError> {
     Ok(whole)
 }
 
-/// Mounts a folder, and returns the device on which its requests come.
+/// Mounts a folder, and returns the device from which the requests for the folder are read.
 pub(crate) fn mount_at(folder: &Path, manner: &Manner) -> Result<Device, MountError> {
     if !geteuid().is_root() {
         return mount_by_helper(folder, manner);
@@ -135,10 +135,10 @@ pub(crate) fn mount_at(folder: &Path, manner: &Manner) -> Result<Device, MountEr
     Ok(device)
 }
 
-/// Ends the mount at a folder. With `force` what is in use there goes on as long as it is open.
+/// Ends the mount at a folder. With `force`, open files stay usable until they are closed.
 ///
 /// # Errors
-/// If no volume is mounted there, if it is in use, or if this user may not end it.
+/// If no volume is mounted there, if the folder is in use, or if this user may not end the mount.
 pub fn unmount_folder(path: &Path, force: bool) -> Result<(), MountError> {
     let whole = std::path::absolute(path).map_err(|source| refused(path, source))?;
     // The path of a mount that died cannot be resolved beyond its parent.
@@ -170,7 +170,7 @@ fn unmount_at(folder: &Path, force: bool) -> Result<(), MountError> {
     Err(helper(folder, format!("says: {}", said.trim())))
 }
 
-/// Has `fusermount3` open the device and mount, and takes the device over.
+/// Mounts a folder by `fusermount3`, which opens the device, and takes the device over.
 fn mount_by_helper(folder: &Path, manner: &Manner) -> Result<Device, MountError> {
     let failed = |error: io::Error| helper(folder, format!("cannot be talked to: {error}"));
     let (own, theirs) = UnixStream::pair().map_err(failed)?;
@@ -199,7 +199,7 @@ fn mount_by_helper(folder: &Path, manner: &Manner) -> Result<Device, MountError>
     }
 }
 
-/// Receives a descriptor.
+/// Receives a descriptor from the other end of a socket. `None` if none comes.
 fn receive(from: &UnixStream) -> Option<OwnedFd> {
     let mut byte = [0];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -212,7 +212,7 @@ fn receive(from: &UnixStream) -> Option<OwnedFd> {
     })
 }
 
-/// Name in an option of the helper, in which commas and backslashes have a meaning.
+/// Escapes commas and backslashes of a name for an option of the helper.
 fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace(',', "\\,")
 }
@@ -222,10 +222,11 @@ pub(crate) fn is_mounted(folder: &Path) -> bool {
     fs::read(MOUNTS).is_ok_and(|text| mounts(&text).any(|mounted| mounted.folder == folder))
 }
 
-/// Volume in which a path of this host lies, and its path there. `None` if it lies in none.
+/// Returns the name of the volume in which a path of this host lies, and the path within the volume. `None`
+/// if the path lies in no volume.
 ///
 /// # Errors
-/// If there is no such path, or it cannot be looked at.
+/// If there is no such path, or the path cannot be looked at.
 pub fn volume_of(path: &Path) -> io::Result<Option<(String, PathBuf)>> {
     let whole = fs::canonicalize(path)?;
     let device = stat(&whole)?.st_dev;
@@ -240,17 +241,17 @@ pub fn volume_of(path: &Path) -> io::Result<Option<(String, PathBuf)>> {
     Ok(found.max_by_key(|(depth, ..)| *depth).map(|(_, volume, path)| (volume, path)))
 }
 
-/// Volume that is mounted.
+/// Mount of a volume, as a line of `mountinfo` describes it.
 struct Mounted {
     /// Number of the device, as `mountinfo` shows it.
     device: Vec<u8>,
-    /// Path within the volume that is shown.
+    /// Path within the volume of the folder that the mount shows.
     root: PathBuf,
     folder: PathBuf,
     volume: String,
 }
 
-/// Mounts of volumes.
+/// Returns the mounts of volumes among those that this text of `mountinfo` lists.
 fn mounts(text: &[u8]) -> impl Iterator<Item = Mounted> + '_ {
     text.split(|byte| *byte == b'\n').filter_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
@@ -267,7 +268,7 @@ fn mounts(text: &[u8]) -> impl Iterator<Item = Mounted> + '_ {
     })
 }
 
-/// Path as `mountinfo` shows it: spaces and others as three octal digits.
+/// Returns the path that `mountinfo` shows with spaces and some other bytes as three octal digits.
 fn unescaped(shown: &[u8]) -> PathBuf {
     let (mut path, mut rest) = (Vec::with_capacity(shown.len()), shown);
     while let Some((first, others)) = rest.split_first() {
@@ -290,8 +291,8 @@ fn unescaped(shown: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(path))
 }
 
-/// Sets the read-ahead of the mount at an absolute path in KiB, which root may do. The folder itself is not
-/// looked at: that would ask the mount, and keep the folder in use meanwhile.
+/// Sets the read-ahead of the mount at an absolute path in KiB, which only root may do. The folder itself is
+/// not looked at, because that would ask the mount and keep the folder in use meanwhile.
 pub(crate) fn set_read_ahead(folder: &Path, kib: u32) -> io::Result<()> {
     let text = fs::read(MOUNTS)?;
     let last = mounts(&text).filter(|mounted| mounted.folder == folder).last();

@@ -28,25 +28,26 @@ const WANTED: u64 = init::ASYNC_READ
     | init::DIRECT_IO_ALLOW_MMAP;
 /// Largest read-ahead in bytes.
 const MAX_READAHEAD_BYTES: u32 = 4 << 20;
-/// Largest number of requests in the background, of read-ahead and direct access.
+/// Largest number of requests for read-ahead and direct access that the kernel sends in the background.
 const MAX_BACKGROUND: u16 = 64;
-/// Size in bytes of the pages that the kernel counts requests in.
+/// Size in bytes of the pages in which the kernel counts the size of requests.
 const PAGE_BYTES: usize = 4 << 10;
 
 /// Abilities on which kernel and mount have agreed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed {
-    /// Minor version.
+    /// Minor version of the protocol.
     pub(crate) minor: u32,
-    /// Flags of [`init`].
+    /// Flags of [`init`] that are in effect.
     pub(crate) flags: u64,
 }
 
-/// Answers the first request, with the further flags that newer kernels send. Returns what was agreed on;
-/// `None` if there will be another first request, or if the kernel is too old.
+/// Answers the first request of the kernel. `further` has the second word of flags, which newer kernels send.
+/// Returns the abilities that were agreed on. `None` if the kernel will send another first request, or is too
+/// old.
 pub(crate) fn answer(offer: InitIn, further: u32, reply: Reply) -> Option<Agreed> {
     if offer.major > MAJOR {
-        // The kernel asks again with the version that it is told.
+        // The kernel asks again with the version in this answer.
         reply.structure(&InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() });
         return None;
     }

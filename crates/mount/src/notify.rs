@@ -1,11 +1,11 @@
-//! The notifier: has the kernel forget what others have changed.
+//! The notifier and the dropper: two threads of a mount that have the kernel forget what others have changed.
 //!
-//! Owns two threads of a mount: one for what others have changed, and one for files of which a program got a
-//! lock. A worker never notifies, because the kernel may want the lock of a folder for it, or that of a page,
-//! which a request that a worker carries out may hold, or one that waits for a worker. So these threads may
-//! wait for a worker, but no worker for them, and the home does not wait for the notifier for long.
-//! Invariants: when a message is confirmed, the kernel keeps nothing of what it named; when a lock is
-//! answered, it keeps no old bytes of the file.
+//! Owns both threads. The notifier serves messages about changes, the dropper files of which a program got a
+//! lock. A worker never notifies: a notification may need the kernel's lock of a folder or of a page, and a
+//! request that waits for a worker may hold this lock. So both threads may wait for a worker, but no worker
+//! waits for them, and the home does not wait for the notifier for long. Invariants: when a message is
+//! confirmed, the kernel keeps nothing that the message named, unless the kernel refused the notification;
+//! when a lock is answered, the kernel keeps no old bytes of the file.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::kernel::{InvalEntry, InvalInode, Structure, init, notify};
 use crate::negotiation::Agreed;
 
-/// Has the kernel drop the pages of files before requests about them are answered.
+/// Handle of the dropper, the thread that has the kernel drop pages before lock requests are answered.
 #[derive(Clone)]
 pub(crate) struct Dropper(Sender<(u64, Then)>);
 
@@ -26,7 +26,7 @@ pub(crate) struct Dropper(Sender<(u64, Then)>);
 type Then = Box<dyn FnOnce() + Send>;
 
 impl Dropper {
-    /// Starts the thread, which ends with the last clone.
+    /// Starts the dropper's thread, which ends with the last clone of the handle.
     pub(crate) fn start(device: Device) -> io::Result<Self> {
         let (sender, asked) = channel::<(u64, Then)>();
         let run = move || {
@@ -40,14 +40,14 @@ impl Dropper {
         Ok(Self(sender))
     }
 
-    /// Has the kernel drop the pages of a file, and does something then.
+    /// Has the kernel drop the pages of a file, and calls `then` afterwards.
     pub(crate) fn drop_pages(&self, inode: u64, then: impl FnOnce() + Send + 'static) {
-        // Without the thread, which only a panic ends, a reply that `then` has says EIO.
+        // If a panic has ended the thread, a reply within `then` is dropped and says EIO.
         let _ = self.0.send((inode, Box::new(then)));
     }
 }
 
-/// Tells the kernel what is not true any more.
+/// State of the notifier: the thread that tells the kernel which names, attributes and bytes are old.
 pub(crate) struct Notifier {
     device: Device,
     /// Whether the kernel lets names expire instead of dropping them.
@@ -55,7 +55,7 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// Starts the thread, which ends with the session.
+    /// Starts the notifier's thread, which ends with the session.
     pub(crate) fn start(device: Device, agreed: Agreed, watcher: Watcher) {
         let notifier = Self { device, expires: agreed.flags & init::HAS_EXPIRE_ONLY != 0 };
         let run = move || watcher.run(|stale| notifier.tell(stale));
@@ -68,11 +68,11 @@ impl Notifier {
         let told = match stale {
             Stale::Attributes { inode } => self.inode(InvalInode { ino: *inode, off: -1, len: 0 }),
             Stale::Bytes { inode, start, end } => self.inode(range(*inode, *start, *end)),
-            // The kernel hands over at once what is written.
+            // The kernel hands written bytes over at once, so it keeps none that wait.
             Stale::Waiting { .. } => Ok(()),
             Stale::Name { folder, name, is_folder } => {
-                // A folder may be the current one of a program: its name is looked up again, but stays a path
-                // to it meanwhile. Any other name is dropped, so that no lookup under way makes it last.
+                // A folder may be the current folder of a program, so the name expires and stays a path to
+                // the folder meanwhile. Any other name is dropped, so that no lookup under way prolongs it.
                 let flags = if *is_folder && self.expires { notify::EXPIRE_ONLY } else { 0 };
                 let entry = InvalEntry { parent: *folder, namelen: name.len() as u32, flags };
                 self.device.notify(notify::INVAL_ENTRY, &[&entry.bytes(), name, b"\0"])
@@ -90,13 +90,13 @@ impl Notifier {
     }
 }
 
-/// Range of pages, as the kernel has it: a length of 0 is up to the end.
+/// Returns the notification that a range of bytes is old. A length of 0 means up to the end of the file.
 fn range(ino: u64, start: u64, end: u64) -> InvalInode {
     let len = if end >= MAX_FILE_BYTES { 0 } else { end.saturating_sub(start) as i64 };
     InvalInode { ino, off: start.min(MAX_FILE_BYTES) as i64, len }
 }
 
-/// Whether the kernel has nothing of what it was told, or is not mounted any more.
+/// Whether an error says that the kernel keeps nothing of what it was notified, or that the mount has ended.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::NOTCONN))
 }

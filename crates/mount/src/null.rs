@@ -1,7 +1,7 @@
-//! A file system that keeps nothing of the bytes: what is measured on it is the kernel and the transport.
+//! A file system that keeps no bytes, for measuring the kernel and the transport.
 //!
-//! Owns the names and sizes of files in one folder. Any worker. What is written is forgotten, and a read
-//! gives the bytes of one block again and again. Invariant: names and sizes are those that programs made.
+//! Owns the names and sizes of files in one folder. Any worker. Written bytes are forgotten, and every read
+//! gives the bytes of one block. Invariant: names and sizes are those that programs made.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,11 +21,12 @@ use crate::worker::{BLOCK_BYTES, Block, Server};
 const ROOT: u64 = 1;
 /// Time in seconds for which the kernel keeps names and attributes, as it does of volumes.
 const KEPT_SECONDS: u64 = 1;
-/// Bits of modes of a folder and of a file.
+/// Mode of the folder.
 const FOLDER: u32 = 0o040_755;
+/// Mode of every file.
 const FILE: u32 = 0o100_644;
 
-/// Files of the folder.
+/// Names and sizes of the files of the folder.
 #[derive(Default)]
 struct Files {
     names: BTreeMap<Vec<u8>, u64>,
@@ -51,7 +52,7 @@ impl Block for OwnBlock {
 }
 
 impl NullServer {
-    /// Server of an empty folder. `begin` is called once the kernel has begun.
+    /// Returns a server of an empty folder. `begin` is called once the kernel has begun.
     pub(crate) fn new(begin: impl Fn(Agreed) + Send + Sync + 'static) -> Self {
         let files = Files { last: ROOT, ..Files::default() };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -76,7 +77,7 @@ impl NullServer {
         }
     }
 
-    /// Attributes of an inode that is there.
+    /// Returns the attributes of an inode, or ESTALE if there is no such inode.
     fn attributes(&self, ino: u64) -> Result<AttrOut, Errno> {
         let size = match ino {
             ROOT => 0,
@@ -125,7 +126,7 @@ impl NullServer {
             let end = bytes.len() + len;
             let off = at as u64 + 1;
             if plus {
-                // An entry without a number of an inode is one without attributes.
+                // An inode number of 0 says that the entry comes without attributes.
                 EntryOut::default().put(&mut bytes);
             }
             Dirent { ino: *ino, off, namelen: name.len() as u32, kind: 8 }.put(&mut bytes);

@@ -1,22 +1,22 @@
 //! Replies to requests of the kernel.
 //!
-//! Owns the duty to answer one request. Any thread. Invariant: each request that wants an answer gets one: a
-//! reply that is dropped unanswered says EIO.
+//! Owns the duty to answer one request. Any thread. Invariant: each request that wants an answer gets exactly
+//! one, because a reply that is dropped unanswered says EIO.
 
 use rustix::io::Errno;
 
 use crate::device::Device;
 use crate::kernel::Structure;
 
-/// Reply to one request, to be given once.
+/// Reply to one request, which can be given once.
 pub(crate) struct Reply {
     device: Device,
-    /// Number of the request. `None` once it is answered, and if it wants no answer.
+    /// Number of the request. `None` once the request is answered, and if it wants no answer.
     unique: Option<u64>,
 }
 
 impl Reply {
-    /// Reply to the request with this number that was read from `device`.
+    /// Returns the reply to the request with this number that was read from `device`.
     pub(crate) fn new(device: Device, unique: u64) -> Self {
         Self { device, unique: Some(unique) }
     }
@@ -26,7 +26,7 @@ impl Reply {
         self.send(error.raw_os_error(), &[]);
     }
 
-    /// Answers without anything to tell.
+    /// Answers that the request succeeded, without further bytes.
     pub(crate) fn done(mut self) {
         self.send(0, &[]);
     }
@@ -41,7 +41,7 @@ impl Reply {
         self.send(0, parts);
     }
 
-    /// Answers with what an operation gave, written as bytes by `encode`.
+    /// Answers with the result of an operation, which `encode` turns into a structure, or with its error.
     pub(crate) fn result<T, S: Structure>(self, result: Result<T, Errno>, encode: impl FnOnce(T) -> S) {
         match result {
             Ok(value) => self.structure(&encode(value)),
@@ -49,7 +49,7 @@ impl Reply {
         }
     }
 
-    /// Answers whether an operation was done.
+    /// Answers with success, or with the error of an operation.
     pub(crate) fn outcome(self, result: Result<(), Errno>) {
         match result {
             Ok(()) => self.done(),
@@ -72,7 +72,7 @@ impl Reply {
             && !gone(error)
         {
             tracing::warn!(%error, "the kernel refused a reply");
-            // It may be that the reply was too long for what was asked: the program gets an error.
+            // The reply may have been longer than the request allows: the program gets an error.
             let _ = self.device.reply(unique, Errno::IO.raw_os_error(), &[]);
         }
     }

@@ -1,10 +1,10 @@
-//! Requests that are being carried out, and those of them that their program has given up.
+//! Requests that are being carried out, and whether their programs have given them up.
 //!
-//! Owns a place for each worker: the request that it carries out, and which was interrupted; and requests
-//! that were interrupted before anybody knew of them. Any thread. The kernel sends INTERRUPT for any signal.
-//! A request is given up only if its thread is to be killed, since a program that gets a harmless signal
-//! expects its call to go on. Invariants: a worker looks at its own place alone; no interruption is lost of a
-//! request that is read by another thread at the same time.
+//! Owns a place for each worker, which has the request that the worker carries out and the request that was
+//! interrupted last; and the numbers of requests that were interrupted before they were known. Any thread.
+//! The kernel sends INTERRUPT for any signal. A request is given up only if its thread is to be killed, since
+//! a program that gets a harmless signal expects its call to go on. Invariants: a worker looks at its own
+//! place alone; an interruption of a request that another thread reads at the same time is not lost.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,7 +15,8 @@ use std::{fs, io};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-/// Number of interruptions that are remembered of requests that nobody knows: most have been answered.
+/// Largest number of interruptions of unknown requests that are remembered. Most such requests have been
+/// answered already.
 const MAX_EARLY: usize = 256;
 /// Bit of SIGKILL in the sets of signals that `/proc` shows.
 const KILLED: u64 = 1 << 8;
@@ -25,7 +26,7 @@ thread_local! {
     static PLACE: RefCell<Option<Arc<Place>>> = const { RefCell::new(None) };
 }
 
-/// Request that a worker carries out.
+/// Place of a thread: the request that it carries out, and whether this request was interrupted.
 #[derive(Default)]
 struct Place {
     /// Number of the request; 0 if there is none.
@@ -39,11 +40,11 @@ struct Place {
 #[derive(Default)]
 pub(crate) struct Running {
     places: Mutex<Vec<Arc<Place>>>,
-    /// Requests that were interrupted and that nobody knew, the latest at the end.
+    /// Numbers of requests that were interrupted before they were known, the latest at the end.
     early: Mutex<VecDeque<u64>>,
 }
 
-/// End of a request, also of one that panics.
+/// Guard that clears the place of a thread when its request ends, also by a panic.
 struct Leaves(Arc<Place>);
 
 impl Drop for Leaves {
@@ -60,8 +61,8 @@ impl Running {
         PLACE.with(|own| *own.borrow_mut() = Some(place));
     }
 
-    /// Acts on an INTERRUPT of this request. If no worker carries it out, it is remembered: the request may
-    /// be on its way to one.
+    /// Acts on an INTERRUPT of a request. If no worker carries the request out, the interruption is
+    /// remembered, because the request may be on its way to a worker.
     pub(crate) fn interrupt(&self, unique: u64) {
         let mut early = self.early.lock();
         let places = self.places.lock();
@@ -74,20 +75,21 @@ impl Running {
         early.push_back(unique);
     }
 
-    /// Whether a request was interrupted before it was known. This is told once.
+    /// Returns whether a request was interrupted before it was known, and forgets the interruption.
     pub(crate) fn take_early(&self, unique: u64) -> bool {
         let mut early = self.early.lock();
         let at = early.iter().position(|one| *one == unique);
         at.and_then(|at| early.remove(at)).is_some()
     }
 
-    /// Carries out a request of a thread of a program as this worker's. It may have been interrupted before.
+    /// Carries out a request on this worker by `run`. `thread` is the thread of the program that asks,
+    /// `interrupted` whether an INTERRUPT came already.
     pub(crate) fn carry_out(&self, (unique, thread): (u64, u32), interrupted: bool, run: impl FnOnce()) {
         let place = PLACE.with(|own| own.borrow().clone());
         if let Some(place) = &place {
             place.thread.store(thread, Ordering::Relaxed);
             place.unique.store(unique, Ordering::Release);
-            // From here on an interruption finds the place.
+            // An interruption from now on finds the place; one from before was remembered.
             if interrupted | self.take_early(unique) {
                 place.interrupted.store(unique, Ordering::Release);
             }
@@ -97,8 +99,8 @@ impl Running {
     }
 }
 
-/// Whether the request that this thread carries out was given up. The kernel interrupts a request once, so
-/// that a later signal is seen by looking again.
+/// Whether the request that this thread carries out was given up. The kernel interrupts a request only once,
+/// so a caller that waits looks again to see a later SIGKILL.
 pub(crate) fn given_up() -> bool {
     PLACE.with(|own| own.borrow().as_ref().is_some_and(|place| place.is_given_up()))
 }
@@ -108,12 +110,12 @@ pub(crate) fn was_interrupted() -> bool {
     PLACE.with(|own| own.borrow().as_ref().is_some_and(|place| place.was_interrupted()))
 }
 
-/// Wait of a program for a lock, which has a thread of its own. Clones are of the same wait.
+/// Wait of a program for a lock, which has a thread of its own. Clones stand for the same wait.
 #[derive(Clone)]
 pub(crate) struct Wait(Arc<Place>);
 
 impl Wait {
-    /// Wait of a request of a thread of a program.
+    /// Returns the wait of the request `unique`, which the thread `thread` of a program has made.
     pub(crate) fn of(unique: u64, thread: u32) -> Self {
         let place = Place { unique: unique.into(), thread: thread.into(), ..Place::default() };
         Self(Arc::new(place))
@@ -129,7 +131,7 @@ impl Wait {
         self.0.was_interrupted()
     }
 
-    /// Has this thread wait, for as long as it lives.
+    /// Makes this thread the thread of the wait until the thread ends.
     pub(crate) fn enter(&self) {
         PLACE.with(|own| *own.borrow_mut() = Some(Arc::clone(&self.0)));
     }
@@ -146,7 +148,7 @@ impl Place {
     }
 }
 
-/// Whether a thread is to be killed. A thread that is gone is. One that this host does not show is not.
+/// Whether a thread is to be killed. True for a thread that is gone, false for 0 (an unknown thread).
 pub(crate) fn is_killed(thread: u32) -> bool {
     let is_gone = |error: io::Error| {
         error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())

@@ -1,12 +1,12 @@
 //! The threads that read requests of the kernel and have them carried out.
 //!
-//! Owns the workers of one mount, and requests that wait for one. One more worker is started whenever nobody
-//! reads, up to one more than may carry requests out at a time. A worker reads a request into its own block.
-//! A server may keep the block that holds the payload of a write, and leaves another one. Who reads a request
-//! while as many are carried out as may be leaves it to the others and reads on, so that interruptions are
-//! seen. A request that panics gets EIO, and its worker goes on. A panic anywhere else ends the mount, whose
-//! requests would hang otherwise. Invariants: as long as the folder is mounted, a worker is reading, unless
-//! [`MAX_WAITING`] requests wait; requests that wait begin in their order.
+//! Owns the workers of one mount, and the queue of requests that wait for a worker. A worker is started
+//! whenever none reads, until there is one more than requests may be carried out at a time. A worker reads a
+//! request into its own block. The server may keep a block with the payload of a write, and leaves another
+//! one. If as many requests are carried out as may be, the worker queues the request and reads on, to see
+//! interruptions. A request that panics gets EIO; a panic elsewhere ends the mount, since requests would
+//! hang. Invariants: as long as the folder is mounted, a worker is reading, unless [`MAX_WAITING`] requests
+//! wait or no thread can be started; requests that wait begin in their order.
 
 #[cfg(test)]
 mod tests;
@@ -29,22 +29,21 @@ use crate::negotiation::{self, Agreed};
 use crate::reply::Reply;
 use crate::running::{Running, is_killed};
 
-/// Largest number of bytes of a write, and so the size of a block.
+/// Number of bytes of a block, which is the largest number of bytes of a write.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
-/// Size of a request, without the head of a write, from which it is carried out as what it is. Anything
-/// longer is malformed.
+/// Largest number of bytes in the block of a request other than a write. A longer request is malformed.
 const MAX_BODY_BYTES: usize = 256 << 10;
 
 /// Largest number of requests that wait for a worker.
 const MAX_WAITING: usize = 4 << 10;
-/// Largest number of blocks that are kept for those who read next.
+/// Largest number of spare blocks that are kept for workers.
 const MAX_SPARE: usize = 256;
-/// Time between two looks whether a program was killed whose request waits, and was interrupted before.
+/// Time between two checks whether the programs of interrupted requests that wait were killed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Memory into which a worker reads requests.
 pub(crate) trait Block: Send {
-    /// Bytes of the block: at least [`BLOCK_BYTES`].
+    /// Returns the bytes of the block, at least [`BLOCK_BYTES`].
     fn bytes(&mut self) -> &mut [u8];
 }
 
@@ -53,16 +52,16 @@ pub(crate) trait Server: Send + Sync + 'static {
     /// Memory into which requests are read.
     type Block: Block;
 
-    /// Gives a block to a worker that has none, without waiting for anybody.
+    /// Returns a new block for a worker that has none, without waiting.
     fn block(&self) -> Self::Block;
 
     /// Carries out a request other than a write.
     fn call(&self, header: &InHeader, call: Call<'_>, reply: Reply);
 
-    /// Carries out a write, whose payload begins with the block and is as long as it says.
+    /// Carries out a write. The block begins with the payload, which has as many bytes as `write` says.
     fn write(&self, header: &InHeader, write: WriteIn, block: &mut Self::Block, reply: Reply);
 
-    /// Ends a wait that has no worker, for a lock, if there is one.
+    /// Ends the wait for a lock that the request with this number has begun, if there is one.
     fn interrupt(&self, unique: u64);
 
     /// Acts on what kernel and mount have agreed on.
@@ -79,12 +78,12 @@ pub(crate) struct Workers<S: Server> {
     running: Running,
     /// Number of workers that wait for a request.
     idle: AtomicUsize,
-    /// Number of requests that are carried out at a time.
+    /// Largest number of requests that are carried out at a time.
     most: usize,
     threads: Mutex<Threads>,
     ended: Condvar,
     queue: Mutex<Queue<S::Block>>,
-    /// Told when there is room in the queue.
+    /// Condition that the queue has room.
     shorter: Condvar,
 }
 
@@ -92,7 +91,7 @@ pub(crate) struct Workers<S: Server> {
 #[derive(Default)]
 struct Threads {
     total: usize,
-    /// Whether one has panicked that carried no request out.
+    /// Whether a worker has panicked outside of a request.
     panicked: bool,
 }
 
@@ -101,7 +100,7 @@ struct Queue<B> {
     /// Number of workers that carry a request out.
     busy: usize,
     waiting: VecDeque<Waiting<B>>,
-    /// Blocks that nobody reads into.
+    /// Blocks into which no worker reads.
     spare: Vec<B>,
 }
 
@@ -110,11 +109,11 @@ struct Waiting<B> {
     received: Request,
     /// Block with the part of the request that does not lie in its head.
     block: Option<B>,
-    /// Whether the kernel has interrupted it.
+    /// Whether the kernel has interrupted the request.
     interrupted: bool,
 }
 
-/// Request that was read, but for what lies in a block.
+/// Request that was read, without the part of its body that lies in a block.
 struct Request {
     device: Device,
     header: InHeader,
@@ -139,8 +138,8 @@ impl<S: Server> Workers<S> {
         })
     }
 
-    /// Serves the mount until the folder is not mounted any more. After an error this process has to end:
-    /// some requests may have no thread.
+    /// Serves the mount until the folder is not mounted any more. After an error the process has to end,
+    /// since some requests may have no thread.
     pub(crate) fn serve(self: &Arc<Self>) -> io::Result<()> {
         self.grow()?;
         let mut threads = self.threads.lock();
@@ -171,7 +170,7 @@ impl<S: Server> Workers<S> {
 
     fn run(self: &Arc<Self>) {
         self.running.enter();
-        // Kernels that cannot clone the descriptor let the threads share it.
+        // If the kernel cannot clone the descriptor, the threads share it.
         let device = self.device.with_own_queue().unwrap_or_else(|_| self.device.clone());
         let mut block = self.server.block();
         let mut head = [0; WRITE_HEAD];
@@ -206,8 +205,8 @@ impl<S: Server> Workers<S> {
         }
     }
 
-    /// Waits for a request of the kernel, and looks meanwhile after requests that wait for a worker: the
-    /// kernel tells of the first signal alone.
+    /// Waits for a request of the kernel. Meanwhile this looks repeatedly for killed programs among the
+    /// requests that wait for a worker, because the kernel sends an INTERRUPT for the first signal alone.
     fn receive(
         &self,
         device: &Device,
@@ -218,8 +217,8 @@ impl<S: Server> Workers<S> {
         device.receive(head, block)
     }
 
-    /// Begins with a request, if one more may be carried out; otherwise it waits for a worker. Returns what
-    /// this worker is to carry out. `others` is the number of others that are reading.
+    /// Returns the request if this worker is to carry it out. Otherwise queues the request. `others` is the
+    /// number of other workers that are reading.
     fn begin(self: &Arc<Self>, request: Request, block: &mut S::Block, others: usize) -> Option<Request> {
         let mut queue = self.queue.lock();
         if queue.busy < self.most {
@@ -231,7 +230,7 @@ impl<S: Server> Workers<S> {
             if queue.busy == 1 {
                 return Some(request);
             }
-            // Another one takes it, so that this one reads.
+            // Another worker is to take the request, so that this one reads.
             queue.busy -= 1;
         }
         while queue.waiting.len() >= MAX_WAITING {
@@ -247,12 +246,13 @@ impl<S: Server> Workers<S> {
         None
     }
 
-    /// Starts one more worker, unless others are reading.
+    /// Starts one more worker if no other is reading.
     fn ensure_reader(self: &Arc<Self>, others: usize) -> io::Result<()> {
         if others == 0 { self.grow() } else { Ok(()) }
     }
 
-    /// The next request that waits, for a worker that was busy. It is not busy any more if there is none.
+    /// Returns the next request that waits to a worker that has carried one out. If there is none, the worker
+    /// does not count as busy any more.
     fn next(&self) -> Option<Waiting<S::Block>> {
         let mut queue = self.queue.lock();
         let next = queue.waiting.pop_front();
@@ -263,8 +263,8 @@ impl<S: Server> Workers<S> {
         next
     }
 
-    /// Acts on an INTERRUPT of a request, which may wait for a worker, or be on its way to the others that
-    /// wait, as long as these are not locked.
+    /// Acts on an INTERRUPT of a request that waits for a worker, is carried out, or is not known yet. The
+    /// queue stays locked, so a request that is queued at the same time is found or finds the interruption.
     fn interrupt(&self, unique: u64) {
         let mut queue = self.queue.lock();
         match queue.waiting.iter_mut().find(|waiting| waiting.received.header.unique == unique) {
@@ -272,11 +272,11 @@ impl<S: Server> Workers<S> {
             None => self.running.interrupt(unique),
         }
         drop(queue);
-        // A wait for a lock may be tried by a worker, and then go on without one.
+        // A wait for a lock begins on a worker, and may go on without one.
         self.server.interrupt(unique);
     }
 
-    /// Keeps a block that nobody reads into.
+    /// Keeps a block that no worker reads into, if there is room for one more.
     fn keep(&self, block: S::Block) {
         let mut queue = self.queue.lock();
         if queue.spare.len() < MAX_SPARE {
@@ -284,13 +284,13 @@ impl<S: Server> Workers<S> {
         }
     }
 
-    /// Answers requests that wait for a worker and whose programs are to be killed. Returns whether others
-    /// wait that were interrupted.
+    /// Answers EINTR to requests that wait for a worker and whose programs are to be killed. Returns whether
+    /// other interrupted requests wait.
     fn give_up_killed(&self) -> bool {
         let mut queue = self.queue.lock();
         let is_killed = |waiting: &Waiting<S::Block>| {
             let header = &waiting.received.header;
-            // The end of a descriptor unlocks what its program has locked, and comes once.
+            // A flush is always carried out: it ends the locks of its owner, and comes only once.
             waiting.interrupted && header.opcode != opcode::FLUSH && is_killed(header.pid)
         };
         while let Some(at) = queue.waiting.iter().position(is_killed) {
@@ -305,9 +305,9 @@ impl<S: Server> Workers<S> {
         queue.waiting.iter().any(|waiting| waiting.interrupted)
     }
 
-    /// Carries out a request, and goes on after a panic: the reply was dropped unanswered, and said EIO.
+    /// Carries out a request, and goes on after a panic, which drops the reply unanswered, with EIO.
     fn try_carry_out(&self, request: &Request, block: &mut S::Block, interrupted: bool) {
-        // A panic drops the guards of locks that the server had, and a block may hold any bytes.
+        // Sound after a panic: the guards of the server's locks are dropped, and a block may hold any bytes.
         let carry_out = AssertUnwindSafe(|| self.carry_out(request, block, interrupted));
         if catch_unwind(carry_out).is_err() {
             let InHeader { opcode, nodeid: inode, .. } = request.header;
@@ -320,7 +320,7 @@ impl<S: Server> Workers<S> {
         let Request { device, header, head, len } = request;
         let reply = Reply::new(device.clone(), header.unique);
         if is_forget(header) {
-            // Nobody waits for an answer, however long the request is.
+            // A FORGET has no answer, even if it is malformed or too long.
             return reply.none();
         }
         let (in_head, in_block) = split(head, *len);
@@ -357,7 +357,7 @@ impl<S: Server> Workers<S> {
     }
 }
 
-/// End of a worker, also of one that panics, which ends the mount.
+/// Guard that notes the end of a worker. A worker that ends by a panic ends the mount.
 struct Leaving<'a, S: Server>(&'a Workers<S>);
 
 impl<S: Server> Drop for Leaving<'_, S> {
@@ -370,24 +370,24 @@ impl<S: Server> Drop for Leaving<'_, S> {
     }
 }
 
-/// Whether a request is one that nobody answers.
+/// Whether a request is one of those that have no answer.
 fn is_forget(header: &InHeader) -> bool {
     matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET)
 }
 
-/// Whether a request is carried out at once, whoever is busy.
+/// Whether a request is carried out at once by the worker that reads it, however many are busy.
 fn wants_no_worker(header: &InHeader) -> bool {
     is_forget(header) || header.opcode == opcode::INTERRUPT
 }
 
-/// Part of a body of `len` bytes that lies in the head, and the number of bytes that lie in the block.
+/// Splits a body of `len` bytes. Returns the part in the head, and the number of bytes in the block.
 fn split(head: &[u8; WRITE_HEAD], len: usize) -> (&[u8], usize) {
     let body = &head[InHeader::LEN..];
     let in_head = len.min(body.len());
     (&body[..in_head], len - in_head)
 }
 
-/// Reads a request as a worker does, and whatever of it can be read.
+/// Decodes bytes as a worker decodes a request, for the fuzzer.
 pub(crate) fn examine(bytes: &[u8]) {
     let mut reader = Reader::new(bytes);
     if let Some(header) = reader.take::<InHeader>() {

@@ -1,4 +1,4 @@
-//! The settings with which a node is started.
+//! Settings with which a node is started, and their defaults. Owns no state. Any thread.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +35,8 @@ pub struct Config {
     pub metrics: Option<String>,
     /// The file with the cluster's secret. Without one, the node listens for its own host only.
     pub secret_file: Option<PathBuf>,
-    /// The certificates for control connections; `None` makes one. They need a secret.
+    /// The certificates for control connections; `None` makes one. Certificates of files need a secret as
+    /// well.
     pub tls: Option<TlsConfig>,
     /// The libfabric to load; `None` takes the one beside the program, else that of the host.
     pub libfabric: Option<Library>,
@@ -57,9 +58,10 @@ pub struct Config {
     pub numa: Numa,
     /// How objects are fetched from other nodes.
     pub protocol: Protocol,
-    /// Objects that are compared with the digest of their seal when they come from other nodes.
+    /// Choice of objects whose bytes are compared with the digest of their seal when they come from other
+    /// nodes.
     pub verify: Verify,
-    /// How short objects come that do not fit one message.
+    /// How objects come that are short, but do not fit one message.
     pub push: PushBy,
     /// The file in which calibrations are kept; `None` forgets them when the node stops.
     pub calibration: Option<PathBuf>,
@@ -110,10 +112,10 @@ pub enum PushBy {
 /// case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Qos {
-    /// By nothing else.
+    /// Nothing but the order of frames keeps classes apart.
     #[default]
     Off,
-    /// Each class has connections of its own, and so many reads and messages under way.
+    /// Each class has its own connections, and its own limits of reads and messages under way.
     Separate,
     /// Work of low class is limited while work of high class is busy.
     Priority,
@@ -200,7 +202,7 @@ pub struct EtcdConfig {
 }
 
 impl EtcdConfig {
-    /// The URL, without the user.
+    /// The URL of the etcd cluster, without the user.
     pub(crate) fn place(&self) -> String {
         format!("etcd://{}{}", self.endpoints.join(","), self.prefix)
     }

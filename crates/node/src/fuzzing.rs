@@ -1,4 +1,5 @@
-//! The fuzzer's access to the decoders of bytes that others wrote. Only with the feature `fuzzing`.
+//! The fuzzer's access to the decoders of bytes that others wrote. Only with the feature `fuzzing`. Owns no
+//! state. Any thread.
 
 use bytes::Bytes;
 
@@ -44,7 +45,7 @@ pub fn file_frames() -> Vec<Vec<u8>> {
     files::fuzzing::frames()
 }
 
-/// Decodes bytes as changes that a mirror of a volume is sent, and applies them.
+/// Decodes bytes as the changes that a mirror of a volume receives, and applies the changes.
 pub fn file_changes(bytes: &[u8]) {
     files::fuzzing::changes(bytes);
 }
@@ -74,8 +75,8 @@ pub fn control_messages() -> Vec<Vec<u8>> {
     control::fuzzing::control_messages()
 }
 
-/// Scans bytes as a spill file. Its checksums are made to match first; otherwise only the check of checksums
-/// would be tested.
+/// Scans bytes as a spill file. First the checksums in the bytes are corrected, because otherwise only the
+/// check of checksums would be tested.
 pub fn spill_file(bytes: &[u8]) {
     spill::fuzzing::file(bytes);
 }

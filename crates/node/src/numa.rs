@@ -1,8 +1,8 @@
 //! NUMA: keeping the node's threads and memory on the memory node of its network card.
 //!
-//! [`bind`] runs once, on the engine's thread, before that makes the arena and starts other threads. Those
-//! threads inherit the CPUs and the memory node, so that copies to disk and pre-faulting happen near the
-//! arena as well. [`memory`](crate::memory) binds the arena's own memory. On a host with one memory node
+//! Owns no state. [`bind`] runs once, on the engine's thread, before the arena is made and other threads
+//! start. These threads inherit the CPUs and the memory node, so copies to disk and pre-faulting happen near
+//! the arena as well. [`memory`](crate::memory) binds the arena's own memory. On a host with one memory node
 //! nothing is done.
 
 use std::fs;
@@ -81,6 +81,7 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
+    /// Returns the binding for the report. `elsewhere` is the report's number of the same name.
     pub(crate) fn status(&self, elsewhere: u64) -> NumaStatus {
         NumaStatus {
             nodes: self.nodes as u32,
@@ -93,11 +94,12 @@ impl Binding {
     }
 }
 
-/// Binds this thread, and the threads and memory that it will start and touch, as chosen. `interface` is
-/// the network interface or the RDMA device by which the node talks.
+/// Binds this thread, and the threads and memory that it will start and touch, as `choice` says. `interface`
+/// is the network interface or the RDMA device by which the node talks.
 ///
 /// # Errors
-/// When a memory node that was named cannot be used. With *auto*, the node then runs unbound and logs why.
+/// When a memory node that was named cannot be used. With *auto*, the node runs unbound in that case and logs
+/// the reason.
 pub(crate) fn bind(choice: Numa, interface: &str) -> Result<Binding, NumaError> {
     let sys = Path::new("/sys");
     let topology = Topology::read(sys);
@@ -136,6 +138,7 @@ struct MemoryNode {
 struct Topology(Vec<MemoryNode>);
 
 impl Topology {
+    /// Reads the memory nodes of a host from its `sysfs`, which is mounted at `sys`.
     fn read(sys: &Path) -> Self {
         let folder = sys.join("devices/system/node");
         let list = |path: PathBuf| fs::read_to_string(path).ok().and_then(|text| numbers(text.trim()));
@@ -208,6 +211,8 @@ fn ethernet_of(sys: &Path, device: &str) -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
+/// Returns the memory node of the network card or RDMA device in the folder `card`. `None` if the host does
+/// not tell, or if the cards below a bond, a bridge or a VLAN are not all at one memory node.
 fn device_node(sys: &Path, card: &Path) -> Option<u32> {
     if let Ok(device) = card.join("device").canonicalize() {
         let sys = sys.canonicalize().ok()?;
@@ -225,11 +230,11 @@ fn device_node(sys: &Path, card: &Path) -> Option<u32> {
     lower.sort();
     let mut nodes = lower.iter().filter_map(|path| device_node(sys, path));
     let first = nodes.next()?;
-    // With cards at several memory nodes none is near.
+    // No memory node is near cards at several memory nodes.
     nodes.all(|node| node == first).then_some(first)
 }
 
-/// Binds this thread; returns its CPUs.
+/// Binds this thread to a memory node, and returns the CPUs that the thread may use from now on.
 fn apply(node: &MemoryNode) -> Result<String, NumaError> {
     let refused = |source: io::Error| NumaError::Refused { node: node.number, source };
     let usable = sched_getaffinity(None).map_err(|error| refused(error.into()))?;

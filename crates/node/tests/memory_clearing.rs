@@ -1,5 +1,5 @@
-//! Clearings: memory that is free in pieces can be had as a whole once the engine has moved what lies
-//! between.
+//! Clearings: free memory that lies in pieces can be had as a whole once the engine has moved the extents
+//! between the pieces.
 
 use plasmon_node::memory::{
     AllocError, Arena, ArenaConfig, Clearing, Domain, Extent, HugePages, Writer, Zone,
@@ -124,7 +124,7 @@ fn what_was_given_up_is_available_again() {
 
 #[test]
 fn windows_are_proposed_only_if_their_objects_can_go_elsewhere() {
-    // Half of either segment is free, but the engine has none in which to put what it moves.
+    // Half of each segment is free, but the engine has no segment that could take what it moves.
     let mut arena = arena(2);
     let (alice, bob) =
         (arena.allocate(ALICE, SEGMENT / 2).unwrap(), arena.allocate(BOB, SEGMENT / 2).unwrap());

@@ -1,5 +1,5 @@
-//! Costs of an extent beside its bytes: time to take and to give back, and heap. A measurement, to be run
-//! by hand: `cargo test --release -p plasmon-node --test memory_cost -- --ignored --nocapture`.
+//! Costs of an extent beside its bytes: time to take it and to give it back, and heap. This measurement is
+//! run by hand: `cargo test --release -p plasmon-node --test memory_cost -- --ignored --nocapture`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

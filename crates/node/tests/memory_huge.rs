@@ -1,4 +1,4 @@
-//! Arenas of huge pages. Where the host's pool has none the tests of these are skipped:
+//! Arenas of huge pages. Tests that need huge pages of the pool are skipped if the host's pool is empty:
 //! `sysctl vm.nr_hugepages=64` (and 0 afterwards) lets them run.
 
 mod wait;
@@ -19,7 +19,7 @@ const SEGMENTS: u64 = 4;
 const CAPACITY: u64 = SEGMENTS * HUGE;
 const ENGINE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
 
-/// The daemon's own user may write into huge pages.
+/// Zone that the daemon's own user writes: huge pages are allowed.
 fn own() -> Zone {
     Zone { domain: Domain::Shared, writer: Writer::Uid(rustix::process::geteuid().as_raw()) }
 }
@@ -52,7 +52,7 @@ fn pages(arena: &mut Arena, segment: u32) -> PageKind {
     if stat.st_blksize as u64 == HUGE { PageKind::Huge } else { PageKind::Base }
 }
 
-/// All huge pages that nobody has, until dropped.
+/// Holds all huge pages of the pool that nobody has, until dropped.
 struct Rest(*mut std::ffi::c_void, usize);
 
 impl Rest {
@@ -111,7 +111,7 @@ fn the_engine_and_its_user_write_huge_pages_and_others_base_pages() {
 #[test]
 fn places_in_huge_pages_lie_side_by_side() {
     let Some((_turn, mut arena)) = arena() else { return };
-    // Those of regions that are mapped, and of others.
+    // Zones of regions that are mapped, and of other regions.
     for zone in [own(), Zone { domain: Domain::Nobody, writer: Writer::Engine }] {
         let mut pages: Vec<_> = (0..SEGMENTS).map(|_| Some(arena.allocate(zone, HUGE).unwrap())).collect();
         (pages[0], pages[2]) = (None, None);
@@ -129,7 +129,7 @@ fn places_in_huge_pages_lie_side_by_side() {
     }
 }
 
-/// A registration with the fabric is of certain pages, and segments are registered before anybody has them.
+/// A registration belongs to certain pages. So a segment gets a new version when its pages are exchanged.
 #[test]
 fn a_segment_whose_pages_are_exchanged_at_its_first_use_is_a_new_one() {
     let Some((_turn, mut arena)) = arena() else { return };
@@ -151,7 +151,7 @@ fn nobody_else_can_take_a_page_away() {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(arena.descriptor(0, Access::Write).unwrap(), flags, 0, HUGE).unwrap();
     let _rest = Rest::take();
-    // A touch of a huge page that cannot be had any more would be the end of this process.
+    // If huge pages were gone, touching one would end this process.
     assert!(is_zero(&extent), "the client has lost its own bytes");
 }
 
@@ -165,7 +165,7 @@ fn base_pages_do_where_no_huge_ones_are_left() {
     let rest = Rest::take();
     let extent = arena.allocate(own(), CAPACITY).unwrap();
     assert!(is_zero(&extent));
-    // The others' pages went back to the pool and came again; only the held ones are missing.
+    // The pages of other segments went back to the pool and came again; only the held ones are missing.
     assert_eq!(arena.usage().huge, CAPACITY - HUGE);
     drop((held, rest, extent));
     let _extent = arena.allocate(ENGINE, CAPACITY).unwrap();
@@ -186,7 +186,8 @@ fn progress_counts_the_present_memory_of_every_segment() {
     }
 }
 
-/// Linux 6.1 makes huge pages when asked, whatever its settings say but `deny`.
+/// Whether the kernel makes transparent huge pages when asked: Linux 6.1 does, unless its settings say
+/// `deny`.
 fn gives_transparent() -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let release = read("/proc/sys/kernel/osrelease");

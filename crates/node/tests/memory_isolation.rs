@@ -1,5 +1,6 @@
-//! Isolation of segments: the kernel refuses a process that holds a descriptor of one. The attempts are made
-//! by a child process (this program again, see `child_process`) which inherits just that descriptor.
+//! Isolation of segments: the kernel refuses a process that holds the descriptor of a segment. A child
+//! process makes the attempts: this program again (`child_process`), which inherits nothing but that
+//! descriptor.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -46,7 +47,7 @@ fn bytes_of(extent: &Extent) -> Vec<u8> {
     bytes
 }
 
-/// Runs `child_process` with the descriptor, as another user if one is given. `None` if we may not
+/// Runs `child_process` with the descriptor, as another user if one is given. `None` if this process may not
 /// become that user.
 fn attempts_by(uid: Option<u32>, descriptor: impl AsFd) -> Option<HashMap<String, String>> {
     if uid.is_some() && !rustix::process::geteuid().is_root() {
@@ -57,13 +58,13 @@ fn attempts_by(uid: Option<u32>, descriptor: impl AsFd) -> Option<HashMap<String
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
 
-    // Where any user may run it from; the build directory may be private.
+    // The program is run from where any user may run it, because the build directory may be private.
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.path().join("attempts");
     fs::copy(env::current_exe().unwrap(), &program).unwrap();
 
-    // Not close-on-exec, unlike the original.
+    // The copy is not closed on exec, unlike the original.
     let inherited: OwnedFd = rustix::io::dup(descriptor).unwrap();
     let mut command = Command::new(program);
     command.args(["--ignored", "--exact", "child_process", "--nocapture", "--test-threads=1"]);
@@ -126,7 +127,7 @@ fn not_even_our_own_user_can_write_an_engine_written_segment() {
             ("make a mapping writable", "ACCESS"),
             ("write", "BADF"),
             ("shrink", "INVAL"),
-            // The owner gets a writable descriptor this way, and still no byte in.
+            // The owner gets a writable descriptor this way, but still cannot write a byte.
             ("change the mode", "done"),
             ("re-open writable", "done"),
             ("re-opened, map writable", "PERM"),

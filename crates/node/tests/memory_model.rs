@@ -1,4 +1,5 @@
-//! Random allocations, frees and clearings across zones, held against a simple model: a list of what is live.
+//! Random allocations, frees and clearings across zones, compared with a simple model: a list of live
+//! extents.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,9 +12,9 @@ use proptest::prelude::*;
 const SEGMENT: u64 = 128 << 10;
 const SEGMENTS: u64 = 8;
 const PAGE: u64 = 4096;
-/// Up to this length extents are small ones, in slabs.
+/// Greatest length of a small extent, which lies in a slab.
 const SMALL: u64 = 3584;
-/// A slab that a small extent lies in reaches no farther than this.
+/// Greatest distance to which a small extent's slab reaches.
 const SLAB: u64 = 64 << 10;
 
 const ZONES: [Zone; 4] = [
@@ -41,7 +42,7 @@ enum Step {
     Begin {
         len: u64,
     },
-    /// Move what lies in the window, and let a zone have it.
+    /// Move the extents of the window out, and let a zone have the window.
     End {
         zone: usize,
     },
@@ -74,11 +75,11 @@ struct Live {
 struct Model {
     arena: Arena,
     live: Vec<Live>,
-    /// As the changes tell it.
+    /// The zone of each segment, as the arena's changes tell it.
     zones: HashMap<u32, Zone>,
     versions: HashMap<u32, u32>,
     marks: u8,
-    /// The window that is being cleared, and for how many bytes.
+    /// The window that is being cleared, and the number of bytes that it is for.
     clearing: Option<(Clearing, u64)>,
 }
 
@@ -211,7 +212,7 @@ impl Model {
         self.live.push(live);
     }
 
-    /// Segments may only change hands while nothing lies in them.
+    /// Checks that a segment changes its zone only while no extent lies in the segment.
     fn follow_changes(&mut self) {
         for change in self.arena.take_changes() {
             match change {
@@ -231,8 +232,8 @@ impl Model {
         }
     }
 
-    /// The longest run that surely is to be had for a zone: of pages far from any live extent, in
-    /// segments that are the zone's or that nothing lies in.
+    /// Length of the longest run that is certainly free for a zone: pages far from any live extent, in
+    /// segments that belong to the zone or are empty.
     fn largest_run(&self, zone: Zone) -> u64 {
         let capacity = SEGMENTS * SEGMENT;
         let mut possible = vec![true; (capacity / PAGE) as usize];
@@ -261,14 +262,14 @@ impl Model {
     }
 }
 
-/// How many bytes of some segments surely are an extent's.
+/// Number of bytes of some segments that certainly belong to an extent.
 fn inside(extent: &Extent, segments: &Range<u32>) -> u64 {
     let (offset, bytes) = taken(extent);
     let (start, end) = (u64::from(segments.start) * SEGMENT, u64::from(segments.end) * SEGMENT);
     (offset + bytes).min(end).saturating_sub(offset.max(start))
 }
 
-/// Where an extent starts and how many bytes surely are its own.
+/// Start of an extent, and the number of bytes that certainly belong to it.
 fn taken(extent: &Extent) -> (u64, u64) {
     let granule = if extent.len() > SMALL { PAGE } else { 64 };
     (extent.offset(), extent.len().max(1).next_multiple_of(granule))
@@ -307,7 +308,7 @@ fn run(steps: &[Step]) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Here the model knows exactly what is free.
+    /// With large extents alone the model knows exactly what is free.
     #[test]
     fn large_extents_never_overlap_and_always_find_a_run(steps in steps(large())) {
         run(&steps);

@@ -8,7 +8,7 @@ const PAGE: u64 = 4096;
 const SEGMENT: u64 = 64 << 10;
 const ALICE: Zone = Zone { domain: Domain::Private(1000), writer: Writer::Uid(1000) };
 const BOB: Zone = Zone { domain: Domain::Private(1001), writer: Writer::Uid(1001) };
-/// More places than there can be.
+/// More places than an extent can have.
 const ANY: usize = 1000;
 
 fn arena(segments: u64) -> Arena {
@@ -22,8 +22,8 @@ fn arena(segments: u64) -> Arena {
     Arena::new(&config).unwrap()
 }
 
-/// Fills an arena with pages of a zone, and frees those whose number is not a multiple of `step`. Returns the
-/// others, with their numbers in all their bytes.
+/// Fills an arena with pages of a zone, writes the number of each page into all its bytes, and frees the
+/// pages whose number is not a multiple of `step`. Returns the other pages.
 fn comb(arena: &mut Arena, zone: Zone, step: usize) -> Vec<Extent> {
     let mut pages = Vec::new();
     while let Ok(page) = arena.allocate(zone, PAGE) {
@@ -51,7 +51,7 @@ fn expect_full(found: Result<Extent, AllocError>) {
     assert!(matches!(found, Err(AllocError::Full { .. })), "{found:?}");
 }
 
-/// Bytes that tell their offsets.
+/// Returns bytes that tell their offsets.
 fn pattern(len: u64) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
@@ -127,7 +127,7 @@ fn whole_segments_join_what_is_free_of_a_zone() {
     let alice = arena.allocate(ALICE, PAGE).unwrap();
     let far = arena.allocate(BOB, 2 * SEGMENT).unwrap();
     assert_eq!(far.segments().collect::<Vec<_>>(), [2, 3]);
-    // The rest of segment 1, and segment 4.
+    // Free are the rest of segment 1, and segment 4.
     let free = 2 * SEGMENT - PAGE;
     expect_full(arena.allocate_in_places(ALICE, free + 1, ANY));
     let whole = arena.allocate_in_places(ALICE, free, ANY).unwrap();

@@ -24,7 +24,7 @@ crate::wire::codes! {
         /// Work of clients that have not asked for another class.
         #[default]
         2 Normal,
-        /// Work that takes what the others leave.
+        /// Work that takes what the other classes leave.
         3 Low,
     }
 }
@@ -39,14 +39,14 @@ impl Class {
         }
     }
 
-    /// Place of the class among all, the highest first.
+    /// Rank of the class: 0 for the highest.
     pub fn rank(self) -> usize {
         usize::from(self as u8) - 1
     }
 
-    /// Has the operations on regions and the calls of services that `act` begins on this thread be of this
-    /// class, instead of the class of their client. Clients that `act` connects on this thread are of this
-    /// class for all that they do.
+    /// Runs `act` with this class. The operations on regions and the calls of services that `act` begins on
+    /// this thread are of this class, instead of the class of their client. A client that `act` connects on
+    /// this thread is of this class for all its work.
     pub fn during<T>(self, act: impl FnOnce() -> T) -> T {
         struct Former(Option<Class>);
         impl Drop for Former {

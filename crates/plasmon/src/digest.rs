@@ -17,7 +17,7 @@ impl Digest {
         Self::default()
     }
 
-    /// Adds the next bytes.
+    /// Adds the next bytes of the object.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
@@ -39,7 +39,7 @@ mod tests {
             digest.add(bytes);
             digest.value()
         };
-        // Objects on disk have such digests, and nodes of other releases compare them.
+        // Objects on disk have digests, and nodes of other releases compare digests.
         assert_eq!(of(b""), 0x2d06_8005_38d3_94c2);
         assert_eq!(of(b"plasmon"), 0xee42_06b7_534e_ce95);
         let long: Vec<u8> = (0..100_000u32).map(|number| (number % 251) as u8).collect();

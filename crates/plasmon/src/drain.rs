@@ -1,5 +1,7 @@
 //! Drain of a node: its steps and its progress. A draining node moves the objects that it keeps to other
 //! nodes, and then leaves the cluster.
+//!
+//! Owns no state. Any thread.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,22 +39,24 @@ pub struct DrainStatus {
     /// Reason why another node last refused an object. Empty if none refused.
     pub trouble: String,
     /// Number of objects that the node still keeps and cannot move, since their bytes are not those that were
-    /// sealed. They have to be deleted.
+    /// sealed. Such objects have to be deleted.
     pub damaged: u64,
-    /// Reasons for the first few of these, each of which names its object.
+    /// Reasons why the first few damaged objects cannot be moved. Each reason names its object.
     pub damage: Vec<String>,
     /// Number of regions that live on the node.
     pub regions: u64,
-    /// Number of these that stayed when they were last offered to another node: ephemeral ones, those of
-    /// which a process has a view, those for which there is no room.
+    /// Number of regions that stayed when the regions were last offered to another node. A region stays, for
+    /// example, if it is ephemeral, if a process has a view of the region, or if there is no room for it.
     pub regions_refused: u64,
-    /// Names of the first few of these, for root and for the user that the node runs as.
+    /// Names of the first few regions that live on the node. Only root and the user that the node runs as get
+    /// them.
     pub region_names: Vec<String>,
     /// Number of volumes of files whose home or mirror the node is, until another node takes its place.
     pub volumes: u64,
-    /// Number of these that no other node could take when it was last tried.
+    /// Number of volumes of which this node is the home and that no other node could take at the last
+    /// attempt.
     pub volumes_refused: u64,
-    /// Names of the first few of these, for root and for the user that the node runs as.
+    /// Names of the first few of the node's volumes. Only root and the user that the node runs as get them.
     pub volume_names: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Error type of the client: a kind for programs and a message for people.
 //!
-//! Owns no state. Any thread. Invariant: every error has both.
+//! Owns no state. Any thread. Invariant: every error has a kind and a message.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ crate::wire::codes! {
         6 TooLarge,
         /// An argument or a frame is invalid.
         7 Invalid,
-        /// This user may not do that to this object.
+        /// This user lacks a right that the call needs.
         8 NotAllowed,
         /// The client has as many requests under way as the daemon permits.
         9 Busy,
@@ -41,7 +41,7 @@ crate::wire::codes! {
         /// The daemon failed internally; its log says more.
         12 Internal,
         /// The object's bytes are not those that were sealed: the file that it was spilled to is damaged, or
-        /// no node has other bytes than those that differ from the digest of the seal.
+        /// the bytes of every node that holds the object differ from the digest of the seal.
         13 Damaged,
         /// Fewer nodes hold the object than were asked for. The object stays where it is.
         14 TooFew,
@@ -84,22 +84,23 @@ impl Error {
         Self(Box::new(Told { kind, message: message.into(), id: None, name: None, amounts: None }))
     }
 
-    /// Says which object the error is about, unless it says so already.
+    /// Sets the object that the error is about, unless one is set.
     #[must_use]
     pub fn about(mut self, id: ObjectId) -> Self {
         self.0.id.get_or_insert(id);
         self
     }
 
-    /// Says what was needed and what was held: bytes of a store that is full, copies of an object that too
-    /// few nodes keep.
+    /// Sets the amounts that were needed and held: bytes of a full store, or copies of an object that too few
+    /// nodes keep.
     #[must_use]
     pub fn counting(mut self, needed: u64, held: u64) -> Self {
         self.0.amounts = Some((needed, held));
         self
     }
 
-    /// Says by which name the caller called the object, which then stands beside the id in the message.
+    /// Sets the name that the caller gave for the object, and puts the name beside the id in the message.
+    /// Changes nothing if the error is about no object or has a name.
     #[must_use]
     pub fn naming(mut self, name: &str) -> Self {
         if let Some(id) = self.0.id.filter(|_| self.0.name.is_none()) {
@@ -110,7 +111,7 @@ impl Error {
         self
     }
 
-    /// Says what failed, in front of the message.
+    /// Puts a description of what failed in front of the message.
     #[must_use]
     pub fn while_doing(mut self, what: &str) -> Self {
         self.0.message = format!("{what}: {}", self.0.message);
@@ -127,7 +128,7 @@ impl Error {
         self.0.id
     }
 
-    /// Name by which the caller called the object.
+    /// Name that the caller gave for the object, if one was set.
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
     }
@@ -147,8 +148,9 @@ impl Error {
         &self.0.message
     }
 
-    /// Lines of the message. That of a full store ([`ErrorKind::Full`]) tells in further lines what holds the
-    /// room; any other message is one line. [`fmt::Display`] shows the first line, which stands alone.
+    /// Lines of the message. The message of a full store ([`ErrorKind::Full`]) tells in further lines what
+    /// holds the room; any other message is one line. [`fmt::Display`] shows the first line, which stands
+    /// alone.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         let has_lines = self.kind() == ErrorKind::Full;
         self.0.message.split(move |char| has_lines && char == '\n')

@@ -1,6 +1,6 @@
 //! Filters of lists: which objects a list has, by name or id.
 //!
-//! Owns no state. The node that holds the objects applies the filter, so both sides of the wire share it.
+//! Owns no state. Any thread. The client makes a filter, and the node that holds the objects applies it.
 
 use crate::ObjectId;
 use crate::wire::{AtMost, MAX_NAME_BYTES};
@@ -10,8 +10,8 @@ crate::wire::record! {
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Filter {
         /// Name or pattern of names by the rules of `fnmatch`: `*` stands for any text, also with slashes,
-        /// `?` for one character, `[abc]` and `[!abc]` for one of these characters or another one. 40
-        /// hexadecimal digits are an id. Empty for all objects.
+        /// `?` for one character, `[abc]` for one of the listed characters, `[!abc]` for any other character.
+        /// 40 hexadecimal digits are an id. Empty for all objects.
         pub pattern: String as AtMost<MAX_NAME_BYTES>,
         /// Whether only objects without a name pass.
         pub unnamed: bool,
@@ -42,7 +42,7 @@ impl Filter {
     }
 }
 
-/// Filter that is ready to look at objects.
+/// Filter that was prepared for looking at many objects.
 #[derive(Debug)]
 pub struct Prepared {
     wanted: Wanted,
@@ -58,7 +58,7 @@ enum Wanted {
 }
 
 impl Prepared {
-    /// Whether an object passes. Its name is empty if it has none.
+    /// Whether an object passes the filter. `name` is empty for an object without a name.
     pub fn admits(&self, id: impl FnOnce() -> ObjectId, name: &str) -> bool {
         let wanted = match &self.wanted {
             Wanted::All => true,
@@ -98,7 +98,8 @@ fn matches(pattern: &[char], name: &str) -> bool {
     }
 }
 
-/// Position behind the part of a pattern that stands for one character, if it stands for this one.
+/// Position behind the part of the pattern at `at`, which stands for one character. `None` if this part does
+/// not stand for `letter`.
 fn step(pattern: &[char], at: usize, letter: char) -> Option<usize> {
     match pattern.get(at)? {
         '?' => Some(at + 1),
@@ -110,8 +111,8 @@ fn step(pattern: &[char], at: usize, letter: char) -> Option<usize> {
     }
 }
 
-/// Set that begins behind a bracket: whether it excludes its characters, these, and the position behind it.
-/// `None` if the bracket is not closed, and stands for itself.
+/// Parses the set that begins behind a bracket. Returns whether the set excludes its characters, the
+/// characters, and the position behind the set. `None` if the bracket is not closed, and stands for itself.
 fn set(pattern: &[char], at: usize) -> Option<(bool, &[char], usize)> {
     let excludes = pattern.get(at) == Some(&'!');
     let first = at + usize::from(excludes);
@@ -120,6 +121,7 @@ fn set(pattern: &[char], at: usize) -> Option<(bool, &[char], usize)> {
     Some((excludes, &pattern[first..end], end + 1))
 }
 
+/// Whether a character is one of the letters of a set, or in one of its ranges.
 fn is_in(letters: &[char], letter: char) -> bool {
     let mut rest = letters;
     loop {

@@ -1,4 +1,6 @@
 //! Ids of objects and nodes.
+//!
+//! Owns no state. Any thread. Invariant: a name has the same id on every host and in every release.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +11,7 @@ const NAME_CONTEXT: &str = "plasmon 2026 object name to object id";
 /// Hash context of the names of private objects.
 const PRIVATE_NAME_CONTEXT: &str = "plasmon 2026 user and name of a private object to object id";
 
-/// Hash context of the names of what is no object.
+/// Hash context of names that stand for something else than objects, such as regions.
 const KIND_CONTEXT: &str = "plasmon 2026 kind and name to id";
 
 /// Id of an object: 20 bytes, the same on every node.
@@ -25,7 +27,7 @@ impl ObjectId {
         Self(bytes)
     }
 
-    /// Draws a new id: 160 random bits. No other object has it.
+    /// Draws a new id of 160 random bits, which no other object has.
     ///
     /// # Panics
     /// If the operating system has no random bytes, which does not happen on Linux after boot.
@@ -48,7 +50,7 @@ impl ObjectId {
         Self::cut(hasher.finalize().into())
     }
 
-    /// Id of what is no object but has a name of its own kind, such as a region.
+    /// Id for a name of another kind than objects, such as a region.
     pub(crate) fn of_kind(kind: &str, name: &str) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(KIND_CONTEXT);
         hasher.update(kind.as_bytes()).update(&[0]).update(name.as_bytes());

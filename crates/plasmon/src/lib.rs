@@ -1,4 +1,5 @@
-//! Client library of a Plasmon node. Applications link this crate.
+//! Client library of a Plasmon node. Applications link this crate. Any number of threads may use a client at
+//! a time, and a call blocks the thread that makes it and no other.
 //!
 //! [`Client`] talks to the node daemon of its host over a unix socket and maps the daemon's memory, so that
 //! objects are read in place. The crate holds no network code and does not link libfabric. The daemon
@@ -15,7 +16,8 @@
 //! ```
 #![deny(unsafe_code)]
 
-// The loom models test the state that client and daemon share (`shared`). They do not need the client.
+// The loom models test the memory that client and daemon share (`shared`). They are built without `client`
+// and `files`.
 mod class;
 #[cfg(not(loom))]
 mod client;

@@ -2,7 +2,7 @@
 //!
 //! The overview travels as JSON. A newer daemon may add fields, and an older client ignores them. The
 //! [`Summary`] of a node has a bounded size, whatever the node holds. Nodes send their summaries to each
-//! other.
+//! other. Owns no state. Any thread.
 
 use serde::{Deserialize, Serialize};
 
@@ -82,12 +82,13 @@ pub struct Summary {
     pub region_bytes: u64,
     /// Number of regions that lie in several pieces of memory.
     pub regions_in_pieces: u64,
-    /// Number of regions that their owners' processes cannot map, because no such memory was free.
+    /// Number of regions that their owners' processes were to map and cannot, because no memory that they may
+    /// map was free.
     pub regions_crowded_out: u64,
     /// Number of operations on regions that the node carried out. What processes do to mapped regions is not
     /// counted.
     pub region_operations: u64,
-    /// Number of calls that functions of the node's processes replied to.
+    /// Number of calls of functions that the node's processes replied to.
     pub calls_served: u64,
     /// Number of requests of the node's clients for work of class high.
     pub high_requests: u64,

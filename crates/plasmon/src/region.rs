@@ -1,7 +1,7 @@
 //! Regions as programs see them: rights, options and what a list of regions tells.
 //!
-//! Owns no state. A region is memory with a name that many processes of many hosts read and write. It lives
-//! on one node, its home.
+//! Owns no state. Any thread. A region is memory with a name that many processes of many hosts read and
+//! write. A region lives on one node, its home.
 //!
 //! ```no_run
 //! use plasmon::region::{RegionOptions, Rights};
@@ -56,7 +56,7 @@ impl Rights {
         (self.read || !others.read) && (self.write || !others.write) && (self.master || !others.master)
     }
 
-    /// Rights that are in one of the two or in both.
+    /// Rights of both: those that `self` or `others` contain.
     #[must_use]
     pub fn with(self, others: Self) -> Self {
         Self {
@@ -163,16 +163,16 @@ crate::wire::record! {
         pub public: Rights,
         /// Whether processes of the owner on the home may map the region.
         pub mappable: bool,
-        /// Whether they were to, and cannot, because the home had no memory left that they may map. They use
-        /// the region by calls.
+        /// Whether processes of the owner were to map the region and cannot, because the home had no memory
+        /// left that they may map. Such processes use the region by calls.
         pub crowded_out: bool,
         /// Number of places of the home's memory in which the region lies.
         pub pieces: u32,
         /// Whether the region ends with the connection that made it.
         pub ephemeral: bool,
-        /// Number of handles of clients of the home.
+        /// Number of handles to the region that clients of the home have.
         pub handles: u32,
-        /// Number of other nodes on which clients have handles.
+        /// Number of other nodes on which clients have handles to the region.
         pub nodes: u32,
         /// Time since the region was made on this home, in milliseconds.
         pub age_ms: u64,
@@ -206,7 +206,7 @@ crate::wire::table! {
             region: Box<str> as AtMost<MAX_NAME_BYTES>,
             /// User to whom the region belongs.
             owner: u32,
-            /// User who has got rights. None for every user.
+            /// User who has got rights. `None` for every user.
             user: Option<u32>,
             /// Rights that this user has now, or every user.
             rights: Rights,
@@ -218,9 +218,9 @@ crate::wire::table! {
             region: Box<str> as AtMost<MAX_NAME_BYTES>,
             /// User to whom the region belongs.
             owner: u32,
-            /// User whose rights were revoked. None for every user.
+            /// User whose rights were revoked. `None` for every user.
             user: Option<u32>,
-            /// Rights that this user has still, since every user has them.
+            /// Rights that the user still has, because every user has them.
             rights: Rights,
         },
         /// The region's home has left the cluster, and the region with it.
@@ -239,7 +239,7 @@ crate::wire::table! {
     }
 }
 
-/// Id under which the name of a region is claimed and found. It is that of no object with a name.
+/// Id under which the name of a region is claimed and found. No object with a name has the same id.
 pub fn region_id(name: &str) -> ObjectId {
     ObjectId::of_kind("region", name)
 }

@@ -1,4 +1,4 @@
-//! Rights of users to each other's objects.
+//! Rights of users to each other's objects. Owns no state. Any thread.
 
 use crate::{Error, ErrorKind, ObjectId};
 
@@ -18,13 +18,13 @@ crate::wire::codes! {
 }
 
 impl Rights {
-    /// Whether only its creator sees the object.
+    /// Whether only the object's creator sees the object.
     pub fn is_private(self) -> bool {
         self == Self::Private
     }
 
-    /// Rights as two flags of a new object in the wire format: whether it is private, and whether all users
-    /// have the creator's rights.
+    /// Rights as two flags of a new object in the wire format: whether the object is private, and whether all
+    /// users have the creator's rights.
     pub(crate) fn flags(self) -> (bool, bool) {
         (self == Self::Private, self == Self::ReadWrite)
     }

@@ -1,6 +1,6 @@
 //! Services as programs see them: who may call, what a list of services tells, and the times of a call.
 //!
-//! Owns no state. A service is a name under which processes of any host run functions for others.
+//! Owns no state. Any thread. A service is a name under which processes of any host run functions for others.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -31,8 +31,8 @@ pub use crate::client::{
 use crate::wire::{AtMost, Each, MAX_NAME_BYTES};
 use crate::{NodeId, ObjectId};
 
-/// Number of the function that every server has: this library answers it, in a thread that receives. Between
-/// nodes it has an empty name.
+/// Number of the function for pings, which every server has. This library answers a ping in a thread that
+/// receives. Between nodes the function has an empty name.
 pub const PING: u16 = u16::MAX;
 /// Largest number of functions of a service.
 pub const MAX_FUNCTIONS: usize = 256;
@@ -76,10 +76,10 @@ impl Allow {
     }
 }
 
-/// Options for serving.
+/// Options of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServeOptions {
-    /// Users who may call.
+    /// Users who may call the functions.
     pub allow: Allow,
 }
 
@@ -95,7 +95,7 @@ crate::wire::record! {
         pub owner: u32,
         /// Names of the functions, in the order of their numbers.
         pub functions: Vec<String> as Each<AtMost<MAX_NAME_BYTES>, MAX_FUNCTIONS>,
-        /// Number of nodes on which processes serve it.
+        /// Number of nodes on which processes serve the functions.
         pub nodes: u32,
         /// Time since the name was taken on this home, in milliseconds.
         pub age_ms: u64,
@@ -107,24 +107,24 @@ crate::wire::record! {
 pub struct Caller {
     /// Node of the caller.
     pub node: NodeId,
-    /// User of the caller, as its node knows it.
+    /// User id of the caller, as the caller's node knows it.
     pub user: u32,
 }
 
-/// Where the time of a call went.
+/// Time of a call, and its parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
     /// Time in which the call waited for a thread of a server.
     pub queue: Duration,
-    /// Time between the nodes of caller and server, both ways, with what their daemons took.
+    /// Time between the nodes of caller and server in both directions, including the time of their daemons.
     pub wire: Duration,
-    /// Time from when a thread of a server had the call until it had replied.
+    /// Time from the moment when a thread of a server had the call until the thread had replied.
     pub function: Duration,
     /// Time of the call as the caller saw it.
     pub total: Duration,
 }
 
-/// Id under which the name of a service is claimed and found. It is that of no object with a name.
+/// Id under which the name of a service is claimed and found. No object with a name has the same id.
 pub fn service_id(name: &str) -> ObjectId {
     ObjectId::of_kind("service", name)
 }

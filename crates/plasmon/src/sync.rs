@@ -1,7 +1,7 @@
 //! Locks and barriers as programs see them: their options and limits, and what a list of them tells.
 //!
-//! Owns no state. A lock has one holder in the cluster, or several who share it. A barrier is where a number
-//! of parties wait for each other.
+//! Owns no state. Any thread. A lock has one holder in the cluster, or several who share it. A barrier is
+//! where a number of parties wait for each other.
 //!
 //! ```no_run
 //! use plasmon::region::Rights;
@@ -37,12 +37,13 @@ pub const SHOWN_HOLDERS: usize = 64;
 /// Options of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockOptions {
-    /// Time to live of the lease: after so long the lock passes on if the process that holds it is stopped,
-    /// or its node cut off. 0.1 s to 60 s. A process that runs has its lease renewed.
+    /// Time to live of the lease, 0.1 s to 60 s. If the process that holds the lock is stopped, or its node
+    /// is cut off, the lock passes on after this time. The lease of a process that runs is renewed.
     pub ttl: Duration,
-    /// Whether others may hold the lock at the same time that share it as well.
+    /// Whether the lock is shared with others that ask for it as shared.
     pub shared: bool,
-    /// Whether the lock is everybody's. Otherwise it is this user's, and other users have others of its name.
+    /// Whether the lock belongs to all users. Otherwise the lock belongs to this user, and locks of other
+    /// users may have the same name.
     pub public: bool,
     /// Time to wait for the lock. `None` has no limit, zero does not wait.
     pub timeout: Option<Duration>,
@@ -75,7 +76,7 @@ crate::wire::record! {
         pub pid: u32,
         /// User of the client.
         pub uid: u32,
-        /// Token of its guard.
+        /// Token of the client's guard.
         pub token: u128,
         /// Time since the lock was granted, in milliseconds. Time before the lock's home took it over is
         /// not counted.
@@ -89,11 +90,11 @@ crate::wire::record! {
     pub struct LockInfo {
         /// Name of the lock or barrier.
         pub name: String as AtMost<MAX_NAME_BYTES>,
-        /// Whether it is a lock or a barrier.
+        /// Whether the row is about a lock or a barrier.
         pub kind: SyncKind,
-        /// User to whom it belongs. `None` if it is everybody's.
+        /// User to whom the lock or barrier belongs. `None` if it belongs to all users.
         pub owner: Option<u32>,
-        /// Node that decides about it.
+        /// Node that decides about the lock or barrier.
         pub home: NodeId,
         /// Whether those who hold the lock share it.
         pub shared: bool,
@@ -101,7 +102,7 @@ crate::wire::record! {
         pub holders: Vec<LockHolder> as AtMost<SHOWN_HOLDERS>,
         /// Number of clients that hold the lock, or have a handle to the barrier.
         pub held: u32,
-        /// Number of calls that wait.
+        /// Number of calls that wait for the lock or at the barrier.
         pub waiting: u32,
         /// Number of parties of the barrier. 0 for a lock.
         pub parties: u32,
@@ -110,12 +111,13 @@ crate::wire::record! {
     }
 }
 
-/// Id of the lock with this name, of this user or everybody's. Two locks never have the same one.
+/// Id of the lock with this name: of the user `owner`, or of all users if `owner` is `None`. No two locks
+/// have the same id.
 pub fn lock_id(owner: Option<u32>, name: &str) -> ObjectId {
     id_of("lock", owner, name)
 }
 
-/// Id of the barrier with this name, of this user or everybody's.
+/// Id of the barrier with this name: of the user `owner`, or of all users if `owner` is `None`.
 pub fn barrier_id(owner: Option<u32>, name: &str) -> ObjectId {
     id_of("barrier", owner, name)
 }

@@ -3,7 +3,7 @@
 //!
 //! Names of objects and clients, paths, hosts and messages of other programs may hold any character. Some
 //! control a terminal, some change the order of the text shown, and some are invisible, so that two different
-//! names look the same.
+//! names look the same. Owns no state. Any thread.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Time-outs as people and programs write them: in seconds.
+//! Time-outs as people and programs write them: in seconds. Owns no state. Any thread.
 
 use std::time::Duration;
 

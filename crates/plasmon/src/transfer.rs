@@ -1,4 +1,4 @@
-//! Transfers of objects between nodes: protocols, and reports about transfers.
+//! Transfers of objects between nodes: protocols, and reports about transfers. Owns no state. Any thread.
 
 use std::fmt;
 use std::str::FromStr;
@@ -100,7 +100,7 @@ used_protocols! {
     Socket "socket",
 }
 
-/// The objects that a node compares with the digest of their seal when they come from another node.
+/// Choice of the objects that a node compares with the digest of their seal when they come from another node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {

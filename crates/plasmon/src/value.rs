@@ -1,7 +1,8 @@
 //! Descriptions of values in objects, in a few words for people.
 //!
-//! Owns no state. The Python package writes metadata that describe a value: `PLPY`, a version, and a JSON
-//! object (`python/plasmon/_values.py`). Anybody may write such bytes, so nothing here trusts them.
+//! Owns no state. Any thread. The Python package writes metadata that describe a value: `PLPY`, a version,
+//! and a JSON object (`python/python/plasmon/_values.py`). Anybody may write such bytes, so the code trusts
+//! none of them.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ const MAGIC: &[u8] = b"PLPY\x01";
 /// Longest description in characters.
 const MAX_CHARS: usize = 80;
 
-/// Describes a value by the metadata of its object, or by the beginning of them.
+/// Describes a value by the metadata of its object, or by the beginning of the metadata.
 pub(crate) fn describe(metadata: &[u8]) -> String {
     let Some(header) = metadata.strip_prefix(MAGIC) else { return "bytes".into() };
     let header = match serde_json::from_slice::<Value>(header) {

@@ -1,7 +1,7 @@
 //! The parameters of libfabric that Plasmon needs, and the RDMA devices that the kernel knows.
 //!
-//! Owns the environment variables of libfabric that [`set_defaults`] sets once a process. Any thread may look
-//! at devices; `set_defaults` runs on the thread that first chooses a provider. libfabric reads its
+//! Owns the environment variables of libfabric, which [`set_defaults`] sets once in a process. Any thread may
+//! look at devices; `set_defaults` runs on the thread that first chooses a provider. libfabric reads its
 //! parameters from the environment when its providers are initialised, which the first `fi_getinfo` does.
 //! Invariant: a variable that the user has set is not touched, except those of [`REQUIRED`], without which
 //! data would be wrong.
@@ -51,7 +51,7 @@ const WITH_RDMA: [Default; 2] = [
 /// Directories in which libfabric looks for providers: for a bundled libfabric, its own.
 const PROVIDERS: &str = "FI_PROVIDER_PATH";
 
-/// Sets libfabric's parameters. It is called before every `fi_getinfo` and acts once a process.
+/// Sets libfabric's parameters. The function is called before every `fi_getinfo` and acts once in a process.
 ///
 /// Setting an environment variable races with other threads that read it through C. Choose a provider
 /// early, before threads that do so are started, or set these variables yourself.
@@ -82,7 +82,7 @@ pub(crate) fn set_defaults() {
     });
 }
 
-/// Names of the RDMA devices that the kernel knows, whether or not libfabric can use them.
+/// Returns the names of the RDMA devices that the kernel knows, whether or not libfabric can use them.
 pub fn devices() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -90,20 +90,21 @@ pub fn devices() -> Vec<String> {
     names
 }
 
-/// State of the link of an RDMA device, such as ACTIVE or DOWN. A device with several ports has the state of
-/// its best port. Returns `None` if the kernel knows no such device. The call may wait for the device.
+/// Returns the state of the link of an RDMA device, such as ACTIVE or DOWN. A device with several ports has
+/// the state of its best port. Returns `None` if the kernel knows no such device. The call may wait for the
+/// device.
 pub fn link(device: &str) -> Option<String> {
     let ports = fs::read_dir(format!("/sys/class/infiniband/{device}/ports")).ok()?.flatten();
     let states = ports.filter_map(|port| {
         let text = |path: &str| Some(fs::read_to_string(port.path().join(path)).ok()?.trim().to_owned());
-        // Some drivers write a complaint to the kernel's log whenever the device itself is asked.
+        // Some drivers write a message to the kernel's log whenever the device itself is asked.
         if let Some(interface) = text("gid_attrs/ndevs/0") {
             let carrier = fs::read_to_string(format!("/sys/class/net/{interface}/carrier"));
             return Some(
                 if carrier.is_ok_and(|carrier| carrier.trim() == "1") { "ACTIVE" } else { "DOWN" }.to_owned(),
             );
         }
-        // Such as `4: ACTIVE`.
+        // The text is such as `4: ACTIVE`.
         let state = text("state")?;
         Some(state.split_once(": ").map_or(state.as_str(), |(_, name)| name).to_owned())
     });

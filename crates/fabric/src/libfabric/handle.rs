@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use super::ffi;
 use crate::error::FabricError;
 
-/// An open libfabric object, closed when the handle is dropped.
+/// Open libfabric object, which is closed when the handle is dropped.
 pub(crate) struct Handle<T>(NonNull<T>);
 
 impl<T> Handle<T> {
@@ -26,12 +26,12 @@ impl<T> Handle<T> {
         }
     }
 
-    /// Address of the object, for calls of libfabric.
+    /// Returns the address of the object, for calls of libfabric.
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.0.as_ptr()
     }
 
-    /// Base object of the object: every `fid_*` structure begins with one.
+    /// Returns the base object of the object: every `fid_*` structure begins with one.
     pub(crate) fn fid(&self) -> *mut ffi::fid {
         self.0.as_ptr().cast()
     }

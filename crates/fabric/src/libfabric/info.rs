@@ -1,7 +1,7 @@
 //! libfabric's description of a provider on one of its interfaces.
 //!
-//! Owns one `fi_info` for each [`Info`]. It stays on the thread that made it. Invariant: every attribute of
-//! an `Info` that [`usable`] has passed is there, so that the accessors read no null pointer.
+//! Owns one `fi_info` for each [`Info`], which stays on the thread that made it. Invariant: every attribute
+//! of an `Info` that [`usable`] has passed is there, so that the accessors read no null pointer.
 
 use std::ptr::NonNull;
 
@@ -11,7 +11,7 @@ use crate::error::string;
 /// Owner of an `fi_info`, which is freed when the owner is dropped.
 pub(crate) struct Info(NonNull<ffi::fi_info>);
 
-/// Names that libfabric gives a provider: its own, its network's, and its device's or interface's.
+/// Names that libfabric gives: of a provider, of its network, and of its device or interface.
 pub(super) type Names = (String, String, String);
 
 impl Info {
@@ -38,24 +38,24 @@ impl Info {
         Some((info, names))
     }
 
-    /// Address of the description, for calls of libfabric.
+    /// Returns the address of the description, for calls of libfabric.
     pub(crate) fn as_ptr(&self) -> *mut ffi::fi_info {
         self.0.as_ptr()
     }
 
-    /// Attributes that libfabric gives the provider's endpoints.
+    /// Returns the attributes that libfabric gives the provider's endpoints.
     pub(crate) fn endpoint(&self) -> &ffi::fi_ep_attr {
         // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
         unsafe { &*(*self.as_ptr()).ep_attr }
     }
 
-    /// Attributes that libfabric gives the provider's domains.
+    /// Returns the attributes that libfabric gives the provider's domains.
     pub(crate) fn domain(&self) -> &ffi::fi_domain_attr {
         // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
         unsafe { &*(*self.as_ptr()).domain_attr }
     }
 
-    /// Attributes that libfabric gives the sending side of the provider's endpoints.
+    /// Returns the attributes that libfabric gives the sending side of the provider's endpoints.
     pub(crate) fn transmit(&self) -> &ffi::fi_tx_attr {
         // SAFETY: fi_getinfo fills every attribute; `usable` has checked that this one is not null.
         unsafe { &*(*self.as_ptr()).tx_attr }
@@ -66,7 +66,8 @@ impl Info {
         self.domain().mr_mode & ffi::PLASMON_MR_LOCAL != 0
     }
 
-    /// Fault of a peer's `address` that is as long as `own`, the address of one of the provider's endpoints.
+    /// Returns the fault of a peer's `address`, which is as long as `own`, the address of one of the
+    /// provider's endpoints. `None` if there is no fault.
     pub(crate) fn address_fault(&self, own: &[u8], address: &[u8]) -> Option<&'static str> {
         // SAFETY: the provider's entry is complete and immutable.
         let format = unsafe { (*self.as_ptr()).addr_format };

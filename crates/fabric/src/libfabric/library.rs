@@ -1,6 +1,6 @@
-//! The shared library libfabric, which is loaded when it is needed, so that a program can choose which one.
+//! Loading of the shared library libfabric at run time, so that a program can choose among several.
 //!
-//! Owns the process's one libfabric, which is never unloaded. Any thread may load it; the first one decides.
+//! Owns the process's one libfabric, which is never unloaded. Any thread may load it; the first load decides.
 //! Invariant: the functions below, which the bindings and the inline functions of libfabric's headers call,
 //! are the versions whose structures the headers of the build describe.
 
@@ -27,11 +27,11 @@ const STRUCTURES: &CStr = match (ffi::FI_MAJOR_VERSION, ffi::FI_MINOR_VERSION) {
 /// Choice of libfabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Library {
-    /// The one that was installed together with the program, in its directory.
+    /// libfabric that was installed together with the program, in its directory.
     Bundled,
-    /// The one of the host, which the dynamic loader finds.
+    /// libfabric of the host, which the dynamic loader finds.
     System,
-    /// The one of this file.
+    /// libfabric of this file.
     File(PathBuf),
 }
 
@@ -44,8 +44,8 @@ struct Loaded {
 
 static LOADED: OnceLock<Result<Loaded, FabricError>> = OnceLock::new();
 
-/// Loads libfabric: without a choice the one in the program's directory, or else that of the host. Only the
-/// first call of a process chooses.
+/// Loads libfabric. Without a choice, loads the library in the program's directory, or else that of the host.
+/// Only the first call of a process chooses.
 ///
 /// # Errors
 /// If there is no such library, or it is too old.
@@ -53,17 +53,17 @@ pub fn load(choice: Option<&Library>) -> Result<(), FabricError> {
     loaded(choice).map(|_| ())
 }
 
-/// Path of libfabric's file; `None` if it cannot be loaded.
+/// Returns the path of libfabric's file. `None` if libfabric cannot be loaded.
 pub fn library() -> Option<&'static Path> {
     Some(&loaded(None).ok()?.path)
 }
 
-/// Version of the libfabric found at run time: (major, minor). It is (0, 0) if there is none.
+/// Returns the version of the libfabric found at run time: (major, minor), or (0, 0) if there is none.
 pub fn version() -> (u32, u32) {
     loaded(None).map_or((0, 0), |loaded| loaded.functions.version())
 }
 
-/// Directory of the library if it is the bundled one, with its providers.
+/// Returns the directory of the library, which has its providers, if the library is the bundled one.
 pub(super) fn bundle() -> Option<&'static Path> {
     let path = library()?;
     (path == bundled()?).then(|| path.parent()).flatten()
@@ -101,18 +101,18 @@ fn open(choice: Option<&Library>) -> Result<Loaded, FabricError> {
     Ok(Loaded { functions, path })
 }
 
-/// Path of the libfabric in the program's directory, if there is one.
+/// Returns the path of the libfabric in the program's directory, if there is one.
 fn bundled() -> Option<PathBuf> {
     Some(env::current_exe().ok()?.with_file_name(FILE)).filter(|path| path.exists())
 }
 
-/// Message of the dynamic loader about its last failure on this thread.
+/// Returns the message of the dynamic loader about its last failure on this thread.
 fn fault() -> String {
     // SAFETY: dlerror returns null or a string that stays until this thread's next call.
     unsafe { string(libc::dlerror()) }.unwrap_or_else(|| "the loader does not say why".into())
 }
 
-/// Major and minor version of a number in libfabric's form.
+/// Returns major and minor version of a number in libfabric's form.
 fn split(version: u32) -> (u32, u32) {
     (version >> 16, version & 0xffff)
 }
@@ -134,7 +134,7 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Looks the functions up in a library, or tells which one it lacks.
+            /// Looks the functions up in a library. The error names the function that the library lacks.
             fn find(handle: *mut c_void) -> Result<Self, String> {
                 Ok(Self {
                     $($field: {
@@ -179,13 +179,13 @@ functions! {
 }
 
 impl Functions {
-    /// Version of the library: (major, minor).
+    /// Returns the version of the library: (major, minor).
     fn version(&self) -> (u32, u32) {
         // SAFETY: the function takes no arguments and only reads a constant.
         split(unsafe { (self.version)() })
     }
 
-    /// Path of the library's file.
+    /// Returns the path of the library's file.
     fn file(&self) -> Option<PathBuf> {
         let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: the address is one of a loaded function, and the result has room.
@@ -196,7 +196,8 @@ impl Functions {
     }
 }
 
-/// Text of libfabric for a positive error number, if it has one.
+/// Returns libfabric's text for a positive error number. `None` if there is no text, or libfabric is not
+/// loaded.
 pub(crate) fn describe(code: i32) -> Option<String> {
     let loaded = loaded(None).ok()?;
     // SAFETY: the function takes any number and returns null or a static terminated string.

@@ -1,7 +1,7 @@
 //! An opened provider of libfabric: its fabric, its domain and its completion queue.
 //!
-//! Owns all three. Engine thread only. Invariant: libfabric's objects are closed children first, by field
-//! order; endpoints and regions keep the link open through their domain.
+//! Owns these three objects. Engine thread only. Invariant: libfabric's objects are closed children first,
+//! by field order; endpoints and regions keep the link open through their domain.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
@@ -47,12 +47,12 @@ impl Link {
         Ok(Link { queue, domain, fabric, info: Rc::clone(info) })
     }
 
-    /// Completion queue of the link.
+    /// Returns the completion queue of the link.
     pub(crate) fn queue(&self) -> &CompletionQueue {
         &self.queue
     }
 
-    /// Opens an endpoint. Returns it with its fabric address.
+    /// Opens an endpoint. Returns the endpoint with its fabric address.
     pub(crate) fn port(&self, provider: &Provider) -> Result<(Port, Vec<u8>), FabricError> {
         Port::open(&self.domain, self.queue.handle(), &self.info, provider)
     }
@@ -76,7 +76,7 @@ impl Link {
         })
     }
 
-    /// Descriptor to sleep on. Returns `None` if the provider must be polled.
+    /// Returns the descriptor to sleep on. `None` if the provider must be polled.
     pub(crate) fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.queue.wait_descriptor()
     }

@@ -1,8 +1,8 @@
 //! An endpoint at libfabric, with the addresses of its peers.
 //!
-//! Owns both. Engine thread only. Invariant: an endpoint is closed before its address vector. The vector is
-//! not shared with other endpoints, because forgetting an address closes the connections to it of every
-//! endpoint that uses the vector.
+//! Owns the endpoint and its address vector. Engine thread only. Invariant: an endpoint is closed before its
+//! address vector. The vector is not shared with other endpoints, because forgetting an address closes the
+//! connections to this address of every endpoint that uses the vector.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -27,8 +27,8 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Opens an endpoint of `domain`, which was opened with `info`. Its completions go to `queue`. Returns it
-    /// with its fabric address.
+    /// Opens an endpoint of `domain`, which was opened with `info`. Completions of the endpoint go to
+    /// `queue`. Returns the endpoint with its fabric address.
     pub(super) fn open(
         domain: &Handle<ffi::fid_domain>,
         queue: &Handle<ffi::fid_cq>,
@@ -65,7 +65,7 @@ impl Port {
         Ok((Port { ep, addresses }, address))
     }
 
-    /// Enters the fabric address `name` in the address vector and gives the entry. The error is libfabric's
+    /// Enters the fabric address `name` in the address vector and returns the entry. The error is libfabric's
     /// negative code, or 0 if the provider does not take the address. `name` has the length of the
     /// endpoint's own address.
     pub(crate) fn insert_address(&self, name: &[u8]) -> Result<u64, i32> {
@@ -79,8 +79,8 @@ impl Port {
         if inserted == 1 && entry != u64::MAX { Ok(entry) } else { Err(inserted.min(0)) }
     }
 
-    /// Removes an entry of the address vector, which closes the connections to it. Remove it once for each
-    /// insertion.
+    /// Removes an entry of the address vector, which closes the connections to the address. An entry is
+    /// removed once for each insertion.
     pub(crate) fn remove_address(&self, mut address: u64) {
         // SAFETY: the vector is open and the entry is one of its own, removed once for each insertion: its
         // number went with the peer's state.
@@ -91,7 +91,7 @@ impl Port {
     }
 
     /// Closes the endpoint, then its address vector. Returns true if the provider touches none of the
-    /// endpoint's buffers from here on.
+    /// endpoint's buffers from now on.
     pub(crate) fn close(self) -> bool {
         let Port { ep, addresses } = self;
         if !ep.close() {

@@ -55,12 +55,12 @@ impl CompletionQueue {
         }
     }
 
-    /// Handle of the queue, for binding endpoints to it.
+    /// Returns the handle of the queue, for binding endpoints to the queue.
     pub(super) fn handle(&self) -> &Handle<ffi::fid_cq> {
         &self.queue
     }
 
-    /// Descriptor to sleep on. Returns `None` if the provider must be polled.
+    /// Returns the descriptor to sleep on. `None` if the provider must be polled.
     pub(crate) fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the completion queue owns the descriptor and lives as long as `self`.
         self.wait.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
@@ -77,8 +77,8 @@ impl CompletionQueue {
     }
 
     /// Reads the entries of the queue, and returns the number of entries read. `completions` are of the
-    /// queue's own domain, whose table the contexts in the queue come from. It runs foreign code: hold no
-    /// borrow of the domain's state.
+    /// queue's own domain, from whose table the contexts in the queue come. The call runs foreign code, so
+    /// the caller holds no borrow of the domain's state.
     pub(crate) fn drain(&self, completions: &mut Completions<'_>) -> Result<usize, FabricError> {
         let mut entries = [const { MaybeUninit::<ffi::fi_cq_data_entry>::uninit() }; BATCH_ENTRIES];
         let (mut happened, mut batches, mut errors) = (0, 0, 0);
@@ -133,7 +133,8 @@ impl CompletionQueue {
         true
     }
 
-    /// Description of a failure: the general text, followed by the provider's own text if that says more.
+    /// Returns the description of a failure: the general text, followed by the provider's text if it says
+    /// more.
     fn error_text(&self, completions: &Completions<'_>, entry: &ffi::fi_cq_err_entry) -> String {
         let general = describe(entry.err);
         // Where connections are sockets, the provider's number is whatever `errno` was, and misleads.
@@ -162,7 +163,7 @@ impl CompletionQueue {
     }
 }
 
-/// Descriptor to sleep on of a queue that was opened with one.
+/// Returns the descriptor to sleep on of a queue that was opened with one.
 fn wait_descriptor(queue: &Handle<ffi::fid_cq>) -> Option<RawFd> {
     let mut fd: RawFd = -1;
     // SAFETY: the queue is open; FI_GETWAIT with FI_WAIT_FD stores an int.
@@ -170,7 +171,7 @@ fn wait_descriptor(queue: &Handle<ffi::fid_cq>) -> Option<RawFd> {
     (code == 0 && fd >= 0).then_some(fd)
 }
 
-/// Hands an entry of the queue on.
+/// Hands an entry of the queue to `completions`.
 fn succeeded(completions: &mut Completions<'_>, entry: &ffi::fi_cq_data_entry) {
     let has_data = entry.flags & ffi::PLASMON_REMOTE_CQ_DATA != 0;
     // Only 32 bits are portable, so the other bits are not interpreted.
@@ -187,8 +188,8 @@ fn succeeded(completions: &mut Completions<'_>, entry: &ffi::fi_cq_data_entry) {
     }
 }
 
-/// Error number of a failure, positive. The verbs provider reports EIO for every failure and keeps the reason
-/// in a number of its own, an `ibv_wc_status`.
+/// Returns the positive error number of a failure. The verbs provider reports EIO for every failure and keeps
+/// the reason in a number of its own, an `ibv_wc_status`.
 fn refine(provider: &str, entry: &ffi::fi_cq_err_entry) -> i32 {
     if !provider.starts_with("verbs") {
         return entry.err;

@@ -80,13 +80,14 @@ impl Registration {
         Err(Refusal::Code(code))
     }
 
-    /// Descriptor by which operations of this process name the region.
+    /// Returns the descriptor by which operations of this process name the region.
     pub(crate) fn descriptor(&self) -> *mut c_void {
         // SAFETY: the registration is open until `close`.
         unsafe { ffi::fi_mr_desc(self.0.as_ptr()) }
     }
 
-    /// Ends the registration, and returns libfabric's code. Call it once, and use the registration no more.
+    /// Ends the registration, and returns libfabric's code. To be called once. The registration is not used
+    /// afterwards.
     pub(crate) fn close(&mut self) -> c_int {
         // SAFETY: open, and closed only here. Operations that use the region hold a reference to it, so
         // none is under way.
@@ -94,9 +95,9 @@ impl Registration {
     }
 }
 
-/// Flags of libfabric that grant the rights of `access`. With `rendezvous`, the provider lets the receiver of
-/// a long message read the message from the sender's region. Memory that may be sent is then memory that
-/// anyone with the key may read, so that only readable regions may be sent.
+/// Returns the flags of libfabric that grant the rights of `access`. With `rendezvous`, the provider lets the
+/// receiver of a long message read the message from the sender's region. Anyone with the key may then read
+/// memory that may be sent, so only readable regions may be sent.
 fn flags(access: Access, rendezvous: bool) -> u64 {
     let mut flags = ffi::PLASMON_RECV | ffi::PLASMON_READ | ffi::PLASMON_WRITE;
     if access.remote_read || !rendezvous {

@@ -95,13 +95,13 @@ pub fn second(best: &Provider, source: Option<&str>) -> Result<Option<Provider>,
     Ok(query(Some(TCP), source, &reason)?.into_iter().next())
 }
 
-/// Whether `source` is an address of this host. The provider tcp would find out only when an endpoint is
-/// opened.
+/// Whether `source` is an address of this host. The provider tcp would detect another address only when an
+/// endpoint is opened.
 fn is_ours(source: Option<&str>) -> bool {
     source.is_none_or(|host| UdpSocket::bind((host, 0)).is_ok())
 }
 
-/// Names of all providers of this host that could be asked for, comma-separated.
+/// Returns the names of all providers of this host that could be asked for, comma-separated.
 fn available() -> Result<String, FabricError> {
     let mut names: Vec<String> = Vec::new();
     for provider in query(None, None, &|_| String::new())? {
@@ -112,9 +112,9 @@ fn available() -> Result<String, FabricError> {
     Ok(if names.is_empty() { "none".to_owned() } else { names.join(", ") })
 }
 
-/// Looks up the usable entries for a provider name, in libfabric's order. There are none if libfabric knows
-/// no such provider. Entries with ordered messages are looked up first; without any, entries without that
-/// order are.
+/// Returns the usable entries for a provider name, in libfabric's order, and none if libfabric knows no such
+/// provider. Entries with ordered messages are looked up first; if there are none, entries without that
+/// order.
 fn query(
     name: Option<&str>,
     source: Option<&str>,

@@ -1,18 +1,19 @@
 //! Breaks connections, closes endpoints, kills hosts, and separates and heals pairs of hosts.
 //!
-//! Owns nothing: it works on the [`Wires`]. Engine thread only. Invariants: of the operations under way on a
-//! broken connection, a prefix of each direction arrives, and every operation fails that was not reported;
-//! each side learns of the break at a moment of its own, and operations that it posts before are lost too.
-//! Writes at the end of the prefix, and a part of the next write, land at a later moment: a processor may
-//! take what came by a broken connection from its socket when it has served another connection already.
+//! Owns no state: the functions work on the [`Wires`]. Engine thread only. Invariants: of the operations
+//! under way on a broken connection, a prefix of each direction arrives, and every operation that was not
+//! reported fails; each side learns of the break at a moment of its own, and operations that the side posts
+//! before are lost too. Writes at the end of the prefix, and a part of the next write, land later, because a
+//! real processor may take them from the socket of the broken connection after it has served another
+//! connection.
 
 use std::time::Duration;
 
 use super::wires::{Due, Flight, Lane, LaneName, LateWrite, PortName, Report, Request, Wires, pair};
 
 impl Wires {
-    /// Breaks the connection between two endpoints. `by` is the side that closes it, if one does: it knows
-    /// at once, and nothing arrives at it any more.
+    /// Breaks the connection between two endpoints. `by` is the side that closes the connection, if one does.
+    /// This side knows at once, and nothing arrives at it any more.
     pub(super) fn break_connection(&mut self, a: PortName, b: PortName, by: Option<PortName>) {
         self.break_lane((a, b), by);
         if a != b {
@@ -80,7 +81,7 @@ impl Wires {
         }
     }
 
-    /// Makes writes that have come by a connection that is broken, as far as they are allowed.
+    /// Carries out writes that have come by a broken connection, as far as they are allowed.
     pub(super) fn land(&mut self, name: LaneName, writes: Vec<LateWrite>) {
         for LateWrite { address, key, len, immediate, bytes } in writes {
             if len > 0 {
@@ -97,7 +98,7 @@ impl Wires {
         }
     }
 
-    /// Makes all writes that have come by connections that are broken.
+    /// Carries out all writes that have come by broken connections.
     pub(super) fn land_late_writes(&mut self) {
         let late = self.schedule.iter().filter(|(_, due)| matches!(due, Due::Land(..)));
         let late: Vec<_> = late.map(|(moment, _)| *moment).collect();
@@ -112,7 +113,7 @@ impl Wires {
     pub(super) fn fail_lane(&mut self, name: LaneName, code: i32, notice: Duration) {
         let connection = self.number();
         let Some(lane) = self.lanes.get_mut(&name) else { return };
-        // A side that knows that the connection is broken makes another one.
+        // A side that knows of the break makes another connection.
         let known = if notice > self.now { (notice.max(lane.notice.0), code) } else { (Duration::ZERO, 0) };
         let former = std::mem::replace(lane, Lane { connection, notice: known, ..Lane::default() });
         let lost = former.served.into_iter().chain(former.pending).filter(|flight| !flight.reported);
@@ -124,7 +125,8 @@ impl Wires {
         }
     }
 
-    /// Closes an endpoint. Its buffers are not touched any more, and unreported events are lost.
+    /// Closes an endpoint. The buffers of the endpoint are not touched any more, and unreported events are
+    /// lost.
     pub(super) fn close(&mut self, port: PortName) {
         let peers: Vec<_> =
             self.lanes.keys().filter(|name| name.0 == port || name.1 == port).copied().collect();
@@ -153,7 +155,7 @@ impl Wires {
         }
     }
 
-    /// Lanes between two hosts, in both directions.
+    /// Returns the lanes between two hosts, in both directions.
     fn between(&self, a: u32, b: u32) -> Vec<LaneName> {
         let names = self.lanes.keys().copied();
         names.filter(|(near, far)| pair(near.host(), far.host()) == pair(a, b)).collect()
@@ -188,7 +190,7 @@ impl Wires {
         }
     }
 
-    /// Begins to lose patience with a partition that holds something of a lane back.
+    /// Begins the patience with a partition that holds operations or answers of a lane back.
     pub(super) fn watch(&mut self, name: LaneName) {
         let Some(patience) = self.faults.patience else { return };
         let watch = self.number();
@@ -197,7 +199,7 @@ impl Wires {
         self.schedule(self.now + patience, Due::GiveUp(name, watch));
     }
 
-    /// Gives a connection up that a partition has held back for too long.
+    /// Gives up a connection that a partition has held back for too long.
     pub(super) fn give_up(&mut self, name: LaneName, watch: u64) {
         let Some(lane) = self.lanes.get_mut(&name).filter(|lane| lane.watch == Some(watch)) else { return };
         let known = lane.doomed;

@@ -1,7 +1,8 @@
 //! Posts operations, and delivers the events that are due.
 //!
-//! Owns nothing: it works on the [`Wires`]. Engine thread only. Invariants: rights and range of an access are
-//! checked right before every copy; the bytes of a read are copied only before the read is reported.
+//! Owns no state: the functions work on the [`Wires`]. Engine thread only. Invariants: rights and range of an
+//! access are checked right before every copy; the bytes of a read are copied only before the read is
+//! reported.
 
 use std::ptr;
 use std::time::Duration;
@@ -12,9 +13,9 @@ use crate::error::TRUNCATED;
 
 /// Outcome of serving an operation.
 enum Served {
-    /// All of it is done.
+    /// The whole operation is done.
     Whole,
-    /// The rest follows at another moment.
+    /// The rest of the operation follows at another moment.
     Half,
     /// The far side refuses the access.
     Refused,
@@ -125,7 +126,7 @@ impl Wires {
                 self.schedule_arrival(name);
             }
             Served::Refused => {
-                // As tcp does: the far side closes the connection.
+                // The far side closes the connection, as tcp does.
                 self.answer_later(name, flight);
                 return self.break_connection(near, far, Some(far));
             }
@@ -149,7 +150,7 @@ impl Wires {
         }
     }
 
-    /// Makes an operation at the far side.
+    /// Carries out an operation at the far side.
     fn serve(&mut self, name: LaneName, flight: &mut Flight) -> Served {
         let far = name.1;
         let (buffer, len) = (flight.buffer, flight.len);
@@ -187,7 +188,7 @@ impl Wires {
         }
     }
 
-    /// Makes a write at `far`. Returns false if the far side refuses it.
+    /// Carries out a write at `far`. Returns false if the far side refuses the write.
     fn write(&mut self, far: PortName, flight: &Flight) -> bool {
         let Request::Write { address, key, immediate, .. } = flight.request else { return false };
         let len = flight.len;

@@ -9,26 +9,26 @@ use std::time::Duration;
 pub struct Faults {
     /// Shortest time that an operation takes to arrive at the peer, and its answer to come back.
     pub delay_min: Duration,
-    /// Longest such time, unless something is ahead of it.
+    /// Longest time that an operation or its answer takes to arrive, unless it has to wait behind others.
     pub delay_max: Duration,
     /// Whether a read is copied in two parts at two moments. The peer's memory may change between them.
     pub split_reads: bool,
     /// Number of operations, in a million, on which the connection breaks.
     pub cut_ppm: u32,
     /// Number of short messages, and of writes without an acknowledgement, in a million, that complete before
-    /// they have arrived. They are lost without a sign if the connection then breaks.
+    /// they have arrived. If the connection then breaks, they are lost without a sign.
     pub early_send_ppm: u32,
-    /// Longest further time after which the writes land that have come by a connection which is broken.
+    /// Longest further time after which writes land that have come by a broken connection.
     pub late_write_max: Duration,
     /// Number of reads, in a million, that bring one byte that is not the peer's.
     pub spoiled_read_ppm: u32,
-    /// Time after which an operation that a partition holds back breaks its connection, as TCP gives up.
-    /// Without it, operations wait until the partition is healed.
+    /// Time after which an operation that a partition holds back breaks its connection, as TCP gives up. If
+    /// `None`, operations wait until the partition is healed.
     pub patience: Option<Duration>,
 }
 
 impl Default for Faults {
-    /// Delays of 10 to 50 µs, and no fault.
+    /// Returns delays of 10 to 50 µs, and no fault.
     fn default() -> Self {
         Faults {
             delay_min: Duration::from_micros(10),
@@ -47,28 +47,28 @@ impl Default for Faults {
 pub(super) struct Random(u64);
 
 impl Random {
-    /// Generator that starts at `seed`.
+    /// Returns a generator that starts at `seed`.
     pub(super) fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// Next number.
+    /// Draws the next number.
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// Number below `limit`, or 0 if `limit` is 0.
+    /// Draws a number below `limit`, or 0 if `limit` is 0.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// True so often in a million.
+    /// Draws a truth value that is true `ppm` times in a million.
     pub(super) fn hits(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// Time from `min` to `max`.
+    /// Draws a time from `min` to `max`.
     pub(super) fn between(&mut self, min: Duration, max: Duration) -> Duration {
         let spread = max.saturating_sub(min).as_nanos().min(u128::from(u64::MAX - 1)) as u64;
         min + Duration::from_nanos(self.below(spread + 1))

@@ -1,7 +1,7 @@
 //! Domains of a memory network.
 //!
 //! Owns one domain for each [`Link`]. Engine thread only. Invariant: a domain is forgotten when its link is
-//! dropped, which its endpoints and regions prevent.
+//! dropped, which happens after its endpoints and regions are gone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
@@ -31,7 +31,7 @@ impl Link {
         Link { network: network.clone(), host, domain }
     }
 
-    /// Opens an endpoint. Returns it with its fabric address.
+    /// Opens an endpoint. Returns the endpoint with its fabric address.
     pub(crate) fn port(&self) -> (Port, Vec<u8>) {
         let mut wires = self.network.wires();
         let name = PortName::new(self.host, wires.name());

@@ -34,7 +34,7 @@ pub(crate) use port::{Port, address_fault};
 pub(crate) use registration::Registration;
 pub(crate) use wires::Report;
 
-/// Name of the provider of a memory network that was given none.
+/// Name of the provider of a memory network that was made without a name.
 const NAME: &str = "memory";
 /// Number and version of the wire protocol.
 pub(crate) const PROTOCOL: (u32, u32) = (0x706c_6d6e, 1);

@@ -1,4 +1,4 @@
-//! A memory network as its owner sees it.
+//! Memory network as its owner sees it.
 //!
 //! Owns the wires. Engine thread only. Invariant: the wires are borrowed for one call at a time, and run no
 //! foreign code.
@@ -12,7 +12,8 @@ use super::NAME;
 use super::faults::Faults;
 use super::wires::Wires;
 
-/// Network in memory, for hosts that live in one thread of one process. It is cheap to clone.
+/// Network in memory, for hosts that live in one thread of one process. Clones are cheap and stand for one
+/// network.
 ///
 /// [`MemoryNetwork::provider`] gives each host a provider, which is opened and used as any other. Time is
 /// virtual: nothing arrives except in [`MemoryNetwork::advance`], and the next
@@ -22,8 +23,8 @@ use super::wires::Wires;
 /// A simulation polls all domains, lets their tasks run until nothing happens any more, and then advances to
 /// [`MemoryNetwork::next_due`] or to its own next timer, whichever is earlier.
 ///
-/// A host serves its peers' reads and writes whether or not it polls, as a network card would. To have one
-/// that hangs, separate it.
+/// A host serves its peers' reads and writes whether or not it polls, as a network card would. A host that is
+/// separated from others acts like one that hangs.
 #[derive(Clone)]
 pub struct MemoryNetwork {
     name: Rc<str>,
@@ -37,12 +38,12 @@ impl MemoryNetwork {
     }
 
     /// Makes a network as [`MemoryNetwork::new`] does, whose providers have this name. A host that is on
-    /// several networks tells them apart by it.
+    /// several networks tells them apart by the name.
     pub fn named(name: &str, seed: u64, faults: Faults) -> Self {
         MemoryNetwork { name: name.into(), wires: Rc::new(RefCell::new(Wires::new(seed, faults))) }
     }
 
-    /// Name of the network's providers.
+    /// Returns the name of the network's providers.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -63,13 +64,13 @@ impl MemoryNetwork {
         self.wires().advance(now);
     }
 
-    /// Present time of the network.
+    /// Returns the present time of the network.
     pub fn now(&self) -> Duration {
         self.wires().now
     }
 
-    /// Time at which the next event is due. Returns `None` if nothing is under way, or all of it is held back
-    /// by partitions. The event may turn out to be void.
+    /// Returns the time at which the next event is due. `None` if nothing is under way, or if partitions hold
+    /// everything back. The event may turn out to be void.
     pub fn next_due(&self) -> Option<Duration> {
         self.wires().schedule.keys().next().map(|(at, _)| *at)
     }
@@ -89,26 +90,26 @@ impl MemoryNetwork {
         self.wires().cut(a_host, b_host);
     }
 
-    /// Has the writes land now that have come by connections which are broken, however late they are
+    /// Has writes that have come by broken connections land now, however late they are
     /// ([`Faults::late_write_max`]).
     pub fn land_late_writes(&self) {
         self.wires().land_late_writes();
     }
 
-    /// Kills a host, as if its process had died. Its domains never learn anything again, and may be dropped
-    /// at any time. Operations of its peers fail after a delay, and later ones find nobody. A domain that is
-    /// opened afterwards on a provider of the same host is the host's next life.
+    /// Kills a host, as if its process had died. The domains of the host never learn anything again, and may
+    /// be dropped at any time. Operations of its peers fail after a delay, and later operations find no
+    /// host. A domain that is opened afterwards on a provider of the same host is the host's next life.
     pub fn kill(&self, host: u32) {
         self.wires().kill(host);
     }
 
-    /// Digest of everything that was reported to domains so far, with its time. Two runs that are the same
-    /// have the same digest.
+    /// Returns a digest of everything that was reported to domains so far, with the times. Equal runs have
+    /// equal digests.
     pub fn fingerprint(&self) -> u64 {
         self.wires().fingerprint
     }
 
-    /// State of the network.
+    /// Borrows the state of the network.
     pub(super) fn wires(&self) -> RefMut<'_, Wires> {
         self.wires.borrow_mut()
     }

@@ -19,14 +19,15 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Takes over an endpoint that was opened. Returns it with its address.
+    /// Takes over an endpoint that was opened. Returns the endpoint with its address.
     pub(super) fn new(network: MemoryNetwork, name: PortName) -> (Self, Vec<u8>) {
         let (host, number) = (name.host().to_le_bytes(), name.number().to_le_bytes());
         let address = [MARK, host, number].concat();
         (Port { network, name }, address)
     }
 
-    /// Gives the entry of a peer's address: the peer's name. The error is 0 if it is no address.
+    /// Returns the entry of a peer's address, which is the peer's name. The error is 0 if the bytes are no
+    /// address.
     pub(crate) fn insert_address(&self, address: &[u8]) -> Result<u64, i32> {
         parse(address).map(|name| name.0).ok_or(0)
     }
@@ -73,12 +74,12 @@ impl Port {
     }
 }
 
-/// Fault of a peer's address.
+/// Returns the fault of a peer's address. `None` if there is no fault.
 pub(crate) fn address_fault(address: &[u8]) -> Option<&'static str> {
     parse(address).is_none().then_some("it is not of a memory network")
 }
 
-/// Name of the endpoint that an address names.
+/// Returns the name of the endpoint that an address names.
 fn parse(address: &[u8]) -> Option<PortName> {
     let address: &[u8; ADDRESS_BYTES] = address.try_into().ok()?;
     let word = |at: usize| Some(u32::from_le_bytes(address[at..at + 4].try_into().ok()?));

@@ -1,10 +1,10 @@
 //! The operations under way in a memory network, and the schedule of their events.
 //!
-//! Owns the state of every host, endpoint and connection. Engine thread only. It runs no foreign code and
-//! holds no counted reference to anything of a domain, so that it may be borrowed by every call. Invariants:
-//! the names of ports are never reused; a [`Lane`] has exactly one `Arrive` in the schedule, or held back,
-//! for each of its pending operations (and one `Answer` for each one to be answered), so that operations are
-//! served in the order in which they were posted, whatever their delays.
+//! Owns the state of every host, endpoint and connection. Engine thread only. The state runs no foreign code
+//! and holds no counted reference to anything of a domain, so every call may borrow it. Invariants: the
+//! names of ports are never reused; a [`Lane`] has exactly one `Arrive` in the schedule, or held back, for
+//! each pending operation, and one `Answer` for each operation to be answered, so that operations are served
+//! in the order in which they were posted, whatever their delays.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ptr::NonNull;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::faults::{Faults, Random, mix};
 use crate::access::Access;
 
-/// Share of the range of delays by which one operation comes behind another at most.
+/// Divisor of the range of delays: an operation comes behind the one before it by at most the quotient.
 const GAPS_PER_SPREAD: u32 = 64;
 
 /// Name of an endpoint of the network: the number of its host, and a number of its own.
@@ -21,23 +21,23 @@ const GAPS_PER_SPREAD: u32 = 64;
 pub(super) struct PortName(pub(super) u64);
 
 impl PortName {
-    /// Name of the endpoint `number` on `host`.
+    /// Returns the name of the endpoint `number` on `host`.
     pub(super) fn new(host: u32, number: u32) -> Self {
         PortName(u64::from(host) << 32 | u64::from(number))
     }
 
-    /// Host of the endpoint.
+    /// Returns the host of the endpoint.
     pub(super) fn host(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// Number of the endpoint.
+    /// Returns the number of the endpoint.
     pub(super) fn number(self) -> u32 {
         self.0 as u32
     }
 }
 
-/// Something that a domain learns when it polls.
+/// Report that a domain gets when it polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Report {
     /// The operation at `index` of the domain's table is done; a receive got `len` bytes.
@@ -58,7 +58,7 @@ pub(super) struct Registered {
 /// Domain that is open.
 pub(super) struct Domain {
     pub(super) host: u32,
-    /// Whether the host was killed: nothing comes in or goes out any more.
+    /// Whether the host was killed, so that nothing comes in or goes out any more.
     pub(super) dead: bool,
     /// Registrations by their keys.
     pub(super) regions: BTreeMap<u64, Registered>,
@@ -88,7 +88,7 @@ pub(super) struct Flight {
     pub(super) number: u64,
     pub(super) index: usize,
     pub(super) request: Request,
-    /// Buffer of the operation. It may be touched until the operation is reported.
+    /// Buffer of the operation, which may be touched until the operation is reported.
     pub(super) buffer: *mut u8,
     pub(super) len: usize,
     /// Bytes of a read that were copied at an earlier moment.
@@ -102,7 +102,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Bytes that are on their way: those of the buffer, until the operation is reported.
+    /// Returns the bytes that are on their way: the bytes of the buffer, until the operation is reported.
     pub(super) fn bytes(&self) -> *const u8 {
         self.message.as_deref().map_or(self.buffer.cast_const(), <[u8]>::as_ptr)
     }
@@ -127,7 +127,7 @@ pub(super) struct Lane {
     pub(super) held_arrivals: usize,
     /// Number of answers that a partition holds back.
     pub(super) held_answers: usize,
-    /// Number of the patience that is running out, while a partition holds something back.
+    /// Number of the `GiveUp` that is scheduled, while a partition holds operations or answers back.
     pub(super) watch: Option<u64>,
     /// Whether the far side has given the connection up, which the near side does not know.
     pub(super) doomed: bool,
@@ -139,7 +139,7 @@ pub(super) struct Lane {
 /// Names of the near and the far endpoint of a lane.
 pub(super) type LaneName = (PortName, PortName);
 
-/// Something that is scheduled.
+/// Event that is scheduled.
 pub(super) enum Due {
     /// The oldest pending operation of a connection arrives.
     Arrive(LaneName, u64),
@@ -151,11 +151,11 @@ pub(super) enum Due {
     Fail(PortName, usize, i32),
     /// Patience with a partition is over.
     GiveUp(LaneName, u64),
-    /// Writes land that have come by a connection that is broken.
+    /// Writes that have come by a broken connection land.
     Land(LaneName, Vec<LateWrite>),
 }
 
-/// Write, or the first bytes of one, that has come by a connection that is broken.
+/// Write, or the first bytes of a write, that has come by a broken connection.
 pub(super) struct LateWrite {
     pub(super) address: u64,
     pub(super) key: u64,
@@ -167,8 +167,7 @@ pub(super) struct LateWrite {
 }
 
 impl LateWrite {
-    /// Takes over the first `part` bytes of a write. Returns `None` for other
-    /// operations.
+    /// Takes over the first `part` bytes of a write. Returns `None` for other operations.
     pub(super) fn of(flight: &Flight, part: usize) -> Option<Self> {
         let Request::Write { address, key, immediate, .. } = flight.request else { return None };
         let part = part.min(flight.len);
@@ -194,7 +193,7 @@ pub(super) struct Wires {
     pub(super) lanes: BTreeMap<LaneName, Lane>,
     /// Pairs of hosts that are separated, the smaller number first.
     pub(super) partitions: BTreeSet<(u32, u32)>,
-    /// Hosts that were ever there.
+    /// Hosts that have ever existed.
     pub(super) hosts: BTreeSet<u32>,
     /// Digest of all reports so far.
     pub(super) fingerprint: u64,
@@ -203,7 +202,7 @@ pub(super) struct Wires {
 }
 
 impl Wires {
-    /// Network without hosts.
+    /// Returns the state of a network without hosts.
     pub(super) fn new(seed: u64, faults: Faults) -> Self {
         Wires {
             now: Duration::ZERO,
@@ -221,24 +220,24 @@ impl Wires {
         }
     }
 
-    /// Number that was not given before, larger than all given before.
+    /// Returns a new number, larger than all numbers that were returned before.
     pub(super) fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    /// Number of a new domain or endpoint.
+    /// Returns the number of a new domain or endpoint.
     pub(super) fn name(&mut self) -> u32 {
         self.names += 1;
         self.names
     }
 
-    /// Draws the time that something takes to cross the network.
+    /// Draws the time that an operation or an answer takes to cross the network.
     pub(super) fn delay(&mut self) -> Duration {
         self.random.between(self.faults.delay_min, self.faults.delay_max)
     }
 
-    /// Schedules something.
+    /// Schedules an event.
     pub(super) fn schedule(&mut self, at: Duration, due: Due) {
         let number = self.number();
         self.schedule.insert((at, number), due);
@@ -264,8 +263,8 @@ impl Wires {
         self.schedule(at, Due::Answer(name, connection));
     }
 
-    /// Draws the moment at which an operation that departs now has crossed the network. It comes after the
-    /// one that crosses at the moment `last`, by at least a little, so that a domain may poll between.
+    /// Draws the moment at which an operation that departs now has crossed the network. The moment is at
+    /// least a little after `last`, that of the operation before, so that a domain may poll between the two.
     fn moment_after(&mut self, last: Duration) -> Duration {
         let at = self.now + self.delay();
         if at > last {
@@ -280,7 +279,7 @@ impl Wires {
         self.partitions.contains(&pair(near.host(), far.host()))
     }
 
-    /// Reports something to the domain of `port`, if the endpoint is open.
+    /// Hands a report to the domain of `port`, if the endpoint is open.
     pub(super) fn report(&mut self, port: PortName, report: Report) {
         let Some(endpoint) = self.ports.get(&port) else { return };
         let Some(domain) = self.domains.get_mut(&endpoint.domain) else { return };
@@ -295,8 +294,8 @@ impl Wires {
         domain.reports.push_back((port, report));
     }
 
-    /// Address of `len` bytes at `address` of the region `key` of the domain of `port`. Returns `None` unless
-    /// they lie within a region that may be used so.
+    /// Returns the address of `len` bytes at `address` of the region `key` of the domain of `port`. `None`
+    /// unless the bytes lie within a region that grants this access.
     pub(super) fn reach(
         &self,
         port: PortName,
@@ -314,7 +313,7 @@ impl Wires {
     }
 }
 
-/// Two hosts, the smaller number first.
+/// Returns the pair of two hosts, the smaller number first.
 pub(super) fn pair(a: u32, b: u32) -> (u32, u32) {
     (a.min(b), a.max(b))
 }

@@ -38,7 +38,7 @@ fn peer_is_killed(provider: &Provider) {
         let bulk = node.bulk.connect(&remote.bulk).expect("connect");
         let small = node.small.connect(&remote.small).expect("connect");
         let target = node.memory(16 << 20, Access::LOCAL);
-        // Messages without a sense: the peer is asked for nothing but to receive.
+        // Messages without a meaning: the peer only has to receive them.
         let note = node.holding(&node.small.address());
         node.small.receive(node.empty(8)).expect("receive");
 
@@ -61,7 +61,7 @@ fn peer_is_killed(provider: &Provider) {
         ops.extend(operations());
         remote.kill();
         driver.linger(Duration::from_millis(300));
-        // New operations towards the dead are no trouble either.
+        // New operations towards the dead peer do no harm either.
         let region = remote.region;
         ops.push(node.bulk.read(bulk, whole(&target, 1000), region, 0));
         ops.push(node.small.send(small, note.clone()));
@@ -119,7 +119,7 @@ fn peer_hangs(provider: &Provider) {
         for _ in 0..steps {
             both.step();
         }
-        // From here on, only this side moves.
+        // From now on, only this side moves.
         hang(provider, true);
         let mut alone = Driver::new(&[&here]);
         alone.linger(Duration::from_millis(50));

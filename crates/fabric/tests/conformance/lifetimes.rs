@@ -55,7 +55,7 @@ fn dropped_futures(provider: &Provider) {
 }
 
 /// An endpoint is dropped in the middle of reads, writes, sends and receives. Its operations end, its buffers
-/// are free, and nobody touches memory that is unmapped thereafter.
+/// are free, and memory that is unmapped afterwards is not touched.
 fn closed_endpoint(provider: &Provider) {
     for polls in [0, 1, 10, 100, 1000] {
         let (here, there) = (Node::new(provider), Node::new(provider));

@@ -76,8 +76,8 @@ fn is_gone(op: &Op) -> bool {
     matches!(op.result(), Some(Err(FabricError::PeerGone { .. })))
 }
 
-/// Four hosts do everything to each other while everything breaks. The same seed gives the same results at
-/// the same times; and whatever breaks, every operation of the living ends when all is quiet again.
+/// Four hosts do everything to each other while everything breaks. One seed gives the same results at the
+/// same times. Whatever breaks, every operation of living hosts ends when all is quiet again.
 fn same_by_the_same_seed() {
     let mut seen = BTreeSet::new();
     for seed in 0..30 {
@@ -128,7 +128,7 @@ fn chaos(seed: u64) -> (u64, Vec<String>) {
             _ => driver.step(),
         }
     }
-    // Those of the dead host do not.
+    // Operations of the dead host do not end.
     ops.retain(|(from, _)| *from != DOOMED as usize);
     for (a, b) in (0..HOSTS).flat_map(|a| (0..HOSTS).map(move |b| (a, b))) {
         network.partition(a, b, false);
@@ -169,7 +169,7 @@ fn prefix_before_a_cut() {
             duplicates += usize::from(number < count && is_gone(op));
             losses += usize::from(number >= count);
         }
-        // Both sides have noticed by then.
+        // Both sides have noticed the cut by then.
         network.advance(network.now() + Duration::from_secs(1));
         let after = send_numbers(&here, peer, 1000..1001);
         arrived = quiesce(&network, &mut driver);
@@ -225,7 +225,7 @@ fn hold_back_while_separated() {
     assert_eq!(all, (0..100).collect::<Vec<_>>());
 }
 
-/// With a patience, what is held back fails, and again for what is posted later.
+/// With a patience, operations that are held back fail, and so do operations that are posted later.
 fn lose_patience_while_separated() {
     let patience = Some(Duration::from_secs(5));
     let (network, here, there) = two(1, Faults { patience, ..Faults::default() });
@@ -248,8 +248,8 @@ fn lose_patience_while_separated() {
     assert_eq!(quiesce(&network, &mut driver), [3, 4]);
 }
 
-/// One side closes a connection while it is separated from the other, which learns of it when they are
-/// joined. What the other had under way is lost.
+/// One side closes a connection while it is separated from the other side, which learns of the closing when
+/// the hosts are joined. Operations that the other side had under way are lost.
 fn closed_behind_a_partition() {
     let (network, here, there) = two(3, Faults::default());
     let mut driver = Driver::new(&[&here, &there]);
@@ -269,8 +269,8 @@ fn closed_behind_a_partition() {
     assert_eq!(quiesce(&network, &mut driver), [2]);
 }
 
-/// A host dies. Its peers' operations fail, later ones find nobody, and its next life has other addresses.
-/// The dead one learns nothing, and can be dropped.
+/// A host dies. Operations of its peers fail, later operations find no host, and its next life has other
+/// addresses. The dead host learns nothing, and can be dropped.
 fn forget_the_killed() {
     let (network, here, there) = two(1, Faults::default());
     let mut driver = Driver::new(&[&here, &there]);
@@ -304,7 +304,7 @@ fn forget_the_killed() {
     assert_eq!(quiesce(&network, &mut driver), [5]);
 }
 
-/// A host dies while it is separated from another, which learns of it when they are joined.
+/// A host dies while it is separated from another host, which learns of the death when the hosts are joined.
 fn killed_behind_a_partition() {
     let (network, here, there) = two(2, Faults::default());
     let mut driver = Driver::new(&[&here, &there]);
@@ -323,7 +323,7 @@ fn killed_behind_a_partition() {
     assert!(matches!(error, Err(FabricError::Unreachable { .. })), "{error:?}");
 }
 
-/// A read brings one wrong bit where that is asked for, and says nothing of it.
+/// A read brings one wrong bit if that is asked for, and succeeds nevertheless.
 fn read_wrong_bytes() {
     let (network, here, there) = two(1, Faults { spoiled_read_ppm: 500_000, ..Faults::default() });
     let mut driver = Driver::new(&[&here, &there]);
@@ -347,7 +347,7 @@ fn read_wrong_bytes() {
     assert!((10..=40).contains(&spoiled), "{spoiled} of 50 reads");
 }
 
-/// A read may find a part of the memory as it was and the rest as it is. What it found stays.
+/// A read may find a part of the memory as it was and the rest as it is. The bytes that were found stay.
 fn read_at_two_moments() {
     let mut torn = 0;
     for (seed, split_reads) in (0..40).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -412,8 +412,9 @@ fn read_in_order() {
     }
 }
 
-/// A connection is cut in the middle of writes. A prefix of them lands, the last of it perhaps in part, and
-/// some of that after their failure was reported. None lands once the target has closed the connection.
+/// A connection is cut in the middle of writes. A prefix of the writes lands, the last write perhaps in
+/// part, and some writes after their failure was reported. No write lands once the target has closed the
+/// connection.
 fn writes_that_are_late() {
     const COUNT: usize = 10;
     const LEN: usize = 64;

@@ -78,7 +78,7 @@ fn writes(provider: &Provider, immediate: fn(u32) -> Option<u32>) {
         let from = here.holding(&bytes);
         let op = here.bulk.write(peer, from, target.remote(), THEIR_OFFSET as u64, immediate(index));
         driver.succeed(&[op]);
-        // Complete means that it is there: nothing is driven between completion and comparison.
+        // A complete write has arrived: no domain is polled between completion and comparison.
         let found = target.slice(THEIR_OFFSET, size).expect("within").to_vec();
         assert_same(&found, &bytes, "what was written");
         if let Some(wanted) = immediate(index) {

@@ -1,4 +1,5 @@
-//! A peer in a process of its own: this binary, started again. In a memory network it is a host of its own.
+//! A peer in a process of its own: this binary, started again. In a memory network the peer is a host of its
+//! own.
 //!
 //! The peer process registers memory with a known content and prints its address and its region. From then on
 //! the peer *sleeps*, without any time-out, on its wait descriptor and on its standard input, and only polls
@@ -34,7 +35,7 @@ pub(crate) fn is_peer() -> bool {
 /// Host of the peer in a memory network.
 const PEER_HOST: u32 = 1;
 
-/// Peer that runs. It is killed when dropped.
+/// Peer that runs. Dropping the value kills the peer.
 pub(crate) struct Remote {
     life: Life,
     pub(crate) small: Vec<u8>,
@@ -42,10 +43,10 @@ pub(crate) struct Remote {
     pub(crate) region: RemoteRegion,
 }
 
-/// Whatever makes a peer run.
+/// Process or host that runs a peer.
 enum Life {
     Process(Child),
-    /// Host of a memory network, with what it serves. It answers no messages.
+    /// Host of a memory network, with its node and region. The host answers no messages.
     Host {
         network: MemoryNetwork,
         served: Box<(Node, Rc<Region>)>,
@@ -86,8 +87,8 @@ impl Remote {
         Remote { life: Life::Process(child), small, bulk, region }
     }
 
-    /// Has the peer write its content to the first [`LEN`] bytes of the region `to` of `node`: a process
-    /// without an end, a host of a memory network some times. Returns operations to keep meanwhile.
+    /// Has the peer write its content to the first [`LEN`] bytes of the region `to` of `node`. A process
+    /// writes without an end, a host of a memory network some times. Returns operations to keep meanwhile.
     pub(crate) fn write_to(&self, node: &Node, to: RemoteRegion) -> Vec<Op> {
         if let Life::Host { served, .. } = &self.life {
             let (host, content) = &**served;
@@ -128,7 +129,7 @@ impl Remote {
 impl Drop for Remote {
     fn drop(&mut self) {
         if let Life::Process(child) = &mut self.life {
-            // Fails if it has ended, which is as good.
+            // The kill fails only if the process has ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -213,8 +214,8 @@ fn region_in(words: &[u8]) -> Option<RemoteRegion> {
     Some(RemoteRegion { base: word(0)?, key: word(1)?, len: word(2)? })
 }
 
-/// Sleeps until the fabric or the standard input has something. Returns false if the domain was not ready to
-/// sleep.
+/// Sleeps until the fabric or the standard input has something to read. Returns false if the domain was not
+/// ready to sleep.
 fn await_news(domain: &Domain) -> bool {
     let Some(descriptor) = domain.wait_descriptor() else { return false };
     if !domain.try_wait() {

@@ -34,8 +34,8 @@ pub(crate) fn reads_to_the_end(provider: &Provider) -> bool {
     provider.name().starts_with("tcp") && plasmon_fabric::version() < (1, 18)
 }
 
-/// Makes nodes serve their peers no more, or again. On real networks it is enough not to poll them. In memory
-/// all nodes of a test are on one host, which is separated from itself.
+/// Makes nodes stop serving their peers, or serve them again. On real networks it is enough not to poll the
+/// nodes. In memory all nodes of a test are on one host, which is separated from itself.
 pub(crate) fn hang(provider: &Provider, hangs: bool) {
     if let Some(network) = provider.memory_network() {
         network.partition(0, 0, hangs);
@@ -60,7 +60,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`, and nobody uses it any more.
+        // SAFETY: mapped in `new`, and not used any more.
         unsafe { munmap(self.base.as_ptr().cast(), self.len) }.expect("unmap");
     }
 }
@@ -124,7 +124,7 @@ pub(crate) fn whole(region: &Rc<Region>, len: usize) -> Slice {
     region.slice(0, len).expect("within")
 }
 
-/// Bytes in which every position matters. They are different for every seed.
+/// Returns bytes in which every position matters, and which are different for every seed.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);

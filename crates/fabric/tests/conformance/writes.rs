@@ -31,7 +31,7 @@ const TRIES: u32 = 1000;
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Whether an operation failed since the peer refused the access, or since the connection to it broke.
+/// Whether an operation failed because the peer refused the access, or the connection to the peer broke.
 fn is_refused(error: &FabricError) -> bool {
     matches!(error, FabricError::BadKey { .. } | FabricError::PeerGone { .. })
 }
@@ -145,8 +145,8 @@ fn key_is_replaced(provider: &Provider) {
     }
 }
 
-/// When a message arrives, the writes that were posted before it to the same endpoint have arrived: nobody
-/// polls between the event of the message and the look at the memory.
+/// When a message arrives, the writes that were posted before it to the same endpoint have arrived: there is
+/// no poll between the event of the message and the comparison of the memory.
 fn message_behind(provider: &Provider) {
     const SLOTS: usize = 8;
     let (here, there) = (Node::new(provider), Node::new(provider));
@@ -187,7 +187,7 @@ fn message_behind(provider: &Provider) {
     }
 }
 
-/// A peer dies in the middle of large writes to it. They fail or stay, and end with `disconnect`; their
+/// A peer dies in the middle of large writes to it. The writes fail or stay, and end with `disconnect`; their
 /// buffers come back, and another peer can be written to.
 fn target_is_killed(provider: &Provider) {
     for steps in [0, 1, 3, 10, 100] {
@@ -232,8 +232,8 @@ fn writer_is_killed(provider: &Provider) {
     }
 }
 
-/// A peer stops in the middle of a large write. The target closes the connection to it, and goes on with
-/// others; later the peer goes on as well, on a new connection.
+/// A peer stops in the middle of a large write. The target closes the connection to the peer, and goes on
+/// with others. Later the peer goes on as well, on a new connection.
 fn writer_hangs(provider: &Provider) {
     const LARGE: usize = 32 << 20;
     for steps in [0, 1, 2, 3, 5, 8, 13, 30] {

@@ -1,8 +1,8 @@
 //! Requests of the kernel, read from bytes.
 //!
 //! Owns no state. Any thread. Invariant: a call that was read has names without zeros and slashes, and as
-//! much payload as it says. The payload of a write is not read here: it lies in the block where the kernel
-//! put it.
+//! much payload as the call says. The payload of a write is not read here, because it lies in the block where
+//! the kernel put it.
 
 use super::flags::opcode;
 use super::structure::Reader;
@@ -16,7 +16,7 @@ pub(crate) type Name<'a> = &'a [u8];
 pub(crate) enum Call<'a> {
     Init(InitIn, u32),
     Lookup(Name<'a>),
-    /// Nothing is kept of inodes, so nothing is forgotten.
+    /// The kernel forgets inodes. The mount keeps nothing of inodes, and ignores this call.
     Forget,
     Getattr(GetattrIn),
     Setattr(SetattrIn),
@@ -66,8 +66,7 @@ pub(crate) enum Call<'a> {
 pub(crate) struct Malformed;
 
 impl<'a> Call<'a> {
-    /// Reads the request with this number from the bytes behind the header. The payload of a write is not
-    /// among these.
+    /// Reads the request with this number from the bytes behind the header, without the payload of a write.
     pub(crate) fn read(number: u32, body: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::new(body);
         Self::take(number, &mut body).ok_or(Malformed)
@@ -128,14 +127,14 @@ impl<'a> Call<'a> {
             opcode::STATFS => Self::Statfs,
             opcode::SYNCFS => Self::Syncfs,
             opcode::DESTROY => Self::Destroy,
-            // Kernels that do not know further flags send none.
+            // Kernels without the second word of flags do not send it.
             opcode::INIT => Self::Init(body.take()?, body.take().unwrap_or(0)),
             _ => Self::Unknown,
         })
     }
 }
 
-/// Takes a name. `None` for one that no folder can have.
+/// Takes a name. `None` for a name that no entry of a folder can have.
 fn name<'a>(body: &mut Reader<'a>) -> Option<Name<'a>> {
     body.text().filter(|name| !name.is_empty() && !name.contains(&b'/'))
 }

@@ -73,7 +73,7 @@ pub(crate) mod init {
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
-    /// Flag of an old name: it is looked up again, and not dropped.
+    /// The kernel looks the old name up again, and does not drop it.
     pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 }
 
@@ -92,20 +92,20 @@ pub(crate) mod fattr {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// How the kernel treats a file that it has opened.
+/// Flags that say how the kernel treats a file that it has opened.
 pub(crate) mod fopen {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
-    /// In a request: the file loses setuid and setgid.
+    /// Flag of a request to open: the file loses setuid and setgid.
     pub(crate) const KILL_SUIDGID: u32 = 1 << 0;
 }
 
 /// Flags of a write.
 pub(crate) mod writes {
-    /// The pages come from the page cache, of a descriptor that is guessed.
+    /// The pages come from the page cache; the kernel guesses the descriptor.
     pub(crate) const CACHE: u32 = 1 << 0;
-    /// The file loses setuid and setgid.
+    /// Flag of a write: the file loses setuid and setgid.
     pub(crate) const KILL_SUIDGID: u32 = 1 << 2;
 }
 

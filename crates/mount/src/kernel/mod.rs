@@ -14,16 +14,16 @@ pub(crate) use flags::{fattr, fopen, init, locks, notify, opcode, renames, write
 pub(crate) use structure::{Reader, Structure};
 pub(crate) use structures::*;
 
-/// Number of the protocol's version that the mount speaks.
+/// Major version of the protocol that the mount speaks.
 pub(crate) const MAJOR: u32 = 7;
 /// Largest minor version that the mount knows.
 pub(crate) const MINOR: u32 = 41;
-/// Oldest minor version that the mount speaks: that of Linux 4.20, which has requests of 1 MiB.
+/// Oldest minor version that the mount speaks. Linux 4.20 has this version, with requests of 1 MiB.
 pub(crate) const OLDEST_MINOR: u32 = 28;
 /// Size in bytes of the part of a request before the payload of a write: both headers.
 pub(crate) const WRITE_HEAD: usize = InHeader::LEN + WriteIn::LEN;
 
-/// A request of each kind that has a body, with its header.
+/// Returns requests of many kinds with their headers, as seeds for the fuzzer.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let names = b"one\0two\0".to_vec();
     let with = |number: u32, structure: Vec<u8>| {

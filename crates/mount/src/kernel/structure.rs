@@ -2,12 +2,12 @@
 //!
 //! Owns no state. Any thread. Invariant: `take` reads exactly the bytes that `put` writes.
 
-/// Bytes of a request that were not read yet.
+/// Bytes of a request that have not been read yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads these bytes from their start.
+    /// Returns a reader of these bytes from their start.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    /// Takes all that is left.
+    /// Takes all bytes that are left.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
@@ -40,13 +40,13 @@ impl<'a> Reader<'a> {
 
 /// Something of fixed size in a request or reply.
 pub(crate) trait Structure: Sized {
-    /// Size in bytes.
+    /// Size of the structure in bytes.
     const LEN: usize;
 
-    /// Takes the structure from the start of the bytes. `None` if there are too few.
+    /// Takes the structure from the start of the bytes. `None` if there are too few bytes.
     fn take(from: &mut Reader<'_>) -> Option<Self>;
 
-    /// Appends the structure.
+    /// Appends the structure to `out`.
     fn put(&self, out: &mut Vec<u8>);
 
     /// Bytes of the structure.

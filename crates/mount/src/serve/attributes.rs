@@ -1,6 +1,6 @@
-//! Attributes as the kernel has them, and as the home has them.
+//! Conversion between attributes as the kernel has them and as the home has them.
 //!
-//! Owns no state. Any thread. Invariant: what the kernel does not set stays.
+//! Owns no state. Any thread. Invariant: attributes that the kernel does not set stay as they are.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use plasmon::files::{Attributes, Change, Entry, FileKind, SetAttributes, Time};
 
 use crate::kernel::{Attr, AttrOut, EntryOut, SetattrIn, fattr};
 
-/// Size in bytes in which programs are advised to read and write.
+/// Number of bytes that programs are advised to read or write at once (`st_blksize`).
 const ADVISED_BYTES: u32 = 128 << 10;
-/// Size in bytes in which `st_blocks` counts.
+/// Number of bytes of one block of `st_blocks`.
 const COUNTED_BYTES: u64 = 512;
 
-/// Attributes for the kernel.
+/// Returns attributes in the kernel's form.
 pub(super) fn attr(attributes: &Attributes) -> Attr {
     let seconds = |time: Time| time.seconds as u64;
     Attr {
@@ -36,11 +36,11 @@ pub(super) fn attr(attributes: &Attributes) -> Attr {
     }
 }
 
-/// Answer that names an inode, kept for a time.
+/// Returns the answer that a name stands for an inode. The kernel may keep the answer for `kept`.
 pub(super) fn entry_out(attributes: &Attributes, kept: Duration) -> EntryOut {
     EntryOut {
         nodeid: attributes.inode,
-        // No number of an inode is used again.
+        // Inode numbers are never used again, so all have one generation.
         generation: 0,
         entry_valid: kept.as_secs(),
         attr_valid: kept.as_secs(),
@@ -50,12 +50,12 @@ pub(super) fn entry_out(attributes: &Attributes, kept: Duration) -> EntryOut {
     }
 }
 
-/// Answer that a name stands for nothing, kept for a time.
+/// Returns the answer that a name stands for nothing. The kernel may keep the answer for `kept`.
 pub(super) fn no_entry(kept: Duration) -> EntryOut {
     EntryOut { entry_valid: kept.as_secs(), entry_valid_nsec: kept.subsec_nanos(), ..EntryOut::default() }
 }
 
-/// Answer with attributes, kept for a time.
+/// Returns the answer with attributes of an inode. The kernel may keep them for `kept`.
 pub(super) fn attr_out(entry: &Entry, kept: Duration) -> AttrOut {
     AttrOut {
         attr_valid: kept.as_secs(),
@@ -65,12 +65,12 @@ pub(super) fn attr_out(entry: &Entry, kept: Duration) -> AttrOut {
     }
 }
 
-/// Kind of an entry of a folder, as `d_type` has it.
+/// Returns the `d_type` of an entry of a folder.
 pub(super) fn dirent_kind(kind: FileKind) -> u32 {
     kind.mode_bits() >> 12
 }
 
-/// Attributes that a request sets.
+/// Returns the attributes that a SETATTR request sets.
 pub(super) fn set_of(set: &SetattrIn) -> SetAttributes {
     let has = |flag: u32| set.valid & flag != 0;
     let change = |now, to, seconds: u64, nanos: u32| {

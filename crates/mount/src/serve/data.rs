@@ -1,9 +1,9 @@
 //! Requests about the bytes of files.
 //!
-//! Owns which versions the kernel may have pages of, and which failures its opens were told. Any worker. A
-//! handle of the kernel stands for an open; what is known of the file is the session's. Invariants: a file
-//! that is only written, or appended to, does not go through the page cache; the kernel keeps pages over an
-//! open only if they are of the version that is opened.
+//! Owns two tables: the version of each file whose pages the kernel may cache, and the failures that each
+//! open was told. Any worker; the dropper notes versions too. A handle of the kernel stands for an open, and
+//! the session owns what is known of the file. Invariants: an open that only writes, or that appends,
+//! bypasses the page cache; the kernel keeps pages over an open only if they are of the opened version.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,24 +25,27 @@ use crate::reply::Reply;
 
 /// Largest number of files of which the versions of pages are known.
 const MAX_PAGES_KNOWN: usize = 64 << 10;
-/// Kinds of a seek.
+/// `whence` of a seek to the next data.
 const SEEK_DATA: u32 = 3;
+/// `whence` of a seek to the next hole.
 const SEEK_HOLE: u32 = 4;
-/// Flags of `fallocate`.
+/// Flag of `fallocate`: the file does not become longer.
 const KEEP_SIZE: u32 = 1;
+/// Flag of `fallocate`: the range becomes a hole.
 const PUNCH_HOLE: u32 = 2;
+/// Flag of `fallocate`: the range reads as zeros afterwards.
 const ZERO_RANGE: u32 = 16;
 /// Largest number of bytes that one request copies.
 const MAX_COPY_BYTES: u64 = 1 << 30;
 
-/// Versions of files of which the kernel may have pages.
+/// Versions of the files whose pages the kernel may cache. Clones share one table.
 #[derive(Clone)]
 pub(super) struct Pages {
     known: Arc<Mutex<HashMap<u64, u64>>>,
     dropper: Dropper,
 }
 
-/// Opens of the kernel, by their handles.
+/// Failures that opens of the kernel were told, by the handles of the opens.
 #[derive(Default)]
 pub(super) struct Opens {
     last: AtomicU64,
@@ -50,14 +53,14 @@ pub(super) struct Opens {
 }
 
 impl Opens {
-    /// Takes an open in. Returns its handle.
+    /// Adds an open, and returns a new handle for it.
     fn begin(&self, seen: Seen) -> u64 {
         let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.seen.lock().insert(handle, seen);
         handle
     }
 
-    /// Failures of which an open was told.
+    /// Returns the failures of which an open was told.
     fn seen(&self, handle: u64) -> Seen {
         self.seen.lock().get(&handle).cloned().unwrap_or_default()
     }
@@ -73,7 +76,7 @@ impl Pages {
         Self { known: Arc::default(), dropper }
     }
 
-    /// Notes that a file is opened. Returns whether the kernel may keep its pages.
+    /// Notes that a version of a file is opened. Returns whether the kernel may keep the pages of the file.
     fn open(&self, inode: u64, version: u64) -> bool {
         let mut known = self.known.lock();
         if known.len() >= MAX_PAGES_KNOWN {
@@ -82,8 +85,8 @@ impl Pages {
         known.insert(inode, version) == Some(version)
     }
 
-    /// Answers that a lock of a file was got or ended, when the kernel has no pages of it but those of the
-    /// version of these attributes.
+    /// Answers a lock request once the kernel has no pages of the file from other versions than that of
+    /// `entry`.
     pub(super) fn answer(&self, entry: &Entry, reply: Reply) {
         let (inode, version) = (entry.attributes.inode, entry.attributes.version);
         if self.known.lock().get(&inode) == Some(&version) {
@@ -107,7 +110,8 @@ impl VolumeServer {
             Call::Tmpfile(create) => self.create(header, create, b"", reply),
             Call::Read(read) => self.read(node, read, reply),
             Call::Flush(flush) => {
-                // Programs that are started by others close descriptors and look at no error.
+                // A program that inherited a descriptor closes it and ignores errors, so another close or
+                // fsync of this open still tells of a failure.
                 let flushed = self.volume.flush_and_look(node, &self.opens.seen(flush.fh));
                 self.unlock(node, flush.lock_owner, false);
                 reply.outcome(flushed.map_err(|error| errno(&error)));
@@ -137,13 +141,13 @@ impl VolumeServer {
     pub(super) fn on_write(&self, header: &InHeader, write: WriteIn, buffer: &mut Buffer, reply: Reply) {
         let (node, len) = (header.nodeid, write.size as usize);
         let drops_privileges = write.write_flags & writes::KILL_SUIDGID != 0;
-        // Programs change the flag of files that are open, too.
+        // O_APPEND is read from each write, because `fcntl` changes it while the file is open.
         let (flags, is_of_cache) = (flags(write.flags), write.write_flags & writes::CACHE != 0);
         let appends = flags.contains(OFlags::APPEND) && !is_of_cache;
         let written = if appends {
             self.volume.append(node, &buffer.bytes()[..len], drops_privileges).map(|_| len)
         } else {
-            // The kernel takes pages of its cache for written if it is told no error.
+            // If there is no error, the kernel takes all of the pages as written.
             let manner = WriteManner { drops_privileges, whole: is_of_cache };
             self.volume.write(node, write.offset, buffer, len, manner)
         };
@@ -187,7 +191,7 @@ impl VolumeServer {
         }
     }
 
-    /// Answer to an open with these flags.
+    /// Returns the answer to an open with the flags `raw`.
     fn open_out(&self, raw: u32, opened: &Opened) -> OpenOut {
         let flags = flags(raw);
         let appends = flags.contains(OFlags::APPEND);
@@ -243,14 +247,14 @@ impl VolumeServer {
         let outcome = match mode & !KEEP_SIZE {
             PUNCH_HOLE if !extends => self.volume.punch(actor, node, offset, length, false),
             ZERO_RANGE => self.volume.punch(actor, node, offset, length, extends),
-            // Room is taken when bytes are written: copies on write have no place of their own before.
+            // No room is reserved: bytes get a place when they are written (copy on write).
             0 => self.lengthen(actor, node, if extends { end } else { 0 }),
             _ => return reply.error(Errno::OPNOTSUPP),
         };
         reply.outcome(outcome.map_err(|error| errno(&error)));
     }
 
-    /// Makes a file as long as this, unless it is longer.
+    /// Makes a file `len` bytes long, unless it is longer.
     fn lengthen(&self, actor: &plasmon::files::Actor, node: u64, len: u64) -> plasmon::files::Result<()> {
         if self.volume.attributes(actor, node)?.attributes.size >= len {
             return Ok(());
@@ -264,7 +268,7 @@ fn flags(raw: u32) -> OFlags {
     OFlags::from_bits_retain(raw)
 }
 
-/// Options of an open with these flags.
+/// Returns the options of an open with the flags `raw`.
 fn options(raw: u32) -> OpenOptions {
     let flags = flags(raw);
     let access = flags & OFlags::RWMODE;

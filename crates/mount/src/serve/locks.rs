@@ -1,8 +1,9 @@
 //! Requests about locks.
 //!
-//! Owns no state beside the server's. Locks that are free or not waited for are got by the worker; a wait has
-//! a thread of its own, so that it keeps no worker. Invariants: what the kernel has of a file is dropped
-//! before a lock is answered, if others have changed it; an owner's locks of `fcntl` go with its close.
+//! Owns no state; the tables of locks and waits are the server's. Any worker, and a thread for each wait, so
+//! that waits keep no worker. A worker gets a lock that is free, and refuses one that nobody waits for.
+//! Invariants: before a lock is answered, the kernel drops pages of the file that others have changed; an
+//! owner's locks of `fcntl` end when the owner closes the file.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,7 +16,7 @@ use crate::kernel::{Call, FileLock, InHeader, LkIn, locks};
 use crate::reply::Reply;
 use crate::running::{Wait, was_interrupted};
 
-/// Maximum number of calls that wait for a lock, each on a thread of its own. Further ones get ENOLCK.
+/// Largest number of calls that wait for a lock, each on a thread of its own. Further calls get ENOLCK.
 const MAX_WAITS: usize = 512;
 
 impl VolumeServer {
@@ -30,10 +31,10 @@ impl VolumeServer {
             },
             Call::Setlk(lock) | Call::SetlkWait(lock) => {
                 let Some(range) = range_of(&lock) else { return reply.error(Errno::INVAL) };
-                // An interruption may come before the wait has begun.
+                // The wait is noted first, because an interruption may come before the wait begins.
                 let over = matches!(call, Call::SetlkWait(_)).then(|| self.waiting(header));
                 if !range.flock {
-                    // The home may lock the range although the call fails.
+                    // The owner is noted first, because the home may lock the range although the call fails.
                     self.locked.lock().insert((node, range.owner));
                 }
                 let result = self.volume.lock(node, range, || false);
@@ -56,18 +57,18 @@ impl VolumeServer {
         }
     }
 
-    /// Ends the locks of an owner of a file: those of `fcntl`, or those of `flock`.
+    /// Ends the locks that an owner has of a file: the locks of `flock`, or the locks of `fcntl`.
     pub(super) fn unlock(&self, node: u64, owner: u64, flock: bool) {
         if flock || self.locked.lock().remove(&(node, owner)) {
             self.volume.end_locks(node, owner, flock);
         }
     }
 
-    /// Notes a wait for a lock.
+    /// Notes a wait for a lock in the table, so that an interruption finds it.
     fn waiting(&self, header: &InHeader) -> Wait {
         let wait = Wait::of(header.unique, header.pid);
         self.waits.lock().insert(header.unique, wait.clone());
-        // An interruption that came before found no wait.
+        // An interruption from before is not lost: the worker's place has it.
         if was_interrupted() {
             wait.end();
         }
@@ -96,7 +97,7 @@ impl VolumeServer {
     }
 }
 
-/// Range and owner of a lock. `None` for a kind that there is not.
+/// Returns the range and owner of a lock. `None` for an unknown kind, or an end before the start.
 fn range_of(lock: &LkIn) -> Option<LockRange> {
     let kind = match lock.lk.kind {
         locks::READ => LockKind::Shared,
@@ -109,7 +110,7 @@ fn range_of(lock: &LkIn) -> Option<LockRange> {
     (start <= end).then_some(LockRange { owner: lock.owner, pid: lock.lk.pid, start, end, kind, flock })
 }
 
-/// Answer to the question who is in the way.
+/// Returns the answer to GETLK: the lock that is in the way, or that none is.
 fn told(asked: &LkIn, other: Option<LockRange>) -> FileLock {
     match other {
         None => FileLock { kind: locks::UNLOCK, ..asked.lk },

@@ -1,9 +1,9 @@
 //! A volume, served to the kernel.
 //!
-//! Owns the handles of folders that are open, the owners of locks, and the waits for locks. Any worker, and
-//! a thread for each wait for a lock. A node id of the kernel is the number of the inode, so there is no
-//! table of inodes. Invariant: each request is answered with what the home says, or with the bytes of this
-//! host's node.
+//! Owns the handles of open folders and files, the owners of `fcntl` locks, and the waits for locks. Any
+//! worker, and a thread for each wait for a lock. A node id of the kernel is the number of the inode, so
+//! there is no table of inodes. Invariant: the kernel keeps names and attributes no longer than the session
+//! and [`Manner::cache`] allow.
 
 mod attributes;
 mod data;
@@ -38,7 +38,7 @@ pub(crate) struct Manner {
     pub(crate) direct: bool,
 }
 
-/// Server of a volume.
+/// Server of a volume: carries out the kernel's requests by a session of the volume.
 pub(crate) struct VolumeServer {
     volume: Volume,
     device: Device,
@@ -46,17 +46,17 @@ pub(crate) struct VolumeServer {
     begin: Box<dyn Fn(Agreed) + Send + Sync>,
     folders: Mutex<HashMap<u64, Arc<Listing>>>,
     next_folder: AtomicU64,
-    /// Files with locks of `fcntl`, each with an owner.
+    /// Pairs of an inode and an owner that may hold locks of `fcntl` in this inode.
     locked: Mutex<HashSet<(u64, u64)>>,
-    /// Waits for locks by the numbers of their requests. A wait that is set to true ends.
+    /// Waits for locks, by the numbers of their requests.
     waits: Arc<Mutex<HashMap<u64, Wait>>>,
-    /// Versions of files of which the kernel may have pages.
+    /// Versions of the files whose pages the kernel may cache.
     pages: data::Pages,
     opens: data::Opens,
 }
 
 impl VolumeServer {
-    /// Server of a volume on a device. `begin` is called once the kernel has begun.
+    /// Returns the server of a volume for a device. `begin` is called once the kernel has begun.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -81,19 +81,19 @@ impl VolumeServer {
         })
     }
 
-    /// Time for which the kernel may keep an answer about these inodes. It is answered while `current` is
-    /// held.
+    /// Returns the time for which the kernel may keep an answer about these inodes. The caller holds
+    /// `current` until the answer is sent.
     fn kept(&self, current: &Current<'_>, keep: Keep, inodes: &[u64]) -> Duration {
         current.left(keep, inodes).min(self.manner.cache)
     }
 }
 
-/// User on whose behalf a request is made.
+/// Returns the user on whose behalf a request is made.
 fn actor(header: &InHeader) -> Actor {
     Actor { uid: header.uid, gid: header.gid, groups: Vec::new() }
 }
 
-/// Number of an error, as the kernel knows it.
+/// Returns the kernel's number of an error.
 fn errno(error: &plasmon::files::Error) -> Errno {
     Errno::from_raw_os_error(error.errno() as i32)
 }

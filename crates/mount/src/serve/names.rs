@@ -1,7 +1,7 @@
 //! Requests about names, attributes, extended attributes and folders.
 //!
-//! Owns what was listed of folders that are open and not read yet. Any worker. Invariant: an entry that is
-//! there from the first to the last page of a listing is listed once, since a listing goes on by cookies.
+//! Owns the entries of open folders that were listed and not read yet. Any worker. Invariant: an entry that
+//! exists from the first to the last page of a listing is listed once, since a listing goes on by cookies.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,24 +19,26 @@ use crate::kernel::{
 };
 use crate::reply::Reply;
 
-/// Flags of setxattr: the attribute must not be there, must be there.
+/// Flag of setxattr: the attribute must not exist.
 const XATTR_CREATE: u32 = 1;
+/// Flag of setxattr: the attribute must exist.
 const XATTR_REPLACE: u32 = 2;
-/// Offset behind `.`, and behind `..`: cookies of entries follow.
+/// Offset behind `.` in a listing.
 const SELF_OFFSET: u64 = 1;
+/// Offset behind `..` in a listing. The offset behind any other entry is its cookie plus this offset.
 const ABOVE_OFFSET: u64 = 2;
-/// Size in bytes of the shortest entry of a listing.
+/// Number of bytes of the shortest entry of a listing.
 const SHORTEST_ENTRY: u32 = 32;
 /// Largest number of entries that are asked for at once.
 const MAX_ASKED: u32 = 512;
-/// Size in bytes in which `statfs` counts.
+/// Number of bytes of one block of `statfs`.
 const STATFS_BYTES: u64 = 4 << 10;
 
-/// Folder that is open, with what was listed of it.
+/// Open folder, with the last page that was listed of it.
 #[derive(Default)]
 pub(super) struct Listing(Mutex<Option<Kept>>);
 
-/// Page of a folder.
+/// Page of a folder of which entries are left to read.
 struct Kept {
     /// Offset at which the page begins.
     from: u64,
@@ -126,7 +128,7 @@ impl VolumeServer {
 
     fn set(&self, actor: &Actor, node: u64, set: &SetattrIn) -> Result<Entry> {
         let wanted = set_of(set);
-        // A change of the time of change alone comes with every change at the home.
+        // The home sets the time of change at every change, so setting this time alone needs no operation.
         if set.valid & !(fattr::FH | fattr::CTIME) == 0 {
             return self.volume.attributes(actor, node);
         }
@@ -139,7 +141,7 @@ impl VolumeServer {
         self.look(reply, folder, looked);
     }
 
-    /// Answers with the file, or that there is no such name. The kernel may keep either.
+    /// Answers with the file, or that there is no such name. The kernel may keep either answer.
     fn look(&self, reply: Reply, folder: u64, looked: Result<Looked>) {
         let Looked { attributes, keep } = match looked {
             Ok(looked) => looked,
@@ -178,7 +180,7 @@ impl VolumeServer {
         }
     }
 
-    /// Fills an answer with entries, which is given while what is returned is held.
+    /// Fills an answer with entries. The caller holds the returned guard until the answer is sent.
     fn fill(
         &self,
         actor: &Actor,
@@ -209,7 +211,7 @@ impl VolumeServer {
         let mut taken = 0;
         for entry in &page.entries {
             let next = entry.cookie.saturating_add(ABOVE_OFFSET);
-            // Attributes that are old by now are left out: the kernel asks for those that it needs.
+            // Attributes that are old by now are left out: the kernel asks for them if it needs them.
             let out = match self.kept(&current, page.keep, &[node, entry.attributes.inode]) {
                 Duration::ZERO => EntryOut::default(),
                 kept => entry_out(&entry.attributes, kept),
@@ -223,7 +225,7 @@ impl VolumeServer {
         }
         page.entries.drain(..taken);
         *from = offset;
-        // An empty page that is not the last would be read as the end.
+        // The kernel would take an empty page that is not the last one as the end of the folder.
         if page.entries.is_empty() && !page.end {
             *kept = None;
         }
@@ -231,7 +233,7 @@ impl VolumeServer {
     }
 }
 
-/// Entries of a folder, as the kernel reads them.
+/// Answer with entries of a folder, in the form that the kernel reads.
 struct Listed {
     bytes: Vec<u8>,
     room: usize,
@@ -261,7 +263,7 @@ fn done(reply: Reply, result: Result<()>) {
     reply.outcome(result.map_err(|error| errno(&error)));
 }
 
-/// Answers with bytes, or with their number if there is no room for any.
+/// Answers with bytes, or with their number if the request has no room for any bytes.
 fn sized(reply: Reply, get: GetxattrIn, bytes: Result<impl AsRef<[u8]>>) {
     match bytes {
         Err(error) => reply.error(errno(&error)),

@@ -1,4 +1,4 @@
-//! Workers that serve a folder of which some requests panic.
+//! Tests of workers with a server that panics.
 
 use std::fs;
 use std::io;
@@ -21,11 +21,11 @@ const PANICS: &str = "panics";
 /// Server without files, which panics where a test wants it.
 struct Panicking {
     null: NullServer,
-    /// Told when the lookup that panics has begun.
+    /// Channel that gets a message when the lookup that panics has begun.
     begun: Sender<()>,
-    /// Word of the test for which the lookup that panics waits.
+    /// Channel on which the lookup that panics waits for the test.
     go_on: Mutex<Receiver<()>>,
-    /// Whether it has no block for a second worker.
+    /// Whether the server panics when a second worker wants a block.
     lacks_blocks: bool,
     has_given: AtomicBool,
 }
@@ -74,7 +74,7 @@ struct Served {
 }
 
 impl Served {
-    /// Mounts a folder. `None` where nobody can.
+    /// Mounts a folder. `None` if the test may not mount.
     fn new(lacks_blocks: bool) -> Option<Self> {
         if !geteuid().is_root() || Device::open().is_err() {
             eprintln!("skipped: mounting takes root and /dev/fuse");
@@ -115,9 +115,9 @@ impl Drop for Served {
     }
 }
 
-/// Ends a mount at once. Whoever waits for it gets an error.
+/// Ends a mount at once. Requests that wait get an error.
 fn abort(folder: &Path) {
-    // It may be in use, or be gone.
+    // The folder may be in use, or be unmounted already.
     let _ = unmount(folder, UnmountFlags::FORCE);
     let _ = unmount(folder, UnmountFlags::DETACH);
 }

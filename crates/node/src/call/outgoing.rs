@@ -33,7 +33,7 @@ use crate::net::network::Network;
 use crate::transfer::Written;
 
 /// The longest that a call may take, whatever the client says.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const LONGEST_CALL: Duration = Duration::from_secs(24 * 3600);
 /// How long after a call's time-out the node that has it may say that it was not run.
 const GRACE: Duration = Duration::from_millis(50);
 /// How often the home of a service is asked which nodes have servers, for one call.
@@ -202,7 +202,7 @@ impl Calls {
 
     /// Returns the time at which a call of a client is over.
     pub(super) fn due_of(&self, timeout_us: u64) -> Instant {
-        self.kernel.clock.now() + Duration::from_micros(timeout_us).min(LONGEST)
+        self.kernel.clock.now() + Duration::from_micros(timeout_us).min(LONGEST_CALL)
     }
 
     /// Calls a function on whichever node runs it.

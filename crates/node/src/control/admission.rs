@@ -1,9 +1,10 @@
-//! The check whether a node can be a member beside others, the same for every coordinator.
+//! The check whether a node can be a member beside others, the same for every coordinator. Owns no state; any
+//! thread.
 
 use super::messages::{PROTOCOL, written};
 use crate::net::members::Member;
 
-/// Checks that a node can be a member beside these; the error says why not. A former incarnation of the
+/// Checks that a node can be a member beside `others`; the error says why not. A former incarnation of the
 /// node is no obstacle.
 pub(crate) fn check<'a>(
     protocol: u32,

@@ -1,7 +1,8 @@
 //! The coordinator that is embedded in a cluster's first node, as that node and as the others see it.
 //!
-//! Control thread. The first node has the [`Registry`] beside it. The others hold a control connection to
-//! that node. They are members for as long as it sends, and take it for lost when it is silent for a lease.
+//! Owns this node's membership. Control thread. The first node has the [`Registry`] beside it. The others
+//! hold a control connection to that node. They are members for as long as the node sends, and take it for
+//! lost when it is silent for a lease.
 
 use std::io;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub(crate) struct Leading {
     registry: Arc<Registry>,
     views: watch::Receiver<Arc<View>>,
     records: watch::Receiver<Arc<Records>>,
-    /// The records that were told last.
+    /// The records as they were last told to the engine.
     told: Arc<Records>,
 }
 
@@ -84,13 +85,13 @@ impl Coordinator for Leading {
 pub(crate) struct Following {
     guard: Guard,
     join: String,
-    /// The address of the coordinator, for nodes that ask this one.
+    /// The address of the coordinator, for nodes that ask this node.
     found: watch::Sender<String>,
     /// The last view that was followed.
     view: View,
     /// The node itself, and the coordinator's node that it followed last.
     nodes: Option<(NodeId, NodeId)>,
-    /// The records as they were followed.
+    /// The records as they were last followed.
     records: Records,
     membership: Option<Membership>,
 }
@@ -104,7 +105,8 @@ struct Membership {
 }
 
 impl Following {
-    /// Follows the coordinator that the node at `join` is or knows; `found` gets its address.
+    /// Makes a node that follows the coordinator which the node at `join` is, or knows. `found` gets the
+    /// coordinator's address.
     pub(crate) fn new(guard: Guard, join: String, found: watch::Sender<String>) -> Self {
         let view = View { epoch: 0, members: Vec::new() };
         Self { guard, join, found, view, nodes: None, records: Records::default(), membership: None }
@@ -129,7 +131,7 @@ impl Coordinator for Following {
     async fn join(&mut self, member: &Member) -> Result<Joined, JoinError> {
         self.membership = None;
         let mut address = self.join.clone();
-        // The node that has named the address.
+        // Address of the node that named the present address.
         let mut asked: Option<String> = None;
         for _ in 0..4 {
             let attempt = async {
@@ -208,8 +210,8 @@ impl Coordinator for Following {
 
     async fn leave(&mut self) {
         if let Some(Membership { wire, .. }) = &mut self.membership {
-            // The message tells the coordinator sooner. If it is lost, the coordinator learns from the
-            // lease.
+            // The message tells the coordinator sooner. If the message is lost, the coordinator learns it
+            // from the lease.
             let _ = wire.send(&FromNode::Leave).await;
         }
     }

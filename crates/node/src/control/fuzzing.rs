@@ -1,4 +1,5 @@
-//! The fuzzer's target for control messages and for records of members and volumes, and its seeds.
+//! The fuzzer's target for control messages and for records of members and volumes, and its seeds. Owns no
+//! state.
 
 use plasmon::NodeId;
 use serde::Serialize;
@@ -105,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// The names of the kinds of a message, as serde lists them where a name is none.
+    /// Returns the names of the kinds of a message, as serde lists them in its error for an unknown kind.
     fn kinds<T: DeserializeOwned>() -> BTreeSet<String> {
         let error = serde_json::from_value::<T>(Value::from("nothing")).err().expect("it is no kind");
         let text = error.to_string();

@@ -1,21 +1,21 @@
 //! The guard of control connections: without a secret it admits all, with one only nodes that know the
-//! cluster's secret.
+//! cluster's secret. A guard owns the node's certificate and secret. Control thread.
 //!
-//! Control thread. With a secret, a connection is TLS 1.3, by rustls. Certificates may be given; then each
-//! end requires that the given authority vouches for the other's. Otherwise every node makes itself a
-//! certificate at its start, which proves nothing. Then each end proves that it knows the secret, the end
-//! that connected first. The proof is a hash, keyed with the secret, of a value that TLS derives for this
-//! connection alone (the exporter, RFC 8446, 7.5). An attacker in the middle has two connections with two
-//! such values, and can use the proof of one on neither.
+//! With a secret, a connection is TLS 1.3, by rustls. If certificates were given, each end requires that the
+//! given authority vouches for the other's certificate. Otherwise every node makes itself a certificate at
+//! its start, which proves nothing; then each end proves that it knows the secret, the end that connected
+//! first. The proof is a hash, keyed with the secret, of a value that TLS derives for this connection alone
+//! (the exporter, RFC 8446, 7.5). An attacker in the middle has two connections with two such values, and can
+//! use the proof of one on neither.
 //!
 //! ```text
 //! asking -> answering   32 bytes   its proof
 //! answering -> asking   33 bytes   1 and its proof, or 0 and zeros
 //! ```
 //!
-//! The first proof goes to an end that has not proved anything yet, and an attacker could try secrets on
-//! it. Therefore a secret has to be long and random. Nothing else that is made of the secret goes to an end
-//! that has not proved that it knows it.
+//! The first proof goes to an end that has not proved anything yet, and an attacker could try secrets on it.
+//! Therefore a secret has to be long and random. Nothing else that is made of the secret goes to an end that
+//! has not proved that it knows the secret.
 
 use std::io;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ use super::secret::{End, PROOF_LEN, Secret, SecretError};
 use crate::config::TlsConfig;
 
 const EXPORTER: &[u8] = b"EXPORTER-plasmon-control";
-/// How long either end may take to prove that it knows the secret.
+/// Longest time that either end may take to prove that it knows the secret.
 const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 
 const YES: u8 = 1;
@@ -76,7 +76,7 @@ pub(crate) enum Turned {
     Away(String),
 }
 
-/// The guard of a node, the same for all its connections.
+/// The guard of a node, which admits all its connections.
 #[derive(Clone)]
 pub(crate) enum Guard {
     /// All connections are admitted: there is no secret, and only this host can connect.
@@ -207,7 +207,7 @@ async fn timed(through: impl Future<Output = Result<Wire, Turned>>) -> Result<Wi
     timeout(PROOF_PATIENCE, through).await.unwrap_or_else(|_| Err(late().into()))
 }
 
-/// Why there is no TLS with the other end, with the words of the library in brackets.
+/// Returns the reason why there is no TLS with the other end, with the words of the library in brackets.
 fn in_words(error: &io::Error) -> String {
     use rustls::Error::{AlertReceived, InvalidCertificate, NoCertificatesPresented, PeerIncompatible};
     let words = match (tls_error(error), error.kind()) {
@@ -283,7 +283,8 @@ fn given(
     Ok((server, client))
 }
 
-/// The configuration with a certificate made now, for which nobody vouches; the proofs tell who has it.
+/// Makes a configuration with a new certificate, for which nobody vouches: the proofs show that the other end
+/// knows the secret.
 fn self_made(provider: Arc<CryptoProvider>) -> Result<(ServerConfig, ClientConfig), GuardError> {
     let made = rcgen::generate_simple_self_signed(["plasmon".to_owned()])
         .map_err(|error| GuardError::Tls(error.to_string()))?;
@@ -307,8 +308,8 @@ fn tls(error: rustls::Error) -> GuardError {
     GuardError::Tls(error.to_string())
 }
 
-/// A verifier that accepts every certificate. The other end must have its key all the same, and the proofs
-/// are bound to what the two ends have agreed on.
+/// A verifier that accepts every certificate. The other end must still have the certificate's key, and the
+/// proofs are bound to what the two ends have agreed on.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -410,7 +411,7 @@ mod tests {
         });
     }
 
-    /// The attacker passes on the bytes of both ends, which are mere noise on its own connections.
+    /// The attacker passes on the bytes of both ends, which mean nothing on its own connections.
     #[test]
     fn somebody_in_the_middle_is_found_out() {
         run(async {

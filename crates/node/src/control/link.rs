@@ -1,6 +1,6 @@
-//! Watches the link of the RDMA device, on a thread of its own: asking a device takes time, and a device
-//! that is being removed may block. The state is only reported, in the log and in `status`; nothing is
-//! decided by it.
+//! Watches the link of the RDMA device. Owns the thread `plasmon-link`, because asking a device takes time,
+//! and a device that is being removed may block. The state is only reported, in the log and in `status`:
+//! nothing is decided by it.
 
 use std::sync::{Arc, Weak};
 use std::thread;

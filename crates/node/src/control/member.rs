@@ -1,8 +1,8 @@
 //! A node's life as a member: join, stay, and join anew when the membership is lost, whatever the
 //! coordinator.
 //!
-//! Control thread. Views go to the engine in the order of their epochs. Between two memberships of this
-//! node lies a loss, and the second one has a higher incarnation.
+//! Owns the present membership. Control thread. Views go to the engine in the order of their epochs. Between
+//! two memberships of this node lies a loss, and the second one has a higher incarnation.
 
 use std::io;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use super::records::{Proposal, Proposed, RecordNews, Records};
 use super::{ControlError, Event, EventSender};
 use crate::net::members::{Member, View};
 
-/// How long a start waits for the coordinator to come up.
+/// Time for which the start of a node waits for the coordinator to come up.
 const COORDINATOR_PATIENCE: Duration = Duration::from_secs(20);
-/// How long leaving may take; a coordinator that is not told learns it from the lease.
+/// Longest time that leaving may take. A coordinator that is not told learns it from the lease.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
 /// The first and the longest pause between two attempts to join.
 const JOIN_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -36,12 +36,12 @@ pub(crate) trait Coordinator {
     /// Makes this node a member. It is called again after a loss, with a later incarnation.
     async fn join(&mut self, member: &Member) -> Result<Joined, JoinError>;
 
-    /// Stays a member until there is an event for the engine. The wait may be given up at any point, and
+    /// Waits as a member until there is an event for the engine. The wait may be given up at any point, and
     /// goes on with the next call.
     async fn next(&mut self) -> Result<News, Loss>;
 
-    /// Has the record of a volume changed, if it still is the one before the proposed one. The answer is
-    /// returned, or comes as news.
+    /// Has the record of a volume changed, if the record still is the one before the proposed one. The answer
+    /// is returned, or comes as news.
     async fn propose(&mut self, proposal: Proposal) -> Option<Proposed>;
 
     /// Ends this node's membership.
@@ -126,7 +126,7 @@ pub(crate) async fn run(
                 first = false;
                 pause = JOIN_PAUSES.0;
                 let incarnation = member.incarnation;
-                // The engine takes what it asked for before as given up.
+                // The engine takes proposals from before for given up.
                 while let Some(Some(_)) = proposals.next().now_or_never() {}
                 events.send(Event::Joined { incarnation, view, coordinator: node, records });
                 let loss = tokio::select! {
@@ -162,7 +162,7 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 warn!(coordinator = coordinator.place(), %error, "cannot join yet; trying again");
-                // The answer may have been lost, and this incarnation be a member without knowing it.
+                // The answer may have been lost, and this incarnation may be a member without knowing it.
                 member.incarnation += 1;
             }
         }

@@ -1,4 +1,5 @@
-//! The messages between a node and the coordinator: JSON behind a 32-bit big-endian length.
+//! The messages between a node and the coordinator: JSON behind a 32-bit big-endian length. A connection owns
+//! its stream; nothing else has state. Control thread.
 
 use std::io;
 
@@ -14,7 +15,7 @@ use super::records::{Proposal, Proposed, RecordNews, VolumeRecord};
 use crate::net::frame::VERSION;
 use crate::net::members::{Change, Member, View};
 
-/// Version of these messages.
+/// Version of the messages between a node and the coordinator.
 const MESSAGES: u32 = 7;
 /// Version of the cluster protocol: that of these messages, and of the frames that members exchange. So a
 /// node whose frames the members would drop is refused when it joins ([`written`] tells both).
@@ -30,7 +31,7 @@ pub(crate) const MAX_MEMBERS_A_MESSAGE: usize = 1024;
 /// Maximum number of records of volumes in a message; each takes some hundred bytes.
 pub(crate) const MAX_RECORDS_A_MESSAGE: usize = 1024;
 
-/// A version of the cluster protocol, for people. Up to 5 it did not tell that of the frames.
+/// Writes a version of the cluster protocol for people. Versions up to 5 did not tell the version of frames.
 pub(crate) fn written(protocol: u32) -> String {
     match (protocol / FRAMES_A_VERSION, protocol % FRAMES_A_VERSION) {
         (0, old) => old.to_string(),
@@ -38,10 +39,10 @@ pub(crate) fn written(protocol: u32) -> String {
     }
 }
 
-/// Alert of TLS 1.2 and 1.3 that is fatal and says *access denied*: what the other end takes it for.
+/// A fatal alert of TLS 1.2 and 1.3 that says *access denied*. An end that speaks TLS shows it as that.
 const NO_TLS_HERE: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
-/// Whether bytes that were received do not even begin with the length of a message, as those of TLS.
+/// Whether received bytes do not even begin with the length of a message, as the bytes of TLS do not.
 pub(crate) fn is_other_protocol(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<LengthDelimitedCodecError>())
 }
@@ -73,12 +74,12 @@ pub(crate) enum FromNode {
     Propose(Proposal),
 }
 
-/// A message from the coordinator, or from a node that is taken for it.
+/// A message from the coordinator, or from a node that another takes for the coordinator.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromCoordinator {
     /// The node is a member.
     Welcome {
-        /// The members, the new one among them; only the first of them, if more follow.
+        /// The members, the new one among them. If more follow, these are only the first.
         view: View,
         /// Number of members that follow in [`FromCoordinator::More`].
         more: usize,
@@ -100,7 +101,7 @@ pub(crate) enum FromCoordinator {
     Redirect(String),
     /// The node is not admitted, for this reason.
     Refused(String),
-    /// Records of volumes, which are as they are told or have changed to that.
+    /// Records of volumes that have changed, or all of them after a welcome.
     Records(Vec<RecordNews>),
     /// The answer to a proposal.
     Proposed(Proposed),
@@ -127,7 +128,8 @@ impl Wire {
         self.0.send(Bytes::from(text)).await
     }
 
-    /// Answers a connection that turned out to be TLS, where TLS is not spoken, in its own language.
+    /// Answers a connection that turned out to be TLS, although this node does not speak TLS, with an alert
+    /// of TLS.
     pub(crate) async fn turn_tls_away(&mut self) -> io::Result<()> {
         let stream = self.0.get_mut();
         stream.write_all(&NO_TLS_HERE).await?;
@@ -154,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    /// The rogue of the end-to-end tests writes frames by hand, and so has the versions by hand as well. If
-    /// they are old, its members are refused, and each of its tests fails for a reason that it does not name.
+    /// The rogue of the end-to-end tests writes frames by hand, with these versions. If the versions are old,
+    /// its members are refused, and each of its tests fails for a reason that it does not name.
     #[test]
     fn the_rogue_of_the_tests_speaks_these_versions() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/tests/e2e/rogue/frames.rs");

@@ -1,11 +1,10 @@
-//! Control work on a thread of its own, with tokio: membership, signals, and the HTTP service of
-//! [`monitor`].
+//! Control work on a thread of its own, with tokio: membership, signals, and the HTTP service of [`monitor`].
 //!
-//! The engine never waits for this thread. News reach the engine as [`Event`]s through a channel, with a
-//! wake of its poll; the engine does not answer them. A [`member::Coordinator`] decides who the members
+//! Owns the thread and the control port. The engine never waits for this thread: news reach the engine as
+//! [`Event`]s through a channel, with a wake of its poll. A [`member::Coordinator`] decides who the members
 //! are: the one that the first node embeds ([`embedded`], with the [`registry`] behind it), or [`etcd`].
-//! Every node listens on its control address. Other nodes join at the node with the embedded coordinator,
-//! and any other node tells them where that is.
+//! Every node listens on its control address. Other nodes join at the node with the embedded coordinator, and
+//! any other node tells them where that is.
 
 mod admission;
 mod embedded;
@@ -59,7 +58,7 @@ use crate::net::members::{Incarnation, Member, View};
 /// News for the engine.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// This node is a member, as this incarnation; its former knowledge of the others is void.
+    /// This node is a member, as this incarnation. The engine's former knowledge of the other nodes is void.
     Joined {
         incarnation: Incarnation,
         view: View,
@@ -212,7 +211,7 @@ impl EventSender {
     }
 }
 
-/// The control address, bound before anything else so that a taken port is known at once.
+/// The bound control address. It is bound before anything else, so that a taken port is known at once.
 pub(crate) struct Listener {
     runtime: tokio::runtime::Runtime,
     signals: Signals,
@@ -223,8 +222,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Binds the addresses of the configuration. SIGTERM and SIGINT are handled from before the first
-    /// socket is bound: a signal during the start stops the node as soon as the control thread runs.
+    /// Binds the addresses of the configuration. SIGTERM and SIGINT are handled from before the first socket
+    /// is bound, so a signal during the start stops the node as soon as the control thread runs.
     ///
     /// # Errors
     /// When the address does not resolve or is taken, when the cluster to join has no address, or when
@@ -345,7 +344,7 @@ fn listen_address(config: &Config) -> Result<String, ControlError> {
         (None, None, None) => Ok(crate::config::DEFAULT_LISTEN.to_owned()),
         (None, Some(etcd), _) => {
             let mut routes = etcd.endpoints.iter().map(|endpoint| route(endpoint));
-            // Any of the addresses will do; if none does, the last says why.
+            // Any of the addresses is enough. If none is, the last error is reported.
             let found =
                 routes.by_ref().find(Result::is_ok).or_else(|| etcd.endpoints.last().map(|at| route(at)));
             let reason =
@@ -409,7 +408,7 @@ async fn beside<T>(for_ever: impl Future<Output = ()>, ending: impl Future<Outpu
     }
 }
 
-/// Accepts connections for ever; each begins in the door.
+/// Accepts connections for ever. Each of them begins with a place in the door.
 async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, SocketAddr, Place)) {
     static TURNED_AWAY: Seldom = Seldom::new();
     let door = Door::new(CONTROL);
@@ -442,7 +441,7 @@ async fn dismiss(guard: Guard, stream: TcpStream, mut place: Place, answer: From
     }
 }
 
-/// Handles a failed accept: mostly, too many files are open, and the task waits a little instead of
+/// Handles a failed accept. The usual reason is too many open files: the task waits a little instead of
 /// spinning.
 async fn refused_connection(error: io::Error) {
     static TOLD: Seldom = Seldom::new();
@@ -452,8 +451,8 @@ async fn refused_connection(error: io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// The signals that stop a node. From [`Signals::handle`] on they do not end the process by themselves, and
-/// signals that come before [`Signals::pass_on`] runs are kept for it.
+/// The signals that stop a node. From [`Signals::handle`] on they do not end the process by themselves.
+/// Signals that come before [`Signals::pass_on`] runs are kept for it.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

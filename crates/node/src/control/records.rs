@@ -1,8 +1,9 @@
-//! Records of volumes: which nodes decide about a volume and keep its names. Plain data; any thread.
+//! Records of volumes: which nodes decide about a volume and keep its names. Plain data; any thread. The
+//! owner of the table is the coordinator.
 //!
-//! The coordinator has the one table of records. A record changes from its number to the next one alone, so
-//! of two nodes that want to change the same one only the first does. All nodes follow the table, each
-//! change in the order in which the coordinator made it.
+//! Invariants: there is one record for each name. A record changes from its number to the next one alone, so
+//! of two nodes that want to change the same record only the first does. All nodes follow the changes in the
+//! order in which the coordinator made them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub(crate) struct VolumeRecord {
     /// The node that decides about the volume.
     #[serde(with = "as_text")]
     pub(crate) home: NodeId,
-    /// The nodes that have confirmed everything that anybody was told is done.
+    /// The nodes that have confirmed everything of which anybody was told that it is done.
     #[serde(with = "as_texts")]
     pub(crate) mirrors: Vec<NodeId>,
 }
@@ -62,7 +63,7 @@ impl VolumeRecord {
         self.home == node || self.mirrors.contains(&node)
     }
 
-    /// The same record under a name that tells the volume from another one of its name.
+    /// Returns the record under a name that tells the volume from another volume of its name.
     pub(crate) fn apart(&self) -> Self {
         let suffix = format!(".{}", self.volume);
         let mut name = self.name.clone();
@@ -72,7 +73,7 @@ impl VolumeRecord {
         Self { name: name + &suffix, ..self.clone() }
     }
 
-    /// The next record of the volume, with these nodes.
+    /// Returns the next record of the volume, with the given nodes.
     pub(crate) fn next(&self, home: NodeId, mirrors: Vec<NodeId>) -> Self {
         Self { number: self.number + 1, home, mirrors, ..self.clone() }
     }
@@ -83,9 +84,9 @@ impl VolumeRecord {
 pub(crate) struct Proposal {
     /// The number by which the node that asks knows the answer.
     pub(crate) ask: u64,
-    /// The record as it is to be.
+    /// The record after the change.
     pub(crate) record: VolumeRecord,
-    /// Whether the volume is removed instead. The record has the number behind the last one all the same.
+    /// Whether the volume is removed instead. The record still has the number behind the last one.
     pub(crate) removes: bool,
 }
 
@@ -94,11 +95,12 @@ pub(crate) struct Proposal {
 pub(crate) struct Proposed {
     /// The number of the proposal.
     pub(crate) ask: u64,
-    /// The record of that name after the proposal, or why the coordinator did not look at it.
+    /// The record of that name after the proposal, or the reason why the coordinator did not look at the
+    /// proposal.
     pub(crate) outcome: Result<Option<VolumeRecord>, String>,
 }
 
-/// News of the table: the record of a name, or that there is none any more.
+/// A piece of news of the table: the record of a name, or that the name has none any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RecordNews {
     pub(crate) name: String,
@@ -143,7 +145,7 @@ impl Records {
         }
     }
 
-    /// Makes a change if the table still has the record before it, and whoever asks may make it.
+    /// Makes a change if the table allows it ([`Records::allows`]).
     pub(crate) fn change(&mut self, proposal: &Proposal) {
         if self.allows(proposal) {
             let Proposal { record, removes, .. } = proposal.clone();
@@ -152,7 +154,7 @@ impl Records {
         }
     }
 
-    /// Whether a proposal follows from the table as it is.
+    /// Whether the table still has the record before a proposal, or has room for a new one.
     pub(crate) fn allows(&self, proposal: &Proposal) -> bool {
         let Proposal { record, removes, .. } = proposal;
         if !record.is_valid() {
@@ -170,8 +172,8 @@ impl Records {
         }
     }
 
-    /// Changes since the table was another one. Names that it did not have come first, so that a
-    /// volume that gets another name has it before it loses the old one.
+    /// Returns the changes since the table `before`. New names come first, so a volume that gets another name
+    /// has the new one before it loses the old one.
     pub(crate) fn since(&self, before: &Self) -> Vec<RecordNews> {
         let fresh = self.by_name.iter().filter(|(name, record)| before.by_name.get(*name) != Some(*record));
         let told = |record: &Arc<VolumeRecord>| Some(VolumeRecord::clone(record));

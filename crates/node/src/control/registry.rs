@@ -1,14 +1,15 @@
 //! The registry: the one list of members, in the node that embeds the coordinator.
 //!
-//! Control thread. One task for each connection talks to a node; the list is behind a lock that is never
-//! held across an await. A node is a member for as long as its connection lives and carries a message at
-//! least once a lease. Every change makes a new epoch, and every node is told the change. A node gets the
-//! list of all members only when it joins, or when it is too slow for the remembered changes.
+//! Owns the list of members and the records of volumes. Control thread. One task for each connection talks to
+//! a node; the list is behind a lock that is never held across an await. A node is a member for as long as
+//! its connection lives and carries a message at least once a lease. Every change makes a new epoch, and
+//! every node is told the change. A node gets the list of all members only when it joins, or when it is too
+//! slow for the remembered changes.
 //!
-//! The registry has the records of volumes too. They are in memory alone: when the coordinator begins anew,
-//! nodes that join again tell the records of the volumes that they have. Such a record does not change for a
-//! while, in which nodes may join that know a later one. If a volume of its name was made meanwhile, one of
-//! the two gets another name: the new one while the coordinator is young, else that which comes back.
+//! The records are in memory alone. When the coordinator begins anew, nodes that join again tell the records
+//! of the volumes that they have. Such a record does not change for a while, in which nodes may join that
+//! know a later one. If a volume of its name was made meanwhile, one of the two gets another name: the new
+//! one while the coordinator is young, afterwards the one that came back.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -33,12 +34,12 @@ use crate::kernel::seldom::Seldom;
 use crate::net::door::Place;
 use crate::net::members::{Change, Member, View};
 
-/// The largest epoch that a node may claim to have seen; changes of members never reach it.
+/// The largest epoch that a node may claim to have seen. Changes of members never reach it.
 const LAST_EPOCH: u64 = 1 << 62;
-/// Number of changes that are remembered for nodes that have not been told yet.
+/// Number of the last changes that are remembered, for nodes that were not told of them yet.
 const MAX_REMEMBERED_CHANGES: usize = 256;
 
-/// Maximum number of names that are tried for a volume whose name another one has.
+/// Maximum number of names that are tried for a volume whose name another volume has.
 const MAX_NAMES: usize = 4;
 
 /// The one list of members.
@@ -58,13 +59,13 @@ struct Volumes {
     records: Arc<Records>,
     /// For each volume, the time at which a node of a former coordinator first told its record.
     told: HashMap<u32, Instant>,
-    /// Volumes that were removed: nobody tells of them any more.
+    /// Numbers of volumes that were removed. What nodes of a former coordinator tell of them is ignored.
     removed: BTreeSet<u32>,
 }
 
 struct Members {
     view: Arc<View>,
-    /// The last changes, each from the epoch to which the one before it led.
+    /// The last changes. Each begins at the epoch to which the one before led.
     changes: VecDeque<Arc<Change>>,
 }
 
@@ -80,17 +81,17 @@ impl Registry {
         Arc::new(Self { node, lease, members, changed, volumes, begun, recorded })
     }
 
-    /// The view, now and after every change.
+    /// Returns the view, now and after every change.
     pub(crate) fn views(&self) -> watch::Receiver<Arc<View>> {
         self.changed.subscribe()
     }
 
-    /// The records of volumes, now and after every change.
+    /// Returns the records of volumes, now and after every change.
     pub(crate) fn records(&self) -> watch::Receiver<Arc<Records>> {
         self.recorded.subscribe()
     }
 
-    /// Changes a record, if it still is the one before the proposed one.
+    /// Changes a record, if the record still is the one before the proposed one.
     pub(crate) fn propose(&self, proposal: &Proposal) -> Proposed {
         let Proposal { ask, record, removes } = proposal;
         let mut volumes = self.volumes.lock().expect("no holder of this lock panics");
@@ -114,7 +115,7 @@ impl Registry {
         Proposed { ask: *ask, outcome: Ok(now) }
     }
 
-    /// Enters what a node of a former coordinator knows of the volumes that it has.
+    /// Enters the records that a node of a former coordinator has followed.
     fn restore(&self, records: Vec<VolumeRecord>) {
         let mut volumes = self.volumes.lock().expect("no holder of this lock panics");
         let mut table = Records::clone(&volumes.records);
@@ -192,7 +193,7 @@ impl Registry {
         match timeout(self.lease, self.admit(&mut wire)).await {
             Ok(Ok(member)) => Ok((wire, member)),
             Ok(Err(error)) if guard.secret().is_none() && is_other_protocol(&error) => {
-                // It may have gone.
+                // The other end may be gone already.
                 let _ = timeout(self.lease, wire.turn_tls_away()).await;
                 Err("it uses a secret, and this cluster does not: start it without --secret-file, or all \
                      nodes of the cluster with one secret"
@@ -250,7 +251,7 @@ impl Registry {
         self.welcome(wire, &told, &told_records).await?;
         let mut beat = interval(self.lease / BEATS_A_LEASE);
         // Silence is counted in beats of this node, not in time: while this process stands still, it hears
-        // nobody, and that is not the silence of others.
+        // nobody, although the others are not silent.
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut silent_beats = 0;
         loop {
@@ -379,7 +380,7 @@ mod tests {
         let proposal = Proposal { ask: 1, record: record(7, 1, 1), removes: false };
         assert_eq!(registry.propose(&proposal).outcome, Ok(Some(record(7, 1, 1))));
         let before = registry.records().borrow().clone();
-        // The volume was made before those came back that have one of the name.
+        // The volume was made before the nodes came back that have a volume of the name.
         registry.restore(vec![record(5, 2, 3)]);
         assert_eq!((named("main"), named("main.7")), (Some((5, 3)), Some((7, 1))));
         let news = registry.records().borrow().since(&before);
@@ -414,7 +415,7 @@ mod tests {
             let attending = async {
                 for _ in 0..20 {
                     member.send(&FromNode::Heartbeat).await.unwrap();
-                    // All tasks are of this thread: none of them runs meanwhile.
+                    // All tasks run on this thread, so no other task runs meanwhile.
                     let begun = Instant::now();
                     while begun.elapsed() < 2 * lease {
                         std::hint::spin_loop();

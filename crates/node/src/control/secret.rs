@@ -1,8 +1,9 @@
-//! The secret of a cluster: a node that knows it may be a member.
+//! The secret of a cluster: a node that knows it may be a member. [`Secret`] owns two keys that are made of
+//! it. Any thread.
 //!
-//! The secret is read once from a file and never leaves the node. Two things are made of it: a *proof* for
-//! a connection whose two ends share a random value that nobody between them has (TLS's exporter), and a
-//! key that seals records where others can read them.
+//! The secret is read once from a file and never leaves the node. One key makes a *proof* for a connection
+//! whose two ends share a random value that nobody between them has (TLS's exporter). The other key seals
+//! records where others can read them.
 
 use std::fmt;
 use std::fs;
@@ -21,7 +22,9 @@ const MAX_SECRET_BYTES: usize = 4096;
 /// Length of a proof in bytes.
 pub(crate) const PROOF_LEN: usize = blake3::OUT_LEN;
 
+/// Context in which the key of proofs is derived from the secret.
 const PROVING: &str = "plasmon 2026-11 cluster secret: proof on a control connection";
+/// Context in which the key that seals records is derived from the secret.
 const SEALING: &str = "plasmon 2026-11 cluster secret: records of members";
 
 /// Why the secret cannot be used.
@@ -98,8 +101,8 @@ impl Secret {
         }
     }
 
-    /// The proof that only an end that knows the secret can give on the connection with this exporter. The
-    /// proofs of the two ends differ, so that neither can repeat what it received.
+    /// Returns the proof that only an end which knows the secret can give on the connection with this
+    /// exporter. The proofs of the two ends differ, so neither end can repeat what it received.
     pub(crate) fn proof(&self, end: End, exporter: &[u8; 32]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.proving);
         hasher.update(match end {
@@ -110,8 +113,8 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// Seals bytes under a name: only a node that knows the secret can open them, or can have sealed them,
-    /// under that name.
+    /// Seals bytes under a name. Only a node that knows the secret can open them under that name, and only
+    /// such a node can have sealed them.
     #[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only records in etcd are sealed"))]
     pub(crate) fn seal(&self, name: &str, bytes: &[u8]) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];

@@ -1,10 +1,10 @@
 //! Validity: the time until which a node may take itself for a member.
 //!
-//! The control thread prolongs it, and the engine checks it before it acts on frames of peers: a process
-//! that was stopped finds its time over before its control thread has run. It is counted by the clock that
-//! goes on while the host sleeps, which timers do not: so a host that wakes up finds it over as well. A
-//! validity that is over stays over: the thread that notices first decides for both, and only a new
-//! membership begins a new time.
+//! A [`Validity`] is shared by two threads: the control thread prolongs it, and the engine checks it before
+//! it acts on frames of peers. So a process that was stopped finds its time over before its control thread
+//! has run. The time is counted by the clock that goes on while the host sleeps, which timers do not: a host
+//! that wakes up finds it over as well. Invariant: a validity that is over stays over until a new membership
+//! begins; the thread that notices first decides for both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Validity {
         Self { until: AtomicU64::new(FOREVER) }
     }
 
-    /// Begins a membership that lasts until then.
+    /// Begins a membership that lasts until `until`.
     pub(crate) fn begin(&self, until: u64) {
         self.until.store(until.clamp(OVER + 1, FOREVER - 1), Ordering::SeqCst);
     }

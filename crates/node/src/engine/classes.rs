@@ -1,4 +1,5 @@
-//! Classes as a service: the measurement of round trips, and the report. Engine thread only.
+//! Classes as a service: the measurement of round trips, and the report. Owns no state: `Qos` has it. Engine
+//! thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::service::Service;
 
 /// The time between two measurements of a peer's round trip.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long an answer may take that is measured.
+/// Longest time that a measured answer may take.
 const PING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// State that keeps the classes of work apart.

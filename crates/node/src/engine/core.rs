@@ -1,8 +1,8 @@
-//! A node's services, composed. Engine thread only.
+//! A node's services, composed. Owns all owners of state. Engine thread only.
 //!
 //! This is the only place that knows all rooms. [`Core::compose`] makes each owner of those below it, and
-//! registers the services. Each part of a service's state sits in a cell of its own that is borrowed for the
-//! length of a call and never across an await.
+//! registers the services. Invariant: each part of a service's state sits in a cell of its own, which is
+//! borrowed for the length of a call and never across an await.
 
 use std::rc::Rc;
 
@@ -55,7 +55,7 @@ pub(crate) struct Core {
 pub(crate) struct Host {
     /// The memory node that the engine is bound to.
     pub(crate) numa: Binding,
-    /// How many clients there is room for.
+    /// Limits of the number of clients.
     pub(crate) places: Places,
     /// Best parameters towards each peer, as far as they were measured.
     pub(crate) tunings: Tunings,
@@ -68,7 +68,7 @@ pub(crate) struct Host {
 }
 
 impl Core {
-    /// Makes all owners, each of those below it, and registers the services; `more` are those that this
+    /// Makes all owners, each of those below it, and registers the services. `more` are services that this
     /// release does not have.
     ///
     /// # Errors

@@ -1,10 +1,10 @@
 //! The engine: one thread that owns all state of a node.
 //!
-//! A turn of its loop polls the fabric, takes frames to itself, news of the control thread, timers
-//! and the sockets of clients, then runs the tasks that these woke, and at its end sends what has
-//! gathered. When a turn brought nothing the engine spins for a bounded while, if there are cores to
-//! spare, and then sleeps on all descriptors at once: sockets, control thread and the fabric's
-//! completion queue.
+//! Owns the loop, the sockets and the tasks; [`Core`] has the other state. A turn of the loop polls the
+//! fabric, takes frames to itself, news of the control thread, timers and the sockets of clients, then runs
+//! the tasks that these woke, and at its end sends what has gathered. When a turn brought nothing the engine
+//! spins for a bounded while, if there are cores to spare, and then sleeps on all descriptors at once:
+//! sockets, control thread and the fabric's completion queue. Invariant: the thread blocks nowhere else.
 
 mod classes;
 mod core;
@@ -51,11 +51,11 @@ use crate::spill::{Recovered, SpillError, SpillStore};
 use crate::store::{Readers, Store};
 use crate::transfer::Tunings;
 
-/// How often a fabric without a descriptor is polled.
+/// Interval at which a fabric without a descriptor is polled.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// How long rings are looked at after the last entry: about what waking costs.
+/// Time for which rings are looked at after the last entry: about what waking costs.
 const RING_SPIN: Duration = Duration::from_micros(20);
-/// How long an answer of another node is looked for.
+/// Time for which the engine looks for an answer of another node before it sleeps.
 const ANSWER_SPIN: Duration = Duration::from_micros(50);
 
 /// Why a node cannot start, or cannot go on.
@@ -101,7 +101,7 @@ impl From<BindError> for NodeError {
 
 /// A node that serves.
 pub struct Node {
-    // In the order of their end: the cluster is told, clients are let go, then state goes.
+    // The fields are in the order of their end: the cluster is told, clients are let go, then state goes.
     control: Control,
     metrics: Option<SocketAddr>,
     _link: Option<LinkWatch>,
@@ -117,8 +117,7 @@ impl Node {
     /// Binds, opens and registers everything, and joins the cluster.
     ///
     /// # Errors
-    /// With what is in the way and what to do about it, or [`NodeError::Stopped`]; nothing is left behind
-    /// then.
+    /// With the obstacle and what to do about it, or [`NodeError::Stopped`]. Nothing is left behind then.
     pub fn start(mut config: Config) -> Result<Self, NodeError> {
         raise_limits();
         let descriptors = getrlimit(Resource::Nofile).current;
@@ -130,7 +129,8 @@ impl Node {
         sockets.leave_address(is_first.then_some(address));
         let source = source_of(&address);
         let provider = choose_provider(&config, &address, source.as_deref())?;
-        // Before there is memory to be placed, and before other threads, which inherit it.
+        // The thread is bound before there is memory to be placed, and before other threads start, which
+        // inherit the binding.
         let numa = numa::bind(config.numa, provider.domain())?;
         let mut arena = Arena::new(&arena_config(&config, numa.node))?;
         if let Some(allowance) = &config.allowance {
@@ -221,24 +221,24 @@ impl Node {
         &self.core.kernel.config.socket
     }
 
-    /// `host:port` of the control connection, with the port that was taken.
+    /// The address of the control connection, `host:port`, with the port that was taken.
     pub fn listen(&self) -> &str {
         &self.core.kernel.listen
     }
 
-    /// `host:port` where metrics are served, with the port that was taken.
+    /// The address where metrics are served, `host:port`, with the port that was taken.
     pub fn metrics(&self) -> Option<String> {
         self.metrics.map(|address| address.to_string())
     }
 
-    /// Serves until SIGTERM, an interrupt, or something that ends the node.
+    /// Serves until SIGTERM, an interrupt, the end of a drain, or an event that ends the node.
     ///
     /// # Errors
     /// When the node cannot go on.
     pub fn run(mut self) -> Result<(), NodeError> {
         let ended = self.turns();
         let Self { control, sockets, mut tasks, core, .. } = self;
-        // The others hear of it first, so that nobody starts to read what is about to go.
+        // Other nodes hear of the end first, so that no node starts to read objects that are about to go.
         drop(control);
         drop(sockets);
         core.sessions.clients.borrow_mut().clear();
@@ -247,7 +247,7 @@ impl Node {
         ended
     }
 
-    /// Waits for the first view: without one the node knows not even itself.
+    /// Waits for the first view: without a view, the node does not even know itself.
     fn await_membership(&mut self) -> Result<(), NodeError> {
         loop {
             match self.events.recv() {
@@ -270,12 +270,12 @@ impl Node {
         let mut idle_since = None;
         let (mut asleep, mut looked) = (false, true);
         loop {
-            // To poll the fabric is several system calls: a client that has woken the engine does not wait
-            // for them.
+            // Polling the fabric takes several system calls, and a client that has woken the engine does not
+            // wait for them.
             let is_quiet = std::mem::take(&mut asleep) && self.sockets.fabric_is_quiet();
             let mut work = self.core.begin_turn(&mut inbox, is_quiet)?;
-            // Nor does one whose answer has come wait for a look at the other sockets; in the next turn it
-            // does.
+            // A client whose answer has come does not wait for a look at the other sockets either; the next
+            // turn looks.
             looked = work == 0 || !looked;
             for event in self.events.try_iter() {
                 work += 1;
@@ -301,7 +301,8 @@ impl Node {
             let (spin, answer_spin) = (self.spin.max(self.ring_spin()), self.answer_spin());
             if work > 0 || more {
                 idle_since = None;
-                // Where there is no time to spend, a sleep finds out whether there is more, and costs less.
+                // Without time to spend, the engine sleeps: that finds out whether there is more, and costs
+                // less.
                 if more || self.rings.may_have_more() || spin.max(answer_spin) > Duration::ZERO {
                     continue;
                 }
@@ -310,7 +311,7 @@ impl Node {
             if idle < spin {
                 std::hint::spin_loop();
             } else if idle < answer_spin {
-                // Whoever needs this core has it.
+                // Other processes that need this core get it.
                 std::thread::yield_now();
             } else if !self.rings.rest(&self.core.sessions) {
                 asleep = self.sleep()?;
@@ -319,20 +320,19 @@ impl Node {
         }
     }
 
-    /// How long to look at rings before going to sleep: not at all where those who wait for them need the
-    /// cores.
+    /// Time to look at rings before going to sleep: none where the clients need the cores.
     fn ring_spin(&self) -> Duration {
         if self.rings.may_spin() { RING_SPIN } else { Duration::ZERO }
     }
 
-    /// How long to look for what other nodes were asked for: about the time that an answer takes, and longer
-    /// than waking up would.
+    /// Time to look for answers of other nodes before going to sleep: about the time that an answer takes,
+    /// and longer than waking up would take.
     fn answer_spin(&self) -> Duration {
         if self.core.network.asks() || self.core.transfer.moves() { ANSWER_SPIN } else { Duration::ZERO }
     }
 
-    /// Sleeps until a socket, the fabric, the control thread or a timer has something; `false` when there is
-    /// no time to.
+    /// Sleeps until a socket, the fabric, the control thread or a timer has something. `false` if there was
+    /// no time for a sleep.
     fn sleep(&mut self) -> io::Result<bool> {
         let network = &self.core.network;
         if !network.try_wait() {
@@ -344,7 +344,7 @@ impl Node {
     }
 }
 
-/// The fabric provider for a control address, from the local address `source`, and says why it is that one.
+/// Returns the fabric provider for a control address, from the local address `source`, and logs the reason.
 fn choose_provider(
     config: &Config,
     address: &SocketAddr,
@@ -353,7 +353,7 @@ fn choose_provider(
     plasmon_fabric::load(config.libfabric.as_ref())?;
     let provider = plasmon_fabric::choose(config.provider.as_deref(), source)?;
     let (name, reason) = (provider.name(), provider.reason());
-    // A node for its own host alone has no use for RDMA.
+    // A node that is for its own host alone has no use for RDMA.
     let unused = !provider.is_rdma() && !address.ip().is_loopback() && !plasmon_fabric::devices().is_empty();
     if unused && config.provider.is_none() {
         warn!("fabric provider {name}: {reason}; `plasmon doctor` says what is in the way");
@@ -372,7 +372,8 @@ fn keeping(config: &Config) -> Keeping {
     }
 }
 
-/// The store of spilled objects, if there is to be one, and what a former daemon left there.
+/// Opens the store of spilled objects, if the node has one. Returns the objects that a former daemon left
+/// there too.
 fn open_spill(config: &Config, waker: Waker) -> Result<(Option<SpillStore>, Vec<Recovered>), SpillError> {
     let Some(directory) = &config.spill_dir else { return Ok((None, Vec::new())) };
     let (store, recovered) = SpillStore::open(directory, move || waker.wake())?;
@@ -389,13 +390,13 @@ fn arena_config(config: &Config, near: Option<u32>) -> ArenaConfig {
     }
 }
 
-/// The local address the fabric binds to, so that it takes the interface the cluster is on.
+/// Returns the local address to which the fabric binds, so that it uses the interface of the cluster.
 fn source_of(address: &SocketAddr) -> Option<String> {
     (!address.ip().is_unspecified()).then(|| address.ip().to_string())
 }
 
-/// Every client and every segment takes a descriptor, and RDMA locks the arena: as much as this user may
-/// have.
+/// Raises the limits of descriptors and of locked memory as far as this user may: every client and every
+/// segment takes a descriptor, and RDMA locks the arena.
 fn raise_limits() {
     for (resource, name) in [(Resource::Nofile, "open files"), (Resource::Memlock, "locked memory")] {
         let limit = getrlimit(resource);
@@ -409,7 +410,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// No spinning where two nodes would leave no core to their clients.
+/// Returns the default time of spinning: none where two nodes would leave no core to their clients.
 fn default_spin() -> Duration {
     if cores() >= 4 { Duration::from_micros(50) } else { Duration::ZERO }
 }

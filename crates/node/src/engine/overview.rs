@@ -1,5 +1,5 @@
-//! The node as a whole as a service: what others ask about it, and what is in no other service's report.
-//! Engine thread only.
+//! The node as a whole as a service: it answers questions of other nodes and monitors, and reports what no
+//! other service reports. Owns no state. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::numa::Binding;
 use crate::service::{Return, Service, Services};
 use crate::store::Store;
 
-/// The longest that a node has to give a sign of life.
+/// Longest time that a node has to give a sign of life.
 const PING_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The report on this node, for other nodes and for monitors.
@@ -81,7 +81,7 @@ impl Service for Overview {
                 self.store.network.answer(&frame, Message::Pong);
                 Ok(())
             }
-            // An answer that nobody waits for any more.
+            // An answer for which nobody waits any more.
             _ if frame.is_answer() => Ok(()),
             other => Err(WireError::Opcode(other.opcode())),
         }
@@ -121,7 +121,7 @@ impl Service for Overview {
     }
 }
 
-/// Answers whoever watches over this node.
+/// Answers a question of the node's HTTP service.
 pub(crate) fn answer_monitor(services: &Services, question: Question) {
     // The asking connection may have closed.
     match question {

@@ -1,5 +1,5 @@
-//! A turn of the engine, whoever drives it: frames in, events, tasks, then out what has gathered. Engine
-//! thread only.
+//! A turn of the engine, whoever drives it: frames in, events, tasks, then out what has gathered. Owns no
+//! state but the buffers of a turn. Engine thread only.
 //!
 //! [`Node`](super::Node) drives turns by the machine's clock, its sockets and its fabrics. A simulation
 //! drives the same turns of several nodes by a clock and a network of its own.
@@ -16,10 +16,10 @@ use crate::kernel::clock::rounded;
 use crate::memory::Heap;
 use crate::net::frame::Envelope;
 
-/// How often the node looks after what depends on time.
+/// Interval at which the node does the work that depends on time.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Events and completions of a turn. They are kept so that a turn allocates nothing.
+/// Buffers for events and frames of a turn. They are kept, so that a turn allocates nothing.
 #[derive(Default)]
 pub(crate) struct Inbox {
     events: Vec<FabricEvent>,
@@ -27,8 +27,8 @@ pub(crate) struct Inbox {
 }
 
 impl Core {
-    /// Begins a turn: acts on what the time has changed, and on the frames that have come. The fabric is not
-    /// asked for more if it `is_quiet`. Gives the number of things that happened.
+    /// Begins a turn: acts on what the time has changed, and on the frames that have come. With `is_quiet`,
+    /// the fabric is not asked for more. Returns the number of things that happened.
     ///
     /// # Errors
     /// When a fabric is broken.
@@ -41,7 +41,7 @@ impl Core {
         }
         let cut_off = self.network.take_cut_off();
         if !cut_off.is_empty() {
-            // It looks through all open calls, of which there may be very many.
+            // This looks through all open calls, of which there may be very many.
             self.network.abandon(&cut_off);
         }
         self.services.on_gone(&cut_off);
@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// Ends a turn: what has gathered leaves. Gives the number of things that happened.
+    /// Ends a turn: sends what has gathered. Returns the number of things that happened.
     pub(crate) fn end_turn(&self) -> usize {
         if self.store.objects.borrow().limbo_grew() {
             self.store.reap();
@@ -85,7 +85,7 @@ impl Core {
         limits.into_iter().flatten().min()
     }
 
-    /// Looks after what depends on time, for as long as the node lives.
+    /// Does the work that depends on time, for as long as the node lives.
     pub(crate) async fn tick(self: Rc<Self>) {
         let mut heap = Heap::new();
         loop {

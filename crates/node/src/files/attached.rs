@@ -22,11 +22,11 @@ use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 
 /// How long a home may take to answer before it is asked again.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const HOME_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before a home is asked again that could not be reached.
-pub(super) const PAUSE: Duration = Duration::from_millis(50);
+pub(super) const HOME_PAUSE: Duration = Duration::from_millis(50);
 /// How many leases of a node the sessions of its clients outlast it, so that they can go on elsewhere.
-pub(super) const LEASES: u32 = 2;
+pub(super) const SESSION_LEASES: u32 = 2;
 /// Maximum number of volumes that a client is attached to.
 const MAX_ATTACHED: usize = 64;
 
@@ -229,7 +229,7 @@ impl Files {
                 return self.attach_here(name, home, user, wish.clone()).await;
             }
             let question = ask::Attach { name: name.to_owned(), wish: wish.clone() };
-            self.network.ask(home, user, question, PATIENCE).await
+            self.network.ask(home, user, question, HOME_PATIENCE).await
         };
         self.homes.with_home(name, attach).await
     }
@@ -287,11 +287,11 @@ impl Files {
                     files.end_here(home, &key);
                     break;
                 }
-                match files.network.ask(home, user, ask::Detach { key }, PATIENCE).await {
+                match files.network.ask(home, user, ask::Detach { key }, HOME_PATIENCE).await {
                     Ok(ask::Ended) => break,
                     Err(error) if error.kind() == ErrorKind::TimedOut => {}
                     Err(error) if error.kind() == ErrorKind::Disconnected && files.is_served(key.volume) => {
-                        files.kernel.clock.sleep(PAUSE).await;
+                        files.kernel.clock.sleep(HOME_PAUSE).await;
                     }
                     Err(_) => break,
                 }
@@ -309,7 +309,7 @@ impl Files {
         }
         let files = Rc::clone(self);
         self.kernel.spawn(async move {
-            files.kernel.clock.sleep(files.kernel.config.lease * LEASES).await;
+            files.kernel.clock.sleep(files.kernel.config.lease * SESSION_LEASES).await;
             files.end_session(attached);
         });
     }

@@ -13,7 +13,7 @@ use plasmon::wire::MAX_NAME_BYTES;
 use plasmon::wire::files::{MAX_FOLLOWERS, Place, VolumeChange, VolumeInfo, VolumeState, VolumeTerms};
 use plasmon::{Error, ErrorKind, NodeId};
 
-use super::attached::LEASES;
+use super::attached::SESSION_LEASES;
 use super::log::Log;
 use super::mirror::Mirrors;
 use super::record::{LOOK_PAUSE, Whereabouts, copies};
@@ -176,7 +176,7 @@ impl Homes {
 
     /// Returns when sessions end whose nodes are gone now, unless the sessions go on elsewhere.
     pub(super) fn end_of_orphans(&self) -> Instant {
-        self.kernel.clock.now() + self.kernel.config.lease * LEASES
+        self.kernel.clock.now() + self.kernel.config.lease * SESSION_LEASES
     }
 
     /// The volume of a name, if its home is this node.

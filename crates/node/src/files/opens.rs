@@ -19,7 +19,7 @@ use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Files;
 use super::access::is_trusted;
-use super::attached::{Attached, PATIENCE, PAUSE};
+use super::attached::{Attached, HOME_PATIENCE, HOME_PAUSE};
 use super::frames::{MAX_OBJECTS, SessionKey, ask};
 use super::inherited::Part;
 use super::state::Opens;
@@ -250,12 +250,12 @@ impl Files {
             } else {
                 let Part { telling, number, opens, more } = part.clone();
                 let question = ask::TellOpens { key, telling, part: number, opens, more };
-                self.network.ask(home, user, question, PATIENCE).await.map(|ask::Ended| ())
+                self.network.ask(home, user, question, HOME_PATIENCE).await.map(|ask::Ended| ())
             };
             match told {
                 Ok(()) => return true,
                 Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut) => {
-                    self.kernel.clock.sleep(PAUSE).await;
+                    self.kernel.clock.sleep(HOME_PAUSE).await;
                 }
                 // The session has ended, or tells anew.
                 Err(_) => return false,

@@ -17,7 +17,7 @@ use plasmon::wire::{BySlot, Reply};
 use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Files;
-use super::attached::{Attached, PATIENCE, PAUSE, Reach};
+use super::attached::{Attached, HOME_PATIENCE, HOME_PAUSE, Reach};
 use super::cut::Operation;
 use super::frames::{FileFrame, ask};
 use crate::kernel::ClientKey;
@@ -246,7 +246,7 @@ impl Files {
                         return Err(away(home, &error));
                     }
                     self.cluster.ensure_member()?;
-                    self.kernel.clock.sleep(PAUSE).await;
+                    self.kernel.clock.sleep(HOME_PAUSE).await;
                 }
                 _ => return Err(error),
             }
@@ -270,7 +270,7 @@ impl Files {
         }
         let follows = self.following.follows(&key);
         let question = ask::Operate { key, follows, asked: asked.clone() };
-        let ask::Operated { answer } = self.network.ask(home, user, question, PATIENCE).await?;
+        let ask::Operated { answer } = self.network.ask(home, user, question, HOME_PATIENCE).await?;
         Ok(answer)
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use plasmon::text::printable;
 use plasmon::{Error, ErrorKind, NodeId};
 
-use super::attached::LEASES;
+use super::attached::SESSION_LEASES;
 use super::frames::{FileFrame, ask};
 use super::homes::{Homes, changing, ensure_owner, no_volume};
 use super::log::{Around, BEAT_INTERVAL, Wanted};
@@ -95,7 +95,7 @@ impl Homes {
         let volumes: Vec<_> = self.volumes.borrow().values().cloned().collect();
         for volume in volumes.into_iter().filter(|volume| !volume.ends.get() && !volume.is_tended.get()) {
             let Some(record) = self.cluster.volumes.get(volume.number) else { continue };
-            volume.log.forget_lost(self.kernel.config.lease * LEASES);
+            volume.log.forget_lost(self.kernel.config.lease * SESSION_LEASES);
             let around = Around {
                 is_member: &|node| self.cluster.is_member(node),
                 copies: copies(volume.state.borrow().terms.metadata_copies),

@@ -1,12 +1,12 @@
 //! Guards: the locks that clients of this node hold, and until when.
 //!
-//! Engine thread only. A client names a guard by its *ticket*, which it chose. The time of a guard stands
-//! in a word that the client reads ([`EngineLeases`]), so that a guard ends in time although this node
-//! stands still. [`sync`](crate::sync) grants, renews and ends guards; [`region`](crate::region) asks for
-//! the token of a guard that a write shows.
+//! Owns the guards of all clients of this node. Engine thread only. A client names a guard by its *ticket*,
+//! which the client chose. The end of a guard stands in a word that the client reads ([`EngineLeases`]), so a
+//! guard ends in time although this node stands still. [`sync`](crate::sync) grants, renews and ends guards;
+//! [`region`](crate::region) asks for the token of a guard that a write shows.
 //!
-//! Invariants: a word is that of one ticket, until the client has let go of the ticket. A guard that has
-//! ended does not begin again. Words of a client that has gone are 0.
+//! Invariants: a word belongs to one ticket until the client releases the ticket. A guard that has ended does
+//! not begin again. The words of a client that has gone are 0.
 
 use std::cell::RefCell;
 use std::io;
@@ -27,7 +27,8 @@ struct Guard {
     lock: ObjectId,
     token: u128,
     word: u32,
-    /// Until when the guard is valid, in nanoseconds since the host was booted; 0 if it has ended.
+    /// Time until which the guard is valid, in nanoseconds since the host was booted; 0 if the guard has
+    /// ended.
     until: u64,
 }
 
@@ -67,7 +68,7 @@ impl Guards {
         Self { clock: Rc::clone(&kernel.clock), clients: RefCell::default() }
     }
 
-    /// The descriptor of a client's words.
+    /// Returns the descriptor of a client's words.
     ///
     /// # Errors
     /// `Full` if the system has no memory or no descriptors.
@@ -89,7 +90,7 @@ impl Guards {
         Ok(value)
     }
 
-    /// Begins a guard; returns its word.
+    /// Begins a guard, and returns the number of its word.
     ///
     /// # Errors
     /// `Full` if the client has as many guards as it may have.
@@ -116,7 +117,8 @@ impl Guards {
         })?
     }
 
-    /// Says until when a guard is valid, which may be earlier than was said before. 0 ends it for good.
+    /// Sets the time until which a guard is valid. The time may be earlier than the one before. 0 ends the
+    /// guard for good.
     pub(crate) fn set(&self, client: ClientKey, ticket: u64, until: u64) {
         let mut clients = self.clients.borrow_mut();
         let Some(guards) = clients.get_mut(&client) else { return };
@@ -127,7 +129,7 @@ impl Guards {
         }
     }
 
-    /// Ends a guard, and frees its word: the client reads it no more.
+    /// Ends a guard that its client does not read any more, and frees its word.
     pub(crate) fn forget(&self, client: ClientKey, ticket: u64) {
         let mut clients = self.clients.borrow_mut();
         let Some(guards) = clients.get_mut(&client) else { return };
@@ -144,10 +146,10 @@ impl Guards {
         }
     }
 
-    /// Returns the fence that a client's write shows, which names a guard.
+    /// Returns the lock and the token of the guard that a client's write names by its ticket.
     ///
     /// # Errors
-    /// `Fenced` if the guard is not valid any more; `NotFound` if there was none.
+    /// `Fenced` if the guard is not valid any more; `NotFound` if the client has no such guard.
     pub(crate) fn show(&self, client: ClientKey, ticket: u64) -> Result<Fence, Error> {
         let clients = self.clients.borrow();
         let guard = clients.get(&client).and_then(|guards| guards.guards.get(&ticket));
@@ -162,7 +164,7 @@ impl Guards {
         Err(Error::new(ErrorKind::Fenced, text))
     }
 
-    /// Every guard that is valid, with its client and ticket, and its end, for a simulation that looks at all
+    /// Returns every valid guard with its client, its ticket and its end, for a simulation that looks at all
     /// nodes.
     #[cfg(test)]
     pub(crate) fn valid(&self) -> Vec<((ClientKey, u64), Fence, u64)> {

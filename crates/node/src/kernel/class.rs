@@ -33,13 +33,13 @@ pub(crate) fn within<T>(class: Class, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Work of a class that may change while it is under way, such as that of a fetch that others join.
+/// Does work of a class that may change while the work is under way, such as a fetch that others join.
 pub(crate) async fn working<T>(class: Rc<Cell<Class>>, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     poll_fn(|context| within(class.get(), || work.as_mut().poll(context))).await
 }
 
-/// Work that others wait for, whatever the class of those who began it, such as the renewal of a lease.
+/// Does work for which others wait, such as the renewal of a lease, whatever the class of those who began it.
 pub(crate) async fn urgently<T>(work: impl Future<Output = T>) -> T {
     working(Rc::new(Cell::new(Class::High)), work).await
 }

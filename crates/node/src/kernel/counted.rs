@@ -1,4 +1,4 @@
-//! Counters of things under way. Engine thread only.
+//! Counters of things under way. Engine thread only. Invariant: a count falls when its guard is dropped.
 
 use std::cell::Cell;
 use std::ops::Deref;

@@ -1,7 +1,8 @@
 //! An index from ids to the node's knowledge of objects, for ten million objects: a hash table in shards.
 //!
-//! Engine thread only. A single table would move all its entries each time it doubles, and the engine would
-//! stand still for a second; each shard moves its share alone. Ids come from clients, so the hash is keyed.
+//! Owns the values of an index. Engine thread only. A single table would move all its entries each time it
+//! doubles, and the engine would stand still for a second; each shard moves its share alone. Ids come from
+//! clients, so the hash is keyed. Invariant: an index has at most one value for each id.
 
 use std::hash::BuildHasher;
 
@@ -52,13 +53,13 @@ impl<T: Indexed> Index<T> {
         self.shards[shard].find_mut(spread(hash), |held| held.id() == *id)
     }
 
-    /// Enters a value made of the id's hash; replaces the value of the same id.
+    /// Enters a value made of the id's hash, in place of a former value of the id.
     pub(crate) fn insert_with(&mut self, id: &ObjectId, make: impl FnOnce(u32) -> T) -> &mut T {
         let (entry, hash) = self.entry(id);
         entry.insert(make(hash)).into_mut()
     }
 
-    /// The value of an id, made if there is none.
+    /// Returns the value of an id, made if there is none.
     pub(crate) fn get_or_insert_with(&mut self, id: &ObjectId, make: impl FnOnce() -> T) -> &mut T {
         self.entry(id).0.or_insert_with(make).into_mut()
     }

@@ -1,8 +1,7 @@
-//! The kernel: what all rooms of a node share, such as time, waking the engine, and numbers that name
-//! things.
+//! The kernel: what all rooms of a node share, such as time, waking the engine, and numbers that name things.
 //!
-//! The kernel knows nothing of objects, peers or clients. The engine thread uses all of it; [`waker`] may
-//! be used by any thread. All rooms have the same [`Kernel`].
+//! Owns the [`Kernel`], which all rooms share. Engine thread only, except for [`waker`], [`random`] and
+//! [`seldom`], which any thread may use. The kernel knows nothing of objects, peers or clients.
 
 pub(crate) mod class;
 pub(crate) mod clock;
@@ -39,9 +38,9 @@ pub(crate) struct Kernel {
     pub(crate) node: NodeId,
     /// The incarnation of this node's membership; a later one is larger.
     pub(crate) incarnation: Cell<u64>,
-    /// `host:port` of the control connection.
+    /// Address of the control connection, `host:port`.
     pub(crate) listen: String,
-    /// When the node was started.
+    /// Time at which the node was started.
     pub(crate) started: Instant,
     /// The node's clock with its timers.
     pub(crate) clock: Rc<Clock>,
@@ -71,7 +70,7 @@ impl Kernel {
 
     /// Runs a task on the engine thread.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        // All tasks outlive the kernel; only their end refuses another.
+        // The executor refuses a task only when the engine has ended.
         if !self.spawner.spawn(task) {
             tracing::debug!("a task came after the end of the engine");
         }

@@ -1,5 +1,5 @@
-//! Bugs that are put in on purpose, to see that the simulation finds their like. Outside of tests there are
-//! none.
+//! Bugs that are put in on purpose, to see that the simulation finds their like. Owns, in tests, the bug that
+//! each thread has put in. Outside of tests there are no such bugs.
 
 /// A bug that is put in on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Bug {
     CopiesForgotten,
 }
 
-/// Whether this bug was put in.
+/// Whether this bug was put in: never, outside of tests.
 #[cfg(not(test))]
 pub(crate) const fn is_planted(_: Bug) -> bool {
     false
@@ -42,7 +42,7 @@ mod tests {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Puts a bug in, for this thread; none with `None`.
+    /// Puts a bug in for this thread; `None` takes it out.
     pub(crate) fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }

@@ -1,8 +1,8 @@
 //! Random numbers, and the hash tables whose order depends on them.
 //!
-//! Any thread may use this module. All random numbers of a node come from the operating system: ids of
-//! nodes, lives of objects, and keys of hash tables, which hold ids that clients and peers choose. In a
-//! simulation they come from its seed instead, so that the same seed gives the same run; only tests are
+//! Owns no state outside of tests. Any thread. All random numbers of a node come from the operating system:
+//! ids of nodes, lives of objects, and keys of hash tables, which hold ids that clients and peers choose. In
+//! a simulation they come from its seed instead, so that the same seed gives the same run; only tests are
 //! compiled with that.
 
 use std::hash::{BuildHasher, DefaultHasher, RandomState};
@@ -77,7 +77,7 @@ pub(crate) mod seeded {
         STATE.get().is_some()
     }
 
-    /// Fills a slice from the seed; `false` if there is none.
+    /// Fills a slice from the seed of this thread; `false` if the thread has none.
     pub(super) fn fill(bytes: &mut [u8]) -> bool {
         let Some(mut state) = STATE.get() else { return false };
         for chunk in bytes.chunks_mut(8) {

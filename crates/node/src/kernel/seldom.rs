@@ -1,9 +1,10 @@
-//! Rate limits for log messages: a message is logged once in a while, with the number of times it was not.
+//! Rate limits for log messages: a message is logged once in a while, with the number of times it was not. A
+//! limit owns the time at which it let a message through. Any thread.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long a message is not logged again.
+/// Time after a message in which the same message is not logged again.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// The rate limit of a message, or of several messages of one kind. Any thread.
@@ -20,7 +21,8 @@ impl Seldom {
         Self(Mutex::new(Told { last: None, unsaid: 0 }))
     }
 
-    /// How often the message was not logged since it last was; `None` if it is not to be logged now.
+    /// Number of times the message was not logged since it last was. `None` if the message is not to be
+    /// logged now.
     pub(crate) fn due(&self) -> Option<u64> {
         self.due_at(Instant::now())
     }

@@ -24,7 +24,7 @@ use super::class;
 /// Tasks that were spawned and have not been looked at.
 type Spawned = RefCell<Vec<Task>>;
 
-/// A task, and the class of what it works for.
+/// A task, and the class of its work.
 struct Task {
     class: Class,
     work: LocalBoxFuture<'static, ()>,
@@ -38,7 +38,7 @@ impl Future for Task {
     }
 }
 
-/// All tasks of an engine. They are dropped with it.
+/// All tasks of an engine. Dropping this drops the tasks.
 pub(crate) struct Tasks {
     running: FuturesUnordered<Task>,
     spawned: Rc<Spawned>,

@@ -1,4 +1,4 @@
-//! Waking the engine from another thread: an eventfd in the engine's epoll set.
+//! Waking the engine from another thread. Owns an eventfd, which is in the engine's epoll set. Any thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ impl Waker {
         Ok(Self(Arc::new(descriptor)))
     }
 
-    /// Ends the engine's sleep; if the engine is awake, its next sleep.
+    /// Ends the engine's sleep, or the next sleep of an engine that is awake.
     pub(crate) fn wake(&self) {
         // The write fails only when the count is full, and then the engine is being woken already.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());

@@ -1,8 +1,9 @@
 //! Membership: the nodes of the cluster, and the keepers of the directory's shards.
 //!
-//! Engine thread; [`control`](crate::control) has a thread of its own. The members come from the
-//! coordinator as a [`View`]. Each node derives the rest from it without asking: which nodes keep which
-//! shard of the directory, which nodes to publish to, and which calls cannot be answered.
+//! Owns the [`Cluster`]: the view, the map of shards, and the records of volumes. Engine thread only. The
+//! members come from the coordinator as a [`View`], by events of [`control`](crate::control). Each node
+//! derives the rest from the view without asking: which nodes keep which shard of the directory, which nodes
+//! to publish to, and which calls cannot be answered.
 
 mod report;
 pub(crate) mod shards;
@@ -31,9 +32,9 @@ use crate::store::Store;
 
 /// The minimum time after a change of keepers in which all members are asked.
 const UNSETTLED_TIME: Duration = Duration::from_secs(10);
-/// How much longer than a lease all members are asked after a change of keepers.
+/// Time for which all members are asked longer than a lease after a change of keepers.
 const LEASE_MARGIN: Duration = Duration::from_secs(5);
-/// How far the clock that clients look at may be behind.
+/// Greatest time by which the clock that clients look at may be behind.
 const CLOCK_LAG: Duration = Duration::from_millis(20);
 /// How long a node that has just become a keeper is asked second.
 const NEW_KEEPER_TIME: Duration = Duration::from_secs(5);
@@ -54,13 +55,14 @@ pub(crate) struct Cluster {
     pub(crate) followed: Cell<Option<Instant>>,
     /// Members that died lately, and when. Clients may read their objects for a while.
     pub(crate) dead: RefCell<HashMap<NodeId, Instant>>,
-    /// For each shard, the epoch in which a keeper of it was last replaced, and when that was followed.
+    /// For each shard, the epoch in which one of its keepers was last replaced, and the time when this node
+    /// followed that.
     pub(crate) moved: RefCell<Vec<(u64, Option<Instant>)>>,
     /// How long after a replacement the former keeper may still be asked, and the new one may not know all.
     pub(crate) unsettled: Duration,
     /// The node in which the coordinator is embedded, if it is embedded.
     pub(crate) coordinator: Cell<Option<NodeId>>,
-    /// The address of that node.
+    /// The address of the node in which the coordinator is embedded.
     pub(crate) coordinator_at: RefCell<Option<String>>,
     pub(crate) connected: Cell<bool>,
     /// Number of times the coordinator was lost.
@@ -77,13 +79,13 @@ pub(crate) struct Cluster {
     /// Whether no other member was ever seen, so that nothing needs publishing.
     pub(crate) solo: Cell<bool>,
     pub(crate) watchers: RefCell<Vec<oneshot::Sender<()>>>,
-    /// Keepers that were silent, and until when they are asked second.
+    /// Keepers that were silent, and the times until which each of them is asked second.
     pub(crate) suspects: RefCell<HashMap<NodeId, Instant>>,
     pub(crate) rekeying: Rekeying,
     /// The records of volumes of files.
     pub(crate) volumes: Volumes,
-    /// Time until which others come back, with the records of their volumes, to a coordinator that began
-    /// anew.
+    /// Time until which members may be missing, with the records of their volumes, because this node has
+    /// joined anew.
     settling_until: Cell<Option<Instant>>,
     /// The coordinator's node, if it stayed away so long that the other members go on without it.
     outlived: Cell<Option<NodeId>>,
@@ -286,6 +288,8 @@ impl Cluster {
         self.followed.get().is_some_and(|followed| now < followed + span)
     }
 
+    /// Whether the last change of members, at most [`NEW_KEEPER_TIME`] ago, made a node a keeper of an
+    /// object. A node that was alone before counts itself as new.
     pub(crate) fn is_new_keeper(&self, id: &ObjectId, keeper: &NodeId, now: Instant) -> bool {
         self.followed_within(NEW_KEEPER_TIME, now)
             && match &*self.former.borrow() {
@@ -314,7 +318,8 @@ impl Cluster {
         self.shards.borrow().is_member(node)
     }
 
-    /// Notes the shards that have a keeper that did not keep them before.
+    /// Notes the shards whose keepers are others than before, or in another order. Nodes that are `fresh`
+    /// count as others.
     pub(crate) fn note_moved(&self, old: &Rc<ShardMap>, fresh: &HashSet<NodeId>) {
         let (epoch, shards) = (self.epoch(), self.shards.borrow());
         if Rc::ptr_eq(old, &shards) && fresh.is_empty() {
@@ -333,8 +338,8 @@ impl Cluster {
         self.moved.borrow()[shards::shard_of(id)].0 <= epoch
     }
 
-    /// Whether a keeper of an object was replaced so lately that some nodes may not know it, or that it may
-    /// not know everything.
+    /// Whether a keeper of an object was replaced so lately that some nodes may not know of the change, or
+    /// that the new keeper may not know all holders.
     pub(crate) fn is_unsettled(&self, id: &ObjectId, now: Instant) -> bool {
         self.moved.borrow()[shards::shard_of(id)].1.is_some_and(|moved| now < moved + self.unsettled)
     }
@@ -351,7 +356,7 @@ impl Cluster {
         self.dead.borrow().values().copied().max().map(end_of_tables)
     }
 
-    /// The members that are not among these.
+    /// Returns the members that are not among `these`.
     pub(crate) fn others(&self, these: &[NodeId]) -> Vec<NodeId> {
         let view = self.view.borrow();
         let members = view.members.iter().map(|member| member.node);
@@ -359,7 +364,7 @@ impl Cluster {
     }
 }
 
-/// When the last client of a daemon that died at this time stops reading its table.
+/// Returns the time when the last client of a daemon that died at `died` stops reading the daemon's table.
 pub(crate) fn end_of_tables(died: Instant) -> Instant {
     died + TABLE_LIFE + CLOCK_LAG
 }

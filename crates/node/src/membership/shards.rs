@@ -1,4 +1,4 @@
-//! Shards: which nodes keep the directory of which objects.
+//! Shards: which nodes keep the directory of which objects. Owns no state; any thread.
 //!
 //! An id falls into one of [`SHARDS`] fixed shards. A shard is kept by the two nodes that score highest for
 //! it by rendezvous hashing (Thaler and Ravishankar, 1998). Each node computes the same map from the
@@ -54,7 +54,7 @@ impl ShardMap {
         Self { members: vec![node], keepers: vec![[0, NONE]; SHARDS] }
     }
 
-    /// The map of these members; `None` when there are none.
+    /// Makes the map of `members`; `None` if there are none.
     pub(crate) fn new(members: &[NodeId]) -> Option<Self> {
         let members = in_order(members);
         let count = members.len() as u32;
@@ -85,7 +85,7 @@ impl ShardMap {
         Some(Self { keepers: keepers.collect(), members })
     }
 
-    /// Whether this is the map of these members.
+    /// Whether this map is the one of `members`.
     pub(crate) fn is_of(&self, members: &[NodeId]) -> bool {
         self.members == in_order(members)
     }
@@ -96,9 +96,9 @@ impl ShardMap {
         Renumbered(self.members.iter().map(number).chain([NONE]).collect())
     }
 
-    /// For every shard, where its first and its second keeper stood in a former map: in place 0 or 1, or
-    /// nowhere. A keeper for which `is_same` does not hold stood nowhere. If there is no second keeper, it
-    /// stands where it stood if there was none before.
+    /// For every shard, the place at which its first and its second keeper stood in a former map: 0 or 1, or
+    /// `None` for nowhere. A keeper for which `is_same` does not hold stood nowhere. A missing second keeper
+    /// has a place only if the former map had none either.
     pub(crate) fn former_places<'a>(
         &'a self,
         former: &'a Self,
@@ -171,7 +171,7 @@ pub(crate) fn ranked(id: &ObjectId, mut nodes: Vec<NodeId>) -> Vec<NodeId> {
     nodes
 }
 
-/// The two members with the highest scores for a shard, of those with these numbers.
+/// Returns the two members with the highest scores for a shard, among the members with the given numbers.
 fn best(shard: usize, members: &[NodeId], numbers: impl Iterator<Item = u32>) -> Numbers {
     let shard = mix(shard as u64);
     // Members are in ascending order: of equal scores, the one with the larger id counts.
@@ -191,7 +191,7 @@ fn best(shard: usize, members: &[NodeId], numbers: impl Iterator<Item = u32>) ->
 struct Renumbered(Vec<u32>);
 
 impl Renumbered {
-    /// The number of a member, or of a second keeper that there is not.
+    /// Returns the number of a member; [`NONE`] for a missing second keeper.
     #[inline]
     fn of(&self, number: u32) -> u32 {
         self.0[(number as usize).min(self.0.len() - 1)]
@@ -292,7 +292,7 @@ mod tests {
             let followed = map.follow(&present).unwrap();
             let former = std::mem::replace(&mut map, followed);
             assert!(map == ShardMap::new(&present).unwrap(), "after {joined:?} joined and {died:?} died");
-            // One member is the same by its id only.
+            // One member has the same id, but is another one by `is_same`.
             let other = present[0];
             let places = map.former_places(&former, |node| node != other);
             for ((places, now), before) in places.zip(map.iter()).zip(former.iter()) {

@@ -1,8 +1,8 @@
 //! Following the cluster: the events of the control thread, and the views of the members.
 //!
-//! Engine thread only. Membership changes first; the engine then tells each room above by a [`Change`], and
-//! each room decides what that means for it. A node that is not a member any more *fences* itself: it drops
-//! its peers and its part of the directory, and serves nobody its objects.
+//! Owns no state; it changes [`Cluster`]. Engine thread only. Membership changes first; the engine then tells
+//! each room above by a [`Change`], and each room decides what that means for it. A node that is not a member
+//! any more *fences* itself: it drops its peers and its part of the directory, and serves nobody its objects.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -106,8 +106,8 @@ impl Cluster {
         }
     }
 
-    /// Whether members may be missing, and records of their volumes: this node was a member before it became
-    /// one again lately, as others may have been.
+    /// Whether members and the records of their volumes may be missing, because this node has become a member
+    /// again lately: others that were members before may be about to join again as well.
     pub(crate) fn is_settling(&self) -> bool {
         self.settling_until.get().is_some_and(|until| self.kernel.clock.now() < until)
     }

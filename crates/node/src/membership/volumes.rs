@@ -1,7 +1,8 @@
 //! The records of volumes as this node follows them, and changes of records that it asks for.
 //!
-//! Engine thread only. The coordinator decides ([`records`](crate::control::records)). A node acts on a
-//! record when it has followed it, not when it has proposed it.
+//! Owns the records and the proposals without an answer. Engine thread only. The coordinator decides
+//! ([`records`](crate::control::records)). A node acts on a record when it has followed the record, not when
+//! it has proposed it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use super::Cluster;
 use crate::control::records::{Proposal, Proposed, RecordNews, Records, VolumeRecord};
 use crate::kernel::random::HashMap;
 
-/// How long the coordinator may take to look at a proposal.
+/// Longest time for which a proposal waits for the coordinator's answer.
 const PROPOSAL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The records of all volumes.
@@ -54,13 +55,13 @@ impl Volumes {
         self.records.borrow().len()
     }
 
-    /// Follows all records anew.
+    /// Replaces all records by those of a new membership.
     pub(super) fn begin(&self, records: Records) {
         self.by_number.replace(records.iter().map(entry).collect());
         self.records.replace(records);
     }
 
-    /// Follows changes of records.
+    /// Follows changes of records, in their order.
     pub(super) fn follow(&self, news: Vec<RecordNews>) {
         let (mut records, mut by_number) = (self.records.borrow_mut(), self.by_number.borrow_mut());
         for news in news {
@@ -81,7 +82,7 @@ impl Volumes {
         self.removed.take()
     }
 
-    /// Hands the answer to a proposal over.
+    /// Hands the answer to a proposal to the task that waits for it.
     pub(super) fn complete(&self, proposed: Proposed) {
         if let Some(waits) = self.open.borrow_mut().remove(&proposed.ask) {
             // A task that has given up needs no answer.
@@ -89,7 +90,7 @@ impl Volumes {
         }
     }
 
-    /// Gives up all proposals: the coordinator that was asked is gone.
+    /// Gives up all proposals, because the coordinator that was asked is gone.
     pub(super) fn give_up(&self) {
         self.open.borrow_mut().clear();
     }
@@ -100,8 +101,8 @@ fn entry(record: &std::sync::Arc<VolumeRecord>) -> (u32, Rc<VolumeRecord>) {
 }
 
 impl Cluster {
-    /// Asks the coordinator for a change of a record. Returns whether the record is as it was proposed: it
-    /// may be so by an earlier attempt, and another change may be the reason if it is not.
+    /// Asks the coordinator for a change of a record. Returns whether the record is now as it was proposed.
+    /// An earlier attempt may have made it so; if it is not, another change may have come first.
     ///
     /// # Errors
     /// `Disconnected` if the coordinator does not answer: the record may have changed or not.

@@ -1,5 +1,5 @@
-//! The memory that the control groups of the process allow. A node that needs more does not start;
-//! otherwise the kernel would end it while its memory is touched.
+//! The memory that the control groups of the process allow. A node that needs more does not start; otherwise
+//! the kernel would end the node while its memory is touched. Owns no state; used at the start.
 
 use bytesize::ByteSize;
 use tracing::warn;
@@ -27,7 +27,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Compares the limit with the needs of an arena of so many bytes, and warns where memory is tight.
+    /// Compares the limit with the needs of an arena of `capacity` bytes, and warns where memory is tight.
     ///
     /// # Errors
     /// When the limit is too low.

@@ -1,8 +1,9 @@
 //! The arena itself: segments, the zones they are assigned to, and allocation.
 //!
-//! Engine thread only (not `Send`). Invariants: `used` of a segment counts the bytes of its pages that
-//! extents and slabs cover, and is 0 exactly when the segment may pass to another zone. A zone's free runs
-//! and those pages together make up its segments, except for what a clearing withholds.
+//! Owns the segments, their zones and the free runs. Engine thread only (not `Send`). Invariants: `used` of a
+//! segment counts the bytes of its pages that extents and slabs cover, and is 0 exactly when the segment may
+//! pass to another zone. A zone's free runs and those pages together make up its segments, except for what a
+//! clearing withholds.
 
 mod clearing;
 mod patchwork;
@@ -146,8 +147,8 @@ impl Arena {
         self.segments.len() as u32
     }
 
-    /// The kind of pages of which the arena was made. Single segments may have base pages all the same:
-    /// those that another user writes, and those for which no huge pages were left when they were replaced.
+    /// The kind of pages of which the arena was made. Single segments may still have base pages: those that
+    /// another user writes, and those for which no huge pages were left when they were replaced.
     pub fn page_kind(&self) -> PageKind {
         self.pages
     }
@@ -183,7 +184,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Counts what was taken for an extent of `len` bytes.
+    /// Counts the bytes that were taken for an extent of `len` bytes, and makes the extent.
     fn count(&mut self, zone: Zone, taken: Range<u64>, len: u64) -> Extent {
         self.zones.entry(zone).or_default().used += taken.end - taken.start;
         self.bytes += len;
@@ -232,7 +233,7 @@ impl Arena {
         self.segments.get(segment as usize)?.zone
     }
 
-    /// The changes of segments since the last call, in order.
+    /// Takes the changes of segments since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<SegmentChange> {
         std::mem::take(&mut self.changes)
     }
@@ -319,7 +320,7 @@ impl Arena {
         Ok(start)
     }
 
-    /// Brings the segments of a range into a zone, which may have them.
+    /// Brings the segments of a range into a zone. The zone may have all of them.
     fn claim_all(&mut self, zone: Zone, range: Range<u64>) -> Result<(), SegmentError> {
         let size = self.segment_size();
         for segment in range.start / size..=(range.end - 1) / size {
@@ -330,7 +331,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Shows the arena as a zone sees it; `None` stands for a zone that has nothing yet.
+    /// Shows the arena as a zone sees it; `None` stands for a zone that has no segment yet.
     fn with_view<T>(&self, zone: Option<Zone>, look: impl FnOnce(&View<'_>) -> T) -> T {
         let withheld = |index| self.withheld.as_ref().is_some_and(|withheld| withheld.holds(index));
         let standing = |(index, segment): (usize, &Segment)| match segment.zone {
@@ -347,7 +348,7 @@ impl Arena {
 
     /// Frees the extents that were dropped since the last call.
     fn drain_returned(&mut self) {
-        // The list is exchanged for an empty one, so that neither grows anew each time.
+        // The list is exchanged for an empty one, so that neither list has to grow anew each time.
         let mut returned = std::mem::take(&mut self.returned);
         std::mem::swap(&mut returned, &mut *self.home.returned.borrow_mut());
         returned.drain(..).for_each(|(offset, len)| self.free(offset, len));

@@ -1,4 +1,5 @@
-//! Plain memory for the blocks of messages: never shared with clients.
+//! Plain memory for the blocks of messages: never shared with clients. A block owns its mapping. Engine
+//! thread only.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::c_void;
@@ -29,8 +30,8 @@ impl BlockMemory {
 }
 
 impl BlockMemory {
-    /// Gives the pages back to the system: the memory is zero again. It is harmless where a fabric still
-    /// writes.
+    /// Gives the pages back to the system, so that the memory is zero again. A fabric that still writes there
+    /// does no harm.
     pub(crate) fn give_back(&self) {
         // SAFETY: the mapping is private, anonymous and this one's own; no reference to its bytes is formed.
         let given = unsafe { madvise(self.base.as_ptr().cast(), self.layout.size(), Advice::LinuxDontNeed) };

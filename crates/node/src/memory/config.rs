@@ -1,4 +1,4 @@
-//! The configuration of the arena, checked against the host. Used once, at the start.
+//! The configuration of the arena, checked against the host. Owns no state; used once, at the start.
 
 use super::error::ArenaError;
 use super::system::{self, HUGE_PAGE_BYTES, HugePagePool, PageKind};
@@ -32,11 +32,11 @@ pub enum HugePages {
     Auto,
     /// No huge pages.
     Never,
-    /// Huge pages of the pool; without them the start fails.
+    /// Huge pages of the pool. Without enough of them the start fails.
     Require,
 }
 
-/// The arena to build, checked against the host: it fits in memory, so in a `usize` too.
+/// The arena to build, checked against the host: it fits in memory, so its size fits a `usize`.
 pub(super) struct Plan {
     pub(super) segment_size: usize,
     pub(super) count: usize,
@@ -84,8 +84,8 @@ impl Plan {
         self.segment_size as u64 * self.count as u64
     }
 
-    /// The arena to build instead after `error`, which is returned if there is no alternative. Another
-    /// process may have taken the huge pages since they were counted.
+    /// Returns the arena to build instead after `error`, or `error` itself if there is no alternative.
+    /// Another process may have taken the huge pages since they were counted.
     pub(super) fn with_base_pages(self, error: ArenaError) -> Result<Plan, ArenaError> {
         if self.pages == PageKind::Base || !self.may_use_base_pages {
             return Err(error);

@@ -1,4 +1,4 @@
-//! Errors of the arena, with advice.
+//! Errors of the arena, with advice. Plain values.
 
 use std::io;
 

@@ -34,8 +34,8 @@ pub(crate) struct Home {
     pub(super) patches: Option<Patches>,
 }
 
-/// Extents that are mapped side by side in a range of their own. They are free again when nobody has the
-/// range any more.
+/// Extents that are mapped side by side in a range of their own. They are freed when nobody has the range any
+/// more.
 #[derive(Debug)]
 pub(super) struct Patches(Box<[Patch]>);
 
@@ -77,7 +77,7 @@ impl Home {
         Piece { segment, offset, len: len.min(left).min(self.segment_size - offset) }
     }
 
-    /// The bytes of an extent that was left, for reading.
+    /// Returns the bytes of an extent that was left, for reading.
     pub(crate) fn run(self: &Rc<Self>, offset: u64, len: u64) -> Run {
         Run { offset, len, home: Rc::clone(self) }
     }
@@ -100,7 +100,8 @@ pub struct Extent {
 /// An offset that no extent has.
 const LEFT: u64 = u64::MAX;
 
-/// The bytes of an extent. A run does not keep them: its holder keeps the extent, or the owner of that.
+/// The bytes of an extent. A run does not keep the bytes: the holder of the run keeps the extent, or its
+/// owner.
 #[derive(Clone)]
 pub struct Run {
     offset: u64,
@@ -120,13 +121,14 @@ pub struct Piece {
 }
 
 impl Extent {
-    /// Leaves the extent to an owner that keeps its offset and length: see [`Home::extent`].
+    /// Leaves the extent to an owner that keeps its offset and length. [`Home::extent`] takes the extent up
+    /// again.
     pub(crate) fn leave(mut self) -> u64 {
         std::mem::replace(&mut self.run.offset, LEFT)
     }
 
-    /// Frees the pages of the extent beyond the first `len` bytes. Both lengths are of whole runs of pages:
-    /// longer than any slot of a slab. The extent lies in one place.
+    /// Frees the pages of the extent beyond the first `len` bytes. The extent lies in one place. Both lengths
+    /// are longer than any slot of a slab, so they are of whole pages.
     pub(crate) fn shorten(&mut self, len: u64) {
         let kept = len.next_multiple_of(PAGE_BYTES);
         if kept < self.run.len {
@@ -140,8 +142,8 @@ impl Extent {
 }
 
 impl Run {
-    /// The start of the extent, in bytes from the start of the arena. It is a multiple of 64, and of 4096
-    /// if the extent is longer than 3584 bytes. Of one that lies in several places it is counted from the
+    /// The start of the extent, in bytes from the start of the arena. It is a multiple of 64, and of 4096 if
+    /// the extent is longer than 3584 bytes. The start of an extent in several places is counted from the
     /// start of their addresses, and names no place in the arena ([`Run::pieces`]).
     pub fn offset(&self) -> u64 {
         self.offset
@@ -163,8 +165,8 @@ impl Run {
         Some(Run { offset: self.offset + at, len, home: Rc::clone(&self.home) })
     }
 
-    /// The segments in which the extent lies: at least one, even if it is empty. One that has several pieces
-    /// of the extent is there several times.
+    /// The segments in which the extent lies: at least one, even if the extent is empty. A segment with
+    /// several pieces of the extent is there several times.
     pub fn segments(&self) -> impl Iterator<Item = u32> + use<> {
         self.pieces().map(|piece| piece.segment)
     }
@@ -253,7 +255,8 @@ impl Deref for Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        // Patches return by themselves, when nobody has their addresses any more.
+        // Extents that are mapped side by side are freed by themselves, when nobody has their addresses any
+        // more.
         if self.run.offset != LEFT && self.home.patches.is_none() {
             // The list is never borrowed here already: the arena takes the whole list out before it looks
             // at it.

@@ -1,8 +1,9 @@
 //! A client's own memory, mapped here: a file without a name, sealed against shrinking.
 //!
-//! Invariants: the file keeps its size, and has pages of the base size, which nobody can remove from a
-//! mapping so that it faults. So every access inside it is as safe as one to a segment. Clients write it at
-//! any time: bytes are copied by raw pointer, and no reference to them is formed.
+//! Owns the mapping, of which each [`IoRange`] has a share. Engine thread, but an [`IoRange`] may be used on
+//! any. Invariants: the file keeps its size, and has pages of the base size, which nobody can remove from a
+//! mapping so that it faults. So every access inside it is as safe as an access to a segment. Clients write
+//! the file at any time: bytes are copied by raw pointer, and no reference to them is formed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,7 +50,7 @@ impl ForeignMemory {
         if stat.st_size as u64 != len {
             return Err(ForeignError::OtherSize { found: stat.st_size as u64, told: len });
         }
-        // Only files that are in memory have seals.
+        // Only files in memory have seals.
         let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
         if !seals.contains(SealFlags::SHRINK) {
             return Err(ForeignError::CanShrink);

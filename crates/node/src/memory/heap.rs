@@ -1,8 +1,8 @@
 //! This process's own heap: memory that was once taken for a crowd of requests goes back to the system.
 //!
-//! Engine thread only. The allocator keeps freed memory that lies below memory in use, for later
-//! allocations. After 100,000 waiting gets that is most of a gigabyte, and it could stay so for as long as
-//! the daemon lives.
+//! Owns the pace of its attempts. Engine thread only. The allocator keeps freed memory that lies below memory
+//! in use, for later allocations. After 100,000 waiting gets that is most of a gigabyte, and it could stay so
+//! for as long as the daemon lives.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ impl Heap {
         Self { least: anonymous().unwrap_or(u64::MAX), pause: PAUSE_CALLS, left: PAUSE_CALLS }
     }
 
-    /// Gives memory back if that may be worth it; returns the number of bytes and the time it took, if it
-    /// did.
+    /// Gives memory back if that may be worth it. Returns the number of bytes and the time that it took, if
+    /// it did.
     pub(crate) fn tend(&mut self) -> Option<(u64, Duration)> {
         self.left = self.left.saturating_sub(1);
         if self.left > 0 {
@@ -66,7 +66,7 @@ fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Does nothing: other allocators give memory back themselves.
+/// Does nothing, because other allocators give memory back themselves.
 #[cfg(not(target_env = "gnu"))]
 fn give_back() {}
 

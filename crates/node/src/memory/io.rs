@@ -1,7 +1,8 @@
 //! A piece of the arena for another thread, which reads and writes files or sockets for the engine.
 //!
-//! Invariant: the addresses stay mapped for as long as a handle lives. So a late copy can spoil bytes, if
-//! the maker of the handle dropped the extent too early, but never fault.
+//! A handle owns a share of the mapping. Any thread. Invariant: the addresses stay mapped for as long as a
+//! handle lives. So a late copy can spoil bytes, if the maker of the handle dropped the extent too early, but
+//! never fault.
 
 use std::fmt;
 use std::io;
@@ -75,7 +76,7 @@ impl IoRange {
     /// their place.
     ///
     /// # Errors
-    /// The same as [`IoRange::write_to`].
+    /// The errors of [`IoRange::write_to`].
     pub fn read_from(&self, at: usize, len: usize, from: BorrowedFd<'_>) -> io::Result<usize> {
         let place = self.place(at, len).map_err(|_| io::ErrorKind::InvalidInput)?;
         self.range.read_in(place, len, from)

@@ -1,9 +1,10 @@
 //! The engine's addresses: one reserved range in which segments are mapped, one more for each extent that
 //! lies in several places, and the copies into and out of them.
 //!
-//! Invariants: the range stays reserved as long as any [`Reservation`] handle lives, so an address in it
-//! never belongs to anything else. A segment that goes is replaced in place. The pre-fault thread shares
-//! the range, and only asks the kernel to populate pages.
+//! Owns the addresses. Any thread copies; the engine thread maps segments. Invariants: the range stays
+//! reserved as long as any [`Reservation`] handle lives, so an address in it never belongs to anything else.
+//! A segment that goes is replaced in place. The pre-fault thread shares the range, and only asks the kernel
+//! to populate pages.
 //!
 //! Clients may write the same bytes at any moment. So nothing here forms a reference into the range, except
 //! to an atomic word; bytes are copied by raw pointer. A copy that races with a client is as good as the
@@ -58,8 +59,8 @@ impl Reservation {
         Ok(Reservation { base, len, near, whole: (start, whole), torn: AtomicBool::new(false) })
     }
 
-    /// Maps the whole of `file` read-write at `at`, in place of whatever was there; on failure the
-    /// range is [vacant](Reservation::vacate).
+    /// Maps the whole of `file` read-write at `at`, in place of the former mapping. On failure the range is
+    /// [vacant](Reservation::vacate).
     pub(super) fn map(&self, at: usize, len: usize, file: BorrowedFd<'_>) -> io::Result<()> {
         self.map_part(at, len, file, 0)
     }
@@ -112,8 +113,7 @@ impl Reservation {
         vacated.map(drop).map_err(io::Error::from)
     }
 
-    /// Allocates the pages behind a part of the range. It is harmless where a segment is replaced
-    /// meanwhile.
+    /// Allocates the pages behind a part of the range. No harm is done if a segment is replaced meanwhile.
     pub(super) fn populate(&self, at: usize, len: usize) -> io::Result<()> {
         let address = self.address(at, len)?.as_ptr().cast::<c_void>();
         // SAFETY: populating changes no byte that anyone can see.

@@ -1,5 +1,5 @@
 //! The file of a segment: an anonymous one that others may map, with seals that keep them from harming the
-//! engine. Engine thread only.
+//! engine. Owns the descriptors. Engine thread only.
 //!
 //! Invariants: from birth the file cannot shrink or grow (a client that truncated it would end the engine
 //! by SIGBUS), and has mode 0400, so that no other uid re-opens it through /proc with more rights than it

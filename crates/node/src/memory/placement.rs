@@ -86,8 +86,8 @@ impl View<'_> {
         self.spans().map(|span| span.end - span.start).max().unwrap_or(0).max(self.runs.largest())
     }
 
-    /// The longest stretches that the zone could have, each as a whole, at most so many: the longest first.
-    /// They begin and end at multiples of `granule`.
+    /// Returns the longest stretches that the zone could have, each as a whole, at most `most` of them: the
+    /// longest first. They begin and end at multiples of `granule`.
     pub(super) fn longest(&self, most: usize, granule: u64) -> Vec<Range<u64>> {
         let spans: Vec<_> = self.spans().collect();
         let is_apart =

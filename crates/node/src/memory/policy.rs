@@ -1,11 +1,11 @@
 //! Memory policy: asking the kernel for pages of one NUMA node, and finding out where pages are.
 //!
-//! A page of the arena is *preferred* on the node: if the node is full, the page comes from another one,
-//! which is slower but kills no process. While the pre-fault thread makes pages it *insists* instead, as
-//! long as the node has room to spare, so that the kernel drops cached files there rather than take pages
-//! of another node. The policy of a segment is its file's: pages that a client touches first follow it too.
-//! (Pages of the pool of huge pages follow the thread that touches them.) The module makes system calls on
-//! addresses of the arena; any thread.
+//! Owns no state: the module makes system calls on addresses of the arena. Any thread. A page of the arena is
+//! *preferred* on the node: if the node is full, the page comes from another one, which is slower but kills
+//! no process. While the pre-fault thread makes pages it *insists* instead, as long as the node has room to
+//! spare, so that the kernel drops cached files there rather than take pages of another node. The policy of a
+//! segment is that of its file: pages that a client touches first follow it too. (Pages of the pool of huge
+//! pages follow the thread that touches them.)
 
 use std::ffi::c_void;
 use std::io;
@@ -39,7 +39,7 @@ impl Insistence {
     }
 }
 
-/// Prefers a node for memory that this thread, and those it starts from now on, touch first.
+/// Prefers a node for the memory that this thread, and threads that it starts from now on, touch first.
 ///
 /// # Errors
 /// When this process may not use the node, or set the policy of its memory.

@@ -74,7 +74,7 @@ impl Making {
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     making: Making,
-    /// A number that grows at each replacement, so that the thread sees that its work is void.
+    /// A number that grows at each replacement, by which the thread sees that its work is void.
     generation: u64,
     /// Number of bytes populated of the present file.
     populated: u64,
@@ -179,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// Logs the kinds of pages, now that all memory is there; `refused` is why some are base pages.
+    /// Logs the kinds of pages, when all memory is there. `refused` is the reason why some are base pages.
     fn say(&self, refused: Option<io::Error>) {
         let (populated, huge) =
             (self.populated.load(Ordering::Relaxed), self.collapsed.load(Ordering::Relaxed));
@@ -223,7 +223,7 @@ impl Shared {
             let len = STEP_BYTES.min(self.segment_size - at);
             let place = segment * self.segment_size + at;
             let outcome = self.step_near(place, len, making, refused);
-            // If the place of pages cannot be found out, it is taken to be the intended one.
+            // Pages whose memory node cannot be found out are taken to be on the intended node.
             let far =
                 self.range.near().map_or(Ok(0), |node| self.range.elsewhere(place, len, node)).unwrap_or(0);
             let mut state = self.lock();
@@ -264,8 +264,8 @@ impl Shared {
         outcome
     }
 
-    /// Populates one step; returns the number of its bytes that were made huge pages, and notes why others
-    /// were not.
+    /// Populates one step. Returns the number of its bytes that are in huge pages now, and notes why others
+    /// are not.
     fn step(
         &self,
         at: usize,

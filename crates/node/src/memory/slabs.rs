@@ -89,7 +89,7 @@ impl Slabs {
         Some(start + (word as u64 * 64 + u64::from(bit)) * class.slot())
     }
 
-    /// Takes nothing more from slabs in these segments, until [`Slabs::relist`].
+    /// Withholds the slabs in these segments: nothing is taken from them until [`Slabs::relist`].
     pub(super) fn withhold(&mut self, segments: Range<u64>) {
         for (start, slab) in self.by_start.range(segments.clone()) {
             self.partial[slab.class.0].remove(start);
@@ -106,7 +106,7 @@ impl Slabs {
         }
     }
 
-    /// Frees a slot; if its slab is now empty, forgets the slab and returns its pages.
+    /// Frees a slot. If its slab is empty then, forgets the slab and returns the slab's pages.
     pub(super) fn give_back(&mut self, at: u64) -> Option<Range<u64>> {
         let (&start, slab) = self.by_start.range_mut(..=at).next_back()?;
         let class = slab.class;

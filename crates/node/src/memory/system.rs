@@ -1,4 +1,4 @@
-//! The memory of the host: available memory and free huge pages. Read once, at the start.
+//! The memory of the host: available memory and free huge pages. Owns no state; any thread.
 
 use std::fs;
 use std::io;
@@ -103,7 +103,7 @@ impl HugePagePool {
             text.trim().parse().unwrap_or(0)
         };
         let host = Path::new("/sys/kernel/mm");
-        // Pages are promised for the whole host, wherever they will be taken from.
+        // Pages are promised for the whole host, whichever memory node they will come from.
         let free = counter(host, "free_hugepages").saturating_sub(counter(host, "resv_hugepages"));
         match node.map(node_folder) {
             None => HugePagePool { total: counter(host, "nr_hugepages"), free, node },
@@ -115,7 +115,7 @@ impl HugePagePool {
         }
     }
 
-    /// Why an arena of `capacity` bytes cannot have huge pages, with advice; `None` if it can.
+    /// Reason why an arena of `capacity` bytes cannot have huge pages, with advice; `None` if it can.
     pub(super) fn shortage(self, capacity: u64) -> Option<String> {
         let needed = capacity.div_ceil(HUGE_PAGE_BYTES);
         let missing = needed.checked_sub(self.free).filter(|missing| *missing > 0)?;

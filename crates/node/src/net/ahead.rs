@@ -1,14 +1,14 @@
-//! Connections that are made ahead, so that no get waits for one. Engine thread only.
+//! Connections that are made ahead, so that no get waits for one. Owns the attempts. Engine thread only.
 //!
 //! A provider makes a connection with the first operation of a node towards a peer, and that operation waits
 //! for it. The connection that the peer has made serves the peer. So four connections are made between two
 //! new members, one after the other: the node with the higher incarnation sends where its stamps are, the
 //! other reads one of them on the bulk lane and sends where its own are, and the first reads one of those.
 //!
-//! Invariants: attempts begin in the order in which they were wanted, a few at a time. An attempt that is
-//! slow gives its turn to the next one, and an attempt that fails is made again later. Neither is an error:
-//! the first operation that has something to do makes the connection as well. Nothing is tried at a node that
-//! is no member or is cut off.
+//! Invariants: attempts begin in the order in which they were wanted, at most [`AT_ONCE`] at a time. An
+//! attempt that is slow gives its turn to the next one, and an attempt that fails is made again later.
+//! Neither is an error: the first operation that has something to do makes the connection as well. Nothing is
+//! tried at a node that is no member or is cut off.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -24,11 +24,11 @@ use crate::kernel::random::random_u64;
 
 /// Maximum number of attempts under way that are not slow.
 const AT_ONCE: usize = 2;
-/// How long an attempt may take until it is slow.
+/// Time after which an attempt is slow.
 pub(crate) const ATTEMPT_PATIENCE: Duration = Duration::from_secs(1);
-/// How long to wait after an attempt that failed; every further wait is twice as long.
+/// Wait after an attempt that failed. Every further wait is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest wait after an attempt that failed.
+/// Longest wait after an attempt that failed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 /// Maximum number of members of one view that are connected ahead. Connections to the others, of which each
 /// takes descriptors at both ends, are made when there is something to say.
@@ -48,7 +48,7 @@ struct Wanted {
     traffic: Traffic,
     /// The earliest time of the next attempt.
     from: Instant,
-    /// The wait if that attempt fails.
+    /// The wait after the next attempt, if it fails.
     pause: Duration,
 }
 
@@ -59,7 +59,7 @@ struct Attempt {
 }
 
 impl Ahead {
-    /// Has a connection be made when it is its turn.
+    /// Queues a connection, unless it is wanted already or being made.
     pub(super) fn want(&mut self, node: NodeId, traffic: Traffic, now: Instant) {
         let mut all = self.wanted.iter().chain(self.under_way.iter().map(|attempt| &attempt.wanted));
         if !all.any(|wanted| (wanted.node, wanted.traffic) == (node, traffic)) {
@@ -81,7 +81,7 @@ impl Ahead {
         self.wanted.remove(at)
     }
 
-    /// Takes the attempts that are over; those that failed are wanted again.
+    /// Takes the attempts that are over. Those that failed are wanted again.
     fn take_ended(&mut self, now: Instant) -> Vec<(Wanted, Result<(), FabricError>)> {
         let ended = self.under_way.extract_if(.., |attempt| attempt.operation.result().is_some());
         let ended: Vec<_> = ended.filter_map(|it| Some((it.wanted, it.operation.result()?))).collect();
@@ -94,12 +94,13 @@ impl Ahead {
 }
 
 impl Network {
-    /// Wants connections to members that are new here, if it is this node's part to begin.
+    /// Queues connections to the new members that joined before this node: of two nodes, the later one
+    /// begins.
     pub(super) fn want_ahead(&self, fresh: &[&Member]) {
         let own = (self.kernel.incarnation.get(), self.kernel.node);
         let (now, count) = (self.kernel.clock.now(), fresh.len());
         let before = |member: &&&Member| (member.incarnation, member.node) < own;
-        // In a large cluster nodes that join at a time do not all begin with the same members.
+        // In a large cluster, nodes that join at one time do not all begin with the same members.
         let first = random_u64() as usize % count.max(1);
         let from_first = fresh.iter().cycle().skip(first).take(count);
         let mut ahead = self.ahead.borrow_mut();
@@ -136,19 +137,21 @@ impl Network {
         }
     }
 
-    /// Tells a peer where this node's stamps are, by a message that is not counted; `None` if that was done.
+    /// Tells a peer where this node's stamps are, by a message that is not counted. `None` if the peer was
+    /// told before, or if there is no block for the message.
     fn greet(&self, peer: &mut Peer) -> Option<Op> {
         if peer.lane().greeted {
             return None;
         }
         let stamps = self.fabrics[peer.fabric()].describe_stamps();
-        // Without a block there is no memory, which other code reports.
+        // Without a block no attempt is made: the first operation towards the peer makes the connection.
         let operation = self.post_uncounted(peer, Some(stamps)).ok()?;
         peer.lane().greeted = true;
         Some(operation)
     }
 
-    /// Reads a stamp of a peer; `None` if it is not known where they are.
+    /// Reads a stamp of a peer on the bulk lane. `None` if the peer has not told where its stamps are, or if
+    /// there is no block.
     fn try_bulk(&self, peer: &mut Peer) -> Option<Op> {
         let fabric = &self.fabrics[peer.fabric()];
         let lane = peer.lane();

@@ -1,7 +1,8 @@
 //! Asking other nodes and this one: requests, the answers that come back, and frames to this node itself.
 //!
-//! Engine thread only. A [`Call`] ends with its answer, with the end of the node that was asked, or by
-//! being dropped. It has no deadline; the caller sets one.
+//! Owns the calls without an answer, and the frames of this node to itself. Engine thread only. A [`Call`]
+//! ends with its answer, with the end of the node that was asked, or by being dropped. It has no deadline;
+//! the caller sets one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use crate::kernel::random::HashMap;
 /// The calls that have no answer yet.
 pub(super) struct Calls {
     open: RefCell<HashMap<u64, Open>>,
-    /// The open calls whose answers come when something happens: nobody looks out for those.
+    /// The open calls that the other node holds until something happens: nobody expects their answers soon.
     held: RefCell<HashMap<u64, Open>>,
     next_request: Cell<u64>,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Opens a call that fails when `to` goes; with `None`, only an answer ends it.
+    /// Opens a call that fails when the node `to` goes. With `None`, only an answer ends the call.
     pub(crate) fn open(network: &Rc<Network>, to: Option<NodeId>) -> Self {
         Self::open_as(network, to, false)
     }
@@ -83,7 +84,7 @@ impl Call {
         network.send(to, Envelope { class, by_class, ..envelope })
     }
 
-    /// Withdraws the request by a frame that comes behind it.
+    /// Withdraws the request, by a frame that arrives behind the request.
     pub(crate) fn withdraw(&self, to: NodeId, message: Message) {
         self.send(to, 0, message);
     }
@@ -106,7 +107,8 @@ impl Drop for Call {
 }
 
 impl Network {
-    /// Hands an answer to its call; returns it when nobody waits for it, or not from that node.
+    /// Hands an answer to its call. Returns the answer if no call waits for it, or the call waits for another
+    /// node's.
     pub(crate) fn complete(&self, envelope: Envelope) -> Option<Envelope> {
         let meant = |call: &Open| call.to.is_none_or(|to| to == envelope.from);
         let take = |is_held| {
@@ -127,13 +129,13 @@ impl Network {
         }
     }
 
-    /// Whether this node has made a request of this number, and does not wait for its answer any more.
+    /// Whether this node made a request of this number, and waits for its answer no more.
     pub(crate) fn has_ended(&self, request: u64) -> bool {
         let is_open = |is_held| self.calls.of(is_held).borrow().contains_key(&request);
         (1..self.calls.next_request.get()).contains(&request) && !is_open(false) && !is_open(true)
     }
 
-    /// Whether a call waits for an answer of another node, which that node does not hold.
+    /// Whether a call waits for an answer, other than the answers that nodes hold until something happens.
     pub(crate) fn asks(&self) -> bool {
         !self.calls.open.borrow().is_empty()
     }
@@ -187,7 +189,7 @@ impl Network {
         let message = answer.into_message();
         let answers = matches!(message, Message::Other(_));
         let answer = self.envelope(asked.request, asked.reply_to, asked.user, message);
-        // An asker that has gone needs no answer.
+        // The node that asked may have gone.
         self.send(asked.reply_to, Envelope { answers, by_class, ..answer });
     }
 

@@ -1,9 +1,10 @@
 //! Doors: places for connections of clients and nodes that have not proved yet that they may connect.
 //!
-//! Any thread with tokio. Every TCP port has a [`Door`]. It bounds the number of strangers in all and from
-//! one address, so neither one host nor all hosts together use up the file descriptors. A connection that
-//! finds no place gets that of the stranger that has stood there longest without being served, if that has
-//! had its time. So silent connections keep nobody waiting.
+//! A door owns its places. Any thread with tokio. Every TCP port has a [`Door`], which bounds the number of
+//! strangers in all and from one address. So neither one host nor all hosts together use up the file
+//! descriptors. If all places are taken, a new connection gets the place of the stranger that has stood there
+//! longest without being served, once that stranger has had its time. So silent connections keep nobody
+//! waiting.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,7 +22,7 @@ pub(crate) struct Limits {
     pub(crate) each: usize,
     /// Number of places in all.
     pub(crate) all: usize,
-    /// How long a place is kept although another connection wants it.
+    /// Time for which a place is kept although another connection wants it.
     pub(crate) grace: Duration,
 }
 
@@ -51,7 +52,7 @@ struct Stranger {
     address: IpAddr,
     since: Instant,
     served: Arc<AtomicBool>,
-    /// A sender that tells, when it is dropped, that the place is another's.
+    /// Dropped when the place becomes another's, which ends [`Place::hold`].
     _place: oneshot::Sender<Infallible>,
 }
 

@@ -1,9 +1,9 @@
 //! An opened provider: its lanes, its message blocks, and the memory of this node that peers may read
 //! by it.
 //!
-//! Engine thread only. A node has one fabric, or two where RDMA is available. The second is TCP, for nodes
-//! without RDMA and for failures of RDMA. Memory that is registered with one fabric can be reached by that
-//! fabric only.
+//! Owns the endpoints, the blocks and the registrations of one provider. Engine thread only. A node has one
+//! fabric, or two where RDMA is available. The second is TCP, for nodes without RDMA and for failures of
+//! RDMA. Memory that is registered with one fabric can be reached by that fabric only.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -37,8 +37,8 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    /// Opens the lanes, so many of them for bulk, and registers all segments of the arena and the stamps of
-    /// objects.
+    /// Opens a lane for messages and `lanes` bulk lanes, and registers all segments of the arena and the
+    /// stamps of objects.
     pub(crate) fn open(
         provider: &Provider,
         lanes: usize,
@@ -72,7 +72,7 @@ impl Fabric {
         &self.bulk
     }
 
-    /// How other nodes reach this fabric.
+    /// Describes how other nodes reach this fabric.
     pub(crate) fn reach(&self) -> Reach {
         let provider = self.domain.provider();
         Reach {
@@ -118,7 +118,7 @@ impl Fabric {
         }
     }
 
-    /// A piece of this node's arena, for an operation; `None` when its segment could not be registered.
+    /// Returns a piece of this node's arena for an operation; `None` if its segment could not be registered.
     pub(crate) fn local(&self, arena: &Arena, piece: Piece) -> Option<Slice> {
         let key = (piece.segment, arena.version(piece.segment));
         let segments = self.segments.borrow();
@@ -131,13 +131,13 @@ impl Fabric {
         Some(Message::Segment { provider: self.name().to_owned(), segment, version, base, key, len })
     }
 
-    /// Describes where this node's stamps are.
+    /// Describes to a peer where this node's stamps are.
     pub(crate) fn describe_stamps(&self) -> Message {
         let RemoteRegion { base, key, len } = self.stamps.remote();
         Message::Stamps { provider: self.name().to_owned(), base, key, len }
     }
 
-    /// Posts so many more blocks for messages to come.
+    /// Posts `blocks` further blocks for messages to come.
     pub(crate) fn expect(&self, blocks: usize) {
         while self.posted.get() < blocks {
             if let Err(error) =

@@ -1,9 +1,10 @@
-//! Invalid frames, and the limit after which a peer that sends them is cut off. Engine thread only.
+//! Invalid frames, and the limit after which a peer that sends them is cut off. Owns the count of one peer.
+//! Engine thread only.
 //!
 //! A few invalid frames are dropped and counted, since a passing fault costs only what it hit. A peer that
-//! sends many is *cut off* until it starts anew, since nothing that follows can be trusted either. A frame
-//! counts against the sender that it names only if it carries this node's token, so only members can have a
-//! member cut off.
+//! sends many is *cut off* until it starts anew, because nothing that follows can be trusted either. A frame
+//! counts against the sender that it names only if it carries this node's token. Invariant: only members can
+//! have a member cut off.
 
 use std::time::{Duration, Instant};
 

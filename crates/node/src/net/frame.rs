@@ -1,4 +1,4 @@
-//! Frames between nodes: their meaning and their encoding.
+//! Frames between nodes: their meaning and their encoding. Owns no state; any thread.
 //!
 //! A frame is a [`Header`] and a body, little-endian. A message of the fabric is a [`MessageHeader`] and any
 //! number of frames, at most [`MESSAGE_MAX_BYTES`] bytes so that it fits a block of the pool.
@@ -63,7 +63,7 @@ pub(crate) struct Envelope {
     pub(crate) class: Class,
     /// Whether the frame of another service leaves in the order of its class. The frame does not carry this.
     pub(crate) by_class: bool,
-    /// Whether the frame answers a question of a service of its own. Other answers are known by their
+    /// Whether the frame answers a question of a service's own table. Other answers are known by their
     /// opcodes.
     pub(crate) answers: bool,
     /// The body of the frame.
@@ -87,7 +87,7 @@ pub(crate) enum FrameError {
 }
 
 impl Envelope {
-    /// Encodes the frame. Who sends it stands in the header of its message.
+    /// Encodes the frame. The header of the message, not the frame, has the sender.
     pub(crate) fn encode(&self) -> BytesMut {
         let mut out = BytesMut::with_capacity(256);
         let header = Header {
@@ -109,7 +109,7 @@ impl Envelope {
         out
     }
 
-    /// Draws a frame with this message, from the sender of a message.
+    /// Draws a random frame with this message, from the sender of a message.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn draw(draw: &mut Draw, sender: &MessageHeader, message: Message) -> Self {
         Self::of(sender, Header::draw(draw), message)
@@ -159,8 +159,8 @@ impl Envelope {
         self.answers || ANSWERS[usize::from(message.opcode())] || matches!(message, Message::Refused { .. })
     }
 
-    /// Whether the answer would go to another node than the sender, although nobody passes such a frame on.
-    /// The other node would take it for the answer to a question of its own.
+    /// Whether the answer is for another node than the sender, although no node passes such a frame on. The
+    /// other node would take the frame for the answer to a question of its own.
     pub(crate) fn is_misdirected(&self) -> bool {
         !self.is_answer() && self.reply_to != self.from && !self.message.is_passed_on()
     }
@@ -177,7 +177,8 @@ pub(crate) trait Frames: Table {
     /// When the frame is of another table, or does not decode.
     fn from_message(message: Message) -> Result<Self, WireError>;
 
-    /// Whether the frame leaves by its class. Its place among those of other operations does not matter then.
+    /// Whether the frame leaves in the order of its class. Its order among the frames of other operations
+    /// then does not matter.
     fn goes_by_class(&self) -> bool;
 }
 
@@ -213,9 +214,8 @@ impl Frames for Message {
     }
 }
 
-/// Lets the network carry the frames of a service's table. Those of the patterns behind it leave by their
-/// class.
-#[allow(unused_macros, reason = "only services beside the node's own use it")]
+/// Lets the network carry the frames of a service's table. Frames that match the patterns after the table's
+/// name leave in the order of their class.
 macro_rules! carried {
     ($table:ty $(, $by_class:pat)?) => {
         impl $crate::net::frame::Frames for $table {
@@ -236,7 +236,6 @@ macro_rules! carried {
         }
     };
 }
-#[allow(unused_imports, reason = "only services beside the node's own use it")]
 pub(crate) use carried;
 
 impl Message {
@@ -257,7 +256,7 @@ impl Message {
         )
     }
 
-    /// Number of bytes of an object with this head that fit a message beside it.
+    /// Number of bytes that a message has for an object, beside the object's head.
     pub(crate) fn eager_room(head: &Head) -> u64 {
         let mut frame = BytesMut::with_capacity(128);
         Head::put(head, &mut frame);

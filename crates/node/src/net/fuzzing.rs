@@ -1,4 +1,4 @@
-//! The fuzzer's target for messages, and its seeds.
+//! The fuzzer's target for messages, and its seeds. Owns no state. Any thread.
 
 use bytes::Bytes;
 use plasmon::wire::{Draw, Table, Wire};

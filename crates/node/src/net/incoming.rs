@@ -1,4 +1,5 @@
-//! Incoming messages: they are accepted, held back, or dropped. Engine thread only.
+//! Incoming messages: they are accepted, held back, or dropped. Owns no state; it changes [`Network`]. Engine
+//! thread only.
 //!
 //! A message is accepted if it carries this node's token and names a member of this view. A message of a node
 //! that may soon be a member waits for the view. Counted messages are acted on once and in order
@@ -21,11 +22,11 @@ use super::stream::Place;
 use super::traffic::Traffic;
 use crate::qos::Way;
 
-/// Maximum number of messages kept of senders that the next view may make members.
+/// Maximum number of messages that are kept, of senders that the next view may make members.
 const MAX_STRANGER_MESSAGES: usize = 1024;
 
 impl Network {
-    /// Takes an event of a fabric; adds the frames of members that are to be acted on.
+    /// Acts on an event of the fabric `on`. Adds the frames of members that are to be acted on to `frames`.
     pub(super) fn receive(&self, event: Event, on: usize, now: Instant, frames: &mut Vec<Envelope>) {
         let (slice, len) = match event {
             Event::Received { slice, len, .. } => (slice, len),
@@ -108,7 +109,7 @@ impl Network {
                 }
                 Err(error) => {
                     self.drop_frame(&error.to_string());
-                    // The start of the next frame is not known.
+                    // Where the next frame starts is not known.
                     return self.blame(header.from, header.incarnation, now);
                 }
             }
@@ -133,8 +134,8 @@ impl Network {
         self.cut_off.borrow_mut().push(from);
     }
 
-    /// Takes the writes of peers into this node's memory since the last call: the number that came with
-    /// each, and its length in bytes.
+    /// Takes the writes of peers into this node's memory since the last call: for each, the number that came
+    /// with the write, and the number of bytes.
     pub(crate) fn take_remote_writes(&self) -> Vec<(u32, usize)> {
         self.remote_writes.take()
     }
@@ -144,12 +145,12 @@ impl Network {
         std::mem::take(&mut *self.cut_off.borrow_mut())
     }
 
-    /// Whether a peer was cut off since they were taken last.
+    /// Whether a peer was cut off since [`Network::take_cut_off`] was last called.
     pub(crate) fn has_cut_off(&self) -> bool {
         !self.cut_off.borrow().is_empty()
     }
 
-    /// Acts on a frame about the fabric itself; returns any other.
+    /// Acts on a frame about the fabric itself. Returns every other frame.
     fn handle(&self, envelope: Envelope, now: Instant) -> Option<Envelope> {
         let from = envelope.from;
         let on = |name: &str| self.fabrics.iter().position(|fabric| fabric.name() == name);
@@ -200,8 +201,8 @@ impl Network {
         frames
     }
 
-    /// Counts a frame that is dropped. The log reports the first and then fewer and fewer, since a peer
-    /// that sends one may send many.
+    /// Counts a frame that is dropped. The log reports the first such frame, and then ever fewer, because a
+    /// peer that sends one may send many.
     pub(crate) fn drop_frame(&self, why: &str) {
         let dropped = self.dropped.get() + 1;
         self.dropped.set(dropped);

@@ -1,4 +1,5 @@
-//! The members of the cluster, as nodes describe themselves through the coordinator.
+//! The members of the cluster, as nodes describe themselves through the coordinator. Plain values; any
+//! thread.
 
 use crate::kernel::random::HashSet;
 
@@ -17,7 +18,7 @@ pub(crate) struct Member {
     pub(crate) node: NodeId,
     /// The node's incarnation.
     pub(crate) incarnation: Incarnation,
-    /// `host:port` of its control connection.
+    /// Address of the node's control connection, `host:port`.
     pub(crate) listen: String,
     /// How the node can be reached, best first. Any two members have at least one way in common.
     pub(crate) fabrics: Vec<Reach>,
@@ -108,7 +109,8 @@ impl View {
         }
     }
 
-    /// Applies a change to the view; `false` if the change is of another view, and nothing has changed.
+    /// Applies a change to the view. `false` if the change begins at another view: then the view stays as it
+    /// is.
     pub(crate) fn follow(&mut self, change: Change) -> bool {
         if change.before != self.epoch {
             return false;

@@ -1,11 +1,11 @@
 //! Frames between nodes, and the fabrics that carry them.
 //!
-//! Engine thread only, except [`door`], which every thread that accepts connections uses. [`frame`] defines
-//! the frames, [`network`] and [`peer`] have the ways to other nodes, [`sending`] and [`incoming`] carry
-//! messages, [`stream`] counts them, so that each arrives once, [`ahead`] connects before there are any,
-//! [`calls`] joins answers to questions, and [`faults`] counts invalid frames of peers.
-//! [`pool`] and [`registrations`] hold memory that the fabric may use, [`windows`] is memory that peers may
-//! write to, and [`rekey`] gives the arena new keys when a member goes.
+//! [`network`] owns the fabrics and the peers. Engine thread only, except [`door`], which every thread that
+//! accepts connections uses. [`frame`] defines the frames, [`network`] and [`peer`] have the ways to other
+//! nodes, [`sending`] and [`incoming`] carry messages, [`stream`] counts them, so that each arrives once,
+//! [`ahead`] connects before there are any, [`calls`] joins answers to questions, and [`faults`] counts
+//! invalid frames of peers. [`pool`] and [`registrations`] hold memory that the fabric may use, [`windows`]
+//! is memory that peers may write to, and [`rekey`] gives the arena new keys when a member goes.
 
 pub(crate) mod ahead;
 pub(crate) mod calls;

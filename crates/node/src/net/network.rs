@@ -1,13 +1,13 @@
 //! The network: the fabrics, the peers, and the messages and one-sided reads that go to them.
 //!
-//! Engine thread only. Messages travel on the *small* lane in order; one-sided reads have the *bulk* lanes
-//! to themselves, so that they do not hold messages up. The provider makes connections with the first
-//! operation towards a peer.
+//! Owns the fabrics and the peers. Engine thread only. Messages travel on the *small* lane in order;
+//! one-sided reads have the *bulk* lanes to themselves, so that they do not hold messages up. The provider
+//! makes connections with the first operation towards a peer.
 //!
 //! Frames are batched during a turn and leave at its end, as many in a message as fit a block. A sender has
-//! at most [`WINDOW`] messages under way towards a peer, and keeps each until the peer has it
-//! ([`stream`](super::stream)). The receiver posts blocks for every peer's window. It says what it has with
-//! its own messages, or with one that has no frames and is not counted.
+//! at most [`WINDOW`] messages under way towards a peer, and keeps each until the peer has received it
+//! ([`stream`](super::stream)). The receiver posts blocks for every peer's window. It tells what it has
+//! received with its own messages, or with one that has no frames and is not counted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ use crate::qos::Qos;
 
 /// Number of blocks posted for each peer: its window, and messages that are not counted or come again.
 const POSTED_PER_PEER: usize = WINDOW + 8;
-/// The divisor of the polls that look at a fabric by which no peer is reached.
+/// Number of polls of which one also looks at the fabrics by which no peer is reached.
 const IDLE_POLL_DIVISOR: u32 = 16;
 
 /// Length in bytes from which a read is long, where there are several bulk lanes.
@@ -82,7 +82,7 @@ pub(crate) struct Network {
     pub(super) repeated: Cell<u64>,
     /// The number of the last stream that this node began.
     streams: Cell<u32>,
-    /// When a message is to be sent that no other event causes.
+    /// Time at which a message is to be sent, if no event causes one before.
     pub(super) due: Cell<Option<Instant>>,
     polls: Cell<u32>,
     /// Number of long reads so far, by which they take turns on the bulk lanes.
@@ -97,20 +97,20 @@ pub(crate) struct Network {
     pub(super) windows: Rc<Windows>,
     /// Gates that order the work of different classes towards peers.
     pub(crate) qos: Rc<Qos>,
-    /// Peers that were cut off, and that the cluster has not been told of yet.
+    /// Peers that were cut off since [`Network::take_cut_off`] was last called.
     pub(super) cut_off: RefCell<Vec<NodeId>>,
 }
 
 impl Network {
-    /// Opens providers, best first, with so many bulk lanes each, and registers with each the memory that
-    /// peers may read.
+    /// Opens providers, best first, with `lanes` bulk lanes each, and registers with each provider the memory
+    /// that peers may read.
     pub(crate) fn open(
         kernel: &Rc<Kernel>,
         providers: &[Provider],
         arena: &Arena,
         stamps: &Rc<BlockMemory>,
     ) -> Result<Self, FabricError> {
-        // With classes kept apart, each has as many lanes.
+        // If classes are kept apart, each class has as many lanes.
         let classes = if kernel.config.qos == config::Qos::Separate { Class::ALL.len() } else { 1 };
         let lanes = kernel.config.lanes.max(1) * classes;
         let fabrics = providers.iter().map(|provider| Fabric::open(provider, lanes, arena, stamps));
@@ -149,8 +149,8 @@ impl Network {
         self.fabrics[0].domain.provider()
     }
 
-    /// The fabric by which a node is reached, and why it is not a better one. For a node that is not a peer,
-    /// the best fabric.
+    /// Number of the fabric by which a node is reached, and the reason why it is not a better one. For a node
+    /// that is not a peer, the best fabric.
     pub(crate) fn reached_by(&self, node: NodeId) -> (usize, Option<String>) {
         match self.peers.borrow().get(&node) {
             Some(peer) => (peer.fabric(), peer.why_not_better(&self.fabrics)),
@@ -176,8 +176,8 @@ impl Network {
         self.link.replace(state);
     }
 
-    /// The sum of all fabrics' statistics. The same memory is registered with each, and counted for the
-    /// best one.
+    /// The sum of all fabrics' statistics. The same memory is registered with each fabric, and is counted for
+    /// the best one only.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.fabrics[0].domain.stats();
         for more in self.fabrics[1..].iter().map(|fabric| fabric.domain.stats()) {
@@ -202,8 +202,8 @@ impl Network {
         self.fabrics.iter().any(|fabric| fabric.domain.wait_descriptor().is_none())
     }
 
-    /// Whether it is safe to sleep on the descriptors; called right before sleeping. Fabrics without one are
-    /// not asked.
+    /// Whether it is safe to sleep on the descriptors; called right before sleeping. Fabrics without a
+    /// descriptor are not asked.
     pub(crate) fn try_wait(&self) -> bool {
         let mut waited = self.fabrics.iter().filter(|fabric| fabric.domain.wait_descriptor().is_some());
         waited.all(|fabric| fabric.domain.try_wait())
@@ -222,7 +222,8 @@ impl Network {
         fabrics.chain(due).min()
     }
 
-    /// Drives the fabrics; adds the frames of members to act on, and returns the number of events.
+    /// Drives the fabrics. Adds the frames of members to act on to `frames`, and returns the number of
+    /// events.
     pub(crate) fn poll(
         &self,
         now: Instant,
@@ -261,8 +262,8 @@ impl Network {
         self.repeated.get()
     }
 
-    /// Gives a segment other keys; returns the former registrations, and the messages to the peers that
-    /// know it.
+    /// Gives a segment other keys. Returns the former registrations, and for each peer that knows the segment
+    /// the message with the new key.
     pub(crate) fn rekey(&self, arena: &Arena, segment: u32) -> (Vec<Rc<Region>>, Vec<(NodeId, Message)>) {
         let former = self.fabrics.iter().filter_map(|fabric| fabric.rekey(arena, segment)).collect();
         let key = (segment, arena.version(segment));
@@ -302,7 +303,7 @@ impl Network {
         Some(Remote { on, region, offset: location.offset })
     }
 
-    /// Reads on a bulk lane; `None` when the node is not a member any more, or is cut off.
+    /// Reads a peer's memory on a bulk lane; `None` if the node is not a member any more, or is cut off.
     pub(crate) fn read(&self, node: NodeId, into: Slice, from: Remote) -> Option<Op> {
         let mut peers = self.peers.borrow_mut();
         let peer = peers.get_mut(&node).filter(|peer| !peer.cut_off)?;
@@ -313,11 +314,11 @@ impl Network {
         Some(fabric.bulk()[at].read(lane.bulk[at], into, from.region, from.offset))
     }
 
-    /// The bulk lane for a read of so many bytes. If there are several, the first is for short reads, so that
-    /// they wait for no long ones, and long ones take turns on the others.
+    /// Returns the bulk lane for a read of `len` bytes. If there are several lanes, the first is for short
+    /// reads, so that they do not wait for long ones. Long reads take turns on the other lanes.
     fn bulk_lane(&self, len: usize) -> usize {
         let lanes = self.kernel.config.lanes.max(1);
-        // The lanes of work that is of no other class stand first: probes and stamps know the first lane.
+        // The lanes of normal work stand first, because probes and reads of stamps use the first lane.
         let first = match class::current() {
             Class::High if self.qos.keeps_apart() => lanes,
             Class::Low if self.qos.keeps_apart() => 2 * lanes,
@@ -350,7 +351,7 @@ impl Network {
         fabric.domain.provider().reads_in_order() && pieces.iter().all(same)
     }
 
-    /// A registered block of so many bytes, at most those of a message.
+    /// Lends a registered block of `len` bytes, at most as many as a message has.
     pub(crate) fn block(&self, on: usize, len: usize) -> Result<Slice, FabricError> {
         self.fabrics[on].pools.lend(len)
     }

@@ -1,9 +1,10 @@
 //! A peer: another member, and the lanes between it and this node.
 //!
-//! Engine thread only. A peer has a lane for each fabric that both nodes have, best first, and one of them
-//! is in use. Where RDMA does not work although both have it (a port without a link, filtered packets), the
-//! nodes talk over TCP until it works, and the log reports both changes. Each side decides for what it
-//! sends. A segment can be read over the lane by which its description came.
+//! A peer owns its lanes and its queue. Engine thread only. There is a lane for each fabric that both nodes
+//! have, best first, and one of them is in use. Where RDMA does not work although both have it (a port
+//! without a link, filtered packets), the nodes talk over TCP until it works, and the log reports both
+//! changes. Each side decides for what it sends. Invariant: a segment can be read over the lane by which its
+//! description came.
 
 use std::cell::Cell;
 use std::iter;
@@ -22,7 +23,7 @@ use super::queue::Queue;
 use super::stream::{Incoming, Outgoing};
 use crate::kernel::random::{HashMap, HashSet};
 
-/// How long nothing may get through on a lane before the next lane is taken.
+/// Time for which nothing may get through on a lane before the next lane is taken.
 const LANE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Another member.
@@ -33,9 +34,9 @@ pub(crate) struct Peer {
     current: usize,
     /// Encoded frames to send.
     pub(crate) queue: Queue,
-    /// Messages that may not have come to the peer.
+    /// Messages that the peer may not have received.
     pub(super) outgoing: Outgoing<Posted>,
-    /// Messages that have come from the peer.
+    /// Messages that were received from the peer.
     pub(super) incoming: Incoming,
     /// Tasks that wait for the queue to be short.
     pub(crate) drained: Vec<oneshot::Sender<()>>,
@@ -62,7 +63,7 @@ pub(crate) struct Lane {
     pub(super) bulk: Vec<plasmon_fabric::Peer>,
     /// Segments of this node that the peer knows how to read over the lane.
     pub(crate) announced: HashSet<SegmentKey>,
-    /// Segments of the peer that it has described.
+    /// Segments that the peer has described.
     pub(crate) segments: HashMap<SegmentKey, RemoteRegion>,
     /// Whether the peer knows where this node's stamps are.
     pub(crate) knows_stamps: bool,
@@ -78,9 +79,10 @@ pub(crate) struct Lane {
     failing: Option<Instant>,
 }
 
-/// Connects each bulk lane to one of a peer's, all of which are used if there are enough here.
+/// Connects each bulk lane to one of the peer's lanes. If there are enough lanes here, all of the peer's are
+/// used.
 fn connect_bulk(fabric: &Fabric, reach: &Reach) -> Result<Vec<plasmon_fabric::Peer>, FabricError> {
-    // The description of a peer without a lane is refused as an address that is none.
+    // A peer without a bulk address is refused, as a peer with an invalid address is.
     let addresses = reach.bulk_addresses.iter().map(Vec::as_slice).cycle().chain(iter::repeat(&[][..]));
     fabric.bulk().iter().zip(addresses).map(|(endpoint, address)| endpoint.connect(address)).collect()
 }
@@ -142,21 +144,22 @@ pub(super) struct Posted {
     operation: Op,
     at: Instant,
     lane: usize,
-    /// The class of its first frame.
+    /// The class of the message's first frame.
     class: Class,
-    /// Whether its outcome was noted: what succeeded long ago says nothing about the lane now.
+    /// Whether the outcome was noted: a success of long ago says nothing about the lane now.
     is_noted: Cell<bool>,
 }
 
 impl Posted {
-    /// Whether the message was not sent; `None` if that is not known yet.
+    /// Whether the message could not be sent; `None` if that is not known yet.
     fn failed(&self) -> Option<bool> {
         self.operation.result().map(|result| result.is_err())
     }
 }
 
 impl Peer {
-    /// Connects to a member by every fabric that both nodes have. Messages to it are counted in `stream`.
+    /// Connects to a member by every fabric that both nodes have. `stream` is the number of the stream of
+    /// messages to it.
     pub(crate) fn connect(fabrics: &[Fabric], member: &Member, stream: u32) -> Result<Self, String> {
         let mut lanes = Vec::new();
         for (number, fabric) in fabrics.iter().enumerate() {
@@ -260,13 +263,13 @@ impl Peer {
         self.outgoing.on_their_way().filter(|posted| posted.class == class).count()
     }
 
-    /// The block of a message on its way, the number of the fabric that it is registered with, and its class.
+    /// Returns the block of a message on its way, the number of the block's fabric, and the message's class.
     pub(super) fn sent(&mut self, number: u64) -> Option<(Slice, usize, Class)> {
         let posted = self.outgoing.get_mut(number)?;
         Some((posted.block.clone(), self.lanes[posted.lane].fabric, posted.class))
     }
 
-    /// Takes the numbers of the messages that are to be sent again. Notes what failed.
+    /// Takes the numbers of the messages that are to be sent again, and notes failures of the lane.
     pub(super) fn take_lost(&mut self, now: Instant) -> Vec<u64> {
         let lanes = &mut self.lanes;
         for posted in self.outgoing.on_their_way().filter(|posted| !posted.is_noted.get()) {
@@ -285,14 +288,14 @@ impl Peer {
         self.outgoing.take_lost(now, Posted::failed)
     }
 
-    /// Probes the connections in use, and the better lane that is not: a peer that lost its end of a
-    /// connection waits for a probe. Changes lanes where that is needed or possible.
+    /// Probes the connections in use, and the better lane that is not in use, because a peer that lost its
+    /// end of a connection waits for a probe. Changes lanes where that is needed or possible.
     pub(crate) fn look_after(&mut self, fabrics: &[Fabric], now: Instant) {
         let used_bulk = self.used_bulk;
         for lane in &mut self.lanes[..=self.current] {
             lane.judge(now);
             let fabric = &fabrics[lane.fabric];
-            // Without a block there is no memory, which other code reports.
+            // Without a block there is nothing to probe with: the next look tries again.
             let Ok(nothing) = fabric.pools.lend(0) else { return };
             if used_bulk {
                 // After a failure the connection is made anew.
@@ -329,7 +332,7 @@ impl Peer {
                 "nothing gets through to node {node} by {broken}: falling back to {instead}, which is \
                  slower, until it does; `plasmon doctor` there and here may say what is in the way"
             );
-            // Operations under way end now, and so do the waits for them.
+            // Operations under way end now, and with them the waits for them.
             let lane = &mut self.lanes[self.current];
             if let Err(error) = lane.renew(&fabrics[lane.fabric], &self.member) {
                 warn!("node {node} cannot be tried again by {broken}: {error}");

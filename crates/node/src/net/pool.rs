@@ -1,9 +1,9 @@
 //! Buffer pools: registered blocks for messages and other staged bytes, one pool for each size of block.
 //!
-//! Engine thread only. A block has three areas. Its *descriptor*, which the fabric needs to reach it, is
-//! the registration of its slab, made once and carried by its [`Slice`]. A frame's header and fields are
-//! its *request*, and the bytes of objects behind them its *data*; the frame says where the one ends.
-//! Blocks are used in pairs: one to send, and one posted to receive.
+//! Owns the blocks. Engine thread only. A block has three areas. Its *descriptor*, which the fabric needs to
+//! reach it, is the registration of its slab, made once and carried by its [`Slice`]. A frame's header and
+//! fields are its *request*, and the bytes of objects behind them its *data*; the frame tells where the data
+//! begins. Blocks are used in pairs: one to send, and one posted to receive.
 //!
 //! Receives take blocks for good (explicit use). A send takes the smallest sufficient block, which returns
 //! by itself when the fabric is finished with it (implicit use). A pool grows by whole slabs and never
@@ -47,7 +47,7 @@ struct Lent {
 }
 
 impl Pools {
-    /// Makes pools of these block sizes, which grow on demand, over a provider.
+    /// Makes a pool for each of `sizes`, in bytes. The pools grow on demand.
     pub(crate) fn new(domain: &Domain, provider: &str, sizes: &[usize]) -> Self {
         debug_assert!(sizes.is_sorted());
         Self {
@@ -56,7 +56,7 @@ impl Pools {
         }
     }
 
-    /// Lends a block of at least `len` bytes, cut to that length; it returns by itself.
+    /// Lends a block of at least `len` bytes, cut to that length. The block returns when it is dropped.
     pub(crate) fn lend(&self, len: usize) -> Result<Slice, FabricError> {
         self.of(len).lend()?.slice(0, len)
     }
@@ -68,14 +68,14 @@ impl Pools {
         pool.take()
     }
 
-    /// The pool of the smallest sufficient blocks. If there is none, the pool of the largest, whose blocks
-    /// refuse to be cut longer than they are.
+    /// Returns the pool of the smallest sufficient blocks. If no blocks are large enough, returns the pool of
+    /// the largest, whose blocks cannot be cut to more than their length.
     fn of(&self, len: usize) -> &Rc<Pool> {
         let fits = self.pools.iter().find(|pool| pool.block >= len);
         fits.or(self.pools.last()).expect("there is a pool")
     }
 
-    /// How the pools are used.
+    /// Returns the use of each pool, for the report.
     pub(crate) fn status(&self) -> Vec<PoolStatus> {
         let status = |pool: &Rc<Pool>| PoolStatus {
             provider: self.provider.clone(),

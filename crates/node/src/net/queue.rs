@@ -1,8 +1,9 @@
 //! The frames that wait to be sent to a peer: those of higher classes leave first.
 //!
-//! Engine thread only. Frames whose order matters to more than one operation are of no class: they have the
-//! order of those of the class *normal*, or are *first*. Invariants: frames of one class leave in their
-//! order; at most [`MAX_PASSING_FRAMES`] later frames of each higher class leave before a frame that waits.
+//! Owns the frames that wait for one peer. Engine thread only. Frames whose order matters to more than one
+//! operation are of no class: they leave in the order of the class *normal*, or *first*. Invariants: frames
+//! of one class leave in their order; at most [`MAX_PASSING_FRAMES`] later frames of each higher class leave
+//! before a frame that waits.
 
 use std::collections::VecDeque;
 
@@ -45,8 +46,8 @@ impl Queue {
         *self = Self::default();
     }
 
-    /// Takes the frames of the next message, which has room for so many bytes: of one class, or of all that
-    /// may go. There are none if no class that has frames may go.
+    /// Takes the frames of the next message, which has room for `room` bytes: of one class, or of all classes
+    /// that may go. There are none if no class that has frames may go.
     pub(super) fn take(
         &mut self,
         mut room: usize,
@@ -76,7 +77,7 @@ impl Queue {
         taken
     }
 
-    /// The class of the next frame: the highest, or one that has waited for long.
+    /// Returns the class of the next frame: the highest that may go, or one that has waited for long.
     fn next(&self, may_go: &[bool]) -> Option<Class> {
         let open = || Class::ALL.iter().copied().filter(|class| may_go[class.rank()]);
         open().find(|class| self.passed[class.rank()] >= MAX_PASSING_FRAMES).or_else(|| open().next())

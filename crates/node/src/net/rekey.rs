@@ -1,11 +1,12 @@
 //! Rekeying: the arena gets new keys when a node is not a member any more, so that the node can read from
 //! it only for a short time.
 //!
-//! Engine thread only. Closing the lanes ends operations under way, but does not keep a node from
-//! connecting again with keys that it knows. So every segment is registered anew, with RDMA one segment at
-//! each call since a card takes its time, and peers are told the new key at once. The former registration
-//! stays valid for [`FORMER_KEY_GRACE`], for reads that began with it. Rekeying is done where there is a
-//! secret: without one, only this host can connect.
+//! Owns the segments that have yet to get new keys, and former registrations. Engine thread only. Closing the
+//! lanes ends operations under way, but does not keep a node from connecting again with keys that it knows.
+//! So every segment is registered anew, with RDMA one segment at each call since a card takes its time, and
+//! peers are told the new key at once. The former registration stays valid for [`FORMER_KEY_GRACE`], for
+//! reads that began with it. Rekeying is done where there is a secret: without one, only this host can
+//! connect.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,14 +19,14 @@ use tracing::info;
 use super::network::Network;
 use crate::memory::Arena;
 
-/// How long a former key stays valid. It is longer than a lease, which reads may have.
+/// Time for which a former key stays valid. It is longer than a lease, which a read may have.
 const FORMER_KEY_GRACE: Duration = Duration::from_secs(15);
 
 /// The segments that have yet to get new keys.
 #[derive(Default)]
 pub(crate) struct Rekeying {
     segments: RefCell<VecDeque<u32>>,
-    /// Registrations that end, the oldest first.
+    /// Former registrations with the times at which they end, the oldest first.
     former: RefCell<VecDeque<(Instant, Rc<Region>)>>,
 }
 
@@ -46,7 +47,7 @@ impl Rekeying {
             let (regions, news) = network.rekey(arena, segment);
             former.borrow_mut().extend(regions.into_iter().map(|region| (now + FORMER_KEY_GRACE, region)));
             for (node, key) in news {
-                // A peer that has just gone needs no key.
+                // The peer may have just gone, and then needs no key.
                 network.tell(node, key);
             }
         }

@@ -1,4 +1,4 @@
-//! The network's part of the report: fabrics and peers. Engine thread only.
+//! The network's part of the report: fabrics and peers. Owns no state. Engine thread only.
 
 use plasmon::status::{FabricStatus, Status};
 

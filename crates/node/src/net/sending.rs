@@ -1,8 +1,9 @@
 //! Sending messages: frames gather in the queue of a peer during a turn, leave in messages at its end, and
 //! are sent again if they were lost.
 //!
-//! Engine thread only. As many frames travel in a message as fit a block. The block stays with the peer's
-//! [`Outgoing`](super::stream::Outgoing) until the peer says that the message has come.
+//! Owns no state; it changes [`Network`]. Engine thread only. As many frames travel in a message as fit a
+//! block. Invariant: the block stays with the peer's [`Outgoing`](super::stream::Outgoing) until the peer
+//! says that it has received the message.
 
 use std::time::{Duration, Instant};
 
@@ -24,28 +25,29 @@ use crate::qos::{Qos, Way};
 
 /// Number of frames below which a queue is short.
 const SHORT_QUEUE_FRAMES: usize = 2 * WINDOW;
-/// Number of frames in a queue up to which it takes objects in messages. Further ones are read, so that they
-/// wait in no queue.
+/// Number of frames in a queue up to which it takes objects in messages. Further objects are read by the
+/// peer, and wait in no queue.
 const OBJECTS_QUEUE_FRAMES: usize = 8 * WINDOW;
-/// Maximum number of frames that may wait for a peer; a peer that takes none is as good as gone.
+/// Maximum number of frames that may wait for a peer. A peer that takes none of them counts as gone.
 const MAX_QUEUED_FRAMES: usize = 1 << 16;
-/// How long nothing has come to a member that stands still. Messages are acknowledged after 50 ms, and sent
-/// again after 200 ms if they were lost.
+/// Time without news from a member, while messages to it are under way, after which it stands still. Messages
+/// are acknowledged after 50 ms, and sent again after 200 ms if they were lost.
 const STILL_AFTER: Duration = Duration::from_secs(1);
 
-/// The stream of messages to a member, which is another one when either of the two is a member anew.
+/// Returns the number of the stream of messages to a member. It changes when either of the two nodes begins a
+/// new membership.
 pub(crate) fn stream_to(network: &Network, node: NodeId) -> Option<u32> {
     network.peers.borrow().get(&node).map(|peer| peer.outgoing.stream)
 }
 
-/// Whether nothing that was sent to a member has come there for a while: it is stopped, or cut off by the
-/// network. A member that was sent nothing meanwhile is not known to stand still.
+/// Whether a member has acknowledged nothing for a while, although messages to it are under way: it is
+/// stopped, or cut off by the network. A member to which nothing was sent is not known to stand still.
 pub(crate) fn stands_still(network: &Network, node: NodeId) -> bool {
     let now = network.kernel.clock.now();
     network.peers.borrow().get(&node).is_some_and(|peer| peer.outgoing.is_unheard(STILL_AFTER, now))
 }
 
-/// Describes the segments of these pieces that the peer of a lane does not know.
+/// Describes those segments of `pieces` that the peer of a lane does not know.
 fn unknown_segments(fabric: &Fabric, lane: &mut Lane, pieces: &[Location]) -> impl Iterator<Item = Message> {
     let keys = pieces.iter().map(|piece| (piece.segment, piece.version));
     let unknown: Vec<_> = keys.filter(|key| lane.announced.insert(*key)).collect();
@@ -60,7 +62,7 @@ pub(crate) fn describe_segments(network: &Network, to: NodeId, pieces: &[Locatio
     peer.used_bulk = true;
     let fabric = &network.fabrics[peer.fabric()];
     let news: Vec<_> = unknown_segments(fabric, peer.lane(), pieces).collect();
-    // They come before all frames that name them.
+    // The descriptions are first in the queue, before all frames that name the segments.
     news.into_iter().for_each(|news| {
         peer.enqueue(Class::High, &network.envelope(0, network.kernel.node, 0, news));
     });
@@ -71,7 +73,8 @@ pub(crate) fn knows_segments(network: &Network, node: NodeId, pieces: &[Location
     pieces.iter().all(|piece| network.remote(node, piece).is_some())
 }
 
-/// Takes the frames of the next message to a peer. Sets `due` to when some may go that may not now.
+/// Takes the frames of the next message to a peer. If frames have to wait for a time, `due` becomes that
+/// time.
 fn next_frames(qos: &Qos, peer: &mut Peer, now: Instant, due: &mut Option<Instant>) -> Vec<Queued> {
     let room = MESSAGE_MAX_BYTES - MESSAGE_HEADER_LEN;
     if !qos.is_on() {
@@ -86,7 +89,7 @@ fn next_frames(qos: &Qos, peer: &mut Peer, now: Instant, due: &mut Option<Instan
     frames
 }
 
-/// Notes a frame for what is known of its class. What measures round trips is no work of anybody's.
+/// Counts a frame for its class. Frames that measure round trips count for no class.
 pub(super) fn note_frame(network: &Network, (node, way): (NodeId, Way), envelope: &Envelope, bytes: u64) {
     if !matches!(envelope.message, Message::Ping | Message::Pong) {
         network.qos.frame(node, envelope.class, way, bytes);
@@ -94,7 +97,8 @@ pub(super) fn note_frame(network: &Network, (node, way): (NodeId, Way), envelope
 }
 
 impl Network {
-    /// Queues a frame for a peer; `false` when there is no such member, or it takes nothing.
+    /// Queues a frame for a peer. `false` if there is no such member, the peer is cut off, or its queue is
+    /// full.
     pub(super) fn send_to_peer(&self, to: NodeId, envelope: Envelope) -> bool {
         let mut peers = self.peers.borrow_mut();
         let Some(peer) = peers.get_mut(&to).filter(|peer| !peer.cut_off) else {
@@ -120,7 +124,7 @@ impl Network {
             }
             news.extend(unknown_segments(fabric, lane, pieces));
             for message in news {
-                // They come before all frames that name them.
+                // The descriptions leave before all frames that name the segments.
                 peer.enqueue(Class::High, &Envelope { message, request: 0, ..envelope.clone() });
             }
         }
@@ -132,7 +136,7 @@ impl Network {
             | Message::Renewed { .. }
             | Message::Release { .. } => Class::High,
             message if envelope.by_class || message.goes_by_class() => envelope.class,
-            // Its place among others matters.
+            // The order among other frames matters.
             _ => Class::Normal,
         };
         let bytes = peer.enqueue(leaves_with, &envelope);
@@ -157,14 +161,14 @@ impl Network {
         receiver.map(drop)
     }
 
-    /// Takes the peers for which there was no room for a frame since the last call, and is now.
+    /// Takes the peers whose queue had no room for a frame since the last call, and is empty now.
     pub(crate) fn take_missed(&self) -> Vec<NodeId> {
         let mut peers = self.peers.borrow_mut();
         let missed = peers.iter_mut().filter(|(_, peer)| peer.queue.is_empty());
         missed.filter_map(|(node, peer)| std::mem::take(&mut peer.missed_frames).then_some(*node)).collect()
     }
 
-    /// Finishes a turn for the peers: sends what is queued and what was lost, and tells what has come where
+    /// Finishes a turn for the peers: sends what is queued and what was lost, and acknowledges messages where
     /// no message has carried that.
     pub(crate) fn end_turn(&self) {
         let now = self.kernel.clock.now();
@@ -180,7 +184,8 @@ impl Network {
         self.connect_ahead(now);
     }
 
-    /// Sends what was lost again, as many frames as the window allows, and what has come.
+    /// Sends lost messages again, as many queued frames as the window allows, and an acknowledgement if one
+    /// is due.
     fn pump(&self, peer: &mut Peer, now: Instant, due: &mut Option<Instant>) -> Result<(), FabricError> {
         for number in peer.take_lost(now) {
             let Some((block, class)) = self.block_of(peer, number)? else { continue };
@@ -214,19 +219,19 @@ impl Network {
         }
         if peer.queue.len() < SHORT_QUEUE_FRAMES {
             for waiter in peer.drained.drain(..) {
-                // A task that has given up needs no news.
+                // The task may have given up waiting.
                 let _ = waiter.send(());
             }
         }
         if peer.incoming.must_tell(now) {
-            // A message that is lost is followed by another one, if the peer sends its own again.
+            // A lost message of this kind needs no repetition: the peer repeats its own, and is told again.
             drop(self.post_uncounted(peer, None)?);
         }
         Ok(())
     }
 
-    /// The block of a message that is sent again, for the fabric in use, and its class: each fabric has
-    /// blocks of its own.
+    /// Returns the block of a message that is sent again, and its class. Each fabric has blocks of its own,
+    /// so the message is copied if another fabric is in use now.
     fn block_of(&self, peer: &mut Peer, number: u64) -> Result<Option<(Slice, Class)>, FabricError> {
         let Some((block, on, class)) = peer.sent(number) else { return Ok(None) };
         if on == peer.fabric() {
@@ -237,7 +242,8 @@ impl Network {
         Ok(Some((copy, class)))
     }
 
-    /// Sends a message that is not counted, with one frame or none: it may be lost, or come before others.
+    /// Sends a message that is not counted, with at most one frame. The message may be lost, or overtake
+    /// others.
     pub(super) fn post_uncounted(&self, peer: &mut Peer, frame: Option<Message>) -> Result<Op, FabricError> {
         let frame = frame.map(|message| self.envelope(0, peer.member.node, 0, message).encode());
         let frame = frame.unwrap_or_default();
@@ -246,7 +252,8 @@ impl Network {
         self.post(peer, 0, &block)
     }
 
-    /// Gives a message to the fabric, on the lane in use. The header says what has come from the peer.
+    /// Gives a message to the fabric, on the lane in use. The header acknowledges what was received from the
+    /// peer.
     fn post(&self, peer: &mut Peer, number: u64, block: &Slice) -> Result<Op, FabricError> {
         let header = MessageHeader {
             version: VERSION,

@@ -1,10 +1,11 @@
 //! Streams: the messages between two nodes are counted, and every one of them arrives once, in order.
 //!
-//! Engine thread only. Each node counts the messages that it sends to a peer, from 1 on, and keeps each
-//! until the peer says that it has come. What a broken connection has lost is sent again: at once when an
-//! operation fails or when the peer has a later message, else after [`FIRST_PATIENCE`] and then less and less
-//! often. The receiver drops what it has already and puts what comes early aside. So a frame is acted on
-//! once, or one of the two nodes ends its membership, which ends the stream.
+//! Owns the state of one peer's two streams. Engine thread only. Each node counts the messages that it sends
+//! to a peer, from 1 on, and keeps each until the peer says that it has received the message. What a broken
+//! connection has lost is sent again: at once when an operation fails or when the peer has a later message,
+//! else after [`FIRST_PATIENCE`] and then less and less often. The receiver drops what it has already and
+//! puts aside what comes early. So a frame is acted on once, or one of the two nodes ends its membership,
+//! which ends the stream.
 //!
 //! A stream begins with a peer, and has a number that is larger than those of all former ones of its node.
 //! Invariants: at most [`WINDOW`] messages are on their way, at most as many are put aside; a number is given
@@ -17,29 +18,29 @@ use bytes::Bytes;
 
 /// Maximum number of messages on their way to a peer.
 pub(crate) const WINDOW: usize = 32;
-/// How long a message may stay without an answer before it is sent again, for the first time.
+/// Time without an answer after which a message is sent again for the first time.
 pub(super) const FIRST_PATIENCE: Duration = Duration::from_millis(200);
 /// The longest wait before a message is sent again.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait for frames that carry the news of what has come.
+/// Longest time that an acknowledgement waits for frames that carry it.
 const NEWS_PATIENCE: Duration = Duration::from_millis(50);
-/// A message that the peer misses is not sent again as early as this after the last time, since that one may
-/// still be on its way.
+/// Time for which a message that the peer misses is not sent again after it was last sent again, because the
+/// last repetition may still be on its way.
 const REPEAT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Messages that a node has sent to a peer. `M` is the data for sending a message again.
 pub(super) struct Outgoing<M> {
     /// The number of the stream.
     pub(super) stream: u32,
-    /// Messages that may not have come, in order.
+    /// Messages that the peer may not have received, in order.
     sent: VecDeque<Sent<M>>,
     last: u64,
     patience: Duration,
     /// Time at which the first of the messages is sent again.
     retry_at: Option<Instant>,
-    /// Whether something was sent again since the peer last told of a message that has come.
+    /// Whether something was sent again since the peer last acknowledged a message.
     is_repeating: bool,
-    /// Time since which the peer has told of no message that has come, while some are on their way.
+    /// Time since which the peer has acknowledged no message, while some are on their way.
     unheard: Option<Instant>,
 }
 
@@ -64,7 +65,7 @@ impl<M> Outgoing<M> {
         self.sent.len() < WINDOW
     }
 
-    /// The number of the next message.
+    /// Number of the next message.
     pub(super) fn next(&self) -> u64 {
         self.last + 1
     }
@@ -77,18 +78,18 @@ impl<M> Outgoing<M> {
         self.unheard.get_or_insert(now);
     }
 
-    /// Whether the peer has told of no message that has come for so long, while some are on their way.
+    /// Whether the peer has acknowledged no message for `span`, while some are on their way.
     pub(super) fn is_unheard(&self, span: Duration, now: Instant) -> bool {
         self.unheard.is_some_and(|since| now >= since + span)
     }
 
-    /// The messages on their way, the oldest first.
+    /// Returns the messages on their way, the oldest first.
     pub(super) fn on_their_way(&self) -> impl Iterator<Item = &M> {
         self.sent.iter().map(|sent| &sent.message)
     }
 
-    /// Notes what has come to the peer: all messages up to `received`, and not the next `missing` ones,
-    /// although a later one has.
+    /// Notes what the peer has received: all messages up to `received`, and not the next `missing` ones,
+    /// although it has received a later one.
     pub(super) fn acknowledge(&mut self, received: u64, missing: u16, now: Instant) {
         let before = self.sent.len();
         while self.sent.front().is_some_and(|sent| sent.number <= received) {
@@ -99,7 +100,7 @@ impl<M> Outgoing<M> {
             self.retry_at = (!self.sent.is_empty()).then(|| now + self.patience);
             self.unheard = (!self.sent.is_empty()).then_some(now);
         }
-        // A later message has come, so messages get through.
+        // If messages are missing, a later one was received: so messages get through.
         self.is_repeating &= missing == 0;
         let missing = received.saturating_add(missing.into());
         for sent in self.sent.iter_mut().take_while(|sent| sent.number <= missing) {
@@ -107,8 +108,8 @@ impl<M> Outgoing<M> {
         }
     }
 
-    /// Takes the numbers of the messages that are to be sent again. `fails` says of a message whether it was
-    /// not sent, or `None` if that is not known yet; such a one stays with the fabric.
+    /// Takes the numbers of the messages that are to be sent again. `fails` says whether a message could not
+    /// be sent; `None` if that is not known yet. A message of which it is not known stays with the fabric.
     pub(super) fn take_lost(&mut self, now: Instant, fails: impl Fn(&M) -> Option<bool>) -> Vec<u64> {
         let is_due = self.retry_at.is_some_and(|at| at <= now);
         if is_due {
@@ -120,7 +121,7 @@ impl<M> Outgoing<M> {
         for sent in &mut self.sent {
             let is_first = std::mem::take(&mut is_first);
             let Some(failed) = fails(&sent.message) else { continue };
-            // While nothing gets through, one message is enough to find out when something does.
+            // While nothing gets through, one message is enough to find out when messages get through again.
             let is_lost = (sent.is_lost || failed) && !self.is_repeating;
             if is_lost || (is_first && is_due) {
                 (sent.is_lost, sent.at, sent.times) = (false, now, sent.times + 1);
@@ -132,18 +133,18 @@ impl<M> Outgoing<M> {
         again
     }
 
-    /// The message of a number, if it is on its way.
+    /// Returns the message of a number, if it is on its way.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut M> {
         let first = self.sent.front()?.number;
         self.sent.get_mut(number.checked_sub(first)? as usize).map(|sent| &mut sent.message)
     }
 
-    /// Sends everything that failed again at once: there is another way to the peer.
+    /// Sends everything that failed again at once, because there is another way to the peer.
     pub(super) fn begin_again(&mut self) {
         self.is_repeating = false;
     }
 
-    /// When [`Outgoing::take_lost`] has something to do, if nothing happens before.
+    /// Time at which [`Outgoing::take_lost`] has something to do, if nothing happens before.
     pub(super) fn due(&self) -> Option<Instant> {
         self.retry_at
     }
@@ -155,28 +156,28 @@ impl<M> Outgoing<M> {
     }
 }
 
-/// Messages that have come from a peer.
+/// Messages that were received from a peer.
 #[derive(Default)]
 pub(super) struct Incoming {
     /// The number of the peer's stream; 0 before the first message.
     pub(super) stream: u32,
-    /// Number of the last message that came after all messages before it.
+    /// Number of the last message that was received after all messages before it.
     pub(super) received: u64,
     early: BTreeMap<u64, Bytes>,
-    /// Number of messages of which the peer was not told that they have come.
+    /// Number of received messages that were not acknowledged yet.
     owed: usize,
-    /// The latest time at which the peer is told what has come.
+    /// Latest time of the next acknowledgement.
     tell_at: Option<Instant>,
 }
 
-/// Treatment of a message that has come.
+/// Treatment of a received message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The message is next: it is acted on, and so are those that follow it and have come already.
+    /// The message is next. It is acted on, and with it the messages put aside that follow it.
     Next,
-    /// The message was put aside, or has come already.
+    /// The message was put aside, or was received before.
     Kept,
-    /// The message is of a former stream, or farther ahead than any that may come.
+    /// The message is of a former stream, or too far ahead.
     Outside,
 }
 
@@ -198,7 +199,7 @@ impl Incoming {
             self.received = number;
             return Place::Next;
         }
-        // The peer repeats what has come, or has lost what is missing.
+        // The peer repeats a received message, or a message before this one was lost.
         self.tell_at = Some(now);
         if number > self.received {
             self.early.entry(number).or_insert_with(|| message.clone());
@@ -206,7 +207,7 @@ impl Incoming {
         Place::Kept
     }
 
-    /// Takes the next message, if it came early.
+    /// Takes the next message, if it was put aside.
     pub(super) fn take_next(&mut self) -> Option<Bytes> {
         let message = self.early.remove(&(self.received + 1))?;
         self.received += 1;
@@ -218,17 +219,17 @@ impl Incoming {
         self.early.first_key_value().map_or(0, |(number, _)| (number - self.received - 1) as u16)
     }
 
-    /// Notes that the peer is being told what has come.
+    /// Notes that an acknowledgement is being sent.
     pub(super) fn told(&mut self) {
         (self.owed, self.tell_at) = (0, None);
     }
 
-    /// Whether the peer is to be told what has come, by a message of its own.
+    /// Whether an acknowledgement is to be sent by a message of its own.
     pub(super) fn must_tell(&self, now: Instant) -> bool {
         self.owed >= WINDOW / 2 || self.tell_at.is_some_and(|at| at <= now)
     }
 
-    /// When [`Incoming::must_tell`] is true, if nothing happens before.
+    /// Time at which [`Incoming::must_tell`] becomes true, if nothing happens before.
     pub(super) fn due(&self) -> Option<Instant> {
         self.tell_at
     }
@@ -246,7 +247,7 @@ mod tests {
         number.to_le_bytes().to_vec().into()
     }
 
-    /// Lets a message come; returns the numbers that are acted on.
+    /// Receives a message. Returns the numbers of the messages that are acted on.
     fn come(incoming: &mut Incoming, number: u64, now: Instant) -> Vec<u64> {
         match incoming.take(7, number, &message(number), now) {
             Place::Next => {
@@ -316,13 +317,13 @@ mod tests {
     fn what_failed_is_sent_again_at_once_and_then_patiently() {
         let (mut outgoing, start) = (Outgoing::new(1), Instant::now());
         (1..=3).for_each(|message| outgoing.push(message, start));
-        // Of the second nothing is known yet.
+        // Of the second message nothing is known yet.
         let fails = |message: &u64| (*message != 2).then_some(true);
         let numbers = |outgoing: &mut Outgoing<u64>, now| outgoing.take_lost(now, fails);
         assert_eq!(numbers(&mut outgoing, start), [1, 3]);
         assert_eq!(numbers(&mut outgoing, start), [0; 0]);
         assert_eq!(numbers(&mut outgoing, start + FIRST_PATIENCE), [1]);
-        // As soon as something gets through, so does the rest.
+        // As soon as one message gets through, the rest are sent again.
         outgoing.acknowledge(1, 0, start + FIRST_PATIENCE);
         assert_eq!(numbers(&mut outgoing, start + FIRST_PATIENCE), [3]);
     }
@@ -357,7 +358,7 @@ mod tests {
                 let fails = draw.below(10) == 0;
                 under_way.extend(outgoing.take_lost(now, |_| Some(fails)));
                 assert!(outgoing.sent.len() <= WINDOW && incoming.early.len() <= WINDOW);
-                // A message arrives, in any order; is lost; or arrives once more.
+                // A message arrives, in any order; is lost; or arrives a second time.
                 match (draw.below(8), under_way.len()) {
                     (_, 0) => {}
                     (0, count) => _ = under_way.swap_remove(draw.below(count)),

@@ -1,15 +1,16 @@
 //! Windows: memory of a node that one other node may write objects to.
 //!
-//! Engine thread only. The *owner* of a window makes it for one *writer*, and tells the writer where it is
-//! and by which random key. The writer alone chooses the slots that it writes to: it takes free ones, writes,
-//! and sends a message behind the write, by the same endpoint. The owner releases the slots when it has
-//! copied the bytes.
+//! [`Windows`] owns the windows. Engine thread only. The *owner* of a window makes it for one *writer*, and
+//! tells the writer its place and its random key. The writer alone chooses the slots that it writes to: it
+//! takes free ones, writes, and sends a message behind the write, by the same endpoint. The owner releases
+//! the slots when it has copied the bytes.
 //!
-//! Invariants: a slot is written again only after the owner has seen the write before as a whole, and has
-//! released the slot. An object ends where its last slot does, and the owner puts random bytes there before
-//! it releases a slot: so it sees whether a write has come to its end, even if the message behind the write
-//! came by another connection. A window of which any write may still be under way after its end is *spoilt*:
-//! the writer writes to it no more, the owner makes another one of other memory, and the former key dies.
+//! Invariants: a slot is written again only after the owner has seen the former write as a whole, and has
+//! released the slot. An object ends at the end of its last slot, and the owner puts random bytes there
+//! before it releases a slot: so it sees whether a write is complete, even if the message behind the write
+//! came by another connection. A window to which a write may still be under way although it was given up is
+//! *spoilt*: the writer writes to it no more, the owner makes another one of other memory, and the former key
+//! dies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -40,15 +41,15 @@ pub(crate) const PUSHED_BYTES_MAX: u32 = 256 << 10;
 pub(crate) const MARK_BYTES: usize = 16;
 /// Maximum number of windows that a node makes for its peers.
 const WINDOWS_MAX: usize = 32;
-/// Minimum time between two windows for one peer: what a peer spoils costs addresses.
+/// Minimum time between two windows for one peer, because each spoilt window costs addresses.
 const ANOTHER_AFTER: Duration = Duration::from_secs(10);
-/// How long a writer may take to use a window before the owner tells it again where the window is.
+/// Time without a write after which the owner tells the writer again where the window is.
 const TELL_AGAIN: Duration = Duration::from_secs(5);
-/// How long the key of a spoilt window stays valid. A write that began before ends in memory that nobody
-/// uses, and breaks no connection.
+/// Time for which the key of a spoilt window stays valid. So a write that began before ends in memory that
+/// nobody uses, and breaks no connection.
 const FORMER_KEY_GRACE: Duration = Duration::from_secs(15);
 
-/// The windows of this node, and what it knows of its peers' windows.
+/// The windows of this node, and the known windows of its peers.
 #[derive(Default)]
 pub(crate) struct Windows {
     own: RefCell<HashMap<NodeId, Own>>,
@@ -61,10 +62,10 @@ pub(crate) struct Windows {
 /// A window of this node.
 pub(crate) struct Window {
     number: u64,
-    /// The number of the fabric by which it is reached, and the name of that.
+    /// The number of the fabric by which the window is reached, and the name of the fabric.
     on: usize,
     provider: String,
-    /// The incarnation of this node that has told the writer of it.
+    /// The incarnation of this node in which the writer was told of the window.
     incarnation: Incarnation,
     memory: Rc<BlockMemory>,
     region: Rc<Region>,
@@ -91,8 +92,8 @@ struct Theirs {
     spoilt: bool,
 }
 
-/// Slots of a peer's window that this node has taken. They are free again when they are released. If they are
-/// dropped instead, the window is spoilt, since something may still be written to them.
+/// Slots of a peer's window that this node has taken. Released slots are free again. If slots are dropped
+/// without a release, the window is spoilt, because something may still be written to them.
 pub(crate) struct Slots {
     windows: Rc<Windows>,
     node: NodeId,
@@ -106,18 +107,18 @@ pub(crate) struct Slots {
 /// Slots that were taken of a peer's window, or the number of a window that is spoilt.
 enum Taken {
     Slots(Slots),
-    /// Nothing is written to the window of this number any more.
+    /// The window of this number is spoilt: nothing is written to it any more.
     Spoilt(u64),
 }
 
-/// Number of slots that so many bytes take, at least the mark; `None` if they are too few or too many.
+/// Number of slots for `len` bytes; `None` if the bytes are fewer than the mark, or too many.
 fn slots_for(len: u64) -> Option<u32> {
     let fits = (MARK_BYTES as u64..=u64::from(PUSHED_BYTES_MAX)).contains(&len);
     fits.then(|| len.div_ceil(SLOT_BYTES as u64) as u32)
 }
 
-/// Offset in bytes of an object of this length in a window whose slots from `first` on it takes; `None` if it
-/// has no such place.
+/// Offset in bytes of an object of this length in its window, if its slots begin at `first`; `None` if it
+/// does not fit there.
 fn place(first: u32, len: u64) -> Option<usize> {
     let end = first.checked_add(slots_for(len)?).filter(|end| *end as usize <= SLOTS)?;
     Some(end as usize * SLOT_BYTES - len as usize)
@@ -134,7 +135,7 @@ impl Slots {
         self.to.on
     }
 
-    /// Takes note that the owner has seen what was written.
+    /// Frees the slots: the owner has seen what was written.
     pub(crate) fn release(mut self) {
         self.is_free = true;
         if let Some(window) = self.windows.theirs.borrow_mut().get_mut(&self.node)
@@ -160,8 +161,8 @@ impl Drop for Slots {
 }
 
 impl Window {
-    /// The memory, and the offset of an object of this length in slots from `first` on; `None` if the object
-    /// has no place there, or not all of it has come: its last bytes are `mark`.
+    /// Returns the memory, and the offset of an object of this length in slots from `first` on. `None` if the
+    /// object does not fit there, or is not complete: its last bytes have to be `mark`.
     pub(crate) fn arrived(&self, first: u32, len: u64, mark: u128) -> Option<(&BlockMemory, usize)> {
         let at = place(first, len)?;
         let words = [1, 0].map(|word| (at + len as usize) / size_of::<u64>() - 1 - word);
@@ -174,7 +175,8 @@ impl Window {
         place(first, len).is_some()
     }
 
-    /// Makes the slots of an object ready for the next one. The writer may then be told of it.
+    /// Makes the slots of an object ready for the next one. After that, the writer may be told that they are
+    /// free.
     pub(crate) fn put_back(&self, first: u32, len: u64) {
         let count = slots_for(len).unwrap_or_default();
         (first..first.saturating_add(count)).for_each(|slot| self.mark(slot as usize));
@@ -212,8 +214,8 @@ impl Windows {
         theirs.insert(node, window);
     }
 
-    /// Takes slots of a peer's window that is reached by this fabric, for this incarnation of this node, if
-    /// so many others are left.
+    /// Takes slots of a peer's window, if at least `left` others stay free. `here` is the fabric by which the
+    /// peer is reached, and the incarnation of this node: a window for other ones is forgotten.
     fn take(self: &Rc<Self>, node: NodeId, here: (usize, Incarnation), len: u64, left: u32) -> Option<Taken> {
         let count = slots_for(len)?;
         let mut theirs = self.theirs.borrow_mut();
@@ -237,7 +239,7 @@ impl Windows {
         Some(Taken::Slots(Slots { windows, node, window, first, bits, to, is_free: false }))
     }
 
-    /// Takes note that a peer writes no more to a window of this node's.
+    /// Closes the window of this node to which a peer says that it writes no more.
     pub(super) fn shut(&self, node: NodeId, number: u64, now: Instant) {
         if let Some(own) = self.own.borrow_mut().get_mut(&node)
             && own.window.as_ref().is_some_and(|window| window.number == number)
@@ -254,7 +256,7 @@ impl Windows {
         }
     }
 
-    /// Memory for another window: not that of a spoilt one, as long as its key lives.
+    /// Returns memory for another window, never that of a spoilt one whose key lives.
     fn memory(&self) -> Rc<BlockMemory> {
         let former = self.former.borrow().back().map(|(_, window)| Rc::clone(&window.memory));
         let used_again = former.filter(|_| is_planted(Bug::WindowUsedAgain));
@@ -298,7 +300,7 @@ impl Network {
         };
         own.alive_at = now;
         drop(all);
-        // A peer that has gone needs no window.
+        // The peer may have gone, and then needs no window.
         self.tell(node, message);
     }
 
@@ -317,7 +319,8 @@ impl Network {
         Some(Rc::new(window))
     }
 
-    /// The window of this number that was made for a peer, if it is not spoilt. The peer has used it.
+    /// Returns the window of this number that was made for a peer, unless it is spoilt, and notes that the
+    /// peer uses it.
     pub(crate) fn window(&self, node: NodeId, number: u64) -> Option<Rc<Window>> {
         let mut all = self.windows.own.borrow_mut();
         let own = all.get_mut(&node)?;
@@ -326,31 +329,31 @@ impl Network {
         Some(window)
     }
 
-    /// Takes the window for a peer out of use, since a write to it has not come whole and may still come.
+    /// Takes the window for a peer out of use, because a write to it is not complete and may still go on.
     pub(crate) fn spoil_window(&self, node: NodeId, number: u64) {
         self.windows.shut(node, number, self.kernel.clock.now());
     }
 
-    /// Takes slots of a peer's window for an object of this length. `None` if there is no window, or not
-    /// enough of it is free to leave so many slots to others.
+    /// Takes slots of a peer's window for an object of this length. `None` if there is no window, too few
+    /// other slots would stay free (`left`), or the work at hand is limited.
     pub(crate) fn slots(&self, node: NodeId, len: u64, left: u32) -> Option<Slots> {
         if self.qos.limits(node) {
-            // The reader cuts what it reads.
+            // Limited work is read in pieces by the reader.
             return None;
         }
         let on = self.peers.borrow().get(&node).filter(|peer| !peer.cut_off)?.fabric();
         match self.windows.take(node, (on, self.kernel.incarnation.get()), len, left)? {
             Taken::Slots(slots) => Some(slots),
             Taken::Spoilt(window) => {
-                // It may have missed this when it was told before.
+                // The peer may have missed this when it was told before.
                 self.tell(node, Message::Shut { window });
                 None
             }
         }
     }
 
-    /// Writes an object to its slots. A message to the node that is sent from now on arrives behind it, if it
-    /// arrives by the same connection. `None` when the node is not a member any more, or is cut off.
+    /// Writes an object to its slots. A message that is sent to the node after that arrives behind the write,
+    /// if both go by the same connection. `None` if the node is not a member any more, or is cut off.
     pub(crate) fn write_to(&self, slots: &Slots, from: Slice) -> Option<Op> {
         self.write(slots.node, Traffic::Messages, from, slots.to, Completion::HandedOver)
     }

@@ -90,7 +90,8 @@ fn what_lies_below_a_card_is_asked() {
     assert_eq!(card_node(sys, "rxe0"), Some(1));
     write(sys, "class/infiniband/rxe1/ports/1/gid_attrs/ndevs/0", "");
     assert_eq!(card_node(sys, "rxe1"), None);
-    // A bond of it, one with another card there, and one with a card elsewhere.
+    // A bond of the virtio card alone, one with another card at the same memory node, one with a card
+    // elsewhere.
     write(sys, "class/net/same/device/numa_node", "1");
     write(sys, "class/net/other/device/numa_node", "0");
     for (bond, below, node) in [
@@ -116,7 +117,7 @@ fn lists_are_read_and_written() {
     }
 }
 
-/// Runs on a thread of its own, since the binding lasts as long as the thread.
+/// Runs on a thread of its own, because a binding lasts as long as the thread that was bound.
 #[test]
 fn a_thread_is_bound_to_the_cpus_of_a_node() {
     let bound = thread::spawn(|| {
@@ -125,12 +126,12 @@ fn a_thread_is_bound_to_the_cpus_of_a_node() {
         let own = MemoryNode { number: 0, cpus: vec![first] };
         let cpus = match apply(&own) {
             Ok(cpus) => cpus,
-            // A container that does not allow it says so, and what to do.
+            // A container that does not allow the binding says so, and what to do.
             Err(error) => return assert!(error.to_string().contains("--numa off"), "{error}"),
         };
         assert_eq!(cpus, first.to_string());
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
-        // A thread that it starts inherits the CPUs.
+        // A thread that a bound thread starts inherits the CPUs.
         let inherited = thread::spawn(|| sched_getaffinity(None).unwrap().count()).join().unwrap();
         assert_eq!(inherited, 1);
         let far = MemoryNode { number: 0, cpus: vec![first + 1] };

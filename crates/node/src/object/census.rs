@@ -1,4 +1,5 @@
-//! Counting the objects of the table, for reports and listings; not for the data path.
+//! Counting the objects of the table, for reports and listings; not for the data path. Owns no state. Engine
+//! thread only.
 
 use bytes::Bytes;
 use plasmon::Prepared;
@@ -83,7 +84,7 @@ impl Table {
 
     /// Returns the page of wanted sealed objects that begins at a place, and the place of the next page. A
     /// page has at most `rows` rows for which `fits` says that they have room, and looks at a limited number
-    /// of objects. An object that is there from the first page to the last is in one of them, or in two.
+    /// of objects. An object that is there during all pages is in one of them, or in two.
     pub(crate) fn page(
         &self,
         from: u64,
@@ -103,7 +104,7 @@ impl Table {
                     found.push((hash, replica));
                 }
             }
-            // The order of hashes stays the same when the share grows.
+            // The order of hashes stays the same when the share of the table grows.
             let left = rows - page.len();
             if found.len() > left {
                 found.select_nth_unstable_by_key(left, |(hash, _)| *hash);

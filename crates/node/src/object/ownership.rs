@@ -1,4 +1,5 @@
-//! Ownership of objects: the creator, and the rights of others. All nodes and requests use this one rule.
+//! Ownership of objects: the creator, and the rights of others. Owns no state. Any thread. Invariant: every
+//! check of rights in the cluster uses the functions of this module.
 
 use plasmon::wire::files::parts_of;
 use plasmon::wire::record;
@@ -27,8 +28,9 @@ impl Ownership {
         !self.rights.is_private() || self.user == user || user == DEEDS
     }
 
-    /// Whether a user may see the object of this id. The cluster sees those of files, whose homes decide
-    /// about them; a private object of a user is in nobody's way who makes a region or a volume.
+    /// Whether a user may see the object of this id. [`DEEDS`] sees private objects of files, whose homes
+    /// check rights. It sees no other private object, so such an object never blocks the name of a region or
+    /// a volume.
     pub(crate) fn seen_by(self, id: &ObjectId, user: u32) -> bool {
         let is_others = user == DEEDS && self.user != DEEDS && self.rights.is_private();
         if is_others { parts_of(id).is_some() } else { self.visible_to(user) }

@@ -1,4 +1,6 @@
-//! Replicas: one object's bytes on this node, and the pins that keep them in memory.
+//! Replicas: one object's bytes on this node, and the pins that keep them in memory. A replica owns its entry
+//! in the clients' table, and its memory. Engine thread only. Invariant: the bytes of a pinned object stay in
+//! their place.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -108,7 +110,7 @@ pub(crate) struct Sealing {
     /// The client whose quota the object counts against.
     pub(crate) creator: Option<ClientKey>,
     pub(crate) bytes: Held,
-    /// When the object came to this node, in milliseconds since 1970.
+    /// Time at which the object came to this node, in milliseconds since 1970.
     pub(crate) created: u64,
 }
 
@@ -129,7 +131,7 @@ pub(crate) enum Held {
 pub(crate) struct Replica {
     table: Rc<DomainTable>,
     pub(crate) life: u64,
-    /// When the object came to this node, in milliseconds since 1970.
+    /// Time at which the object came to this node, in milliseconds since 1970.
     pub(crate) created: u64,
     /// The client whose quota the replica counts against.
     pub(crate) creator: Cell<Option<ClientKey>>,
@@ -194,7 +196,7 @@ impl Replica {
             pins: Cell::new(0),
             role: Cell::new(role),
             in_memory: Cell::new(false),
-            // A new object was not read yet, and objects that were read stay longer.
+            // A new object was not read yet; objects that were read stay longer.
             touched: Cell::new(false),
             open: head.rights == Rights::ReadWrite,
         };
@@ -260,8 +262,7 @@ impl Replica {
         }
     }
 
-    /// Notes how long the client took from creation to seal. Only whole seconds are kept, since few objects
-    /// take that long.
+    /// Notes the time from creation to seal. Only whole seconds are kept, since few objects take that long.
     pub(super) fn took(&self, construction: Duration) {
         if construction.as_secs() > 0 {
             let seconds = u32::try_from(construction.as_secs()).unwrap_or(u32::MAX);
@@ -269,7 +270,7 @@ impl Replica {
         }
     }
 
-    /// When the object is to be deleted, in milliseconds since 1970; 0 for never.
+    /// Time at which the object is to be deleted, in milliseconds since 1970; 0 for never.
     pub(crate) fn expires(&self) -> u64 {
         self.rare.get().map_or(0, |rare| rare.expires)
     }
@@ -393,7 +394,7 @@ impl Replica {
         self.table.writer.borrow_mut().remove(self.entry);
     }
 
-    /// The object's place on disk, if it is there.
+    /// The object's place on disk, if its bytes are there.
     pub(crate) fn on_disk(&self) -> Option<Place> {
         self.rare.get()?.on_disk.get()
     }

@@ -1,8 +1,9 @@
 //! The tables that clients read by themselves: one for the objects that all users see, and one for each
 //! user's private objects. `plasmon::shared` defines their protocol.
 //!
-//! Engine thread only, which is their one writer. The engine reads the fields of an entry there too, since
-//! only it can write them. An entry belongs to its [`Replica`](super::Replica) until that is dropped.
+//! Owns the tables. Engine thread only, because it is the one writer of the tables. The engine reads the
+//! fields of an entry there too. Invariant: an entry belongs to its [`Replica`](super::Replica) until the
+//! replica is dropped.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,7 +22,7 @@ use super::stamps::Stamps;
 use crate::kernel::random::HashMap;
 use crate::memory::{Domain, Home};
 
-/// How long clients may read by themselves after this node has last allowed it.
+/// Time for which clients may read by themselves after this node has last allowed it.
 pub(crate) const TABLE_LIFE: Duration = Duration::from_secs(3);
 /// Number of words of a growing index that are moved in a turn.
 const TEND_WORDS: usize = 4096;

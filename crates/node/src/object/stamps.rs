@@ -1,10 +1,10 @@
 //! Stamps: words that peers read to see whether an object's bytes are still where they were told.
 //!
-//! Engine thread only; peers read the words one-sidedly. An object that is offered to a peer gets a stamp:
-//! a value that no object had before, in one of [`SLOTS`] words. The word is cleared before the object's
-//! bytes may leave their place. A peer that reads first the bytes and then the stamp, and finds the value
-//! it was told, therefore has the right bytes. Slots are used in turns. An object whose slot is given to
-//! another has no stamp any more, and has to be asked for.
+//! Owns the words. Engine thread only; peers read the words one-sidedly. An object that is offered to a peer
+//! gets a stamp: a value that no object had before, in one of [`SLOTS`] words. A peer that first reads the
+//! bytes and then finds the value it was told in the word therefore has the right bytes. Slots are used in
+//! turns. An object whose slot is given to another has no stamp any more, and has to be asked for. Invariant:
+//! a word is cleared before the object's bytes may leave their place.
 
 use std::rc::Rc;
 
@@ -51,7 +51,7 @@ impl Stamps {
         &self.memory
     }
 
-    /// The stamp of an object whose bytes are in memory; a new one if it has none.
+    /// Returns the stamp of an object whose bytes are in memory, or gives the object a new one.
     pub(crate) fn of(&mut self, id: ObjectId) -> Stamp {
         if let Some(slot) = self.slots.get(&id) {
             return Stamp { slot: *slot, value: self.memory.load(*slot as usize) };

@@ -1,6 +1,7 @@
 //! The object table: id to replica or creation, the waiters, and the objects that may leave memory.
 //!
-//! Engine thread only. An id is in at most one of three states: sealed, being created, or neither.
+//! Owns all objects of the node. Engine thread only. Invariant: an id is in at most one of two states, sealed
+//! or being created.
 //!
 //! Objects leave memory in this order: cached replicas, then primaries that are on disk already (*clean*),
 //! and in cache mode any primary that is not a file's; among each kind by CLOCK. A pinned object does not
@@ -111,13 +112,13 @@ pub(crate) struct Table {
     sealed: Index<Rc<Replica>>,
     creating: HashMap<ObjectId, Creation>,
     waiting: HashMap<ObjectId, Vec<oneshot::Sender<()>>>,
-    /// Objects that were removed while pinned by the engine: doomed, as long as a pin remains.
+    /// Objects that were removed while the engine had them pinned. They are doomed as long as a pin remains.
     doomed: Vec<Weak<Replica>>,
     /// Removed objects that clients may still have pinned.
     limbo: Vec<Rc<Replica>>,
     /// Whether an object came into limbo since the last scan.
     limbo_grew: bool,
-    /// Objects in memory, by what may become of them.
+    /// Rings of objects in memory, by what may become of the objects.
     cached: Ring,
     clean: Ring,
     primary: Ring,
@@ -126,7 +127,7 @@ pub(crate) struct Table {
     /// The stamps that peers read to see whether an object is where it was.
     pub(crate) stamps: Rc<RefCell<Stamps>>,
     in_memory: InMemory,
-    /// Number and bytes of sealed objects that stay, in memory or not, without deeds.
+    /// Number of sealed objects that stay, in memory or not, and their bytes; without deeds.
     staying: (u64, u64),
     evicted: u64,
     /// Deeds that were removed since the last call of [`Table::take_ended_deeds`].
@@ -229,7 +230,7 @@ impl Table {
         Ok(self.admit(new, table, entry))
     }
 
-    /// Seals a creation as [`Table::seal`] does. If that fails, it stays a creation.
+    /// Seals a creation as [`Table::seal`] does. If that fails, the creation stays.
     ///
     /// # Errors
     /// When there is no room for the object in the table of clients.
@@ -264,7 +265,7 @@ impl Table {
         self.count_staying(&replica, replica.role(), 1);
         self.happened(&replica, Happening::sealed);
         for waiter in self.waiting.remove(&id).into_iter().flatten() {
-            // A waiter that has gone needs no news.
+            // The task may have given up waiting.
             let _ = waiter.send(());
         }
         replica
@@ -274,9 +275,9 @@ impl Table {
         match (replica.role(), replica.on_disk(), self.keeping) {
             (Role::Cached, ..) => self.cached.enter(replica),
             (_, Some(_), _) => self.clean.enter(replica),
-            // In this mode nothing takes a primary out of memory.
+            // With this mode, nothing takes a primary out of memory.
             (_, None, Keeping::Memory) => {}
-            // Files would lose bytes.
+            // Files would lose bytes if their objects were dropped.
             (_, None, Keeping::Cache) if parts_of(&replica.id()).is_some() => {}
             (_, None, _) => self.primary.enter(replica),
         }
@@ -341,7 +342,7 @@ impl Table {
         }
         if before.stays() != role.stays() && replica.in_memory() {
             if !role.stays() {
-                // The replica may be in any ring from before. In two rings it would be evicted twice.
+                // The replica may be in any ring from before. An object in two rings would be evicted twice.
                 for ring in [&mut self.cached, &mut self.clean, &mut self.primary] {
                     ring.forget(&replica);
                 }
@@ -387,7 +388,7 @@ impl Table {
         self.limbo.len()
     }
 
-    /// Whether an object was removed since the last scan.
+    /// Whether an object came into limbo since the last scan.
     pub(crate) fn limbo_grew(&self) -> bool {
         self.limbo_grew
     }
@@ -548,7 +549,7 @@ impl Table {
         counted.chain(limbo)
     }
 
-    /// The object in an entry that a client named as pinned; not one that was removed.
+    /// Returns the object in an entry that a client named as pinned; `None` if the object was removed.
     pub(crate) fn in_entry(&self, domain: Domain, entry: u32) -> Option<&Rc<Replica>> {
         let replica = self.sealed.get(&self.shared.id_in(domain, entry)?)?;
         (replica.entry() == entry && replica.domain() == domain).then_some(replica)

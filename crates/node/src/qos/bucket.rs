@@ -1,7 +1,7 @@
 //! A token bucket: how much may go at a rate that changes. A pure state machine on the time that it is told.
 //!
-//! Invariant: over any span, no more goes than the rates of that span gave, [`BURST`] of the present rate,
-//! and what was taken last: whatever may begin goes whole.
+//! Invariant: in any span go at most as many bytes as the rates of the span gave, [`BURST`] of the present
+//! rate, and the last piece, which goes whole once it may begin.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ const BURST: Duration = Duration::from_millis(2);
 /// Bytes that may go.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// Number of bytes; less than nothing after something went that was larger than what was there.
+    /// Number of bytes that may go. It is negative after a piece went that was larger than the level.
     level: f64,
     at: Option<Instant>,
 }
 
 impl Bucket {
-    /// When something may go, at so many bytes a second; `None` for now.
+    /// Returns the time at which something may go at `rate` bytes a second; `None` if it may go now.
     pub(super) fn ready(&mut self, rate: f64, now: Instant) -> Option<Instant> {
         let most = rate * BURST.as_secs_f64();
         let since = self.at.map_or(BURST, |at| now.saturating_duration_since(at));
@@ -26,16 +26,16 @@ impl Bucket {
         if self.level > 0.0 {
             return None;
         }
-        // A moment later than the level is 0, so that it is more than that.
+        // At that time the level is above 0, by one byte.
         Some(now + Duration::from_secs_f64((1.0 - self.level) / rate.max(1.0)))
     }
 
-    /// Notes that so many bytes go.
+    /// Notes that a piece of `bytes` bytes goes.
     pub(super) fn take(&mut self, bytes: u64) {
         self.level -= bytes as f64;
     }
 
-    /// Forgets what went, since there was no limit meanwhile.
+    /// Forgets the pieces that went, since there was no limit meanwhile.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }

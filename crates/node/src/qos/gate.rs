@@ -1,9 +1,9 @@
 //! The gate towards one peer: which reads may begin, and which messages may be sent. A pure state machine on
 //! the time and the events that it is told.
 //!
-//! With *separate*, each class has so many reads and messages under way at a time. With *priority*, low work
-//! is limited while high work is busy ([`policy`](super::policy)). Invariant: reads of a class begin in their
-//! order; those of one class never wait for those of another but by these rules.
+//! With *separate*, each class has a greatest number of reads and messages under way. With *priority*, low
+//! work is limited while high work is busy ([`policy`](super::policy)). Invariants: the reads of a class
+//! begin in their order; apart from these rules, no class waits for another.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,22 +19,22 @@ use crate::config::Qos as Mode;
 const READS: [usize; 3] = [6, 2, 2];
 /// Number of messages of each class under way at a time with *separate*.
 const MESSAGES: [usize; 3] = [20, 6, 6];
-/// Number of reads of low class under way while they are limited: their bytes are what a message of a higher
-/// class may have to wait for.
+/// Number of reads of low class under way while they are limited. A message of a higher class may have to
+/// wait for their bytes.
 const LIMITED_READS: usize = 4;
-/// When a limit is looked at again at the latest: high work may have become idle.
+/// Longest time until a limit is looked at again: high work may have become idle.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Work that may be done next towards a peer.
+/// The work with one peer that is under way or waits, and the limits of low work.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     pub(super) policy: Policy,
-    /// Low work to this node, and from it.
+    /// The limits of low work, to this node and from this node.
     buckets: [Bucket; 2],
     /// Number of reads under way, by class.
     reads: [usize; 3],
     waiting: [VecDeque<Waiting>; 3],
-    /// Whether a task looks at the gate when it is time.
+    /// Whether a task will look at the gate when waiting reads may begin.
     pub(super) is_watched: bool,
     /// Whether a task measures round trips.
     pub(super) is_probed: bool,
@@ -57,7 +57,8 @@ pub(super) enum Wait {
 }
 
 impl Gate {
-    /// Begins a read, if it may begin now; else it waits until what is returned ends.
+    /// Begins a read, if it may begin now, and returns `None`. Otherwise returns a receiver that ends when
+    /// the read has begun.
     pub(super) fn read(
         &mut self,
         mode: Mode,
@@ -140,7 +141,7 @@ impl Gate {
         due
     }
 
-    /// The length of the next read of a class that somebody still wants.
+    /// Length in bytes of the next read of a class for which a task still waits.
     fn next(&mut self, class: Class) -> Option<u64> {
         let waiting = &mut self.waiting[class.rank()];
         while waiting.front().is_some_and(|first| first.go.is_canceled()) {
@@ -149,7 +150,7 @@ impl Gate {
         waiting.front().map(|first| first.bytes)
     }
 
-    /// Whether a message of a class may be sent, while so many are under way.
+    /// Whether a message of a class may be sent, while `under_way` messages of the class are under way.
     pub(super) fn may_send(
         &mut self,
         mode: Mode,

@@ -1,7 +1,7 @@
-//! Classes of service on the way to other nodes: who may have which, and who waits for whom.
+//! Classes of service on the way to other nodes: which work may go now, and which waits.
 //!
-//! Owns the gates towards the peers, and what was moved for each class. Engine thread only. [`bucket`],
-//! [`rate`], [`policy`] and [`gate`] are state machines without time of their own.
+//! Owns the gates towards the peers, and the counts of each class. Engine thread only. [`bucket`], [`rate`],
+//! [`policy`] and [`gate`] are state machines without time of their own.
 //!
 //! The node that begins an operation decides about it, alone and for each peer: the reader about a read, the
 //! sender about a message. Invariants: a read that waits goes on when it may, when its class has no limit any
@@ -25,7 +25,7 @@ use crate::config::Qos as Mode;
 use crate::kernel::random::HashMap;
 use crate::kernel::{Kernel, class};
 
-/// The least length in bytes to which reads of low class are cut.
+/// Shortest length in bytes to which reads of low class are cut.
 const LEAST_CHUNK_BYTES: u64 = 8 << 10;
 /// Step in bytes of the lengths of cut reads.
 const CHUNK_STEP_BYTES: u64 = 4 << 10;
@@ -54,9 +54,9 @@ fn add(count: &Cell<u64>, more: u64) {
     count.set(count.get() + more);
 }
 
-/// A read that may be made, and is under way until this is dropped.
+/// Permission for a read, which counts as under way until the permit is dropped.
 pub(crate) struct Permit {
-    /// The gate that it went through; `None` if nothing is measured.
+    /// The network's classes, and the peer that is read from; `None` with the mode *off*.
     of: Option<(Rc<Qos>, NodeId)>,
     class: Class,
     bytes: u64,
@@ -86,7 +86,8 @@ impl Qos {
         add(&self.counts[class.rank()].operations, 1);
     }
 
-    /// The length of the next read for the work at hand, of which `chunk` bytes would be read otherwise.
+    /// Returns the length in bytes of the next read for the work at hand: at most `chunk`, less if low work
+    /// is limited.
     pub(crate) fn chunk(&self, node: NodeId, chunk: u64) -> u64 {
         if self.mode != Mode::Priority || class::current() != Class::Low {
             return chunk;
@@ -99,7 +100,7 @@ impl Qos {
         wanted.map_or(chunk, cut)
     }
 
-    /// Waits until the work at hand may read so many bytes at a peer.
+    /// Waits until the work at hand may read `bytes` bytes at a peer.
     pub(crate) async fn read(self: &Rc<Self>, node: NodeId, bytes: u64) -> Permit {
         let class = class::current();
         add(&self.counts[class.rank()].received, bytes);
@@ -117,7 +118,7 @@ impl Qos {
         };
         if let Some(wait) = wait {
             self.go_on(node);
-            // A gate that is no more holds up nobody.
+            // The wait also ends if the gate is gone: the read goes on.
             let _ = wait.await;
             let counts = &self.counts[class.rank()];
             add(&counts.waits, 1);
@@ -173,7 +174,7 @@ impl Qos {
         }
     }
 
-    /// Notes a frame of so many bytes to a peer, or from it.
+    /// Notes a frame of `bytes` bytes to a peer, or from it.
     pub(crate) fn frame(&self, node: NodeId, class: Class, way: Way, bytes: u64) {
         let counts = &self.counts[class.rank()];
         add(if way == Way::In { &counts.received } else { &counts.sent }, bytes);
@@ -194,8 +195,8 @@ impl Qos {
         self.mode == Mode::Separate
     }
 
-    /// Whether a message of a class may be sent now, while so many of it are under way. If not, `due` is set
-    /// to when to look again, unless that is when a message of the class has come.
+    /// Whether a message of a class may be sent now, while `under_way` messages of the class are under way.
+    /// If the message has to wait for a time, `due` becomes that time, unless it is earlier already.
     pub(crate) fn may_send(
         &self,
         node: NodeId,
@@ -237,13 +238,14 @@ impl Qos {
         self.gates.borrow().get(&node)?.policy.limit(way, self.kernel.clock.now())
     }
 
-    /// Takes the peers whose round trips are to be measured from now on, until [`Qos::probed`] says that it
-    /// is enough.
+    /// Takes the peers whose round trips are to be measured from now on, until [`Qos::probed`] returns
+    /// `false`.
     pub(crate) fn take_probes(&self) -> Vec<NodeId> {
         self.probes.take()
     }
 
-    /// Notes how long a short message took to a peer and back, if it did; says whether to measure on.
+    /// Notes how long a short message took to a peer and back; `None` if it did not come back. Returns
+    /// whether to measure on.
     pub(crate) fn probed(&self, node: NodeId, took: Option<Duration>) -> bool {
         let now = self.kernel.clock.now();
         let mut gates = self.gates.borrow_mut();
@@ -255,12 +257,12 @@ impl Qos {
         gate.is_probed
     }
 
-    /// Forgets peers that have gone. What waits for them finds out.
+    /// Forgets peers that have gone. Reads that wait for such a peer go on.
     pub(crate) fn forget(&self, gone: &[NodeId]) {
         self.gates.borrow_mut().retain(|node, _| !gone.contains(node));
     }
 
-    /// The classes in numbers.
+    /// Returns the figures of the classes for the report.
     pub(crate) fn status(&self) -> ClassesStatus {
         let now = self.kernel.clock.now();
         let gates = self.gates.borrow();

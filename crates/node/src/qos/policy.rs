@@ -1,45 +1,47 @@
 //! The policy *priority* towards one peer: how much low work may move while high work is busy. A pure state
 //! machine on the time and the events that it is told.
 //!
-//! It follows the software policy of LITE (S.-Y. Tsai and Y. Zhang, "LITE Kernel RDMA Support for Datacenter
-//! Applications", SOSP 2017, section 6.2): low work is limited while high work is busy, is not while that is
-//! idle, and is limited further when the round trips of high work grow.
+//! The policy follows the software policy of LITE (S.-Y. Tsai and Y. Zhang, "LITE Kernel RDMA Support for
+//! Datacenter Applications", SOSP 2017, section 6.2): low work is limited while high work is busy, is not
+//! limited while high work is idle, and is limited further when the round trips of high work grow.
 //!
-//! Invariants: there is no limit while high work is idle, nor while the rate of the network is not known; a
+//! Invariants: there is no limit while high work is idle, nor while the rate of the network is not known. A
 //! limit is at least [`LEAST_SHARE`] of that rate.
 
 use std::time::{Duration, Instant};
 
 use super::rate::Rate;
 
-/// How long high work may be silent until it is idle.
+/// Time after its last operation at which high work is idle.
 const IDLE_AFTER: Duration = Duration::from_millis(20);
 /// The span over which the use of high work is measured.
 const METER_SPAN: Duration = Duration::from_millis(50);
-/// Number of parts of that span that are counted each.
+/// Number of parts of [`METER_SPAN`], each of which has a count.
 const METER_PARTS: usize = 10;
-/// The share of the rate that high work may use without low work leaving it the network.
+/// Share of the rate up to which the use of high work takes nothing from low work.
 const NEGLIGIBLE_SHARE: f64 = 0.05;
 /// Share of the rate left by high work that low work may use.
 const LEFT_SHARE: f64 = 0.97;
-/// The least that low work may use.
+/// Share of the rate that low work may use in any case.
 const LEAST_SHARE: f64 = 0.02;
-/// How much longer than the least a round trip may be.
-const GROWN: f64 = 1.5;
+/// Factor by which round trips exceed the least one when they count as grown.
+const GROWN_FACTOR: f64 = 1.5;
 /// Share of its rate that low work keeps when round trips have grown.
-const CUT: f64 = 0.7;
-/// Share of the rate that low work wins back at a time.
-const STEP: f64 = 0.05;
+const KEPT_SHARE: f64 = 0.7;
+/// Share of the rate that low work gets back at a time.
+const REGAINED_SHARE: f64 = 0.05;
 /// The least time between two cuts, and between two steps back.
 const PACE: Duration = Duration::from_millis(10);
-/// Half of the span of which the least round trip counts.
+/// Half of the span in which the least round trip is looked for.
 const LEAST_EPOCH: Duration = Duration::from_secs(5);
-/// Number of round trips of which the shortest is compared: a processor that was busy is no full network.
+/// Number of last round trips of which the shortest is compared: a single long one may be due to a busy
+/// processor.
 const RECENT_TRIPS: usize = 3;
-/// The least that a round trip of high work may take without low work being limited further, in case that
-/// the least one was a stroke of luck.
+/// Time by which a round trip has to exceed the least one before low work is limited further, in case the
+/// least one was a stroke of luck.
 const SHORT_TRIP: Duration = Duration::from_micros(50);
-/// Size of a piece of low work while it is limited, as a span of the rate.
+/// Length of a piece of low work while it is limited, as the seconds that the piece takes at the network's
+/// rate.
 const CHUNK_SPAN_S: f64 = 100e-6;
 
 /// The direction of bytes.
@@ -94,17 +96,17 @@ impl Policy {
         Some((left * self.trips.share).max(LEAST_SHARE * rate))
     }
 
-    /// Number of bytes that low work moves at a time; `None` for as many as it likes.
+    /// Number of bytes that low work moves at a time; `None` for no limit.
     pub(super) fn chunk(&self, now: Instant) -> Option<f64> {
         Some(self.rate.best().filter(|_| self.is_busy(now))? * CHUNK_SPAN_S)
     }
 }
 
-/// Bytes of the last moments.
+/// Counts the bytes that were moved in the last [`METER_SPAN`].
 #[derive(Debug, Default)]
 struct Meter {
     parts: [u64; METER_PARTS],
-    /// Time at which the first part began.
+    /// Time at which the first of all parts began.
     first: Option<Instant>,
     /// Time at which the present part began, and its place.
     began: Option<Instant>,
@@ -144,10 +146,10 @@ impl Meter {
     }
 }
 
-/// Round trips, and what they leave to low work.
+/// Round trips of high work, and the share of the rate that they leave to low work.
 #[derive(Debug)]
 struct Trips {
-    /// The least of the present span, and of the one before, and when the present one began.
+    /// The least round trip of the present span, and of the span before.
     least: [Option<Duration>; 2],
     epoch: Option<Instant>,
     recent: [Duration; RECENT_TRIPS],
@@ -177,14 +179,15 @@ impl Trips {
             return;
         }
         self.changed = Some(now);
-        self.share = if self.has_grown() { self.share * CUT } else { (self.share + STEP).min(1.0) };
+        self.share =
+            if self.has_grown() { self.share * KEPT_SHARE } else { (self.share + REGAINED_SHARE).min(1.0) };
         self.share = self.share.max(LEAST_SHARE);
     }
 
     fn has_grown(&self) -> bool {
         let least = self.least.iter().flatten().min().copied().unwrap_or_default();
         let recent = self.recent.iter().min().copied().unwrap_or_default();
-        self.seen >= RECENT_TRIPS && recent > least.mul_f64(GROWN).max(least + SHORT_TRIP)
+        self.seen >= RECENT_TRIPS && recent > least.mul_f64(GROWN_FACTOR).max(least + SHORT_TRIP)
     }
 }
 
@@ -195,14 +198,14 @@ mod tests {
     const RATE: f64 = 125e6;
     const MS: Duration = Duration::from_millis(1);
 
-    /// A policy that knows the rate.
+    /// Makes a policy that knows the rate.
     fn policy(now: Instant) -> Policy {
         let mut policy = Policy::default();
         policy.rate.told(RATE, now);
         policy
     }
 
-    /// Has high work use a share of the rate for so many milliseconds.
+    /// Has high work use a share of the rate for `ms` milliseconds.
     fn busy(policy: &mut Policy, share: f64, from: Instant, ms: u32) -> Instant {
         for at in 0..ms {
             policy.high(from + MS * at);
@@ -267,7 +270,7 @@ mod tests {
             policy.limit(Way::In, now).expect("high work is busy") / RATE
         };
         assert!((share(&mut policy, 100, 10) - 1.0).abs() < 1e-9);
-        // One that was late says nothing.
+        // A single long round trip is ignored.
         assert!((share(&mut policy, 900, 1) - 1.0).abs() < 1e-9);
         assert!((share(&mut policy, 100, 3) - 1.0).abs() < 1e-9);
         let cut = share(&mut policy, 200, 4);

@@ -1,18 +1,19 @@
 //! The rate of the network towards one peer: what reads of this node have reached. A pure state machine on
 //! the time and the events that it is told.
 //!
-//! A span of reads that follow each other without a pause tells a rate, and the largest of the last 10 to
-//! 20 s counts. Short spans tell nothing: a few short reads do not fill the network. What is reached while
-//! low work is limited says only that the network can do so much; it replaces no larger rate.
+//! A span of reads that follow each other without a pause tells a rate, and the largest rate of the last 10
+//! to 20 s counts. Short spans tell nothing, since a few short reads do not fill the network. A rate that is
+//! reached while low work is limited is a lower bound: it replaces no larger rate.
 
 use std::time::{Duration, Instant};
 
-/// The least span of reads that tells a rate, and the least bytes.
+/// Shortest span of reads that tells a rate.
 const TELLING_SPAN: Duration = Duration::from_millis(4);
+/// Least number of bytes of a span of reads that tells a rate.
 const TELLING_BYTES: u64 = 512 << 10;
-/// How long a span lasts until another begins.
+/// Time after which a span ends, and another begins.
 const LONGEST_SPAN: Duration = Duration::from_millis(100);
-/// Half of the span of which the largest rate counts.
+/// Half of the span in which the largest rate is looked for.
 const EPOCH: Duration = Duration::from_secs(10);
 
 /// The largest rate of reads, in bytes a second.
@@ -20,9 +21,9 @@ const EPOCH: Duration = Duration::from_secs(10);
 pub(super) struct Rate {
     /// Number of reads under way.
     under_way: u32,
-    /// When the present span began, and the bytes that have come since.
+    /// Time at which the present span of reads began, and the number of bytes that have come since.
     span: Option<(Instant, u64)>,
-    /// The largest of the present span of time, and of the one before, and when the present one began.
+    /// The largest rate of the present epoch, and of the one before.
     best: [Option<f64>; 2],
     epoch: Option<Instant>,
 }
@@ -78,7 +79,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const CHUNK_BYTES: u64 = 512 << 10;
 
-    /// Reads chunks, two at a time, one ends every so many milliseconds. Returns the time at the end.
+    /// Reads `count` chunks, two at a time, of which one ends at each interval `every`. Returns the end time.
     fn reads(rate: &mut Rate, from: Instant, every: Duration, count: u32, is_limited: bool) -> Instant {
         rate.begin(from);
         for at in 1..=count {

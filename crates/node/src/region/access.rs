@@ -25,7 +25,7 @@ use crate::net::frame::Ask;
 use crate::service::Return;
 
 /// The longest that a home may take for an operation, whatever the client says.
-pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LONGEST_OPERATION: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether an operation changes a region.
 pub(super) fn changes(operation: &Operation) -> bool {
@@ -91,7 +91,7 @@ impl Regions {
         request: &CallRequest,
     ) -> Return {
         let user = self.sessions.client(client, |client| client.uid);
-        let patience = Duration::from_micros(request.timeout_us).min(LONGEST);
+        let patience = Duration::from_micros(request.timeout_us).min(LONGEST_OPERATION);
         let fence = match guard {
             0 => None,
             ticket => match self.guards.show(client, ticket) {

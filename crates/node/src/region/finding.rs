@@ -11,7 +11,7 @@ use plasmon::wire::{Access, NewObject, RegionPlace, Reply};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Regions;
-use super::access::{LONGEST, ensure, wrong_answer};
+use super::access::{LONGEST_OPERATION, ensure, wrong_answer};
 use super::frames::{Desk, ask};
 use super::handles::At;
 use super::home::{Region, Wanted};
@@ -323,7 +323,8 @@ impl Regions {
             At::Here(region) => self.move_here(&region, user, to, due).await,
             At::There(mapping) => {
                 let question = ask::Move { desk: mapping.desk(), to, timeout_us };
-                let patience = Duration::from_micros(timeout_us).min(LONGEST).saturating_add(ANSWER_PATIENCE);
+                let patience =
+                    Duration::from_micros(timeout_us).min(LONGEST_OPERATION).saturating_add(ANSWER_PATIENCE);
                 self.ask_home(&mapping, user, question, patience, true).await.map(|ask::Changed| ())
             }
         })

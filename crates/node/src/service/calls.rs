@@ -1,7 +1,7 @@
-//! Calls by slot, as services see them. Engine thread only.
+//! Calls by slot, as services see them.
 //!
-//! A call is what a client asks for most often: it comes through shared memory, has no descriptors, and its
-//! result fits a slot. Calls of a client end in any order.
+//! Owns no state. Engine thread only. A call is what a client asks for most often: it comes through shared
+//! memory, has no descriptors, and its result fits a slot. Calls of a client end in any order.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use plasmon::{Error, ErrorKind};
 pub(crate) enum Return {
     /// The result is there.
     Now(Result<CallResult, Error>),
-    /// A task finds the result. It ends with its session, and when the time-out of the call is over.
+    /// A task finds the result. The task ends with its session, and when the time-out of the call is over.
     Later {
         /// The task.
         task: Pin<Box<dyn Future<Output = Result<CallResult, Error>>>>,
@@ -24,22 +24,23 @@ pub(crate) enum Return {
 }
 
 impl Return {
-    /// The result of a task.
+    /// Returns the result of a task. When the time-out of the call is over, the call has *timed out*.
     pub(crate) fn later(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
         Self::Later { task: Box::pin(task), over: Some(ErrorKind::TimedOut) }
     }
 
-    /// The result of a task that may have changed something, or will, when the time-out is over.
+    /// Returns the result of a task that may have changed something, or will, when the time-out is over: the
+    /// outcome of the call is then *unknown*.
     pub(crate) fn uncertain(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
         Self::Later { task: Box::pin(task), over: Some(ErrorKind::OutcomeUnknown) }
     }
 
-    /// The result of a task that ends by itself when the time-out is over, or soon after.
+    /// Returns the result of a task that ends by itself when the time-out is over, or soon after.
     pub(crate) fn in_time(task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Self {
         Self::Later { task: Box::pin(task), over: None }
     }
 
-    /// The refusal of an operation that no service has.
+    /// Returns the refusal of an operation that no service has.
     pub(crate) fn unknown(opcode: u8) -> Self {
         let text = format!("this node knows no call {opcode}: install the same release of client and daemon");
         Self::Now(Err(Error::new(ErrorKind::Invalid, text)))

@@ -1,11 +1,11 @@
 //! The seam: what a subsystem of the node is, and how frames, requests and events reach it.
 //!
-//! Engine thread only. A subsystem is a [`Service`]. The engine registers all services once, in one place,
-//! lowest floor first; events reach them in that order. A service has a range of frames and a range of
-//! requests of its own; overlap is an error at the start. What a service owns, no other service touches.
+//! Owns the list of [`Service`]s and the last report. Engine thread only. A subsystem is a service. The
+//! engine registers all services once, in one place, lowest floor first; events reach them in that order.
 //!
-//! This room knows no service. It stands below all of them, so that a service can reach the others' reports
-//! without an import that points up.
+//! Invariants: each service has its own ranges of frames, requests and calls; overlap is an error at the
+//! start. No service touches the state of another. This room knows no service: it stands below all of them,
+//! so that a service can reach the others' reports without an import that points up.
 
 mod calls;
 mod reports;
@@ -33,74 +33,76 @@ use crate::membership::views::Change;
 use crate::net::frame::Envelope;
 use crate::net::network::Network;
 
-/// The range of a service that has no frames, or no requests.
+/// The range of a service that has no frames, no requests or no calls.
 pub(crate) const NONE: RangeInclusive<u8> = RangeInclusive::new(1, 0);
 
-/// One concern of a node, driven by the engine thread. Nothing in it waits: what has to wait is spawned.
+/// One concern of a node, driven by the engine thread. No method waits: a method that has to wait spawns a
+/// task.
 pub(crate) trait Service {
     /// The name of the service, for logs, errors and reports.
     fn name(&self) -> &'static str;
 
-    /// Opcodes of the frames between nodes that are this service's. Its answers are among them.
+    /// Opcodes of this service's frames between nodes, the answers included.
     fn frames(&self) -> RangeInclusive<u8> {
         NONE
     }
 
-    /// Opcodes of the requests of clients that are this service's.
+    /// Opcodes of the clients' requests that this service answers.
     fn requests(&self) -> RangeInclusive<u8> {
         NONE
     }
 
-    /// Opcodes of the calls by slot that are this service's.
+    /// Opcodes of the calls by slot that this service carries out.
     fn calls(&self) -> RangeInclusive<u8> {
         NONE
     }
 
-    /// Acts on a member's frame, or on an answer that nobody waits for any more.
+    /// Acts on a member's frame, or on an answer for which nobody waits any more.
     ///
     /// # Errors
-    /// When no member sends such a frame; it is counted against the sender.
+    /// When no member sends such a frame: the sender is blamed for the frame.
     fn on_frame(self: Rc<Self>, frame: Envelope) -> Result<(), WireError> {
         Err(WireError::Opcode(frame.message.opcode()))
     }
 
-    /// Answers a client's request, or begins what will.
+    /// Answers a client's request, or begins the task that will answer.
     ///
     /// # Errors
-    /// When no client sends such a request; the connection ends.
+    /// When no client sends such a request: the connection ends.
     fn on_request(self: Rc<Self>, asked: Asked) -> Result<Answer, WireError> {
         Err(WireError::Opcode(asked.request.opcode()))
     }
 
-    /// Carries out a client's call by slot, or begins what will.
+    /// Carries out a client's call by slot, or begins the task that will.
     fn on_call(self: Rc<Self>, _: ClientKey, request: CallRequest) -> Return {
         Return::unknown(request.opcode)
     }
 
-    /// Follows a change of the members. [`Service::on_gone`] was told before of those who have gone.
+    /// Follows a change of the members. For members that have gone, [`Service::on_gone`] was called before.
     fn on_change(self: Rc<Self>, _: &Change) {}
 
-    /// Lets go of what concerns peers that are gone, or were cut off.
+    /// Gives up what concerns peers that are gone, or were cut off.
     fn on_gone(&self, _: &[NodeId]) {}
 
-    /// Lets go of what a session had, which has ended.
+    /// Gives up what a session had that has ended.
     fn on_session_end(&self, _: ClientKey) {}
 
-    /// Takes note of a peer's write, of the number that came with it and its length in bytes; `false` if it
-    /// was not into memory of this service.
+    /// Takes note of a peer's write, by the number that came with the write and the number of bytes. `false`
+    /// if the write was not into memory of this service.
     fn on_remote_write(&self, _: u32, _: usize) -> bool {
         false
     }
 
-    /// Looks after what depends on time; called once a second.
+    /// Does the work that depends on time. The engine calls this once a second.
     fn on_tick(self: Rc<Self>, _: Instant) {}
 
-    /// Finishes a turn of the engine: what has gathered leaves. Says whether there is more to do at once.
+    /// Finishes a turn of the engine, by sending what has gathered. Returns whether there is more to do at
+    /// once.
     fn on_turn_end(self: Rc<Self>) -> bool {
         false
     }
 
-    /// The longest the engine may sleep before the next turn's end, beside timers.
+    /// Longest time that the engine may sleep before the end of the next turn, beside timers.
     fn due(&self) -> Option<Duration> {
         None
     }
@@ -108,7 +110,7 @@ pub(crate) trait Service {
     /// Enters this service's part of the report.
     fn report(&self, _: &mut Status) {}
 
-    /// Why this service keeps the node from serving as it should; nothing if it does not.
+    /// Reason why this service keeps the node from serving as it should; `None` if there is none.
     fn unfit(&self) -> Option<String> {
         None
     }
@@ -116,16 +118,16 @@ pub(crate) trait Service {
 
 /// A client's request.
 pub(crate) struct Asked {
-    /// The session that it came from.
+    /// The session of the client.
     pub(crate) session: ClientKey,
-    /// The number that its answer bears.
+    /// The number of the request, which its answer bears.
     pub(crate) number: u64,
     pub(crate) request: Request,
-    /// The descriptor that came with it.
+    /// The descriptor that came with the request.
     pub(crate) file: Option<OwnedFd>,
 }
 
-/// A reply with the descriptors it announces, or why there is none.
+/// A reply with the descriptors that it announces, or the error that the client is told.
 pub(crate) type Outcome = Result<(Reply, Vec<Arc<OwnedFd>>), Error>;
 
 /// Answer to a request, or the task that finds it.
@@ -133,9 +135,10 @@ pub(crate) type Outcome = Result<(Reply, Vec<Arc<OwnedFd>>), Error>;
 pub(crate) enum Answer {
     /// The answer is there.
     Now(Outcome),
-    /// A task finds the answer. It ends with its session, and counts as so many simple requests until then.
+    /// A task finds the answer. The task ends with its session, and counts as `weight` simple requests until
+    /// then.
     Later {
-        /// How many simple requests the task weighs.
+        /// Number of simple requests that weigh as much as the task.
         weight: usize,
         /// The task.
         task: Pin<Box<dyn Future<Output = Outcome>>>,
@@ -145,17 +148,18 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// An answer without descriptors, now.
+    /// Returns an answer without descriptors that is there already.
     pub(crate) fn now(reply: Result<Reply, Error>) -> Self {
         Self::Now(reply.map(|reply| (reply, Vec::new())))
     }
 
-    /// The answer of a task that weighs as much as so many simple requests.
+    /// Returns the answer of a task that weighs as much as `weight` simple requests.
     pub(crate) fn later(weight: usize, task: impl Future<Output = Outcome> + 'static) -> Self {
         Self::Later { weight, task: Box::pin(task) }
     }
 
-    /// The answer without descriptors of a task that weighs as much as so many simple requests.
+    /// Returns the answer of a task that weighs as much as `weight` simple requests. The answer has no
+    /// descriptors.
     pub(crate) fn plain(weight: usize, task: impl Future<Output = Result<Reply, Error>> + 'static) -> Self {
         Self::later(weight, async move { Ok((task.await?, Vec::new())) })
     }
@@ -171,7 +175,7 @@ pub struct Overlap {
     other: &'static str,
 }
 
-/// All services of a node, and which opcodes are whose.
+/// All services of a node, and the service of each opcode.
 pub(crate) struct Services {
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -179,7 +183,7 @@ pub(crate) struct Services {
     recent: RefCell<Option<Recent>>,
 }
 
-/// Services, lowest floor first, with the place of each opcode's service in the list.
+/// Services, lowest floor first, and for each opcode the place of its service in the list.
 struct Registered {
     services: Vec<Rc<dyn Service>>,
     frames: [Option<u8>; 256],
@@ -194,7 +198,7 @@ impl Registered {
 }
 
 impl Services {
-    /// A node without services.
+    /// Makes the list of a node's services, which is empty.
     pub(crate) fn new(kernel: &Rc<Kernel>, network: &Rc<Network>) -> Self {
         Self {
             kernel: Rc::clone(kernel),
@@ -216,7 +220,7 @@ impl Services {
         Ok(())
     }
 
-    /// Lets go of all services, at the end of the node.
+    /// Drops all services, at the end of the node.
     pub(crate) fn clear(&self) {
         let services = self.registered.replace(Rc::new(Registered::none()));
         drop(services);
@@ -238,7 +242,7 @@ impl Services {
                 let service = Rc::clone(&registered.services[usize::from(at)]);
                 class::within(frame.class, || service.on_frame(frame))
             }
-            // An answer of every service's, that nobody waits for any more.
+            // An answer without an opcode of a service, for which nobody waits any more.
             None if frame.is_answer() => Ok(()),
             None => Err(WireError::Opcode(opcode)),
         };
@@ -292,7 +296,8 @@ impl Services {
         self.each(|service| service.on_session_end(session));
     }
 
-    /// Tells the service that a peer's write into this node's memory was for.
+    /// Tells the services of a peer's write into this node's memory, until one says that the memory is its
+    /// own.
     pub(crate) fn on_remote_write(&self, immediate: u32, len: usize) {
         let registered = self.registered();
         if !registered.services.iter().any(|service| service.on_remote_write(immediate, len)) {
@@ -300,19 +305,19 @@ impl Services {
         }
     }
 
-    /// Has all services look after what depends on time.
+    /// Has all services do the work that depends on time.
     pub(crate) fn on_tick(&self, now: Instant) {
         self.each(|service| service.on_tick(now));
     }
 
-    /// Has all services finish a turn; says whether one has more to do at once.
+    /// Has all services finish a turn. Returns whether one of them has more to do at once.
     pub(crate) fn on_turn_end(&self) -> bool {
         let mut more = false;
         self.each(|service| more |= service.on_turn_end());
         more
     }
 
-    /// The longest the engine may sleep, as far as services are concerned.
+    /// Longest time that the engine may sleep, as far as services are concerned.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.registered().services.iter().filter_map(|service| service.due()).min()
     }
@@ -338,7 +343,7 @@ impl Services {
     }
 }
 
-/// For each opcode, the place of its service in the list.
+/// Returns for each opcode the place of its service in the list.
 fn places(
     services: &[Rc<dyn Service>],
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! A session: one client, however it is connected. Engine thread only.
+//! A session: one client, however it is connected. Owns no state. Engine thread only.
 
 use std::any::Any;
 use std::io;
@@ -12,17 +12,17 @@ pub(crate) trait Session: Any {
     /// The user on whose behalf the client asks, as the kernel or the host says.
     fn user(&self) -> u32;
 
-    /// Queues a reply to a request, with the descriptors that it announces. The client has it after
-    /// [`Session::ring`].
+    /// Queues a reply to a request, with the descriptors that the reply announces. [`Session::ring`] sends
+    /// it.
     fn send(&self, request: u64, reply: &Reply, descriptors: Vec<Arc<OwnedFd>>);
 
-    /// Has the client take what was queued.
+    /// Sends the client the replies that were queued.
     ///
     /// # Errors
-    /// When the client cannot be reached any more; its session ends.
+    /// When the client cannot be reached any more. Its session ends.
     fn ring(&self) -> io::Result<()>;
 
-    /// Whether the client is too far behind with taking replies to be given more work.
+    /// Whether the client takes replies too slowly to be given more work.
     fn is_behind(&self) -> bool {
         false
     }

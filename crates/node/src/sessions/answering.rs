@@ -1,6 +1,7 @@
 //! Requests under way: each is handed to its service, and answered at once or by a task of its client.
 //!
-//! Engine thread only. A task ends with its client. A client has a limited weight of tasks under way.
+//! Owns no state; it changes [`Sessions`]. Engine thread only. Invariants: a task ends with its client. A
+//! client has a limited weight of tasks under way.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +23,7 @@ const MAX_WEIGHT_UNDER_WAY: usize = MAX_WAIT_IDS;
 pub(super) const WALK_WEIGHT: usize = 128;
 
 impl Sessions {
-    /// Has a client's request answered or begun. Returns its cost, in simple requests.
+    /// Answers a client's request, or begins the task that will. Returns its cost, in simple requests.
     ///
     /// # Errors
     /// When no client sends such a request: the connection ends.
@@ -58,7 +59,7 @@ impl Sessions {
         }
     }
 
-    /// Answers at once if that is possible, or else when the task is done.
+    /// Answers at once if the task is done at its first poll, or else when the task is done.
     fn answer_in_time(
         self: &Rc<Self>,
         client: ClientKey,
@@ -79,7 +80,7 @@ impl Sessions {
         }
     }
 
-    /// Runs a request that has to wait, for so many objects; it ends with its client.
+    /// Runs a request that has to wait, for so many objects. The task ends with its client.
     pub(super) fn wait(
         self: &Rc<Self>,
         client: ClientKey,
@@ -94,8 +95,7 @@ impl Sessions {
         self.client_mut(client, |client| client.waiting.insert(request, handle));
         let sessions = Rc::clone(self);
         self.kernel.spawn(async move {
-            // An aborted task was removed from the list already: its number may be another request's by
-            // now.
+            // An aborted task was removed from the list already. Another request may have its number by now.
             if task.await.is_ok() {
                 sessions.client_mut(client, |client| client.waiting.remove(&request));
             }
@@ -113,12 +113,12 @@ impl Sessions {
         counted == Some(true)
     }
 
-    /// Subtracts what [`Sessions::set_out`] has added.
+    /// Subtracts a weight that [`Sessions::set_out`] has added.
     pub(super) fn arrive(&self, client: ClientKey, objects: usize) {
         self.client_mut(client, |client| client.under_way -= objects);
     }
 
-    /// Ends a request that waits; its reply says that it was interrupted.
+    /// Ends a request that waits. Its reply says that it was interrupted.
     pub(super) fn cancel(&self, client: ClientKey, request: u64) {
         let waiting = self.client_mut(client, |client| client.waiting.remove(&request));
         if let Some(waiting) = waiting.flatten() {

@@ -18,11 +18,11 @@ use super::slots::Slots;
 /// The engine's end of a client's page set.
 pub(crate) struct Channel {
     pub(super) pages: EngineChannel,
-    /// The entries that wait for other nodes, and what they brought.
+    /// The entries that wait for other nodes, and their outcomes.
     pub(super) outcomes: Outcomes,
     /// The client's slots, once it has asked for them.
     pub(super) slots: OnceCell<Rc<Slots>>,
-    /// The bell, in the epoll set; the client has it too, so that closing it here would not remove it from
+    /// The bell, in the epoll set. The client has the bell too, so closing it here does not remove it from
     /// the set.
     pub(super) bell: Arc<OwnedFd>,
     pub(super) epoll: Rc<OwnedFd>,

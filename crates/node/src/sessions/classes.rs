@@ -1,4 +1,5 @@
-//! The classes of clients' work: who may have which, and that the engine works in it. Engine thread only.
+//! The classes of clients' work: which client may have which class, and that the engine works in it. Owns no
+//! state. Engine thread only.
 
 use plasmon::{Class, Error, ErrorKind};
 
@@ -6,10 +7,10 @@ use super::Sessions;
 use crate::kernel::{ClientKey, class};
 
 impl Sessions {
-    /// Has a client's work be of a class from now on.
+    /// Sets the class of a client's work from now on.
     ///
     /// # Errors
-    /// `NotAllowed` when its user may not have it.
+    /// `NotAllowed` when the client's user may not have the class.
     pub(super) fn classify(&self, key: ClientKey, class: Class) -> Result<(), Error> {
         let user = self.client(key, |client| client.uid);
         self.ensure_class(user, class)?;
@@ -28,10 +29,10 @@ impl Sessions {
         Err(Error::new(ErrorKind::NotAllowed, text))
     }
 
-    /// Does work that a client asks for, of the class that the request names or else of the client's.
+    /// Does work that a client asks for, in the class that the request names, or else in the client's.
     ///
     /// # Errors
-    /// `NotAllowed` when its user may not have the class.
+    /// `NotAllowed` when the client's user may not have the class.
     pub(super) fn work<T>(
         &self,
         key: ClientKey,
@@ -47,7 +48,7 @@ impl Sessions {
         Ok(class::within(class, work))
     }
 
-    /// Does work that a client asks for, of its class.
+    /// Does work that a client asks for, in the client's class.
     pub(super) fn work_as<T>(&self, key: ClientKey, work: impl FnOnce() -> T) -> T {
         let class = self.client(key, |client| client.class);
         self.store.network.qos.begun(class);

@@ -1,4 +1,4 @@
-//! Clients: the pins, memory and waiting requests that one holds, however it is connected.
+//! Clients: the pins, memory and waiting requests of one client, however it is connected.
 //!
 //! Engine thread only. Dropping a [`Client`] removes its pins and aborts its waiting gets. Its unsealed
 //! creations are dropped by the table.
@@ -21,7 +21,7 @@ use crate::object::{FastPins, Pin, Replica};
 use crate::service::Session;
 use crate::store::{Pinned, Readers};
 
-/// How long a connection may take to say hello.
+/// Time within which a new connection has to say hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connected client.
@@ -106,7 +106,7 @@ impl Client {
         self.lent.values().filter_map(bytes).fold((0, 0), |(count, sum), len| (count + 1, sum + len))
     }
 
-    /// Whether the client takes a place without ever having said hello.
+    /// Whether the client has not said hello in time, and only takes a place.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         !self.greeted && now.saturating_duration_since(self.connected) > HELLO_PATIENCE
     }

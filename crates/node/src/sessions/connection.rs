@@ -1,7 +1,8 @@
 //! A client's unix socket: reads requests, and writes replies.
 //!
-//! Engine thread only. No client makes the engine wait: output that a client does not read stays queued,
-//! and above [`MAX_QUEUED_BYTES`] its requests are not read.
+//! Owns the socket, and the bytes that were received or are to be sent. Engine thread only. Invariant: no
+//! client makes the engine wait. Output that a client does not read stays queued, and above
+//! [`MAX_QUEUED_BYTES`] its requests are not read.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -65,11 +66,11 @@ struct Input {
 struct Output {
     queue: VecDeque<Outgoing>,
     len: usize,
-    /// Whether the engine is woken when the socket takes more.
+    /// Whether the engine is woken when the socket takes more output.
     watched_for_room: bool,
 }
 
-/// Bytes to send; the descriptors go with the first of them.
+/// Bytes to send. The descriptors go with the first of the bytes.
 struct Outgoing {
     bytes: Bytes,
     descriptors: Vec<Arc<OwnedFd>>,
@@ -84,7 +85,7 @@ pub(crate) struct Incoming {
 
 /// The outcome of a turn of reading.
 pub(crate) enum Read {
-    /// There is nothing more until the socket is readable.
+    /// The socket has nothing more until it is readable again.
     Drained,
     /// More may be there: read again in the next turn.
     More,
@@ -96,7 +97,7 @@ impl Connection {
         Self { stream, uid, key, epoll, input: RefCell::new(input), output: RefCell::default() }
     }
 
-    /// Receives what is there, within the limits of a turn.
+    /// Receives what the socket has, within the limits of a turn.
     pub(crate) fn receive(&self) -> Result<Read, Farewell> {
         let mut input = self.input.borrow_mut();
         let mut received = 0;

@@ -1,8 +1,8 @@
 //! Counts of gets and puts, for reports: those that clients make by themselves, and those that the engine
 //! serves.
 //!
-//! Engine thread only. A client writes its counts where it can write anything. So what is added of one client
-//! never shrinks, grows by no more than a client can do in the time, and concerns the node's sums only.
+//! Owns the sums. Engine thread only. A client can write any counts. So what is added for one client never
+//! shrinks, grows by no more than a client can do in the time, and concerns the node's sums only.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use plasmon::shared::{Counts, TIME_BOUNDS_NS};
 use plasmon::status::{CallsStatus, TimedGets};
 
-/// Maximum number of gets, and of nanoseconds of timed gets, that count of one client in a second: more than
+/// Maximum number of gets, and of nanoseconds of timed gets, that count for one client in a second: more than
 /// all threads of a large host can make.
 const MAX_A_SECOND: u64 = 4_000_000_000;
 
 /// The counts of this node.
 #[derive(Default)]
 pub(crate) struct Counting {
-    /// The gets of all clients by themselves, of those that have gone as well.
+    /// The gets that all clients made by themselves, those of former clients included.
     by_clients: RefCell<Counts>,
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -82,8 +82,8 @@ impl Counting {
     }
 }
 
-/// How much one client can have counted within a time. A second is added, since looks may follow each other
-/// closely.
+/// Maximum that one client can have counted within a time. A second is added, because looks may follow each
+/// other closely.
 fn most_within(time: Duration) -> u64 {
     time.as_secs().saturating_add(2).saturating_mul(MAX_A_SECOND)
 }

@@ -1,9 +1,9 @@
 //! Feeds: this node's events for other nodes, whose clients have subscribed to the whole cluster.
 //!
-//! Engine thread only. A feed is for one user and begins with the objects that are there. The node at its
-//! other end asks for every batch, so that it is sent no more than it has room for. A feed ends when that
-//! node says so, is gone, or has not asked for [`LEASE`]; no feed lives for ever. A node reaches no feeds
-//! but its own, which keep [`MAX_KEPT`] events together.
+//! Owns the feeds. Engine thread only. A feed is for one user and begins with the objects that are there. The
+//! node at its other end asks for every batch, so it is sent no more than it has room for. A feed ends when
+//! that node says so, is gone, or has not asked for [`LEASE`]; no feed lives for ever. Invariant: a node
+//! reaches no feeds but its own, which keep [`MAX_KEPT`] events together.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,27 +20,27 @@ use crate::store::Store;
 
 /// Maximum number of subscriptions to the whole cluster that the clients of a node have.
 pub(super) const MAX_FOLLOWERS: usize = 64;
-/// Maximum number of feeds of one node: those that it may have left behind count as well.
+/// Maximum number of feeds of one node, with those that the node may have left behind.
 const MAX_FEEDS: usize = 2 * MAX_FOLLOWERS;
 /// Maximum number of events that all feeds of one node keep.
 const MAX_KEPT: usize = 4 * MAX_QUEUED_EVENTS;
 /// Number of bytes for the events in a frame.
 const BATCH_BYTES: usize = FRAME_MAX_BYTES - HEADER_LEN - EVENT_BYTES;
-/// How long a question waits for an event before it is answered with none.
+/// Time for which a question waits for an event, before it is answered without any.
 const HOLD: Duration = Duration::from_secs(2);
-/// How long a feed lives without a question.
+/// Time for which a feed lives without a question.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// The events that one user of another node is still to be told.
+/// The events of which one user of another node is still to be told.
 struct Feed {
     queue: Queue,
-    /// The question that waits for events, and how many it takes.
+    /// The question that waits for events, and the number of events that it takes.
     asked: Option<(Envelope, usize)>,
     /// Time at which the feed was last asked for, or answered.
     since: Instant,
 }
 
-/// The feeds: for each node that has asked for some, by the numbers that it has given them.
+/// The feeds: for each node that has asked for feeds, by the numbers that the node has given them.
 pub(super) struct Feeds {
     store: Rc<Store>,
     network: Rc<Network>,
@@ -56,8 +56,8 @@ impl Feeds {
         self.askers.borrow().is_empty()
     }
 
-    /// Takes a question for at most so many events of a feed, which it may begin. The question is answered
-    /// when there are some, or at once if it wants none.
+    /// Takes a question for at most `most` events of a feed, which the question may begin. It is answered
+    /// when there are events, or at once if `most` is 0.
     pub(super) fn ask(&self, asked: Envelope, number: u64, begins: bool, most: usize) {
         let mut askers = self.askers.borrow_mut();
         let feeds = askers.entry(asked.from).or_default();
@@ -87,7 +87,7 @@ impl Feeds {
         self.network.answer(asked, Message::Refused { error: Error::new(kind, text) });
     }
 
-    /// Answers the question of a feed, if there is something to say or it wants no events.
+    /// Answers the question of a feed, if there are events or the question wants none.
     fn answer(&self, feed: &mut Feed, objects: &Table) {
         let Feed { queue, asked, since } = feed;
         let Some((question, most)) = asked.take_if(|(_, most)| *most == 0 || !queue.is_idle()) else {
@@ -108,7 +108,7 @@ impl Feeds {
         self.askers.borrow_mut().retain(|node, _| !gone.contains(node));
     }
 
-    /// Keeps what has happened for the feeds, and answers the questions that wait for it.
+    /// Keeps events for the feeds, and answers the questions that wait for events.
     pub(super) fn note(&self, happened: &[Happening]) {
         for feeds in self.askers.borrow_mut().values_mut() {
             let mut kept: usize = feeds.values().map(|feed| feed.queue.kept()).sum();

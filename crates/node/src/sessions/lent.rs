@@ -1,4 +1,4 @@
-//! Memory that a client has borrowed, or has lent to this node.
+//! Memory that a client has borrowed from this node, or has lent to it.
 //!
 //! Engine thread only. Owns the memory, and the last get into it. Invariant: memory of the arena counts
 //! against the quota of its user until [`Lent::uncount`].

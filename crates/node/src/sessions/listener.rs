@@ -1,14 +1,15 @@
 //! The unix socket of the node: it takes its path at the start, and removes it at the end.
 //!
-//! A path is taken under a lock of its directory, so that two starts at once cannot both find a stale
-//! socket there. The kernel drops that lock with the process, so that it leaves nothing behind. A daemon that
-//! yields goes on from `plasmon.sock` to `plasmon-2.sock` and so on, under the same lock, to the first path
-//! at which no daemon serves. The first daemon of a cluster leaves its address beside the socket, so that
-//! who finds a dead socket learns how it is started again.
+//! Owns the listening socket and its path. Any thread; used at the start and at the end. A path is taken
+//! under a lock of its directory, so that two starts at once cannot both find a stale socket there. The
+//! kernel drops that lock with the process, so it leaves nothing behind. A daemon that yields goes on from
+//! `plasmon.sock` to `plasmon-2.sock` and so on, under the same lock, to the first path at which no daemon
+//! serves. The first daemon of a cluster leaves its address beside the socket: a person who finds a dead
+//! socket learns there how to start the daemon again.
 //!
-//! Below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the socket
-//! must belong to root or to this daemon's user, and be writable by nobody else: whoever could exchange one
-//! could serve in this daemon's place.
+//! Invariant: below a folder that everybody may write, such as `/tmp`, each folder and link on the way to the
+//! socket belongs to root or to this daemon's user, and is writable by nobody else. A user who could exchange
+//! one of them could serve in this daemon's place.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -75,9 +76,9 @@ pub enum ListenError {
     /// The system refuses an operation.
     #[error("cannot {action} {path}: {source}")]
     System {
-        /// The operation.
+        /// The operation that was refused.
         action: &'static str,
-        /// The path that it was for.
+        /// The path of the operation.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -136,12 +137,12 @@ impl Listener {
         &self.path
     }
 
-    /// Leaves beside the socket the address at which other nodes find this one, for whoever starts it again
-    /// after its death. A node that is not the first of its cluster has none, and removes that of another
-    /// one. The file goes with the socket.
+    /// Leaves beside the socket the address at which other nodes find this node, for a later start after a
+    /// death. A node that is not the first of its cluster leaves none, and removes the address of another
+    /// node. The file goes with the socket.
     pub(crate) fn leave_address(&self, address: Option<SocketAddr>) {
         let file = Socket::address_file(&self.path);
-        // In a folder that everybody may write, a link may stand there, which is not followed.
+        // In a folder that everybody may write, a link may stand at this path, and must not be followed.
         let _ = fs::remove_file(&file);
         let Some(address) = address else { return };
         let made = File::options().write(true).create_new(true).open(&file);
@@ -151,7 +152,8 @@ impl Listener {
     }
 }
 
-/// The rights to search a directory that those need who may write to a socket of this mode.
+/// Returns the rights to search a directory that are needed by the users who may write to a socket of this
+/// mode.
 fn search_of(mode: u32) -> u32 {
     (mode & 0o022) >> 1
 }
@@ -260,7 +262,7 @@ impl Drop for Listener {
             tracing::warn!("cannot remove {}: {error}", self.path.display());
         }
         if ours {
-            // There is none if this node is not the first of its cluster.
+            // The file exists only if this node is the first of its cluster.
             let _ = fs::remove_file(Socket::address_file(&self.path));
         }
     }
@@ -281,7 +283,7 @@ mod tests {
         (own, open)
     }
 
-    /// A folder that is not below one that everybody may write, if the test or its user has such a one.
+    /// Makes a folder that is not below one that everybody may write. `None` if the test has no such place.
     fn closed_place() -> Option<tempfile::TempDir> {
         let own = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let is_closed = |place: &PathBuf| {

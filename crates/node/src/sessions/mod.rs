@@ -1,11 +1,11 @@
 //! Clients of this node: their connections, their requests, and the events that they are told.
 //!
-//! Engine thread only. [`Sessions`] has the clients and what they are sent. [`listener`] makes the socket and
-//! [`sockets`] serves its connections; [`connection`] is one of them, and [`client`] the state of its client.
-//! [`places`] limits the number of clients, [`sharing`] hands out descriptors, and [`answering`] has requests
-//! answered by their services. [`Requests`] stands above [`Sessions`]: [`requests`] answers each kind of
-//! request, and [`counting`] counts gets and puts. [`rings`] and [`slots`] serve what comes through shared
-//! memory, a [`channel`] for each client. [`waits`] completes in the rings what other nodes decide, and keeps
+//! Owns the clients ([`Sessions`]). Engine thread only. [`listener`] makes the socket and [`sockets`] serves
+//! its connections; [`connection`] is one of them, and [`client`] the state of its client. [`places`] limits
+//! the number of clients, [`sharing`] hands out descriptors, and [`answering`] has requests answered by their
+//! services. [`Requests`] stands above [`Sessions`]: [`requests`] answers each kind of request, and
+//! [`counting`] counts gets and puts. [`rings`] and [`slots`] serve what comes through shared memory, a
+//! [`channel`] for each client. [`waits`] completes entries of rings that wait for other nodes, and keeps
 //! [`outcomes`] that the socket has to tell. [`subscriptions`] tells clients what is sealed or deleted, and
 //! [`feeds`] tells other nodes; both keep events in a [`queue`]. [`lent`] is memory of a client, and [`pins`]
 //! reads what a client pins by itself.
@@ -66,7 +66,7 @@ pub(crate) struct Sessions {
     /// Number of calls that came by slot so far.
     calls_by_slot: Cell<u64>,
     next_client: Cell<ClientKey>,
-    /// Clients with replies of this turn.
+    /// Clients to which replies were queued in this turn.
     unsent: RefCell<Vec<ClientKey>>,
     /// The epoll set on which the engine sleeps.
     epoll: Rc<OwnedFd>,

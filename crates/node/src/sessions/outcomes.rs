@@ -1,7 +1,7 @@
 //! Outcomes of entries of a ring that wait for other nodes, on their way to the client.
 //!
-//! Engine thread only. Owns the tasks that complete such entries of one client, and each outcome that the
-//! ring could not tell, until the client collects it by the socket. The tasks end with the client.
+//! Owns the tasks that complete such entries of one client, and each outcome that the ring could not tell,
+//! until the client collects it by the socket. Engine thread only. Invariant: the tasks end with the client.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::service;
 /// Maximum number of entries of one client that wait, or whose outcomes were not collected.
 const MAX_WAITS: usize = 256;
 
-/// An outcome that is there, or will be.
+/// An outcome that is known, or will be.
 type Kept = LocalBoxFuture<'static, Result<Brought, Error>>;
 
 /// A client's entries that wait for other nodes, and the outcomes that it is to collect.
@@ -37,7 +37,7 @@ impl Drop for Outcomes {
 }
 
 impl Outcomes {
-    /// A number for another entry; `None` if too many wait already.
+    /// Returns a number for another entry; `None` if too many entries of the client wait already.
     pub(super) fn draw(&self) -> Option<u64> {
         let waiting = self.tasks.borrow().len() + self.kept.borrow().len();
         let number = self.drawn.get() + 1;
@@ -54,7 +54,7 @@ impl Outcomes {
         self.tasks.borrow_mut().remove(&number);
     }
 
-    /// Keeps an outcome until it is collected; returns what the completion is to say.
+    /// Keeps an outcome until it is collected. Returns what the completion in the ring is to say.
     pub(super) fn keep(
         &self,
         number: u64,
@@ -78,7 +78,7 @@ pub(super) enum Brought {
 }
 
 impl Brought {
-    /// The answer of a completion; what only the socket can tell comes back.
+    /// Returns the answer of a completion. A result that only the socket can tell comes back as the error.
     fn tell_by_ring(self) -> Result<u64, Self> {
         match self {
             Self::Put => Ok(0),
@@ -89,7 +89,7 @@ impl Brought {
         }
     }
 
-    /// The answer of the socket.
+    /// Returns the answer by the socket.
     pub(super) fn tell(self) -> service::Outcome {
         match self {
             Self::Put => Ok((Reply::Done, Vec::new())),
@@ -99,7 +99,7 @@ impl Brought {
     }
 }
 
-/// The answer of a completion; an outcome that no completion can hold comes back.
+/// Returns the answer of a completion. An outcome that no completion can hold comes back as the error.
 pub(super) fn tell_by_ring(outcome: Result<Brought, Error>) -> Result<u64, Result<Brought, Error>> {
     outcome.map_err(Err)?.tell_by_ring().map_err(Ok)
 }

@@ -1,9 +1,9 @@
 //! Places: the number of clients that a node takes, given the descriptors that its process may have.
 //!
-//! Engine thread only. A reserve is kept for the node itself: segments, tables, the ports for other nodes
-//! and for health, and connections with other nodes. Clients have the rest, and of these the clients that
-//! have not said hello have only a part. So connected clients are served whoever takes descriptors, and new
-//! clients are served or told why not.
+//! Owns the limits. Engine thread only. A reserve is kept for the node itself: segments, tables, the ports
+//! for other nodes and for health, and connections with other nodes. Clients have the rest, of which clients
+//! that have not said hello have only a part. So connected clients are served whoever takes descriptors, and
+//! new clients are served or told why not.
 
 use plasmon::{Error, ErrorKind};
 use tracing::{debug, warn};
@@ -43,7 +43,7 @@ pub(crate) struct Places {
     silent_each: usize,
     /// Number of places for all clients that have not said hello.
     silent: usize,
-    /// The number of clients of one user by the settings.
+    /// The number of clients of one user that the settings allow.
     wanted: usize,
 }
 
@@ -68,7 +68,7 @@ impl Places {
         }
     }
 
-    /// Logs that there are fewer places than the settings want, if that is so.
+    /// Logs if there are fewer places than the settings want.
     pub(crate) fn tell(&self, descriptors: Option<u64>) {
         let (Some(limit), true) = (descriptors, self.each < self.wanted) else { return };
         let text = format!(
@@ -80,17 +80,17 @@ impl Places {
     }
 }
 
-/// Advice that gives more places.
+/// Advice in messages about too few places.
 const MORE: &str = "raise the limit (LimitNOFILE= of a service, `ulimit -Hn` of a shell)";
 
-/// The connected clients, as counted for one more client of a user.
+/// Counts of the connected clients, made for one more client of a user.
 #[derive(Default)]
 struct Crowd {
     all: usize,
     of_user: usize,
     silent: usize,
     silent_of_user: usize,
-    /// The client that has been silent longest.
+    /// The client that has been connected longest without saying hello.
     longest: Option<ClientKey>,
     longest_of_user: Option<ClientKey>,
 }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(places(Some(1 << 20), 4096).1, 4096);
         assert_eq!(places(None, 4096).1, 4096);
         assert_eq!(places(Some(1 << 20), 1).1, 1);
-        // Without any descriptors, some clients are taken all the same.
+        // Even without any descriptors, some clients are taken.
         assert_eq!(places(Some(0), 4096), (8, 7));
     }
 

@@ -1,10 +1,10 @@
-//! Queues of events: what one subscriber, or one feed, is still to be told.
+//! Queues of events of which one subscriber, or one feed, is still to be told.
 //!
 //! Engine thread only. Owns the events of one subscriber. Invariant: a queue keeps at most
 //! [`MAX_QUEUED_EVENTS`] events, and tells where others are missing.
 //!
-//! The objects that are there are told one share of the table after the other. Until a share is reached, the
-//! events of its objects are left out: the share then says what became of them.
+//! The objects that exist at the beginning are told one share of the table after the other. Until a share is
+//! reached, the events of its objects are left out, because the share then says what became of the objects.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -22,15 +22,15 @@ const MAX_LOOKED_AT: usize = 1 << 14;
 /// Number of bytes of an encoded event beside its name, and a few more.
 pub(super) const EVENT_BYTES: usize = 64;
 
-/// Events that a subscriber is still to be told.
+/// Events of which a subscriber is still to be told.
 pub(super) struct Queue {
     user: u32,
     /// The next share of the table to be looked at.
     share: usize,
-    /// Objects of the last such share that were not told yet.
+    /// Objects of the last share that were not told yet.
     existing: IntoIter<ObjectId>,
     happened: VecDeque<Rc<Event>>,
-    /// Number of events that were not kept since there was no room.
+    /// Number of events that were not kept because there was no room.
     missed: u64,
 }
 
@@ -50,9 +50,9 @@ impl Queue {
         self.happened.len()
     }
 
-    /// Takes note of an event. Returns whether it is kept, which takes room.
+    /// Notes an event. Returns whether the event is kept, and takes room.
     pub(super) fn note(&mut self, one: &Happening, has_room: bool) -> bool {
-        // An event of a share that comes later is told with that share.
+        // The events of later shares are told with these shares.
         if one.share >= self.share || !one.is_for(self.user) {
             return false;
         }
@@ -73,8 +73,8 @@ impl Queue {
             && self.missed == 0
     }
 
-    /// The next events, at most `most`, in at most so many bytes. There may be none although more follow,
-    /// since the user sees few of the objects or those have gone.
+    /// Returns the next events, at most `most`, in at most `bytes` bytes. There may be none although more
+    /// follow, because the user sees few of the objects or the objects have gone.
     pub(super) fn next(&mut self, objects: &Table, most: usize, mut bytes: usize) -> Vec<Event> {
         let (mut events, mut looked_at) = (Vec::new(), 0);
         while events.len() < most && bytes >= EVENT_BYTES + MAX_NAME_BYTES {

@@ -1,12 +1,13 @@
 //! Rings: puts, creations, seals, aborts and deletions through shared memory, without a system call while the
 //! engine is awake. The engine looks at the [`slots`](super::slots) of a client together with its ring.
 //!
-//! Engine thread only. A ring's entry is carried out soon or not at all: an entry that waits for other nodes
-//! has a task ([`waits`](super::waits)). A client that is told to ask by the socket makes the same request
-//! there, where it may wait and gets a full error. So an entry that cannot be served changes nothing.
+//! Owns which rings the engine looks at. Engine thread only. Invariants: a ring's entry is carried out soon
+//! or not at all: an entry that waits for other nodes has a task ([`waits`](super::waits)). An entry that
+//! cannot be served changes nothing: the client is told to make the same request by the socket, where it may
+//! wait and gets a full error.
 //!
-//! A client rings its bell, an eventfd in the engine's epoll set, unless it sees that the engine looks at
-//! its ring anyway. The engine does so from the first ring on until it goes to sleep.
+//! A client rings its bell, an eventfd in the engine's epoll set, unless it sees that the engine looks at its
+//! ring anyway. The engine looks at a ring from its first bell on until the engine goes to sleep.
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
@@ -41,7 +42,7 @@ const TURN_ENTRIES: usize = 64;
 enum Served {
     /// The entry was carried out, with this answer.
     Done(u64),
-    /// A task completes it.
+    /// A task completes the entry.
     Waits,
 }
 
@@ -49,9 +50,9 @@ enum Served {
 pub(crate) struct Rings {
     active: Vec<ClientKey>,
     cores: usize,
-    /// Whether a client whose entries were served last waits on the engine's own core.
+    /// Whether the client whose entries were served last waits on the engine's own core.
     shares_core: bool,
-    /// The payload of an entry, copied once before anything of it is checked.
+    /// The payload of an entry, copied once before any of it is checked.
     payload: Vec<u8>,
 }
 
@@ -69,7 +70,7 @@ impl Rings {
                     self.active.push(key);
                 }
             }
-            // A client that is looked at rings all the same after it was given slots.
+            // A client whose ring is looked at already may still ring, after it was given slots.
             self.attend(&creations.sessions);
         }
         let mut served = 0;
@@ -113,20 +114,20 @@ impl Rings {
         (1..self.cores).contains(&self.active.len())
     }
 
-    /// Whether to look at the rings once more before going to sleep. It costs the only client its core if it
-    /// waits there.
+    /// Whether to look at the rings once more before going to sleep. That costs the only client its core if
+    /// the client waits there.
     pub(crate) fn may_have_more(&self) -> bool {
         self.are_active() && !(self.shares_core && self.active.len() == 1)
     }
 
     /// Whether to look at the rings for a while before going to sleep. A client that waits on the engine's
-    /// own core would have to wait for the end of that.
+    /// own core would have to wait until the engine stops looking.
     pub(crate) fn may_spin(&self) -> bool {
         self.spares_cores() && !self.shares_core
     }
 
-    /// Tells all clients to ring from now on; returns whether a client has an entry already and did not
-    /// ring.
+    /// Tells all clients to ring from now on. Returns whether a client has submitted an entry already without
+    /// ringing.
     pub(crate) fn rest(&mut self, sessions: &Sessions) -> bool {
         let channels: Vec<_> = self.active.iter().filter_map(|key| sessions.channel(*key)).collect();
         channels.iter().for_each(|channel| channel.set_attention(false, false));
@@ -220,7 +221,7 @@ impl Creations {
         Ok(served)
     }
 
-    /// Carries out an entry. `None`: it changed nothing, and the client is to ask by the socket.
+    /// Carries out an entry. `None` if the entry changed nothing, and the client is to ask by the socket.
     fn submitted(
         self: &Rc<Self>,
         key: ClientKey,
@@ -232,7 +233,8 @@ impl Creations {
         match entry.operation {
             Operation::Put | Operation::Create => self.make_by_ring(key, channel, entry, payload),
             Operation::Seal => {
-                // A client that has to wait, or was not first, is answered by the socket.
+                // A client that has to wait, or that was not the first to create the id, is answered by the
+                // socket.
                 self.claims.holds(&entry.id)?.ok()?;
                 let data = channel.copy(entry.payload, small(entry.data_len)?, payload)?;
                 self.seal_creation(key, entry.id, entry.digest, data).ok().map(done)
@@ -286,8 +288,8 @@ impl Creations {
         Some(Served::Done(0))
     }
 
-    /// Deletes objects, here or everywhere. The socket is to be asked for an object with a counted pin: the
-    /// client may have released that pin by the socket before.
+    /// Deletes objects, here or everywhere. A client is to ask by the socket for an object with a counted
+    /// pin, because the client may have released that pin by the socket before.
     fn delete_by_ring(
         self: &Rc<Self>,
         key: ClientKey,
@@ -301,7 +303,7 @@ impl Creations {
         }
         let ids: Vec<_> = ids.iter().map(|id| ObjectId::from_bytes(*id)).collect();
         if ids.iter().any(|id| parts_of(id).is_some()) {
-            // The socket says why not.
+            // The socket tells the reason.
             return None;
         }
         let at_once: Vec<_> = {
@@ -321,7 +323,7 @@ impl Creations {
     }
 }
 
-/// The size of what travels through the ring. `None` if it is larger than that may be.
+/// Returns the length of data that travels through the ring. `None` if it is too long for that.
 fn small(len: u64) -> Option<usize> {
     (len <= u64::from(INLINE_MAX_BYTES)).then_some(len as usize)
 }

@@ -1,4 +1,4 @@
-//! Descriptors of this node's memory that clients get. Engine thread only.
+//! Descriptors of this node's memory that clients get. Owns no state. Engine thread only.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;

@@ -1,10 +1,10 @@
 //! Slots: calls of clients through shared memory, each answered when its service says so.
 //!
-//! Engine thread only. The engine looks at a client's slots when it looks at its ring
-//! ([`rings`](super::rings)), and one bell wakes it for both. A slot is under way from the look until its
-//! result, and nothing that the client writes there meanwhile counts. A call that waits is a task, which ends
-//! with its client, with the time-out of the call, and when the client gives it up. An event loop makes the
-//! same calls by its socket.
+//! Owns the tasks of waiting calls. Engine thread only. The engine looks at a client's slots when it looks at
+//! its ring ([`rings`](super::rings)), and one bell wakes it for both. A slot is under way from the look
+//! until its result. Invariant: nothing that the client writes to a slot under way counts. A call that waits
+//! is a task, which ends with its client, with the time-out of the call, and when the client gives the call
+//! up. An event loop makes the same calls by its socket.
 
 use std::cell::RefCell;
 use std::io;
@@ -48,7 +48,7 @@ impl Slots {
         self.pages.answer(slot, &result.unwrap_or_else(|error| CallResult::failed(&error)));
     }
 
-    /// Ends a call under way that nobody waits for any more.
+    /// Ends a call under way for which nobody waits any more.
     fn end(&self, slot: u8) {
         if let Some(task) = self.waiting.borrow_mut().remove(&slot) {
             task.abort();
@@ -134,8 +134,8 @@ impl Sessions {
         }
     }
 
-    /// The result of a call's task, or what it means that its time-out is over, unless the task says so
-    /// itself.
+    /// Awaits the result of a call's task. When the time-out of the call is over, the result is the error
+    /// that the call has named for that, unless the task looks after its time by itself.
     fn in_time<T: Future<Output = Result<CallResult, Error>>>(
         &self,
         timeout_us: u64,
@@ -170,7 +170,7 @@ impl Sessions {
         self.kernel.spawn(task.map(drop));
     }
 
-    /// The slots of all clients, in numbers.
+    /// Returns the figures of the slots of all clients, for the report.
     pub(super) fn slots_status(&self) -> SlotsStatus {
         let clients = self.clients.borrow();
         let open = || clients.values().filter_map(|client| client.channel.as_ref()?.slots.get());

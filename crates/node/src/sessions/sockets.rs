@@ -1,10 +1,10 @@
 //! The sockets of the node's clients: accepting, reading, writing, and sleeping on all of them.
 //!
-//! Engine thread only. Readiness comes from one epoll set, edge-triggered for clients. A client that was
-//! not drained in its turn stays on the list of those to look at. A client that is behind with reading
-//! replies is watched for room only until it has caught up; otherwise every reply that it reads would wake
-//! the engine. The fabric's descriptor is in the set too, level-triggered, so that one system call sleeps
-//! on everything.
+//! Owns the epoll set and the listening socket. Engine thread only. Readiness comes from one epoll set,
+//! edge-triggered for clients. A client that was not drained in its turn stays on the list of those to look
+//! at. A client that is behind with reading replies is watched for room only until it has caught up;
+//! otherwise every reply that it reads would wake the engine. The fabric's descriptor is in the set too,
+//! level-triggered, so that one system call sleeps on everything.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ const TURN_REQUESTS: usize = 128;
 const TURN_ACCEPTS: usize = 64;
 /// Number of events taken at a time.
 const TURN_EVENTS: usize = 256;
-/// How long accepting rests when the system has no more descriptors.
+/// Time for which accepting rests when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The epoll set, the listening socket, and the clients to be looked at.
@@ -109,7 +109,8 @@ impl Sockets {
         self.listener.path()
     }
 
-    /// Leaves beside the socket the address at which other nodes find this one, if it is the first.
+    /// Leaves beside the socket the address at which other nodes find this node, if it is the first of its
+    /// cluster.
     pub(crate) fn leave_address(&self, address: Option<SocketAddr>) {
         self.listener.leave_address(address);
     }
@@ -133,7 +134,7 @@ impl Sockets {
         Ok(epoll::add(&*self.epoll, descriptor, EventData::new_u64(token), flags)?)
     }
 
-    /// Whether the last sleep ended without an event of the fabric, which then has nothing to do.
+    /// Whether the last sleep ended without an event of the fabric, so that the fabric has nothing to do.
     pub(crate) fn fabric_is_quiet(&self) -> bool {
         let more = self.events.len() == self.events.capacity();
         !self.events.is_empty() && !more && self.events.iter().all(|event| event.data.u64() != FABRIC)
@@ -156,7 +157,7 @@ impl Sockets {
     /// Serves the ready clients once; returns the number of requests. Without `look`, it serves only the
     /// clients that are known to be ready.
     pub(crate) fn turn(&mut self, sessions: &Rc<Sessions>, look: bool) -> io::Result<usize> {
-        // The events that ended a sleep are not asked for again: most of them are told only once.
+        // Events that ended a sleep are not asked for again, because most of them are told only once.
         if self.events.is_empty() && look {
             self.wait(Some(Duration::ZERO))?;
         }
@@ -202,7 +203,7 @@ impl Sockets {
         for accepted in 0..TURN_ACCEPTS {
             match self.listener.socket.accept() {
                 Ok((stream, _)) => match self.admit(sessions, stream) {
-                    // Most new clients have said hello by now, and so keep their places.
+                    // Most new clients have said hello by now, and keep their places by that.
                     Ok(Some(key)) => _ = self.serve(sessions, key),
                     Ok(None) => {}
                     Err(error) => {
@@ -225,7 +226,7 @@ impl Sockets {
                 }
             }
         }
-        // More connections may wait, which no further event tells.
+        // More connections may wait, of which no further event tells.
         self.accept_at = Some(Instant::now());
         TURN_ACCEPTS
     }
@@ -295,7 +296,7 @@ impl Sockets {
             }
         }
         if let Some((request, farewell)) = &end {
-            // A client that sent an invalid frame is told so; it may be gone already.
+            // A client that sent an invalid frame is told so, although it may be gone already.
             let told = Error::new(ErrorKind::Invalid, format!("{farewell}; the connection is closed"));
             sessions.reply(key, *request, &Reply::Failed { error: told });
             let _ = connection.ring();
@@ -312,7 +313,7 @@ impl Sockets {
                 requests + 1
             }
             (None, Ok(Some(Read::Drained))) if requests < TURN_REQUESTS => requests,
-            // Readiness to write brings back a client that is behind.
+            // An event tells when the socket of a client that is behind takes more.
             (None, Ok(_)) if behind => requests,
             (None, Ok(_)) => {
                 self.ready.push_back(key);
@@ -365,7 +366,7 @@ impl Sessions {
         session.downcast().ok()
     }
 
-    /// Whether a client has said hello, or says it now, and its request is not waiting already.
+    /// Whether a client may ask: it has said hello, or says it now, and no other request of the number waits.
     fn may_ask(&self, key: ClientKey, request: u64, asked: &Request) -> Result<(), Farewell> {
         if !matches!(asked, Request::Hello { .. }) && !self.client(key, |client| client.greeted) {
             return Err(Farewell::Unannounced);
@@ -381,7 +382,7 @@ impl Sessions {
         self.send_reply(key, request, reply, Vec::new());
     }
 
-    /// Queues a reply with the descriptors it announces.
+    /// Queues a reply with the descriptors that the reply announces.
     pub(crate) fn send_reply(
         &self,
         key: ClientKey,

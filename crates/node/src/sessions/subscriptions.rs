@@ -1,8 +1,8 @@
 //! Subscriptions: a client that watches this node's objects gets the existing ones first, then the events.
 //!
-//! Engine thread only. A subscriber that does not read is told how many events it missed, at the place
-//! where it missed them; it holds up no other client. Events leave at the end of the turn. Other nodes get
-//! the events by [`feeds`](super::feeds).
+//! Owns the subscriptions. Engine thread only. A subscriber that does not read is told how many events it
+//! missed, at the place where it missed them. Invariant: no subscriber holds up another client. Events leave
+//! at the end of the turn. Other nodes get the events by [`feeds`](super::feeds).
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -22,14 +22,14 @@ use crate::sessions::feeds::Feeds;
 use crate::sessions::queue::Queue;
 use crate::store::Store;
 
-/// Number of frames for one subscriber in a turn.
+/// Maximum number of frames for one subscriber in a turn.
 const TURN_FRAMES: usize = 16;
 
 /// One client's subscription.
 struct Subscription {
     request: u64,
     queue: Queue,
-    /// Tasks that wait until the client has read. They are told when these senders are dropped.
+    /// Tasks that wait until the client has read its replies. Dropping these senders ends their waits.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -49,7 +49,7 @@ impl Subscriptions {
         Self { store, sessions, by_client: RefCell::default(), feeds }
     }
 
-    /// Begins a subscription; the client's former one ends.
+    /// Begins a client's subscription. A former one of the client ends.
     pub(crate) fn subscribe(&self, client: ClientKey, request: u64) {
         self.store.objects.borrow_mut().happenings.get_or_insert_default();
         let queue = Queue::new(self.sessions.client(client, |client| client.uid));
@@ -64,7 +64,7 @@ impl Subscriptions {
 
     /// Takes another node's question for the next events of a feed.
     pub(crate) fn on_watch(&self, asked: Envelope, feed: u64, begins: bool, most: u32) {
-        // Events that have happened come before a further look at the table.
+        // Events that happened before come before a further look at the table.
         self.note();
         self.feeds.ask(asked, feed, begins, most as usize);
     }
@@ -84,7 +84,7 @@ impl Subscriptions {
         self.by_client.borrow_mut().remove(&client);
     }
 
-    /// Hands what has happened to all who watch.
+    /// Hands new events to all subscriptions and feeds.
     fn note(&self) {
         let happened: Vec<Happening> = {
             let mut objects = self.store.objects.borrow_mut();
@@ -99,12 +99,12 @@ impl Subscriptions {
         self.feeds.note(&happened);
     }
 
-    /// Tells subscribers the events; returns whether one has more to hear at once.
+    /// Sends subscribers their events. Returns whether one of them has more to hear at once.
     pub(crate) fn tell(&self) -> bool {
         self.note();
         let mut subscriptions = self.by_client.borrow_mut();
         if subscriptions.is_empty() && self.feeds.is_empty() {
-            // The last one has gone: events need not be noted any more.
+            // No subscriber is left, so events need not be noted any more.
             self.store.objects.borrow_mut().happenings = None;
             return false;
         }

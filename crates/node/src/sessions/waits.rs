@@ -1,12 +1,14 @@
 //! Entries of rings that wait for other nodes: puts and creations of ids that other nodes decide, and
 //! deletions in a cluster.
 //!
-//! Engine thread only. Such an entry is carried out by a task, as the same request of the socket is. Another
-//! task completes the entry within [`RING_PATIENCE`], since the client's other threads wait for the ring
-//! meanwhile. What takes longer goes on, and the client collects its outcome by the socket, as it does for an
-//! outcome that no completion can hold (an error, a refusal, descriptors). So no request is made twice, and
-//! no claim of an id is withdrawn because it took long: it may be granted all the same, and the next one of
-//! the id would be refused.
+//! Owns no state: the tasks and outcomes are in [`outcomes`](super::outcomes). Engine thread only. A task
+//! carries out the entry as it carries out the same request of the socket. Another task completes the entry
+//! within [`RING_PATIENCE`], since the client's other threads wait for the ring meanwhile. An entry that
+//! takes longer goes on, and the client collects its outcome by the socket, as it does for an outcome that no
+//! completion can hold (an error, a refusal, descriptors).
+//!
+//! Invariants: no request is made twice. No claim of an id is withdrawn because it took long: the claim may
+//! be granted all the same, and the next claim of the id would be refused.
 //!
 //! A put or a creation ends with its client, and when the client does not want its outcome any more. A
 //! deletion goes on.
@@ -29,11 +31,11 @@ use super::requests::{Creations, weight};
 use crate::kernel::ClientKey;
 use crate::service::Answer;
 
-/// How long an entry may wait for other nodes before the socket takes over. It is some hundred round trips,
-/// and less than a thread notices that waits for the ring.
+/// Longest time that an entry waits for other nodes before the socket takes over. Some hundred round trips,
+/// and too short for a thread that waits for the ring to notice.
 const RING_PATIENCE: Duration = Duration::from_millis(5);
 
-/// An entry that is being carried out. Dropping this ends it, unless it is a deletion.
+/// An entry that is being carried out. Dropping it ends the work, unless the entry is a deletion.
 struct UnderWay {
     task: Option<AbortHandle>,
     outcome: oneshot::Receiver<Result<Brought, Error>>,
@@ -82,7 +84,7 @@ impl Creations {
             let made = making.await;
             sessions.arrive(key, weight);
             if let Ok(made) = made {
-                // A creation that nobody is told of is aborted.
+                // A creation of which nobody is told is aborted.
                 let _ = sender.send(made);
             }
         });
@@ -127,8 +129,8 @@ impl Creations {
         }
     }
 
-    /// Returns a number for an entry that is to wait; `None` if the client does not want that, or has too
-    /// much under way. The caller sees to it that the weight arrives.
+    /// Returns a number for an entry that waits. `None` if the entry is not patient, or the client has too
+    /// much under way. The caller calls `Sessions::arrive` with the weight when the entry is over.
     fn begin_wait(
         &self,
         key: ClientKey,
@@ -156,7 +158,7 @@ impl Creations {
             let Some(channel) = sessions.channel(key) else { return };
             channel.outcomes.end(number);
             let (outcome, answer) = if channel.pages.was_given_up(place) {
-                // Nobody asks for it.
+                // The client does not want the outcome any more.
                 (Outcome::AskBySocket, 0)
             } else {
                 match outcome.map(tell_by_ring) {
@@ -173,7 +175,7 @@ impl Creations {
         });
         channel.outcomes.begin(number, handle);
         self.kernel.spawn(async move {
-            // It was aborted if the client has gone.
+            // The task was aborted if the client has gone.
             let _ = task.await;
         });
     }

@@ -19,7 +19,7 @@ pub(super) const MAX_ROWS: usize = 24;
 /// Maximum number of waits or ids in a frame.
 pub(super) const MAX_WAITS: usize = 256;
 /// Maximum number of bytes that say why a barrier is broken.
-pub(super) const MAX_WHY: usize = 512;
+pub(super) const MAX_WHY_BYTES: usize = 512;
 
 record! {
     /// Call of a client that waits for a lock, or guard of a client that holds one.
@@ -71,7 +71,7 @@ record! {
         pub(crate) first: u32,
         pub(crate) count: u32,
         /// Reason for which the barrier is broken, if it is.
-        pub(crate) broken: Option<String> as Each<AtMost<MAX_WHY>>,
+        pub(crate) broken: Option<String> as Each<AtMost<MAX_WHY_BYTES>>,
     }
 }
 
@@ -123,7 +123,7 @@ table! {
         /// Says that so many calls of the receiver pass a barrier, and the index of the first.
         253 Passed { barrier: ObjectId, life: u64, generation: u64, first: u32, count: u32 },
         /// Says that a barrier is broken, and by whom.
-        254 Broken { barrier: ObjectId, life: u64, why: String as AtMost<MAX_WHY> },
+        254 Broken { barrier: ObjectId, life: u64, why: String as AtMost<MAX_WHY_BYTES> },
     }
 }
 carried!(SyncFrame);

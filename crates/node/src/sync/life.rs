@@ -20,7 +20,7 @@ use plasmon::{Error, ErrorKind};
 use super::lock::{MARGIN, nanos};
 
 /// The time for which the file is written ahead. The next life waits so much longer than leases last.
-const AHEAD: Duration = Duration::from_secs(1);
+const AHEAD_TIME: Duration = Duration::from_secs(1);
 
 /// Contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -70,7 +70,7 @@ impl Life {
             Err(_) => (0, 0),
             // It cannot name a later time, unless somebody else wrote it.
             Ok(Ok(record)) if record.boot == self.boot => {
-                let longest = boot_ns().saturating_add(nanos(2 * MAX_TTL + AHEAD + MARGIN));
+                let longest = boot_ns().saturating_add(nanos(2 * MAX_TTL + AHEAD_TIME + MARGIN));
                 (record.until_ns.min(longest), record.epoch)
             }
             // The host was booted since, or the file cannot be read: no lease is longer than this.
@@ -101,7 +101,7 @@ impl Life {
         if self.record.as_ref().is_some_and(|record| end <= record.until_ns && record.epoch >= epoch) {
             return Ok(());
         }
-        let until_ns = end.saturating_add(nanos(AHEAD)).max(self.until());
+        let until_ns = end.saturating_add(nanos(AHEAD_TIME)).max(self.until());
         let record = Record { boot: self.boot.clone(), until_ns, epoch };
         self.write(&record).map_err(|error| {
             let text = format!(
@@ -129,7 +129,7 @@ impl Life {
             return;
         }
         let since = *self.rests_since.get_or_insert(now);
-        if now.saturating_sub(since) < nanos(AHEAD) {
+        if now.saturating_sub(since) < nanos(AHEAD_TIME) {
             return;
         }
         let until_ns = now.max(self.until());

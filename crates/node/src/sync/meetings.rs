@@ -29,11 +29,11 @@ use crate::service::Return;
 /// How long it may take to open a barrier.
 const OPENING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a home may take to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// After which time a home is told again that did not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long a generation that was passed is remembered, for a home that comes.
-const MEMORY: Duration = Duration::from_secs(60);
+const REMEMBERED_TIME: Duration = Duration::from_secs(60);
 
 /// A call that waits at a barrier.
 struct Arrival {
@@ -174,7 +174,7 @@ impl Locks {
             };
             let question = ask::Gather { row, opening: true };
             let left = due.saturating_duration_since(self.kernel.clock.now());
-            match self.network.ask(self.places.home(&id), user, question, left.min(ANSWER)).await {
+            match self.network.ask(self.places.home(&id), user, question, left.min(ANSWER_PATIENCE)).await {
                 Ok(joined) => break joined,
                 Err(error) if !is_for_now(&error) || self.kernel.clock.now() >= due => return Err(error),
                 Err(_) => self.kernel.clock.sleep(PAUSE).await,
@@ -244,7 +244,7 @@ impl Locks {
         };
         let Some((id, _)) = id else { return Ok(Reply::Done) };
         self.leave(&id, true);
-        let due = Some(self.kernel.clock.now() + ANSWER);
+        let due = Some(self.kernel.clock.now() + ANSWER_PATIENCE);
         while self.meetings.are_telling(|one| *one == id) {
             let (sender, settled) = oneshot::channel();
             self.meetings.settling.borrow_mut().push(sender);
@@ -328,7 +328,7 @@ impl Locks {
             while let Some(row) = locks.next_told(&id) {
                 let home = locks.places.home(&id);
                 let question = ask::Gather { row, opening: false };
-                if locks.network.ask(home, 0, question, ANSWER).await.is_err() {
+                if locks.network.ask(home, 0, question, ANSWER_PATIENCE).await.is_err() {
                     locks.meetings.note_changed(&id);
                     locks.kernel.clock.sleep(PAUSE).await;
                 }
@@ -416,7 +416,7 @@ impl Meetings {
 
     /// Forgets the barriers to which no client has had a handle for a while.
     pub(super) fn forget(&self, now: u64) {
-        let late = |one: &Here| now.saturating_sub(one.idle_since) > nanos(MEMORY);
+        let late = |one: &Here| now.saturating_sub(one.idle_since) > nanos(REMEMBERED_TIME);
         self.here.borrow_mut().retain(|_, one| one.row.handles > 0 || one.is_telling || !late(one));
     }
 

@@ -34,11 +34,11 @@ use crate::transfer::Transfer;
 /// Number of bytes up to which an object is short.
 const SHORT_BYTES: u64 = 4 << 10;
 /// Smallest number of objects that are asked for together.
-const LEAST: usize = 4;
+const LEAST_OBJECTS: usize = 4;
 /// How long answers may stay away before the rest is fetched one by one.
 const BATCH_PATIENCE: Duration = Duration::from_millis(50);
 /// Number of bytes of a message that objects may take, beside the request and the lengths of the lists.
-const ROOM: usize = FRAME_MAX_BYTES - HEADER_LEN - size_of::<u64>() - 2 * size_of::<u32>();
+const ROOM_BYTES: usize = FRAME_MAX_BYTES - HEADER_LEN - size_of::<u64>() - 2 * size_of::<u32>();
 /// Number of bytes that an object takes in a message beside its name and its bytes, at most.
 const WHOLE_BYTES: usize = 96;
 
@@ -158,7 +158,7 @@ impl Transfer {
     /// Brings those of the objects here that are short and sealed, if there are several. It fails in silence:
     /// what is not here afterwards has to be fetched. `verify` is that of [`Transfer::fetch`].
     pub(crate) async fn bring_short(self: &Rc<Self>, ids: &[ObjectId], user: u32, verify: bool) {
-        if ids.len() < LEAST
+        if ids.len() < LEAST_OBJECTS
             || self.kernel.config.protocol != Protocol::Auto
             || self.cluster.solo()
             || self.cluster.fenced()
@@ -167,7 +167,7 @@ impl Transfer {
             return;
         }
         let wanted: Vec<_> = ids.iter().filter(|id| may_be_short(self, id, user)).copied().collect();
-        if wanted.len() < LEAST {
+        if wanted.len() < LEAST_OBJECTS {
             return;
         }
         let compare = Wanted::new(Cell::new(verify));
@@ -203,7 +203,7 @@ impl Transfer {
     pub(super) fn serve_short(&self, asked: &Envelope, ids: &[ObjectId]) {
         // A slow asker that has no room for more gets none of the objects.
         let gives = || !self.cluster.withholds() && self.network.takes_more(asked.reply_to);
-        let (mut missing, mut objects, mut room) = (Vec::new(), Vec::new(), ROOM);
+        let (mut missing, mut objects, mut room) = (Vec::new(), Vec::new(), ROOM_BYTES);
         for id in ids {
             let Some(whole) = gives().then(|| short(self, id, asked.user)).flatten() else {
                 missing.push(*id);
@@ -212,7 +212,7 @@ impl Transfer {
             let len = WHOLE_BYTES + whole.head.name.len() + whole.bytes.len();
             if len > room {
                 tell_short(self, asked, std::mem::take(&mut objects), Vec::new());
-                room = ROOM;
+                room = ROOM_BYTES;
             }
             room -= len;
             objects.push(whole);
@@ -377,6 +377,10 @@ mod tests {
         let mut out = BytesMut::new();
         let whole = Whole { head, bytes };
         <Whole as Wire<Whole>>::put(&whole, &mut out);
-        assert!(out.len() <= WHOLE_BYTES + 255 + SHORT_BYTES as usize && out.len() <= ROOM, "{}", out.len());
+        assert!(
+            out.len() <= WHOLE_BYTES + 255 + SHORT_BYTES as usize && out.len() <= ROOM_BYTES,
+            "{}",
+            out.len()
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! Settling of the first bytes of a file that wait for a commit, while its writer goes on.
 //!
-//! Owns the outcome. A thread of the background settles objects without the lock of the file; whoever has
-//! the file locked takes the outcome over, and waits for it if need be. Who comes before a thread had time
-//! settles the objects itself, so nobody waits for those of other files. Invariants: the thread does not
-//! wait for the lock before it has told the outcome, nor after somebody has taken it, who may wait for other
-//! threads of the background; sections are settled by one thread at a time.
+//! Owns the outcome. Any thread. A thread of the background settles objects without the lock of the file.
+//! The thread that has the file locked takes the outcome, and waits for it if need be. If no thread of the
+//! background had time yet, that thread settles the objects itself, so it does not wait for other files.
+//! Invariants: the background does not wait for the lock before its outcome is told or after the outcome was
+//! taken, since the taker may wait for other threads of the background; one thread at a time settles
+//! sections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::{Error, Result};
 use crate::wire::files::{Errno, Section};
 
-/// Time between two looks whether the outcome was taken.
+/// Time between two checks whether the outcome was taken.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Objects that are being settled.
@@ -28,10 +29,10 @@ pub(super) struct Ahead {
 }
 
 enum Stage {
-    /// No thread has taken it yet.
+    /// No thread has begun to settle the objects.
     Waits,
     Runs,
-    /// The outcome is there, or was taken, or nobody wants it any more.
+    /// The settling has ended. The outcome is `None` once it was taken, or is not wanted any more.
     Over(Option<Result<Vec<Section>>>),
 }
 
@@ -41,7 +42,7 @@ impl Ahead {
         Arc::new(Self { begun: Instant::now(), taken, stage, ended: Condvar::new() })
     }
 
-    /// Notes that a thread settles the objects from now on. Returns whether it is to.
+    /// Begins to settle the objects by this thread. Returns `false` if this thread is not to settle them.
     pub(super) fn run(&self) -> bool {
         let mut stage = self.stage.lock();
         let waits = matches!(&*stage, Stage::Waits) && !self.taken.load(Ordering::Acquire);
@@ -51,7 +52,7 @@ impl Ahead {
         waits
     }
 
-    /// When it began.
+    /// Returns the time when the settling was asked for.
     pub(super) fn begun(&self) -> Instant {
         self.begun
     }
@@ -61,7 +62,7 @@ impl Ahead {
         self.taken.store(true, Ordering::Release);
     }
 
-    /// Locks what the writer has locked while it writes. `None` if the outcome was taken.
+    /// Locks the state of the file, which the writer may have locked. `None` if the outcome was taken.
     pub(super) fn lock<'a, T>(&self, writer: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
         loop {
             let locked = writer.try_lock_for(LOOK_INTERVAL);
@@ -74,11 +75,11 @@ impl Ahead {
         }
     }
 
-    /// Waits for the sections with the nodes on which their objects lie, and takes them. None if no thread
-    /// settles them: none had begun to, and none will.
+    /// Waits for the sections with the nodes on which their objects lie, and takes the sections. `None` if no
+    /// thread has begun to settle the objects; none will begin afterwards.
     ///
     /// # Errors
-    /// Why they are not settled.
+    /// The reason why the objects are not settled.
     pub(super) fn wait(&self) -> Option<Result<Vec<Section>>> {
         let mut stage = self.stage.lock();
         while matches!(&*stage, Stage::Runs) {
@@ -91,7 +92,7 @@ impl Ahead {
     }
 }
 
-/// End of settling, also by a panic: the writer must not wait for ever.
+/// Guard that ends the settling, also by a panic, so that the writer does not wait for ever.
 pub(super) struct Settling {
     ahead: Arc<Ahead>,
     outcome: Result<Vec<Section>>,

@@ -1,9 +1,9 @@
-//! Threads that do for a volume what no caller waits for yet.
+//! Threads that do work of a volume for which no caller waits.
 //!
-//! Owns jobs and threads. Any thread hands jobs in. A thread is started when there are more jobs than
-//! threads that have nothing to do, up to a limit, and ends when it has had nothing to do for a while.
-//! Invariants: jobs begin in their order; a job that was taken in is done, also when the volume ends or
-//! another job panics; a thread that is counted looks for another job before it ends.
+//! Owns jobs and threads. Any thread hands jobs in. A thread is started when there are more jobs than idle
+//! threads, up to a limit, and ends when it has been idle for [`IDLE_TIME`]. Invariants: jobs begin in their
+//! order; a job that was taken in is done, also when the volume ends or another job panics; a thread that is
+//! counted looks for another job before it ends.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads, none of which runs before there is something to do.
+/// Handle of the threads. Threads are started only when there are jobs.
 pub(super) struct Background(Arc<Jobs>);
 
 struct Jobs {
@@ -34,18 +34,19 @@ struct Queue {
     threads: usize,
     /// Number of threads that wait for a job.
     idle: usize,
-    /// Whether no further jobs come.
+    /// Whether no further jobs will come.
     over: bool,
 }
 
 impl Background {
-    /// So many threads at most, of this name.
+    /// Returns a handle of at most `most` threads of this name.
     pub(super) fn new(name: &'static str, most: usize) -> Self {
         let (queue, came) = (Mutex::default(), Condvar::new());
         Self(Arc::new(Jobs { name, most, queue, came }))
     }
 
-    /// Has a job done by one of the threads. Without any thread the caller does what there is to do.
+    /// Has a job done by one of the threads. If there is no thread and none can be started, the caller does
+    /// all jobs of the queue.
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let Some(mut queue) = self.push(Box::new(job)) else { return };
         while let Some(job) = queue.jobs.pop_front() {
@@ -53,8 +54,8 @@ impl Background {
         }
     }
 
-    /// Has a job done by one of the threads, which may wait for what the caller has locked. Returns whether
-    /// there is a thread; otherwise the job is dropped.
+    /// Has a job done by one of the threads; the job may wait for locks that the caller has. Returns whether
+    /// there is a thread. Otherwise the job is dropped.
     pub(super) fn offer(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let Some(mut queue) = self.push(Box::new(job)) else { return true };
         let job = queue.jobs.pop_back();
@@ -63,7 +64,7 @@ impl Background {
         false
     }
 
-    /// Takes a job in. Returns the queue if there is no thread, and none can be started.
+    /// Adds a job. Returns the queue if there is no thread, and none can be started.
     fn push(&self, job: Job) -> Option<MutexGuard<'_, Queue>> {
         let mut queue = self.0.queue.lock();
         queue.jobs.push_back(job);
@@ -75,7 +76,7 @@ impl Background {
             return None;
         }
         let jobs = Arc::clone(&self.0);
-        // A thread takes no job before the queue is free.
+        // A thread takes no job before the queue is unlocked.
         match thread::Builder::new().name(self.0.name.to_owned()).spawn(move || jobs.work()) {
             Ok(_) => queue.threads += 1,
             Err(_) if queue.threads > 0 => {}
@@ -93,15 +94,15 @@ impl Drop for Background {
 }
 
 impl Jobs {
-    /// Does jobs until there are none for a while.
+    /// Does jobs until there has been none for [`IDLE_TIME`].
     fn work(&self) {
         while let Some(job) = self.next() {
-            // A job that panics has told its outcome when it was dropped. The thread goes on.
+            // A job that panics tells its outcome when its state is dropped. The thread goes on.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 
-    /// The next job. `None` if the thread is to end: it is not counted any more.
+    /// Returns the next job. `None` if the thread is to end; the thread is not counted any more.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         loop {
@@ -118,7 +119,7 @@ impl Jobs {
                 break;
             }
         }
-        // Whoever has a job next has to start a thread, or sees that one is left.
+        // The next job has to start a thread, unless one is left.
         queue.threads -= 1;
         None
     }

@@ -1,8 +1,8 @@
 //! Blocks: memory into which writes go, and which becomes objects.
 //!
-//! Owns the free blocks of a volume, and the ids of its objects. Any thread. A block is a piece of the node's
-//! arena, so that a full one becomes an object where it lies. Invariants: a block of a connection that is
-//! lost never becomes an object; an id is used once.
+//! Owns the free blocks of a volume, and the counter of its objects' ids. Any thread. A block is a piece of
+//! the node's arena, so a full block becomes an object where it lies. Invariants: a block of a lost
+//! connection never becomes an object; an id is used once.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,9 +18,9 @@ use crate::{Client, CreateOptions, ObjectId, Rights, Scratch};
 pub const BLOCK_BYTES: usize = 1 << 20;
 /// Largest number of free blocks that are kept.
 const MAX_FREE: usize = 8;
-/// Number of free blocks that are there for the next writes while a program writes.
+/// Number of free blocks that are kept ready for the next writes while a program writes.
 const MAX_READY: u64 = 4;
-/// Part of the node's memory that buffers may hold: one of so many.
+/// Divisor of the node's memory: buffers may hold the quotient.
 const BUFFERS_PART: u64 = 32;
 
 /// Memory of [`BLOCK_BYTES`] for the payload of writes ([`Volume::buffer`](super::Volume::buffer)).
@@ -28,7 +28,7 @@ pub struct Buffer(Inner);
 
 enum Inner {
     Block(Block),
-    /// The node had no room.
+    /// Memory of this process, because the node had no room.
     Own(Vec<u8>),
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Block {
 }
 
 impl Buffer {
-    /// Bytes of the buffer.
+    /// Returns the bytes of the buffer.
     pub fn bytes(&mut self) -> &mut [u8] {
         match &mut self.0 {
             Inner::Block(block) => block.scratch.as_mut_slice(),
@@ -47,7 +47,7 @@ impl Buffer {
         }
     }
 
-    /// Takes the block out of the buffer, and leaves another one. `None` if the buffer has none of this
+    /// Takes the block out of the buffer, and leaves other memory. `None` if the buffer has no block of this
     /// connection.
     pub(super) fn take(&mut self, blocks: &Blocks, attached: &Attached) -> Option<Block> {
         match &self.0 {
@@ -65,20 +65,21 @@ impl Buffer {
 }
 
 impl Block {
-    /// Block that the node lends.
+    /// Borrows a block from the node.
     fn lent(client: &Client, generation: u64) -> Result<Self> {
         let scratch = client.buffer(BLOCK_BYTES, true, None).map_err(|error| Error::of_client(&error))?;
         Ok(Self { scratch, generation })
     }
 
-    /// Range of the bytes of the block. It is an error if the block became an object, or may have become
+    /// Returns a range of the bytes of the block. Fails if the block became an object, or may have become
     /// one.
     pub(super) fn room(&mut self, range: Range<usize>) -> Result<&mut [u8]> {
         let bytes = self.scratch.as_mut_slice().get_mut(range);
         bytes.ok_or_else(|| Error::because(Errno::Io, "the memory of a write is not this session's any more"))
     }
 
-    /// Whether the block can never become an object: its connection is lost, or the node may have taken it.
+    /// Whether the block can never become an object, because its connection is lost or the node may have
+    /// taken the block.
     pub(super) fn is_lost(&mut self, attached: &Attached) -> bool {
         self.generation != attached.generation || self.scratch.as_mut_slice().is_empty()
     }
@@ -88,8 +89,8 @@ impl Block {
 #[derive(Default)]
 pub(super) struct Blocks {
     free: Mutex<Vec<Block>>,
-    /// Number of blocks that the node is asked for ahead of the next writes. It changes under the lock of
-    /// those that are free.
+    /// Number of blocks that the node is asked for ahead of the next writes. Changes under the lock of the
+    /// free blocks.
     coming: AtomicUsize,
     /// Number of blocks that are buffers.
     buffers: AtomicU64,
@@ -97,12 +98,12 @@ pub(super) struct Blocks {
     left: Left,
 }
 
-/// Objects that were put and that nothing will commit, as far as the home was not told of them.
+/// Objects that were put and will never be committed, as far as the home was not told of them.
 #[derive(Default)]
 struct Left {
-    /// Counter below which there may be some.
+    /// Counter below which there may be such objects.
     end: AtomicU64,
-    /// Counter of which the home was told last.
+    /// Counter that the home was told last.
     told: AtomicU64,
 }
 
@@ -111,12 +112,12 @@ impl Left {
         self.end.fetch_max(next, Ordering::AcqRel);
     }
 
-    /// The counter below which there are some. `None` if there are none.
+    /// Returns the counter below which there may be such objects. `None` if there are none.
     fn end(&self) -> Option<u64> {
         self.news(self.end.load(Ordering::Acquire))
     }
 
-    /// A counter, if the home was not told as much.
+    /// Returns the counter up to which the home is to be told. `None` if the home was told as much.
     fn news(&self, below: u64) -> Option<u64> {
         (below > self.told.load(Ordering::Acquire)).then_some(below)
     }
@@ -135,14 +136,14 @@ impl Blocks {
         }
     }
 
-    /// Takes a block that is free.
+    /// Takes a block that is free, if there is one.
     fn take_free(&self, attached: &Attached) -> Option<Block> {
         let mut free = self.free.lock();
         let is_lost = |block: &mut Block| block.generation != attached.generation;
         let lost: Vec<Block> = free.extract_if(.., is_lost).collect();
         let block = free.pop();
         drop(free);
-        // They are given back without the lock.
+        // Lost blocks are given back without the lock.
         drop(lost);
         block
     }
@@ -152,12 +153,13 @@ impl Blocks {
         if !self.begin_refill(MAX_READY.min(most_buffers(attached)) as usize) {
             return;
         }
-        // A write that finds no block asks for one itself, and is told why there is none.
+        // An error is ignored here: a write that finds no block asks for one itself, and gets the error.
         let lent = Block::lent(&attached.steady, attached.generation);
         self.end_refill(lent.ok());
     }
 
-    /// Whether a block is to be asked for, so that so many are ready. It counts as coming then.
+    /// Returns whether a block is to be asked for, so that `ready` blocks are ready. If so, the block counts
+    /// as coming.
     fn begin_refill(&self, ready: usize) -> bool {
         let free = self.free.lock();
         let wanted = free.len() + self.coming.load(Ordering::Relaxed) < ready;
@@ -167,7 +169,7 @@ impl Blocks {
         wanted
     }
 
-    /// Notes what became of a block that was coming.
+    /// Notes whether a block that was coming has come, and keeps the block.
     fn end_refill(&self, lent: Option<Block>) {
         let mut free = self.free.lock();
         self.coming.fetch_sub(1, Ordering::Relaxed);
@@ -177,11 +179,11 @@ impl Blocks {
     /// Gives the free blocks back to the node, which is short of memory.
     pub(super) fn give_back(&self) {
         let free = std::mem::take(&mut *self.free.lock());
-        // They are sent back without the lock.
+        // Blocks are sent back without the lock.
         drop(free);
     }
 
-    /// Keeps the block of a buffer that nobody needs any more.
+    /// Keeps the block of a buffer that is not needed any more.
     pub(super) fn keep(&self, buffer: Buffer) {
         let Inner::Block(block) = buffer.0 else { return };
         self.buffers.fetch_sub(1, Ordering::Relaxed);
@@ -191,22 +193,22 @@ impl Blocks {
         }
     }
 
-    /// Memory for the payload of a write: a block, or memory of this process while the node has no room, or
-    /// if buffers hold as much of it as they may.
+    /// Returns memory for the payload of a write: a block, or memory of this process while the node has no
+    /// room, or while buffers hold as many blocks as they may.
     pub(super) fn buffer(&self, attached: &Attached) -> Buffer {
         let held = self.buffers.fetch_add(1, Ordering::Relaxed);
         let block = if held < most_buffers(attached) { self.take(attached).ok() } else { None };
         self.buffer_of(block)
     }
 
-    /// Memory for the payload of a write that is there at once.
+    /// Returns memory for the payload of a write without asking the node.
     pub(super) fn buffer_at_hand(&self, attached: &Attached) -> Buffer {
         let held = self.buffers.fetch_add(1, Ordering::Relaxed);
         let block = if held < most_buffers(attached) { self.take_free(attached) } else { None };
         self.buffer_of(block)
     }
 
-    /// Memory of a block that counts as a buffer, or of this process, which does not.
+    /// Makes a buffer of a block, which counts as a buffer from now on, or of memory of this process.
     fn buffer_of(&self, block: Option<Block>) -> Buffer {
         Buffer(match block {
             Some(block) => Inner::Block(block),
@@ -217,7 +219,7 @@ impl Blocks {
         })
     }
 
-    /// Makes a buffer a block of this connection, if it is none and the node has one.
+    /// Replaces a buffer that is no block of this connection by one, if the node has a block.
     pub(super) fn renew(&self, attached: &Attached, buffer: &mut Buffer) {
         if matches!(&buffer.0, Inner::Block(block) if block.generation == attached.generation) {
             return;
@@ -226,12 +228,12 @@ impl Blocks {
         let block = if held < most_buffers(attached) { self.take(attached).ok() } else { None };
         let former = block.map(|block| std::mem::replace(&mut buffer.0, Inner::Block(block)));
         if !matches!(former, Some(Inner::Own(_))) {
-            // There is no block more than before.
+            // The buffers have no block more than before.
             self.buffers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Makes a block an object, where it lies if the object is large.
+    /// Makes an object of a block, in place if the object is large.
     pub(super) fn put_block(&self, attached: &Attached, block: &mut Block, stored: &Stored) -> Result<()> {
         if block.generation != attached.generation {
             let text = "the node of this host went away, with bytes that were not stored yet";
@@ -249,7 +251,7 @@ impl Blocks {
         self.told(put).map(|()| stored)
     }
 
-    /// Passes on the result of a put. After an error the object may be there all the same.
+    /// Passes on the result of a put. After an error the object may exist nevertheless, and counts as left.
     fn told(&self, put: crate::Result<()>) -> Result<()> {
         put.map_err(|error| {
             self.note_left();
@@ -257,28 +259,29 @@ impl Blocks {
         })
     }
 
-    /// Notes that objects were put which nothing will commit.
+    /// Notes that objects were put that will never be committed.
     pub(super) fn note_left(&self) {
         self.left.note(self.objects.load(Ordering::Acquire));
     }
 
-    /// The counter below which there are such objects of which the home was not told. `None` if there are
-    /// none.
+    /// Returns the counter below which there may be objects that will never be committed and of which the
+    /// home was not told. `None` if there are none.
     pub(super) fn left_end(&self) -> Option<u64> {
         self.left.end()
     }
 
-    /// A counter below which no object waits for a commit, if the home is to be told.
+    /// Returns the counter that the home is to be told, if no object below `below` waits for a commit.
+    /// `None` if there is nothing to tell.
     pub(super) fn left_below(&self, below: u64) -> Option<u64> {
         self.left.news(below)
     }
 
-    /// Notes that the home was told of a counter.
+    /// Notes that the home was told a counter.
     pub(super) fn told_left(&self, below: u64) {
         self.left.tell(below);
     }
 
-    /// The next object, of so many bytes.
+    /// Draws the id of the next object, of `len` bytes.
     pub(super) fn stored(&self, attached: &Attached, len: usize) -> Stored {
         let counter = self.objects.fetch_add(1, Ordering::Relaxed);
         let id = file_object(attached.info.number, attached.session, counter);
@@ -295,19 +298,19 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// Id of the object.
+    /// Returns the id of the object.
     pub(super) fn id(&self) -> ObjectId {
         self.id
     }
 
-    /// Section of a file with `len` bytes of the object, from `at` on.
+    /// Returns a section of a file with `len` bytes of the object, from `at` on.
     pub(super) fn section(&self, offset: u64, at: u64, len: u64) -> Section {
         let source = Source::Object { id: self.id, at, object_len: self.len, node: self.node };
         Section { offset, len, source }
     }
 }
 
-/// Number of blocks that buffers may hold.
+/// Returns the largest number of blocks that buffers may hold.
 fn most_buffers(attached: &Attached) -> u64 {
     attached.client.capacity() / BLOCK_BYTES as u64 / BUFFERS_PART
 }

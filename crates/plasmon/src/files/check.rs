@@ -1,9 +1,9 @@
-//! Checking a volume: whether the bytes of all files are there, and on as many nodes as was promised.
+//! Check of a volume: whether the bytes of all files are there, and on as many nodes as was promised.
 //!
-//! Owns no state. The calling thread. Files are walked by their names, then those that are open without one
-//! by their numbers, and the directory is asked where each object is. The nodes are asked which objects they
-//! have that no file has, and the home whether what it counts adds up. Files may change meanwhile: what is
-//! missing is looked for again before it is told.
+//! Owns no state. The calling thread. Files are walked by their names, then open files without a name by
+//! their numbers. The directory is asked where each object is, the nodes which objects they have that no
+//! file has, and the home whether its sums are right. Files may change meanwhile, so a missing object is
+//! looked for again before it is told.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::thread;
@@ -18,7 +18,7 @@ use crate::wire::files::{
 };
 use crate::{NodeId, ObjectId};
 
-/// Pause before an object is looked for again that seems to be lost.
+/// Pause before an object that seems to be lost is looked for again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Number of entries of folders that are asked for at a time.
 const LISTED_AT_ONCE: u32 = 512;
@@ -26,13 +26,13 @@ const LISTED_AT_ONCE: u32 = 512;
 /// Trouble with bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// No node has them.
+    /// No node has the bytes.
     Lost,
-    /// Fewer nodes keep them than was promised.
+    /// Fewer nodes keep the bytes than was promised.
     Short {
-        /// Number of nodes that keep them.
+        /// Number of nodes that keep the bytes.
         kept: u16,
-        /// Number of nodes that are to keep them.
+        /// Number of nodes that are to keep the bytes.
         copies: u16,
     },
 }
@@ -40,7 +40,7 @@ pub enum Trouble {
 /// Range of a file with which something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Path of the file in the volume. It is empty if the file is open and has no name.
+    /// Path of the file in the volume. Empty if the file is open and has no name.
     pub path: Vec<u8>,
     /// Number of the file's inode.
     pub inode: u64,
@@ -52,27 +52,27 @@ pub struct Finding {
     pub object: ObjectId,
     /// Trouble with the bytes of the range.
     pub trouble: Trouble,
-    /// Whether it was mended.
+    /// Whether the trouble was mended.
     pub mended: bool,
 }
 
-/// Result of a check, beside the ranges with which something is wrong.
+/// Numbers that a check finds, without the single findings.
 #[derive(Debug, Clone, Default)]
 pub struct Checked {
-    /// Number of files.
+    /// Number of files that were checked.
     pub files: u64,
-    /// Number of those files that are open and have no name.
+    /// Number of checked files that are open and have no name.
     pub unnamed: u64,
-    /// Number of folders.
+    /// Number of folders that were checked.
     pub folders: u64,
     /// Number of objects in which the bytes of files lie.
     pub objects: u64,
     /// Number of bytes of files that no node has.
     pub lost_bytes: u64,
-    /// Number of files and folders that this session may not look at. All files without a name count as one,
-    /// of which root and the node's own user alone are told.
+    /// Number of files and folders that this session may not look at. All files without a name count as one;
+    /// only root and the node's own user are told of such files.
     pub skipped: u64,
-    /// Objects of the volume by node.
+    /// Replicas and objects of the volume on each node.
     pub nodes: BTreeMap<NodeId, NodeCheck>,
     /// Nodes that did not answer, each with the reason.
     pub missing: Vec<(NodeId, crate::Error)>,
@@ -93,7 +93,7 @@ impl Volume {
     /// `repair` further copies are made where there are too few, and objects are deleted that no file has.
     ///
     /// # Errors
-    /// Why names or maps cannot be read.
+    /// The reason why names or maps cannot be read.
     pub fn check(&self, repair: bool, found: impl FnMut(&Finding)) -> Result<Checked> {
         let (checked, seen) = (Checked::default(), HashSet::new());
         let mut walk = Walk { volume: self, repair, found, checked, seen };
@@ -106,14 +106,14 @@ impl Volume {
         Ok(checked)
     }
 
-    /// Inodes without a name behind a number, and whether they are the last.
+    /// Returns open inodes without a name behind a number, and whether these are the last.
     fn list_unnamed(&self, after: u64) -> Result<(Vec<Listed>, bool)> {
         let (outcome, _) = self.0.ask(&self.actor(), FileOperation::ListUnnamed { after })?;
         let FileOutcome::Entries { entries, end, .. } = outcome else { return Err(unexpected()) };
         Ok((entries, end))
     }
 
-    /// Sections of a file by the number of its inode.
+    /// Returns the sections of a file, by the number of its inode.
     pub(super) fn sections_of(&self, inode: u64) -> Result<Vec<Section>> {
         let (mut sections, mut end) = (Vec::<Section>::new(), 0);
         loop {
@@ -177,7 +177,8 @@ impl<F: FnMut(&Finding)> Walk<'_, F> {
         }
     }
 
-    /// The result of a question. `None` if this session may not see it, or if it has gone meanwhile.
+    /// Returns the result of a question. `None` if this session may not see the inode, or if the inode has
+    /// gone meanwhile.
     fn unless_hidden<T>(&mut self, asked: Result<T>) -> Result<Option<T>> {
         match asked {
             Err(error) if matches!(error.errno(), Errno::NoAccess | Errno::NotPermitted) => {
@@ -199,7 +200,7 @@ impl<F: FnMut(&Finding)> Walk<'_, F> {
         let mut kept = self.kept(&sections, 0)?;
         let is_wrong = |kept: &BTreeMap<_, Kept>| kept.values().any(|one| one.kept < file.copies);
         if is_wrong(&kept) {
-            // The file may have had other objects by the time they were looked for.
+            // The file may have got other objects before the first ones were looked for.
             thread::sleep(PAUSE);
             let again = self.volume.sections_of(file.inode);
             let Some(again) = self.unless_hidden(again)? else { return Ok(()) };
@@ -230,8 +231,8 @@ impl<F: FnMut(&Finding)> Walk<'_, F> {
         Ok(())
     }
 
-    /// Number of nodes that keep each object of some sections. With `copies`, further nodes are made to keep
-    /// those that fewer keep.
+    /// Returns the number of nodes that keep each object of some sections. If fewer than `copies` nodes keep
+    /// an object, further nodes are made to keep it.
     fn kept(&self, sections: &[Section], copies: u16) -> Result<BTreeMap<ObjectId, Kept>> {
         let ids: BTreeSet<_> = sections.iter().filter_map(object_of).collect();
         let ids: Vec<_> = ids.into_iter().collect();

@@ -1,10 +1,9 @@
-//! Commits: what was written to a file becomes known to its home.
+//! Commits, which tell the home of a file what was written to the file.
 //!
-//! Owns no state. Whoever has the file locked commits what waits of it; threads of the background lock it for
-//! that when it has waited for its time, and when they have settled the first objects of a file that is being
-//! written. Invariants: parts are
-//! committed in the order in which they were written; bytes that can never be committed are given up, and the
-//! next sync of each open says so, once.
+//! Owns no state. Any thread that has the file locked commits its waiting bytes. Threads of the background
+//! lock a file to commit bytes that have waited for their time, and when they have settled the first objects
+//! of a file that is being written. Invariants: parts are committed in the order in which they were written;
+//! bytes that can never be committed are given up, and the next sync of each open says so, once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,16 +22,16 @@ use super::volume::Shared;
 use super::writer::Commit;
 use crate::wire::files::{FileOperation, FileOutcome, Section};
 
-/// Longest wait of a thread of the background, which has a file locked, until objects are where they are to
-/// lie. It looks again soon.
+/// Longest wait of a thread of the background, with a file locked, until objects are where they are to lie.
+/// The commit is tried again soon.
 const BACKGROUND_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// Locks a file for a call of a program.
     ///
     /// # Errors
-    /// `Interrupted` if the program is killed while another call has the file locked. `Io` if that takes
-    /// longer than the patience of the session.
+    /// `Interrupted` if the program is killed while another call has the file locked. `Io` if the file stays
+    /// locked for longer than the patience of the session.
     pub(super) fn lock<'a>(&self, open: &'a Inode) -> Result<MutexGuard<'a, State>> {
         let until = Instant::now() + self.session.patience();
         let mut state = self.session.lock(&open.state, until)?;
@@ -40,15 +39,15 @@ impl Shared {
         Ok(state)
     }
 
-    /// Commits everything that waits of a file. Bytes that can never be committed are given up, and told by
-    /// the next sync or close.
+    /// Commits all waiting bytes of a file. Bytes that can never be committed are given up, and the next sync
+    /// or close tells that.
     pub(super) fn commit(&self, inode: u64, state: &mut State) -> Result<()> {
         let committed = self.try_commit(inode, state);
         self.note_failure(state, committed)
     }
 
-    /// Commits what was settled in the background of a file of which as much waits as may. Waits for that, or
-    /// commits everything if nothing is being settled.
+    /// Commits the objects that the background has settled, of a file of which as many bytes wait as may.
+    /// Waits for the settling. Commits everything if nothing is being settled.
     fn commit_some(&self, inode: u64, state: &mut State) -> Result<()> {
         match state.writer.join_ahead() {
             Some(Ok(())) => {
@@ -59,15 +58,16 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::commit`], before something is written that does not need what waits: what was given up is
-    /// told by syncs and closes alone.
+    /// Commits as [`Shared::commit`] before a write that does not depend on the waiting bytes. Returns no
+    /// error for bytes that were given up, which syncs and closes tell.
     pub(super) fn commit_before(&self, inode: u64, state: &mut State) -> Result<()> {
         untold(self.commit(inode, state))
     }
 
-    /// Has what waits of a file committed by a thread of the background, if it has waited for its time.
+    /// Has waiting bytes of a file committed by a thread of the background, if they have waited for their
+    /// time.
     pub(super) fn commit_if_old(self: &Arc<Self>, inode: u64, open: &Arc<Inode>) {
-        // Whoever has it locked is using it: there is a next time.
+        // A file that is locked is in use, and is looked at the next time.
         if !open.state.try_lock().is_some_and(|state| state.writer.is_old()) {
             return;
         }
@@ -83,7 +83,7 @@ impl Shared {
         });
     }
 
-    /// Commits some or all of what waits of a file before more is written: when much does, or for long.
+    /// Commits some or all waiting bytes of a file before more are written, if many wait, or wait for long.
     pub(super) fn commit_in_time(&self, inode: u64, state: &mut State) -> Result<()> {
         if state.writer.is_full() {
             untold(self.commit_some(inode, state))
@@ -94,14 +94,14 @@ impl Shared {
         }
     }
 
-    /// Commits a write of which nothing is there before, and nothing afterwards if it fails.
+    /// Commits a write to a file of which no bytes waited before. If the commit fails, the write is given up.
     pub(super) fn commit_through(&self, inode: u64, state: &mut State, written: Result<()>) -> Result<()> {
         let committed = written.and_then(|()| self.try_commit(inode, state));
-        // The write tells of it.
+        // The write itself returns the failure.
         committed.inspect_err(|_| self.give_up(state))
     }
 
-    /// Gives up what waits of a file after a failure, unless that was for want of room or of time.
+    /// Gives up the waiting bytes of a file after a failure, unless the failure was for want of room or time.
     fn note_failure(&self, state: &mut State, committed: Result<()>) -> Result<()> {
         if let Err(error) = &committed
             && !error.leaves_bytes()
@@ -112,7 +112,7 @@ impl Shared {
         committed
     }
 
-    /// Gives up what waits of a file.
+    /// Gives up the waiting bytes of a file.
     pub(super) fn give_up(&self, state: &mut State) {
         if state.writer.first_object().is_some() {
             self.blocks.note_left();
@@ -141,19 +141,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Commits what is settled of a file.
+    /// Commits the settled objects of a file.
     fn send_parts(&self, inode: u64, state: &mut State) -> Result<()> {
         while self.send_part(inode, state)? {}
         Ok(())
     }
 
-    /// Commits a part of what is settled of a file. Returns whether there was one.
+    /// Commits one part of the settled objects of a file. Returns whether there was a part.
     fn send_part(&self, inode: u64, state: &mut State) -> Result<bool> {
         let Some(part) = state.writer.part() else { return Ok(false) };
         self.look_for_losses(state)?;
         let sent = self.send_commit(inode, state, &part);
-        // The node may have gone meanwhile, and come back without them, or the session, which alone may
-        // commit them.
+        // Meanwhile the node may have gone and come back without the objects, or the session may have begun
+        // anew, and only the former session may commit them.
         self.look_for_losses(state)?;
         if !sent? {
             return Err(unexpected());
@@ -162,14 +162,14 @@ impl Shared {
         Ok(true)
     }
 
-    /// Looks for objects of a file that went with a former node of this host, or with a former session.
+    /// Checks whether objects of a file went with a former node of this host, or with a former session.
     fn look_for_losses(&self, state: &mut State) -> Result<()> {
         let (attached, place) = (self.session.attached(), state.place.clone());
         let target = self.target(&attached, &place, state.wanted());
         state.writer.look_for_losses(&target)
     }
 
-    /// Sends a commit. Returns whether there was room for what lies in it.
+    /// Sends a commit. Returns whether the map of the file had room for the bytes that lie in the commit.
     fn send_commit(&self, inode: u64, state: &mut State, commit: &Commit) -> Result<bool> {
         let (credit, credit_of) = state.writer.credit(commit);
         let operation = FileOperation::Commit {
@@ -199,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// Begins to settle and to commit the first objects of a file in the background, if enough waits.
+    /// Begins to settle and to commit the first objects of a file in the background, if enough bytes wait.
     pub(super) fn begin_commit(self: &Arc<Self>, inode: u64, open: &Arc<Inode>, state: &mut State) {
         let Some((ahead, sections)) = state.writer.begin_ahead() else { return };
         let attached = self.session.attached();
@@ -208,12 +208,12 @@ impl Shared {
         let settling = Settling::new(&ahead);
         let job = move || shared.commit_first(inode, &open, &ahead, settling, sections, &goal);
         if !self.committers.offer(job) {
-            // The job that was dropped has told a failure. The writer commits when it is time.
+            // The dropped job has told a failure. The writer commits when it is time.
             let _ = state.writer.join_ahead();
         }
     }
 
-    /// Settles the first objects of a file that wait, and commits them unless others do.
+    /// Settles the first waiting objects of a file, and commits them unless another thread does.
     fn commit_first(
         &self,
         inode: u64,
@@ -241,13 +241,13 @@ impl Shared {
                 let _ = self.note_failure(&mut state, sent.map(drop));
                 return;
             }
-            // Writes go on between two parts.
+            // Writes may go on between two parts.
             MutexGuard::bump(&mut state);
         }
     }
 }
 
-/// Turn of a file among those that are to be committed in the background, which has one at a time.
+/// Place of a file in the queue of files that the background commits. A file has one place at a time.
 struct Turn(Arc<Inode>);
 
 impl Turn {
@@ -262,8 +262,7 @@ impl Drop for Turn {
     }
 }
 
-/// Hides from a write how bytes fared that were written before, unless they wait for want of room or of
-/// time.
+/// Hides an error about bytes of earlier writes, unless these bytes still wait for want of room or time.
 fn untold(committed: Result<()>) -> Result<()> {
     committed.or_else(|error| if error.leaves_bytes() { Err(error) } else { Ok(()) })
 }

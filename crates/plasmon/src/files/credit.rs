@@ -1,9 +1,9 @@
-//! Credit: room of the volume, and of the quotas of users, for what this session accepts.
+//! Credit: room of the volume, and of the quotas of users, for bytes that this session accepts.
 //!
-//! Owns how much of it this session has, and how much it has promised to writes that are not committed. Any
-//! thread. A write of a volume that has limits is promised credit, so that its commit has room whatever
-//! others do. The home gives more than a write needs; what is not used soon goes back to it. Invariants: what
-//! is promised is no more than the home gave; a volume without limits is never asked for credit.
+//! Owns the credit of this session, and the part that is promised to writes that are not committed. Any
+//! thread. A write to a volume with limits is promised credit, so that its commit has room whatever others
+//! do. The home gives more than a write needs; credit that is not used soon goes back to the home.
+//! Invariants: no more credit is promised than the home gave; without limits no credit is asked for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use super::{Error, Result};
 use crate::shared::boot_ns;
 use crate::wire::files::{Actor, Errno, FileOperation, FileOutcome, MAX_RESERVED_BYTES};
 
-/// Time for which credit is certain from when it was asked for. A home lets credit lapse after 15 s at the
-/// earliest; the rest is for the commit of what was promised.
+/// Time for which credit is certain, counted from the question. A home lets credit lapse after 15 s at the
+/// earliest; the rest of this time is for the commit of promised bytes.
 const CERTAIN_TIME: Duration = Duration::from_secs(10);
-/// Time after which credit goes back to the home that no write was promised.
+/// Time after which credit that no write was promised goes back to the home.
 const IDLE_TIME: Duration = Duration::from_secs(1);
-/// Longest wait for other sessions to give back what they do not use.
+/// Longest wait for other sessions to give back credit that they do not use.
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
-/// Smallest part of a write for which a home that has refused a larger one is asked.
+/// Smallest part of a write for which the home is asked after it has refused a larger part.
 const MIN_PART_BYTES: u64 = 4 << 10;
-/// Time between two questions whether they have.
+/// Time between two questions whether other sessions have given credit back.
 const ASK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Credit of a session. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Credits {
     pool: Arc<Mutex<Pool>>,
-    /// Read while the home is asked for credit, until what it gave is in the pool; written while credit goes
-    /// back. So none is under way for whoever gives back.
+    /// Read-locked while the home is asked for credit, until the credit is in the pool; write-locked while
+    /// credit goes back. So no credit is under way to this session while some goes back.
     asking: Arc<RwLock<()>>,
 }
 
@@ -46,7 +46,7 @@ struct Pool {
     losses: u64,
     /// Credit for the files of a user.
     users: HashMap<u32, Held>,
-    /// File for whose owner more is wanted, since little is left.
+    /// File for whose owner more credit is wanted, since little is left.
     low: Option<u64>,
     /// Number of times that credit went back, so that there may be room for a write that was refused.
     returns: u64,
@@ -55,11 +55,11 @@ struct Pool {
 /// Credit for the files of a user.
 struct Held {
     bytes: u64,
-    /// Bytes of these that writes were promised.
+    /// Number of bytes of the credit that writes were promised.
     promised: u64,
-    /// Bytes that were given last.
+    /// Number of bytes that the home gave last beyond the promised ones. 0 once more was asked for.
     given: u64,
-    /// When these were asked for, by [`now`].
+    /// Time when the last credit was asked for, by [`now`].
     at: Duration,
 }
 
@@ -68,7 +68,7 @@ impl Held {
         now.saturating_sub(self.at)
     }
 
-    /// Whether the home may have let the credit lapse: this host stood still.
+    /// Whether the home may have let the credit lapse, because this host stood still.
     fn is_doubtful(&self, now: Duration) -> bool {
         self.age(now) >= CERTAIN_TIME
     }
@@ -78,7 +78,7 @@ impl Held {
     }
 }
 
-/// Credit that was promised to writes. What is not spent is promised no more when this is dropped.
+/// Credit that was promised to writes. When the value is dropped, credit that was not spent is free again.
 pub(super) struct Cover {
     credits: Credits,
     losses: u64,
@@ -87,9 +87,9 @@ pub(super) struct Cover {
 }
 
 impl Credits {
-    /// Promises credit that is there to a write to a file. Returns whether more is wanted with it. None if
-    /// the session has begun anew more often than `losses` says, and where the home may have let the credit
-    /// lapse.
+    /// Promises present credit to a write to a file. Returns also whether more credit is to be asked for.
+    /// `None` if there is too little, if the session has begun anew more often than `losses` says, or if the
+    /// home may have let the credit lapse.
     fn take(&self, (inode, uid): (u64, u32), len: u64, losses: u64, now: Duration) -> Option<(Cover, bool)> {
         let mut pool = self.pool.lock();
         if !pool.follow(losses) {
@@ -102,7 +102,7 @@ impl Credits {
         held.promised += len;
         let is_low = held.spare() < held.given / 2;
         if is_low {
-            // It is asked for once.
+            // More credit is asked for only once.
             held.given = 0;
             pool.low = Some(inode);
         }
@@ -110,8 +110,8 @@ impl Credits {
         Some((Cover { credits: self.clone(), losses, uid, bytes: len }, is_low))
     }
 
-    /// Adds credit that the home gave when it was asked `at` that time, and promises a part of it. None if
-    /// the credit has gone: the session has begun anew since it was given.
+    /// Adds credit for which the home was asked at the time `at`, and promises a part of it. `None` if the
+    /// credit has gone, because the session has begun anew since.
     fn add(&self, uid: u32, (bytes, promised): (u64, u64), losses: u64, at: Duration) -> Option<Cover> {
         let mut pool = self.pool.lock();
         if !pool.follow(losses) {
@@ -130,7 +130,7 @@ impl Credits {
         Some(Cover { credits: self.clone(), losses, uid, bytes: promised })
     }
 
-    /// Takes out what no write was promised, and was given so long ago, by users.
+    /// Takes out credit that no write was promised and that is at least `age` old. Returns users and bytes.
     fn take_spare(&self, age: Duration, losses: u64, now: Duration) -> Vec<(u32, u64)> {
         let mut pool = self.pool.lock();
         pool.follow(losses);
@@ -152,20 +152,20 @@ impl Credits {
         self.pool.lock().users.get(&uid).is_some_and(|held| held.is_doubtful(now))
     }
 
-    /// Number of times that credit went back to the home.
+    /// Returns the number of times that credit went back to the home.
     fn returns(&self) -> u64 {
         self.pool.lock().returns
     }
 
-    /// Number of bytes that writes were promised.
+    /// Returns the number of bytes that writes were promised.
     pub(super) fn promised(&self) -> u64 {
         self.pool.lock().users.values().map(|held| held.promised).sum()
     }
 }
 
 impl Pool {
-    /// Forgets the credit of a session that began anew. Returns whether credit of the session that had begun
-    /// anew so often is still there. Threads may come late with what they knew before.
+    /// Forgets all credit if the session has begun anew. Returns whether `losses` is the present number of
+    /// times that it began anew. A thread may come late with an older number.
     fn follow(&mut self, losses: u64) -> bool {
         if self.losses < losses {
             self.losses = losses;
@@ -177,12 +177,12 @@ impl Pool {
 }
 
 impl Cover {
-    /// Number of bytes.
+    /// Returns the number of bytes that are promised.
     pub(super) fn bytes(&self) -> u64 {
         if self.credits.pool.lock().losses == self.losses { self.bytes } else { 0 }
     }
 
-    /// The user for whose files it was given.
+    /// Returns the user for whose files the credit was given.
     pub(super) fn uid(&self) -> u32 {
         self.uid
     }
@@ -192,12 +192,12 @@ impl Cover {
         (self.uid, self.losses) == (other.uid, other.losses)
     }
 
-    /// Takes the credit of another write in. It is for files of the same user.
+    /// Adds the credit of another write, which is for files of the same user.
     pub(super) fn join(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Notes that a commit has used some of it up.
+    /// Notes that a commit has used up credit.
     pub(super) fn spend(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -222,27 +222,28 @@ impl Drop for Cover {
     }
 }
 
-/// Time since the host was started, also while it slept.
+/// Returns the time since the host was started, including the time in which the host slept.
 fn now() -> Duration {
     Duration::from_nanos(boot_ns())
 }
 
-/// Whether an operation failed since there is no room in the volume, or in the quota of a user.
+/// Whether an operation failed because there is no room in the volume, or in the quota of a user.
 pub(super) fn lacks_room(error: &Error) -> bool {
     matches!(error.errno(), Errno::Full | Errno::OverQuota)
 }
 
-/// Whether an operation that failed may have used up its credit all the same.
+/// Whether an operation that failed may have been carried out, and have used up its credit.
 pub(super) fn may_be_done(error: &Error) -> bool {
     matches!(error.errno(), Errno::Io | Errno::Interrupted)
 }
 
 impl Shared {
-    /// Takes credit for a write to a file, whose lock the caller has. None if the volume has no limits.
+    /// Takes credit for a write of `len` bytes to a file, whose lock the caller has. `None` if the volume
+    /// has no limits.
     ///
     /// # Errors
-    /// `Full` or `OverQuota` if there is no room for so many bytes; and why what waits of the file cannot be
-    /// committed.
+    /// `Full` or `OverQuota` if there is no room for `len` bytes; the reason why waiting bytes of the file
+    /// cannot be committed.
     pub(super) fn cover(&self, inode: u64, state: &mut State, len: u64) -> Result<Option<Cover>> {
         if len == 0 || len > MAX_RESERVED_BYTES || !self.session.is_limited() {
             return Ok(None);
@@ -256,7 +257,7 @@ impl Shared {
             }
             None => {
                 if self.credits.is_doubtful(state.uid, now()) {
-                    // Bytes that were accepted before have a right to the credit that is left.
+                    // Waiting bytes were accepted before, and use the remaining credit first.
                     self.commit_before(inode, state)?;
                     self.give_back(CERTAIN_TIME);
                 }
@@ -269,13 +270,13 @@ impl Shared {
         Ok(Some(cover))
     }
 
-    /// Asks the home for credit for a write. Waits while other sessions hold some that they may not use.
+    /// Asks the home for credit for a write. Waits while other sessions hold credit that they may give back.
     fn reserve_patiently(&self, inode: u64, state: &mut State, len: u64) -> Result<Cover> {
         match self.reserve(inode, state, len, false) {
             Err(error) if lacks_room(&error) => {}
             reserved => return reserved,
         }
-        // Bytes that wait count as a whole, also where they lie over bytes that the file has.
+        // Waiting bytes count fully, also where they replace bytes of the file; their commit may free credit.
         self.commit_before(inode, state)?;
         self.give_back(Duration::ZERO);
         let begun = Instant::now();
@@ -298,10 +299,10 @@ impl Shared {
     }
 
     /// Takes credit for the beginning of a write that was refused, for as many bytes as there is room for.
-    /// Returns their number. Nothing of the file waits.
+    /// Returns the number of bytes. No bytes of the file wait.
     ///
     /// # Errors
-    /// Why the whole was refused, if there is no room at all.
+    /// The reason why the whole was refused, if there is no room at all.
     pub(super) fn cover_part(
         &self,
         inode: u64,
@@ -313,7 +314,7 @@ impl Shared {
         let mut part = self.usage(&owner)?.available.min(len.saturating_sub(1));
         while part > 0 {
             match self.reserve(inode, state, part, false) {
-                // Other sessions hold some of what is free.
+                // Other sessions hold some of the free room.
                 Err(error) if lacks_room(&error) => {
                     part = if part / 2 < MIN_PART_BYTES { 0 } else { part / 2 };
                 }
@@ -323,7 +324,7 @@ impl Shared {
         Err(refused)
     }
 
-    /// Asks the home for credit, of which a write is promised its part.
+    /// Asks the home for credit, and promises a write its part of this credit.
     fn reserve(&self, inode: u64, state: &mut State, bytes: u64, patient: bool) -> Result<Cover> {
         let (mut before, begun) = (self.session.losses(), Instant::now());
         loop {
@@ -334,7 +335,7 @@ impl Shared {
             match answered {
                 Ok((FileOutcome::Reserved { uid, bytes: given }, given_to)) => {
                     state.uid = uid;
-                    // If this host stood still meanwhile, it is asked for anew.
+                    // If this host stood still meanwhile, credit is asked for anew.
                     let is_certain = now().saturating_sub(asked) < CERTAIN_TIME;
                     let promised = if is_certain { bytes } else { 0 };
                     let cover = self.credits.add(uid, (given, promised), given_to, asked);
@@ -354,12 +355,12 @@ impl Shared {
         }
     }
 
-    /// Asks for more credit where little is left.
+    /// Asks the home for more credit for a user of whose credit little is left.
     pub(super) fn refill(&self) {
         let (_asking, asked) = (self.credits.asking.read(), now());
         let Some(inode) = self.credits.pool.lock().low.take() else { return };
         let reserve = FileOperation::Reserve { inode, bytes: 0, patient: false };
-        // Whoever writes asks, too, and is told what is wrong.
+        // An error is ignored here: a write that needs credit asks itself, and gets the error.
         if let Ok(answered) = self.session.ask(&Actor::default(), reserve)
             && let FileOutcome::Reserved { uid, bytes } = answered.outcome
             && bytes > 0
@@ -368,21 +369,21 @@ impl Shared {
         }
     }
 
-    /// Gives credit back that no write was promised, and that was given so long ago. Returns whether there
-    /// was some. What is under way to this session, or back from it, is waited for.
+    /// Gives back credit that no write was promised and that is at least `age` old. Returns whether there was
+    /// some. Waits for credit that is on its way to this session or back.
     pub(super) fn give_back(&self, age: Duration) -> bool {
         let _asking = self.credits.asking.write();
         let spare = self.credits.take_spare(age, self.session.losses(), now());
         for (uid, bytes) in &spare {
             let back = FileOperation::GiveBack { uid: *uid, bytes: *bytes };
-            // Credit of which the home is not told lapses there.
+            // If the home is not reached, the credit lapses there.
             let _ = self.session.ask(&Actor::default(), back);
             self.credits.pool.lock().returns += 1;
         }
         !spare.is_empty()
     }
 
-    /// Gives back what has been idle for its time.
+    /// Gives back credit that has been idle for [`IDLE_TIME`].
     pub(super) fn give_idle_back(&self) {
         self.give_back(IDLE_TIME);
     }

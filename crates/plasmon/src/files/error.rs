@@ -1,4 +1,4 @@
-//! Errors of operations on files: what Linux calls them, what they were about, and why.
+//! Errors of operations on files, with the number that Linux has for each, a path and a reason.
 //!
 //! Owns no state. Any thread. Invariant: every error has a number that programs understand.
 
@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Error of an operation on files.
 ///
-/// It is a pointer, so that results of operations that succeed stay small.
+/// The error is a pointer, so that results of operations that succeed stay small.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Told>);
 
@@ -22,47 +22,46 @@ struct Told {
     errno: Errno,
     message: Option<String>,
     path: Option<String>,
-    /// Whether another attempt may succeed with what is there.
+    /// Whether the bytes that were to be stored still wait, so that another attempt may succeed.
     late: bool,
 }
 
 impl Error {
-    /// Error with a number alone.
+    /// Returns an error with a number alone.
     pub fn new(errno: Errno) -> Self {
         Self(Box::new(Told { errno, message: None, path: None, late: false }))
     }
 
-    /// Error with a number and what happened.
+    /// Returns an error with a number and a message.
     pub fn because(errno: Errno, message: impl Into<String>) -> Self {
         Self(Box::new(Told { errno, message: Some(message.into()), path: None, late: false }))
     }
 
-    /// Error of something that was not done in time and may be done yet: what was to be stored waits for
-    /// another attempt.
+    /// Returns an error of a store that was not done in time. The bytes wait for another attempt.
     pub(super) fn late(message: impl Into<String>) -> Self {
         let mut error = Self::because(Errno::Io, message);
         error.0.late = true;
         error
     }
 
-    /// Whether what was to be stored waits for another attempt, for want of room or of time.
+    /// Whether the bytes that were to be stored wait for another attempt, for want of room or time.
     pub(super) fn leaves_bytes(&self) -> bool {
         self.0.late || matches!(self.0.errno, Errno::Full | Errno::OverQuota)
     }
 
-    /// Says which path the error is about, unless it says so already.
+    /// Adds the path that the error is about, unless the error has a path already.
     #[must_use]
     pub fn at(mut self, path: &[u8]) -> Self {
         self.0.path.get_or_insert_with(|| printable(&String::from_utf8_lossy(path)).to_string());
         self
     }
 
-    /// Number of the error.
+    /// Returns the number of the error.
     pub fn errno(&self) -> Errno {
         self.0.errno
     }
 
-    /// Error of the client, as an operation on a file tells it.
+    /// Returns an error of the client as the error of an operation on a file.
     pub(super) fn of_client(error: &crate::Error) -> Self {
         let errno = match error.kind() {
             ErrorKind::Full | ErrorKind::TooLarge => Errno::Full,

@@ -1,4 +1,4 @@
-//! Where the bytes of a file lie, for whoever wants to know.
+//! Places of the bytes of a file, for programs that show them.
 //!
 //! Owns no state. Any thread. Invariant: the sections are in order and do not overlap.
 
@@ -9,12 +9,13 @@ use super::{Error, Result, Volume};
 use crate::wire::files::{Errno, FileKind, Section};
 
 impl Volume {
-    /// Sections of the file that a path leads to, in the order of their offsets: its bytes lie in them, and
-    /// elsewhere are holes. Bytes that another session has not committed yet are not among them.
+    /// Returns the sections of the file that a path leads to, in the order of their offsets. The bytes of the
+    /// file lie in its sections; elsewhere are holes. Bytes that another session has not committed yet are
+    /// not among them.
     ///
     /// # Errors
-    /// `IsFolder` for a folder and `Invalid` for what is no file otherwise; those of `open(2)`, with the
-    /// path.
+    /// `IsFolder` for a folder and `Invalid` for any other inode that is no file; errors of `open(2)`, with
+    /// the path.
     pub fn sections(&self, path: impl AsRef<Path>) -> Result<Vec<Section>> {
         let path = path.as_ref();
         let name = path.as_os_str().as_bytes();

@@ -1,10 +1,10 @@
-//! Failures to commit bytes of a file, and who was told of them.
+//! Failures to commit bytes of a file, and which opens were told of them.
 //!
-//! Owns the last failure of a file that is open. Whoever has the file locked. Each open of the file is told a
-//! failure once, by its next sync, as Linux does (`errseq_t`). A close of a descriptor is told as well, which
-//! does not count: programs that others start close what they inherit, and look at no error. An open that
-//! begins later is told of it if nobody was before. Invariant: a failure that was noted is told by the first
-//! sync that follows, whichever open it is of.
+//! Owns the last failure of an open file. The thread that has the file locked. Each open of the file is told
+//! a failure once, by its next sync, as Linux does (`errseq_t`). A close of a descriptor is told as well.
+//! That does not count, because programs close inherited descriptors and ignore errors. A later open is told
+//! the failure if no sync was told it before. Invariant: a failure that was noted is told by the first sync
+//! that follows, whichever open it is of.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use super::{Error, Result, Volume};
 pub(super) struct Failures {
     count: u64,
     last: Option<Error>,
-    /// Whether somebody was told of the last one.
+    /// Whether a sync was told the last failure.
     told: bool,
 }
 
-/// Failures of which an open was told. Clones are of the same open.
+/// Failures of which an open was told. Clones stand for the same open.
 #[derive(Debug, Clone, Default)]
 pub struct Seen(Arc<AtomicU64>);
 
@@ -32,18 +32,18 @@ impl Failures {
         self.told = false;
     }
 
-    /// Failures that an open which begins now counts as told.
+    /// Returns the failures that count as told for an open that begins now.
     pub(super) fn seen(&self) -> Seen {
         let unseen = u64::from(!self.told);
         Seen(Arc::new(AtomicU64::new(self.count.saturating_sub(unseen))))
     }
 
-    /// The last failure, unless this open was told of it. It still counts as not told.
+    /// Returns the last failure, unless this open was told of it. The failure still counts as not told.
     pub(super) fn look(&self, seen: &Seen) -> Option<Error> {
         self.last.clone().filter(|_| seen.0.load(Ordering::Relaxed) != self.count)
     }
 
-    /// The last failure, unless this open was told of it.
+    /// Returns the last failure, unless this open was told of it, and counts the failure as told.
     pub(super) fn tell(&mut self, seen: &Seen) -> Option<Error> {
         if seen.0.swap(self.count, Ordering::Relaxed) == self.count {
             return None;
@@ -54,7 +54,7 @@ impl Failures {
 }
 
 impl Volume {
-    /// Commits as [`Volume::flush`] does. A failure that it tells counts as one that the open was not told.
+    /// Commits as [`Volume::flush`] does. A failure that this call returns still counts as not told.
     ///
     /// # Errors
     /// As [`Volume::flush`].
@@ -65,7 +65,7 @@ impl Volume {
         state.failures.look(seen).map_or(committed, Err)
     }
 
-    /// Ends one open of an inode, as [`Volume::close`] does, where no program looks at a failure.
+    /// Ends one open of an inode as [`Volume::close`] does, for callers whose programs see no failure.
     ///
     /// # Errors
     /// As [`Volume::flush_and_look`].

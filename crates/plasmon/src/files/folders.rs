@@ -1,10 +1,10 @@
-//! Folders that this session changes, as far as it knows them without asking.
+//! Folders that this session changes, as far as the session knows them without asking.
 //!
-//! Owns their attributes, as answers to its own operations tell them, and of folders that it has made the
-//! names that there may be. Any thread. The kernel asks for the attributes of a folder after each change of
-//! it, and whether a name is there before it makes one: here both are answered. Invariants: what others were
-//! told to have changed is not known any more; names are known only as long as every change of the folder
-//! since it was made is this session's own, which its version shows.
+//! Owns the attributes of folders as answers to operations of the session tell them, and the possible names
+//! in folders that the session has made. Any thread. The kernel asks for the attributes of a folder after
+//! each change, and for a name before making it; both questions are answered here. Invariants: attributes
+//! that others have changed are forgotten when that is told; names are known only as long as every version
+//! of the folder is a change of this session.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -15,23 +15,24 @@ use parking_lot::Mutex;
 use super::watch::{Current, Keep};
 use crate::wire::files::{Attributes, FileKind, FileOperation, FileOutcome, Stale};
 
-/// Largest number of folders that are known. With one more, those that may not be kept any more go, or all.
+/// Largest number of folders that are known. With one more, folders that may not be kept any more are
+/// forgotten, or all.
 const MAX_FOLDERS: usize = 512;
 /// Largest number of names of a folder that are known.
 const MAX_NAMES: usize = 1 << 14;
-/// Largest number of changes of a folder whose answers came before that of an earlier one.
+/// Largest number of changes of a folder whose answers came before the answer to an earlier change.
 const MAX_AHEAD: usize = 64;
 
-/// Folders of a session.
+/// Folders that a session has changed.
 #[derive(Default)]
 pub(super) struct Folders {
     hasher: RandomState,
     known: Mutex<HashMap<u64, Folder>>,
 }
 
-/// Names of a folder, as far as they are known.
+/// Attributes and names of a folder, as far as they are known.
 struct Folder {
-    /// The latest that were told, and how long they may be kept.
+    /// Latest attributes that were told, and how long they may be kept.
     attributes: Attributes,
     keep: Keep,
     names: Option<Names>,
@@ -39,17 +40,17 @@ struct Folder {
 
 /// Names of a folder of which all changes are this session's.
 struct Names {
-    /// Hashes of all names that there may be. A name that is removed stays: the home is asked about it.
+    /// Hashes of all names that may be in the folder. A removed name stays, so the home is asked about it.
     hashes: BTreeSet<u64>,
-    /// Version up to which all changes are known, and how long it may be taken for the last.
+    /// Version up to which all changes are known, and how long it may be taken for the last version.
     version: u64,
     keep: Keep,
-    /// Later versions that own changes have made.
+    /// Later versions that changes of this session have made.
     ahead: BTreeMap<u64, Keep>,
 }
 
 impl Names {
-    /// Takes note that an own change has made a version.
+    /// Notes that a change of this session has made a version.
     fn advance(&mut self, version: u64, keep: Keep) {
         self.ahead.insert(version, keep);
         while let Some(keep) = self.ahead.remove(&(self.version + 1)) {
@@ -58,7 +59,7 @@ impl Names {
         }
     }
 
-    /// Whether what is known may never be whole again.
+    /// Whether the known names may be incomplete for good.
     fn is_broken(&self, current: &Current<'_>, folder: u64) -> bool {
         let waits = !self.ahead.is_empty();
         let over = current.left(self.keep, &[folder]).is_zero();
@@ -67,7 +68,7 @@ impl Names {
 }
 
 impl Folders {
-    /// Takes note of an operation that is about to be asked: a name that it may make may be there.
+    /// Notes an operation that is about to be asked. A name that the operation may make counts as possible.
     pub(super) fn begin(&self, operation: &FileOperation) {
         use FileOperation as O;
         let (folder, name) = match operation {
@@ -93,7 +94,7 @@ impl Folders {
         }
     }
 
-    /// Takes in what an answer tells of folders.
+    /// Stores what an answer tells about folders.
     pub(super) fn learn(
         &self,
         current: &Current<'_>,
@@ -143,18 +144,18 @@ impl Folders {
         }
     }
 
-    /// Takes in a folder that was made, which has no names.
+    /// Stores a folder that was made, which has no names.
     fn learn_made(&self, current: &Current<'_>, attributes: &Attributes, keep: Keep) {
         let mut known = self.known.lock();
         make_room(&mut known, current);
         let version = attributes.version;
         let names = Names { hashes: BTreeSet::new(), version, keep, ahead: BTreeMap::new() };
         let folder = Folder { attributes: attributes.clone(), keep, names: Some(names) };
-        // Another thread may have used it already.
+        // Another thread may have used the folder already.
         known.entry(attributes.inode).or_insert(folder);
     }
 
-    /// Attributes of a folder, if they are those of its last change.
+    /// Returns the attributes of a folder, if they are those of its last change.
     pub(super) fn attributes(&self, current: &Current<'_>, inode: u64) -> Option<(Attributes, Keep)> {
         let known = self.known.lock();
         let folder = known.get(&inode).filter(|folder| !current.left(folder.keep, &[inode]).is_zero())?;
@@ -163,7 +164,7 @@ impl Folders {
 
     /// Whether a folder certainly does not have a name.
     pub(super) fn lacks(&self, current: &Current<'_>, folder: u64, name: &[u8]) -> bool {
-        // The home says what is wrong with other names.
+        // The home tells what is wrong with any other name.
         if name.is_empty()
             || name.len() > crate::wire::files::MAX_ENTRY_NAME_BYTES
             || matches!(name, b"." | b"..")
@@ -175,7 +176,7 @@ impl Folders {
         !current.left(names.keep, &[folder]).is_zero() && !names.hashes.contains(&self.hasher.hash_one(name))
     }
 
-    /// Forgets what others have changed.
+    /// Forgets the folders that others have changed.
     pub(super) fn forget(&self, stale: &[Stale]) {
         let mut known = self.known.lock();
         for one in stale {

@@ -1,9 +1,9 @@
-//! Locks that a session has of one file, and whether they went with a session of before.
+//! Locks that a session has of one file, and whether they were lost when the session began anew.
 //!
-//! Owns their ranges, each with the number of times that the session had begun anew when it got the lock. Any
-//! thread. A session that begins anew has none of the locks of before: others may have got them since, and
-//! changed the file. Invariant: until their owner has unlocked them, or closed the file, no byte of the file
-//! is read or written here, as NFS has it.
+//! Owns the ranges of the locks, each with the number of times that the session had begun anew when it got
+//! the lock. Any thread. A session that begins anew has lost its locks: others may have got them since, and
+//! changed the file. Invariant: until the owner of a lost lock has unlocked it, or closed the file, no byte
+//! of the file is read or written here, as with NFS.
 
 use std::slice;
 
@@ -24,14 +24,14 @@ struct HeldRange {
     owner: u64,
     flock: bool,
     start: u64,
-    /// Offset of the last byte.
+    /// Offset of the last byte of the range.
     end: u64,
-    /// Number of times that the session had begun anew.
+    /// Number of times that the session had begun anew when it got the lock.
     losses: u64,
 }
 
 impl Held {
-    /// Notes that a range was locked or unlocked by the session that had begun anew so often.
+    /// Notes that a range was locked or unlocked by the session that had begun anew `losses` times.
     pub(super) fn note(&self, range: &LockRange, losses: u64) {
         let &LockRange { owner, flock, start, end, kind, .. } = range;
         let mut ranges = self.0.lock();
@@ -42,10 +42,11 @@ impl Held {
         }
     }
 
-    /// Number of times that the session which has the locks had begun anew. `None` if there are no locks.
+    /// Returns the number of times that the session with the locks had begun anew. `None` if there are no
+    /// locks.
     ///
     /// # Errors
-    /// `Io` if one is of another session than that which has begun anew so often.
+    /// `Io` if a lock was lost: the session had not begun anew `losses` times when it got the lock.
     pub(super) fn session(&self, losses: impl FnOnce() -> u64) -> Result<Option<u64>> {
         let ranges = self.0.lock();
         if ranges.is_empty() {
@@ -60,7 +61,7 @@ impl Held {
         self.0.lock().iter().any(|held| (held.owner, held.flock) == (owner, flock))
     }
 
-    /// Refuses a lock if its owner has one of another session than that which has begun anew so often.
+    /// Refuses a lock if its owner has a lost lock of the file.
     pub(super) fn refuse_lost(&self, range: &LockRange, losses: u64) -> Result<()> {
         let is_lost = |held: &HeldRange| held.is_of(range) && held.losses != losses;
         if self.0.lock().iter().any(is_lost) { Err(lost()) } else { Ok(()) }
@@ -72,7 +73,7 @@ impl HeldRange {
         (self.owner, self.flock) == (range.owner, range.flock)
     }
 
-    /// Parts of a lock that are left when its owner locks or unlocks a range: up to two.
+    /// Returns the parts of a lock that are left when its owner locks or unlocks a range, at most two.
     fn without(self, range: &LockRange) -> impl Iterator<Item = Self> + use<> {
         let apart = !self.is_of(range) || range.end < self.start || self.end < range.start;
         let before = range.start.checked_sub(1).filter(|end| !apart && self.start <= *end);
@@ -83,13 +84,13 @@ impl HeldRange {
 }
 
 impl Shared {
-    /// Refuses a file of which a lock was lost. Returns which session has to carry out an operation on its
-    /// bytes, by the number of times that it had begun anew, if the file is locked.
+    /// Refuses a file of which a lock was lost. If the file is locked, returns which session has to carry
+    /// out an operation on its bytes: the number of times that this session had begun anew.
     pub(super) fn session_of(&self, open: &Inode) -> Result<Option<u64>> {
         open.held.session(|| self.session.losses())
     }
 
-    /// As [`Shared::session_of`], for the files whose bytes an operation changes or copies.
+    /// Acts as [`Shared::session_of`] for the files whose bytes an operation changes or copies.
     pub(super) fn session_for(&self, operation: &FileOperation) -> Result<Option<u64>> {
         use FileOperation::{Append, Clone, Open, Punch, SetAttributes};
         let inodes = match operation {

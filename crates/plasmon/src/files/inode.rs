@@ -1,8 +1,8 @@
 //! Open files, as a session knows them.
 //!
-//! Owns size and version of the file, the known part of its map, bytes that are not committed, pins of
-//! objects that were read last, and locks. Any thread: everything but the locks lies under one lock, which is
-//! not held while bytes come from other nodes. Invariant: the map belongs to the version.
+//! Owns size and version of the file, the known part of its map, uncommitted bytes, pins of the objects that
+//! were read last, and locks of programs. Any thread. One mutex protects all of it but the locks of programs,
+//! and is not held while bytes come from other nodes. Invariant: the map belongs to the version.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
@@ -19,20 +19,20 @@ use crate::{Object, ObjectId};
 
 /// Largest number of objects of one file that stay pinned.
 const MAX_PINNED: usize = 4;
-/// Age of attributes from which a read asks whether they are still true.
+/// Age of attributes from which a read asks the home for them again.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// File that is open.
 #[derive(Default)]
 pub(super) struct Inode {
-    /// Number of opens that were not closed. It changes under the lock of the table of files.
+    /// Number of opens that were not closed. Changes under the lock of the table of files.
     pub(super) opens: AtomicU32,
     pub(super) state: Mutex<State>,
-    /// Locks that programs have of it by this session.
+    /// Locks that programs have of the file by this session.
     pub(super) held: Held,
     /// Whether others have changed the file since its attributes were told.
     pub(super) old: AtomicBool,
-    /// Whether a thread of the background is to commit what waits of it.
+    /// Whether a thread of the background is to commit waiting bytes of the file.
     pub(super) is_queued: AtomicBool,
 }
 
@@ -44,33 +44,34 @@ pub(super) struct State {
     pub(super) uid: u32,
     pub(super) copies: u16,
     pub(super) place: Place,
-    /// Attributes of this version, and when they were told.
+    /// Attributes of this version, and the time when they were told.
     latest: Option<(Attributes, Instant)>,
     pub(super) map: Map,
     pub(super) writer: Writer,
     /// Failures that syncs and closes tell.
     pub(super) failures: Failures,
-    /// When the call is to end that has the file locked.
+    /// Time when the call that has the file locked is to end.
     pub(super) due: Option<Instant>,
     /// Objects that were read last, the latest at the end.
     pinned: Vec<Object>,
-    /// Generation of the connection that the pins are of.
+    /// Generation of the connection to which the pins belong.
     generation: u64,
     /// Offset behind the last read.
     pub(super) next_read: u64,
     /// Offset up to which objects were asked for ahead.
     pub(super) ahead: u64,
-    /// Bytes that were read of objects that are not here.
+    /// Numbers of bytes that were read of objects on other nodes.
     pub(super) peeks: Peeks,
 }
 
 impl State {
-    /// Number of nodes that are to keep what is written, and when the call is to end that waits for them.
+    /// Returns the number of nodes that are to keep written bytes, and the time when the call that waits for
+    /// these nodes is to end.
     pub(super) fn wanted(&self) -> (u16, Option<Instant>) {
         (self.copies, self.due)
     }
 
-    /// Takes in attributes, unless later ones are known.
+    /// Stores attributes, unless later ones are known.
     pub(super) fn learn(&mut self, attributes: &Attributes) {
         if attributes.version < self.version {
             return;
@@ -91,7 +92,7 @@ impl State {
         self.latest.as_ref().is_none_or(|(_, told)| told.elapsed() >= MAX_AGE)
     }
 
-    /// Takes in attributes with a page of the map that is of the same version.
+    /// Stores attributes with a page of the map of the same version.
     pub(super) fn learn_map(&mut self, attributes: &Attributes, from: u64, page: Extended) {
         self.learn(attributes);
         if attributes.version == self.version {
@@ -99,14 +100,14 @@ impl State {
         }
     }
 
-    /// Size with the bytes that are not committed.
+    /// Returns the size of the file including uncommitted bytes.
     pub(super) fn end(&self) -> u64 {
         self.writer.end().map_or(self.size, |(end, _)| end.max(self.size))
     }
 
-    /// Puts later attributes that are known, and what is not committed, over attributes.
+    /// Replaces attributes by later ones that are known, and adds uncommitted bytes to them.
     pub(super) fn overlay(&self, attributes: &mut Attributes) {
-        // An answer may be overtaken by that to a later commit.
+        // The answer to a later commit may have overtaken this one.
         if let Some((latest, _)) = &self.latest
             && latest.version > attributes.version
         {
@@ -114,7 +115,7 @@ impl State {
         }
         if let Some((end, last)) = self.writer.end() {
             attributes.size = attributes.size.max(end);
-            // A file without bytes would be taken for one hole.
+            // Programs would take a file without used bytes for one hole.
             attributes.used = attributes.used.saturating_add(self.writer.waiting()).min(MAX_FILE_BYTES);
             attributes.modified = attributes.modified.max(last);
             attributes.changed = attributes.changed.max(last);
@@ -124,12 +125,12 @@ impl State {
         }
     }
 
-    /// Object of this id, if it is pinned.
+    /// Returns the object of this id, if it is pinned.
     pub(super) fn pinned(&self, id: &ObjectId) -> Option<Object> {
         self.pinned.iter().rev().find(|object| object.id() == *id).cloned()
     }
 
-    /// Keeps an object pinned, of a connection of this generation.
+    /// Keeps an object pinned that came by the connection of this generation.
     pub(super) fn pin(&mut self, object: &Object, generation: u64) {
         if self.generation != generation {
             self.pinned.clear();

@@ -1,8 +1,8 @@
 //! Locks of ranges of files.
 //!
-//! Owns no state: the home has the locks, and ends those of a session that ends. Any thread. Invariants: what
-//! was written is committed before a range is unlocked, if it can be; a lock is got with the attributes as
-//! they are then, so that the holder reads what others have written.
+//! Owns no state: the home has the locks, and ends the locks of a session that ends. Any thread. Invariants:
+//! written bytes are committed before a range is unlocked, if they can be; a lock comes with the attributes
+//! of that moment, so that the holder reads what others have written.
 
 use std::thread;
 use std::time::Duration;
@@ -18,22 +18,22 @@ const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Volume {
-    /// Locks or unlocks a range of a file that is open. While others hold the range, the call tries again as
-    /// long as `goes_on` says. Returns the attributes of the file when it was locked.
+    /// Locks or unlocks a range of an open file. While others hold the range, the call tries again as long as
+    /// `goes_on` returns true. Returns the attributes of the file at the moment of the lock.
     ///
     /// A lock is never given to a call that does not wait any more, since the home is asked again and again
     /// instead of answering later.
     ///
     /// # Errors
-    /// `Again` if others hold the range, and still when the call gave up. `Io` if a lock of the same owner
-    /// went with a session of before. Why something that was written is not at the home: the range is
-    /// unlocked nevertheless.
+    /// `Again` if others held the range until the call gave up. `Io` if a lock of the same owner was lost
+    /// when the session began anew. The reason why written bytes are not at the home; the range is unlocked
+    /// nevertheless.
     pub fn lock(&self, inode: u64, range: LockRange, mut goes_on: impl FnMut() -> bool) -> Result<Entry> {
         let unlocks = range.kind == LockKind::Unlocked;
         let settled = if unlocks { self.0.settle(inode) } else { Ok(()) };
         let mut pause = SHORTEST_PAUSE;
         loop {
-            // The lock is one of the session that has the file open.
+            // The lock belongs to the session that has the file open.
             self.0.open_again();
             if !unlocks {
                 self.0.tell_unlocks_of(inode, &range)?;
@@ -49,7 +49,7 @@ impl Volume {
         }
     }
 
-    /// Lock of others that is in the way of one, if there is one.
+    /// Returns a lock of others that is in the way of a lock, if there is one.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -62,13 +62,13 @@ impl Volume {
 }
 
 impl Shared {
-    /// Locks or unlocks a range by the session that has begun anew so often.
+    /// Locks or unlocks a range by the session that has begun anew `losses` times.
     fn lock_of(&self, losses: u64, inode: u64, range: LockRange) -> Result<(FileOutcome, Keep)> {
         let open = self.inode(inode);
         let refuse_lost = || open.as_ref().map_or(Ok(()), |open| open.held.refuse_lost(&range, losses));
         let unlocks = range.kind == LockKind::Unlocked;
         if unlocks {
-            // Whether the home hears of it or not, the program is not to write by this lock any more.
+            // Even if the home does not get the operation, the program is not to write by this lock any more.
             open.iter().for_each(|open| open.held.note(&range, losses));
         }
         refuse_lost()?;

@@ -1,12 +1,11 @@
 //! Names that are probably looked up next.
 //!
-//! Owns, of folders in which one name after the other is looked up, the entries that were made after the one
-//! that the home was asked for, and what this session changes. Any thread. A program that looks at all files
-//! of a folder, as `git status` does, mostly names them in the order in which they were made, and the way to
-//! the home and back takes longer than to tell of many entries. Pages grow as long as most of a page is used,
-//! and are asked for less often when it is not. Invariants: an entry is told once, only as long as it may be
-//! kept, and not if this session has changed its name or its inode since the page was asked for; memory is
-//! bounded.
+//! Owns the entries that follow the last asked name in folders where one name after the other is looked up,
+//! and numbers of the changes of this session. Any thread. A program that looks at all files of a folder, as
+//! `git status` does, mostly names them in the order in which they were made, and a round trip to the home
+//! takes longer than telling many entries. Pages grow as long as most of a page is used; otherwise they are
+//! asked for less often. Invariants: an entry is told once, only as long as it may be kept, and not if this
+//! session has changed its name or its inode since the page was asked for; memory is bounded.
 
 use std::collections::HashMap;
 
@@ -20,11 +19,11 @@ use crate::wire::files::{Attributes, FileKind, FileOperation, Listed};
 const MAX_FOLDERS: usize = 64;
 /// Number of names that are found in a folder before the first page of it is asked for.
 const FOUND_BEFORE: u32 = 3;
-/// Number of entries of the first page, and of the largest.
+/// Number of entries of the first page.
 const FIRST_PAGE: u32 = 16;
 const LARGEST_PAGE: u32 = 256;
-/// How many times as many entries the next page has, if this one was used, and how many times as many names
-/// are found before the next one, if it was not.
+/// Factor of the entries of the next page if a page was used. If not, factor of the names that are found
+/// before the next page.
 const GROWTH: u32 = 4;
 
 /// Entries that may be looked up next.
@@ -32,7 +31,7 @@ pub(super) struct LookAhead(Mutex<Known>);
 
 struct Known {
     folders: HashMap<u64, Folder>,
-    /// Number of the last change of an inode in each bucket, and of all.
+    /// Number of the last change of an inode in each bucket.
     changed: [u64; BUCKETS],
     changes: u64,
 }
@@ -42,20 +41,20 @@ struct Known {
 pub(super) struct Wanted {
     /// Largest number of entries.
     pub(super) most: u32,
-    /// Number of the last change when it was asked for.
+    /// Number of the last change when the page was asked for.
     since: u64,
 }
 
 /// Folder in which names are looked up.
 struct Folder {
-    /// Entries of the last page that were not told.
+    /// Entries of the last page that were not told yet.
     entries: HashMap<Bytes, Attributes>,
     keep: Keep,
     since: u64,
-    /// Number of entries that the last page had, and of those that were told.
+    /// Number of entries that the last page had; `told` of them were told.
     size: usize,
     told: usize,
-    /// Number of names that were found without the page, and how many there are to be before the next one.
+    /// Number of names that were found without the page; the next page is asked for after `wanted` of them.
     found: u32,
     wanted: u32,
     /// Largest number of entries of the next page.
@@ -84,7 +83,7 @@ impl Default for LookAhead {
 }
 
 impl LookAhead {
-    /// Takes note of an operation of this session that is about to be asked, or was answered.
+    /// Notes an operation of this session that is about to be asked, or was answered.
     pub(super) fn note(&self, operation: &FileOperation) {
         let inodes = operation.alters();
         if inodes == [None, None] {
@@ -100,7 +99,7 @@ impl LookAhead {
         }
     }
 
-    /// Takes an entry that came with another one.
+    /// Takes an entry that came in a page with another one, if there is one of this name.
     pub(super) fn take(&self, current: &Current<'_>, folder: u64, name: &[u8]) -> Option<(Attributes, Keep)> {
         let Known { folders, changed, .. } = &mut *self.0.lock();
         let of = folders.get_mut(&folder)?;
@@ -113,7 +112,7 @@ impl LookAhead {
         Some((attributes, of.keep))
     }
 
-    /// Takes note that a name was found by asking for it alone.
+    /// Notes that a name was found by asking for it alone.
     pub(super) fn note_found(&self, folder: u64) {
         let mut known = self.0.lock();
         if known.folders.len() >= MAX_FOLDERS && !known.folders.contains_key(&folder) {
@@ -123,7 +122,7 @@ impl LookAhead {
         of.found = of.found.saturating_add(1);
     }
 
-    /// Whether a page is to be asked for instead of a name.
+    /// Returns the page that is to be asked for instead of a name, if one is.
     pub(super) fn plan(&self, folder: u64) -> Option<Wanted> {
         let mut known = self.0.lock();
         let since = known.changes;
@@ -140,16 +139,16 @@ impl LookAhead {
         Some(Wanted { most: of.most, since })
     }
 
-    /// Takes in a page, whose first entry was asked for.
+    /// Stores a page, whose first entry was asked for.
     pub(super) fn fill(&self, folder: u64, wanted: Wanted, entries: Vec<Listed>, keep: Keep) {
         let Known { folders, changed, .. } = &mut *self.0.lock();
         let Some(of) = folders.get_mut(&folder) else { return };
-        // Changes of names that come later take them away one by one.
+        // Later changes of names remove the entries one by one.
         if changed[bucket(folder)] > wanted.since {
             return;
         }
         (of.size, of.told, of.keep, of.since) = (entries.len(), 1, keep, wanted.since);
-        // A change to a file by another name would not be noticed.
+        // A file with several names is left out: a change by another name would not be noticed.
         let has_one_name =
             |one: &Listed| one.attributes.links == 1 || one.attributes.kind == FileKind::Folder;
         let others = entries.into_iter().skip(1).filter(has_one_name);
@@ -161,7 +160,7 @@ impl LookAhead {
         self.0.lock().folders.clear();
     }
 
-    /// Takes note that there was no page: the name is not there, or the folder may not be listed.
+    /// Notes that there was no page, because the name is not there or the folder may not be listed.
     pub(super) fn note_missing(&self, folder: u64) {
         if let Some(of) = self.0.lock().folders.get_mut(&folder) {
             of.wanted = of.wanted.saturating_mul(GROWTH);
@@ -180,7 +179,7 @@ mod tests {
 
     const FOLDER: u64 = 7;
 
-    /// Entries of names and inodes of the same number.
+    /// Returns entries whose names and inodes follow from these numbers.
     fn entries(numbers: std::ops::Range<u64>) -> Vec<Listed> {
         let listed = |number: u64| {
             let name = Bytes::from(number.to_string());
@@ -200,7 +199,7 @@ mod tests {
             Told::keep(self.told.last(), Instant::now(), Duration::from_secs(seconds))
         }
 
-        /// Finds so many names alone, after which a page is to be asked for.
+        /// Finds `count` names alone. Returns the page that is to be asked for afterwards.
         fn find(&self, count: u32) -> Wanted {
             for _ in 0..count {
                 assert_eq!(self.ahead.plan(FOLDER), None);
@@ -209,7 +208,7 @@ mod tests {
             self.ahead.plan(FOLDER).expect("enough names were found")
         }
 
-        /// Has a page of these entries, the first of which was asked for.
+        /// Stores a page of these entries, the first of which was asked for.
         fn page(&self, wanted: Wanted, numbers: std::ops::Range<u64>) {
             self.ahead.fill(FOLDER, wanted, entries(numbers), self.keep(3600));
         }

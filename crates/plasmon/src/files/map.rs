@@ -1,8 +1,9 @@
-//! The map of a file, as far as it is known: the sections that lie in some ranges of it.
+//! The known part of the map of a file: the sections that lie in some ranges of the file.
 //!
-//! Owns the sections. The thread that has the file locked. Pages of the map come from the home, of wherever a
-//! program reads. Invariants: inside of a known range the sections are in order, do not overlap, and where
-//! there is none is a hole. Known ranges are in order and do not touch. All is of one version of the file.
+//! Owns the sections. The thread that has the file locked. Pages of the map come from the home, for the
+//! ranges that programs read. Invariants: inside of a known range the sections are in order and do not
+//! overlap, and a place without a section is a hole. Known ranges are in order and do not touch. All
+//! sections are of one version of the file.
 
 use std::ops::Range;
 
@@ -26,11 +27,11 @@ impl Map {
         self.known.clear();
     }
 
-    /// Takes in a page of the map that begins at an offset.
+    /// Stores a page of the map that begins at an offset.
     pub(super) fn take(&mut self, from: u64, page: Extended) {
         let to = page.next.unwrap_or(u64::MAX).max(from);
         if let (Some(first), Some(last)) = (page.sections.first(), page.sections.last()) {
-            // A page has all sections between its first and its last one.
+            // A page has all sections between its first section and its last.
             let begin = self.sections.partition_point(|section| section.offset < first.offset);
             let end = self.sections.partition_point(|section| section.offset <= last.offset);
             self.sections.splice(begin..end.max(begin), page.sections);
@@ -45,20 +46,21 @@ impl Map {
         self.known.splice(begin..end.max(begin), [joined]);
     }
 
-    /// Offset from which a page of the map has to be asked for, to know a range. `None` if it is known.
+    /// Returns the offset from which a page of the map has to be asked for to know a range. `None` if the
+    /// range is known.
     pub(super) fn missing(&self, range: &Range<u64>) -> Option<u64> {
         let known = self.end(range.start);
         (known < range.end).then_some(known)
     }
 
-    /// Sections that lie in a known range, or reach into it.
+    /// Returns the sections that lie in a known range or reach into it.
     pub(super) fn within(&self, range: &Range<u64>) -> &[Section] {
         let first = self.sections.partition_point(|section| end(section) <= range.start);
         let last = self.sections.partition_point(|section| section.offset < range.end);
         self.sections.get(first..last).unwrap_or_default()
     }
 
-    /// End of what is known from an offset on: the offset itself if nothing is.
+    /// Returns the end of the known range at an offset: the offset itself if it is not known.
     pub(super) fn end(&self, from: u64) -> u64 {
         let after = self.known.partition_point(|known| known.start <= from);
         let known = after.checked_sub(1).and_then(|at| self.known.get(at));
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!(map.end(50), 105);
     }
 
-    /// Compares with a map that is known as a whole, after pages of places that are drawn.
+    /// Pages from random places, taken one by one, agree with a map that is known as a whole.
     #[test]
     fn what_is_known_is_what_the_whole_map_has() {
         let whole: Vec<_> = (0..50).map(|at| (at * 10, if at % 3 == 0 { 10 } else { 4 })).collect();

@@ -18,10 +18,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Owns sessions, what they know of files that are open, and bytes that are not committed yet. Any thread,
-//! and threads of the volume: one looks for what has waited for long, and those of the background commit it,
-//! put blocks, and commit first parts of what a program is writing. Invariants: a byte that was synced is
-//! named by the map at the home; a failure to commit is told once, by the next sync or close.
+//! Owns sessions, their knowledge of open files, and bytes that are not committed yet. Any thread, and
+//! threads of the volume: one looks for bytes that have waited for long; those of the background commit such
+//! bytes, put blocks, and commit the first parts of files that are being written. Invariants: a byte that
+//! was synced is named by the map at the home; each open is told a failure to commit once, by its next sync
+//! or close.
 
 mod ahead;
 mod background;
@@ -76,17 +77,18 @@ pub use crate::wire::files::{
 /// How a volume is attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachOptions {
-    /// Whether the volume is created if there is none of the name.
+    /// Whether the volume is created if no volume has the name.
     pub create: bool,
-    /// Whether nothing is to be changed.
+    /// Whether the session may only read.
     pub read_only: bool,
-    /// Whether the home looks at permissions. A mount leaves that to the kernel. For sessions that are not
-    /// trusted the home always does.
+    /// Whether the home checks permissions. A mount leaves the check to the kernel. For sessions that are not
+    /// trusted the home always checks.
     pub checked: bool,
-    /// Whether the session tells of folders that it has changed without asking the home, as long as nobody
-    /// else changes them.
+    /// Whether the session answers questions about folders that it has changed without asking the home, as
+    /// long as nobody else changes them.
     pub keeps: bool,
-    /// Time that an operation waits for a node that is away, or for nodes that are to keep its bytes.
+    /// Longest time for which an operation waits for a node that is away, or for nodes that are to keep the
+    /// bytes of a file.
     pub patience: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Operations on names and attributes, by the numbers of inodes.
 //!
-//! Owns no state. Any thread. Each of them is one operation of the home. Invariant: attributes of a file
-//! tell what this session has written, committed or not.
+//! Owns no state. Any thread. Most calls here are one operation of the home. Invariant: attributes of a file
+//! include what this session has written, committed or not.
 
 use bytes::Bytes;
 
@@ -21,16 +21,16 @@ use crate::wire::files::{
 pub struct Entry {
     /// Attributes of the inode.
     pub attributes: Attributes,
-    /// How long they, and the name that led to them, may be kept without asking again.
+    /// Time for which the attributes, and the name that led to them, may be kept without asking again.
     pub keep: Keep,
 }
 
-/// Result of a look at a name: its inode, and how long that may be kept.
+/// Result of looking a name up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     /// Attributes of the inode. None if there is no such name.
     pub attributes: Option<Attributes>,
-    /// How long this may be kept without asking again.
+    /// Time for which the result may be kept without asking again.
     pub keep: Keep,
 }
 
@@ -39,15 +39,15 @@ pub struct Looked {
 pub struct Page {
     /// Entries, in an order that does not change.
     pub entries: Vec<Listed>,
-    /// Whether these are the last.
+    /// Whether the page is the last one.
     pub end: bool,
     /// Inode of the folder above.
     pub above: u64,
-    /// How long names and attributes may be kept without asking again.
+    /// Time for which names and attributes may be kept without asking again.
     pub keep: Keep,
 }
 
-/// Name as it is sent. One that is too long for an operation is too long for a folder as well.
+/// Returns a name as it is sent. A name that is too long for an operation is too long for a folder as well.
 pub(super) fn sent(name: &[u8]) -> Result<Bytes> {
     match name.len() {
         0..=MAX_SENT_NAME_BYTES => Ok(Bytes::copy_from_slice(name)),
@@ -55,7 +55,7 @@ pub(super) fn sent(name: &[u8]) -> Result<Bytes> {
     }
 }
 
-/// Error for a text that stands for no place.
+/// Returns the error for a text that stands for no place.
 fn no_place(error: &crate::Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::Invalid => Error::because(Errno::Invalid, error.message()),
@@ -64,9 +64,10 @@ fn no_place(error: &crate::Error) -> Error {
 }
 
 impl Shared {
-    /// How full the volume is with what waits here, and how much a user may still write.
+    /// Returns how full the volume is, including waiting bytes of this session, and how much a user may still
+    /// write.
     pub(super) fn usage(&self, actor: &Actor) -> Result<VolumeUsage> {
-        // The home does not have what waits for commits.
+        // The home does not count bytes that wait for a commit here.
         let waiting = self.credits.promised();
         let FileOutcome::Usage(told) = self.ask(actor, FileOperation::Usage)?.0 else {
             return Err(unexpected());
@@ -85,19 +86,19 @@ impl Volume {
     /// Looks up a name in a folder.
     ///
     /// # Errors
-    /// `NotFound` if there is none, and others of Linux. This holds for all operations here.
+    /// `NotFound` if there is no such name, and further errors of Linux.
     pub fn lookup(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<Entry> {
         self.entry(actor, FileOperation::Lookup { folder, name: sent(name)? })
     }
 
-    /// Looks up a name in a folder, which may not be there.
+    /// Looks up a name that may not be in the folder.
     ///
     /// # Errors
     /// As [`Volume::lookup`], but not `NotFound`.
     pub fn look(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<Looked> {
         if self.knows_folders() {
             if self.0.folders.lacks(&self.current(), folder, name) {
-                // The kernel asks again, because the home does not know that this was said.
+                // The kernel keeps nothing: the home does not know of this answer, and would not revoke it.
                 return Ok(Looked { attributes: None, keep: Keep::none() });
             }
             if let Some(looked) = self.look_ahead(actor, folder, name)? {
@@ -117,8 +118,8 @@ impl Volume {
         }
     }
 
-    /// Looks up a name among the entries that came with another one, or with the entries behind it. None if
-    /// it is to be asked for alone.
+    /// Looks up a name among the entries that came in a page with another name, or asks for a page that
+    /// begins with the name. `None` if the name is to be asked for alone.
     fn look_ahead(&self, actor: &Actor, folder: u64, name: &[u8]) -> Result<Option<Looked>> {
         let ahead = self.0.session.ahead();
         let taken = ahead.take(&self.current(), folder, name);
@@ -140,7 +141,7 @@ impl Volume {
         Ok(Some(Looked { attributes: Some(attributes), keep }))
     }
 
-    /// Attributes of an inode.
+    /// Returns the attributes of an inode.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -174,7 +175,7 @@ impl Volume {
         self.entry(actor, FileOperation::MakeFolder { folder, name: sent(name)?, mode })
     }
 
-    /// Makes a file, pipe, socket or device, which is not opened.
+    /// Makes a file, pipe, socket or device without opening it.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -201,7 +202,7 @@ impl Volume {
         self.entry(actor, FileOperation::MakeSymlink { folder, name: sent(name)?, target })
     }
 
-    /// Target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -249,7 +250,7 @@ impl Volume {
         self.done(actor, FileOperation::Rename { folder, name, to_folder, to_name, no_replace, exchange })
     }
 
-    /// Entries of a folder behind a cookie, at most so many. `.` and `..` are not among them.
+    /// Returns at most `most` entries of a folder behind a cookie. `.` and `..` are not among them.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -260,7 +261,7 @@ impl Volume {
         Ok(Page { entries, end, above, keep })
     }
 
-    /// Value of an extended attribute.
+    /// Returns the value of an extended attribute.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -268,7 +269,7 @@ impl Volume {
         self.bytes(actor, FileOperation::GetXattr { inode, name: sent(name)? })
     }
 
-    /// Names of extended attributes, each with a zero behind.
+    /// Returns the names of extended attributes, each followed by a zero.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -276,7 +277,7 @@ impl Volume {
         self.bytes(actor, FileOperation::ListXattrs { inode })
     }
 
-    /// Sets an extended attribute: one that is not there yet (`create`), or one that is (`replace`). The
+    /// Sets an extended attribute. With `create` the attribute must not exist, with `replace` it must. The
     /// nodes of [`PLACE_XATTR`](super::PLACE_XATTR) may be named as in [`find_place`].
     ///
     /// # Errors
@@ -311,7 +312,7 @@ impl Volume {
         self.done(actor, FileOperation::RemoveXattr { inode, name: sent(name)? })
     }
 
-    /// How full the volume is, and how much a user may still write.
+    /// Returns how full the volume is, and how much a user may still write.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -319,7 +320,7 @@ impl Volume {
         self.0.usage(actor)
     }
 
-    /// Makes a hole in a file. With `extend` a file that ends before becomes longer.
+    /// Makes a hole in a file. With `extend` a file that ends before the end of the hole becomes longer.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -328,8 +329,8 @@ impl Volume {
         self.entry(actor, FileOperation::Punch { inode, offset, len, extend }).map(drop)
     }
 
-    /// Copies a range of a file to another, or to another place in it, without its bytes. Returns how many
-    /// bytes there were.
+    /// Copies a range of a file to another file, or to another place in the file, without moving bytes.
+    /// Returns the number of bytes.
     ///
     /// # Errors
     /// `OtherVolume` if the bytes have to be read and written instead. Otherwise as [`Volume::lookup`].
@@ -356,7 +357,7 @@ impl Volume {
         }
     }
 
-    /// Whether folders may be told of without asking.
+    /// Whether questions about folders may be answered without asking the home.
     fn knows_folders(&self) -> bool {
         self.is_trusted() && self.0.session.keeps()
     }

@@ -1,9 +1,9 @@
-//! Opens of a session at its home: closes that the home was not told of, and opens of a session that began
+//! Opens of a session at its home: closes that the home was not told yet, and opens after a session began
 //! anew.
 //!
-//! Owns the closes. Any thread. Closes are told in batches, since nobody waits for them, by an operation that
-//! is asked again under its number until it is answered. Invariants: the home is told as many closes as it
-//! was told opens; a close is told once; no lock on the table of files is held while the home is asked.
+//! Owns the closes. Any thread. Closes are told in batches, since no caller waits for them, by an operation
+//! that is asked again under its number until it is answered. Invariants: the home is told as many closes as
+//! opens; a close is told once; no lock on the table of files is held while the home is asked.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -20,26 +20,26 @@ use super::session::Lasting;
 use super::volume::Shared;
 use crate::wire::files::{FileOperation, MAX_CLOSED};
 
-/// Number of closes from which they are told without waiting for more.
+/// Number of closes from which closes are told without waiting for more.
 const MANY_CLOSES: usize = 256;
 
 /// Operations that the home has yet to answer.
 #[derive(Default)]
 struct Telling {
-    /// Operation that tells the first closes, if it has begun.
+    /// Operation that tells the first closes, if the operation has begun.
     closes: Option<Lasting>,
-    /// Losses of the session that has yet to open these inodes, each as often as it stands here.
+    /// Inodes that are to be opened again, and the number of losses of the session that is to open them.
     reopens: Option<(u64, Vec<u64>)>,
 }
 
 /// Closes of a session.
 #[derive(Default)]
 pub(super) struct Closes {
-    /// Closes that the home was not told of. The lock may be taken with that of the table of files.
+    /// Closes that the home was not told of. The lock may be taken while the table of files is locked.
     closed: Mutex<Vec<u64>>,
-    /// Locked by who tells the home of opens and closes.
+    /// Operations under way. Locked by the thread that tells the home of opens and closes.
     telling: Mutex<Telling>,
-    /// Losses of the session after which its files were opened again.
+    /// Number of losses of the session after which its files were opened again last.
     reopened: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ impl Shared {
         let full = closed.len() >= MANY_CLOSES;
         drop((inodes, closed));
         if is_last {
-            // Bytes that could not be committed go with the last open: nobody commits them later.
+            // Bytes that could not be committed are given up with the last open.
             self.give_up(&mut open.state.lock());
         }
         if full {
@@ -64,8 +64,8 @@ impl Shared {
         }
     }
 
-    /// Tells the home of closes that it was not told of, unless another thread does. What it cannot be told
-    /// now it is told later.
+    /// Tells the home of closes that it was not told of, unless another thread does. Closes that cannot be
+    /// told now are told later.
     pub(super) fn tell_closes(&self) {
         self.open_again();
         let Some(mut telling) = self.closes.telling.try_lock() else { return };
@@ -91,7 +91,7 @@ impl Shared {
             };
             let answered = self.session.ask_lasting(&lasting);
             if self.session.losses() != lasting.losses() {
-                // They have gone with the session of before.
+                // The opens ended with the former session.
                 return self.session.end_lasting(&lasting);
             }
             if answered.is_err_and(|error| may_be_done(&error)) {
@@ -103,8 +103,8 @@ impl Shared {
         }
     }
 
-    /// Opens of the session at its home, as far as they are known: inodes with the numbers of their opens,
-    /// and with those of closes that the home may not know of.
+    /// Returns the opens of the session at its home, as far as they are known: each inode with the number of
+    /// its opens and of its closes that the home may not know.
     pub(super) fn opens(&self) -> Vec<(u64, u32)> {
         let inodes = self.inodes.lock();
         let open = |(number, inode): (&u64, &Arc<Inode>)| (*number, inode.opens.load(Ordering::Relaxed));
@@ -113,15 +113,15 @@ impl Shared {
         opens.into_iter().collect()
     }
 
-    /// Opens the files again after the session began anew, as often as they are open here.
+    /// Opens all open files again at the home after the session began anew.
     pub(super) fn open_again(&self) {
         if self.closes.reopened.load(Ordering::Acquire) == self.session.losses() {
             return;
         }
-        // Nobody tells of closes meanwhile: those of before are of no open any more, and others come after
+        // No thread tells of closes meanwhile: former closes have no open any more, and new ones come after
         // the opens.
         let until = Instant::now() + self.session.patience();
-        // A program that is killed does not wait for the thread that opens them.
+        // A program that is killed does not wait for another thread that opens the files.
         let Ok(mut telling) = self.session.lock(&self.closes.telling, until) else { return };
         let losses = self.session.losses();
         if self.closes.reopened.load(Ordering::Acquire) == losses {
@@ -151,8 +151,8 @@ impl Shared {
         self.closes.reopened.store(losses, Ordering::Release);
     }
 
-    /// Opens a file again by the session that has begun anew so often: for writing, if it may. Returns
-    /// whether the home has answered.
+    /// Opens a file again by the session that has begun anew `losses` times, for writing if that is allowed.
+    /// Returns whether the home has answered.
     fn open_once_more(&self, losses: u64, inode: u64) -> bool {
         let open = |write| {
             let operation = FileOperation::Open { inode, read: true, write, truncate: false };
@@ -162,7 +162,7 @@ impl Shared {
         let is_refused = |error: &Error| !may_be_done(error);
         let opened = if may_write { open(true) } else { open(false) };
         match opened {
-            // A file that went with its last link meanwhile stays gone: its users see an error.
+            // A file that was removed meanwhile stays gone, and its users see an error.
             Err(error) if is_refused(&error) => open(false).err().is_none_or(|error| is_refused(&error)),
             opened => opened.is_ok(),
         }

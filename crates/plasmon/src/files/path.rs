@@ -1,7 +1,7 @@
 //! Files by their paths, as `std::fs` has them.
 //!
 //! Owns the opens of files. Any thread. A path begins at the root of the volume, with or without a slash.
-//! Invariant: each [`File`] is one open, which ends when the file is closed or dropped.
+//! Invariant: each [`File`] is one open, which ends when the [`File`] is closed or dropped.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,7 +21,7 @@ const DEFAULT_MODE: u32 = 0o644;
 /// Number of entries that are asked for at a time.
 const LISTED_AT_ONCE: u32 = 512;
 
-/// How a file is opened.
+/// Options for opening a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenOptions {
     read: bool,
@@ -40,7 +40,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Options with nothing set.
+    /// Returns options with nothing set.
     pub fn new() -> Self {
         Self {
             read: false,
@@ -65,25 +65,25 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether the file is written at its end alone.
+    /// Sets whether writes go to the end of the file.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.append = append;
         self
     }
 
-    /// Sets whether the file is cut to no bytes.
+    /// Sets whether the open cuts the file to no bytes.
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
     }
 
-    /// Sets whether the file is made if it is not there.
+    /// Sets whether the file is made if it does not exist.
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.create = create;
         self
     }
 
-    /// Sets whether the file is made, and must not be there.
+    /// Sets whether the file is made, and must not exist yet.
     pub fn create_new(&mut self, exclusive: bool) -> &mut Self {
         self.exclusive = exclusive;
         self
@@ -127,7 +127,7 @@ pub struct File {
 pub struct DirEntry {
     /// Name of the entry.
     pub name: Vec<u8>,
-    /// Attributes of what it stands for.
+    /// Attributes of the inode that the entry stands for.
     pub attributes: Attributes,
 }
 
@@ -137,7 +137,7 @@ pub struct ReadDir {
     volume: Volume,
     folder: u64,
     page: vec::IntoIter<crate::wire::files::Listed>,
-    /// Cookie behind which the next page begins. `None` if there is none.
+    /// Cookie behind which the next page begins. `None` if there is no further page.
     next: Option<u64>,
 }
 
@@ -145,7 +145,7 @@ impl Volume {
     /// Opens a file.
     ///
     /// # Errors
-    /// Those of `open(2)`, with the path.
+    /// Errors of `open(2)`, with the path.
     pub fn open(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         let path = path.as_ref().as_os_str().as_bytes();
         let opened = self.open_path(path, options).map_err(|error| error.at(path))?;
@@ -158,7 +158,7 @@ impl Volume {
         let actor = self.actor();
         if options.create || options.exclusive {
             let (folder, name) = self.parent(path)?;
-            // A link that is there is followed, and nothing is made.
+            // An existing link is followed, and nothing is made.
             let there = if options.exclusive { None } else { self.find_in(folder, name, true).ok() };
             if there.is_none() {
                 return self.create(&actor, folder, name, options.mode, options);
@@ -168,19 +168,19 @@ impl Volume {
         self.open_inode(&actor, found.inode, options)
     }
 
-    /// Attributes of what a path leads to.
+    /// Returns the attributes of the inode that a path leads to.
     ///
     /// # Errors
-    /// Those of `stat(2)`, with the path.
+    /// Errors of `stat(2)`, with the path.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref().as_os_str().as_bytes();
         self.find(path).map_err(|error| error.at(path))
     }
 
-    /// Sets attributes of what a path leads to.
+    /// Sets attributes of the inode that a path leads to.
     ///
     /// # Errors
-    /// Those of Linux, with the path.
+    /// Errors of Linux, with the path.
     pub fn set_metadata(&self, path: impl AsRef<Path>, set: &SetAttributes) -> Result<Attributes> {
         let path = path.as_ref().as_os_str().as_bytes();
         let set = |found: Attributes| self.set_attributes(&self.actor(), found.inode, set);
@@ -190,7 +190,7 @@ impl Volume {
     /// Makes a folder.
     ///
     /// # Errors
-    /// Those of `mkdir(2)`, with the path.
+    /// Errors of `mkdir(2)`, with the path.
     pub fn create_dir(&self, path: impl AsRef<Path>, mode: u32) -> Result<Attributes> {
         let make = |(folder, name): (u64, &[u8])| self.make_folder(&self.actor(), folder, name, mode);
         self.in_parent(path.as_ref(), make).map(|entry| entry.attributes)
@@ -199,23 +199,23 @@ impl Volume {
     /// Removes an empty folder.
     ///
     /// # Errors
-    /// Those of `rmdir(2)`, with the path.
+    /// Errors of `rmdir(2)`, with the path.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.in_parent(path.as_ref(), |(folder, name)| self.remove_folder(&self.actor(), folder, name))
     }
 
-    /// Takes a name from what is no folder.
+    /// Removes a name of an inode that is no folder.
     ///
     /// # Errors
-    /// Those of `unlink(2)`, with the path.
+    /// Errors of `unlink(2)`, with the path.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         self.in_parent(path.as_ref(), |(folder, name)| self.unlink(&self.actor(), folder, name))
     }
 
-    /// Renames in one step. What has the new name is replaced, unless `no_replace` is set.
+    /// Renames in one step. An entry that has the new name is replaced, unless `no_replace` is set.
     ///
     /// # Errors
-    /// Those of `rename(2)`, with the path.
+    /// Errors of `rename(2)`, with the path.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, no_replace: bool) -> Result<()> {
         let to = to.as_ref().as_os_str().as_bytes();
         self.in_parent(from.as_ref(), |old| {
@@ -227,17 +227,17 @@ impl Volume {
     /// Makes a symbolic link.
     ///
     /// # Errors
-    /// Those of `symlink(2)`, with the path.
+    /// Errors of `symlink(2)`, with the path.
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<Attributes> {
         let target = target.as_ref().as_os_str().as_bytes();
         let link = |(folder, name): (u64, &[u8])| self.make_symlink(&self.actor(), folder, name, target);
         self.in_parent(path.as_ref(), link).map(|entry| entry.attributes)
     }
 
-    /// Entries of a folder. Those that are made or removed meanwhile may be among them or not.
+    /// Returns the entries of a folder. Entries that are made or removed meanwhile may be among them or not.
     ///
     /// # Errors
-    /// Those of `opendir(3)`, with the path.
+    /// Errors of `opendir(3)`, with the path.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref().as_os_str().as_bytes();
         let found = self.find(path).map_err(|error| error.at(path))?;
@@ -247,7 +247,7 @@ impl Volume {
         Ok(ReadDir { volume: self.clone(), folder: found.inode, page: Vec::new().into_iter(), next: Some(0) })
     }
 
-    /// User of this session.
+    /// Returns the user of this session, on whose behalf operations by path are made.
     pub(super) fn actor(&self) -> Actor {
         let gid = rustix::process::getegid().as_raw();
         Actor { uid: self.0.session.attached().client.user(), gid, groups: Vec::new() }
@@ -258,7 +258,7 @@ impl Volume {
         self.parent(path).and_then(act).map_err(|error| error.at(path))
     }
 
-    /// Folder of a path's last name, and the name.
+    /// Returns the folder of a path's last name, and this name.
     fn parent<'a>(&self, path: &'a [u8]) -> Result<(u64, &'a [u8])> {
         let mut names: Vec<&[u8]> = names(path).collect();
         let last = names.pop().ok_or_else(|| Error::new(Errno::Exists))?;
@@ -267,7 +267,7 @@ impl Volume {
         Ok((folder.map_or(ROOT_INODE, |found| found.inode), last))
     }
 
-    /// Attributes of what a path leads to.
+    /// Returns the attributes of the inode that a path leads to.
     fn find(&self, path: &[u8]) -> Result<Attributes> {
         let mut links = MAX_LINKS_FOLLOWED;
         match self.walk(ROOT_INODE, names(path), true, &mut links)? {
@@ -276,14 +276,14 @@ impl Volume {
         }
     }
 
-    /// Attributes of what a name in a folder leads to.
+    /// Returns the attributes of the inode that a name in a folder leads to.
     fn find_in(&self, folder: u64, name: &[u8], follow: bool) -> Result<Attributes> {
         let mut links = MAX_LINKS_FOLLOWED;
         let found = self.walk(folder, std::iter::once(name), follow, &mut links)?;
         found.ok_or_else(|| Error::new(Errno::NotFound))
     }
 
-    /// Walks from a folder along names. `None` if there are no names.
+    /// Walks from a folder along names. Returns `None` if there are no names.
     fn walk<'a>(
         &self,
         mut folder: u64,
@@ -304,7 +304,7 @@ impl Volume {
         Ok(found)
     }
 
-    /// Attributes of what a symbolic link in a folder leads to.
+    /// Returns the attributes of the inode that a symbolic link in a folder leads to.
     fn follow(&self, folder: u64, link: u64, links: &mut u32) -> Result<Attributes> {
         *links = links.checked_sub(1).ok_or_else(|| Error::new(Errno::IsLink))?;
         let target = self.read_link(&self.actor(), link)?;
@@ -316,21 +316,22 @@ impl Volume {
     }
 }
 
-/// Names of a path.
+/// Returns the names of a path.
 fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
 impl File {
-    /// Number of the file's inode.
+    /// Returns the number of the file's inode.
     pub fn inode(&self) -> u64 {
         self.inode
     }
 
-    /// Reads into `into` from an offset on. Returns the number of bytes: fewer at the end of the file.
+    /// Reads into `into` from an offset on. Returns the number of bytes, which is smaller at the end of the
+    /// file.
     ///
     /// # Errors
-    /// Those of `pread(2)`.
+    /// Errors of `pread(2)`.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize> {
         let parts = self.volume.read(self.inode, offset, into.len())?;
         let mut at = 0;
@@ -341,12 +342,12 @@ impl File {
         Ok(at)
     }
 
-    /// Writes bytes at an offset; at the end, wherever that is, if the file was opened to append. Others see
-    /// them when they are [synced](File::sync), or about a second later.
+    /// Writes bytes at an offset, or at the end if the file was opened to append. Other hosts see the bytes
+    /// when they are [synced](File::sync), or about a second later.
     ///
     /// # Errors
-    /// Those of `pwrite(2)`. Without room for all bytes the call fails, and has written a whole number of MiB
-    /// of them; [`Volume::write`] writes as many as there is room for.
+    /// Errors of `pwrite(2)`. Without room for all bytes the call fails, and has written a whole number of
+    /// MiB; [`Volume::write`] writes as many bytes as there is room for.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         if self.append {
             return self.append(bytes).map(drop);
@@ -364,10 +365,11 @@ impl File {
         written
     }
 
-    /// Writes bytes behind the end of the file, at most 1 MiB in one step. Returns the offset of the first.
+    /// Writes bytes behind the end of the file, at most 1 MiB in one step. Returns the offset of the first
+    /// byte.
     ///
     /// # Errors
-    /// Those of `write(2)`.
+    /// Errors of `write(2)`.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         let mut first = None;
         for chunk in bytes.chunks(BLOCK_BYTES) {
@@ -377,10 +379,11 @@ impl File {
         first.map_or_else(|| self.metadata().map(|attributes| attributes.size), Ok)
     }
 
-    /// Returns when as many nodes as the folder says keep what was written, and all see it.
+    /// Commits written bytes. Returns when as many nodes keep the bytes as the folder says, and all hosts see
+    /// them.
     ///
     /// # Errors
-    /// Those of `fsync(2)`.
+    /// Errors of `fsync(2)`.
     pub fn sync(&self) -> Result<()> {
         self.volume.flush(self.inode, &self.seen)
     }
@@ -388,23 +391,23 @@ impl File {
     /// Cuts the file, or makes it longer by a hole.
     ///
     /// # Errors
-    /// Those of `ftruncate(2)`.
+    /// Errors of `ftruncate(2)`.
     pub fn set_len(&self, len: u64) -> Result<()> {
         let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
         self.volume.set_attributes(&self.volume.actor(), self.inode, &set).map(drop)
     }
 
-    /// Attributes of the file.
+    /// Returns the attributes of the file.
     ///
     /// # Errors
-    /// Those of `fstat(2)`.
+    /// Errors of `fstat(2)`.
     pub fn metadata(&self) -> Result<Attributes> {
         self.volume.attributes(&self.volume.actor(), self.inode).map(|entry| entry.attributes)
     }
 
-    /// Locks a range of the file, by offset and length, for this process, or unlocks it. With a time-out the
-    /// call waits so long. As with `fcntl(2)`, all locks of a file end when this process closes it, or
-    /// drops a handle of it.
+    /// Locks or unlocks a range of the file, by offset and length, for this process. With a time-out the call
+    /// waits for at most this time. As with `fcntl(2)`, all locks of a file end when this process closes the
+    /// file or drops a handle of the file.
     ///
     /// # Errors
     /// `Again` if others hold the range.
@@ -418,7 +421,7 @@ impl File {
     /// Closes the file.
     ///
     /// # Errors
-    /// Why something that was written was not kept.
+    /// The reason why written bytes were not kept.
     pub fn close(mut self) -> Result<()> {
         self.closed = true;
         self.end()
@@ -433,7 +436,7 @@ impl File {
     }
 }
 
-/// Owner of the locks of this process.
+/// Returns the owner of the locks of this process.
 fn owner() -> u64 {
     std::process::id().into()
 }
@@ -441,7 +444,7 @@ fn owner() -> u64 {
 impl Drop for File {
     fn drop(&mut self) {
         if !self.closed {
-            // Whoever wants to know calls `close`.
+            // A caller that needs the error calls `close`.
             let _ = self.end();
         }
     }

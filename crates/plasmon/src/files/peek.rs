@@ -1,8 +1,8 @@
-//! How much was read of objects that lie on other nodes, range by range.
+//! Count of the bytes that were read, range by range, of objects on other nodes.
 //!
-//! Owns a number for each object. The thread that has the file locked. Reads at random would bring whole
-//! objects of which nobody needs more; but an object of which much is read is better brought. Invariant: less
-//! than a quarter of an object is read by its ranges.
+//! Owns a number for each object. The thread that has the file locked. Without ranges, reads at random would
+//! bring whole objects for a few bytes; an object of which much is read is better brought. Invariant: less
+//! than a quarter of an object is read by ranges, as long as the object is counted.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,17 +12,18 @@ use crate::wire::files::MAX_PEEK_BYTES;
 
 /// Size in bytes from which objects are read by ranges.
 const MIN_OBJECT_BYTES: u64 = 4 * MAX_PEEK_BYTES as u64;
-/// Part of an object that is read by ranges: one of so many.
-const PART: u64 = 4;
+/// Divisor of the size of an object: less than the quotient is read by ranges.
+const READ_PART: u64 = 4;
 /// Largest number of objects that are counted.
 const MAX_COUNTED: usize = 4096;
 
-/// Bytes that were read of objects.
+/// Numbers of bytes that were read of objects, by the ids of the objects.
 #[derive(Debug, Default)]
 pub(super) struct Peeks(HashMap<ObjectId, u64>);
 
 impl Peeks {
-    /// Whether a range of an object of this size is to be read alone. It then counts as read.
+    /// Returns whether a range of an object of this size is to be read alone. If so, the range counts as
+    /// read.
     pub(super) fn take(&mut self, id: &ObjectId, object_len: u64, range: &Range<u64>) -> bool {
         let len = range.end.saturating_sub(range.start);
         if len > MAX_PEEK_BYTES as u64 || object_len < MIN_OBJECT_BYTES {
@@ -33,7 +34,7 @@ impl Peeks {
         }
         let read = self.0.entry(*id).or_default();
         *read = read.saturating_add(len);
-        *read < object_len / PART
+        *read < object_len / READ_PART
     }
 }
 

@@ -1,10 +1,10 @@
-//! Where bytes that are written come to lie.
+//! Places of the bytes that are written.
 //!
-//! Owns what this host's node said last about its memory. Any thread. An object is put on this host's node
-//! first. If it is to lie elsewhere, that node has another one take it, while the writer goes on; a commit
-//! waits for that. Objects that several nodes are to keep come to them in the same way. Invariants: an object
-//! that no other node takes stays; what is told of the place of an object to the home is a hint; no commit
-//! names an object that fewer nodes keep than are to, while there are more that may.
+//! Owns the last answers of this host's node about its memory. Any thread. An object is put on this host's
+//! node first. If the object is to lie elsewhere, or on several nodes, this node has other nodes take it
+//! while the writer goes on, and a commit waits for them. Invariants: an object that no other node takes
+//! stays; the node that a section names to the home is a hint; no commit names an object that fewer nodes
+//! keep than are to, while there are more nodes that may.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,8 @@ use crate::{ErrorKind, NodeId, ObjectId};
 
 /// Longest wait for room on this host's node, while other nodes take objects from it.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest wait for room while no node takes objects: some that no file has any more may be on their way out.
+/// Longest wait for room while no node takes objects. Objects that no file has any more may free room
+/// meanwhile.
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// Number of objects that are put before the node is asked again about its memory.
 const MAX_PUTS: u64 = 4;
@@ -32,15 +33,16 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(20);
 /// Memory of this host's node, as the node told it last.
 #[derive(Default)]
 pub(super) struct Placing {
-    /// Whether objects do not stay there by themselves.
+    /// Whether objects do not stay on the node by themselves.
     elsewhere: AtomicBool,
-    /// Whether it, or another node, had room for more when it was asked.
+    /// Whether the node, or another node, had room for more when the node was asked.
     room: AtomicBool,
-    /// Generation of the connection by which it was asked, and 1. 0 if it was not.
+    /// One more than the generation of the connection by which the node was asked last. 0 if it was not
+    /// asked.
     asked: AtomicU64,
-    /// Number of objects that were put since.
+    /// Number of objects that were put since the node was asked.
     puts: AtomicU64,
-    /// Whether it is to be asked in the background.
+    /// Whether the node is to be asked in the background.
     asking: AtomicBool,
 }
 
@@ -58,7 +60,7 @@ impl Placing {
         self.elsewhere.load(Ordering::Relaxed)
     }
 
-    /// Counts an object that was put. Returns whether the node is to be asked again, since many were.
+    /// Counts an object that was put. Returns whether the node is to be asked again, since many were put.
     fn count_put(&self) -> bool {
         self.puts.fetch_add(1, Ordering::Relaxed) >= MAX_PUTS && !self.asking.swap(true, Ordering::Relaxed)
     }
@@ -71,7 +73,7 @@ impl Placing {
         self.elsewhere.load(Ordering::Relaxed)
     }
 
-    /// Asks the node about its memory, and about that of others on which objects of a place may lie.
+    /// Asks the node about its memory, and about the memory of nodes on which objects of a place may lie.
     fn ask(&self, attached: &Attached, place: &Place) {
         self.puts.store(0, Ordering::Relaxed);
         // A node that does not answer is asked again with the next object.
@@ -107,11 +109,11 @@ pub(super) struct Target<'a> {
     pub(super) background: &'a Arc<Background>,
     pub(super) place: &'a Place,
     pub(super) copies: u16,
-    /// When whoever waits for objects to be where they are to lie is to have an answer.
+    /// Time when a caller that waits for objects to be where they are to lie is to have an answer.
     pub(super) due: Instant,
 }
 
-/// The same for a thread of the background.
+/// Target of the bytes of a writer, as a thread of the background owns it.
 pub(super) struct Goal {
     blocks: Arc<Blocks>,
     attached: Arc<Attached>,
@@ -137,7 +139,7 @@ impl Goal {
 }
 
 impl Target<'_> {
-    /// The same for a thread of the background.
+    /// Returns the target as a thread of the background owns it.
     pub(super) fn goal(&self) -> Goal {
         Goal {
             blocks: Arc::clone(self.blocks),
@@ -154,14 +156,14 @@ impl Target<'_> {
         self.blocks.take(self.attached)
     }
 
-    /// Makes a block this object.
+    /// Makes this object of a block.
     pub(super) fn put_block(&self, stored: &Stored, block: &mut Block) -> Result<()> {
         self.blocks.put_block(self.attached, block, stored)?;
         self.begin(stored);
         Ok(())
     }
 
-    /// Has a block become an object in the background.
+    /// Begins to make an object of a block in the background.
     pub(super) fn begin_put(&self, block: Block, len: usize) -> Arc<Put> {
         let due = Instant::now() + self.attached.patience;
         let put = Arc::new(Put::new(self.blocks.stored(self.attached, len), block, due));
@@ -181,12 +183,12 @@ impl Target<'_> {
         }
     }
 
-    /// Whether this host's node is to see where objects lie.
+    /// Whether objects may have to lie on other nodes, so that this host's node is asked to bring them there.
     fn is_settled(&self) -> bool {
         self.copies > 1 || *self.place != Place::Local || self.placing.is_elsewhere(self.attached)
     }
 
-    /// Has a new object be brought to its place.
+    /// Asks this host's node to bring a new object to its place.
     fn begin(&self, stored: &Stored) {
         if self.placing.count_put() {
             let (placing, attached) = (Arc::clone(self.placing), Arc::clone(self.attached));
@@ -201,12 +203,12 @@ impl Target<'_> {
         }
     }
 
-    /// Waits until objects lie where they are to and as many nodes keep them as are to, and notes in their
-    /// sections where that is.
+    /// Waits until objects lie where they are to lie and as many nodes keep them as are to, and notes the
+    /// nodes in their sections.
     ///
     /// # Errors
-    /// `Full` if nodes that are to keep them have no room. `Io` if the node does not know the objects any
-    /// more, and if they are not there in time; they are brought there all the same.
+    /// `Full` if nodes that are to keep the objects have no room. `Io` if the node does not know the objects
+    /// any more, or if they are not in place in time; the node goes on bringing them there.
     pub(super) fn settle(&self, sections: &mut [Section]) -> Result<()> {
         if !self.is_settled() {
             return Ok(());
@@ -224,7 +226,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Why objects are not where they are to lie.
+    /// Returns the reason why objects are not where they are to lie.
     fn unsettled(&self, error: &crate::Error) -> Error {
         if error.kind() != ErrorKind::TimedOut {
             return Error::of_client(error);
@@ -237,8 +239,8 @@ impl Target<'_> {
         ))
     }
 
-    /// Whether what failed for want of room is to be tried again, since other nodes may take objects. Waits
-    /// for a moment then.
+    /// Returns whether an attempt that failed for want of room is to be repeated, since other nodes may take
+    /// objects. If so, waits for [`ROOM_INTERVAL`] before.
     pub(super) fn may_have_room<T>(&self, done: &Result<T>, attempts: &Attempts) -> bool {
         let is_full = |error: &Error| error.errno() == Errno::Full;
         if !done.as_ref().is_err_and(is_full) {
@@ -255,7 +257,7 @@ impl Target<'_> {
     }
 }
 
-/// Object of a section.
+/// Returns the object of a section, if the section has one.
 fn object_of(section: &Section) -> Option<ObjectId> {
     match &section.source {
         Source::Object { id, .. } => Some(*id),
@@ -263,7 +265,7 @@ fn object_of(section: &Section) -> Option<ObjectId> {
     }
 }
 
-/// Notes in sections on which node each of these objects is.
+/// Notes in sections the node of each of these objects.
 fn note_nodes(sections: &mut [Section], ids: &[ObjectId], nodes: &[NodeId]) {
     for section in sections {
         if let Source::Object { id, node, .. } = &mut section.source

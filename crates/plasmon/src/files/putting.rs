@@ -1,9 +1,9 @@
 //! Puts of full blocks, beside the writer that has filled them.
 //!
-//! Owns the blocks on their way to become objects. A thread of the background puts a block; the writer, which
-//! has its file locked, asks for the outcome. Putting takes round trips to this host's node, and with them
-//! the node has begun to bring the object to its place. Invariants: a put is over when the node was told
-//! where its object is to lie; a put that was cancelled makes no object afterwards.
+//! Owns the blocks on their way to become objects. Any thread: a thread of the background puts a block; the
+//! writer, which has its file locked, asks for the outcome. A put takes round trips to this host's node, by
+//! which the node also begins to bring the object to its place. Invariants: a put is over when the node was
+//! told where its object is to lie; a put that was cancelled makes no object afterwards.
 
 use std::collections::VecDeque;
 use std::mem::replace;
@@ -24,14 +24,14 @@ const MAX_PUTTING: usize = 8;
 /// Block on its way to become an object.
 pub(super) struct Put {
     stored: Stored,
-    /// When it is given up that no thread has had time for it: the node did not answer those before.
+    /// Time when the put is given up if no thread has begun it, because the node did not answer earlier puts.
     due: Instant,
     stage: Mutex<Stage>,
     ended: Condvar,
 }
 
 enum Stage {
-    /// No thread has taken it yet.
+    /// No thread has taken the block yet.
     Waits(Block),
     Runs,
     Over(Result<()>),
@@ -42,7 +42,7 @@ impl Put {
         Self { stored, due, stage: Mutex::new(Stage::Waits(block)), ended: Condvar::new() }
     }
 
-    /// Puts the block, unless that was cancelled.
+    /// Puts the block, unless the put was cancelled.
     pub(super) fn run(&self, goal: &Goal) {
         let mut stage = self.stage.lock();
         let mut block = match replace(&mut *stage, Stage::Runs) {
@@ -56,11 +56,11 @@ impl Put {
             false => Err(Error::because(Errno::Io, "the node of this host did not take the bytes in time")),
         };
         let is_there = put.is_ok();
-        // The block may be the node's by now, so that nobody can try again.
+        // The node may have taken the block already, so the put cannot be repeated.
         ending.outcome = put.map_err(|error| Error::because(Errno::Io, error.to_string()));
         drop(ending);
         if is_there {
-            // The block of the put is gone, and there will be another write.
+            // The block of the put is used up, and another write may need a block.
             goal.refill();
         }
     }
@@ -81,11 +81,11 @@ impl Put {
         }
     }
 
-    /// Sees to it that no object is made from now on.
+    /// Cancels the put: no object is made from now on.
     fn cancel(&self) {
         let mut stage = self.stage.lock();
         if matches!(&*stage, Stage::Waits(_)) {
-            // Nobody asks for the outcome any more.
+            // The outcome is not asked for any more.
             *stage = Stage::Over(Ok(()));
         }
         while !matches!(&*stage, Stage::Over(_)) {
@@ -94,7 +94,7 @@ impl Put {
     }
 }
 
-/// End of a put, also by a panic: its writer must not wait for ever.
+/// Guard that ends a put, also by a panic, so that the writer does not wait for ever.
 struct Ending<'a> {
     put: &'a Put,
     outcome: Result<()>,
@@ -116,7 +116,7 @@ impl Puts {
     /// Waits until one more block may be on its way.
     ///
     /// # Errors
-    /// Why an earlier block of the file has not become an object.
+    /// The reason why an earlier block of the file has not become an object.
     pub(super) fn make_room(&mut self) -> Result<()> {
         self.forget_those_there();
         while self.0.len() >= MAX_PUTTING {
@@ -125,7 +125,7 @@ impl Puts {
         Ok(())
     }
 
-    /// Has a block become an object.
+    /// Begins to make an object of a block.
     pub(super) fn begin(&mut self, target: &Target<'_>, block: Block, len: usize) -> Stored {
         let put = target.begin_put(block, len);
         let stored = put.stored;
@@ -136,7 +136,7 @@ impl Puts {
     /// Waits until all blocks have become objects.
     ///
     /// # Errors
-    /// Why one has become none.
+    /// The reason why a block has not become an object.
     pub(super) fn wait(&mut self) -> Result<()> {
         while !self.0.is_empty() {
             self.wait_for_first()?;
@@ -144,13 +144,13 @@ impl Puts {
         Ok(())
     }
 
-    /// First object that may not be there yet.
+    /// Returns the first object that may not be there yet.
     pub(super) fn first_open(&mut self) -> Option<ObjectId> {
         self.forget_those_there();
         self.0.front().map(|put| put.stored.id())
     }
 
-    /// Sees to it that no object is made from now on.
+    /// Cancels all puts: no object is made from now on.
     pub(super) fn cancel(&mut self) {
         self.0.drain(..).for_each(|put| put.cancel());
     }
@@ -161,7 +161,7 @@ impl Puts {
         }
     }
 
-    /// A put that has failed stays: nothing behind it is committed.
+    /// Waits for the first put. A put that has failed stays first, so that no later bytes are committed.
     fn wait_for_first(&mut self) -> Result<()> {
         if let Some(first) = self.0.front() {
             first.wait()?;

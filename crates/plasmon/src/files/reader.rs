@@ -1,8 +1,8 @@
 //! Reading: the parts of a range of a file, in the memory where they lie.
 //!
 //! Owns no state. Any thread. A plan of a read is made with the file locked; bytes are brought without the
-//! lock. Objects stay pinned as long as their parts are held. Invariants: a read never gives other bytes than
-//! those of one version of the map; bytes that are lost are an error, never zeros.
+//! lock. Objects stay pinned as long as their parts are held. Invariants: all bytes of a read are of one
+//! version of the map; lost bytes are an error, never zeros.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::wire::files::{
 use crate::wire::requests;
 use crate::{ErrorKind, NodeId, Object, ObjectId};
 
-/// Number of bytes that are asked for ahead of who reads in order.
+/// Number of bytes that are asked for ahead of reads in order.
 const AHEAD_BYTES: u64 = 16 << 20;
 /// Time between two attempts to find an object that is not where the map says.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// Number of zeros of a hole that are given at once.
+/// Zeros of a hole, which are given in pieces of this length.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Bytes of a file, in parts.
@@ -41,7 +41,7 @@ pub enum Part {
     Object(Object, Range<usize>),
     /// Bytes of the map itself.
     Bytes(Bytes),
-    /// So many zeros.
+    /// Number of zeros of a hole.
     Hole(usize),
 }
 
@@ -50,12 +50,12 @@ pub enum Part {
 pub enum Seek {
     /// Bytes that were written.
     Data,
-    /// A hole, or the end.
+    /// A hole, or the end of the file.
     Hole,
 }
 
 impl Parts {
-    /// Number of bytes.
+    /// Returns the number of bytes of all parts.
     pub fn len(&self) -> usize {
         self.0.iter().map(|part| part.len()).sum()
     }
@@ -65,12 +65,12 @@ impl Parts {
         self.len() == 0
     }
 
-    /// Parts in their order.
+    /// Returns the parts in their order.
     pub fn parts(&self) -> &[Part] {
         &self.0
     }
 
-    /// The bytes as slices, one behind the other.
+    /// Returns the bytes as slices, in their order.
     pub fn slices(&self) -> Vec<&[u8]> {
         self.0.iter().flat_map(Part::slices).collect()
     }
@@ -97,7 +97,7 @@ impl Part {
     }
 }
 
-/// How reads of objects were served since the node was told.
+/// Counts of how reads of objects were served since the node was told last.
 #[derive(Default)]
 pub(super) struct Reads {
     here: AtomicU64,
@@ -106,7 +106,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Tells the node of this host, if there is something.
+    /// Tells the node of this host the counts, unless they are 0.
     pub(super) fn tell(&self, attached: &Attached) {
         let counts = [&self.here, &self.brought, &self.bytes];
         let [here, brought, bytes] = counts.map(|count| count.swap(0, Ordering::Relaxed));
@@ -128,12 +128,12 @@ enum Planned {
     Here(Part),
     /// Range of an object that may be elsewhere, with its hint.
     There(ObjectId, Range<u64>, Hint),
-    /// The same of which the range alone is read, if the object is elsewhere.
+    /// Range of an object that is read alone if the object is elsewhere, with the node of the object.
     Range(ObjectId, Range<u64>, NodeId),
 }
 
 impl Planned {
-    /// Object that may be elsewhere.
+    /// Returns the object of the part, if it may be elsewhere.
     fn object(&self) -> Option<ObjectId> {
         match self {
             Self::Here(_) => None,
@@ -143,10 +143,10 @@ impl Planned {
 }
 
 impl Volume {
-    /// Bytes of a file that is open, from an offset on, at most so many: fewer at its end.
+    /// Reads at most `len` bytes of an open file from an offset on, fewer at the end of the file.
     ///
     /// # Errors
-    /// `Io` if bytes are lost. `NotOpen`, and others of Linux.
+    /// `Io` if bytes are lost. `NotOpen`, and further errors of Linux.
     pub fn read(&self, inode: u64, offset: u64, len: usize) -> Result<Parts> {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let until = Instant::now() + self.0.session.patience();
@@ -159,7 +159,7 @@ impl Volume {
                 self.0.bring(&attached, &open, part).map_err(|error| (object, error))
             };
             let (object, error) = match plan.into_iter().map(bring).collect::<std::result::Result<_, _>>() {
-                // Others may have changed the file meanwhile, if the lock is of a session of before.
+                // If the lock was lost meanwhile, others may have changed the file.
                 Ok(parts) if of.is_none_or(|losses| losses == self.0.session.losses()) => {
                     let parts = Parts(parts);
                     self.0.reads.bytes.fetch_add(parts.len() as u64, Ordering::Relaxed);
@@ -172,10 +172,10 @@ impl Volume {
         }
     }
 
-    /// Offset of the next bytes that were written, or of the next hole, at or behind an offset.
+    /// Returns the offset of the next data or of the next hole, at or behind an offset.
     ///
     /// # Errors
-    /// `NoData` if there is none before the end of the file.
+    /// `NoData` if there is no such offset before the end of the file.
     pub fn seek(&self, inode: u64, offset: u64, wanted: Seek) -> Result<u64> {
         let open = self.0.inode(inode).ok_or_else(|| Error::new(Errno::NotOpen))?;
         let mut state = self.0.lock(&open)?;
@@ -185,7 +185,7 @@ impl Volume {
         }
         let mut at = offset;
         loop {
-            // A page of the map at a time.
+            // The map is walked by one page at a time.
             self.0.know(inode, &mut state, &(at..at + 1))?;
             let (known, size) = (state.map.end(at).min(state.size), state.size);
             for section in state.map.within(&(at..known)) {
@@ -206,14 +206,14 @@ impl Volume {
 }
 
 impl Shared {
-    /// Parts of a read, and the version of the file that they are of.
+    /// Plans the parts of a read. Returns them with the version of the file.
     fn plan(&self, inode: u64, open: &Inode, offset: u64, len: usize) -> Result<(Vec<Planned>, u64)> {
         let end = offset.saturating_add(len as u64).min(MAX_FILE_BYTES);
         let mut state = self.lock(open)?;
         if state.writer.touches(&(offset..end)) {
             self.commit(inode, &mut state)?;
         }
-        // News that comes from here on makes the answer old again.
+        // A change that is told from now on makes the answer old again.
         if open.old.swap(false, Ordering::AcqRel) | state.is_old() {
             let (outcome, _) = self.ask(&Actor::default(), FileOperation::GetAttributes { inode })?;
             let FileOutcome::Entry(attributes) = outcome else { return Err(unexpected()) };
@@ -223,7 +223,7 @@ impl Shared {
         if !range.is_empty() {
             self.know(inode, &mut state, &range)?;
         }
-        // The file may have become shorter with what was asked for.
+        // The file may have become shorter by the attributes that were asked for.
         let range = offset..range.end.min(state.end());
         if range.is_empty() {
             return Ok((Vec::new(), state.version));
@@ -297,7 +297,7 @@ impl Shared {
                         self.reads.brought.fetch_add(1, Ordering::Relaxed);
                         object
                     }
-                    // It may be another user's.
+                    // The object may belong to another user.
                     Err(error) if attached.info.terms.shared => {
                         let alone = ranges(attached, id, &range, node).map(Part::Bytes);
                         return alone.map_err(|alone| why(error, alone));
@@ -306,7 +306,7 @@ impl Shared {
                 }
             }
         };
-        // A thread that waits for the file may do without the pin.
+        // If the file cannot be locked, the object is not kept pinned.
         if let Ok(mut state) = self.lock(open) {
             state.pin(&object, attached.generation);
         }
@@ -316,8 +316,8 @@ impl Shared {
         })
     }
 
-    /// Decides after an error whether the bytes are looked for again: the map may be an old one, or the
-    /// object on its way.
+    /// Decides after an error whether the bytes are looked for again, since the map may be old or the object
+    /// on its way.
     fn look_again(
         &self,
         inode: u64,
@@ -336,7 +336,7 @@ impl Shared {
         self.know(inode, &mut state, &(0..1))?;
         let same = state.version == version;
         drop(state);
-        // An object that is lost does not come back; another version may have other objects.
+        // A lost object does not come back, but another version may have other objects.
         if same && (error.kind() == ErrorKind::Lost || !waits || Instant::now() >= until) {
             return Err(Error::of_client(error));
         }
@@ -354,8 +354,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Asks for objects of other nodes that lie ahead of who reads in order. Returns whether the read is in
-    /// order.
+    /// Asks for objects of other nodes that lie ahead, if the read is in order. Returns whether it is.
     fn read_ahead(&self, state: &mut State, range: &Range<u64>) -> bool {
         let in_order = range.start == state.next_read;
         state.next_read = range.end;
@@ -364,7 +363,7 @@ impl Shared {
             return false;
         }
         let goal = range.end.saturating_add(AHEAD_BYTES).min(state.map.end(range.end));
-        // Half of it is asked for at a time, so that not every read asks.
+        // Half of the distance is asked for at a time, so that not every read asks.
         if state.ahead.saturating_add(AHEAD_BYTES / 2) > goal && goal < state.size {
             return true;
         }
@@ -386,14 +385,14 @@ impl Shared {
         }
         state.ahead = goal;
         if !ids.is_empty() {
-            // A node that brings too much already does without this.
+            // An error is ignored: the node may be bringing too much already.
             let _ = attached.client.prefetch(&ids, Duration::ZERO);
         }
         true
     }
 }
 
-/// Range of an object that is read alone.
+/// Reads a range of an object alone.
 fn peeked(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> crate::Result<Bytes> {
     let short = || crate::Error::new(ErrorKind::Invalid, format!("object {id} has no range {range:?}"));
     let len = u32::try_from(range.end - range.start).map_err(|_| short())?;
@@ -402,7 +401,7 @@ fn peeked(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -
     if bytes.len() == len as usize { Ok(bytes) } else { Err(short()) }
 }
 
-/// Range of an object that is read alone, in pieces.
+/// Reads a range of an object alone, in pieces.
 fn ranges(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> crate::Result<Bytes> {
     let mut all = BytesMut::new();
     let mut at = range.start;
@@ -414,13 +413,14 @@ fn ranges(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -
     Ok(all.freeze())
 }
 
-/// Why an object can be neither brought nor read by ranges. Objects of other users are read by ranges alone,
-/// and the node may have forgotten a range of which the map told: the map is asked for again then.
+/// Returns the reason why an object can be neither brought nor read by ranges. Objects of other users are
+/// read by ranges alone. The node may have forgotten a range of which the map told; then the map is asked
+/// for again.
 fn why(brought: crate::Error, alone: crate::Error) -> crate::Error {
     if brought.kind() == ErrorKind::NotAllowed { alone } else { brought }
 }
 
-/// Range of a file that lies in a section.
+/// Plans a range of a file that lies in a section.
 fn planned(section: &Section, range: Range<u64>) -> Result<Planned> {
     let damaged = || Error::because(Errno::Io, "the map of the file names bytes that no object has");
     let from = range.start - section.offset;
@@ -438,7 +438,7 @@ fn planned(section: &Section, range: Range<u64>) -> Result<Planned> {
     }
 }
 
-/// Part of an object that is here.
+/// Returns the part of a read for a range of an object that is on this host.
 fn part_of(object: Object, range: &Range<u64>) -> Result<Part> {
     let fits = range.end <= object.data().len() as u64;
     if !fits {

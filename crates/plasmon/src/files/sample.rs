@@ -2,7 +2,7 @@
 
 use crate::wire::files::{Attributes, FileKind, Place, Time};
 
-/// Attributes of a file with one name and no bytes, at a version.
+/// Returns the attributes of a file with one name and no bytes, at a version.
 pub(super) fn attributes(inode: u64, version: u64) -> Attributes {
     let time = Time::default();
     Attributes {

@@ -1,9 +1,9 @@
-//! A session at the home of a volume: it numbers operations, and sends again what was not answered.
+//! Session at the home of a volume, which numbers operations and sends unanswered operations again.
 //!
 //! Owns the connection and the numbers. Any thread. When the node of this host is away, operations wait for
-//! it, as long as the patience of the session lasts: the session attaches anew and asks again under the same
-//! numbers. Invariants: a number stands for one operation; an operation that changes something is done at
-//! most once.
+//! the node as long as the patience of the session lasts. Then the session attaches anew and asks again under
+//! the former numbers. Invariants: a number stands for one operation; an operation that changes something is
+//! done at most once.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use crate::{Client, ErrorKind};
 
 /// Time between two attempts while the node or the home is away.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Time between two looks whether a program has given its call up that waits for another call.
+/// Time between two checks whether a program has given up a call that waits for another call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait for one answer, after which the operation is asked again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,27 +38,27 @@ pub(super) struct Session {
     name: String,
     options: AttachOptions,
     attached: RwLock<Arc<Attached>>,
-    /// Attempts to attach anew are made by one thread at a time.
+    /// Lock of the thread that attaches anew.
     attaching: Mutex<()>,
     numbers: Mutex<Numbers>,
-    /// Changes by others, as far as they were told.
+    /// Changes by others that were told so far.
     told: Told,
     /// Entries that may be looked up next.
     ahead: LookAhead,
     /// Whether the volume has a capacity or quotas, as the home said last.
     limited: AtomicBool,
-    /// Tells what the session has open.
+    /// Function that returns what the session has open.
     opens: OnceLock<TellsOpens>,
 }
 
-/// Gives the inodes that are open, each with the number of its opens.
+/// Function that returns the inodes that are open, each with the number of its opens.
 type TellsOpens = Box<dyn Fn() -> Vec<(u64, u32)> + Send + Sync>;
 
 /// Session on one connection.
 pub(super) struct Attached {
     pub(super) client: Client,
-    /// The same client, whose calls go on when their program is killed: for bytes of files, which may be
-    /// those of other programs as well.
+    /// Client of the connection whose calls go on when their program is killed, for bytes of files. These
+    /// bytes may be those of other programs as well.
     pub(super) steady: Client,
     /// Number of the attached volume on the connection.
     pub(super) number: u32,
@@ -68,7 +68,7 @@ pub(super) struct Attached {
     pub(super) info: VolumeInfo,
     /// Whether the session may act for any user.
     pub(super) trusted: bool,
-    /// Number of this connection among those of the session.
+    /// Number of this connection among the connections of the session.
     pub(super) generation: u64,
     /// Number of times that the session had begun anew, without its opens, locks and credit, when it was
     /// attached by this connection.
@@ -77,20 +77,20 @@ pub(super) struct Attached {
     pub(super) patience: Duration,
 }
 
-/// An answer of the home.
+/// Answer of the home to an operation.
 pub(super) struct Answered {
     /// Outcome of the operation, which may be a failure.
     pub(super) outcome: FileOutcome,
-    /// How long names and attributes in it may be kept.
+    /// Time for which names and attributes of the outcome may be kept.
     pub(super) keep: Keep,
-    /// Folders that it has changed, and how long their attributes may be kept.
+    /// Attributes of folders that the operation has changed, which may be kept as `folders_keep` says.
     pub(super) folders: Vec<Attributes>,
     pub(super) folders_keep: Keep,
-    /// Number of times that the session had begun anew which was answered.
+    /// Number of times that the session which was answered had begun anew.
     pub(super) losses: u64,
 }
 
-/// Numbers of operations.
+/// Numbers of the operations of a session.
 struct Numbers {
     next: u64,
     /// Numbers of operations that have no answer yet.
@@ -98,7 +98,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Takes a number. Returns it with the number below which all are answered.
+    /// Takes a number. Returns it with the number below which all operations are answered.
     fn begin(&mut self) -> (u64, u64) {
         let number = self.next;
         self.next += 1;
@@ -107,8 +107,8 @@ impl Numbers {
     }
 }
 
-/// Operation that is asked again under its number until it is answered, by a session that has begun anew so
-/// often.
+/// Operation that is asked again under its number until it is answered, as long as the session does not begin
+/// anew.
 pub(super) struct Lasting {
     asked: FileAsked,
     losses: u64,
@@ -119,7 +119,7 @@ impl Lasting {
         &self.asked.operation
     }
 
-    /// Number of times that the session had begun anew whose operation it is.
+    /// Returns the number of times that the session of the operation had begun anew.
     pub(super) fn losses(&self) -> u64 {
         self.losses
     }
@@ -145,42 +145,43 @@ impl Session {
         })
     }
 
-    /// Sets who tells a new node, and a new home, what the session has open.
+    /// Sets the function that returns what the session has open, for a new node or a new home.
     pub(super) fn set_opens(&self, opens: impl Fn() -> Vec<(u64, u32)> + Send + Sync + 'static) {
         let _ = self.opens.set(Box::new(opens));
     }
 
-    /// The session on its present connection.
+    /// Returns the session on its present connection.
     pub(super) fn attached(&self) -> Arc<Attached> {
         Arc::clone(&self.attached.read())
     }
 
-    /// Number of times that the session began anew without its opens and locks.
+    /// Returns the number of times that the session began anew without its opens and locks.
     pub(super) fn losses(&self) -> u64 {
         self.attached.read().losses
     }
 
-    /// Time that an operation waits for a node that is away.
+    /// Returns the longest time for which an operation waits for a node that is away.
     pub(super) fn patience(&self) -> Duration {
         self.options.patience
     }
 
-    /// Changes by others that were told so far.
+    /// Returns the changes by others that were told so far.
     pub(super) fn told(&self) -> &Told {
         &self.told
     }
 
-    /// Entries that may be looked up next.
+    /// Returns the entries that may be looked up next.
     pub(super) fn ahead(&self) -> &LookAhead {
         &self.ahead
     }
 
-    /// Whether folders may be told of without asking. Where the home looks at permissions, it is asked.
+    /// Whether questions about folders may be answered without the home. A home that checks permissions is
+    /// always asked.
     pub(super) fn keeps(&self) -> bool {
         self.options.keeps && !self.options.checked
     }
 
-    /// Whether what is written needs credit.
+    /// Whether writes need credit.
     pub(super) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Relaxed)
     }
@@ -195,10 +196,11 @@ impl Session {
         self.ask_of(None, actor, operation)
     }
 
-    /// As [`Session::ask`], of the session that has begun anew so often, if that matters.
+    /// Acts as [`Session::ask`], but only for the session that has begun anew as often as is said, if that
+    /// matters.
     ///
     /// # Errors
-    /// `Io` if it has begun anew since.
+    /// `Io` if the session has begun anew since.
     pub(super) fn ask_of(
         &self,
         of: Option<u64>,
@@ -208,8 +210,8 @@ impl Session {
         self.ask_by(of, actor, operation, false)
     }
 
-    /// As [`Session::ask_of`], but goes on when the program is killed, as long as the node is there. Returns
-    /// the outcome with the number of times that the session had begun anew which was answered.
+    /// Acts as [`Session::ask_of`], but goes on when the program is killed, as long as the node is there.
+    /// Returns the outcome, and the number of times that the session which was answered had begun anew.
     pub(super) fn ask_steadily(
         &self,
         of: Option<u64>,
@@ -233,7 +235,7 @@ impl Session {
         self.ahead.note(&asked.operation);
         let result = self.ask_numbered(of, &asked, steady);
         self.ahead.note(&asked.operation);
-        // An operation that was given up is never asked again, so nobody needs its outcome.
+        // An operation that was given up is never asked again, and its outcome is not needed.
         self.numbers.lock().open.remove(&number);
         let (answer, sent, losses) = result?;
         let FileAnswer { valid_ms, outcome, folders, limited } = answer;
@@ -244,26 +246,26 @@ impl Session {
         Ok(Answered { outcome, keep: keep(valid_ms), folders, folders_keep: keep(FOLDERS_MS), losses })
     }
 
-    /// Takes a number for an operation of a session that has begun anew so often.
+    /// Takes a number for an operation of the session that has begun anew `losses` times.
     pub(super) fn begin_lasting(&self, losses: u64, operation: FileOperation) -> Lasting {
         let (number, answered) = self.numbers.lock().begin();
         Lasting { asked: FileAsked { number, answered, actor: Actor::default(), operation }, losses }
     }
 
-    /// Has such an operation carried out. After an error it may be asked again.
+    /// Has a lasting operation carried out. After an error the operation may be asked again.
     pub(super) fn ask_lasting(&self, lasting: &Lasting) -> Result<()> {
         self.ask_numbered(Some(lasting.losses), &lasting.asked, false).map(drop)
     }
 
-    /// Notes that such an operation is not asked any more.
+    /// Notes that a lasting operation is not asked any more.
     pub(super) fn end_lasting(&self, lasting: &Lasting) {
         self.numbers.lock().open.remove(&lasting.asked.number);
     }
 
-    /// Locks what another thread may have locked while it waits for the node.
+    /// Locks a mutex that another thread may have locked while that thread waits for the node.
     ///
     /// # Errors
-    /// `Interrupted` if the program gives its call up. `Io` if it is still locked after `until`.
+    /// `Interrupted` if the program gives its call up. `Io` if the mutex is still locked at `until`.
     pub(super) fn lock<'a, T>(&self, what: &'a Mutex<T>, until: Instant) -> Result<MutexGuard<'a, T>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -278,8 +280,8 @@ impl Session {
         }
     }
 
-    /// Asks until there is an answer. Returns it with the time of the question, and with the number of times
-    /// that the session had begun anew which was answered.
+    /// Asks until there is an answer. Returns the answer with the time of the question, and with the number
+    /// of times that the session which was answered had begun anew.
     fn ask_numbered(
         &self,
         of: Option<u64>,
@@ -292,7 +294,7 @@ impl Session {
             if of.is_some_and(|losses| losses != attached.losses) {
                 return Err(Error::because(Errno::Io, "the session began anew, without its locks"));
             }
-            // A session that begins anew does not know what the one before it has done.
+            // A session that begins anew does not know what the former session has done.
             if begun.is_some_and(|session| session != attached.secret) && !may_be_done_twice(&asked.operation)
             {
                 let text = "the session began anew, and whether the operation was done before is not known";
@@ -307,7 +309,7 @@ impl Session {
             };
             let until = *until.get_or_insert_with(|| sent + self.options.patience);
             let ended = error.kind() == ErrorKind::Fenced;
-            // An operation that was sent to nobody, or refused, was not done.
+            // An operation that was not sent, or was refused, was not done.
             if connected && !ended && error.kind() != ErrorKind::Busy {
                 begun.get_or_insert(attached.secret);
             }
@@ -331,8 +333,8 @@ impl Session {
         }
     }
 
-    /// Attaches anew for a call. One that goes on when its program is killed has a thread attach that no
-    /// program waits for.
+    /// Attaches anew for a call. A call that goes on when its program is killed has a thread of its own
+    /// attach.
     fn attach_for(&self, steady: bool, lost: u64, until: Instant) -> Result<()> {
         if !steady {
             return self.attach_anew(lost, until);
@@ -350,7 +352,7 @@ impl Session {
 
     /// Attaches anew after the connection of this generation was lost.
     fn attach_anew(&self, lost: u64, until: Instant) -> Result<()> {
-        // A thread that waits for another to attach sees that its program is killed.
+        // Waits here end when the program of the call is killed.
         let _attaching = self.lock(&self.attaching, until)?;
         loop {
             let old = self.attached();
@@ -378,10 +380,10 @@ impl Session {
             let text = format!("volume '{}' is another one than before: umount it and mount it", self.name);
             return Err(crate::Error::new(ErrorKind::Lost, text));
         }
-        // The home takes no word of whoever is not trusted.
+        // The home does not trust what other sessions tell.
         if !told.fresh && told.trusted {
             let opens = self.opens.get().map(|opens| opens()).unwrap_or_default();
-            // A program that is killed does not end the session of the others.
+            // The kill of one program must not end the session of the others.
             let steady = client.clone().interruptible(|| false);
             Volumes::by(&steady).tell_opened(told.volume, &opens)?;
         }
@@ -400,12 +402,12 @@ impl Session {
 }
 
 impl Attached {
-    /// Client of a call that goes on when its program is killed, or of another one.
+    /// Returns the client for a call, `steady` if the call goes on when its program is killed.
     fn by(&self, steady: bool) -> &Client {
         if steady { &self.steady } else { &self.client }
     }
 
-    /// Number by which the home knows that the session is its user's.
+    /// Returns the number by which the home knows that the session belongs to its user.
     pub(super) fn secret(&self) -> u64 {
         self.secret
     }
@@ -423,7 +425,7 @@ impl Attached {
     }
 }
 
-/// Refuses to wait on for a program that has given its call up.
+/// Returns an error if the program of this thread has given its call up.
 fn ensure_wanted(client: &Client) -> Result<()> {
     if Volumes::by(client).is_interrupted() {
         return Err(Error::because(Errno::Interrupted, "the wait for the node was interrupted"));
@@ -431,7 +433,7 @@ fn ensure_wanted(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The outcome, unless it is a failure.
+/// Returns the outcome, or the error if the outcome is a failure.
 pub(super) fn succeeded(outcome: FileOutcome) -> Result<FileOutcome> {
     match outcome {
         FileOutcome::Failed(errno) => Err(errno.into()),
@@ -439,8 +441,8 @@ pub(super) fn succeeded(outcome: FileOutcome) -> Result<FileOutcome> {
     }
 }
 
-/// Whether an operation may be asked of a session that began anew, though the one before may have done it.
-/// Opens and credit are the session's, so that they went with it. Locks are asked of one session.
+/// Whether an operation may be asked of a session that began anew, although the former session may have done
+/// it. Opens and credit ended with the former session. Locks are asked of one session.
 fn may_be_done_twice(operation: &FileOperation) -> bool {
     match operation {
         FileOperation::Open { truncate, .. } => !truncate,
@@ -449,8 +451,8 @@ fn may_be_done_twice(operation: &FileOperation) -> bool {
     }
 }
 
-/// Refuses what is longer than an operation can be: the node would take it for a malformed request, and end
-/// the connection.
+/// Refuses an operation with parts that are too long. The node would take the operation for a malformed
+/// request, and end the connection.
 fn check(actor: &Actor, operation: &FileOperation) -> Result<()> {
     use FileOperation::{Append, Closed, Commit};
     let (many, most, what) = match operation {
@@ -478,7 +480,7 @@ fn question(name: &str, options: &AttachOptions, again: Option<(u32, u64)>) -> r
     }
 }
 
-/// Error of an outcome of another kind than the operation has.
+/// Returns the error for an outcome of another kind than the operation has.
 pub(super) fn unexpected() -> Error {
     Error::because(
         Errno::Io,

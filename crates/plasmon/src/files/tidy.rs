@@ -1,11 +1,12 @@
 //! Tidying: many small sections of a file, which lie side by side, become one.
 //!
-//! Owns the numbers of small sections that this session has committed, by file. A thread of the background
-//! looks at files of which there are many, when they are at rest. It reads the bytes of a run of sections,
-//! puts them as one object and has the home replace the sections, which refuses if these are not the same any
-//! more. An append that has no room in the map moves what lies there to an object, and then lies there
-//! itself, so that appends share objects. Invariants: nothing of a file changes but its sections; no file is
-//! locked by the background; no object that a tidy is to name is told to be discarded.
+//! Owns the number of small sections that this session has committed to each file. Any thread. A thread of
+//! the background looks at files with many small sections, when they are at rest. The thread reads the bytes
+//! of a run of sections, puts them as one object and has the home replace the sections; the home refuses if
+//! the file has other sections by then. An append that has no room in the map moves the bytes of the map to
+//! an object, and then lies in the map itself, so appends share objects. Invariants: tidying changes only
+//! the sections of a file; the background locks no file; no object that a tidy is to name is told to be
+//! discarded.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,17 +29,17 @@ use crate::{ErrorKind, Object, ObjectId};
 
 /// Size in bytes below which a section is a small one.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Number of small sections of a file that were committed when it is looked at.
+/// Number of committed small sections from which a file at rest is looked at.
 const MANY_SECTIONS: u64 = 32;
-/// Number of these when it is looked at though it is not at rest.
+/// Number of committed small sections from which a file is looked at that is not at rest.
 const VERY_MANY_SECTIONS: u64 = 1024;
 /// Least number of sections that become one.
 const MIN_RUN_SECTIONS: usize = 16;
 /// Time without a commit after which a file is at rest.
 const REST_TIME: Duration = Duration::from_secs(1);
-/// Largest number of files that are remembered.
+/// Largest number of files whose small sections are counted.
 const MAX_FILES: usize = 4096;
-/// Number of looks at a file that others change again and again.
+/// Largest number of attempts to tidy a file that others change again and again.
 const MAX_TRIES: u32 = 8;
 /// Number of sections that are looked at together.
 const WINDOW_SECTIONS: usize = 4096;
@@ -48,9 +49,9 @@ const OBJECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Files that may be ragged.
 pub(super) struct Tidying {
     files: Mutex<HashMap<u64, Ragged>>,
-    /// Held by who puts an object that a tidy names.
+    /// Lock of the thread that puts an object which a tidy names.
     putting: Mutex<()>,
-    /// Held by who looks at a file.
+    /// Lock of the thread that looks at a file.
     looking: Mutex<()>,
     thread: Background,
 }
@@ -62,25 +63,25 @@ impl Default for Tidying {
     }
 }
 
-/// Raggedness of a file since it was tidied: its sections, and when the last of them came.
+/// Raggedness of a file since it was tidied last.
 #[derive(Debug)]
 struct Ragged {
-    /// Number of sections that make it ragged.
+    /// Number of sections that make the file ragged.
     sections: u64,
-    /// When the last of them came, or when the file was looked at last.
+    /// Time when the last ragged section came, or when the file was looked at last.
     last: Instant,
     tries: u32,
 }
 
 impl Tidying {
-    /// Notes that so many sections were committed which make a file ragged.
+    /// Notes the number of committed sections that make a file ragged.
     pub(super) fn note(&self, inode: u64, sections: u64) {
         if sections == 0 {
             return;
         }
         let (mut files, last) = (self.files.lock(), Instant::now());
         if files.len() == MAX_FILES {
-            // Most files are of a few sections, and stay so.
+            // Files with few ragged sections are forgotten first, because most of them stay so.
             files.retain(|_, ragged| ragged.sections >= MANY_SECTIONS);
         }
         if files.len() < MAX_FILES || files.contains_key(&inode) {
@@ -89,7 +90,7 @@ impl Tidying {
         }
     }
 
-    /// A file that is to be looked at, with the number of its sections, and whether it is at rest.
+    /// Returns a file that is to be looked at, the number of its ragged sections, and whether it is at rest.
     fn next(&self) -> Option<(u64, u64, bool)> {
         let files = self.files.lock();
         files.iter().find_map(|(inode, ragged)| {
@@ -99,7 +100,7 @@ impl Tidying {
         })
     }
 
-    /// Notes the outcome of a look at a file that had so many sections.
+    /// Notes the outcome of a look at a file that had `sections` ragged sections.
     fn looked(&self, inode: u64, sections: u64, looked: &Result<bool>) {
         let mut files = self.files.lock();
         let Some(ragged) = files.get_mut(&inode) else { return };
@@ -118,13 +119,14 @@ impl Tidying {
         ragged.last = Instant::now();
     }
 
-    /// Whether an object is being put that a tidy is to name.
+    /// Whether a thread is putting an object that a tidy is to name.
     pub(super) fn puts(&self) -> bool {
         self.putting.is_locked()
     }
 }
 
-/// Number of sections of a commit that make a file of this size ragged: small ones, and those over others.
+/// Returns the number of sections of a commit that make a file of this size ragged: small sections, and
+/// sections over others.
 pub(super) fn ragged(sections: &[Section], size: u64) -> u64 {
     let is_ragged = |section: &&Section| {
         matches!(section.source, Source::Object { .. })
@@ -134,14 +136,14 @@ pub(super) fn ragged(sections: &[Section], size: u64) -> u64 {
 }
 
 impl Shared {
-    /// Has a file tidied by a thread of the background, if one is to be, and none is.
+    /// Has a file tidied by a thread of the background, if a file is to be tidied and none is being tidied.
     pub(super) fn begin_tidying(self: &Arc<Self>) {
         if self.session.is_read_only() || self.tidying.looking.is_locked() {
             return;
         }
         let Some((inode, sections, rests)) = self.tidying.next() else { return };
         let shared = Arc::clone(self);
-        // Without a thread there is a next time.
+        // If no thread can be started, the next call tries again.
         let _ = self.tidying.thread.offer(move || {
             let Some(_looking) = shared.tidying.looking.try_lock() else { return };
             let looked = shared.tidy(inode, rests);
@@ -149,13 +151,13 @@ impl Shared {
         });
     }
 
-    /// Tidies a file. Returns whether all runs were replaced that were found.
+    /// Tidies a file. Returns whether all runs that were found were replaced.
     fn tidy(&self, inode: u64, rests: bool) -> Result<bool> {
         let (mut from, mut all) = (0, true);
         loop {
             let (sections, attributes, next) = self.window(inode, from)?;
             let is_whole = from == 0 && next.is_none();
-            // Whoever appends changes the last section.
+            // An append changes the last section.
             let seen =
                 if rests || next.is_some() { sections.len() } else { sections.len().saturating_sub(1) };
             for run in runs(&sections[..seen], is_whole) {
@@ -165,7 +167,7 @@ impl Shared {
                 let _putting = self.tidying.putting.lock();
                 match self.tidy_run(&attributes, &sections[run]) {
                     Ok(()) => {}
-                    // It has changed meanwhile.
+                    // The file has changed meanwhile.
                     Err(error) if matches!(error.errno(), Errno::Stale | Errno::Again) => all = false,
                     Err(error) => return Err(error),
                 }
@@ -177,7 +179,8 @@ impl Shared {
         }
     }
 
-    /// Sections of a file from an offset on, the attributes of the file, and where the next sections begin.
+    /// Returns sections of a file from an offset on, the attributes of the file, and the offset at which the
+    /// next sections begin.
     fn window(&self, inode: u64, mut from: u64) -> Result<(Vec<Section>, Attributes, Option<u64>)> {
         let mut sections: Vec<Section> = Vec::new();
         loop {
@@ -192,10 +195,10 @@ impl Shared {
         }
     }
 
-    /// Replaces sections that lie side by side by one.
+    /// Replaces adjacent sections by one section.
     ///
     /// # Errors
-    /// `Stale` if the file has others there now.
+    /// `Stale` if the file has other sections in the range by now.
     fn tidy_run(&self, attributes: &Attributes, run: &[Section]) -> Result<()> {
         let attached = self.session.attached();
         let Some(offset) = run.first().map(|first| first.offset) else { return Ok(()) };
@@ -207,10 +210,10 @@ impl Shared {
         let inode = attributes.inode;
         let operation = FileOperation::Tidy { inode, replaces: Fingerprint::of(run), section };
         let tidied = settled.and_then(|()| self.session.ask_steadily(None, operation));
-        // Nobody will name the object.
+        // After a failure no commit will name the object.
         let (outcome, _) = tidied.inspect_err(|_| self.blocks.note_left())?;
         let FileOutcome::Entry(attributes) = outcome else { return Err(unexpected()) };
-        // Whoever has the file locked finds out when it reads.
+        // If the file is locked, its next read finds out.
         if let Some(open) = self.inode(inode)
             && let Some(mut state) = open.state.try_lock()
         {
@@ -219,8 +222,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Moves bytes that lie in the map of a file to an object, so that more can lie there. Returns whether
-    /// there were some.
+    /// Moves bytes that lie in the map of a file to an object, so that further bytes can lie in the map.
+    /// Returns whether there were such bytes.
     pub(super) fn gather(&self, inode: u64, state: &State) -> bool {
         let places = [state.size.saturating_sub(MAX_INLINE_BYTES as u64), 0];
         let gathered = places.iter().find_map(|from| {
@@ -230,7 +233,7 @@ impl Shared {
             let inline = map.sections.iter().find(is_inline)?;
             Some(match self.tidy_run(&attributes, std::slice::from_ref(inline)) {
                 Ok(()) => true,
-                // Others have changed it, and perhaps moved it.
+                // Others have changed the file, and perhaps moved these bytes.
                 Err(error) => error.errno() == Errno::Stale,
             })
         });
@@ -241,7 +244,7 @@ impl Shared {
     }
 }
 
-/// The bytes of sections, one behind the other.
+/// Returns the bytes of sections, one behind the other.
 fn bytes_of(attached: &Attached, run: &[Section]) -> Result<Vec<u8>> {
     let len: u64 = run.iter().map(|section| section.len).sum();
     let mut all = Vec::with_capacity((len as usize).min(BLOCK_BYTES));
@@ -268,7 +271,7 @@ fn bytes_of(attached: &Attached, run: &[Section]) -> Result<Vec<u8>> {
 /// Brings an object to this host.
 ///
 /// # Errors
-/// `Stale` if it has gone: the file has another one there now.
+/// `Stale` if the object is gone, because the file has another object by now.
 fn brought(attached: &Attached, id: ObjectId) -> Result<Object> {
     if let Some(object) = attached.client.get_here(&id) {
         return Ok(object);
@@ -282,8 +285,9 @@ fn brought(attached: &Attached, id: ObjectId) -> Result<Object> {
     })
 }
 
-/// Sections that are to become one each, in their order: many that are small, and those of objects of which
-/// most is in no file any more. The latter are known if the sections are all of their file.
+/// Returns runs of sections, each of which is to become one section, in their order: many small sections, and
+/// sections of objects whose bytes are mostly in no file any more. The latter are only known if the sections
+/// are all sections of the file.
 fn runs(sections: &[Section], are_all: bool) -> Vec<Range<usize>> {
     let mut live: HashMap<ObjectId, u64> = HashMap::new();
     for section in sections.iter().filter(|_| are_all) {
@@ -319,8 +323,8 @@ fn runs(sections: &[Section], are_all: bool) -> Vec<Range<usize>> {
     runs
 }
 
-/// End of the sections from one on that lie side by side, fit a block and are of a kind. The first one is
-/// taken to be.
+/// Returns the end of the adjacent sections from `at` on that fit a block and for which `is_of` holds. The
+/// first section is taken to satisfy `is_of`.
 fn grown(sections: &[Section], at: usize, is_of: impl Fn(usize) -> bool) -> usize {
     let (mut end, mut len) = (at + 1, sections[at].len);
     while let Some(next) = sections.get(end) {
@@ -343,7 +347,7 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    /// Sections of these objects and lengths, one behind the other. Each object is as long as is said.
+    /// Returns sections of these objects, section lengths and object lengths, one behind the other.
     fn sections(of: &[(u64, u64, u64)]) -> Vec<Section> {
         let node = NodeId::from_bytes([1; NodeId::LEN]);
         let mut offset = 0;

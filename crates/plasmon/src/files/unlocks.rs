@@ -2,8 +2,8 @@
 //!
 //! Owns the unlocks that the home has not answered. Any thread. A close tells the home, and waits as long as
 //! any call. If the home has not answered by then, or the program is killed, the thread of the session asks
-//! again, by the same operation under its number. Invariants: an unlock is carried out once; an owner gets no
-//! lock of a file before the home was told of all unlocks of it before, which would end that lock as well.
+//! the operation again under its number. Invariants: an unlock is carried out once; an owner gets no lock of
+//! a file before the home was told all earlier unlocks of this owner, which would end the new lock as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ use super::volume::Shared;
 use super::{Result, Volume};
 use crate::wire::files::{FileOperation, LockKind, LockRange};
 
-/// Largest number of unlocks that are not answered. If there are more, the locks of the oldest end with the
-/// session.
+/// Largest number of unlocks that are not answered. If there are more, the oldest unlock is dropped, and its
+/// locks end with the session.
 const MAX_UNLOCKS: usize = 1 << 12;
 
 /// Unlocks that the home has not answered, in their order.
@@ -30,15 +30,15 @@ struct Unlock {
     inode: u64,
     owner: u64,
     flock: bool,
-    /// Whether the close has ended, so that nobody asks any more.
+    /// Whether the close has ended, and has left the unlock to the thread of the session.
     is_left: AtomicBool,
 }
 
 impl Volume {
-    /// Ends all locks of an owner of a file, who closes it: those of `flock`, or those of `fcntl`. What the
-    /// home does not answer in time it is asked again later.
+    /// Ends all locks that an owner has of a file, of `flock` or of `fcntl`, when the owner closes the file.
+    /// If the home does not answer in time, it is asked again later.
     pub fn end_locks(&self, inode: u64, owner: u64, flock: bool) {
-        // Flushes tell what cannot be committed. The lock ends nevertheless.
+        // The error is ignored, since flushes tell what cannot be committed. The lock ends nevertheless.
         let _ = self.0.settle(inode);
         self.0.open_again();
         self.0.end_locks(inode, owner, flock);
@@ -55,7 +55,7 @@ impl Shared {
         let operation = FileOperation::Lock { inode, range, wait: false };
         let lasting = self.session.begin_lasting(losses, operation);
         let unlock = Arc::new(Unlock { lasting, inode, owner, flock, is_left: AtomicBool::new(false) });
-        // Before it is told: a lock that comes meanwhile has to wait for it.
+        // The unlock is noted before the home is told, because a lock that comes meanwhile waits for it.
         let oldest = self.unlocks.push(Arc::clone(&unlock));
         oldest.iter().for_each(|oldest| self.session.end_lasting(&oldest.lasting));
         if self.tell_unlock(&unlock).is_err() {
@@ -63,14 +63,14 @@ impl Shared {
         }
     }
 
-    /// Tells the home of unlocks that nobody waits for any more.
+    /// Tells the home of unlocks for which no close waits any more.
     pub(super) fn tell_unlocks(&self) {
         let left = self.unlocks.some(|unlock| unlock.is_left.load(Ordering::Acquire));
-        // If the home does not answer one, it answers no other.
+        // If the home does not answer one unlock, the others are not tried now.
         let _ = left.iter().try_for_each(|unlock| self.tell_unlock(unlock));
     }
 
-    /// Tells the home of all unlocks of an owner, who is about to lock the file.
+    /// Tells the home of all unlocks of an owner that is about to lock the file.
     pub(super) fn tell_unlocks_of(&self, inode: u64, range: &LockRange) -> Result<()> {
         let is_of =
             |unlock: &Unlock| (unlock.inode, unlock.owner, unlock.flock) == (inode, range.owner, range.flock);
@@ -80,10 +80,10 @@ impl Shared {
     /// Tells the home of an unlock.
     ///
     /// # Errors
-    /// `Io` or `Interrupted` if it is to be told again.
+    /// `Io` or `Interrupted` if the unlock is to be told again.
     fn tell_unlock(&self, unlock: &Arc<Unlock>) -> Result<()> {
         let answered = self.session.ask_lasting(&unlock.lasting);
-        // Locks go with their session, and the file that has gone has none.
+        // Locks end with their session, and a removed file has no locks.
         let is_lost = self.session.losses() != unlock.lasting.losses();
         if let Err(error) = answered
             && may_be_done(&error)
@@ -98,7 +98,7 @@ impl Shared {
 }
 
 impl Unlocks {
-    /// Takes an unlock in. Returns the oldest one if there are too many.
+    /// Adds an unlock. Returns the oldest one if there are too many.
     fn push(&self, unlock: Arc<Unlock>) -> Option<Arc<Unlock>> {
         let mut all = self.0.lock();
         let oldest = (all.len() == MAX_UNLOCKS).then(|| all.remove(0));

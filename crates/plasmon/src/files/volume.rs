@@ -1,8 +1,8 @@
-//! Volumes: sessions with the files that they have open, and the thread that looks after what waits.
+//! Volumes: sessions with their open files, and the thread of each session.
 //!
-//! Owns the table of open files. Any thread. The thread that looks has the threads of the background commit
-//! what has waited for its time, so that no file waits for the store of another one. Invariant: no lock on
-//! the table is held while the home is asked.
+//! Owns the table of open files. Any thread. The thread of the session regularly has the threads of the
+//! background commit bytes that have waited for their time, so that no file waits for the store of another.
+//! Invariant: no lock on the table is held while the home is asked.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,23 +32,23 @@ use super::{AttachOptions, Error, Result};
 use crate::wire::files::{Actor, Attributes, Errno, FileOperation, FileOutcome, Place, VolumeInfo, Written};
 use crate::{Client, NodeId};
 
-/// Time between two looks at what waits.
+/// Time between two looks of the thread of a session at waiting bytes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Largest number of threads that put blocks. They wait for the node most of the time.
 const MAX_PUTTERS: usize = 4;
-/// Largest number of threads that commit what is being written.
+/// Largest number of threads that commit bytes in the background.
 const MAX_COMMITTERS: usize = 8;
-/// Number of attempts to have an append lie in the map of its file.
+/// Largest number of attempts to have an append lie in the map of its file.
 const MAX_GATHERINGS: usize = 3;
 
-/// Session of a volume, for any number of threads. Clones share it; it ends with the last of them.
+/// Session of a volume, for any number of threads. Clones share the session, which ends with the last clone.
 #[derive(Clone)]
 pub struct Volume(
     pub(super) Arc<Shared>,
     #[expect(dead_code, reason = "its drop ends the session")] Arc<End>,
 );
 
-/// End of a session, with the last handle of its volume.
+/// Guard that ends a session with the last handle of its volume.
 struct End(Arc<Shared>);
 
 /// State that the clones of a volume share.
@@ -59,7 +59,7 @@ pub(super) struct Shared {
     placing: Arc<Placing>,
     /// Threads that put blocks.
     putters: Arc<Background>,
-    /// Threads that commit what is being written.
+    /// Threads that commit bytes in the background.
     pub(super) committers: Background,
     pub(super) folders: Folders,
     pub(super) reads: Reads,
@@ -72,7 +72,7 @@ pub(super) struct Shared {
     ended: Condvar,
 }
 
-/// How bytes are written.
+/// Manner in which bytes are written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WriteManner {
     /// Whether the file loses its setuid and setgid bits.
@@ -86,9 +86,9 @@ pub struct WriteManner {
 pub struct Opened {
     /// Attributes of the file.
     pub entry: Entry,
-    /// Whether the open has made it.
+    /// Whether the open has made the file.
     pub created: bool,
-    /// Failures of which it was told.
+    /// Failures of which the open was told.
     pub seen: Seen,
 }
 
@@ -127,12 +127,12 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Description of the volume when it was attached.
+    /// Returns the description of the volume when it was attached.
     pub fn info(&self) -> VolumeInfo {
         self.0.session.attached().info.clone()
     }
 
-    /// Node that this session asks.
+    /// Returns the node that this session asks.
     pub fn node(&self) -> NodeId {
         self.0.session.attached().client.node()
     }
@@ -147,28 +147,30 @@ impl Volume {
         self.0.session.is_read_only()
     }
 
-    /// Memory for the payload of a write.
+    /// Returns memory for the payload of a write.
     pub fn buffer(&self) -> Buffer {
         self.0.blocks.buffer(&self.0.session.attached())
     }
 
-    /// Memory for the payload of a write that is there at once: memory of this process, if no block is free.
+    /// Returns memory for the payload of a write without waiting: memory of this process, if no block is
+    /// free.
     pub fn buffer_at_hand(&self) -> Buffer {
         self.0.blocks.buffer_at_hand(&self.0.session.attached())
     }
 
-    /// Makes a buffer a block that is none, or one of a lost connection, after a write of so many bytes that
-    /// a block would not have been copied, unless the node is short of memory.
+    /// Replaces a buffer that is no block, or one of a lost connection, by a block, unless the node is short
+    /// of memory. Does so only if `written`, the length of the last write, is so large that a block would
+    /// not have been copied.
     pub fn renew(&self, buffer: &mut Buffer, written: usize) {
         if written >= LARGE_WRITE_BYTES && !self.0.placing.is_short() {
             self.0.blocks.renew(&self.0.session.attached(), buffer);
         }
     }
 
-    /// Opens an inode. It stays when its last link goes, until it is [closed](Volume::close).
+    /// Opens an inode. The inode stays when its last link goes, until it is [closed](Volume::close).
     ///
     /// # Errors
-    /// `Stale` if it is gone, and others of Linux.
+    /// `Stale` if the inode is gone, and further errors of Linux.
     pub fn open_inode(&self, actor: &Actor, inode: u64, options: &super::OpenOptions) -> Result<Opened> {
         let truncate = options.truncates();
         let operation =
@@ -184,7 +186,7 @@ impl Volume {
     /// in no folder.
     ///
     /// # Errors
-    /// Those of Linux.
+    /// Errors of Linux.
     pub fn create(
         &self,
         actor: &Actor,
@@ -203,21 +205,22 @@ impl Volume {
         self.0.opened(self.0.ask(actor, operation)?)
     }
 
-    /// Ends one open of an inode. What was written is committed.
+    /// Commits written bytes of an inode, and ends one open of the inode.
     ///
     /// # Errors
-    /// Why something that was written is not at the home.
+    /// The reason why written bytes are not at the home.
     pub fn close(&self, inode: u64, seen: &Seen) -> Result<()> {
         let flushed = self.flush(inode, seen);
         self.0.close(inode);
         flushed
     }
 
-    /// Commits what was written to a file, here, and returns when as many nodes keep it as its folder says.
+    /// Commits bytes that this session has written to a file. Returns when as many nodes keep the bytes as
+    /// the folder of the file says.
     ///
     /// # Errors
-    /// Why something is not at the home, also of bytes that were written before, unless this open of the file
-    /// was told.
+    /// The reason why written bytes are not at the home, also for earlier bytes, unless this open of the file
+    /// was told it.
     pub fn flush(&self, inode: u64, seen: &Seen) -> Result<()> {
         let Some(open) = self.0.inode(inode) else { return Ok(()) };
         let mut state = self.0.lock(&open)?;
@@ -225,9 +228,9 @@ impl Volume {
         state.failures.tell(seen).map_or(committed, Err)
     }
 
-    /// Writes the first `len` bytes of a buffer to a file that is open. Returns how many it has written:
-    /// fewer behind the end of the file if there is no room for all, unless it is to be written as a whole.
-    /// The buffer may be another one after that, of undefined content.
+    /// Writes the first `len` bytes of a buffer to an open file. Returns the number of written bytes, which
+    /// is smaller if there is no room for all, unless all are to be written as a whole. The buffer may be
+    /// another one afterwards, of undefined content.
     ///
     /// # Errors
     /// `Full` if there is no room for any byte, `OverQuota` if the owner of the file may have no more, and
@@ -244,11 +247,11 @@ impl Volume {
         let mut state = self.0.lock(&open)?;
         let state = &mut *state;
         self.0.session_of(&open)?;
-        // Before the bytes are taken in: a write that fails has written nothing.
+        // Earlier bytes are committed before these are stored: a write that fails has written nothing.
         self.0.commit_in_time(inode, state)?;
         let (cover, len, is_through) = match self.0.cover(inode, state, len as u64) {
-            // Bytes that come to lie over others may need no room. The home alone knows. Those
-            // behind the end come with the next write.
+            // Bytes that replace others may need no room, which the home alone knows. Bytes behind the end
+            // come with the next write.
             Err(error) if lacks_room(&error) && state.writer.is_empty() && offset < state.size => {
                 let inside = len.min((state.size - offset) as usize);
                 (None, if manner.whole { len } else { inside }, true)
@@ -274,7 +277,7 @@ impl Volume {
         Ok(len)
     }
 
-    /// Puts bytes behind the end of a file that is open, wherever that is. Returns their offset.
+    /// Puts bytes behind the end of an open file. Returns the offset of these bytes.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -294,7 +297,7 @@ impl Volume {
 }
 
 impl Shared {
-    /// Appends bytes to a file of which nothing waits.
+    /// Appends bytes to a file of which no bytes wait.
     fn append(
         &self,
         inode: u64,
@@ -326,13 +329,13 @@ impl Shared {
         self.tidying.note(inode, ragged);
         let appending = appending.map_err(|error| match self.session.attached().session {
             session if session == attached.session => error,
-            // The session that may name the object is over.
+            // Only the former session might name the object.
             _ => Error::because(Errno::Io, "the session began anew, without the bytes that were written"),
         });
         appending.inspect_err(|_| self.blocks.note_left())
     }
 
-    /// Where a file with this place, and this number of copies, has its bytes put, for a call that is to end.
+    /// Returns the target of the bytes of a file, for a call that is to end at `due`.
     pub(super) fn target<'a>(
         &'a self,
         attached: &'a Arc<Attached>,
@@ -356,12 +359,12 @@ impl Shared {
         Ok((succeeded(outcome)?, keep))
     }
 
-    /// Has what is to be done from time to time done now.
+    /// Wakes the thread of the session, which does its regular work now.
     pub(super) fn wake(&self) {
         self.ended.notify_all();
     }
 
-    /// As [`Shared::ask`], with failures that the home tells among the outcomes.
+    /// Acts as [`Shared::ask`], but returns failures that the home tells as outcomes.
     pub(super) fn ask_whole(&self, actor: &Actor, operation: &FileOperation) -> Result<(FileOutcome, Keep)> {
         self.folders.begin(operation);
         let of = self.session_for(operation)?;
@@ -373,7 +376,7 @@ impl Shared {
         Ok((outcome, keep))
     }
 
-    /// Waits until the session ends, at most so long. Returns whether it has.
+    /// Waits until the session ends, for at most `patience`. Returns whether the session has ended.
     pub(super) fn is_over(&self, patience: Duration) -> bool {
         let mut over = self.over.lock();
         if !*over && !patience.is_zero() {
@@ -382,17 +385,17 @@ impl Shared {
         *over
     }
 
-    /// File that is open.
+    /// Returns the open file of this inode, if there is one.
     pub(super) fn inode(&self, inode: u64) -> Option<Arc<Inode>> {
         self.inodes.lock().get(&inode).cloned()
     }
 
-    /// All files that are open, with their numbers.
+    /// Returns all open files with the numbers of their inodes.
     fn open_files(&self) -> Vec<(u64, Arc<Inode>)> {
         self.inodes.lock().iter().map(|(number, inode)| (*number, Arc::clone(inode))).collect()
     }
 
-    /// Puts what is known of an inode over its attributes, and takes these in.
+    /// Stores attributes of an open inode, and then replaces them by what the session knows of the inode.
     pub(super) fn overlay(&self, attributes: &mut Attributes) -> Result<()> {
         if let Some(open) = self.inode(attributes.inode) {
             let mut state = self.lock(&open)?;
@@ -406,7 +409,7 @@ impl Shared {
         let FileOutcome::Opened { mut attributes, created, map } = outcome else { return Err(unexpected()) };
         let mut inodes = self.inodes.lock();
         let open = Arc::clone(inodes.entry(attributes.inode).or_default());
-        // The number changes under the lock of the table alone.
+        // The number changes only under the lock of the table.
         open.opens.fetch_add(1, Ordering::Relaxed);
         drop(inodes);
         let mut state = self.lock(&open).inspect_err(|_| self.close(attributes.inode))?;
@@ -416,14 +419,14 @@ impl Shared {
         Ok(Opened { entry: Entry { attributes, keep }, created, seen })
     }
 
-    /// Commits what waits of a file, before something that has to come after it.
+    /// Commits waiting bytes of a file, before an operation that has to come after them.
     pub(super) fn settle(&self, inode: u64) -> Result<()> {
         let Some(open) = self.inode(inode) else { return Ok(()) };
         let mut state = self.lock(&open)?;
         self.commit(inode, &mut state)
     }
 
-    /// Has a file cut to no bytes. What waits of it is forgotten then instead of committed.
+    /// Has a file cut to no bytes. Waiting bytes of the file are forgotten instead of committed.
     pub(super) fn ask_to_cut(
         &self,
         actor: &Actor,
@@ -431,7 +434,7 @@ impl Shared {
         operation: FileOperation,
     ) -> Result<(FileOutcome, Keep)> {
         let open = self.inode(inode);
-        // Nothing is written or committed between the cut and the end of what came before it.
+        // The lock keeps others from writing or committing while the file is cut.
         let mut state = open.as_ref().map(|open| self.lock(open)).transpose()?;
         let cut = self.ask(actor, operation)?;
         if let Some(state) = &mut state {
@@ -440,14 +443,14 @@ impl Shared {
         Ok(cut)
     }
 
-    /// Tells the home below which counter no object of this session waits for a commit, if some were left
-    /// that nothing commits any more.
+    /// Tells the home the counter below which no object of this session waits for a commit, if there are
+    /// objects that will never be committed.
     fn tell_left(&self) {
-        // Those above what waits now are told when it was committed, and those that are left from here on.
+        // Objects above the waiting ones, and objects that are left later, are told another time.
         let left = self.blocks.left_end().filter(|_| !self.tidying.puts());
         let Some(mut below) = left else { return };
         for (_, inode) in self.open_files() {
-            // A file that is in use may put objects that no writer has yet.
+            // A file in use may put objects that are not in its writer yet.
             let Some(state) = inode.state.try_lock() else { return };
             below = below.min(state.writer.first_object().unwrap_or(below));
         }
@@ -457,7 +460,7 @@ impl Shared {
         }
     }
 
-    /// Has what waits committed in time, until the session ends.
+    /// Does the regular work of the session, until the session ends.
     fn look_after(self: &Arc<Self>) {
         let mut looked = Instant::now();
         while !self.is_over(LOOK_INTERVAL) {
@@ -469,7 +472,8 @@ impl Shared {
         }
     }
 
-    /// Has what has waited for its time committed, tells unlocks and closes, and gives idle credit back.
+    /// Has bytes committed that have waited for their time, tells unlocks and closes, and gives idle credit
+    /// back.
     fn look(self: &Arc<Self>) {
         self.begin_tidying();
         for (number, inode) in self.open_files() {
@@ -486,7 +490,7 @@ impl Shared {
     }
 }
 
-/// Offset of bytes that were appended. `None` if they have no room in the map.
+/// Returns the offset of appended bytes. `None` if the bytes have no room in the map.
 fn appended(outcome: FileOutcome, state: &mut State) -> Result<Option<u64>> {
     match outcome {
         FileOutcome::Appended { offset, attributes } => {
@@ -505,7 +509,7 @@ impl Drop for End {
         for (number, inode) in self.0.open_files() {
             let mut state = inode.state.lock();
             state.due = None;
-            // Nobody is left whom a failure could be told.
+            // A failure is ignored, since no handle of the volume is left.
             let _ = self.0.commit(number, &mut state);
             self.0.give_up(&mut state);
         }

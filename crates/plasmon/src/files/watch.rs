@@ -1,9 +1,10 @@
 //! Changes by others that the home of a volume tells.
 //!
-//! Owns the order of what was told: each bucket of inodes has the number of what was told last of one of
-//! them. Any thread; [`Watcher::run`] has one of its own. An answer that was asked for before something of
-//! its bucket was told may be older than that, so it is not kept. Invariant: who answers a kernel by what
-//! [`Current`] says has answered before the next thing is told to the kernel, which may then forget it.
+//! Owns the order of the changes that were told: each bucket of inodes has the number of the last change of
+//! one of its inodes. Any thread; [`Watcher::run`] has a thread of its own. An answer is not kept if a
+//! change of its bucket was told after the question, because the answer may be older than the change.
+//! Invariant: a caller that answers a kernel while it holds [`Current`] has answered before the kernel is
+//! told the next change, so the kernel forgets this answer too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::client::VolumeStream;
 
 /// Number of buckets of inodes.
 pub(super) const BUCKETS: usize = 256;
-/// Time between two looks whether the session goes on by the same connection.
+/// Time between two checks whether the session still has the same connection.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause before a node that is away is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -36,36 +37,36 @@ impl Default for Told {
     }
 }
 
-/// How long an answer may be kept ([`Current::left`]).
+/// Time for which an answer may be kept ([`Current::left`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
     until: Instant,
-    /// Number of what was told last when the question was asked.
+    /// Number of the last change that was told before the question.
     since: u64,
 }
 
 impl Keep {
-    /// Not at all.
+    /// Returns a value for an answer that may not be kept.
     pub(super) fn none() -> Self {
         Self { until: Instant::now(), since: 0 }
     }
 }
 
-/// Answers that are not overtaken, as long as this is held. Nothing further is told meanwhile.
+/// Guard that holds back further changes, so that an answer is not overtaken while it is given.
 pub struct Current<'a>(RwLockReadGuard<'a, [u64; BUCKETS]>);
 
 impl Told {
-    /// Number of what was told last, for an operation that is about to be asked.
+    /// Returns the number of the last change that was told, for an operation that is about to be asked.
     pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
     }
 
-    /// How long an answer may be kept that is valid for so long from when it was asked for.
+    /// Returns how long an answer may be kept that is valid for the time `valid` from the question on.
     pub(super) fn keep(since: u64, asked: Instant, valid: Duration) -> Keep {
         Keep { until: asked + valid, since }
     }
 
-    /// Takes note of what is told, before anybody acts on it.
+    /// Notes changes that are told, before any thread acts on them.
     pub(super) fn note(&self, stale: &[Stale]) {
         let mut buckets = self.buckets.write();
         let number = self.last.load(Ordering::Relaxed) + 1;
@@ -81,8 +82,8 @@ impl Told {
 }
 
 impl Current<'_> {
-    /// Time for which an answer about these inodes may still be kept: zero if one of them, or a name in it,
-    /// was told of since it was asked for.
+    /// Returns the time for which an answer about these inodes may still be kept: zero if a change of one of
+    /// them, or of a name in one, was told since the question.
     pub fn left(&self, keep: Keep, inodes: &[u64]) -> Duration {
         if inodes.iter().any(|inode| self.0[bucket(*inode)] > keep.since) {
             return Duration::ZERO;
@@ -91,12 +92,12 @@ impl Current<'_> {
     }
 }
 
-/// Bucket of an inode.
+/// Returns the bucket of an inode.
 pub(super) fn bucket(inode: u64) -> usize {
     (inode % BUCKETS as u64) as usize
 }
 
-/// Inode, or folder, that is told of.
+/// Returns the inode, or the folder, of a change.
 fn inode_of(stale: &Stale) -> u64 {
     match stale {
         Stale::Attributes { inode } | Stale::Bytes { inode, .. } | Stale::Waiting { inode } => *inode,
@@ -104,29 +105,29 @@ fn inode_of(stale: &Stale) -> u64 {
     }
 }
 
-/// Watch over what others change of a volume. It does not keep the session from ending.
+/// Watch over changes of a volume by others. A watcher does not keep the session from ending.
 pub struct Watcher(Arc<Shared>);
 
 impl Volume {
-    /// Holds back what others have changed, while an answer is given by what may be kept.
+    /// Holds back changes by others while the caller gives an answer that may be kept.
     pub fn current(&self) -> Current<'_> {
         self.0.session.told().current()
     }
 
-    /// Makes a watcher of the session. As long as one runs, names and attributes may be kept although others
-    /// use the volume.
+    /// Makes a watcher of the session. As long as a watcher runs, names and attributes may be kept although
+    /// others use the volume.
     pub fn watcher(&self) -> Watcher {
         Watcher(Arc::clone(&self.0))
     }
 }
 
 impl Watcher {
-    /// Has everything forgotten that others change, until the session ends. `forget` returns when nothing is
-    /// kept any more of what it is told.
+    /// Calls `forget` for each change by others, until the session ends. `forget` returns when nothing is
+    /// kept any more of what has changed.
     pub fn run(self, mut forget: impl FnMut(&Stale)) {
         loop {
             let attached = self.0.session.attached();
-            // A node that is away is asked again; meanwhile nothing is given to keep.
+            // A node that is away is asked again. Meanwhile no answer may be kept.
             let _ = self.follow(&attached, &mut forget);
             if self.0.is_over(RETRY_INTERVAL) {
                 return;
@@ -134,7 +135,7 @@ impl Watcher {
         }
     }
 
-    /// Follows the session on this connection, until it goes on by another.
+    /// Follows the session on this connection, until the session has another connection.
     fn follow(&self, attached: &Attached, forget: &mut impl FnMut(&Stale)) -> Result<()> {
         let mut stream =
             VolumeStream::open(&attached.client, (attached.info.number, attached.session, attached.secret()))
@@ -162,8 +163,9 @@ impl Watcher {
 }
 
 impl Watcher {
-    /// Commits what waits of these files, in a thread of its own, and confirms a message then. A commit waits
-    /// for the home, and the home for the next confirmations of this session.
+    /// Commits waiting bytes of these files in a thread of its own, and then confirms a message. The commit
+    /// needs a thread of its own because it waits for the home, and the home waits for the next confirmations
+    /// of this session.
     fn commit_and_confirm(&self, inodes: Vec<u64>, stream: &VolumeStream, number: u64) -> crate::Result<()> {
         let (shared, confirmer) = (Arc::clone(&self.0), stream.confirmer()?);
         let commit = move || {
@@ -179,7 +181,7 @@ impl Watcher {
 }
 
 impl Shared {
-    /// Files of which something may wait that is to be committed before they are cut.
+    /// Returns the files whose waiting bytes are to be committed before the files are cut.
     fn waiting_of(&self, stale: &[Stale]) -> Vec<u64> {
         let asked = stale.iter().filter_map(|one| match one {
             Stale::Waiting { inode } => Some(*inode),
@@ -192,7 +194,7 @@ impl Shared {
         asked.filter(waits).collect()
     }
 
-    /// Notes of files that are open that what is known of them is old.
+    /// Notes that what is known of open files is old, if the files have changed.
     fn make_old(&self, stale: &[Stale]) {
         for one in stale {
             if let Stale::Attributes { inode } | Stale::Bytes { inode, .. } = one

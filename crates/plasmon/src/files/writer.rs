@@ -1,10 +1,10 @@
 //! Bytes of a file that were written and not committed yet.
 //!
-//! Owns them. The thread that has the file locked. Writes lie one behind another in a block, whatever their
-//! offsets; a full block becomes an object, in the background. A commit names the objects to the home: all of
-//! them, or the first ones, which were settled while the writer went on. Invariants: pieces of a block do not
-//! overlap in it; what was written later is committed later, or stands later in a commit; no commit names an
-//! object that is not there yet.
+//! Owns these bytes. The thread that has the file locked. Writes lie one behind another in a block, whatever
+//! their offsets; a full block becomes an object, in the background. A commit names the objects to the home:
+//! all of them, or the first ones, which were settled while the writer went on. Invariants: pieces of a
+//! block do not overlap in the block; later bytes are committed later, or stand later in a commit; no commit
+//! names an object that is not there yet.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::wire::files::{
 
 /// Size in bytes up to which writes wait in memory of this process, since such objects travel by the ring.
 const SMALL_BYTES: usize = 64 << 10;
-/// Size in bytes from which a write keeps the block into which the kernel put it.
+/// Size in bytes from which a write keeps the block that has its payload, instead of being copied.
 pub(super) const LARGE_WRITE_BYTES: usize = 512 << 10;
-/// Number of bytes that wait for a commit at most.
+/// Largest number of bytes that wait for a commit.
 const MAX_WAITING_BYTES: u64 = 64 << 20;
-/// Number of bytes that wait when the first of them are to be settled.
+/// Number of waiting bytes from which the first of them are settled.
 const AHEAD_BYTES: u64 = MAX_WAITING_BYTES / 2;
 /// Longest time that bytes wait for a commit.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -40,17 +40,17 @@ pub(super) struct Writer {
     open: Option<Open>,
     /// Sections of objects that the home does not know.
     stored: Vec<Section>,
-    /// Blocks that are becoming objects of these.
+    /// Blocks that are becoming objects of `stored`.
     puts: Puts,
-    /// Number of these, from the first on, whose objects lie where they are to.
+    /// Number of sections of `stored`, from the first on, whose objects lie where they are to lie.
     settled: usize,
-    /// Settling of the next of these, if it has begun.
+    /// Settling of the next sections of `stored`, if it has begun.
     ahead: Option<Arc<Ahead>>,
-    /// When the settling began whose rest waits, if it is over.
+    /// Time when the settling began whose rest waits for a commit, if the settling is over.
     rest_since: Option<Instant>,
-    /// Node on which the last of these was put.
+    /// Node on which the last object of `stored` was put.
     put_on: Option<NodeId>,
-    /// Number of bytes, those that were written twice counted twice.
+    /// Number of waiting bytes. Bytes that were written twice count twice.
     bytes: u64,
     /// Range of the file outside of which nothing was written.
     span: Range<u64>,
@@ -58,9 +58,9 @@ pub(super) struct Writer {
     last: Time,
     /// Whether setuid and setgid bits go with the commit.
     drops_privileges: bool,
-    /// Why bytes that waited are lost.
+    /// Error by which waiting bytes were lost.
     lost: Option<Error>,
-    /// Credit for what waits, if the volume has limits.
+    /// Credit for the waiting bytes, if the volume has limits.
     cover: Option<Cover>,
 }
 
@@ -91,37 +91,37 @@ pub(super) struct Commit {
 }
 
 impl Writer {
-    /// Whether nothing waits.
+    /// Whether no bytes wait.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Whether something that waits may lie in a range.
+    /// Whether waiting bytes may lie in a range.
     pub(super) fn touches(&self, range: &Range<u64>) -> bool {
         !self.is_empty() && self.span.start < range.end && range.start < self.span.end
     }
 
-    /// End of the last byte that waits, and the time of the last write. `None` if nothing waits.
+    /// Returns the end of the last waiting byte, and the time of the last write. `None` if no bytes wait.
     pub(super) fn end(&self) -> Option<(u64, Time)> {
         (!self.is_empty()).then_some((self.span.end, self.last))
     }
 
-    /// Whether setuid and setgid bits go with what waits.
+    /// Whether the commit of the waiting bytes clears setuid and setgid bits.
     pub(super) fn drops_privileges(&self) -> bool {
         self.drops_privileges
     }
 
-    /// Whether so much waits that nothing more is to be written before some of it is committed.
+    /// Whether as many bytes wait as may, so that some are to be committed before the next write.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= MAX_WAITING_BYTES
     }
 
-    /// Whether something waits for its longest time, and nobody is about to commit it.
+    /// Whether bytes have waited for [`MAX_AGE`], and no thread is about to commit them.
     pub(super) fn is_old(&self) -> bool {
         self.ahead.is_none() && self.first.is_some_and(|first| first.elapsed() >= MAX_AGE)
     }
 
-    /// Takes in a write of the first `len` bytes of a buffer.
+    /// Stores the first `len` bytes of a buffer as a write.
     pub(super) fn write(
         &mut self,
         target: &Target<'_>,
@@ -171,12 +171,12 @@ impl Writer {
             if !target.may_have_room(&done, &attempts) {
                 return done;
             }
-            // Objects that were put before make room when they lie elsewhere; a commit says why they do not.
+            // Earlier objects make room when they lie elsewhere. If they do not, a commit tells the reason.
             let _ = self.settle(target);
         }
     }
 
-    /// Waits until what is stored is there, and lies where it is to lie.
+    /// Waits until all stored objects are there, and lie where they are to lie.
     fn settle(&mut self, target: &Target<'_>) -> Result<()> {
         self.await_puts()?;
         // Sections that could not be settled in the background are tried again.
@@ -186,7 +186,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until all that is stored is there.
+    /// Waits until all stored objects are there.
     fn await_puts(&mut self) -> Result<()> {
         let waited = self.puts.wait();
         self.note_lost(waited)
@@ -197,8 +197,8 @@ impl Writer {
         put.inspect_err(|error| _ = self.lost.get_or_insert_with(|| error.clone()))
     }
 
-    /// Begins to settle the first objects, if enough waits and none are being settled. Returns their
-    /// sections.
+    /// Begins to settle the first objects, if enough bytes wait and no objects are being settled. Returns the
+    /// sections of the objects.
     pub(super) fn begin_ahead(&mut self) -> Option<(Arc<Ahead>, Vec<Section>)> {
         if self.ahead.is_some() || self.lost.is_some() || self.bytes < AHEAD_BYTES {
             return None;
@@ -215,8 +215,8 @@ impl Writer {
         Some((ahead, sections))
     }
 
-    /// Waits until the objects are settled that are being settled, and takes the outcome over. `None` if
-    /// there are none, or if no thread has begun with them: none will then.
+    /// Waits until the settling in the background ends, and takes its outcome. `None` if no objects are being
+    /// settled, or if no thread has begun; then none will begin.
     pub(super) fn join_ahead(&mut self) -> Option<Result<()>> {
         let ahead = self.ahead.take()?;
         ahead.let_go();
@@ -231,8 +231,9 @@ impl Writer {
         ahead.wait().map(|settled| settled.map(take))
     }
 
-    /// Makes the open block an object: a full one while the writer goes on. Another one gives its end back to
-    /// the node, which is to be there before the next block is taken.
+    /// Makes an object of the open block. A full block is put in the background. Another one is put here,
+    /// because it gives its end back to the node, and this room is to be there before the next block is
+    /// taken.
     fn store_open(&mut self, target: &Target<'_>) -> Result<()> {
         let is_full = |open: &Open| open.used == BLOCK_BYTES;
         if !self.open.as_ref().is_some_and(is_full) {
@@ -248,7 +249,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes the open block an object, and returns when it is there.
+    /// Makes an object of the open block, and returns when the object is there.
     fn store_open_here(&mut self, target: &Target<'_>) -> Result<()> {
         self.look_for_losses(target)?;
         let Some(open) = &mut self.open else { return Ok(()) };
@@ -273,23 +274,23 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes in the sections of an object.
+    /// Notes the sections of an object.
     fn note_stored(&mut self, target: &Target<'_>, stored: &Stored, pieces: &[Piece]) {
         let sections = pieces.iter().map(|piece| stored.section(piece.offset, piece.at, piece.len));
         self.stored.extend(sections);
         self.put_on = Some(target.attached.client.node());
     }
 
-    /// Looks for objects that only a former node of this host had, which has gone, and for those of a former
-    /// session, which nobody can commit.
+    /// Checks for objects that only a former node of this host had, and for objects of a former session,
+    /// which cannot be committed.
     ///
     /// # Errors
-    /// `Io` if there is one.
+    /// `Io` if there is such an object.
     pub(super) fn look_for_losses(&mut self, target: &Target<'_>) -> Result<()> {
         let former = self.put_on.filter(|node| *node != target.attached.client.node());
         let was_there =
             |section: &Section| matches!(section.source, Source::Object { node, .. } if Some(node) == former);
-        // Others have copies of what was settled.
+        // Other nodes have copies of settled objects.
         let safe = if target.copies > 1 { self.settled } else { 0 };
         let text = if former.is_some() && self.stored[safe..].iter().any(was_there) {
             "the node of this host went away, with bytes that were not committed yet"
@@ -303,8 +304,8 @@ impl Writer {
         Err(error)
     }
 
-    /// Everything as a commit in which the bytes themselves lie. `None` if they are too many, or if the file
-    /// is or becomes larger than what lies in a map, or if there are more pieces than a commit can name.
+    /// Returns all waiting bytes as a commit in which the bytes themselves lie. `None` if there are too many
+    /// bytes or pieces for a commit, or if the file is or becomes larger than what lies in a map.
     pub(super) fn inline(&self, size: u64) -> Option<Commit> {
         let small = self.stored.is_empty() && self.bytes <= MAX_INLINE_BYTES as u64;
         if !small || size.max(self.span.end) > MAX_INLINE_BYTES as u64 {
@@ -323,20 +324,20 @@ impl Writer {
         Some(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
     }
 
-    /// Makes objects of everything, which lie where they are to lie.
+    /// Makes objects of all waiting bytes, and waits until they lie where they are to lie.
     pub(super) fn store(&mut self, target: &Target<'_>) -> Result<()> {
         self.store_open_here(target)?;
         self.settle(target)
     }
 
-    /// The first part of what is settled and not committed, as long as a commit can be. `None` if there is
-    /// none.
+    /// Returns the first part of the settled sections that are not committed, as many as a commit can have.
+    /// `None` if there are none.
     pub(super) fn part(&self) -> Option<Commit> {
         let sections = self.stored[..self.settled].chunks(MAX_SECTIONS).next()?.to_vec();
         Some(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
     }
 
-    /// Forgets a part that is committed: its objects may be gone before the rest is.
+    /// Forgets a part that is committed, because its objects may be gone before the rest is committed.
     pub(super) fn committed(&mut self, part: &Commit) {
         self.stored.drain(..part.sections.len());
         self.settled = self.settled.saturating_sub(part.sections.len());
@@ -345,7 +346,7 @@ impl Writer {
         if self.bytes == 0 {
             return self.clear();
         }
-        // Further parts follow at once.
+        // Further settled parts follow at once.
         if self.settled > 0 {
             return;
         }
@@ -357,7 +358,7 @@ impl Writer {
         self.first = self.rest_since.take().or(self.first);
     }
 
-    /// Lowest counter of the objects that wait for a commit.
+    /// Returns the lowest counter of the objects that wait for a commit.
     pub(super) fn first_object(&self) -> Option<u64> {
         let counter = |section: &Section| match &section.source {
             Source::Object { id, .. } => parts_of(id).map(|(_, _, counter)| counter),
@@ -366,17 +367,17 @@ impl Writer {
         self.stored.iter().filter_map(counter).min()
     }
 
-    /// Number of bytes that wait, those that were written twice counted twice.
+    /// Returns the number of waiting bytes. Bytes that were written twice count twice.
     pub(super) fn waiting(&self) -> u64 {
         self.bytes
     }
 
-    /// Credit for what waits.
+    /// Returns the credit for the waiting bytes.
     pub(super) fn cover(&self) -> Option<&Cover> {
         self.cover.as_ref()
     }
 
-    /// Takes in the credit of a write that was taken in.
+    /// Adds the credit of a write that was stored.
     pub(super) fn add_cover(&mut self, more: Option<Cover>) {
         match (&mut self.cover, more) {
             (Some(cover), Some(more)) => cover.join(more),
@@ -385,7 +386,8 @@ impl Writer {
         }
     }
 
-    /// Bytes of credit that a commit uses up, and for whose files it was given.
+    /// Returns the number of bytes of credit that a commit uses up, and the user for whose files it was
+    /// given.
     pub(super) fn credit(&self, commit: &Commit) -> (u64, u32) {
         let len = commit.sections.iter().map(|section| section.len).sum();
         self.cover.as_ref().map_or((0, 0), |cover| (cover.bytes().min(len), cover.uid()))
@@ -398,12 +400,12 @@ impl Writer {
         }
     }
 
-    /// Why bytes that waited are lost, if some are.
+    /// Takes the error by which waiting bytes were lost, if some were.
     pub(super) fn take_lost(&mut self) -> Option<Error> {
         self.lost.take()
     }
 
-    /// Forgets everything: it is committed, or lost. No object is made of it afterwards.
+    /// Forgets all waiting bytes, which are committed or lost. No object is made of them afterwards.
     pub(super) fn clear(&mut self) {
         self.puts.cancel();
         self.ahead.iter().for_each(|ahead| ahead.let_go());
@@ -435,13 +437,13 @@ impl Open {
     }
 }
 
-/// Whether a section is of an object that another session has made.
+/// Whether a section lies in an object that another session has made.
 fn is_of_another(section: &Section, session: u32) -> bool {
     let maker = |id| parts_of(id).map(|(_, maker, _)| maker);
     matches!(&section.source, Source::Object { id, .. } if maker(id).is_some_and(|maker| maker != session))
 }
 
-/// Time of the clock of this host.
+/// Returns the time of the clock of this host.
 pub(super) fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
@@ -453,7 +455,7 @@ mod tests {
     use super::*;
     use crate::wire::files::file_object;
 
-    /// Writer in which so many pieces of one byte wait, none of which touches another.
+    /// Returns a writer in which `pieces` pieces of one byte wait, none of which touches another.
     fn writer(pieces: u64) -> Writer {
         let memory = Memory::Own(vec![7; pieces as usize]);
         let piece = |at| Piece { offset: 2 * at, at, len: 1 };
@@ -494,7 +496,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Section of one MiB in an object of its own, on a node.
+    /// Returns a section of one MiB in an object of its own, on a node.
     fn whole(number: u64, node: u8) -> Section {
         let node = crate::NodeId::from_bytes([node; crate::NodeId::LEN]);
         let source = Source::Object { id: file_object(1, 1, number), at: 0, object_len: MIB, node };
@@ -513,7 +515,7 @@ mod tests {
         let (ahead, sections) = writer.begin_ahead().expect("half of what may wait");
         assert_eq!(sections, writer.stored);
         assert!(writer.begin_ahead().is_none(), "one at a time");
-        // It is settled on another node while more is written.
+        // The first part is settled on another node while more is written.
         writer.stored.push(whole(32, 1));
         (writer.bytes, writer.span) = (33 * MIB, 0..33 * MIB);
         assert!(writer.part().is_none(), "nothing is settled yet");

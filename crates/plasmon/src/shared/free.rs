@@ -1,12 +1,12 @@
 //! Set of free slots of a page set, which the threads of a client take and give back.
 //!
-//! Lives in the client's own memory. Any thread. Invariant: a slot that was taken is nobody else's until it
-//! is given back.
+//! Owns the set, in the client's own memory. Any thread. Invariant: a slot that was taken is not given to
+//! another thread until the slot is given back.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Free slots of `WORDS` times 64, a bit each.
+/// Set of free slots among `WORDS` times 64 slots, with a bit for each slot.
 pub(super) struct Free<const WORDS: usize>([AtomicU64; WORDS]);
 
 impl<const WORDS: usize> Default for Free<WORDS> {

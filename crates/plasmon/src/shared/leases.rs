@@ -1,19 +1,19 @@
-//! Leases of a client: words that say until when each of its leases is valid.
+//! Leases of a client: a word for each lease, which says until when the lease is valid.
 //!
-//! The engine writes a word, clients map it read-only. A word is the time until which the lease is valid,
-//! in nanoseconds of `CLOCK_BOOTTIME`, which goes on while the host sleeps. It is 0 if the lease has ended.
-//! A lease whose time is over has ended, whether the engine has noticed or not; so a lease ends in time
-//! although the engine stands still.
+//! Owns the words of one client. The engine thread writes; any thread of the client reads, by a read-only
+//! mapping. A word is the time until which the lease is valid, in nanoseconds of `CLOCK_BOOTTIME`, which goes
+//! on while the host sleeps. The word is 0 if the lease has ended. Invariant: a lease ends when its time is
+//! over, even if the engine stands still.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use super::words::{Ordering, Words};
 
-/// Number of words of a client.
+/// Number of words of the leases of a client.
 pub const LEASES: usize = 1 << 16;
 
-/// Time since the host was booted in nanoseconds, with the time in which it slept.
+/// Returns the time since the host was booted in nanoseconds, including the time in which the host slept.
 pub fn boot_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -24,7 +24,7 @@ pub fn boot_ns() -> u64 {
 pub struct EngineLeases(Words);
 
 impl EngineLeases {
-    /// Makes leases that have all ended. Returns them with the descriptor for the client.
+    /// Makes leases that have all ended. Returns the leases with the descriptor for the client.
     ///
     /// # Errors
     /// If the system has no memory or no descriptors.
@@ -33,7 +33,7 @@ impl EngineLeases {
         Ok((Self(words), file))
     }
 
-    /// Says until when a lease is valid. 0 ends it.
+    /// Sets the time until which a lease is valid. 0 ends the lease.
     pub fn set(&self, word: u32, until_ns: u64) {
         self.0.at(word as usize).store(until_ns, Ordering::Release);
     }
@@ -46,7 +46,7 @@ impl ClientLeases {
     /// Maps the leases that the daemon gave.
     ///
     /// # Errors
-    /// If the memory is not what a daemon gives.
+    /// If the memory has another size than a daemon's, or cannot be mapped.
     pub fn open(file: &OwnedFd) -> io::Result<Self> {
         let words = Words::open(file, false)?;
         if words.len() != LEASES * size_of::<u64>() {
@@ -55,8 +55,8 @@ impl ClientLeases {
         Ok(Self(words))
     }
 
-    /// Time until which a lease is valid unless it is prolonged. 0 if it has ended, or if there is no such
-    /// lease.
+    /// Returns the time until which a lease is valid unless it is prolonged. 0 if the lease has ended, or if
+    /// there is no such lease.
     pub fn until_ns(&self, word: u32) -> u64 {
         let word = word as usize;
         if word < LEASES { self.0.at(word).load(Ordering::Acquire) } else { 0 }

@@ -20,14 +20,14 @@ use super::table::index::Index;
 use super::words::Words;
 use crate::ObjectId;
 
-/// Checks all interleavings with at most so many preemptions.
+/// Checks all interleavings with at most `preemptions` preemptions.
 pub(super) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// Object whose every field is `n`.
+/// Returns an object whose every field is `n`.
 fn object(n: u8) -> Snapshot {
     Snapshot {
         generation: 0,
@@ -41,7 +41,7 @@ fn object(n: u8) -> Snapshot {
     }
 }
 
-/// Words 0 to 7 of a chunk for each object.
+/// Returns the words of a chunk for this number of objects, eight for each.
 fn entries(objects: usize) -> Words {
     let words = Words::in_memory(0..8 * objects);
     for at in 0..objects {
@@ -50,7 +50,7 @@ fn entries(objects: usize) -> Words {
     words
 }
 
-/// First pins of a page set, and the number of used ones.
+/// Returns the words of the first pins of a page set, and of the number of used pins.
 fn pages(slots: usize) -> Words {
     let first = (36 << 10) / 8;
     Words::in_memory((first..first + slots).chain([448 / 8]))
@@ -97,7 +97,7 @@ impl Store {
         pins::unpin(&self.pages, slot);
     }
 
-    /// Puts another object in the place of one as the engine does, unless that one is pinned.
+    /// Replaces an object by another in the same place as the engine does, unless the object is pinned.
     fn evict(&self, number: u32, generation: u64) {
         let entry = Entry::new(&self.entries, number as usize);
         entry.hide();
@@ -145,7 +145,7 @@ fn a_pin_is_of_the_object_that_was_found() {
     });
 }
 
-/// The engine finds another object in the slot: even then the reads of the former one are over.
+/// The engine finds another object in the slot. Even then, the reads of the former object are over.
 #[test]
 fn a_slot_used_again_does_not_hide_the_reads_before() {
     check(3, || {
@@ -185,7 +185,7 @@ fn a_snapshot_is_never_a_mixture() {
     });
 }
 
-/// Ends of a ring, its first two entries, and the words `beside`.
+/// Returns the words of the ends of a ring and of its first two entries, and `beside`.
 fn ring_words(first: usize, ends: [usize; 2], beside: usize) -> Words {
     Words::in_memory((first..first + 16).chain(ends).chain([beside]))
 }
@@ -245,12 +245,12 @@ fn the_engine_does_not_oversleep() {
     });
 }
 
-/// Futex of the kernel: looking at the word and falling asleep is one step for the thread that wakes.
+/// Model of the kernel's futex: checking the word and falling asleep is one step for the thread that wakes.
 #[derive(Default)]
 pub(super) struct Futex(Mutex<bool>);
 
 impl Futex {
-    /// Falls asleep, unless what is waited for `has_come`.
+    /// Falls asleep, unless `has_come` returns true.
     pub(super) fn wait(&self, has_come: impl FnOnce() -> bool) {
         let mut sleeps = self.0.lock().unwrap();
         *sleeps = !has_come();
@@ -288,7 +288,7 @@ fn a_client_does_not_oversleep() {
     });
 }
 
-/// Neighbours of an object come and go: the object is always found. So is a new object, as a whole.
+/// Neighbours of an object come and go: the object is always found. A new object is also found, as a whole.
 #[test]
 fn what_is_there_throughout_is_found() {
     const HASH: u64 = 7 << 32;

@@ -1,7 +1,7 @@
 //! Words by which a client and the engine agree who has to wake whom.
 //!
-//! Owns no state: each value here is the place of a word in a page set. No wake-up is lost, by Dekker's
-//! argument in both directions. What is announced is a tail, a submitted bit or a result.
+//! Owns no state: each value here is the place of a word in a page set. Any thread. Invariant: no wake-up is
+//! lost, by Dekker's argument in both directions. An announcement is a tail, a submitted bit or a result.
 //!
 //! *To the engine*: the client announces, passes a SeqCst fence, and rings the bell unless the attention says
 //! that the engine looks anyway. Before the engine sleeps it clears the attention, passes a SeqCst fence, and
@@ -10,9 +10,9 @@
 
 use super::words::{Ordering, Words, fence};
 
-/// Bit of the attention: the engine looks, so that no bell is needed.
+/// Bit of the attention: the engine looks, and needs no bell.
 pub(in crate::shared) const LOOKS: u64 = 1;
-/// Bit of the attention: a core is idle, so that the client may spin.
+/// Bit of the attention: a core is idle, and the client may spin.
 pub(in crate::shared) const SPARE: u64 = 2;
 
 /// Index of the word with the engine's attention: the bits [`LOOKS`] and [`SPARE`].
@@ -31,8 +31,8 @@ impl Attention {
         words.at(self.0).load(Ordering::Relaxed) & SPARE != 0
     }
 
-    /// Says whether the engine looks, and whether a core is idle. When the engine stops looking, it looks
-    /// once more after this.
+    /// Announces whether the engine looks, and whether a core is idle. An engine that stops looking looks
+    /// once more after the call.
     pub(in crate::shared) fn set(self, words: &Words, looks: bool, spare: bool) {
         let attention = if looks { LOOKS } else { 0 } | if spare { SPARE } else { 0 };
         words.at(self.0).store(attention, Ordering::Relaxed);
@@ -58,14 +58,14 @@ impl Asleep {
     }
 }
 
-/// Index of the word with the core from which the client last rang or looked, and one: 0 is unknown.
+/// Index of the word with one more than the core on which the client last rang or waited. 0 is unknown.
 #[derive(Clone, Copy)]
 pub(in crate::shared) struct Core(pub(in crate::shared) usize);
 
 #[cfg(not(loom))]
 impl Core {
-    /// Notes the core on which the client is about to wait. It is a guess, since the client may be moved at
-    /// any time.
+    /// Notes the core on which the client is about to wait. The core is a guess, since the client may be
+    /// moved at any time.
     pub(in crate::shared) fn set(self, words: &Words, core: usize) {
         let (word, noted) = (words.at(self.0), core as u64 + 1);
         if word.load(Ordering::Relaxed) != noted {

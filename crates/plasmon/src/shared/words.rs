@@ -1,9 +1,9 @@
 //! Memory shared between processes, as atomic words. All `unsafe` of [`shared`](super) is here, except for
 //! the payloads of rings.
 //!
-//! A [`Words`] is a mapping, read-only or writable, that lives as long as the value. All access is by
-//! atomics, so there is no data race in this process, whatever the other side does. Under loom the words are
-//! loom's, in ordinary memory, so that the same protocol code can be model-checked.
+//! A [`Words`] owns a mapping, read-only or writable, that lives as long as the value. Any thread. Invariant:
+//! all access to words is by atomics, so there is no data race in this process, whatever the other side does.
+//! Under loom the words are loom's, in ordinary memory, so that the protocol code can be model-checked.
 
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -64,7 +64,7 @@ mod mapped {
             Ok((words, file))
         }
 
-        /// Maps memory of another process, after it was checked that no access can fault.
+        /// Maps memory of another process, after checking that no access can fault.
         pub(in crate::shared) fn open(file: &OwnedFd, write: bool) -> io::Result<Self> {
             let len = fstat(file)?.st_size;
             let seals = fcntl_get_seals(file)?;
@@ -132,12 +132,12 @@ mod mapped {
             }
         }
 
-        /// Size of the mapping in bytes.
+        /// Returns the size of the mapping in bytes.
         pub(in crate::shared) fn len(&self) -> usize {
             self.len
         }
 
-        /// Word at an index.
+        /// Returns the word at an index.
         ///
         /// # Panics
         /// If the index is beyond the end.
@@ -149,7 +149,7 @@ mod mapped {
             unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(index) }
         }
 
-        /// Low half of a word, for a futex.
+        /// Returns the low half of a word, for a futex.
         #[inline]
         pub(in crate::shared) fn low_half(&self, index: usize) -> &AtomicU32 {
             const { assert!(cfg!(target_endian = "little")) };
@@ -157,7 +157,7 @@ mod mapped {
             unsafe { &*ptr::from_ref(self.at(index)).cast::<AtomicU32>() }
         }
 
-        /// Copies bytes into the mapping. Returns `false` if they reach beyond the end.
+        /// Copies bytes into the mapping. Returns `false` if the bytes would reach beyond the end.
         pub(in crate::shared) fn copy_in(&self, at: usize, bytes: &[u8]) -> bool {
             let inside = at.checked_add(bytes.len()).is_some_and(|end| end <= self.len);
             if inside {
@@ -171,7 +171,7 @@ mod mapped {
             inside
         }
 
-        /// Copies bytes out of the mapping. Returns `false` if they reach beyond the end.
+        /// Copies bytes out of the mapping. Returns `false` if the bytes would lie beyond the end.
         pub(in crate::shared) fn copy_out(&self, at: usize, into: &mut [u8]) -> bool {
             let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
             if inside {

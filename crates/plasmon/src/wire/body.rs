@@ -1,7 +1,6 @@
-//! Bodies of frames: reading and writing them field by field.
+//! Reader of the bodies of frames, field by field. Frames between nodes have bodies of the same form.
 //!
-//! Owns no state. Any thread. Invariant: every read is checked against the end of the body. The frames
-//! between nodes are made of the same fields.
+//! Owns no state. Any thread. Invariant: every read is checked against the end of the body.
 
 use bytes::{Buf, Bytes};
 
@@ -32,7 +31,7 @@ macro_rules! integers {
 integers!(u8 try_get_u8, u16 try_get_u16_le, u32 try_get_u32_le, u64 try_get_u64_le, u128 try_get_u128_le);
 
 impl Reader {
-    /// Begins to read the body `rest` of the frame `what`.
+    /// Returns a reader of the body `rest` of the frame `what`.
     pub fn new(rest: Bytes, what: &'static str) -> Self {
         Self { rest, what, most_items: MAX_IDS }
     }
@@ -47,7 +46,7 @@ impl Reader {
         self.most_items
     }
 
-    /// Error for a body that is not valid.
+    /// Returns the error for a body that is not valid.
     pub fn malformed(&self) -> WireError {
         WireError::Malformed(self.what)
     }
@@ -95,7 +94,7 @@ impl Reader {
         String::from_utf8(bytes.into()).map_err(|_| self.malformed())
     }
 
-    /// All that is left.
+    /// Returns all bytes that are left.
     pub fn rest(&mut self) -> Bytes {
         std::mem::take(&mut self.rest)
     }

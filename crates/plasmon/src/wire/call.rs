@@ -1,12 +1,12 @@
 //! Calls by slot about the cluster and about services, and their results.
 //!
-//! Owns no state. All calls are in [`CALLS`](super::CALLS). How a call travels is in
-//! [`shared`](crate::shared).
+//! Owns no state. Any thread. All calls are in [`CALLS`](super::CALLS). [`shared`](crate::shared) describes
+//! how a call travels.
 //!
 //! The bytes of a call of a service, and of its reply, travel in one of three ways. At most
-//! [`PAYLOAD_LEN`](crate::shared::PAYLOAD_LEN) bytes are the payload of a slot. More lie in memory that the
-//! client was lent, which the slot names. Who receives them names memory with room for some kilobytes; what
-//! does not fit there is taken by a second call into memory of its length.
+//! [`PAYLOAD_LEN`](crate::shared::PAYLOAD_LEN) bytes are the payload of a slot. More bytes lie in memory that
+//! the client was lent, which the slot names. A receiver names memory with room for some kilobytes. Bytes
+//! that do not fit there are taken by a second call into memory of their length.
 
 use std::time::Duration;
 
@@ -122,16 +122,16 @@ crate::wire::call_table! {
 
 crate::wire::call_result! {
     /// Result of a call of a function. A reply that fits neither the slot nor the memory that the call named
-    /// is kept under its number until it is taken, or the time of the call is over.
+    /// is kept under its number until the reply is taken, or the time of the call is over.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Replied {
         /// Number of bytes of the reply.
         pub len: u64,
         /// Number of the reply, if it is kept.
         pub number: u64,
-        /// Time in which the call waited for a thread of a server.
+        /// Time for which the call waited for a thread of a server.
         pub queue: Duration as Nanoseconds,
-        /// Time between the nodes of caller and server.
+        /// Time for which the call and its reply travelled between the nodes of caller and server.
         pub wire: Duration as Nanoseconds,
         /// Time that the function took.
         pub function: Duration as Nanoseconds,
@@ -149,9 +149,9 @@ crate::wire::call_result! {
         pub function: u16,
         /// User of the caller.
         pub user: u32,
-        /// Number of bytes of the data.
+        /// Number of bytes of the call's data.
         pub len: u64,
-        /// Microseconds until the caller waits no more.
+        /// Number of microseconds until the caller stops waiting.
         pub left_us: u64,
         /// Node of the caller.
         pub node: NodeId,
@@ -163,9 +163,9 @@ crate::wire::call_result! {
     /// Result of asking whether a caller still waits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Looked {
-        /// Whether the caller waits no more.
+        /// Whether the caller has stopped waiting.
         pub gone: bool,
-        /// Microseconds until it waits no more.
+        /// Number of microseconds until the caller stops waiting.
         pub left_us: u64,
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::wire::{BySlot, SlotResult};
 
-    /// Two numbers in one word.
+    /// Returns a word with one number in its low half and another in its high half.
     fn two(low: u64, high: u64) -> u64 {
         low | high << 32
     }

@@ -1,4 +1,5 @@
-//! Tables of calls by slot: a row for each call, from which its number, its words and all else is made.
+//! Tables of calls by slot: a row for each call, from which its number, its words and its codec are made.
+//! Owns no state. Any thread.
 //!
 //! ```
 //! use plasmon::wire::BySlot;
@@ -31,12 +32,12 @@
 //! # }
 //! ```
 //!
-//! A row is a number, a variant with its fields, the struct of its result, and what its payload is if that is
-//! not a field. Fields are [arguments](Argument); one with another way than that of its type names it as in
-//! [`table!`](crate::wire::table!): `ticket: u64 as NotZero`. [`call_table!`](crate::wire::call_table!) makes
-//! the enum, its codec and draws ([`CallTable`]), and the rows as data for the documentation ([`CallRow`]).
-//! With a range after `in` the enum is a protocol ([`BySlot`]). A number that is used twice, is retired or is
-//! out of the range does not compile:
+//! A row is a number, a variant with its fields, the struct of its result, and a description of the payload
+//! if the payload is not a field. Fields are [arguments](Argument). A field with another encoding than its
+//! type has names this encoding as in [`table!`](crate::wire::table!): `ticket: u64 as NotZero`.
+//! [`call_table!`](crate::wire::call_table!) makes the enum, its codec and draws ([`CallTable`]), and the
+//! rows as data for the documentation ([`CallRow`]). With a range after `in` the enum is a protocol
+//! ([`BySlot`]). A number that is used twice, is retired or is out of the range does not compile:
 //!
 //! ```compile_fail,E0080
 //! plasmon::wire::call_table! {
@@ -75,14 +76,14 @@ pub struct CallRow {
     pub about: &'static [&'static str],
     /// Fields of the call.
     pub fields: Vec<Placed>,
-    /// Description of a payload that is not a field. It is empty if there is none.
+    /// Description of a payload that is not a field. Empty if there is no such payload.
     pub payload: &'static str,
-    /// Name of the result, whose parts are entered into the types. It is empty if the table tells none.
+    /// Name of the result, whose parts are entered into the types. Empty if the row has no result.
     pub result: Cow<'static, str>,
 }
 
 impl CallRow {
-    /// Name of the variant in words.
+    /// Returns the name of the variant in words.
     pub fn words(&self) -> String {
         words(self.name)
     }
@@ -93,10 +94,10 @@ pub trait CallTable: Sized + 'static {
     /// Numbers of the calls in the list, without those of another table.
     const NUMBERS: &'static [u8];
 
-    /// All rows, by their numbers. Fields begin at the byte `at`.
+    /// Returns all rows in the order of their numbers. Fields begin at the byte `at`.
     fn rows(types: &mut Types, at: usize) -> Vec<CallRow>;
 
-    /// Number of the call.
+    /// Returns the number of the call.
     fn number(&self) -> u8;
 
     /// Writes the fields of the call.
@@ -120,12 +121,12 @@ pub type Packed = (u8, [u64; ARGUMENTS], BytesMut);
 pub trait BySlot: CallTable {
     /// Number of the first call.
     const FIRST: u8;
-    /// Number of the last call that there may be.
+    /// Largest number that a call of the protocol may have.
     const LAST: u8;
     /// Name of the protocol.
     const NAME: &'static str;
 
-    /// Number and arguments of the call, and its payload as far as that is a field.
+    /// Returns the number and the arguments of the call, and its payload if the payload is a field.
     fn packed(&self) -> Packed {
         let mut out = Packing::default();
         self.pack(&mut out);
@@ -133,14 +134,14 @@ pub trait BySlot: CallTable {
         (self.number(), arguments, payload)
     }
 
-    /// Number and arguments of a call whose payload is not a field.
+    /// Returns the number and the arguments of a call whose payload is not a field.
     fn encode(&self) -> (u8, [u64; ARGUMENTS]) {
         let (number, arguments, _) = self.packed();
         (number, arguments)
     }
 
-    /// Call with this number, these arguments and this payload. `None` if there is no such call, if a field
-    /// is out of range, or if there is more than the call has fields for.
+    /// Returns the call with this number, these arguments and this payload. `None` if there is no such call,
+    /// if a field is out of range, or if there are bytes beyond the fields of the call.
     fn decode(number: u8, arguments: [u64; ARGUMENTS], payload: &[u8]) -> Option<Self> {
         let mut from = Unpacking::of_arguments(arguments, payload);
         let call = Self::unpack(number, &mut from)?;
@@ -150,7 +151,7 @@ pub trait BySlot: CallTable {
 
 /// Result of a call. The macro `call_result!` implements the trait.
 pub trait SlotResult: Sized + 'static {
-    /// Name of the result in the documentation. Its parts are entered into `types`.
+    /// Returns the name of the result in the documentation, and enters its parts into `types`.
     fn shape(types: &mut Types) -> Cow<'static, str>;
 
     /// Writes the fields of the result.
@@ -162,20 +163,20 @@ pub trait SlotResult: Sized + 'static {
     /// Draws any result.
     fn draw_result(draw: &mut Draw) -> Self;
 
-    /// Values of the result, and its payload as far as that is a field.
+    /// Returns the values of the result, and its payload if the payload is a field.
     fn packed(&self) -> ([u64; VALUES], BytesMut) {
         let mut out = Packing::default();
         self.pack(&mut out);
         out.values()
     }
 
-    /// Values of a result whose payload is not a field.
+    /// Returns the values of a result whose payload is not a field.
     fn values(&self) -> [u64; VALUES] {
         self.packed().0
     }
 
-    /// Result with these values and this payload. `None` if a field is out of range, or if there is more than
-    /// the result has fields for.
+    /// Returns the result with these values and this payload. `None` if a field is out of range, or if there
+    /// are bytes beyond the fields of the result.
     fn of_values(values: [u64; VALUES], payload: &[u8]) -> Option<Self> {
         let mut from = Unpacking::of_values(values, payload);
         let result = Self::unpack(&mut from)?;
@@ -209,7 +210,7 @@ pub const fn are_others(own: &[u8], base: u8, others: &[u8]) -> bool {
     true
 }
 
-/// Name, place and type of a field.
+/// Returns place, name and type of a field, whose type is entered into `types`.
 #[doc(hidden)]
 pub fn placed<T, Way: Argument<T>>(name: &'static str, types: &mut Types, at: &mut usize) -> Placed {
     (Way::place(at), name, Way::shape(types))
@@ -232,14 +233,13 @@ pub fn enter_result(
     })
 }
 
-/// Text of the documentation for fields at their places.
+/// Returns the text of the documentation for fields at their places.
 pub(super) fn listed_places(fields: &[Placed]) -> String {
     let fields = fields.iter().map(|(place, name, shape)| format!("{place} {name}: {shape}"));
     fields.collect::<Vec<_>>().join(", ")
 }
 
-/// Calls a function of the way in which a field lies in words: that of its type, or the one named behind
-/// `as`.
+/// Calls a function of the [`Argument`] of a field: that of its type, or that named behind `as`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_argument {
@@ -449,8 +449,8 @@ macro_rules! wire_call_table {
     };
 }
 
-/// Defines the result of a call: a struct whose fields lie in the values of a slot. `with` says what its
-/// payload is if that is not a field.
+/// Defines the result of a call: a struct whose fields lie in the values of a slot. `with` describes a
+/// payload that is not a field.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_call_result {

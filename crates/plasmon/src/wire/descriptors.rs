@@ -1,4 +1,7 @@
 //! Bytes and descriptors on a unix stream socket, blocking or not.
+//!
+//! Owns the bytes and descriptors that a receiver has not handed on. Any thread. Invariant: a receiver holds
+//! at most twice as many descriptors as it accepts with a frame.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -18,7 +21,7 @@ const RECEIVE_BYTES: usize = 64 << 10;
 
 /// Receiving half of a connection: bytes not yet decoded and descriptors not yet claimed.
 pub struct Receiver {
-    /// Bytes received. Frames are taken from the front.
+    /// Bytes that were received. Frames are taken from the front.
     pub buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
     /// Largest number of descriptors that are accepted with a frame.
@@ -38,16 +41,17 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Makes a receiver that accepts at most one descriptor with a frame. More are an error.
+    /// Returns a receiver that accepts at most one descriptor with a frame. More descriptors are an error.
     pub fn with_one_descriptor() -> Self {
         Self { limit: 1, ..Self::default() }
     }
 
-    /// Receives bytes and descriptors that have come. 0 means that the other side closed the connection.
+    /// Receives bytes and descriptors that have come. Returns the number of bytes; 0 means that the other
+    /// side closed the connection.
     ///
     /// # Errors
-    /// Errors of the socket, including `WouldBlock` and `Interrupted`. `InvalidData` if more descriptors
-    /// arrive than a frame may carry or this side accepts.
+    /// Errors of the socket, including `WouldBlock` and `Interrupted`. `InvalidData` if too many descriptors
+    /// arrive.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<usize> {
         self.scratch.resize(RECEIVE_BYTES, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];

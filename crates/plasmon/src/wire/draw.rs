@@ -1,7 +1,7 @@
 //! Random values of a seed, with which tests and the fuzzer fill messages.
 //!
-//! The same seed draws the same values on every machine. Extreme values are drawn often, because decoders
-//! fail on them most.
+//! Owns the state of one source. Any thread. Invariant: one seed draws the same values on every machine.
+//! Extreme values are drawn often, because decoders fail on them most.
 
 /// Source of random values: SplitMix64.
 #[derive(Debug, Clone)]

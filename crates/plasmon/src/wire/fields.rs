@@ -1,9 +1,9 @@
 //! Fields of messages: how a type is written, read, drawn for tests and named in the documentation.
 //!
-//! [`Wire`] defines all that for a type. [`record!`](crate::wire::record) implements it for a struct from its
-//! list of fields, [`codes!`](crate::wire::codes) for an enum without data from its list of numbers,
-//! [`table!`](crate::wire::table) for an enum with data. A field whose type has several encodings, or a limit
-//! of its own, names another type that implements `Wire` for it: `name: String as AtMost<MAX_NAME_BYTES>`.
+//! Owns no state. Any thread. [`Wire`] is implemented by [`record!`](crate::wire::record) for a struct from
+//! its list of fields, by [`codes!`](crate::wire::codes) for an enum without data from its list of numbers,
+//! and by [`table!`](crate::wire::table) for an enum with data. A field whose type has several encodings, or
+//! a limit of its own, names the type of its encoding: `name: String as AtMost<MAX_NAME_BYTES>`.
 //!
 //! All numbers are little-endian. Lists, texts and bytes begin with a 32-bit count. An optional value begins
 //! with a byte that is 0 or 1. A value that is out of range is refused. Only an enum that names a variant for
@@ -19,12 +19,12 @@ use super::body::Reader;
 use super::draw::Draw;
 use crate::{Error, ErrorKind, NodeId, ObjectId};
 
-/// Longest message of an error in a frame, in bytes. As many errors as there are ids in a frame fit a frame.
+/// Longest message of an error in a frame, in bytes. A frame has room for such an error for each of its ids.
 const MAX_MESSAGE_BYTES: usize = 900;
 
 /// Encoding of values of a type `T`. `Self` is `T`, or the name of another encoding than the usual one.
 pub trait Wire<T = Self> {
-    /// Name of the encoding in the documentation. Types with parts enter their parts into `types`.
+    /// Returns the name of the encoding in the documentation, and enters the parts of the type into `types`.
     fn shape(types: &mut Types) -> Cow<'static, str>;
 
     /// Appends a value to a frame.
@@ -40,7 +40,7 @@ pub trait Wire<T = Self> {
     fn draw(draw: &mut Draw) -> T;
 }
 
-/// Types that a table uses: their parts by their names in the documentation.
+/// Types that a table uses: descriptions of their parts, by the names of the types in the documentation.
 #[derive(Debug, Default)]
 pub struct Types(pub(super) BTreeMap<String, String>);
 
@@ -159,7 +159,7 @@ ids!(ObjectId object "object id", NodeId node "node id");
 /// Encoding with a limit: a text, bytes or a list of at most `MAX` bytes or items, or a number of at most
 /// `MAX`.
 ///
-/// Without it, texts and bytes are limited by their frame, and lists by their [`Reader`].
+/// Without such a limit, texts and bytes are limited by their frame, and lists by their [`Reader`].
 #[derive(Debug, Clone, Copy)]
 pub struct AtMost<const MAX: usize>;
 
@@ -167,7 +167,7 @@ pub struct AtMost<const MAX: usize>;
 #[derive(Debug, Clone, Copy)]
 pub struct Each<Way, const MAX: usize = { usize::MAX }>(std::marker::PhantomData<Way>);
 
-/// A length and the bytes.
+/// Appends the number of the bytes, and the bytes.
 fn put_bytes(bytes: &[u8], out: &mut BytesMut) {
     out.put_u32_le(bytes.len() as u32);
     out.put_slice(bytes);
@@ -401,7 +401,7 @@ impl Wire for Error {
     }
 }
 
-/// Calls a function of the encoding of a field: that of its type, or the one named behind `as`.
+/// Calls a function of the encoding of a field: the encoding of its type, or that named behind `as`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_way {
@@ -415,8 +415,8 @@ macro_rules! wire_way {
 
 /// Defines a struct that is encoded as its fields, in their order.
 ///
-/// With `impl` it implements `Wire` for a struct of another crate under a new name. Encodings such as
-/// `AtMost` stand before a type in the same way.
+/// With `impl` the macro defines a new name that implements `Wire` for a struct of another crate. A field
+/// names this encoding behind `as`, like `AtMost`.
 ///
 /// ```
 /// plasmon::wire::record! {
@@ -494,7 +494,8 @@ macro_rules! wire_record {
 /// before each variant.
 ///
 /// The enum has `ALL`, its variants, and `from_wire`, which returns the variant of a number. A number that is
-/// used twice does not compile. With `else`, unknown numbers read as that variant; without, they are refused.
+/// used twice does not compile. With `else`, unknown numbers read as the variant behind `else`; without,
+/// unknown numbers are refused.
 ///
 /// ```
 /// plasmon::wire::codes! {
@@ -529,7 +530,7 @@ macro_rules! wire_codes {
             /// All variants, in the order of the list.
             $vis const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// Variant with the number `code`, if there is one.
+            /// Returns the variant with the number `code`, if there is one.
             $vis fn from_wire(code: $repr) -> ::std::option::Option<Self> {
                 match code {
                     $( $code => Some(Self::$variant), )*
@@ -564,14 +565,14 @@ macro_rules! wire_codes {
     };
 }
 
-/// Text of the documentation for the fields of a type or a row.
+/// Returns the text of the documentation for the fields of a type or a row.
 #[doc(hidden)]
 pub fn listed(fields: &[(&str, Cow<'static, str>)]) -> String {
     let fields = fields.iter().map(|(name, shape)| format!("{name}: {shape}"));
     fields.collect::<Vec<_>>().join(", ")
 }
 
-/// Text of the documentation for the numbers of a type.
+/// Returns the text of the documentation for the numbers of a type.
 #[doc(hidden)]
 pub fn numbered(repr: &str, codes: &[(u64, &str)]) -> String {
     let codes = codes.iter().map(|(code, name)| format!("{code} {}", words(name)));

@@ -1,6 +1,7 @@
-//! The request that may take several frames.
+//! Assembly of a request that may take several frames.
 //!
-//! Owns the frames of one such request until the last. Any thread.
+//! Owns the ids of one such request until its last frame. Any thread. Invariant: frames of different requests
+//! are never joined.
 
 use bytes::Bytes;
 
@@ -16,7 +17,7 @@ impl Gathering {
     ///
     /// # Errors
     /// As [`Table::decode_body`]. Also if a frame has flags that its kind may not have, if another request
-    /// comes between two frames of one, or if they name too many objects.
+    /// comes between two frames of one, or if a request names too many objects.
     pub fn take(&mut self, header: &Header, body: Bytes) -> Result<Option<Request>, WireError> {
         let more = match header.flags {
             0 => false,

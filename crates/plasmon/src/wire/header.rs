@@ -1,6 +1,6 @@
 //! Header of a frame between a client and its daemon: the one list of its fields, and their places.
 //!
-//! Owns no state. Any thread. Invariant: what is encoded here decodes to the same.
+//! Owns no state. Any thread. Invariant: a header that was encoded decodes to an equal header.
 
 use std::mem::offset_of;
 
@@ -74,7 +74,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a header, if `bytes` holds a whole one.
+    /// Reads a header, if `bytes` holds a whole header.
     ///
     /// # Errors
     /// If the version is another one, or if the length or the number of descriptors is over its limit.
@@ -120,7 +120,7 @@ impl Header {
     }
 }
 
-/// Appends the frame of a message to `out`, with which so many descriptors travel.
+/// Appends the frame of a message to `out`. `descriptors` is the number of descriptors that travel with it.
 pub(super) fn put_frame(
     message: &impl Table,
     flags: u16,
@@ -136,7 +136,7 @@ pub(super) fn put_frame(
     out[at..at + size_of::<u32>()].copy_from_slice(&body_len.to_le_bytes());
 }
 
-/// Takes the first bytes off `rest`.
+/// Takes the first `N` bytes off `rest`.
 fn first<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     let (first, others) = rest.split_first_chunk().expect("the fields fill the header");
     *rest = others;

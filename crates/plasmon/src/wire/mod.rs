@@ -1,7 +1,7 @@
 //! Frames between a client and the daemon of its host, over a unix stream socket.
 //!
-//! A frame is a [`Header`] and a body, little-endian. `docs/design/sessions.md` draws the header and lists all
-//! frames.
+//! Owns no state. Any thread. A frame is a [`Header`] and a body, little-endian. `docs/design/sessions.md`
+//! draws the header and lists all frames.
 //!
 //! Neither side trusts the other's bytes. Lengths are checked before memory is allocated. A frame that does
 //! not decode closes the connection with an error that says why. Descriptors are sent with the first byte of
@@ -69,7 +69,8 @@ use header::put_frame;
 pub const VERSION: u8 = 15;
 /// Largest length of a body in bytes.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
-/// Largest number of descriptors with one frame, and so of segments in an arena. Linux passes at most 253.
+/// Largest number of descriptors with one frame, which limits the segments of an arena. Linux passes at most
+/// 253.
 pub const MAX_DESCRIPTORS: usize = 64;
 /// Largest metadata in bytes that a frame carries. A creator writes larger metadata into the store itself.
 pub const MAX_METADATA_BYTES: usize = 64 << 10;
@@ -83,7 +84,7 @@ pub const MAX_WAIT_IDS: usize = 1 << 16;
 pub const MAX_MEMBERS: usize = 1 << 15;
 /// Largest number of bytes of an object's metadata in a list.
 pub const SHOWN_METADATA_BYTES: usize = 256;
-/// Flag of a frame that another frame of the same `Wait` follows.
+/// Flag of a frame behind which another frame of the same `Wait` follows.
 pub const FLAG_MORE: u16 = 1;
 
 /// Error for a frame that does not decode.

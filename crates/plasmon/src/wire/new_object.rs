@@ -1,6 +1,6 @@
 //! Description of a new object and of how it is kept.
 //!
-//! Owns no state.
+//! Owns no state. Any thread.
 
 use bytes::Bytes;
 

@@ -1,7 +1,8 @@
 //! Tables of the protocols in the documentation, and the test that they match the code.
 //!
-//! A page has a part that is made from the code, between two comments with the part's name. A test calls
-//! [`check`] for it; with `PLASMON_WRITE_PAGES=1` in the environment the call writes the part anew.
+//! Owns no state. Any thread. A page has a part that is made from the code, between two comments with the
+//! part's name. A test calls [`check`] for the part. With `PLASMON_WRITE_PAGES=1` in the environment the call
+//! writes the part anew.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,8 +16,8 @@ use super::table::Row;
 /// Environment variable that makes [`check`] write pages anew.
 const WRITE: &str = "PLASMON_WRITE_PAGES";
 
-/// Tables in Markdown of the rows of `asking`, with their answers in `answering`, and of the types of their
-/// fields.
+/// Returns tables in Markdown of the rows of `asking`, with their answers in `answering`, and of the types of
+/// their fields.
 pub fn rows(asking: &[Row], answering: &[Row]) -> String {
     let mut types = Types::default();
     let mut page = "| frame | what it says | body | answer |\n|---|---|---|---|\n".to_owned();
@@ -35,8 +36,8 @@ pub fn rows(asking: &[Row], answering: &[Row]) -> String {
     page
 }
 
-/// Tables in Markdown of calls by slot: the ranges of their numbers, the calls, and the types of their fields
-/// and their results.
+/// Returns tables in Markdown of calls by slot: the ranges of their numbers, the calls, and the types of
+/// their fields and their results.
 pub fn calls(protocols: &[CallProtocol]) -> String {
     let mut types = Types::default();
     let mut page = "| numbers | protocol |\n|---|---|\n".to_owned();
@@ -59,7 +60,7 @@ pub fn calls(protocols: &[CallProtocol]) -> String {
     page
 }
 
-/// Table in Markdown of the fields of a header, each with its offset, length, name and description.
+/// Returns a table in Markdown of the fields of a header, each with offset, length, name and description.
 pub fn fields(fields: &[(usize, usize, &str, &str)]) -> String {
     let mut table = "| at | bytes | field | what it is |\n|---|---|---|---|\n".to_owned();
     for (at, len, name, about) in fields {
@@ -79,7 +80,7 @@ fn push_types(page: &mut String, types: Types) {
 /// Compares the part `part` of a page with `text`, or writes it if [`WRITE`] is set.
 ///
 /// # Panics
-/// If they differ, and if the page or the part does not exist.
+/// If page and code differ, and if the page or the part does not exist.
 pub fn check(page: &Path, part: &str, text: &str) {
     let whole = fs::read_to_string(page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
     let (begin, end) =

@@ -1,11 +1,12 @@
-//! Credentials of the process at the other end of a unix socket, as the kernel tells them.
+//! Credentials of the process at the other end of a unix socket, as the kernel tells them. Owns no state. Any
+//! thread.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Maximum number of groups of a process that are told.
+/// Largest number of groups of a process that are found.
 const MAX_PEER_GROUPS: usize = 256;
 
 /// Process at the other end of a unix socket: for a client the process that called `listen`, for a daemon the
@@ -44,8 +45,8 @@ pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
     }
 }
 
-/// Finds the further groups of the peer of a connected unix socket, when it connected. None if the kernel
-/// does not say.
+/// Returns the further groups that the peer of a connected unix socket had when it connected. Empty if the
+/// kernel does not tell them.
 pub fn groups_of(socket: impl AsFd) -> Vec<u32> {
     let mut groups: Vec<libc::gid_t> = vec![0; MAX_PEER_GROUPS];
     let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;

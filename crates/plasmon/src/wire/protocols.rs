@@ -1,7 +1,7 @@
-//! All protocols of calls by slot, and all their results: the page of sessions, the fuzzer and the tests take
-//! them from here.
+//! All protocols of calls by slot, and all their results, for the page of sessions, the fuzzer and the tests.
 //!
-//! Owns no state. Invariant: no number belongs to two protocols; else this does not compile.
+//! Owns no state. Any thread. Invariant: no number belongs to two protocols; otherwise the module does not
+//! compile.
 
 use std::fmt::Debug;
 
@@ -23,14 +23,14 @@ pub struct CallProtocol {
     pub name: &'static str,
     /// Number of the first call.
     pub first: u8,
-    /// Number of the last call that there may be.
+    /// Largest number that a call of the protocol may have.
     pub last: u8,
     /// Function that returns the rows, and enters the types of the fields.
     pub rows: fn(&mut Types) -> Vec<CallRow>,
     /// Function that draws a call with a number.
     pub draw: fn(u8, &mut Draw) -> Packed,
-    /// Function that reads a call, and returns whether it is one. It panics if what it read is something else
-    /// when it is written and read again.
+    /// Function that decodes a call, and returns whether it is valid. The function panics if the call changes
+    /// when it is encoded and decoded again.
     pub examine: fn(u8, [u64; ARGUMENTS], &[u8]) -> bool,
 }
 
@@ -72,8 +72,8 @@ const _: () = assert!(are_apart(&CALLS), "a number belongs to two protocols");
 pub struct ResultProtocol {
     /// Function that draws a result.
     pub draw: fn(&mut Draw) -> ([u64; VALUES], BytesMut),
-    /// Function that reads a result, and returns whether it is one. It panics if what it read is something
-    /// else when it is written and read again.
+    /// Function that decodes a result, and returns whether it is valid. The function panics if the result
+    /// changes when it is encoded and decoded again.
     pub examine: fn([u64; VALUES], &[u8]) -> bool,
 }
 

@@ -1,7 +1,7 @@
-//! Calls by slot on regions: what is done to a region, and what the arguments of each call are.
+//! Calls by slot on regions: the operations on a region, and the arguments of each call.
 //!
-//! Owns no state. The first value of a result is what the operation returns; bytes that were read are its
-//! payload. Offsets and lengths are bytes.
+//! Owns no state. Any thread. The first value of a result is the word that the operation returns. Bytes that
+//! were read are the payload of the result. Offsets and lengths are numbers of bytes.
 
 use super::call_table::{BySlot, CallRow, CallTable, placed};
 use super::draw::Draw;
@@ -117,19 +117,19 @@ crate::wire::call_table! {
 }
 
 impl RegionCall {
-    /// The call through a handle, without a guard.
+    /// Returns the call through a handle, without a guard.
     pub fn through(self, handle: u32) -> OnRegion {
         OnRegion { handle, guard: 0, call: self }
     }
 
-    /// Whether the call may show a guard: it writes bytes of the client.
+    /// Whether the call may show a guard, which is so if it writes bytes of the client.
     pub fn may_show_guard(&self) -> bool {
         matches!(self, Self::On(Operation::Write { .. }) | Self::WriteFrom { .. })
     }
 }
 
-/// Call on a region with the handle that it goes through, and with the guard that it shows. In the slot the
-/// handle lies before the fields of the call, and the guard behind them.
+/// Call on a region, with the handle and the guard under which the call is made. In the slot the handle lies
+/// before the fields of the call, and the guard behind these fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnRegion {
     /// Number of the handle.
@@ -140,7 +140,7 @@ pub struct OnRegion {
     pub call: RegionCall,
 }
 
-/// How the guard of a call lies in the slot: in its last word.
+/// Encoding of the guard of a call, in the last word of the slot.
 type InLast = InWord<{ ARGUMENTS - 1 }>;
 
 impl CallTable for OnRegion {

@@ -1,4 +1,4 @@
-//! Replies of the daemon: the table of replies, and the types of their fields.
+//! Replies of the daemon: the table of replies, and the types of their fields. Owns no state. Any thread.
 
 use bytes::{Bytes, BytesMut};
 
@@ -28,7 +28,8 @@ crate::wire::record! {
     /// Grant of a segment, for a descriptor that travels with the frame. Grants and descriptors have the same
     /// order.
     ///
-    /// A version other than the one mapped replaces it. No object of the older version is in use then.
+    /// A version other than the mapped one replaces the mapped segment. No object of the older version is in
+    /// use then.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Granted {
         /// Number of the segment in the arena.
@@ -68,7 +69,7 @@ crate::wire::record! {
         pub pieces: Vec<(u64, u64)>,
         /// Word in the client's slots that says whether the region may still be touched.
         pub word: u32,
-        /// Whether the client may write there.
+        /// Whether the client may write to the region.
         pub writable: bool,
     }
 }
@@ -153,11 +154,11 @@ crate::wire::record! {
         pub metadata_len: u32,
         /// Number of pins of clients and peers.
         pub pins: u32,
-        /// Time since the object came to this node, in milliseconds: since its seal, or since its creation if
-        /// it is unsealed.
+        /// Time since the object came to this node, in milliseconds: since its seal, or since the creation of
+        /// an unsealed object.
         pub age_ms: u64,
-        /// Time from the object's creation on this node to its seal, in whole seconds. 0 if it was not
-        /// created here.
+        /// Time from the object's creation on this node to its seal, in whole seconds. 0 if the object was
+        /// not created here.
         pub construction_s: u32,
         /// Beginning of the metadata, which tells what the value is. Empty if the object is not in memory.
         pub beginning: Bytes as AtMost<SHOWN_METADATA_BYTES>,
@@ -165,7 +166,7 @@ crate::wire::record! {
 }
 
 impl ObjectInfo {
-    /// What the value in the object is, in a few words, as far as its metadata tell: `bytes`, `numpy float64
+    /// Returns a short description of the value in the object, from its metadata: `bytes`, `numpy float64
     /// (1000,)`, `arrow table`, `pickle dict`. `None` if the object is not written yet or is not in memory.
     pub fn kind(&self) -> Option<String> {
         let known =
@@ -508,8 +509,8 @@ impl Reply {
     /// Reads the body of a reply.
     ///
     /// # Errors
-    /// If the opcode is unknown, if the body is invalid, or if it names another number of descriptors than
-    /// came.
+    /// If the opcode is unknown, if the body is invalid, or if the body and the header differ in the number
+    /// of descriptors.
     pub fn decode(header: &Header, body: Bytes) -> Result<Self, WireError> {
         let reply = Self::decode_body(header.opcode, body)?;
         if header.flags != 0 || reply.descriptors() != usize::from(header.descriptors) {

@@ -1,4 +1,4 @@
-//! Requests of a client: the table of requests.
+//! Requests of a client: the table of requests. Owns no state. Any thread.
 
 use bytes::Bytes;
 

@@ -1,6 +1,6 @@
-//! Bytes that a receiver keeps for long: encoded as others, and owned without the frame that they came in.
+//! Encoding of bytes that a receiver keeps for long: as other bytes, but copied out of their frame.
 //!
-//! Owns no state.
+//! Owns no state. Any thread.
 
 use std::borrow::Cow;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Calls by slot about locks and barriers, and their results.
 //!
-//! Owns no state. A *ticket* is a number that the client chooses for one call and what comes of it: a guard,
-//! or an arrival. It is unique on the connection and not 0.
+//! Owns no state. Any thread. A *ticket* is a number that the client chooses for one call, and for the guard
+//! or the arrival that follows from the call. A ticket is unique on the connection and not 0.
 
 use super::words::{InWord, NotZero, Payload};
 
@@ -43,9 +43,9 @@ crate::wire::call_result! {
     pub struct Locked {
         /// Index of the word of the lease in the client's [leases](super::Reply::Leases).
         pub word: u32,
-        /// Whether the holder before died, or lost the lock, instead of unlocking it.
+        /// Whether the previous holder died, or lost the lock, instead of unlocking it.
         pub abandoned: bool as InWord<1>,
-        /// Token of the guard. It is larger than that of every guard of the lock before.
+        /// Token of the guard, larger than the token of every earlier guard of the lock.
         pub token: u128 as Payload,
     }
 }
@@ -56,7 +56,7 @@ crate::wire::call_result! {
     pub struct Passed {
         /// Place of the arrival among those of all parties, from 0.
         pub index: u32,
-        /// Number of times that the barrier had been passed before.
+        /// Number of times that the barrier had been passed before this time.
         pub generation: u64,
     }
 }

@@ -1,4 +1,5 @@
-//! Tables of messages: a protocol is one list with a row for each message, from which all else is made.
+//! Tables of messages: a protocol is one list with a row for each message, from which its enum and codec are
+//! made. Owns no state. Any thread.
 //!
 //! ```
 //! use plasmon::ObjectId;
@@ -28,11 +29,11 @@
 //! # }
 //! ```
 //!
-//! A row is a number, a variant with its fields, and the answers that there are to it. Of the rows
+//! A row is a number, a variant with its fields, and the possible answers to the message. From the rows
 //! [`table!`](crate::wire::table!) makes the enum; its opcodes, bodies and draws ([`Table`]); the rows as
 //! data, for the documentation ([`Row`]); and [`Wire`](crate::wire::Wire), so that an enum with data can be a
-//! field as well: it is its number and its body. Opcodes stand in the table and nowhere else. One that is
-//! used twice, or is retired, does not compile:
+//! field as well, encoded as its number and its body. Opcodes stand in the table and nowhere else. An opcode
+//! that is used twice, or is retired, does not compile:
 //!
 //! ```compile_fail,E0080
 //! plasmon::wire::table! {
@@ -81,7 +82,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Name of the variant in words.
+    /// Returns the name of the variant in words.
     pub fn words(&self) -> String {
         words(self.name)
     }
@@ -100,7 +101,7 @@ pub struct Other {
 }
 
 impl Other {
-    /// Carries a message of another table.
+    /// Encodes a message of another table.
     pub fn of(message: &impl Table) -> Self {
         let mut body = BytesMut::new();
         message.put_body(&mut body);
@@ -121,7 +122,7 @@ pub trait Table: Sized + 'static {
     /// All rows, in the order of the list.
     const ROWS: &'static [Row];
 
-    /// Opcode of the message.
+    /// Returns the opcode of the message.
     fn opcode(&self) -> u8;
 
     /// Appends the fields of the message to a frame.
@@ -142,12 +143,12 @@ pub trait Table: Sized + 'static {
     /// Position of the row of each opcode in the list; `u8::MAX` if there is none.
     const PLACES: [u8; 256] = places(Self::ROWS);
 
-    /// Row of an opcode, if there is one.
+    /// Returns the row of an opcode, if there is one.
     fn row_of(opcode: u8) -> Option<&'static Row> {
         Self::ROWS.get(usize::from(Self::PLACES[usize::from(opcode)]))
     }
 
-    /// Row of the message. `None` if the message is of another table.
+    /// Returns the row of the message. `None` if the message is of another table.
     fn row(&self) -> Option<&'static Row> {
         Self::row_of(self.opcode())
     }
@@ -163,7 +164,7 @@ pub trait Table: Sized + 'static {
         body.finish(message)
     }
 
-    /// Draws `of_each` messages of every row from a seed. The fuzzer begins with them, and tests try them.
+    /// Draws `of_each` messages of every row from a seed, for tests and as seeds of the fuzzer.
     fn draw_all(of_each: usize, seed: u64) -> Vec<Self> {
         let mut draw = Draw::new(seed);
         let opcodes = Self::ROWS.iter().flat_map(|row| std::iter::repeat_n(row.opcode, of_each));
@@ -200,7 +201,7 @@ pub const fn answers(asking: &[Row], answering: &[Row]) -> [bool; 256] {
     marks
 }
 
-/// Positions of rows by their opcodes; `u8::MAX` for an opcode without a row.
+/// Returns the positions of rows by their opcodes; `u8::MAX` for an opcode without a row.
 const fn places(rows: &[Row]) -> [u8; 256] {
     assert!(rows.len() < u8::MAX as usize, "too many rows");
     let mut places = [u8::MAX; 256];
@@ -212,7 +213,7 @@ const fn places(rows: &[Row]) -> [u8; 256] {
     places
 }
 
-/// Opcode of the row with this name.
+/// Returns the opcode of the row with this name.
 const fn opcode_of(rows: &[Row], name: &str) -> u8 {
     match rows {
         [] => panic!("an answer is not in the table of the answers"),
@@ -447,7 +448,7 @@ macro_rules! wire_table {
     (@ask $name:ident $table:ident $answers:tt $answer:ident $($other:ident)+) => {};
 }
 
-/// Text of the documentation for the variants of an enum that is a field.
+/// Returns the text of the documentation for the variants of an enum that is a field.
 #[doc(hidden)]
 pub fn alternatives(rows: &[Row], types: &mut Types) -> String {
     let rows = rows.iter().map(|row| {

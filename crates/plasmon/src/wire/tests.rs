@@ -9,7 +9,7 @@ use proptest::sample::{Index, select};
 use super::*;
 use crate::{Filter, ObjectId};
 
-/// Any message of any row.
+/// Returns a strategy for any message of any row.
 fn message<T: Table + std::fmt::Debug>() -> impl Strategy<Value = T> {
     (select(T::ROWS), any::<u64>()).prop_map(|(row, seed)| T::draw_body(row.opcode, &mut Draw::new(seed)))
 }
@@ -143,7 +143,7 @@ fn tempfile() -> std::fs::File {
     std::fs::File::from(name)
 }
 
-/// Frames of a request, taken one by one.
+/// Returns what each frame of a request gives when the frames are taken one by one.
 fn taken(gathering: &mut Gathering, mut frames: BytesMut) -> Vec<Result<Option<Request>, WireError>> {
     std::iter::from_fn(|| Header::take_frame(&mut frames).unwrap())
         .map(|(header, body)| gathering.take(&header, body))

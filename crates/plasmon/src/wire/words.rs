@@ -1,9 +1,9 @@
 //! Fields in the words of a slot: where the fields of a call or a result lie, and how they are read.
 //!
 //! Owns no state. Any thread. Fields lie one behind the other as in a struct of C: each at a multiple of its
-//! length, a number little-endian. [`InWord`] begins at a word that it names, [`Payload`] is the payload.
-//! Invariant: whoever reads takes every byte that is not 0, or the call is none. So what is read and written
-//! again is the same.
+//! length, numbers little-endian. [`InWord`] begins at a word that it names, [`Payload`] is the payload.
+//! Invariant: a call or a result whose fields leave a byte that is not 0 unread is refused. So words that are
+//! decoded and encoded again are the same.
 
 use std::borrow::Cow;
 use std::mem;
@@ -24,25 +24,25 @@ const WORD_BYTES: usize = 8;
 #[derive(Debug, Default)]
 pub struct Packing {
     words: [u64; VALUES],
-    /// Where the next field may begin, in bytes.
+    /// Offset in bytes at which the next field may begin.
     at: usize,
     payload: BytesMut,
 }
 
 impl Packing {
-    /// Arguments and payload of a call, as far as the call has them in its fields.
+    /// Returns arguments and payload of a call. The payload is empty if it is not a field.
     pub(super) fn arguments(self) -> ([u64; ARGUMENTS], BytesMut) {
         let mut arguments = [0; ARGUMENTS];
         arguments.copy_from_slice(&self.words[..ARGUMENTS]);
         (arguments, self.payload)
     }
 
-    /// Values and payload of a result, as far as the result has them in its fields.
+    /// Returns values and payload of a result. The payload is empty if it is not a field.
     pub(super) fn values(self) -> ([u64; VALUES], BytesMut) {
         (self.words, self.payload)
     }
 
-    /// Writes a number of so many bytes.
+    /// Writes a number of `len` bytes.
     fn put(&mut self, number: u64, len: usize) {
         self.at = self.at.next_multiple_of(len);
         self.words[self.at / WORD_BYTES] |= number << (self.at % WORD_BYTES * 8);
@@ -53,11 +53,11 @@ impl Packing {
 /// Words and payload that are read.
 #[derive(Debug)]
 pub struct Unpacking<'a> {
-    /// Words, without what was read.
+    /// Words, in which bytes that were read are 0.
     words: [u64; VALUES],
-    /// Where the next field may begin, in bytes.
+    /// Offset in bytes at which the next field may begin.
     at: usize,
-    /// Payload, until it was read.
+    /// Payload. Empty once it was read.
     payload: &'a [u8],
 }
 
@@ -72,18 +72,18 @@ impl<'a> Unpacking<'a> {
         Self { words, at: 0, payload }
     }
 
-    /// Leaves the payload to the caller, for whom it is bytes.
+    /// Leaves the payload to the caller, who takes it as bytes.
     #[doc(hidden)]
     pub fn leave_payload(&mut self) {
         self.payload = &[];
     }
 
-    /// The value that was read, if nothing is left over.
+    /// Returns the value that was read, if nothing is left over.
     pub(super) fn finish<T>(self, read: T) -> Option<T> {
         (self.words == [0; VALUES] && self.payload.is_empty()).then_some(read)
     }
 
-    /// Reads a number of so many bytes.
+    /// Reads a number of `len` bytes.
     fn take(&mut self, len: usize) -> u64 {
         self.at = self.at.next_multiple_of(len);
         let (word, shift) = (&mut self.words[self.at / WORD_BYTES], self.at % WORD_BYTES * 8);
@@ -95,12 +95,12 @@ impl<'a> Unpacking<'a> {
     }
 }
 
-/// Field of a call or a result of a type `T`. `Self` is `T`, or the name of another way to lie in words.
+/// Encoding in words of a field of type `T`. `Self` is `T`, or the name of another encoding.
 pub trait Argument<T = Self> {
-    /// Length in bytes. A field begins at a multiple of it, or of a word if it is longer.
+    /// Length in bytes. A field begins at a multiple of its length, or at a word if it is longer than a word.
     const LEN: usize;
 
-    /// Name of the field's type in the documentation. Types with parts enter their parts into `types`.
+    /// Returns the name of the field's type in the documentation, and enters the parts into `types`.
     fn shape(types: &mut Types) -> Cow<'static, str>;
 
     /// Writes a value.
@@ -112,8 +112,8 @@ pub trait Argument<T = Self> {
     /// Draws any value that can be written.
     fn draw(draw: &mut Draw) -> T;
 
-    /// Where the field lies, for the documentation: the offset of its first byte. `at` is where it may begin,
-    /// and then where the next field may.
+    /// Returns the place of the field for the documentation: the offset of its first byte. `at` is the offset
+    /// at which the field may begin, and afterwards that of the next field.
     fn place(at: &mut usize) -> String {
         let begins = at.next_multiple_of(Self::LEN.min(WORD_BYTES));
         *at = begins + Self::LEN;
@@ -249,7 +249,7 @@ impl Argument<u64> for NotZero {
     }
 }
 
-/// Time as its number of nanoseconds, which is `u64::MAX` for a longer time.
+/// Time as its number of nanoseconds; `u64::MAX` for any longer time.
 #[derive(Debug)]
 pub struct Nanoseconds;
 

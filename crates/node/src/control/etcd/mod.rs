@@ -1,15 +1,15 @@
 //! Coordination by etcd: a key for each member, with a lease that ends when the node does.
 //!
-//! Control thread. Below the prefix, `members/<node id>` has the node's [`record`]. A node is a member from
-//! the transaction that wrote its key until the key is gone. That transaction succeeds only if the node was
-//! compared with all members. The node deletes the key when it stops; etcd deletes it when the lease is
-//! over. Every node watches the keys, so all nodes follow the same views; their epoch is etcd's revision
-//! ([`roster`]).
+//! Owns this node's membership: its lease, and the session with a server. Control thread. Below the prefix,
+//! `members/<node id>` has the node's [`record`], and `volumes/<id>` that of a volume ([`volumes`]).
 //!
-//! Below the prefix, `volumes/<id>` has the [`record`] of a volume ([`volumes`]).
+//! A node is a member from the transaction that wrote its key until the key is gone. That transaction
+//! succeeds only if the node was compared with all members. The node deletes the key when it stops; etcd
+//! deletes the key when the lease is over. Every node watches the keys, so all nodes follow the same views;
+//! their epoch is etcd's revision ([`roster`]).
 //!
-//! A node counts its lease from before it asked for it, and ends its membership by itself when that time is
-//! over ([`Validity`]): before etcd can have told the others.
+//! A node counts its lease from before it asked for the lease, and ends its membership by itself when that
+//! time is over ([`Validity`]): before etcd can have told the others.
 
 mod record;
 mod roster;
@@ -47,7 +47,7 @@ pub(super) use self::record::{decode, encode};
 const SERVER_PATIENCE: Duration = Duration::from_secs(2);
 /// The pause after a server failed, before the next is asked.
 const SERVER_PAUSE: Duration = Duration::from_millis(100);
-/// Number of times that other nodes may join first until this node gives up joining for now.
+/// Number of attempts to join that other nodes may outrun until this node gives up joining for now.
 const MAX_JOIN_ATTEMPTS: u32 = 64;
 
 /// The coordinator that is an etcd cluster.
@@ -62,9 +62,9 @@ pub(super) struct Etcd {
     membership: Option<Membership>,
     /// Number of servers that failed in a row.
     failed: usize,
-    /// Whether the log has mentioned that the lease is not what was asked for.
+    /// Whether the log has said that the lease has another length than was asked for.
     said: bool,
-    /// News that the engine was not told yet.
+    /// News of which the engine was not told yet.
     waiting: VecDeque<News>,
 }
 
@@ -128,14 +128,14 @@ impl Etcd {
         format!("{}/", self.config.prefix)
     }
 
-    /// The server to ask now; the one after it is next.
+    /// Returns the server to ask now, and makes the one after it the next.
     fn next_endpoint(&mut self) -> String {
         let endpoint = self.config.endpoints[self.turn % self.config.endpoints.len()].clone();
         self.turn += 1;
         endpoint
     }
 
-    /// Asks for a lease; returns it with the length that etcd granted.
+    /// Asks for a lease. Returns its number, and the length that etcd granted.
     async fn grant(&mut self, client: &mut Client, endpoint: &str) -> Result<(i64, Duration), JoinError> {
         let seconds = self.wanted.as_secs_f64().ceil().max(1.0) as i64;
         let granted = client_answer(endpoint, client.lease_grant(seconds, None)).await?;
@@ -290,8 +290,8 @@ impl Etcd {
         }
     }
 
-    /// Reads all records, because etcd cannot tell the changes since the last seen revision any more. The
-    /// record is written again first, which makes a revision that is the last change for all nodes.
+    /// Reads all records, because etcd cannot tell the changes since the last seen revision any more. First
+    /// the node writes its record again: that makes a revision which is the last change for all nodes.
     async fn catch_up(&mut self) -> Result<Option<News>, Loss> {
         let Some(membership) = &self.membership else { return Err(over()) };
         let Membership { key, record, lease, endpoint, .. } = membership;
@@ -326,7 +326,7 @@ impl Etcd {
 }
 
 impl Etcd {
-    /// Changes the record of a volume. Returns the record as it is then, or why etcd was not asked.
+    /// Changes the record of a volume. Returns the record after that, or why etcd was not asked.
     async fn change(&self, proposal: &Proposal) -> Result<Option<VolumeRecord>, String> {
         let membership = self.membership.as_ref().ok_or("this node is not a member")?;
         let volumes = &membership.volumes;
@@ -358,7 +358,7 @@ impl Membership {
         self.ttl / 5
     }
 
-    /// Prolongs the lease from the time at which that was asked for; `false` if the lease was over before.
+    /// Prolongs the lease, counted from `asked`; `false` if the lease was over before.
     fn prolong(&mut self, asked: Asked, validity: &Validity) -> bool {
         self.until = self.until.max(asked.at + self.ttl);
         validity.prolong(asked.end(self.ttl))
@@ -382,7 +382,7 @@ impl Membership {
         }
     }
 
-    /// Ends the session with a server; another server goes on.
+    /// Ends the session with a server. The next session uses another server.
     fn drop_session(&mut self, reason: &str) -> Option<News> {
         info!("the session with etcd at {} has ended: {reason}", self.endpoint);
         self.session = None;
@@ -432,7 +432,7 @@ impl Coordinator for Etcd {
         let (roster, volumes) = match entered {
             Ok(tables) => tables,
             Err(error) => {
-                // The lease ends by itself, too.
+                // If this fails, the lease ends by itself.
                 let _ = server::within(&endpoint, SERVER_PATIENCE, client.lease_revoke(lease)).await;
                 return Err(error);
             }
@@ -538,7 +538,7 @@ impl Coordinator for Etcd {
         self.validity.end();
         let Some(Membership { lease, session, endpoint, until, .. }) = self.membership.take() else { return };
         let mut known = session.map(|session| (session.client, endpoint));
-        // The attempts go on for as long as the caller waits; otherwise the others learn from the lease.
+        // Otherwise, the others learn it from the lease. The attempts go on for as long as the caller waits.
         while Instant::now() < until {
             match self.revoke(lease, known.take()).await {
                 Ok(()) => return,
@@ -566,7 +566,7 @@ async fn client_answer<T>(
     answer.map_err(|error| refusal.unwrap_or_else(|| error.into()))
 }
 
-/// Checks that this node can be a member beside these.
+/// Checks that this node can be a member beside the nodes of `records`.
 fn compare_with_all(member: &Member, records: &[KeyValue], guard: &Guard) -> Result<(), JoinError> {
     let others = records.iter().map(|record| {
         let key = String::from_utf8_lossy(record.key());

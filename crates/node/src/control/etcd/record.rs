@@ -1,8 +1,8 @@
 //! A record in etcd, of a member or of a volume: JSON, with the version of the cluster protocol before all
-//! fields that depend on it.
+//! fields that depend on it. Owns no state; any thread.
 //!
-//! Where the cluster has a secret, the record is sealed with it, for its key. So a user who can read or
-//! write etcd learns nothing that would let it talk to a node, and cannot add a member.
+//! Where the cluster has a secret, the record is sealed with the secret, for its key. So a user who can read
+//! or write etcd learns nothing that would let it talk to a node, and cannot add a member.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ struct Record<'a, T> {
 #[serde(rename_all = "lowercase")]
 enum Written<'a, T> {
     Member(&'a T),
-    /// Hexadecimal digits.
+    /// A sealed record, as hexadecimal digits.
     Sealed(String),
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn encode<T: Serialize>(member: &T, key: &str, secret: Option<&Secret
     json(&Record { protocol: PROTOCOL, contents })
 }
 
-/// Decodes the record under a key; the error says what is wrong with it.
+/// Decodes the record under a key. The error names the fault of the record.
 pub(crate) fn decode<T: DeserializeOwned>(
     record: &[u8],
     key: &str,

@@ -1,7 +1,8 @@
 //! The members according to etcd, revision by revision.
 //!
-//! A view's epoch is the revision of the last change below the prefix, which is the same for every node. A
-//! transaction that writes there tells it exactly, and from then on the watch does.
+//! Owns the members of one revision. Control thread. A view's epoch is the revision of the last change below
+//! the prefix, which is the same for every node. A transaction that writes there tells the revision exactly,
+//! and from then on the watch does.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ impl Roster {
         roster
     }
 
-    /// Applies an event; returns whether the members changed, whose keys have this prefix. An event that was
+    /// Applies an event of the keys with this prefix; returns whether the members changed. An event that was
     /// applied before changes nothing.
     pub(super) fn apply(&mut self, event: &Event, prefix: &[u8]) -> bool {
         let is_news =
@@ -52,7 +53,7 @@ impl Roster {
         true
     }
 
-    /// Notes that everything up to this revision was told.
+    /// Notes that the watch has told everything up to this revision.
     pub(super) fn saw(&mut self, revision: i64) {
         self.seen = self.seen.max(revision);
     }

@@ -1,8 +1,8 @@
 //! Sessions with etcd servers, one at a time.
 //!
-//! Control thread. The servers are interchangeable: a session that fails or falls silent is opened anew
-//! with the next one, and the lease and the revision go on. No function waits longer than its caller
-//! allows.
+//! Owns a session. Control thread. The servers are interchangeable: a session that fails or falls silent is
+//! opened anew with the next server, and the lease and the revision go on. No function waits longer than its
+//! caller allows.
 
 use std::error::Error as _;
 use std::fs;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use crate::config::EtcdConfig;
 use crate::control::member::JoinError;
 
-/// The time of a question, by the clock of timers and by the one that goes on while the host sleeps.
+/// The time of a question, by the clock of timers and by the clock that goes on while the host sleeps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) at: Instant,
@@ -30,12 +30,13 @@ pub(super) struct Asked {
 impl Asked {
     /// The present moment.
     pub(super) fn now() -> Self {
-        // In this order, a sleep between the two shortens what is counted from here.
+        // The clocks are read in this order, so that a sleep between them shortens the time that is counted
+        // from here.
         let boot_ns = boot_ns();
         Self { at: Instant::now(), boot_ns }
     }
 
-    /// The end of a lease that is counted from here, in nanoseconds since the host was booted.
+    /// Returns the end of a lease that is counted from this time, in nanoseconds since the host was booted.
     pub(super) fn end(&self, lease: Duration) -> u64 {
         self.boot_ns.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX))
     }
@@ -49,7 +50,7 @@ pub(super) struct Session {
     pub(super) watch: WatchStream,
     /// The interval at which to prolong the lease.
     pub(super) beat: Interval,
-    /// Since when an answer to a request for more time is awaited; `None` if none is awaited.
+    /// Time since which the node awaits the answer to a request for more time; `None` if it awaits none.
     pub(super) asked: Option<Asked>,
 }
 

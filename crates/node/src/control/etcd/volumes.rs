@@ -1,7 +1,8 @@
 //! The records of volumes according to etcd.
 //!
-//! Control thread. A key has the record of a volume, and no lease: it outlives the nodes. It changes by a
-//! transaction that compares the revision of the key with the one that this node has followed.
+//! Owns the records of one revision. Control thread. A key has the record of a volume, and no lease: the key
+//! outlives the nodes. It changes by a transaction that compares the revision of the key with the one that
+//! this node has followed.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::control::records::{Proposal, RecordNews, Records, VolumeRecord};
 pub(super) struct Volumes {
     guard: Guard,
     prefix: String,
-    /// The revision that changed the key, and the name of the volume.
+    /// For each key, the revision that last changed the key, and the name of the volume.
     keys: BTreeMap<Vec<u8>, (i64, String)>,
     records: Records,
 }
@@ -43,7 +44,7 @@ impl Volumes {
         format!("{}{}", self.prefix, record::hex(volume_id(name).as_bytes()))
     }
 
-    /// Applies an event; returns what it has changed. An event that was applied before changes nothing.
+    /// Applies an event; returns the change of the record. An event that was applied before changes nothing.
     pub(super) fn apply(&mut self, event: &Event) -> Option<RecordNews> {
         let key = event.kv().filter(|key| key.key().starts_with(self.prefix.as_bytes()))?;
         let known = self.keys.get(key.key()).map_or(0, |(revision, _)| *revision);
@@ -82,8 +83,8 @@ impl Volumes {
         }
     }
 
-    /// The transaction that changes a record, if this node has followed the one before. It fails if the key
-    /// was changed since; then and afterwards it reads the key.
+    /// Returns the transaction that changes a record, if this node has followed the record before the change.
+    /// The transaction fails if the key was changed since; in both cases it ends with reading the key.
     pub(super) fn change(&self, proposal: &Proposal) -> Option<Txn> {
         if !self.records.allows(proposal) {
             return None;
@@ -101,7 +102,7 @@ impl Volumes {
         Some(Txn::new().when([unchanged]).and_then([change, read()]).or_else([read()]))
     }
 
-    /// The record that a transaction has read.
+    /// Returns the record that a transaction has read.
     pub(super) fn read<'a>(&self, keys: impl IntoIterator<Item = &'a KeyValue>) -> Option<VolumeRecord> {
         let key = keys.into_iter().next()?;
         let text = String::from_utf8_lossy(key.key()).into_owned();

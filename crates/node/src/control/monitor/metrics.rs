@@ -1,4 +1,5 @@
-//! A node's report as metrics, in the text format of OpenMetrics or the older one of Prometheus.
+//! A node's report as metrics, in the text format of OpenMetrics or the older one of Prometheus. Owns no
+//! state; any thread.
 //!
 //! All series that a node can ever have are there from its start, so that a rate is known from the first
 //! event on.
@@ -27,9 +28,9 @@ const OPEN_METRICS: &str = "application/openmetrics-text";
 /// A text format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// OpenMetrics 1.0, for those who say that they take it.
+    /// OpenMetrics 1.0, for readers that say that they accept it.
     Open,
-    /// Prometheus' own text format 0.0.4, for everybody else.
+    /// Prometheus' own text format 0.0.4, for every other reader.
     Plain,
 }
 
@@ -188,7 +189,7 @@ fn call_metrics(out: &mut Out<'_>, calls: &CallsStatus) -> fmt::Result {
         .timed_gets
         .iter()
         .map(|class| match class.most_ns {
-            // The format's own mark of the last class.
+            // OpenMetrics marks the last class by this value.
             u64::MAX => (f64::MAX, class.gets),
             ns => (ns as f64 / NS_A_SECOND, class.gets),
         })

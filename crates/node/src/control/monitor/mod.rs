@@ -32,9 +32,9 @@ use crate::control::{ControlError, Event, EventSender};
 use crate::kernel::seldom::Seldom;
 use crate::net::door::{Door, HEALTH, Place};
 
-/// How long a request may take to come, and the engine to answer it.
+/// Longest time that a request may take to come, and the engine to answer it.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may take altogether.
+/// Longest time that a connection may take altogether.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum number of bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -50,7 +50,7 @@ pub(crate) enum Question {
     Health(oneshot::Sender<Option<String>>),
 }
 
-/// The address, bound before anything else so that a taken port is known at once.
+/// The bound address. It is bound before anything else, so that a taken port is known at once.
 pub(crate) struct Listener {
     listener: TcpListener,
     address: SocketAddr,
@@ -102,7 +102,7 @@ async fn attend(stream: TcpStream, peer: SocketAddr, mut place: Place, engine: E
         async move {
             served.store(true, Ordering::Relaxed);
             let answer = answer(&request, &engine).await;
-            // From here on the reader may take its time, but not the places of others.
+            // From here on the reader may take its time, but its place is free for others.
             served.store(false, Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
         }

@@ -1,5 +1,5 @@
-//! Regions of simulated nodes whose coordinator begins anew: all become members again, one after the other,
-//! and none of them was fenced meanwhile.
+//! Regions of simulated nodes whose coordinator begins anew: all nodes become members again, one after the
+//! other, and none of them was fenced in the meantime.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Simulation, below, percent, span};
 const SEEDS: RangeInclusive<u64> = 1..=10;
 /// Longest time between two nodes that become members again.
 const BETWEEN_TIME: Duration = Duration::from_secs(1);
-/// Time in which memory is free again that a node may read which has gone.
+/// Time after which memory is free again that a node may read which has gone.
 const HELD_TIME: Duration = Duration::from_secs(90);
 
 /// Has these hosts become members of a coordinator that begins anew, and does something between any two.

@@ -1,5 +1,5 @@
-//! Barriers of simulated nodes: of each generation as many calls pass as there are parties, each with
-//! another index, and if it is broken, all who wait hear of it.
+//! Barriers of simulated nodes: in each generation as many calls pass as there are parties, each with another
+//! index. If the barrier is broken, all waiting clients hear of it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,14 +13,14 @@ use super::{Simulation, below, percent, span};
 
 /// Seeds of each case.
 const SEEDS: RangeInclusive<u64> = 1..=6;
-/// How long nodes take to follow a change of members, and to end what they had begun.
+/// Time in which nodes follow a change of members, and end what they had begun.
 const SETTLED_TIME: Duration = Duration::from_secs(20);
-/// How long a call waits at most.
+/// Longest time that a call waits.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(600);
 /// Number of rounds of a run.
 const ROUNDS: usize = 60;
 
-/// A client with a handle, and its call if it waits.
+/// A client with a handle, and its call if the client waits.
 struct Party {
     user: User,
     handle: u32,
@@ -31,9 +31,9 @@ struct Party {
 struct Bench {
     simulation: Simulation,
     parties: Vec<Party>,
-    /// Indices of those who have passed, by generation.
+    /// Indices of the calls that have passed, by generation.
     passed: BTreeMap<u64, Vec<u32>>,
-    /// Reasons that were told to those for whom it is broken.
+    /// Reasons that were told to clients for which the barrier is broken.
     broken: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Bench {
         Self { simulation, parties, passed: BTreeMap::new(), broken: Vec::new() }
     }
 
-    /// Has parties arrive that do not wait, and hears of those that pass.
+    /// Has parties arrive that do not wait, and notes which calls have passed.
     fn round(&mut self, chance: usize) {
         for party in &mut self.parties {
             if let Some(result) = party.waits.as_ref().and_then(|waits| waits.get().cloned()) {
@@ -79,7 +79,7 @@ impl Bench {
         self.simulation.pass(span(Duration::from_millis(100)));
     }
 
-    /// Checks that generations were passed by all, one after the other.
+    /// Checks that all parties passed each generation, one generation after the other.
     fn check(&mut self, seed: u64, least: usize) {
         let count = self.parties.len() as u32;
         let generations = self.passed.len();
@@ -91,7 +91,7 @@ impl Bench {
         }
     }
 
-    /// Lets all who wait pass.
+    /// Lets all waiting clients pass.
     fn gather(&mut self) {
         self.simulation.mend();
         for _ in 0..20 {
@@ -124,7 +124,7 @@ fn all_pass_although_connections_break() {
         bench.gather();
         bench.check(seed, 3);
         assert!(bench.broken.is_empty(), "seed {seed}: {:?}", bench.broken.first());
-        // A close breaks the barrier for nobody, as nobody waits.
+        // A close breaks the barrier for no client, as no client waits.
         for at in 0..bench.parties.len() {
             let barrier = bench.parties[at].handle;
             let closed = bench.parties[at].user.ask(&mut bench.simulation, Request::CloseBarrier { barrier });
@@ -144,7 +144,7 @@ fn a_new_home_lets_pass_whom_the_former_one_has_not_told() {
         let mut bench = Bench::new(seed);
         for round in 0..ROUNDS {
             bench.round(60);
-            // A node without parties goes and comes, which may be the home.
+            // A node without parties, which may be the home, goes and comes.
             let last = bench.simulation.hosts.len() - 1;
             match round % 12 {
                 4 => bench.simulation.begin_expelling(last),
@@ -166,7 +166,7 @@ fn a_node_that_dies_breaks_it_for_all_who_wait() {
         (0..20).for_each(|_| bench.round(60));
         bench.gather();
         let host = below(bench.simulation.hosts.len() - 1);
-        // All others wait, since one of the node does not come.
+        // All others wait, because a party of the node does not come.
         for party in bench.parties.iter_mut().filter(|party| party.user.host != host) {
             let arrive = SyncCall::Arrive { barrier: party.handle, ticket: 1 }.encode();
             party.waits = Some(party.user.call(&bench.simulation, arrive, ARRIVAL_PATIENCE));

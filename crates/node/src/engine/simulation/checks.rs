@@ -1,5 +1,5 @@
 //! Checks of a cluster that has come to rest. Checks that hold at any moment are in [`super::invariants`],
-//! which also says why the others are here.
+//! whose opening says why the checks of this file wait.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const TELLING_TIME: Duration = Duration::from_secs(1);
 const DELETIONS: usize = 5;
 
 impl Simulation {
-    /// Ends all that breaks. Returns what is not as promised then, or what was wrong after a step.
+    /// Ends all faults. Returns the promises that are broken then, or the fault that was found after a step.
     pub(super) fn wrong(&mut self) -> Vec<String> {
         let parts: [fn(&mut Self) -> Vec<String>; 4] = [
             |simulation| {
@@ -41,7 +41,7 @@ impl Simulation {
         wrong
     }
 
-    /// Lets time pass until no worker waits; says who still does.
+    /// Lets time pass until no worker waits. Returns which workers still wait.
     pub(super) fn await_workers(&mut self) -> Vec<String> {
         let until = self.time.now() + ANSWER_TIME;
         while self.time.now() < until && self.workers.iter().any(|worker| !worker.is_idle()) {
@@ -113,7 +113,7 @@ impl Simulation {
         })
     }
 
-    /// Holders of an object as its keepers know them, for people.
+    /// Text about the holders of an object that its keepers know.
     fn known_holders(&self, id: usize) -> String {
         let of = |host: &Host| {
             let core = host.core()?;
@@ -132,7 +132,7 @@ impl Simulation {
         let mut wrong: Vec<String> = Vec::new();
         let is_late = self.network.breaks || self.weather.breaks_connections();
         for (id, history) in self.histories.iter().enumerate() {
-            // An id is also refused while another client claims it for a put that does not end well.
+            // An id is also refused while another client claims it for a put that fails.
             let failed: Vec<_> = self.failed_puts[id]
                 .iter()
                 .map(|(begin, gone)| (*begin, refused_until(history, *gone, is_late)))
@@ -187,9 +187,9 @@ impl Simulation {
     }
 }
 
-/// End of the time in which an id is refused for a put that was `gone` without success. While the
-/// message that it was given up is still on its way, the next one who wants the id is refused once. With
-/// `is_late` it may have gone with a connection, and all are refused until it has been sent again.
+/// End of the time in which an id is refused for a put that failed at `gone`. While the message that it was
+/// given up is on its way, the next client that wants the id is refused once. With `is_late` the message may
+/// have been lost with a connection, and all clients are refused until it has been sent again.
 fn refused_until(history: &[Call], gone: u64, is_late: bool) -> u64 {
     let puts = |call: &&Call| call.begin > gone && matches!(call.action, Action::Put(_));
     if is_late {

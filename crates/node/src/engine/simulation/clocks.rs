@@ -1,5 +1,5 @@
-//! The clocks of a simulated host: the one of timers, which stands still while the host sleeps, and the one
-//! that tells the time since the host was booted, which goes on, and need not run as fast as others.
+//! The clocks of a simulated host: the clock of timers, which stands still while the host sleeps, and the
+//! clock since the boot, which goes on, and may run faster or slower than others.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::{Time, below};
 
-/// How much faster or slower than the simulated time the clock since the boot runs at most, in parts of a
-/// million. Two hosts differ by less than a tenth, which is what leases allow for.
+/// Greatest difference of the speed of a clock since the boot from the simulated time, in parts of a million.
+/// Two hosts differ by less than a tenth, which leases allow for.
 const MAX_DRIFT_PPM: usize = 40_000;
-/// The longest time for which a host had been running before.
+/// Longest time for which a host was running before the simulation.
 const MAX_UPTIME: Duration = Duration::from_secs(1_000_000);
 
 /// The clocks of a host.
@@ -22,11 +22,11 @@ pub(super) struct Clocks {
 }
 
 struct State {
-    /// A time, and what the clock since the boot shows then.
+    /// A simulated time, and what the clock since the boot shows then.
     shows: (Duration, Duration),
-    /// Its speed, in parts of a million.
+    /// Speed of the clock since the boot, in parts of a million.
     speed_ppm: u64,
-    /// When the host slept, and sleeps.
+    /// Times in which the host slept or sleeps.
     slept: Vec<Range<Duration>>,
 }
 
@@ -57,7 +57,8 @@ impl Clocks {
         scaled(span, 1_000_000, self.state.borrow().speed_ppm)
     }
 
-    /// Has the clock since the boot show another time, and run at another speed. Nobody has read it yet.
+    /// Has the clock since the boot show another time, and run at another speed. No code has read the clock
+    /// yet.
     pub(super) fn draw(&self) {
         let uptime = super::span(MAX_UPTIME);
         let speed_ppm = (1_000_000 - MAX_DRIFT_PPM + below(2 * MAX_DRIFT_PPM + 1)) as u64;

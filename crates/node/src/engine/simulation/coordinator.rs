@@ -1,7 +1,7 @@
 //! The coordinator of a simulation: the list of members, and what it tells them.
 //!
-//! Each node hears all news in their order, after a delay of its own. A node that is expelled has fenced
-//! itself before the others hear that it is gone, as the leases of the real coordinators make sure.
+//! Each node hears all news in their order, after a delay of its own. An expelled node has fenced itself
+//! before the others hear that it is gone, as the leases of the real coordinators make sure.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::net::members::{Member, View};
 /// Longest time that news take to a node.
 const MAX_NEWS_DELAY: Duration = Duration::from_millis(20);
 
-/// The members, and how often they changed.
+/// The members, and the number of their changes.
 #[derive(Default)]
 pub(super) struct Coordinator {
     epoch: u64,
-    /// When the members changed last, or may have.
+    /// Time at which the members last changed, or may have changed.
     changed_at: Duration,
     last_incarnation: u64,
     members: Vec<Member>,
@@ -47,7 +47,7 @@ impl Coordinator {
         self.tell(hosts, now, Some(host));
     }
 
-    /// Begins anew, without members and without knowledge of those that there were.
+    /// Begins anew, without members and without knowledge of the former ones.
     pub(super) fn begin_anew(&mut self) {
         self.members.clear();
         self.epoch = 0;
@@ -110,7 +110,7 @@ impl Coordinator {
         self.epoch
     }
 
-    /// When the members changed last.
+    /// Time at which the members last changed.
     pub(super) fn changed_at(&self) -> Duration {
         self.changed_at
     }

@@ -1,4 +1,4 @@
-//! Regions of simulated nodes: what is added is counted once, a region has one home, and its memory returns.
+//! Regions of simulated nodes: each addition counts once, a region has one home, and its memory returns.
 
 use std::cell::OnceCell;
 use std::ops::RangeInclusive;
@@ -24,16 +24,16 @@ pub(super) const HOME: usize = 0;
 pub(super) const NAME: &str = "counter";
 /// Number of bytes of the region.
 const LEN_BYTES: u64 = 100_000;
-/// How long nodes take to follow a change of members, and to end what they had begun.
+/// Time in which nodes follow a change of members, and end what they had begun.
 pub(super) const SETTLED_TIME: Duration = Duration::from_secs(30);
-/// How long a call may take.
+/// Longest time that a call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(8);
-/// How long a region may take to be mapped.
+/// Longest time until a region is mapped.
 const MAP_PATIENCE: Duration = Duration::from_secs(20);
 /// Number of rounds in which all clients add.
 const ROUNDS: usize = 40;
 
-/// How a call ended, once it has.
+/// The result of a call, once the call has ended.
 pub(super) type Ended = Rc<OnceCell<Result<CallResult, Error>>>;
 
 /// A client of a host's node, with a handle once it has one.
@@ -134,7 +134,7 @@ impl User {
         self.call_with(simulation, CallRequest { opcode, class: None, timeout_us, arguments, payload })
     }
 
-    /// The same for any call.
+    /// Begins any call by slot.
     pub(super) fn call_with(&self, simulation: &Simulation, request: CallRequest) -> Ended {
         let core = simulation.hosts[self.host].core().expect("it runs");
         let ended = Ended::default();
@@ -153,7 +153,7 @@ impl User {
     }
 }
 
-/// How many calls ended well, and how many may have been carried out beside these.
+/// Number of calls that ended well, and number of further calls that may have been carried out.
 fn counted(ended: &[Ended]) -> (u64, u64) {
     let (mut done, mut unknown) = (0, 0);
     for one in ended {
@@ -223,7 +223,7 @@ fn an_add_counts_once_although_connections_break() {
     }
 }
 
-/// Checks that one node has the region, that all can add to it, and that what was added is there.
+/// Checks that one node has the region, that all can add to it, and that no addition is lost.
 fn check_counter(seed: u64, simulation: &mut Simulation, users: &[User], ended: &[Ended]) {
     let (done, unknown) = counted(ended);
     assert!(done > 0, "seed {seed}: some adds end well");
@@ -290,7 +290,7 @@ fn a_region_survives_the_death_of_a_node_that_it_has_not_moved_to() {
         let after = after.get().expect("it ends");
         let is_gone = |error: &Error| matches!(error.kind(), ErrorKind::Lost | ErrorKind::Freed);
         match (&reply, after) {
-            // It went with the node that it had moved to.
+            // The region went with the node to which it had moved.
             (Some(Reply::Done), Err(error)) => assert!(is_gone(error), "seed {seed}: {error}"),
             (Some(Reply::Failed { error: why }), Err(error)) if why.kind() == ErrorKind::Lost => {
                 assert!(is_gone(error), "seed {seed}: {error}");

@@ -1,7 +1,7 @@
-//! A service of a page: it shows that a subsystem needs no line in any other room but its registration.
+//! A small service: it shows that a subsystem needs no line in any other room but its registration.
 //!
-//! A client asks its node to have another node say something, the node asks the other, and the report counts
-//! what was said.
+//! A client asks its node to have another node say something, the node asks the other node, and the report
+//! counts the answers.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -18,7 +18,7 @@ use crate::net::frame::{Envelope, Frames, Message, carried};
 use crate::net::network::Network;
 use crate::service::{Answer, Asked, Overlap, Service, Services};
 
-/// How long another node may take to answer.
+/// Longest time until another node answers.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 plasmon::wire::table! {

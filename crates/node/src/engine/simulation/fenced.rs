@@ -1,5 +1,5 @@
-//! Fenced writes of simulated nodes: clients add to a word by reading and writing it under a lock. Some
-//! stand still for so long that they lose the lock, and write all the same. No sum is lost.
+//! Fenced writes of simulated nodes: clients add to a word by reading and writing it under a lock. Some stand
+//! still for so long that they lose the lock, and still write. No addition is lost.
 
 use std::cell::{Cell, RefCell};
 use std::ops::RangeInclusive;
@@ -20,12 +20,12 @@ use crate::service::Return;
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// Time to live of the leases.
 const TTL: Duration = Duration::from_secs(1);
-/// How long a call may take.
+/// Longest time that a call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(8);
-/// How long clients work.
+/// Time for which clients work.
 const WORK_TIME: Duration = Duration::from_secs(40);
 
-/// Deeds of the clients so far.
+/// Counts of what the clients have done.
 #[derive(Default)]
 struct Sums {
     done: Cell<u64>,
@@ -84,7 +84,8 @@ impl Adder {
     }
 
     async fn add(&self, ticket: u64) {
-        // Holders before this one write no more from here on: what is read stays until it is written.
+        // Earlier holders of the lock cannot write from here on, so the value that is read stays until it is
+        // written.
         if self.write(ticket, &[]).await.is_err() {
             return;
         }
@@ -130,7 +131,7 @@ fn no_sum_is_lost_although_holders_stand_still() {
             let (user, to) = (below(users.len()), below(hosts));
             let node = simulation.hosts[to].id().expect("it runs");
             let handle = users[user].handle;
-            // The region moves with what it was shown. It may be refused.
+            // The region moves with the fences that it was shown. The move may be refused.
             let moves = Request::MoveRegion { handle, node, timeout_us: 5_000_000 };
             users[user].begin_ask(&simulation, moves);
             simulation.pass(span(TTL * 4));

@@ -1,5 +1,5 @@
-//! Files of simulated nodes: an operation is done once although connections break, and what it tells is
-//! true of the volume.
+//! Files of simulated nodes: an operation is done once although connections break, and its answer is true of
+//! the volume.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -24,7 +24,7 @@ const SEEDS: RangeInclusive<u64> = 1..=6;
 const ROUNDS: usize = 60;
 /// Number of bytes of an object.
 const OBJECT_BYTES: usize = 5000;
-/// How long a call may take.
+/// Longest time that a call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client that is attached to the volume.
@@ -43,7 +43,7 @@ impl Writer {
         Self::attach_by(simulation, host, USER)
     }
 
-    /// The same for a client of a user.
+    /// Attaches a client of a user.
     fn attach_by(simulation: &mut Simulation, host: usize, uid: u32) -> Self {
         let mut user = User::connect(simulation, host);
         let core = simulation.hosts[host].core().expect("it runs");
@@ -56,7 +56,7 @@ impl Writer {
         }
     }
 
-    /// Puts an object with bytes for a file, which so many nodes keep; returns a section of it.
+    /// Puts an object with bytes for a file, which `copies` nodes keep. Returns a section of the object.
     pub(super) fn put(
         &mut self,
         simulation: &mut Simulation,
@@ -94,13 +94,13 @@ impl Writer {
         assert!(matches!(self.run(simulation, commit), FileOutcome::Entry(_)));
     }
 
-    /// Begins an operation, by a slot.
+    /// Begins an operation by a slot.
     pub(super) fn begin(&mut self, simulation: &Simulation, operation: FileOperation) -> Ended {
         self.numbers += 1;
         self.again(simulation, self.numbers, operation)
     }
 
-    /// Asks for an operation under a number.
+    /// Asks for an operation again, under the number that it had.
     pub(super) fn again(&self, simulation: &Simulation, number: u64, operation: FileOperation) -> Ended {
         let asked = FileAsked { number, answered: 0, actor: Actor::default(), operation };
         let (opcode, arguments, payload) = FilesCall::OnFile { volume: self.volume, asked }.packed();
@@ -110,7 +110,7 @@ impl Writer {
         self.user.call_with(simulation, request)
     }
 
-    /// Carries an operation out, by the socket.
+    /// Carries out an operation by the socket.
     pub(super) fn run(&mut self, simulation: &mut Simulation, operation: FileOperation) -> FileOutcome {
         self.numbers += 1;
         let asked = FileAsked { number: self.numbers, answered: 0, actor: Actor::default(), operation };
@@ -155,7 +155,7 @@ pub(super) fn attached(seed: u64) -> (Simulation, Vec<Writer>) {
     attached_by(seed, USER)
 }
 
-/// The same for clients of a user.
+/// Makes a cluster as [`attached`] does, with clients of a user.
 pub(super) fn attached_by(seed: u64, uid: u32) -> (Simulation, Vec<Writer>) {
     let mut simulation = Simulation::new(seed, |_| Vec::new());
     simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
@@ -167,7 +167,8 @@ pub(super) fn attached_by(seed: u64, uid: u32) -> (Simulation, Vec<Writer>) {
     (simulation, writers)
 }
 
-/// Makes a file by the first writer. All of them look its name up, since sessions of users name nothing else.
+/// Makes a file by the first writer. All writers look its name up, because sessions of users name nothing
+/// else.
 pub(super) fn make(simulation: &mut Simulation, writers: &mut [Writer], name: &'static str) -> u64 {
     let name = Bytes::from_static(name.as_bytes());
     let create = FileOperation::Create {
@@ -221,7 +222,7 @@ fn what_is_appended_is_there_once_although_connections_break() {
                 };
                 ended.push((line, writer.begin(&simulation, append.clone())));
                 if percent(20) {
-                    // An operation asked again gets the same answer, and is not done again.
+                    // An operation that is asked for again gets the same answer, and is not done again.
                     ended.push((line, writer.again(&simulation, writer.numbers, append)));
                 }
             }
@@ -233,7 +234,7 @@ fn what_is_appended_is_there_once_although_connections_break() {
                     parted = Some((one, other));
                 }
             } else if let Some((one, other)) = parted.filter(|_| round % 10 == 8) {
-                // Sometimes for longer than a home is waited for.
+                // The pause is sometimes longer than a home is waited for.
                 simulation.pass(span(Duration::from_secs(15)));
                 simulation.network.partition(one as u32, other as u32, false);
             }
@@ -323,7 +324,7 @@ fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
             assert!(matches!(unlocked, FileOutcome::Entry(_)), "seed {seed}: {unlocked:?}");
         }
         assert_eq!(order.len(), writers.len());
-        // The node of a session that holds the lock dies, which is not the home.
+        // The node of a session that holds the lock dies. It is not the home.
         let held = writers[1].run(&mut simulation, lock(LockKind::Exclusive, false));
         assert!(matches!(held, FileOutcome::Entry(_)), "seed {seed}: {held:?}");
         let waits = writers[0].begin(&simulation, lock(LockKind::Exclusive, true));
@@ -416,7 +417,7 @@ fn an_object_that_no_file_has_is_deleted() {
         let refused = writers[1].user.ask(&mut simulation, delete).map_err(|error| error.kind());
         assert_eq!(refused, Err(ErrorKind::NotAllowed), "seed {seed}: it goes with its file alone");
         assert_eq!((holders(&simulation, committed), holders(&simulation, left)), (1, 1));
-        // A client dies, with an object that it did not commit.
+        // A client dies with an object that it did not commit.
         let core = simulation.hosts[writers[1].user.host].core().expect("it runs");
         core.sessions.let_go(writers[1].user.key, "it has died");
         simulation.pass(SETTLED_TIME);

@@ -1,8 +1,8 @@
-//! Regions that are read and written while they are freed, moved, and followed by others in the same memory:
-//! no byte comes from a region of another life, or goes to one.
+//! Regions that are read and written while they are freed, moved, and followed by other regions in the same
+//! memory: no byte comes from a region of another life, or goes to one.
 //!
-//! All bytes of a region have one value, that of its life, which nobody else writes there. Whoever reads
-//! another value, or 0, has met foreign memory.
+//! All bytes of a region have one value, that of its life, which no one else writes there. A client that
+//! reads another value, or 0, has read foreign memory.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -30,14 +30,14 @@ const LEN_BYTES: u64 = 300_000;
 const LIVES: u8 = 8;
 /// Number of times in a life that all clients begin something.
 const ROUNDS: usize = 6;
-/// How long a call may take, and a request.
+/// Longest time that a call or a request may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(8);
-/// Longest stall of a node, and separation of two: a lease is shorter than the longest.
+/// Longest stall of a node, and longest separation of two nodes: longer than a lease.
 const MAX_OUTAGE: Duration = Duration::from_secs(4);
-/// How long nodes take to follow a change of members, and to end what they had begun.
+/// Time in which nodes follow a change of members, and end what they had begun.
 const SETTLED_TIME: Duration = Duration::from_secs(60);
 
-/// Counts of what calls have met.
+/// Counts of the results of calls.
 #[derive(Default)]
 struct Met {
     reads: Cell<usize>,
@@ -55,7 +55,7 @@ struct User {
     requests: u64,
     /// Handle to the region of this life, if there is one.
     handle: Option<u32>,
-    /// Lent memory, whose bytes have the value of this life, or are read. None is used in two lives.
+    /// Lent memory, whose bytes have the value of this life, or are read. No buffer is used in two lives.
     source: u64,
     target: u64,
     /// Calls that are not over.
@@ -107,7 +107,7 @@ impl User {
         }
     }
 
-    /// Begins a life: gives up what was of the former.
+    /// Begins a life, and gives up what was of the former life.
     fn begin_life(&mut self, simulation: &mut Simulation, value: u8) {
         for buffer in [self.source, self.target].into_iter().filter(|buffer| *buffer > 0) {
             self.begin_ask(simulation, Request::GiveBack { buffer });
@@ -204,7 +204,7 @@ impl User {
     }
 }
 
-/// The next region in the memory of a freed one, in which nobody writes.
+/// Name of the next region in the memory of a freed one. Nobody writes in that region.
 fn next_of(value: u8) -> String {
     format!("next {value}")
 }
@@ -240,7 +240,7 @@ impl Bench {
         for user in &mut *users {
             user.begin_life(simulation, value);
         }
-        // Half of the lives are of one name, unless a region has it that nobody could free.
+        // Half of the lives have the same name, unless a region has it that nobody could free.
         let names = ["again".to_owned(), format!("life {value}")];
         let (maker, first) = (below(users.len()), below(2));
         let mut make = |name: &String| users[maker].create(simulation, name);
@@ -283,8 +283,8 @@ impl Bench {
         }
     }
 
-    /// Has the region freed, and another made in its memory. Then all is mended: no call outlives its
-    /// time-out, and a region that was freed is nowhere.
+    /// Has the region freed, and another region made in its memory. Then all faults end: no call outlives its
+    /// time-out, and no node has a region that was freed.
     fn end_life(&mut self, value: u8) {
         let Self { seed, simulation, users, name, .. } = self;
         let (by, maker) = (below(users.len()), below(users.len()));
@@ -318,7 +318,7 @@ impl Bench {
         }
     }
 
-    /// Checks what was read, and that nothing was written where nobody writes.
+    /// Checks the bytes that were read, and that nothing was written where nobody writes.
     fn check(&self) {
         let mut wrong = self.met.wrong.take();
         for (host, value) in

@@ -1,4 +1,4 @@
-//! One node of a simulation: the daemon's core, with what it has of its host replaced.
+//! One node of a simulation: the daemon's core, with its clock, disk, networks and coordinator replaced.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -39,13 +39,13 @@ use crate::transfer::Tunings;
 
 /// Maximum number of bulk lanes of a node.
 const MAX_LANES: usize = 3;
-/// Bytes of a node's memory for objects.
+/// Number of bytes of a node's memory for objects.
 const MEMORY_BYTES: u64 = 14 << 20;
-/// Bytes of a node's memory for objects on a host with a disk: the node often has to use the disk.
+/// Number of bytes of a node's memory on a host with a disk: so few that the node often has to use the disk.
 const SMALL_MEMORY_BYTES: u64 = 5 << 19;
 /// Longest time that a request to a disk takes.
 const MAX_DISK_TIME: Duration = Duration::from_millis(10);
-/// How many in a hundred writes find the disk full.
+/// Number of writes in a hundred that find the disk full.
 const FULL_DISK_PERCENT: usize = 10;
 /// The time of day when a simulation begins, since 1970.
 const UNIX_START: Duration = Duration::from_secs(1_800_000_000);
@@ -64,13 +64,13 @@ pub(super) struct Host {
     /// The host's disk, which outlives its nodes.
     disk: Option<TempDir>,
     node: Option<Node>,
-    /// The coordinator has expelled the node, which may not know it yet.
+    /// Whether the coordinator has expelled the node, which may not know it yet.
     pub(super) is_expelled: bool,
-    /// Until when the node takes no turn.
+    /// Time until which the node takes no turn.
     stalled_until: Duration,
-    /// How often the host's node was started.
+    /// Number of times that the host's node was started.
     pub(super) starts: u64,
-    /// Whether the node took a turn since somebody asked.
+    /// Whether the node took a turn since [`Host::take_turned`] was last called.
     has_turned: bool,
 }
 
@@ -84,18 +84,18 @@ struct Node {
     events: VecDeque<(Duration, Event)>,
     /// Proposals of the node to the coordinator.
     proposals: UnboundedReceiver<Proposal>,
-    /// When the next turn is due if nothing comes before, as the last turn or request left it.
+    /// Time of the next turn if nothing comes before, as the last turn or request left it.
     next_turn: Cell<Duration>,
 }
 
 /// A node's use of its host's disk.
 struct Disk {
     thread: SteppedDisk,
-    /// When the request that is being carried out is done.
+    /// Time at which the request under way is done.
     done_at: Option<Duration>,
     /// Whether the disk has room for everything.
     has_room: bool,
-    /// Objects of the former node, which this one takes over when it is a member.
+    /// Objects of the host's former node, which this node takes over when it is a member.
     recovered: Vec<Recovered>,
 }
 
@@ -112,7 +112,7 @@ impl Disk {
 }
 
 impl Host {
-    /// A host with a node that is no member yet.
+    /// Makes a host with a node that is not a member yet.
     pub(super) fn start(
         number: u32,
         time: &Time,
@@ -200,18 +200,19 @@ impl Host {
         Some(self.core()?.kernel.node)
     }
 
-    /// Has the node take no turn for a while, as if its host had no time for it.
+    /// Has the node take no turn for a while, as if its host had no time for the node.
     pub(super) fn stall(&mut self, until: Duration) {
         self.stalled_until = until;
     }
 
-    /// Has the host sleep for a while: as [`Host::stall`], and its timers stand still.
+    /// Has the host sleep for a while: as with [`Host::stall`], the node takes no turn, and its timers stand
+    /// still.
     pub(super) fn sleep(&mut self, until: Duration) {
         self.clocks.sleep(until);
         self.stall(until);
     }
 
-    /// Has the node take turns again, and its disk have room.
+    /// Has the node take turns again, and has its disk have room.
     pub(super) fn mend(&mut self) {
         self.stalled_until = Duration::ZERO;
         self.clocks.wake();
@@ -219,7 +220,8 @@ impl Host {
         disk.into_iter().for_each(|disk| disk.has_room = true);
     }
 
-    /// Makes a client's request, which a turn of the node follows. A host without a node takes none.
+    /// Makes a client's request, after which a turn of the node is due. A host without a node takes no
+    /// request.
     pub(super) fn ask(&self, asked: Asked) {
         if let Some(node) = &self.node {
             node.next_turn.set(Duration::ZERO);
@@ -227,7 +229,7 @@ impl Host {
         }
     }
 
-    /// Has the node do something, which a turn of the node begins. A host without a node does nothing.
+    /// Spawns a task of the node, after which a turn of the node is due. A host without a node does nothing.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         if let Some(node) = &self.node {
             node.next_turn.set(Duration::ZERO);
@@ -235,11 +237,11 @@ impl Host {
         }
     }
 
-    /// Has the node hand over what it keeps, and end.
+    /// Has the node hand over the objects that it keeps, and end.
     pub(super) fn drain(&self) {
         if let Some(node) = &self.node {
             node.next_turn.set(Duration::ZERO);
-            // A node that has no other to hand over to stays.
+            // A node without another node to hand over to stays.
             _ = node.core.placement.drain_here(DrainStep::Begin, 0);
         }
     }
@@ -252,20 +254,20 @@ impl Host {
         }
     }
 
-    /// Takes what the node has asked of the coordinator.
+    /// Takes the proposals of the node to the coordinator.
     pub(super) fn take_proposals(&mut self) -> Vec<Proposal> {
         let node = self.node.as_mut();
         let next = |node: &mut Node| node.proposals.next().now_or_never().flatten();
         node.map_or_else(Vec::new, |node| std::iter::from_fn(|| next(node)).collect())
     }
 
-    /// When the node's next turn is due; the network may bring something earlier.
+    /// Time at which the node's next turn is due. The network may bring something earlier.
     pub(super) fn due(&self, now: Duration) -> Option<Duration> {
         let node = self.node.as_ref()?;
         Some(node.due(now).max(self.stalled_until))
     }
 
-    /// Takes turns as long as one is due; says whether the node has left the cluster.
+    /// Takes turns as long as one is due. Returns whether the node has left the cluster.
     pub(super) fn run(&mut self, now: Duration) -> bool {
         let Some(node) = self.node.as_mut().filter(|_| self.stalled_until <= now) else { return false };
         for _ in 0..MAX_TURNS {
@@ -282,7 +284,7 @@ impl Host {
         has_left
     }
 
-    /// Runs what a client's request has begun, and sends what it has to say.
+    /// Runs the tasks that a client's request has begun, and sends the replies.
     pub(super) fn turn(&mut self, now: Duration) {
         if let Some(node) = &mut self.node {
             node.turn(now);
@@ -358,7 +360,7 @@ impl Host {
 }
 
 impl Node {
-    /// When the next turn is due.
+    /// Time at which the next turn is due.
     fn due(&self, now: Duration) -> Duration {
         if self.tasks.are_woken() || self.core.has_more() || self.core.network.has_arrivals() {
             return now;
@@ -397,7 +399,7 @@ impl Node {
     fn end(self) {
         self.core.sessions.clients.borrow_mut().clear();
         self.core.services.clear();
-        // Tasks hold the core: they go first.
+        // Tasks hold the core, so they are dropped first.
         drop(self.tasks);
     }
 }

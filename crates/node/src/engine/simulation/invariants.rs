@@ -1,9 +1,9 @@
 //! Checks of a cluster after every step, whatever breaks.
 //!
 //! These checks are cheap: they look at the objects of a node that has just taken a turn, if anything about
-//! them has changed, and at the few ids of the run. A run ends at the first step after which one of them
-//! fails. So its log ends with what led to the fault, not with a minute of repair. What is true at any
-//! moment:
+//! them has changed, and at the few ids of the run. A run ends at the first step after which a check fails,
+//! so its log ends with the steps that led to the fault, not with a minute of repair. These statements are
+//! true at any moment:
 //!
 //! - an id of a node is sealed or being created, not both;
 //! - a node's counts of objects and bytes are those of its objects;
@@ -13,10 +13,10 @@
 //!   for each replica;
 //! - while the members are known to all, an id has one life, and one client at most creates it.
 //!
-//! All other checks wait for the rest at the end of a run ([`super::checks`]), for one of three reasons.
-//! Some things are only promised once calm: that there is one primary, that as many nodes keep an object as
-//! are to, and that keepers and watchers know of it. Some need calls of clients: that every node gives what
-//! is there, and that nothing is left when all is deleted. And the search for an order of all answers takes
+//! All other checks wait for the rest at the end of a run ([`super::checks`]), for one of three reasons. Some
+//! promises hold only at rest: that there is one primary, that as many nodes keep an object as are to, and
+//! that keepers and watchers know of it. Some checks need calls of clients: that every node gives what is
+//! there, and that nothing is left when all is deleted. And the search for an order of all answers takes
 //! longer than a run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ use crate::object::{InMemory, Replica, Role};
 /// that a node stands still, and the time for which a new keeper asks all members.
 const KNOWN_TIME: Duration = Duration::from_secs(15);
 
-/// Description and bytes that all replicas of a life have in common.
+/// Description and bytes that all replicas of a life have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Content {
     user: u32,
@@ -47,7 +47,7 @@ struct Content {
     found: blake3::Hash,
 }
 
-/// Contents of the replicas of a run, as far as they were looked at.
+/// Contents of the replicas of a run that were looked at.
 #[derive(Default)]
 pub(super) struct Seen {
     /// The content of each life that a node has held.
@@ -58,7 +58,7 @@ pub(super) struct Seen {
     replicas: BTreeMap<(u32, u64), BTreeSet<(ObjectId, u64)>>,
 }
 
-/// The objects of a node in short: it changes whenever they change.
+/// Summary of a node's objects, which changes whenever the objects change.
 #[derive(PartialEq)]
 struct Shape {
     in_memory: InMemory,
@@ -212,7 +212,7 @@ fn check_accounts(core: &Core) -> Option<String> {
 }
 
 impl Seen {
-    /// Checks that the replicas that have come to a node are what others of their lives are.
+    /// Checks that the replicas that have come to a node are equal to others of their lives.
     fn check_contents(&mut self, node: (u32, u64), core: &Core) -> Option<String> {
         let objects = core.store.objects.borrow();
         let in_memory = || objects.sealed().filter(|replica| replica.in_memory());

@@ -1,5 +1,5 @@
-//! Names that clients of simulated nodes keep: what a client keeps is true, once a change was answered,
-//! unless the home did not wait for that client any more.
+//! Names that clients of simulated nodes keep: after a change was answered, every name that a client keeps is
+//! true, unless the home has stopped waiting for that client.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,27 +15,27 @@ use super::{Simulation, below, percent};
 
 /// Seeds of each case.
 const SEEDS: RangeInclusive<u64> = 1..=8;
-/// Number of things that happen in a run.
+/// Number of changes and lookups in a run.
 const ACTS: usize = 150;
 /// Names that clients make, remove and look up.
 const NAMES: [&str; 3] = ["one", "two", "three"];
-/// Time that passes between two looks at what was told.
+/// Time that passes between two looks at the messages of the home.
 const STEP_TIME: Duration = Duration::from_millis(1);
 /// Maximum number of steps of an operation.
 const MAX_STEPS: u32 = 60_000;
 
-/// Inodes that names stand for, and until when each may be kept.
+/// Inode for which each name stands, and time until which the name may be kept.
 type Kept = BTreeMap<&'static str, (Option<u64>, Instant)>;
 
-/// A client that keeps what it is told, as a kernel does.
+/// A client that keeps what the home tells it, as a kernel does.
 struct Keeper {
     writer: Writer,
-    /// The connection that tells what others change.
+    /// The connection by which the home tells the changes of others.
     follower: User,
     kept: Kept,
-    /// Whether something was told since the operation was asked for that is under way.
+    /// Whether a change was told since the operation under way was asked for.
     overtaken: bool,
-    /// Whether it neither reads nor confirms.
+    /// Whether the client neither reads nor confirms messages.
     stopped: bool,
 }
 
@@ -48,7 +48,7 @@ impl Keeper {
         Self { writer, follower, kept: Kept::new(), overtaken: false, stopped: false }
     }
 
-    /// Forgets what was told, and confirms it.
+    /// Forgets the names that a message says have changed, and confirms the message.
     fn hear(&mut self, simulation: &Simulation) {
         if self.stopped {
             return;
@@ -71,7 +71,7 @@ impl Keeper {
 struct Keepers(Vec<Keeper>);
 
 impl Keepers {
-    /// Has an operation of one carried out, while all hear what they are told.
+    /// Has an operation of one client carried out, while all clients hear their messages.
     fn run(&mut self, simulation: &mut Simulation, at: usize, operation: FileOperation) -> FileAnswer {
         let keeper = &mut self.0[at];
         keeper.overtaken = false;
@@ -93,7 +93,7 @@ impl Keepers {
         panic!("an operation of client {at} is not answered");
     }
 
-    /// The inode of a name, as a client knows it or is told.
+    /// Returns the inode of a name, as a client knows it or is told.
     fn look(&mut self, simulation: &mut Simulation, at: usize, name: &'static str) -> Option<u64> {
         let asked = simulation.time.instant();
         if let Some((inode, _)) = self.0[at].kept.get(name).filter(|(_, until)| asked < *until) {
@@ -113,7 +113,7 @@ impl Keepers {
         inode
     }
 
-    /// Makes a name, or takes it away; the model knows what it stands for then.
+    /// Makes a name or removes it. The model knows for what the name stands then.
     fn change(
         &mut self,
         simulation: &mut Simulation,
@@ -122,7 +122,7 @@ impl Keepers {
         model: &mut BTreeMap<&'static str, u64>,
     ) {
         let (folder, bytes) = (ROOT_INODE, Bytes::from_static(name.as_bytes()));
-        // A kernel knows what it changes itself.
+        // A kernel knows the changes that it makes itself.
         self.0[at].kept.remove(name);
         if model.remove(name).is_some() {
             let answer = self.run(simulation, at, FileOperation::RemoveFolder { folder, name: bytes });
@@ -189,12 +189,12 @@ fn a_client_that_is_stopped_keeps_nothing_for_longer_than_a_second() {
         let (_, missed) = counts(&simulation);
         let valid = keepers.0[0].kept.get("one").is_some_and(|(_, until)| simulation.time.instant() < *until);
         assert!(missed > before || !valid, "seed {seed}: it was waited for");
-        // It is not waited for again, though it may keep something else.
+        // The home does not wait for the client again, though the client may keep another name.
         keepers.change(&mut simulation, 2, "two", &mut model);
         simulation.pass(Duration::from_secs(1));
         let until = keepers.0[0].kept.get("one").map(|(_, until)| *until);
         assert!(until.is_none_or(|until| until <= simulation.time.instant()), "seed {seed}");
-        // When it goes on it hears what it has missed, and asks.
+        // When the client goes on, it hears which messages it has missed, and asks.
         keepers.0[0].stopped = false;
         keepers.0[0].hear(&simulation);
         assert_eq!(keepers.look(&mut simulation, 0, "one"), None, "seed {seed}");

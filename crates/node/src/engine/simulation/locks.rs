@@ -1,5 +1,5 @@
-//! Locks of simulated nodes: whatever breaks, no two guards of a lock are valid at a time, and a later
-//! guard has a larger token. Both are looked at after every step.
+//! Locks of simulated nodes: whatever breaks, no two guards of a lock are valid at a time, and a later guard
+//! has a larger token. Both are checked after every step.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -22,13 +22,13 @@ const LOCKS: usize = 2;
 const CLIENTS: usize = 2;
 /// Time to live of the leases.
 const TTL: Duration = Duration::from_secs(2);
-/// How long the membership of a node that is heard of no more lasts.
+/// Time after which the membership of a silent node ends.
 const LEASE: Duration = Duration::from_secs(1);
-/// How often clients say that they are alive, and do something.
+/// Interval at which clients say that they are alive, and do something.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a call waits at most.
+/// Longest time that a call waits.
 const CALL_PATIENCE: Duration = Duration::from_secs(20);
-/// How long nodes take to follow a change of members, and to end what they had begun.
+/// Time in which nodes follow a change of members, and end what they had begun.
 const SETTLED_TIME: Duration = Duration::from_secs(10);
 /// Number of pauses in a run.
 const ROUNDS: usize = 120;
@@ -66,7 +66,7 @@ impl Locker {
         self.user.call(simulation, call.encode(), patience)
     }
 
-    /// Begins to wait for a lock; says whether it is to be shared.
+    /// Begins to wait for a lock. Returns whether it is to be shared.
     fn begin(&mut self, simulation: &Simulation, lock: usize) -> bool {
         self.tickets += 1;
         let (ticket, shared) = (self.tickets, percent(30));
@@ -76,7 +76,7 @@ impl Locker {
         shared
     }
 
-    /// Takes note of a call that has ended; says whether the client has the lock.
+    /// Notes a call that has ended. Returns whether the client has the lock.
     fn hear(&mut self) -> bool {
         let Doing::Waits(ended, ticket) = &self.doing else { return false };
         let Some(result) = ended.get() else { return false };
@@ -96,20 +96,20 @@ fn nanos(span: Duration) -> u64 {
     span.as_nanos() as u64
 }
 
-/// A guard that is valid, as its host and its ticket name it.
+/// A valid guard, by its host, its client and its ticket.
 type Key = (usize, ClientKey, u64);
 
 /// A cluster whose clients lock and unlock.
 struct Bench {
     simulation: Simulation,
     lockers: Vec<Locker>,
-    /// Whether what a ticket stands for is shared.
+    /// Whether the guard of a ticket is shared.
     shared: HashMap<Key, bool>,
-    /// The largest token of each lock that was seen, and whose it is.
+    /// The largest token of each lock that was seen, and its guard.
     tokens: HashMap<ObjectId, (u128, Key)>,
-    /// Guards of daemons that died, with their ends: their clients go on.
+    /// Guards of daemons that died, with their ends. The clients of these guards go on.
     orphans: Vec<(Key, ObjectId, Duration)>,
-    /// When the membership of each host's node was prolonged last.
+    /// Time at which the membership of each host's node was last prolonged.
     prolonged: Vec<Duration>,
     granted: usize,
     wrong: Vec<String>,
@@ -158,8 +158,8 @@ impl Bench {
         }
     }
 
-    /// Prolongs the membership of a host's node, unless that is over or the host sleeps. The coordinator
-    /// takes a node for gone when that has slept for long enough.
+    /// Prolongs the membership of a host's node, unless the membership is over or the host sleeps. The
+    /// coordinator takes a node for gone when it has slept for long enough.
     fn prolong(&mut self, host: usize) {
         let Simulation { hosts, coordinator, time, .. } = &mut self.simulation;
         let now = time.now();
@@ -250,7 +250,7 @@ impl Bench {
         self.pass(span(PAUSE));
     }
 
-    /// Kills a node. The others hear of it when its membership is over.
+    /// Kills a node. The others hear of the death when the node's membership is over.
     fn kill(&mut self, host: usize) {
         let core = self.simulation.hosts[host].core().expect("it runs");
         let (boot, now) = (core.kernel.clock.boot_ns(), self.simulation.time.now());
@@ -276,7 +276,7 @@ impl Bench {
         self.simulation.bring_back(host);
         self.pass(LEASE);
         if !self.lockers.iter().any(|locker| locker.user.host == host) {
-            // It takes a second or so, in which the others' leases are renewed.
+            // The start takes a second or so, in which the others' leases are renewed.
             let user = User::connect(&self.simulation, host);
             let locker = self.open(user);
             self.lockers.push(locker);
@@ -297,7 +297,7 @@ impl Bench {
         Locker { user, handles, doing: Doing::Nothing, tickets: 0 }
     }
 
-    /// Lets all calls end, and checks that everybody can have each lock, and that nothing is left.
+    /// Lets all calls end, and checks that every client can have each lock, and that nothing is left.
     fn finish(mut self, seed: u64) {
         let wrong = self.end(seed);
         assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n"));

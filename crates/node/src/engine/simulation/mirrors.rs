@@ -1,5 +1,5 @@
-//! Mirrors of volumes in a simulation: what anybody was told is done is there, whichever of home and mirrors
-//! dies, stands still or is cut off, and nobody is told what is not so any more.
+//! Mirrors of volumes in a simulation: an operation that was answered is done, whichever of home and mirrors
+//! dies, stands still or is cut off, and no answer tells a state that is over.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -23,7 +23,7 @@ use crate::object::ROOT;
 const SEEDS: RangeInclusive<u64> = 1..=4;
 /// Number of rounds in which all clients do something.
 const ROUNDS: usize = 30;
-/// How long a call may take.
+/// Longest time that a call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time until a death is noticed.
 const LEASE: Duration = Duration::from_secs(5);
@@ -34,11 +34,11 @@ struct Bench {
     simulation: Simulation,
     writers: Vec<Writer>,
     inode: u64,
-    /// The lines that were appended, and by which writer.
+    /// The lines that were appended, with their writers.
     appended: Vec<(u64, usize, Ended)>,
-    /// Questions for the length, and which lines were there for certain when they were asked.
+    /// Questions for the length, and the number of lines that were certainly there when each was asked.
     asked: Vec<(usize, Ended, usize)>,
-    /// Hosts whose nodes do not live, and those whose nodes were no members for so long that the sessions of
+    /// Hosts whose nodes are dead, and hosts whose nodes were no members for so long that the sessions of
     /// their clients have ended.
     dead: BTreeSet<usize>,
     expelled: BTreeSet<usize>,
@@ -49,7 +49,7 @@ impl Bench {
         Self::by(seed, USER)
     }
 
-    /// The same for clients of a user.
+    /// Makes a bench as [`Bench::new`] does, for clients of a user.
     fn by(seed: u64, uid: u32) -> Self {
         let (mut simulation, mut writers) = attached_by(seed, uid);
         let inode = make(&mut simulation, &mut writers, "log");
@@ -62,7 +62,7 @@ impl Bench {
         Self { seed, simulation, writers, inode, appended, asked, dead, expelled }
     }
 
-    /// The host of the home, and those of the mirrors.
+    /// The host of the home, and the hosts of the mirrors.
     fn hosts(&self) -> (usize, Vec<usize>) {
         let record = self.simulation.coordinator.record("simulated").expect("the volume is there");
         let host = |node| self.simulation.hosts.iter().position(|host| host.id() == Some(node));
@@ -70,12 +70,12 @@ impl Bench {
         (home, record.mirrors.iter().filter_map(|mirror| host(*mirror)).collect())
     }
 
-    /// Number of operations that the node of a host has decided as a home, as it counts them.
+    /// Number of operations that the node of a host has decided as a home, by its own count.
     fn decided(&self, host: usize) -> u64 {
         self.simulation.hosts[host].core().expect("it runs").services.status().files.decided
     }
 
-    /// Number of lines that are there for certain.
+    /// Number of lines that are certainly there.
     fn certain(&self) -> usize {
         let done = |ended: &Ended| matches!(ended.get(), Some(Ok(_)));
         self.appended.iter().filter(|(_, _, ended)| done(ended)).count()
@@ -107,7 +107,7 @@ impl Bench {
         }
     }
 
-    /// Kills the node of a host, which is noticed some time later.
+    /// Kills the node of a host. The death is noticed some time later.
     fn kill(&mut self, host: usize) {
         self.simulation.hosts[host].kill();
         self.dead.insert(host);
@@ -116,7 +116,7 @@ impl Bench {
         self.simulation.coordinator.forget(&mut self.simulation.hosts, self.simulation.time.now(), None);
     }
 
-    /// Parts a host from all others, or joins it with them.
+    /// Parts a host from all others, or joins it with them again.
     fn part(&mut self, host: usize, parted: bool) {
         for other in (0..self.simulation.hosts.len()).filter(|other| *other != host) {
             self.simulation.network.partition(host as u32, other as u32, parted);
@@ -132,8 +132,8 @@ impl Bench {
         self.writers.iter().position(goes_on).expect("a node lives")
     }
 
-    /// Lets everything come to rest, and looks whether all is true that clients were told. All that the
-    /// clients of nodes asked for was done that were members all the time.
+    /// Lets everything come to rest, and checks that all answers were true. Operations of clients whose nodes
+    /// were members all the time must have been done.
     fn check(mut self) {
         self.simulation.mend();
         self.simulation.pass(CALL_PATIENCE);
@@ -246,7 +246,7 @@ fn a_home_that_is_cut_off_tells_nobody_what_is_not_so_any_more() {
         bench.part(home, true);
         bench.work(ROUNDS / 2);
         bench.simulation.pass(span(LEASE));
-        // It does not know that it is no member any more.
+        // The node does not know that it is no member any more.
         let now = bench.simulation.time.now();
         bench.simulation.coordinator.remove(&mut bench.simulation.hosts, home, now);
         bench.work(ROUNDS);
@@ -278,7 +278,7 @@ fn a_home_that_stood_still_tells_nobody_what_is_not_so_any_more() {
         bench.simulation.pass(LEASE);
         let now = bench.simulation.time.now();
         bench.simulation.coordinator.remove(&mut bench.simulation.hosts, home, now);
-        // The other nodes go on while it stands still, and when it goes on.
+        // The other nodes go on while the node stands still, and when it goes on.
         for _ in 0..12 {
             bench.work(3);
             bench.simulation.pass(Duration::from_millis(500));
@@ -340,7 +340,8 @@ fn mirrors_join_and_go_as_the_owner_says_while_the_volume_is_used() {
 
 #[test]
 fn opens_and_locks_outlive_the_home() {
-    // A new home takes root's word for what its sessions have open, and knows what those of others have.
+    // A new home believes root about what its sessions have open, and knows what the sessions of others have
+    // open.
     for (seed, uid) in SEEDS.flat_map(|seed| [(seed, USER), (seed, ROOT)]) {
         let mut bench = Bench::by(seed, uid);
         let (home, _) = bench.hosts();
@@ -404,7 +405,7 @@ fn a_close_that_is_asked_for_again_ends_one_open() {
         let ask = FileOperation::GetAttributes { inode };
         let there = writer.run(simulation, ask.clone());
         assert!(matches!(there, FileOutcome::Entry(_)), "seed {seed}: it is open, and not {there:?}");
-        // The client may not have got the answer of the former home.
+        // The client may not have received the answer of the former home.
         let again = writer.again(simulation, number, close.clone());
         simulation.pass(SETTLED_TIME);
         assert_eq!(outcome(&again), Ok(FileOutcome::Done), "seed {seed}");
@@ -464,7 +465,7 @@ fn a_session_of_which_its_node_was_not_told_ends_at_the_new_home() {
         while sessions(simulation, home) == before {
             simulation.pass(Duration::from_micros(10));
         }
-        // The mirror is told of the session, and its node is not.
+        // The mirror is told of the session, but the session's node is not.
         simulation.network.partition(home as u32, other as u32, true);
         simulation.pass(Duration::from_millis(500));
         bench.kill(home);

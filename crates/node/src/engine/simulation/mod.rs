@@ -1,17 +1,17 @@
 //! A cluster in one process and on one thread: the daemon's own turns and services, driven by a seed.
 //!
-//! Only what a node has of its host is replaced: the networks are in memory ([`networks`]), the clock shows
-//! the simulated time, the coordinator is a list of members ([`coordinator`]), and clients are sessions that
-//! keep their replies ([`worker`]). In every fourth seed, hosts have disks and little memory: the files are
-//! real, and the time that a request takes, or that the disk is full, is drawn. A seed decides all: ids,
-//! settings, delays, what breaks ([`weather`]), what clients do. The same seed gives the same run, event by
-//! event.
+//! Only the parts of a node that belong to its host are replaced: the networks are in memory ([`networks`]),
+//! the clock shows the simulated time, the coordinator is a list of members ([`coordinator`]), and clients
+//! are sessions that keep their replies ([`worker`]). In every fourth seed, hosts have disks and little
+//! memory: the files are real, and the time that a request takes, or that the disk is full, is drawn. A seed
+//! decides all: ids, settings, delays, faults ([`weather`]), calls of clients. Invariant: the same seed gives
+//! the same run, event by event.
 //!
-//! A run has two parts. First clients work while things break. Then all is mended, the cluster comes to rest,
-//! and [`checks`] looks at what is left. After every step, [`invariants`] looks at what is true at any
+//! A run has two parts. First clients work while things break. Then all faults end, the cluster comes to
+//! rest, and [`checks`] looks at what is left. After every step, [`invariants`] checks what is true at any
 //! moment; the first fault that it finds ends the run. The answers of all clients must fit one register an id
-//! ([`plasmon_linear`]); what was promised to be kept is kept; a client that watches all nodes knows what
-//! they have ([`watcher`]); nothing waits for ever, and no table keeps what nobody needs.
+//! ([`plasmon_linear`]); objects that were promised to be kept are kept; a client that watches all nodes
+//! knows what they have ([`watcher`]); nothing waits for ever, and no table keeps what nobody needs.
 //!
 //! `make simulate SEED=n` runs one seed, `make simulate SECONDS=n` as many as fit, and `make simulate
 //! SEEDS=n` so many, from a seed that is drawn.
@@ -63,38 +63,40 @@ use self::worker::Worker;
 use crate::config::{PushBy, Qos};
 use crate::kernel::random::{random_u64, seeded};
 
-/// Ids that clients of a run use.
+/// Number of ids that clients of a run use.
 const IDS: usize = 6;
-/// The ids from this one on are put with two replicas, which one death may not lose.
+/// Number of the first id whose objects are put with two replicas, so that one death may not lose them.
 const FIRST_REPLICATED_ID: usize = 3;
-/// Number of nodes of the smallest cluster, of the largest one, and of the largest one of a case.
+/// Number of nodes of the smallest cluster.
 const MIN_HOSTS: usize = 3;
+/// Number of nodes of the largest cluster.
 const MAX_HOSTS: usize = 7;
+/// Number of nodes of the largest cluster of a case.
 const MAX_CASE_HOSTS: usize = 5;
-/// Number of clients of a run, and so of nodes that have clients at most.
+/// Number of clients of a run, and so the greatest number of nodes that have clients.
 const WORKERS: usize = 6;
-/// One in so many seeds has disks.
+/// Number of seeds of which one has disks.
 const DISK_SEEDS: u64 = 4;
-/// How many in a hundred seeds have a better network beside the common one.
+/// Number of seeds in a hundred that have a better network beside the common one.
 const BETTER_NETWORK_PERCENT: usize = 30;
-/// Turns that a node may take at one time before the time goes on.
+/// Maximum number of turns that a node takes at one time before the time goes on.
 const MAX_TURNS: usize = 64;
 /// Simulated time in which the nodes of a new cluster get to know each other.
 const FORMING_TIME: Duration = Duration::from_secs(1);
 /// Simulated time after which a cluster without faults has come to rest.
 const REST_TIME: Duration = Duration::from_secs(60);
 
-/// A number below a limit, from the seed.
+/// Draws a number below a limit.
 fn below(limit: usize) -> usize {
     (random_u64() % limit as u64) as usize
 }
 
-/// Whether something happens that happens so often in a hundred.
+/// Draws whether something happens that happens `chance` times in a hundred.
 fn percent(chance: usize) -> bool {
     below(100) < chance
 }
 
-/// A span up to a limit, from the seed.
+/// Draws a span up to a limit.
 fn span(limit: Duration) -> Duration {
     Duration::from_nanos(random_u64() % (limit.as_nanos() as u64 + 1))
 }
@@ -134,8 +136,8 @@ struct Setup {
 }
 
 impl Setup {
-    /// Equipment that a seed chooses: comparisons where reads bring wrong bytes, and mostly none elsewhere,
-    /// since they would hide what is wrong with other bytes.
+    /// Draws the equipment of a seed. Bytes are compared with their digests where reads bring wrong bytes,
+    /// and mostly nowhere else, since the comparison would hide other faults of bytes.
     fn draw(seed: u64) -> Self {
         let verify = if percent(35) { Verify::Sealed } else { Verify::Off };
         let push = if percent(25) { PushBy::Messages } else { PushBy::Auto };
@@ -144,7 +146,7 @@ impl Setup {
         Self { max_hosts: MAX_HOSTS, has_better_network, verify, push, qos, ..Self::plain(seed) }
     }
 
-    /// Equipment of cases that tell all the rest by themselves.
+    /// Makes the equipment of cases, which set all the rest by themselves.
     fn plain(seed: u64) -> Self {
         let (verify, push, qos) = (Verify::Sealed, PushBy::Auto, Qos::Off);
         let (max_hosts, has_disks) = (MAX_CASE_HOSTS, seed.is_multiple_of(DISK_SEEDS));
@@ -157,18 +159,19 @@ impl Setup {
 struct Outcome {
     /// A digest of everything that happened.
     trace: u64,
-    /// Calls that clients made.
+    /// Number of calls that clients made.
     calls: usize,
-    /// Calls that ended well.
+    /// Number of calls that ended well.
     successes: usize,
-    /// Objects that were written to nodes which lived to the end, and things that broke in the middle of one.
+    /// Number of objects that were written to nodes which lived to the end, and number of faults in the
+    /// middle of a write.
     pushes: usize,
     amid_pushes: usize,
-    /// Broken promises; empty if none was broken.
+    /// Descriptions of broken promises; empty if none was broken.
     wrong: Vec<String>,
-    /// Simulated time of the step after which something was wrong at once.
+    /// Simulated time of the step after which a fault was found.
     broken_at: Option<Duration>,
-    /// Events of the nodes, for people.
+    /// Events of the nodes, as text.
     log: Vec<String>,
 }
 
@@ -184,18 +187,18 @@ struct Simulation {
     ids: Vec<ObjectId>,
     /// Calls about each id.
     histories: Vec<Vec<Call>>,
-    /// Puts of each id that did not end well: when they began, and when they were gone.
+    /// For each id, puts that did not end well: the times at which they began, and at which they were gone.
     failed_puts: Vec<Vec<(u64, u64)>>,
     /// The last moment at which a call began or ended, in steps that people see as microseconds.
     moments: u64,
     trace: u64,
-    /// Contents of replicas, as far as they were looked at.
+    /// Contents of the replicas that were looked at.
     seen: Seen,
-    /// The first fault that was found after a step, until somebody takes it.
+    /// The first fault that was found after a step, until it is taken.
     broken: Option<String>,
-    /// When it was found.
+    /// Time at which that fault was found.
     broken_at: Option<Duration>,
-    /// Events of the nodes, for people.
+    /// Events of the nodes, as text.
     log: Vec<String>,
 }
 
@@ -289,7 +292,7 @@ impl Simulation {
         self.histories[id].push(call);
     }
 
-    /// Notes a death that may have cost what a node held: objects that no other node was to keep, and those
+    /// Notes a death that may have lost what a node held: objects that no other node was to keep, and objects
     /// whose put has not returned, or not well.
     fn note_loss(&mut self, node: usize) {
         let begin = self.moment();
@@ -305,7 +308,7 @@ impl Simulation {
         }
     }
 
-    /// Notes that others may not see what a node holds for a while.
+    /// Notes that other nodes may not see the objects of a node for a while.
     fn note_cut_off(&mut self, node: usize) {
         let begin = self.moment();
         for id in 0..IDS {
@@ -313,7 +316,7 @@ impl Simulation {
         }
     }
 
-    /// Whether nodes come back with objects that were not there meanwhile.
+    /// Whether nodes come back with objects that were not there in the meantime.
     fn brings_back(&self) -> bool {
         self.weather.brings_back(self.hosts.iter().any(Host::has_disk))
     }
@@ -323,7 +326,7 @@ impl Simulation {
         self.log.push(format!("{:>12?} {what}", self.time.now()));
     }
 
-    /// Enters into the log how the nodes that are left used their disks.
+    /// Enters into the log the use of the disks of the nodes that are left.
     fn log_disks(&mut self) {
         let disks = self.hosts.iter().filter_map(|host| host.core()?.store.spill_store());
         let lines: Vec<_> = disks.map(|disk| format!("{:?}", disk.usage())).collect();
@@ -335,7 +338,7 @@ impl Simulation {
         self.trace = self.trace.rotate_left(5) ^ what.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    /// Lets so much time pass, in which clients make no new calls.
+    /// Lets `span` pass, in which clients make no new calls.
     fn pass(&mut self, span: Duration) {
         let until = self.time.now() + span;
         while self.time.now() < until {

@@ -1,7 +1,7 @@
 //! The networks of a simulation: the one that all hosts are on, and in some seeds a better one beside it.
 //!
-//! Hosts that are on both talk over the better one, and over the common one while that does not get through,
-//! as with RDMA and TCP. Each host is an end of its own in each network; hosts die on both.
+//! Hosts on both networks talk over the better one, and over the common one while the better one does not get
+//! through, as with RDMA and TCP. Each host is an end of its own in each network; a host dies on both.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use plasmon_fabric::{Faults, MemoryNetwork, Provider};
 use super::{percent, weather};
 use crate::kernel::random::random_u64;
 
-/// How many in a hundred hosts are on the better network, where there is one.
+/// Number of hosts in a hundred that are on the better network, where there is one.
 const BETTER_PERCENT: usize = 85;
 
-/// The networks, and who is on which.
+/// The networks, and which host is on which.
 #[derive(Clone)]
 pub(super) struct Networks {
     common: MemoryNetwork,
@@ -60,7 +60,7 @@ impl Networks {
         self.all().for_each(|network| network.advance(now));
     }
 
-    /// When something arrives next.
+    /// Time at which something arrives next.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.all().filter_map(MemoryNetwork::next_due).min()
     }
@@ -80,7 +80,7 @@ impl Networks {
         self.all().for_each(|network| network.cut(one, other));
     }
 
-    /// Has the writes land now that have come by connections which are broken.
+    /// Has the late writes land now that came by broken connections.
     pub(super) fn land_late_writes(&self) {
         self.all().for_each(MemoryNetwork::land_late_writes);
     }

@@ -11,10 +11,10 @@ use plasmon::{Error, ErrorKind, NodeId};
 use super::{Simulation, seeded};
 use crate::service::Return;
 
-/// How long a node may take to answer.
+/// Longest time until a node answers.
 const PING_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a call ended, once it has.
+/// The result of a call, once the call has ended.
 type Ended = Rc<OnceCell<Result<CallResult, Error>>>;
 
 /// Has a client of a node call it.

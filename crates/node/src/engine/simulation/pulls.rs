@@ -1,6 +1,6 @@
-//! Objects of files that are to lie on other nodes: what a client was told is settled is kept by as many
-//! nodes as are to keep it, one of them the primary, although connections break and a node dies; and what no
-//! file has goes from all of them.
+//! Objects of files that are to lie on other nodes: an object of which a client was told that it is settled
+//! is kept by as many nodes as are to keep it, one of them the primary, although connections break and a node
+//! dies. An object that no file has goes from all nodes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -22,18 +22,19 @@ const SEEDS_FOR_A_BUG: RangeInclusive<u64> = 1..=40;
 /// Number of rounds in which each client puts an object.
 const ROUNDS: u64 = 12;
 
-/// An object of a file, and what its client was told of it.
+/// An object of a file, and the answer that its client got.
 struct Put {
     id: ObjectId,
     writer: usize,
     place: Place,
     copies: u16,
-    /// Number of the request to settle it, and the primary that its answer names, or why there is none.
+    /// Number of the request to settle the object, and the primary that its answer names, or the reason why
+    /// there is none.
     request: u64,
     settled: Option<Result<NodeId, ErrorKind>>,
 }
 
-/// A cluster whose clients put objects that are to lie anywhere.
+/// A cluster whose clients put objects that are to lie on any nodes.
 struct Bench {
     seed: u64,
     simulation: Simulation,
@@ -57,7 +58,7 @@ impl Bench {
         (0..self.writers.len()).filter(|at| self.lives(*at)).collect()
     }
 
-    /// Any place: nodes that are named are one or two.
+    /// Draws a place. Nodes that a place names are one or two.
     fn place(&self) -> Place {
         let node = |at: usize| self.simulation.hosts[at % self.simulation.hosts.len()].id();
         match below(4) {
@@ -84,7 +85,7 @@ impl Bench {
         }
     }
 
-    /// Takes in what clients were told.
+    /// Takes in the answers to the clients.
     fn hear(&mut self) {
         for at in 0..self.writers.len() {
             let told: Vec<_> = self.writers[at].user.session.0.borrow_mut().drain(..).collect();
@@ -100,12 +101,12 @@ impl Bench {
         }
     }
 
-    /// Has clients put objects while connections break, nodes are parted, and in most runs one dies.
+    /// Has clients put objects while connections break, nodes are parted, and, in most runs, one node dies.
     fn work(&mut self) {
         self.simulation.network.change_faults(|faults| faults.cut_ppm = 20_000);
         let (dies, hosts) = (percent(70).then(|| 4 + below(5) as u64), self.simulation.hosts.len());
         for round in 0..ROUNDS {
-            // A put is asked for while nothing else is, and settling goes on meanwhile.
+            // A put is asked for while no other request is under way; settling goes on meanwhile.
             self.await_all();
             self.put(round);
             let (one, other) = (below(hosts), below(hosts));
@@ -164,8 +165,8 @@ impl Bench {
             Err(kind) => return Some(format!("settling failed: {kind:?}")),
         };
         let promised = if settled { alive.len().min(put.copies.into()) } else { 1 };
-        // Where a pull and an order of the keepers meet, these choose one of two primaries: the one that was
-        // told may have none any more.
+        // Where a pull and an order of the keepers meet, the keepers choose one of two primaries: the one
+        // that the client was told may not be a primary any more.
         let is_there = primaries.len() == 1 && staying >= promised;
         let alone = put.copies == 1 && self.dead.is_some();
         let is_lost = alone && told.is_none_or(|node| !alive.contains(&node));
@@ -200,7 +201,7 @@ impl Bench {
     }
 }
 
-/// Runs a seed. Returns its faults, and how many objects other nodes took.
+/// Runs a seed. Returns its faults, and the number of objects that other nodes took.
 fn run(seed: u64) -> (Vec<String>, u64) {
     let mut bench = Bench::new(seed);
     bench.work();

@@ -1,4 +1,4 @@
-//! Cases of pushes: what breaks in the middle of one, and when the rest of it lands.
+//! Cases of pushes: what breaks in the middle of a push, and when the rest of its writes land.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -18,20 +18,20 @@ const ROUNDS: usize = 8;
 const BROKEN: usize = 12;
 /// Length in bytes of an object that takes one slot of a window.
 const SHORT_BYTES: usize = 60_000;
-/// Length in bytes of an object that takes several.
+/// Length in bytes of an object that takes several slots of a window.
 const LONG_BYTES: usize = 250_000;
 /// Longest time that a message takes.
 const DELAY_TIME: Duration = Duration::from_micros(500);
-/// Longest time after which a write by a broken connection lands by itself: later than a case ends.
+/// Longest time after which a write by a broken connection lands by itself: later than the end of a case.
 const LATE: Duration = Duration::from_secs(1 << 20);
 /// Maximum number of moments at which something happens between the next pushes and the landing.
 const MOMENTS: usize = 12;
-/// How long a node makes no other window for a peer.
+/// Time for which a node makes no other window for a peer.
 const ANOTHER_WINDOW: Duration = Duration::from_secs(11);
 
-/// A node asks another for many short objects, and the connections break in the middle of the writes: some
-/// writes have not landed then. They land while longer objects come to the next window. Returns what is not
-/// as promised.
+/// Runs a seed: a node asks another for many short objects, and the connections break in the middle of the
+/// writes, so that some writes have not landed. They land while longer objects come to the next window.
+/// Returns the broken promises.
 pub(super) fn late_writes(seed: u64) -> Vec<String> {
     let uncompared = |seed| Setup { verify: Verify::Off, ..Setup::plain(seed) };
     let mut simulation = Simulation::with(4 * seed + 1, |_| Vec::new(), uncompared);
@@ -79,7 +79,7 @@ pub(super) fn late_writes(seed: u64) -> Vec<String> {
 }
 
 impl Simulation {
-    /// Number of objects that a host has written to windows and that their owners have not released.
+    /// Number of objects that a host has written to windows whose owners have not released them.
     fn pushing(&self, host: usize) -> usize {
         pushes_under_way(&self.hosts[host].core().expect("it runs").transfer)
     }

@@ -1,5 +1,5 @@
 //! Cases of keepers that change while objects are put and deleted: nodes follow a change of members at
-//! different moments, so that some tell a former keeper what the next one has to know.
+//! different moments, so some nodes tell a former keeper what the next keeper has to know.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::Simulation;
 
 /// Seeds of each case.
 const SEEDS: RangeInclusive<u64> = 1..=2;
-/// The node that goes and comes back.
+/// Number of the node that goes and comes back.
 const LEAVER: usize = 1;
 /// Number of the node whose client puts.
 const PUTTER: usize = 0;
-/// The node whose client deletes and gets.
+/// Number of the node whose client deletes and gets.
 const GETS: usize = 2;
-/// Number of objects of a lot: some of any shard that changes its keepers.
+/// Number of objects of a lot: so many that some are of any shard that changes its keepers.
 const MANY: usize = 40;
-/// How long nodes take to follow a change of members, and to end what they had begun.
+/// Time in which nodes follow a change of members, and end what they had begun.
 const SETTLED_TIME: Duration = Duration::from_secs(20);
 /// Length in bytes of an object.
 const LEN_BYTES: usize = 100;
@@ -46,7 +46,7 @@ impl Simulation {
         }
     }
 
-    /// Checks that the client which gets can have what another node has, and nothing else of these.
+    /// Checks that the client that gets can have the objects of the lot that another node has, and no others.
     fn check_lot(&mut self, seed: u64, ids: &[ObjectId], here: usize) {
         assert_eq!(self.here(PUTTER, ids), here, "seed {seed}: objects that node {PUTTER} has");
         self.prefetch(GETS, ids);
@@ -80,10 +80,10 @@ fn what_is_put_and_deleted_while_keepers_change_is_known_to_the_next_ones() {
             simulation.begin_deletion(&other);
             simulation.begin_puts(PUTTER, &second, LEN_BYTES, false);
             simulation.pass(SETTLED_TIME);
-            // Entries that a former keeper kept would count again now.
+            // If a former keeper had kept entries, they would count again now.
             simulation.let_go(dies);
             simulation.pass(SETTLED_TIME);
-            // A deletion that the change disturbed said so.
+            // A deletion that the change disturbed has said so.
             for ids in [&old, &other] {
                 if simulation.here(PUTTER, ids) > 0 {
                     simulation.begin_deletion(ids);

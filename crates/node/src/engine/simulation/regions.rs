@@ -1,5 +1,5 @@
-//! Cases of regions: their names are unique, come back with their nodes or are given to others, and go when
-//! they are freed, whichever node does what meanwhile.
+//! Cases of regions: their names are unique, come back with their nodes or are given to other regions, and go
+//! when the regions are freed, whatever each node does in the meantime.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::region::home::{Home, Region, Wanted};
 const USER: u32 = 7;
 /// Seeds of each case: of clusters without disks, whose nodes have little memory.
 const SEEDS: u64 = 4;
-/// How long nodes take to follow a change of members.
+/// Time in which nodes follow a change of members.
 const VIEW_TIME: Duration = Duration::from_millis(100);
-/// How long a request of a client takes.
+/// Longest time that a request of a client takes.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
-/// Number of nodes that make regions: there are at least so many.
+/// Number of nodes that make regions; a cluster has at least so many nodes.
 const HOMES: usize = 3;
 
 /// A cluster, and the regions of each of its nodes.
@@ -44,7 +44,7 @@ impl Bench {
         Self { simulation, homes }
     }
 
-    /// Has a node begin something.
+    /// Has a node begin to do something.
     fn begin<T: 'static>(
         &self,
         host: usize,
@@ -55,7 +55,7 @@ impl Bench {
         done
     }
 
-    /// Passes time until that is done.
+    /// Lets time pass until the result has come.
     fn end<T>(&mut self, mut begun: oneshot::Receiver<T>) -> T {
         let due = self.simulation.time.now() + REST_TIME;
         while self.simulation.time.now() < due {
@@ -96,7 +96,7 @@ impl Bench {
         self.end(begun).map_err(|error| error.kind())
     }
 
-    /// Has a node find a region, on whichever node it lives.
+    /// Has a node find a region, on whichever node the region lives.
     fn try_find(&mut self, host: usize, name: &str) -> Result<(), ErrorKind> {
         let core = self.simulation.hosts[host].core().expect("it runs");
         let (regions, name) = (Rc::clone(&core.regions), name.to_owned());
@@ -111,7 +111,7 @@ impl Bench {
         self.homes.iter().for_each(|home| home.on_tick());
     }
 
-    /// Has the coordinator take a node for gone, which fences itself first.
+    /// Has the coordinator take a node for gone. The node fences itself first.
     fn expel(&mut self, host: usize) {
         let now = self.simulation.time.now();
         self.simulation.hosts[host].is_expelled = true;
@@ -132,7 +132,7 @@ impl Bench {
         self.simulation.pass(REQUEST_TIME);
     }
 
-    /// The nodes that have a region, with it.
+    /// Returns the nodes that have a region, each with the region.
     fn found(&self, name: &str) -> Vec<(usize, Rc<Region>)> {
         let homes = self.homes.iter().enumerate();
         homes.filter_map(|(host, home)| Some((host, home.find(&region_id(name))?))).collect()
@@ -189,7 +189,7 @@ fn of_nodes_that_make_a_region_at_once_one_makes_it() {
         }
         assert_eq!(bench.free(home, &region), Ok(()));
         assert_eq!(add(&region), Err(ErrorKind::Freed));
-        // Its name is free everywhere.
+        // The name of the region is free everywhere.
         let other = (home + 1) % HOMES;
         let again = bench.make(other, "a");
         assert_eq!(add(&again), Ok(0), "seed {seed}");
@@ -325,7 +325,7 @@ fn a_region_is_found_as_soon_as_it_is_made_and_not_after_it_was_freed() {
     for seed in seeds(SEEDS) {
         let mut bench = Bench::new(seed, false);
         for round in 0..2 * HOMES {
-            // Another home may be the next one of the name.
+            // The next region of a name may have another home.
             let (home, name) = (round % HOMES, format!("a{}", round / 2));
             let region = bench.make(home, &name);
             for host in 0..HOMES {

@@ -1,5 +1,5 @@
-//! Services of simulated nodes: each call is run at most once, those that were answered exactly once, and a
-//! name goes on when its home has gone.
+//! Services of simulated nodes: each call is run at most once, each answered call exactly once, and a name
+//! goes on when its home has gone.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -22,22 +22,22 @@ use crate::sessions::client::Client;
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// The name of the service.
 const NAME: &str = "adder";
-/// The node of the callers; the others serve.
+/// Number of the node of the callers. The other nodes serve.
 const CALLER: usize = 0;
 /// Number of threads of a server.
 const THREADS: usize = 2;
-/// How long nodes take to follow a change of members, and to end what they had begun.
+/// Time in which nodes follow a change of members, and end what they had begun.
 const SETTLED_TIME: Duration = Duration::from_secs(30);
-/// How long a call may take.
+/// Longest time that a call may take.
 const CALL_PATIENCE: Duration = Duration::from_secs(8);
-/// How long a service may take to be found.
+/// Longest time until a service is found.
 const FIND_PATIENCE: Duration = Duration::from_secs(20);
 /// Number of rounds of calls.
 const ROUNDS: usize = 40;
 
 const NOWHERE: LentRange = LentRange { buffer: 0, at: 0 };
 
-/// How a call by slot ended, once it has.
+/// The result of a call by slot, once the call has ended.
 type Ended = Rc<OnceCell<Result<CallResult, Error>>>;
 
 /// A client of a host's node.
@@ -123,7 +123,8 @@ impl Server {
         Self { user, port, parked: Vec::new() }
     }
 
-    /// Runs the functions whose calls have come, counts each by its number, and parks the threads again.
+    /// Runs the functions of the calls that have come, counts each call by its number, and parks the threads
+    /// again.
     fn work(&mut self, simulation: &Simulation, run: &mut HashMap<u64, u64>) {
         let (come, parked): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.parked).into_iter().partition(|ended| ended.get().is_some());
@@ -145,7 +146,7 @@ impl Server {
     }
 }
 
-/// A cluster with a caller and servers, and what they have done.
+/// A cluster with a caller and servers, and the calls so far.
 struct Bench {
     simulation: Simulation,
     callers: Vec<(User, u32)>,
@@ -153,7 +154,7 @@ struct Bench {
     /// Calls by their numbers, with the hosts of their callers.
     calls: Vec<(usize, Ended)>,
     run: HashMap<u64, u64>,
-    /// The host that was killed: what its clients had begun has no outcome.
+    /// The host that was killed. Calls that its clients had begun have no outcome.
     dead: Option<usize>,
 }
 
@@ -196,7 +197,7 @@ impl Bench {
         }
     }
 
-    /// Lets all calls end, and checks how often each was run.
+    /// Lets all calls end, and checks how often each call was run.
     fn finish(mut self, seed: u64) {
         self.simulation.mend();
         for _ in 0..200 {
@@ -301,7 +302,7 @@ fn a_service_outlives_the_nodes_that_serve_it() {
             }
         }
         bench.simulation.pass(SETTLED_TIME);
-        // The name has a home again, so that it is found and may be served by others.
+        // The name has a home again, so the name is found and other servers may serve it.
         let mut other = User::connect(&bench.simulation, CALLER);
         other.find(&mut bench.simulation);
         let joined = Server::serve(&mut bench.simulation, CALLER);

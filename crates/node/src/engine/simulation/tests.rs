@@ -1,7 +1,7 @@
 //! The simulation as tests: one trace a seed, and as many seeds as fit into the time that is given.
 //!
-//! `PLASMON_SIMULATE_SEED` runs one seed. `PLASMON_SIMULATE_SECONDS` runs seeds for so long, and
-//! `PLASMON_SIMULATE_SEEDS` so many of them, from `PLASMON_SIMULATE_FIRST` on, or else from one that is
+//! `PLASMON_SIMULATE_SEED` runs one seed. `PLASMON_SIMULATE_SECONDS` runs seeds for so many seconds, and
+//! `PLASMON_SIMULATE_SEEDS` runs so many seeds, from `PLASMON_SIMULATE_FIRST` on, or else from a seed that is
 //! drawn. Each core runs seeds of its own. When a seed has failed, no further ones are begun.
 
 use std::ops::RangeInclusive;
@@ -53,14 +53,14 @@ fn a_seed_gives_one_run() {
     assert_eq!(traces.len(), SEEDS_RUN_TWICE.count(), "other seeds give other runs");
 }
 
-/// Puts a bug in, and runs seeds from `first` on until one shows that something is wrong. `first` is a seed
-/// that found the bug when this was written, which saves the time of those before it. After a change of the
-/// code it may be another one that finds it.
+/// Puts a bug in, and runs seeds from `first` on until one shows a fault. `first` is a seed that found the
+/// bug when this test was written, which saves the time of the seeds before it. After a change of the code
+/// another seed may find it.
 fn find(bug: Bug, first: u64) {
     find_by(bug, first, |seed| Simulation::run(seed).wrong);
 }
 
-/// Puts a bug in, and runs seeds from `first` on until `wrong` of one has something to say.
+/// Puts a bug in, and runs seeds from `first` on until `wrong` returns something for one of them.
 fn find_by(bug: Bug, first: u64, wrong: fn(u64) -> Vec<String>) {
     plant(Some(bug));
     let found = (first..first + SEEDS_FOR_A_BUG).find(|seed| !wrong(*seed).is_empty());
@@ -69,7 +69,7 @@ fn find_by(bug: Bug, first: u64, wrong: fn(u64) -> Vec<String>) {
     eprintln!("seed {seed} finds {bug:?}");
 }
 
-/// Runs a seed; returns what was wrong right after a step, while clients worked.
+/// Runs a seed. Returns the fault that was found right after a step, while clients worked.
 fn wrong_at_once(seed: u64) -> Vec<String> {
     let outcome = Simulation::run(seed);
     if outcome.broken_at.is_some() { outcome.wrong } else { Vec::new() }
@@ -120,8 +120,8 @@ fn what_is_promised_holds_for_every_seed() {
     assert!(is_one || successes > 0 && pushes > 0 && amid > 0, "nothing was tried");
 }
 
-/// Runs the seeds that the environment names, or the first few. Returns which they were, for people, and the
-/// sums of what `run` has counted.
+/// Runs the seeds that the environment names, or the first `few`. Returns a text about the seeds that were
+/// run, and the sums of what `run` has counted.
 pub(super) fn each_seed<const N: usize>(
     few: u64,
     run: impl Fn(u64) -> [usize; N] + Sync,
@@ -149,7 +149,7 @@ pub(super) fn each_seed<const N: usize>(
     let (count, counts) = thread::scope(|scope| {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
-        // A thread that has failed has said why.
+        // A thread that has failed has told the reason.
         threads.into_iter().map(|thread| thread.join().expect("all seeds hold")).fold(none, add)
     });
     (format!("{count} seeds from {first}"), counts)

@@ -1,5 +1,5 @@
-//! Events of regions in simulated clusters: what a client was told is what has happened, or a gap says that
-//! something is missing, whatever breaks.
+//! Events of regions in simulated clusters: every event that a client was told has happened, and a gap tells
+//! that events are missing, whatever breaks.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Simulation, below, percent, span};
 
 /// Seeds of each case.
 const SEEDS: RangeInclusive<u64> = 1..=8;
-/// Number of things that happen in a run.
+/// Number of changes in a run.
 const ACTS: u32 = 30;
 /// The first of the users to whom rights are granted.
 const FIRST_USER: u32 = 70_000;
@@ -45,7 +45,7 @@ impl Hearer {
         }
     }
 
-    /// Node of the region, as far as the client was told; `None` if it has ended.
+    /// Node of the region, as far as the client was told; `None` if the region has ended.
     fn home(&self, first: NodeId) -> Option<NodeId> {
         let last = self.events.iter().rev().find_map(|event| match event {
             RegionEvent::Moved { home, .. } => Some(Some(*home)),
@@ -95,7 +95,7 @@ fn all_hear_what_happens_to_a_region_that_moves() {
             let handle = users[user].handle;
             if percent(30) {
                 let node = simulation.hosts[below(users.len())].id().expect("it runs");
-                // It may be refused, since a connection breaks.
+                // The move may be refused, because a connection breaks.
                 _ = users[user]
                     .ask(&mut simulation, Request::MoveRegion { handle, node, timeout_us: MOVE_US });
             } else if users[user].ask(&mut simulation, grant(handle, nth)).is_ok() {
@@ -137,7 +137,7 @@ fn all_hear_of_the_end_of_a_home() {
         let mut hearers: Vec<_> =
             users[1..].iter_mut().map(|user| Hearer::begin(&mut simulation, user)).collect();
         let (node, handle) = (simulation.hosts[1].id().expect("it runs"), users[HOME].handle);
-        // The home dies at any step of a move, before it or after it.
+        // The home dies at any step of a move, before the move or after it.
         users[HOME].begin_ask(&simulation, Request::MoveRegion { handle, node, timeout_us: MOVE_US });
         simulation.pass(span(Duration::from_millis(8)));
         simulation.hosts[HOME].kill();
@@ -181,7 +181,7 @@ fn a_node_that_was_away_hears_where_the_region_is() {
             "seed {seed}: {:?}",
             hearer.events
         );
-        // It hears what happens there.
+        // The client hears what happens at the new home.
         users[HOME].ask(&mut simulation, grant(handle, 1)).expect("nothing is in its way");
         simulation.pass(SETTLED_TIME);
         hearer.hear();
@@ -222,12 +222,12 @@ fn what_is_not_taken_in_time_is_counted() {
         hearer.events[MAX_KEPT_EVENTS],
         RegionEvent::Gap { missed: u64::from(CHANGES) - MAX_KEPT_EVENTS as u64 }
     );
-    // From there on it hears everything again.
+    // From there on the client hears everything again.
     users[HOME].begin_ask(&simulation, grant(handle, 1));
     simulation.pass(SETTLED_TIME);
     hearer.hear();
     assert_eq!(hearer.granted().last(), Some(&(FIRST_USER + 1)));
-    // A number is for one connection.
+    // A key is valid on one connection only.
     let mut late = User::connect(&simulation, 1);
     let late = late.ask(&mut simulation, Request::FollowRegions { key });
     assert_eq!(late.expect_err("another has it").kind(), ErrorKind::NotFound);

@@ -1,5 +1,5 @@
-//! A client of a simulation that has subscribed to the whole cluster: from what it is told it knows what each
-//! node has, whatever has happened to the nodes.
+//! A client of a simulation that has subscribed to the whole cluster: from its events it knows what each node
+//! has, whatever happened to the nodes.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,20 +21,20 @@ const ENDING_TIME: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(super) struct Watcher {
     host: usize,
-    /// The start of the host's node that it is connected to.
+    /// Number of the start of the host's node to which the watcher is connected.
     start: u64,
     session: Rc<Replies>,
     key: Option<ClientKey>,
-    /// For each node, the objects that it is told to have.
+    /// For each node, the objects that the node has according to its events.
     told: HashMap<NodeId, HashSet<ObjectId>>,
-    /// Number of gaps that it was told.
+    /// Number of gaps that the watcher was told.
     pub(super) gaps: usize,
-    /// Events that contradict what is promised, in words.
+    /// Descriptions of events that break a promise.
     wrong: Vec<String>,
 }
 
 impl Watcher {
-    /// A watcher on a host, which connects as soon as there is a node.
+    /// Makes a watcher on a host, which connects as soon as the host has a node.
     pub(super) fn on(host: usize) -> Self {
         Self { host, ..Self::default() }
     }
@@ -78,7 +78,7 @@ impl Watcher {
                     self.wrong.push(format!("the watcher was told twice that node {node} has {id}"));
                 }
             }
-            // An object that went before it was told is not there.
+            // An object that went before its first event is not there.
             Event::Deleted { id, .. } => _ = told.remove(&id),
             Event::Gap { missed: 0 } => {
                 told.clear();
@@ -90,7 +90,7 @@ impl Watcher {
 }
 
 impl Simulation {
-    /// Has the watcher take note of what it was told.
+    /// Has the watcher take in the events that it was sent.
     pub(super) fn hear_watcher(&mut self) {
         let mut watcher = std::mem::take(&mut self.watcher);
         watcher.hear(self);

@@ -1,5 +1,5 @@
-//! Faults of a simulation and their times. A seed breaks some kinds of things and not others. Half of what
-//! breaks waits until an object is being pushed, and then hits one of its two nodes.
+//! Faults of a simulation and their times. A seed breaks some kinds of things and not others. Half of the
+//! faults wait until an object is being pushed, and then hit one of its two nodes.
 
 use std::time::Duration;
 
@@ -11,25 +11,28 @@ use super::{Simulation, below, percent, span};
 use crate::control::Event;
 use crate::transfer::pushes_with;
 
-/// Longest time between two things that happen.
+/// Longest time between two faults.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Longest time that a partition or a stall lasts.
 const MAX_OUTAGE: Duration = Duration::from_secs(4);
-/// Longest time that the better network separates two hosts: longer than nodes take to talk over the other.
+/// Longest time for which the better network separates two hosts: longer than nodes need to change to the
+/// other network.
 const MAX_DETOUR: Duration = Duration::from_secs(9);
-/// How many in a hundred things that break wait for a push, and for how long.
+/// Number of faults in a hundred that wait for a push.
 const AMID_PUSH_PERCENT: usize = 50;
+/// Longest time for which a fault waits for a push.
 const PUSH_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest time until the coordinator takes a dead node for gone.
 const MAX_LEASE: Duration = Duration::from_secs(5);
 
-/// Number of reads, in a million, that bring a wrong byte where reads do so.
+/// Number of reads in a million that bring a wrong byte, in runs in which reads do so.
 const SPOILED_READ_PPM: u32 = 50_000;
-/// Number of operations, in a million, on which a connection breaks where connections do so.
+/// Number of operations in a million on which a connection breaks, in runs in which connections do so.
 const CUT_PPM: u32 = 1_000;
-/// Number of messages and writes, in a million, that are done before they have arrived, in some seeds.
+/// Number of messages and writes in a million that are done before they have arrived, in some seeds.
 const EARLY_SEND_PPM: u32 = 200_000;
-/// Longest time after which writes by a broken connection still land: less than keys of windows live on.
+/// Longest times after which writes by a broken connection still land: shorter than the life of a window's
+/// key.
 const LATE_WRITES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_secs(5)];
 
 /// The delays of a run's network, whether its reads bring wrong bytes, and how connections break.
@@ -59,7 +62,7 @@ enum Kind {
     Death,
     /// Two hosts cannot reach each other for a while.
     Partition,
-    /// All connections between two hosts break. They can make others at once.
+    /// All connections between two hosts break. The hosts can make new ones at once.
     Cut,
     /// Two hosts cannot reach each other by the better network for a while.
     Detour,
@@ -74,7 +77,7 @@ enum Kind {
 /// Something that is to happen.
 #[derive(Debug, Clone, Copy)]
 enum Plan {
-    /// The next thing of a kind that is drawn then.
+    /// The next fault, of a kind that is drawn at that time.
     Anything,
     /// The coordinator notices a death.
     Notice,
@@ -89,27 +92,28 @@ enum Plan {
 pub(super) struct Weather {
     kinds: Vec<Kind>,
     plans: Vec<(Duration, Plan)>,
-    /// Fault that waits for a push, and how long it waits.
+    /// The fault that waits for a push, and the time until which it waits.
     awaits: Option<(Duration, Kind)>,
-    /// Number of things that broke in the middle of a push.
+    /// Number of faults in the middle of a push.
     pub(super) amid_pushes: usize,
-    /// One death a run: what two nodes keep is not lost by it.
+    /// Number of deaths so far: at most one a run, by which nothing that two nodes keep is lost.
     deaths: usize,
 }
 
 impl Weather {
-    /// Whether nodes come back in this run with objects. Such a node brings what was not there meanwhile,
-    /// also if its id was created anew and deleted: clients delete nothing in such a run.
+    /// Whether nodes come back in this run with objects. Such a node brings objects that were not there in
+    /// the meantime, also if their ids were created anew and deleted. So clients delete nothing in such a
+    /// run.
     pub(super) fn brings_back(&self, have_disks: bool) -> bool {
         self.kinds.contains(&Kind::Expulsion) || have_disks && self.kinds.contains(&Kind::Death)
     }
 
-    /// Whether connections break, so that a message comes late.
+    /// Whether connections break, so that messages come late.
     pub(super) fn breaks_connections(&self) -> bool {
         self.kinds.contains(&Kind::Cut) || self.kinds.contains(&Kind::Detour)
     }
 
-    /// When something happens next.
+    /// Time at which something happens next.
     pub(super) fn due(&self) -> Option<Duration> {
         self.plans.iter().map(|(at, _)| *at).chain(self.awaits.map(|(until, _)| until)).min()
     }
@@ -136,7 +140,7 @@ impl Weather {
 impl Simulation {
     /// Decides which kinds of things happen in this run.
     pub(super) fn draw_weather(&mut self) {
-        // Members change in one way only: what is promised is promised for one failure at a time.
+        // Members change in one way only, because promises hold for one failure at a time.
         let change = [Kind::Death, Kind::Expulsion, Kind::Drain][below(3)];
         let all = [change, Kind::Partition, Kind::Stall, Kind::Cut];
         self.weather.kinds = all.into_iter().filter(|_| percent(50)).collect();
@@ -194,7 +198,7 @@ impl Simulation {
         Some(if percent(50) { (host, other) } else { (other, host) })
     }
 
-    /// Has a host's node be a member, which may be a new node.
+    /// Has a host's node become a member. The node may be a new one.
     pub(super) fn bring_back(&mut self, host: usize) {
         if !self.hosts[host].is_alive() {
             self.hosts[host].start_again();

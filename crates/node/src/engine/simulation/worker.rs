@@ -1,4 +1,4 @@
-//! A client of a simulation: it makes one call at a time, as the seed says, and notes what it was told.
+//! A client of a simulation: it makes one call at a time, as the seed says, and notes the answers.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -29,10 +29,10 @@ const KEEP_PATIENCE_US: u64 = 5_000_000;
 pub(super) const USER: u32 = 1000;
 /// Lengths in bytes of objects that go with the request that puts them.
 const INLINE_LENGTHS: [usize; 5] = [8, 100, 5_000, 20_000, MAX_INLINE_BYTES];
-/// Length in bytes of the longest of them.
+/// Length in bytes of the longest object that goes with the request that puts it.
 const MAX_INLINE_BYTES: usize = 60_000;
-/// Lengths in bytes of objects that are written in place: three that are pushed, more than a piece of a
-/// transfer, more than a segment.
+/// Lengths in bytes of objects that are written in place: three that are pushed, one that is longer than a
+/// piece of a transfer, and one that is longer than a segment.
 const MAPPED_LENGTHS: [usize; 5] = [100_000, 200_000, 250_000, 1_100_000, 2_100_000];
 
 /// A session that keeps its replies.
@@ -61,7 +61,7 @@ enum Doing {
         value: Value,
         len: usize,
     },
-    /// The last part of a put: the object is there, and another node is to keep it too.
+    /// The last part of a put: the object exists, and another node is to keep it too.
     Keep {
         id: usize,
         value: Value,
@@ -85,7 +85,7 @@ enum Doing {
     /// A get that brings all objects that exist.
     SeekAll,
     Contains,
-    /// Something whose answer says nothing about an id.
+    /// A call whose answer says nothing about an id.
     Else,
 }
 
@@ -93,24 +93,24 @@ enum Doing {
 pub(super) struct Worker {
     number: usize,
     pub(super) host: usize,
-    /// The start of the host's node that it is connected to.
+    /// Number of the start of the host's node to which the client is connected.
     start: u64,
     session: Rc<Replies>,
     key: ClientKey,
-    /// The call that it waits for: its number, the moment it began, and what it is.
+    /// The call for which the client waits: its number, the moment at which it began, and its kind.
     doing: Option<(u64, u64, Doing)>,
-    /// The view in which it began.
+    /// The view in which the call began.
     epoch: u64,
     next_at: Duration,
     requests: u64,
     puts: u32,
     pub(super) calls: usize,
     pub(super) successes: usize,
-    /// Answers that contradict what is promised, in words.
+    /// Descriptions of answers that break a promise.
     pub(super) wrong: Vec<String>,
-    /// The reply to its last request of a further service.
+    /// The reply to the last request of a further service.
     pub(super) last_further: Option<Reply>,
-    /// How its last get ended.
+    /// Result of the client's last get.
     pub(super) last_get: Option<Result<(), String>>,
 }
 
@@ -165,13 +165,13 @@ impl Worker {
         self.session.0.borrow_mut().clear();
     }
 
-    /// Whether the node that it is connected to still runs.
+    /// Whether the node to which the client is connected still runs.
     fn is_connected(&self, simulation: &Simulation) -> bool {
         let host = &simulation.hosts[self.host];
         host.is_alive() && host.starts == self.start
     }
 
-    /// When the client makes its next call.
+    /// Time at which the client makes its next call.
     pub(super) fn due(&self) -> Option<Duration> {
         self.doing.is_none().then_some(self.next_at)
     }
@@ -192,7 +192,7 @@ impl Worker {
         }
     }
 
-    /// Makes a request; gives its number.
+    /// Makes a request, and returns its number.
     fn ask(&mut self, simulation: &Simulation, request: Request) -> u64 {
         self.requests += 1;
         let asked = Asked { session: self.key, number: self.requests, request, file: None };
@@ -232,7 +232,7 @@ impl Worker {
         self.begin(simulation, begin, doing, request);
     }
 
-    /// Makes a call and turns its node.
+    /// Makes a call, and has the client's node take a turn.
     fn begin(&mut self, simulation: &mut Simulation, begin: u64, doing: Doing, request: Request) {
         self.calls += 1;
         self.epoch = simulation.coordinator.epoch();
@@ -242,7 +242,8 @@ impl Worker {
         self.hear(simulation);
     }
 
-    /// Puts an object, a large one more often where there is a disk for what has no room.
+    /// Returns the put of an object. Large objects are more frequent where a disk takes objects without room
+    /// in memory.
     fn put(&mut self, id: usize, object: ObjectId, has_disk: bool) -> (Doing, Request) {
         let len = match percent(if has_disk { 50 } else { 25 }) {
             true => MAPPED_LENGTHS[below(MAPPED_LENGTHS.len())],
@@ -251,7 +252,7 @@ impl Worker {
         self.put_of(id, object, len)
     }
 
-    /// The put of an object of so many bytes.
+    /// Returns the put of an object of `len` bytes.
     fn put_of(&mut self, id: usize, object: ObjectId, len: usize) -> (Doing, Request) {
         self.puts += 1;
         let value = Value { writer: self.number as u32, number: self.puts };
@@ -273,7 +274,7 @@ impl Worker {
         (Doing::Put { id, value, len }, Request::Put { object: new, digest, room_us, data })
     }
 
-    /// Takes note of the replies that have come.
+    /// Takes in the replies that have come.
     fn hear(&mut self, simulation: &mut Simulation) {
         if !self.is_connected(simulation) {
             self.give_up(simulation);
@@ -293,11 +294,11 @@ impl Worker {
         }
     }
 
-    /// The node is gone: how the call ended is not known.
+    /// Ends a call whose node is gone: its outcome is not known.
     fn give_up(&mut self, simulation: &mut Simulation) {
         self.next_at = simulation.time.now() + RECONNECT_PAUSE;
         if let Some((_, begin, doing)) = self.doing.take() {
-            // Others give up its claim when they know that the node is gone.
+            // Other nodes give up the claim when they know that the node is gone.
             self.note_unknown(simulation, (begin, u64::MAX), &doing);
         }
     }
@@ -354,13 +355,14 @@ impl Worker {
                 let found = outcomes[0] != DeleteOutcome::Absent;
                 simulation.note(id, self.call(begin, end, Action::Deleted(found)));
                 if simulation.coordinator.epoch() > self.epoch {
-                    // A keeper that is gone may have carried it out before another was asked.
+                    // A keeper that is gone may have carried out the deletion before another was asked.
                     simulation.note(id, self.call(begin, None, Action::MaybeDeleted));
                 }
             }
             (doing @ (Doing::Get { id } | Doing::Seek { id }), Reply::Got { mut objects, .. }) => {
                 self.last_get = Some(objects[0].as_ref().map(drop).map_err(ToString::to_string));
-                // A keeper has said it of what was sought. Any other get was told of its own node alone.
+                // A keeper answers about an object that is sought. Any other get was told of its own node
+                // alone.
                 let is_told = matches!(doing, Doing::Seek { .. });
                 self.note_got(simulation, id, (begin, end, is_told), objects.remove(0));
             }
@@ -384,7 +386,7 @@ impl Worker {
         }
     }
 
-    /// Notes how the get of an object has ended, and whether a keeper was asked if it exists.
+    /// Notes how the get of an object has ended, and whether a keeper was asked if the object exists.
     fn note_got(
         &mut self,
         simulation: &mut Simulation,
@@ -426,7 +428,7 @@ impl Worker {
         self.begin(simulation, begin, Doing::Put { id, value, len }, request);
     }
 
-    /// Reads an object that was got, and lets go of it.
+    /// Reads an object that was got, and releases it.
     fn read(&mut self, simulation: &Simulation, span: Span) -> Result<Value, String> {
         let core = simulation.hosts[self.host].core().expect("the node has answered").clone();
         let mut data = vec![0; span.data_len as usize];
@@ -478,7 +480,7 @@ impl Worker {
         self.begin(simulation, begin, Doing::Contains, Request::Contains { ids });
     }
 
-    /// Puts an object of so many bytes, whatever the seed says.
+    /// Puts an object of `len` bytes, whatever the seed says.
     pub(super) fn put_now(&mut self, simulation: &mut Simulation, id: usize, len: usize) {
         let begin = simulation.moment();
         let (doing, request) = self.put_of(id, simulation.ids[id], len);
@@ -503,14 +505,14 @@ impl Simulation {
         self.workers = workers;
     }
 
-    /// Has all workers take note of what they were told.
+    /// Has all workers take in their replies.
     pub(super) fn hear_workers(&mut self) {
         for number in 0..self.workers.len() {
             self.with_worker(number, |worker, simulation| worker.hear(simulation));
         }
     }
 
-    /// Has those workers make a call who are due.
+    /// Has those workers make a call that are due.
     pub(super) fn let_workers_act(&mut self) {
         for number in 0..self.workers.len() {
             if self.workers[number].due().is_some_and(|due| due <= self.time.now()) {

@@ -1,8 +1,9 @@
 //! Clearings: windows of segments that would make room if their extents went elsewhere.
 //!
-//! The arena proposes windows, and withholds the free bytes of one while the engine moves objects out of
-//! it; it knows sizes, not objects. Invariant: while a clearing is under way, nothing is allocated in its
-//! segments, and bytes that become free there are in `Withheld::runs`, or in slabs that are listed nowhere.
+//! Engine thread only. The arena proposes windows, and withholds the free bytes of one window while the
+//! engine moves objects out of it; the arena knows sizes, not objects. Invariant: while a clearing is under
+//! way, nothing is allocated in its segments, and bytes that become free there are in `Withheld::runs`, or in
+//! slabs that are listed nowhere.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +21,7 @@ const MAX_WINDOWS_PROPOSED: usize = 64;
 pub struct Clearing {
     /// The segments of the window.
     pub segments: Range<u32>,
-    /// Number of bytes to move: those that extents take there.
+    /// Number of bytes to move: those that extents take in the window.
     pub used: u64,
 }
 
@@ -49,14 +50,14 @@ impl Withheld {
 }
 
 impl Arena {
-    /// Windows that could hold `len` bytes as a whole, for any zone, cheapest to clear first. There are
-    /// none if that much is not free in all, or if the objects to be moved certainly have nowhere to go.
+    /// Returns windows that could hold `len` bytes as a whole, for any zone, cheapest to clear first. There
+    /// are none if fewer bytes are free in all, or if the objects to be moved certainly have nowhere to go.
     pub fn clearings(&mut self, len: u64) -> Vec<Clearing> {
         self.drain_returned();
         let count = len.div_ceil(self.segment_size()).max(1) as usize;
         let live: Vec<u64> = self.segments.iter().map(|segment| segment.live).collect();
         let free = self.segment_size() * live.len() as u64 - live.iter().sum::<u64>();
-        // Where the limit is reached, moving is of no use.
+        // If the limit is reached, moving objects is of no use.
         if len > free.min(self.limit.saturating_sub(self.bytes)) || count > live.len() {
             return Vec::new();
         }
@@ -71,12 +72,13 @@ impl Arena {
         clearings
     }
 
-    /// Whether there is room outside a window for its extents. What lies in a zone that a user writes goes to
+    /// Whether there is room outside a window for its extents. Extents in a zone that a user writes go to
     /// that zone again, or else to the engine's zone of its domain, or to empty segments.
     fn could_move(&self, window: &Range<u32>) -> bool {
         let size = self.segment_size();
         let mut empty = 0;
-        // For each zone, the bytes that must move, and those that its segments outside could take.
+        // For each zone, the number of bytes that must move, and the number that its segments outside could
+        // take.
         let mut zones: BTreeMap<Zone, (u64, u64)> = BTreeMap::new();
         for (index, segment) in self.segments.iter().enumerate() {
             let inside = window.contains(&(index as u32));
@@ -117,7 +119,7 @@ impl Arena {
         }
     }
 
-    /// Begins a clearing: nothing is allocated in the window from now on. One clearing at a time.
+    /// Begins a clearing, of which there is one at a time. Nothing is allocated in the window from now on.
     pub fn begin_clearing(&mut self, clearing: &Clearing) {
         self.drain_returned();
         let size = self.segment_size();

@@ -1,8 +1,9 @@
-//! Patchwork: one extent in several places of the arena, for what has no room in one.
+//! Patchwork: one extent in several places of the arena, for lengths that have no room in one.
 //!
-//! Invariants: the places are of whole pages, which a mapping can have as a whole. They are taken all at once
-//! or not at all, and their number is bounded by the caller: each is a mapping of this process and of those
-//! that map the extent, and the kernel allows a process some ten thousands of them (vm.max_map_count).
+//! Owns no state; it changes the arena. Engine thread only. Invariants: the places are of whole pages, which
+//! a mapping can have as a whole. They are taken all at once or not at all. The caller bounds their number:
+//! each is a mapping of this process and of those that map the extent, and the kernel allows a process some
+//! ten thousands of them (vm.max_map_count).
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -16,7 +17,7 @@ use crate::memory::extent::{Extent, Home, Patches};
 use crate::memory::mapping::Reservation;
 use crate::memory::zone::Zone;
 
-/// Maximum number of stretches among which places are chosen: the longest.
+/// Maximum number of free stretches among which places are chosen: the longest ones.
 const MOST_LOOKED_AT: usize = 4096;
 
 impl Arena {
@@ -24,7 +25,7 @@ impl Arena {
     /// by side. As with [`Arena::allocate`], this may assign or recycle segments.
     ///
     /// # Errors
-    /// Those of [`Arena::allocate`]. Nothing is taken then.
+    /// The errors of [`Arena::allocate`]. Nothing is taken then.
     pub fn allocate_in_places(&mut self, zone: Zone, len: u64, most: usize) -> Result<Extent, AllocError> {
         let granule = self.pages_for(zone.writer).granule();
         let Some(taken) = len.checked_next_multiple_of(granule).filter(|taken| *taken > 0) else {
@@ -36,7 +37,7 @@ impl Arena {
         let largest = longest.first().map_or(0, |first| first.end - first.start);
         let full = AllocError::Full { len, free_total: total, largest_run: largest };
         let places = choose(&longest, taken, most).ok_or(full)?;
-        // Extents that were made go back if a later one, or the mapping, fails.
+        // Extents that were made are freed if a later one, or the mapping, fails.
         let mut extents = Vec::with_capacity(places.len());
         for place in places {
             self.claim_all(zone, place.clone())?;
@@ -54,8 +55,8 @@ impl Arena {
         Ok(Rc::new(home).extent(0, len))
     }
 
-    /// Maps extents side by side in addresses of their own. Memory nodes are as in the arena: they are those
-    /// of the files' pages.
+    /// Maps extents side by side in addresses of their own. The pages are on the memory nodes on which they
+    /// are in the arena.
     fn map_side_by_side(&self, extents: &[Extent], len: u64) -> Result<Reservation, SegmentError> {
         let mut at = 0;
         let failed = |segment| move |source| SegmentError { segment, action: "map a part of", source };
@@ -74,8 +75,8 @@ impl Arena {
     }
 }
 
-/// Chooses stretches, of which the longest come first, for so many bytes: as few as possible, and the
-/// shortest that holds what is left behind the others. `None` if at most so many are too short.
+/// Chooses stretches for `bytes` bytes, the longest first: as few as possible, and as the last one the
+/// shortest that holds the rest. `None` if `most` stretches are too short.
 fn choose(longest: &[Range<u64>], bytes: u64, most: usize) -> Option<Vec<Range<u64>>> {
     let mut left = bytes;
     let mut chosen = Vec::new();

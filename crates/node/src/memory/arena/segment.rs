@@ -1,9 +1,10 @@
 //! A segment, and how it passes from one zone to another.
 //!
-//! Invariants: a segment that has been in a zone, or whose memory is of the wrong kind for the next one,
-//! gets fresh memory and a higher version before it is assigned. In an arena of the pool's huge pages,
-//! segments that another user writes are not of the pool: a process with a writable descriptor of such a
-//! page can take the page away, and the engine's next touch would end it.
+//! A segment owns its file. Engine thread only. Invariants: a segment that has been in a zone, or whose
+//! memory is of the wrong kind for the next one, gets fresh memory and a higher version before it is
+//! assigned. In an arena of the pool's huge pages, segments that another user writes are not of the pool: a
+//! process with a writable descriptor of such a page can take the page away, and the engine's next touch
+//! would end the engine.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -117,7 +118,7 @@ impl Arena {
         let was_huge = self.segments[index].is_huge();
         self.segments[index].file = None;
         if was_huge {
-            // There may be no huge pages to spare for both the old and the new memory.
+            // There may be too few huge pages for both the old and the new memory.
             let size = self.segment_size() as usize;
             self.home.range.vacate(index * size, size)?;
         }

@@ -1,4 +1,5 @@
-//! The headers of messages and of frames: the one list of their fields and the positions of these.
+//! The headers of messages and of frames: one list of the fields, and their positions on the wire. Owns no
+//! state.
 
 use std::mem::offset_of;
 

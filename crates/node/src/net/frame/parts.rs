@@ -1,4 +1,4 @@
-//! Parts of frames: structs and numbers that several frames, or lists in them, are made of.
+//! Parts of frames: structs and numbers that occur in several frames, or in lists of frames. Owns no state.
 
 use bytes::Bytes;
 use plasmon::wire::{codes, record};

@@ -1,5 +1,5 @@
 //! The one list of frames between nodes: number, body and answer of each. The encoding, the inputs of tests
-//! and of the fuzzer, and the list in `docs/design/net.md` follow from it.
+//! and of the fuzzer, and the list in `docs/design/net.md` follow from it. Owns no state.
 
 use std::ops::RangeInclusive;
 
@@ -17,7 +17,7 @@ record! {
 }
 
 /// Longest name of a provider in bytes.
-const MAX_PROVIDER: usize = 64;
+const MAX_PROVIDER_BYTES: usize = 64;
 /// Numbers of the frames of the directory.
 pub(crate) const DIRECTORY_FRAMES: RangeInclusive<u8> = 1..=29;
 /// Numbers of the frames of transfers.
@@ -193,17 +193,17 @@ table! {
             base: u64,
             key: u64,
             len: u64,
-            provider: String as AtMost<MAX_PROVIDER>,
+            provider: String as AtMost<MAX_PROVIDER_BYTES>,
         },
         /// Describes the memory that has the stamps of the sender's objects, as a provider reaches it.
-        91 Stamps { base: u64, key: u64, len: u64, provider: String as AtMost<MAX_PROVIDER> },
+        91 Stamps { base: u64, key: u64, len: u64, provider: String as AtMost<MAX_PROVIDER_BYTES> },
         /// Says why a request cannot be served.
         93 Refused { error: Error },
         /// Says that a request was carried out.
         94 Done,
         /// Tells the receiver where it alone may write objects that the sender asks it for: in slots of 64
         /// KiB.
-        95 Window { window: u64, base: u64, key: u64, len: u64, provider: String as AtMost<MAX_PROVIDER> },
+        95 Window { window: u64, base: u64, key: u64, len: u64, provider: String as AtMost<MAX_PROVIDER_BYTES> },
         /// Says that the sender writes no more to this window of the receiver's.
         96 Shut { window: u64 },
     }

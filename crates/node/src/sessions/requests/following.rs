@@ -1,13 +1,13 @@
 //! Subscriptions to the whole cluster: the events of this node, and a feed of every other member.
 //!
-//! Engine thread only. A feed is a series of questions to one node ([`feeds`](crate::sessions::feeds)). The
-//! next one leaves when the subscriber was sent the answer to the last and is not behind with reading, so
-//! that the events that wait for a slow subscriber wait where they happened. Meanwhile the node is asked for
-//! no events, which keeps the feed.
+//! Owns no state but the tasks of subscriptions. Engine thread only. A feed is a series of questions to one
+//! node ([`feeds`](crate::sessions::feeds)). The next question leaves when the subscriber was sent the answer
+//! to the last and is not behind with reading. So the events for a slow subscriber wait where they happened.
+//! Meanwhile the node is asked for no events, which keeps the feed.
 //!
-//! The events of a node come in order. Where some may be missing, the subscriber is told a gap of that node:
-//! where the node is not heard any more, and before it is heard again or for the first time, unless it was
-//! heard from the beginning.
+//! Invariants: the events of a node come in order. Where events may be missing, the subscriber is told a gap
+//! of that node: when the node is not heard any more, and before it is heard again or for the first time,
+//! unless it was heard from the beginning.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -29,13 +29,14 @@ use crate::net::network::Network;
 use crate::service::Answer;
 use crate::sessions::feeds::MAX_FOLLOWERS;
 
-/// How long a node has to answer a question for events, which it holds for some seconds if there are none.
+/// Time within which a node has to answer a question for events. It holds the question for some seconds if
+/// there are none.
 const EVENTS_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause before a node whose feed has ended is asked for another.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after an answer without events, so that no node keeps this one busy.
 const QUIET_PAUSE: Duration = Duration::from_millis(5);
-/// How often a feed is kept whose subscriber is behind.
+/// Interval of the questions that keep a feed whose subscriber is behind.
 const KEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// The weight of a subscription to the whole cluster, in objects.
 const FOLLOWING_WEIGHT: usize = 64;
@@ -48,7 +49,7 @@ struct Subscriber {
     user: u32,
 }
 
-/// This node's end of a feed. The other end is told when it goes.
+/// This node's end of a feed. When it is dropped, the other end is told.
 struct Feeding<'a> {
     network: &'a Network,
     node: NodeId,
@@ -72,7 +73,7 @@ impl Requests {
             let text = "this connection has a subscription already: connect again for another";
             return Answer::now(Err(Error::new(ErrorKind::Invalid, text)));
         }
-        // Every one that is there holds the count as well.
+        // Every subscription to the whole cluster holds the count as well.
         let counted = Rc::clone(&self.followers);
         if Rc::strong_count(&counted) > MAX_FOLLOWERS + 1 {
             let text = format!(
@@ -106,7 +107,7 @@ impl Requests {
     /// Tells a subscriber the events of all other members, as they come and go.
     async fn follow_all(self: Rc<Self>, subscriber: Subscriber) {
         let mut followed = HashSet::default();
-        // One that never ends keeps the others' list from being at its end.
+        // A feed that never ends keeps the list of the others from being at its end.
         let mut feeds = FuturesUnordered::from_iter([pending().boxed_local()]);
         let mut first = true;
         loop {
@@ -123,8 +124,8 @@ impl Requests {
         }
     }
 
-    /// Tells a subscriber the events of a node for as long as it is a member; returns the node. The `first`
-    /// members are heard from the beginning.
+    /// Tells a subscriber the events of a node for as long as it is a member; returns the node. With `first`
+    /// the subscriber hears the node from the beginning, so no gap comes before the first event.
     async fn follow(self: Rc<Self>, subscriber: Subscriber, node: NodeId, first: bool) -> NodeId {
         let mut heard = first;
         loop {
@@ -140,7 +141,8 @@ impl Requests {
         }
     }
 
-    /// Tells a subscriber the events of one feed, and whether the node was `heard` before.
+    /// Tells a subscriber the events of one feed. `heard` says whether the subscriber has heard the node
+    /// without a gap.
     ///
     /// # Errors
     /// With what ended the feed.
@@ -151,7 +153,7 @@ impl Requests {
         heard: &mut bool,
     ) -> Result<Infallible, Error> {
         let Subscriber { client, user, .. } = subscriber;
-        // A subscriber that reads nothing is not told of feeds that begin and end meanwhile.
+        // A subscriber that reads nothing is not told of feeds that begin and end in the meantime.
         self.subscriptions.room(client).await;
         let feed = self.next_feed.replace(self.next_feed.get() + 1);
         let _feeding = Feeding { network: &self.network, node, feed };

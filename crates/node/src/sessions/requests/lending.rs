@@ -1,8 +1,9 @@
-//! Memory that clients work in: lent from the arena, or their own. Engine thread only.
+//! Memory that clients work in: lent from the arena, or their own. Owns no state: each [`Lent`] belongs to
+//! its client. Engine thread only.
 //!
-//! Lent memory counts as an object of its client does. An object that is put from lent memory stays where
-//! it is; an object that is got into such memory comes by reads of the fabric. Lent memory is freed with
-//! the client, or when the last operation on it is over.
+//! Invariants: lent memory counts as an object of its client does. An object that is put from lent memory
+//! stays where it is; an object that is got into such memory comes by reads of the fabric. Lent memory is
+//! freed with the client, or when the last operation on it is over.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -23,7 +24,7 @@ use crate::sessions::lent::Lent;
 use crate::store::Store;
 use crate::transfer::{Given, GivenMemory, Transfer};
 
-/// Number of bytes behind a buffer for the metadata of an object that is made of it.
+/// Number of bytes behind a buffer for the metadata of the object that is made of the buffer.
 const METADATA_BYTES: u64 = 1 << 10;
 /// Maximum number of buffers of a client.
 const MAX_LENT_PIECES: usize = 4096;
@@ -101,7 +102,7 @@ impl Lending {
         }
     }
 
-    /// A piece of a client's memory, for the fabric to write.
+    /// Returns a piece of a client's memory, for the fabric to write.
     pub(super) fn give(
         &self,
         client: ClientKey,
@@ -127,7 +128,7 @@ impl Lending {
         })
     }
 
-    /// Makes an object of lent memory, which the client then has no more.
+    /// Makes an object of lent memory. The client does not have the memory any more then.
     pub(super) async fn put_from(
         self: Rc<Self>,
         client: ClientKey,

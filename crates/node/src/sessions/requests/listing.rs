@@ -1,14 +1,15 @@
-//! Listings: a row for every object, a page of the table at a time. Engine thread only.
+//! Listings: a row for every object, a page of the table at a time. A task owns each listing under way.
+//! Engine thread only.
 //!
 //! A page is some shares of the table, looked through in one turn. The next page comes in a later turn, and
-//! not before the client has read most of what it was sent. So the time that others wait and the memory of
-//! a listing do not grow with the table, except for the rows of one share.
+//! not before the client has read most of what it was sent. So neither the time for which others wait nor the
+//! memory of a listing grows with the table, except for the rows of one share.
 //!
 //! The table changes during a listing. An object that exists from its beginning to its end is listed
 //! exactly once; an object that comes or goes meanwhile may be listed or not.
 //!
-//! The list of the cluster is made by the client, which asks for the pages of each node. A page of another
-//! node comes in a frame between nodes; nobody has a listing in memory meanwhile.
+//! The client makes the list of the cluster, by asking for the pages of each node. A page of another node
+//! comes in a frame between nodes. No node has a whole listing in memory.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ const FRAME_ROWS: usize = MAX_IDS / 2;
 const LISTING_WEIGHT: usize = 64;
 /// Number of objects after which a page of few rows ends.
 const PAGE_VISITS: usize = 1 << 14;
-/// How long another node has to answer with a page.
+/// Time within which another node has to answer with a page.
 const PAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Number of bytes of a row beside its name and the beginning of its metadata, and a few more.
 const ROW_BYTES: usize = 72;

@@ -1,7 +1,8 @@
-//! The requests of clients. Engine thread only.
+//! The requests of clients. Owns no state but counts of subscriptions: the parts below have the rest. Engine
+//! thread only.
 //!
-//! A request that can be answered at once is answered at once. A request that has to wait becomes a task of
-//! its client ([`answering`](super::answering)). A request that fails leaves everything as it was.
+//! Invariants: a request that can be answered at once is answered at once. A request that has to wait becomes
+//! a task of its client ([`answering`](super::answering)). A request that fails leaves everything as it was.
 //!
 //! [`Creations`] and [`Lending`] have what clients make and borrow. [`Requests`] answers all other requests.
 //!
@@ -57,7 +58,7 @@ pub(crate) struct Requests {
     pub(crate) creations: Rc<Creations>,
     lending: Rc<Lending>,
     subscriptions: Subscriptions,
-    /// Held by each subscription to the whole cluster, so that its count tells their number.
+    /// Held by each subscription to the whole cluster: the count of holders tells their number.
     followers: Rc<()>,
     /// The number of the next feed.
     next_feed: Cell<u64>,

@@ -1,5 +1,5 @@
-//! The overview of the cluster: every other node is asked, and a node that does not answer is reported.
-//! Engine thread only.
+//! The overview of the cluster: every other node is asked, and a node that does not answer is reported. Owns
+//! no state. Engine thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::Requests;
 use crate::net::frame::ask;
 use crate::net::members::Member;
 
-/// How long a node has to answer.
+/// Time within which a node has to answer.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum number of nodes that are asked at a time.
 const MAX_NODES_ASKED: usize = 256;
-/// Maximum number of nodes of an overview: those that fit a reply.
+/// Maximum number of nodes of an overview: as many as fit a reply.
 const MAX_NODES: usize = 1000;
 
 impl Requests {

@@ -1,4 +1,5 @@
-//! Requests about where objects are to be: replicate, migrate, broadcast, pin, drain. Engine thread only.
+//! Requests about where objects are to be: replicate, migrate, broadcast, pin, drain. Owns no state. Engine
+//! thread only.
 
 use std::rc::Rc;
 
@@ -60,7 +61,7 @@ impl Requests {
         Ok(Reply::Report { json: json(&self.placement.drain(node, step, user).await?) })
     }
 
-    /// Brings an object to this node, and keeps it in memory until the client says otherwise.
+    /// Brings an object to this node, and keeps it in memory until the client unpins it.
     pub(super) async fn pin_for(
         self: Rc<Self>,
         client: ClientKey,

@@ -1,4 +1,4 @@
-//! Requests that find objects: get, wait, contains. Engine thread only.
+//! Requests that find objects: get, wait, contains. Owns no state. Engine thread only.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -46,7 +46,8 @@ impl Requests {
         here.into_iter().collect()
     }
 
-    /// A pin on an object that is in memory here, or an error if this user may not see it.
+    /// Returns a pin on an object that is in memory here, or an error if this user may not see it; `None` if
+    /// it is not here.
     pub(super) fn pin_here(&self, id: ObjectId, user: u32) -> Option<Result<Pin, Error>> {
         if self.cluster.withholds() {
             return None;
@@ -60,8 +61,8 @@ impl Requests {
     }
 
     /// Waits until an object is in memory here, wherever it comes from, and pins it. With `no_time` the
-    /// request would not wait at all; for any other request, an absent object is a time-out, however late
-    /// this begins. With `verify`, what comes from another node is compared with the digest of its seal,
+    /// request would not wait at all; for any other request, an absent object is a time-out, however late the
+    /// wait begins. With `verify`, bytes from another node are compared with the digest of their seal,
     /// whatever the setting of this node says.
     pub(super) async fn get_one(
         self: &Rc<Self>,
@@ -82,7 +83,7 @@ impl Requests {
             }
             let on_disk = self.store.objects.borrow().get(&id).cloned();
             if let Some(replica) = on_disk {
-                // A get without time waits for a read from this node's own disk, too.
+                // A get without time does not stop waiting for a read from this node's own disk.
                 let due = due.filter(|_| !no_time);
                 match self.kernel.clock.bounded(due, self.store.bring_back(&replica)).await {
                     None => {
@@ -99,7 +100,7 @@ impl Requests {
             let sealed = self.store.objects.borrow_mut().wait(id);
             let brought = async {
                 if self.cluster.solo() {
-                    // The end of this wait means that there are other members to ask.
+                    // When this wait ends, there are other members to ask.
                     let _ = self.cluster.next_view().await;
                     Ok(())
                 } else {
@@ -115,7 +116,7 @@ impl Requests {
         }
     }
 
-    /// Brings an object's data into a client's memory; returns its length, or `None` if the client should
+    /// Brings an object's data into a client's memory, and returns its length. `None` if the client should
     /// get the object and copy it.
     pub(super) async fn get_into(
         self: Rc<Self>,
@@ -154,7 +155,7 @@ impl Requests {
                 Either::Right((error, _)) => Err(error),
             }
         };
-        // Whatever the outcome, nothing writes to the memory once the client has its answer.
+        // Whatever the outcome, nothing writes to the memory after the client has its answer.
         self.transfer.settle(&given).await?;
         Ok(outcome?.map_or(COPY, |()| Reply::Landed { data_len: given.landed() }))
     }
@@ -235,7 +236,7 @@ impl Requests {
         });
     }
 
-    /// Waits until so many of the objects are in memory here.
+    /// Waits until `count` of the objects are in memory here.
     pub(super) fn wait_for(
         self: &Rc<Self>,
         client: ClientKey,
@@ -267,7 +268,7 @@ impl Requests {
         for (page, some) in ids.chunks(MAX_IDS).enumerate() {
             let first = page * MAX_IDS;
             if found >= count {
-                // There are enough objects: those that are here already still count.
+                // There are enough objects: the ones that are here already still count.
                 for (at, id) in some.iter().enumerate() {
                     here[first + at] = self.pin_here(*id, user).is_some_and(|pinned| pinned.is_ok());
                 }
@@ -286,11 +287,11 @@ impl Requests {
                 note(got);
             }
             if first + some.len() < ids.len() {
-                // So many objects take time: other tasks get their turn.
+                // So many objects take time, so other tasks get their turn.
                 self.kernel.clock.sleep(Duration::ZERO).await;
             }
         }
-        // An object that failed will not come.
+        // An object that failed does not come any more.
         while found < count
             && let Some((at, ready)) = gets.next().await
         {

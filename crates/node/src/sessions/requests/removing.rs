@@ -1,4 +1,4 @@
-//! Requests that remove objects: delete, evict. Engine thread only.
+//! Requests that remove objects: delete, evict. Owns no state. Engine thread only.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::kernel::ClientKey;
 use crate::sessions::answering::busy;
 
 impl Requests {
-    /// Deletes objects everywhere; the deletion goes on if the client leaves.
+    /// Deletes objects everywhere. The deletion goes on if the client leaves.
     pub(super) fn delete(self: &Rc<Self>, client: ClientKey, request: u64, ids: Vec<ObjectId>) {
         if !self.sessions.set_out(client, ids.len()) {
             return self.sessions.reply(client, request, &Reply::Failed { error: busy() });

@@ -1,8 +1,8 @@
-//! Gets that wait for no object to be created: of an object that is not on this node its first keeper is
-//! asked once. Engine thread only.
+//! Gets that do not wait for creation. The first keeper is asked at the start, and each second during the
+//! fetch. Owns no state. Engine thread only.
 //!
-//! Only the answer of a keeper makes an object absent. A keeper that does not answer within
-//! [`KEEPER_PATIENCE`] makes it a time-out.
+//! Invariant: only the answer of a keeper makes an object absent. If the keeper does not answer within
+//! [`KEEPER_PATIENCE`], the get has timed out.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::object::{Conflict, Pin};
 
 /// Longest wait for a keeper to say whether an object exists.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
-/// Time after which the keeper is asked again about an object that is on its way: it may have been deleted.
+/// Interval at which the keeper is asked again about an object that is on its way: it may have been deleted.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Requests {
@@ -40,7 +40,8 @@ impl Requests {
         });
     }
 
-    /// Pins objects that exist, and brings those here that are elsewhere. Returns one result an id, in order.
+    /// Pins objects that exist, and brings objects here that are elsewhere. Returns one result for each id,
+    /// in order.
     pub(super) async fn seek_all(
         self: &Rc<Self>,
         (ids, verify): (&[ObjectId], bool),
@@ -73,7 +74,7 @@ impl Requests {
         };
         let judged = ids.iter().zip(known).map(|(id, known)| match known {
             Ok(true) => Ok(()),
-            // It was sealed here, or has come, while the question was on its way.
+            // The object was sealed here, or has come, while the question was on its way.
             _ if self.is_here(id) => Ok(()),
             Ok(false) => Err(self.missing(id)),
             Err(error) => {
@@ -84,7 +85,7 @@ impl Requests {
         judged.collect()
     }
 
-    /// Waits until an object is gone that existed. It may never return.
+    /// Waits until an object that existed is gone. The wait may never end.
     pub(super) async fn vanishing(&self, id: ObjectId, user: u32) -> Error {
         loop {
             self.kernel.clock.sleep(LOOK_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! The clients' requests about objects and about the node, as a service. Engine thread only.
+//! The clients' requests about objects and about the node, as a service. Owns no state. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ impl Service for Requests {
             Message::List { filter, from } => self.on_list(&frame, filter, *from),
             &Message::Watch { feed, begins, most } => self.on_watch(frame, feed, begins, most),
             Message::Unwatch { feed } => self.subscriptions.feeds.end(frame.from, *feed),
-            // An answer that nobody waits for any more.
+            // An answer for which nobody waits any more.
             _ if frame.is_answer() => {}
             other => return Err(WireError::Opcode(other.opcode())),
         }
@@ -216,7 +216,7 @@ impl Requests {
     }
 }
 
-/// A call with these arguments and bytes; `None` if they are more than a slot has room for.
+/// Makes a call of these arguments and bytes; `None` if a slot has no room for them.
 fn call(
     (opcode, class): (u8, Option<Class>),
     timeout_us: u64,

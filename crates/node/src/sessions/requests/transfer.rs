@@ -1,4 +1,5 @@
-//! Requests about the transfer of objects: explain, locations, prefetch, calibrate. Engine thread only.
+//! Requests about the transfer of objects: explain, locations, prefetch, calibrate. Owns no state. Engine
+//! thread only.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -40,7 +41,7 @@ impl Requests {
         Ok(Reply::Report { json: json(&here.into_iter().chain(elsewhere).map(location).collect::<Vec<_>>()) })
     }
 
-    /// Begins to fetch the objects that are not here; the fetches go on if the client leaves.
+    /// Begins to fetch the objects that are not here. The fetches go on if the client leaves.
     pub(super) fn prefetch(
         self: &Rc<Self>,
         client: ClientKey,
@@ -95,7 +96,7 @@ impl Requests {
         });
     }
 
-    /// A piece of the memory that a client was lent, or has registered.
+    /// Returns a piece of the memory that a client was lent, or has registered.
     ///
     /// # Errors
     /// `Invalid` when the client has no such memory.

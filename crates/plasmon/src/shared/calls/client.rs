@@ -1,7 +1,7 @@
 //! Client's end of its slots, for any number of threads of one process.
 //!
-//! Owns the mapping, the list of free slots, and the slots that nobody waits for any more. Any thread.
-//! Invariant: a slot is on the list, or one thread has it, or it is abandoned until its result has come.
+//! Owns the mapping, the list of free slots, and the set of abandoned slots. Any thread. Invariant: a slot is
+//! on the list, or one thread has it, or it is abandoned until its result has come.
 
 use std::io;
 use std::ops::Deref;
@@ -25,10 +25,10 @@ use crate::shared::words::{Ordering, Words};
 
 /// Time that a thread sleeps before it checks whether to go on waiting.
 const ALIVE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of looks at a result between two looks at the clock.
+/// Number of checks of a result between two reads of the clock.
 const LOOKS_PER_CLOCK_READ: u32 = 64;
 /// Number of times that a thread yields its core before it sleeps. Many threads on few cores find their
-/// results that way, and need no wake-up by the engine.
+/// results meanwhile, and need no wake-up by the engine.
 const YIELDS_BEFORE_SLEEP: u32 = 4;
 
 /// Slots that the daemon made for this client.
@@ -38,9 +38,9 @@ pub struct ClientCalls {
     free: Free<BIT_WORDS>,
     /// Pins that no thread has.
     pins: Free<{ PINS / 64 }>,
-    /// Slots whose threads gave up waiting. They are free when their results have come.
+    /// Slots whose threads gave up waiting. Such a slot is free when its result has come.
     abandoned: [AtomicU64; BIT_WORDS],
-    /// Number of threads that wait for a free slot. They sleep on `freed`.
+    /// Number of threads that wait for a free slot, asleep on `freed`.
     short: AtomicU32,
     lock: Mutex<()>,
     freed: Condvar,
@@ -48,7 +48,7 @@ pub struct ClientCalls {
 }
 
 impl ClientCalls {
-    /// Maps a page set. The bell is that of the client's channel.
+    /// Maps a page set. `bell` is the bell of the client's channel.
     ///
     /// # Errors
     /// If the page set is not one of this release, or if it cannot be mapped.
@@ -70,12 +70,12 @@ impl ClientCalls {
         })
     }
 
-    /// Submits a request in a free slot. If there is no free slot, the thread waits for one; it asks `alive`
-    /// every 50 ms, and gives up when that returns `false`. The call under way holds `calls`, a reference or
-    /// a pointer that owns.
+    /// Submits a request in a free slot. If there is no free slot, the thread waits for one. Meanwhile the
+    /// thread calls `alive` every 50 ms, and gives up when `alive` returns `false`. The call under way holds
+    /// `calls`, a reference or a smart pointer.
     ///
     /// # Errors
-    /// [`Unanswered`] if it gave up. Nothing was submitted.
+    /// [`Unanswered`] if the thread gave up. Nothing was submitted.
     pub fn submit<C: Deref<Target = Self>>(
         calls: C,
         request: &CallRequest,
@@ -95,7 +95,7 @@ impl ClientCalls {
         Ok(CallUnderWay { calls, slot, seq, kind, goes_on, began, rang, ended: false })
     }
 
-    /// Rings the bell if the engine does not look. Returns whether that was so.
+    /// Rings the bell if the engine does not look at the slots. Returns whether the bell was rung.
     fn ring(&self) -> bool {
         let must_ring = ATTENTION.must_ring(&self.words);
         if must_ring {
@@ -105,8 +105,8 @@ impl ClientCalls {
         must_ring
     }
 
-    /// Lets `act` touch the region of a word, if the engine says that it may be touched. `None` if not, or if
-    /// too many threads of this client touch regions.
+    /// Lets `act` touch the region of a word, if the engine says that the region may be touched. Otherwise,
+    /// or if too many threads of this client touch regions, returns `None`.
     #[inline]
     pub fn touch<T>(&self, region: u32, act: impl FnOnce() -> T) -> Option<T> {
         let pin = self.pins.take()?;
@@ -115,8 +115,8 @@ impl ClientCalls {
         touched
     }
 
-    /// Begins a view of the region of a word, if the engine says that it may be touched; returns its number.
-    /// `None` if not, or if this client has too many views.
+    /// Begins a view of the region of a word, if the engine says that the region may be touched. Returns the
+    /// number of the view. Otherwise, or if this client has too many views, returns `None`.
     pub fn begin_view(&self, region: u32) -> Option<u32> {
         let pin = self.pins.take()?;
         if mapped::begin_view(&self.words, pin, region) {
@@ -126,13 +126,13 @@ impl ClientCalls {
         None
     }
 
-    /// Ends a view.
+    /// Ends the view with this number.
     pub fn end_view(&self, view: u32) {
         mapped::end_view(&self.words, view);
         self.pins.give_back(view);
     }
 
-    /// Number of waits so far, by how they ended.
+    /// Returns the number of waits so far, by how they ended.
     pub fn stats(&self) -> WaitStats {
         self.waits.stats()
     }
@@ -151,7 +151,7 @@ impl ClientCalls {
                 let bit = bits & bits.wrapping_neg();
                 bits &= !bit;
                 let slot = Slot((at * 64) as u8 + bit.trailing_zeros() as u8);
-                // Whoever clears the bit gives the slot back.
+                // The thread that clears the bit gives the slot back.
                 if slot.is_answered(&self.words, slot.seq(&self.words))
                     && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
                 {
@@ -165,7 +165,7 @@ impl ClientCalls {
     fn wait_for_slot(&self, alive: &mut impl FnMut() -> bool) -> Result<Slot, Unanswered> {
         let mut lock = self.lock.lock();
         self.short.fetch_add(1, Ordering::Relaxed);
-        // After this, whoever gives a slot back sees that this thread waits, or this thread sees the slot.
+        // From now on, a thread that gives a slot back sees this wait, or this thread sees the slot.
         fence(Ordering::SeqCst);
         let slot = loop {
             // The lock is held from here until the thread sleeps: no notice comes in between.
@@ -173,7 +173,7 @@ impl ClientCalls {
                 break Ok(Slot(slot as u8));
             }
             let late = self.freed.wait_for(&mut lock, ALIVE_CHECK_INTERVAL).timed_out();
-            // Both calls may give slots back, which needs the lock.
+            // Both calls below may give slots back, which needs the lock.
             if late
                 && !MutexGuard::unlocked(&mut lock, || {
                     self.regain();
@@ -198,18 +198,17 @@ impl ClientCalls {
     }
 }
 
-/// Manner of a call: what its request does not say.
+/// Properties of a call that its request does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manner {
-    /// Whether another node carries it out.
+    /// Whether another node carries out the operation.
     pub far: bool,
-    /// Whether the operation goes on when nobody waits for its result any more. Otherwise the engine ends it
-    /// then.
+    /// Whether the operation goes on when its call is given up. Otherwise the engine ends the operation.
     pub goes_on: bool,
 }
 
-/// Request whose result has not been read yet. If it is dropped, it is given up: the operation goes on or is
-/// ended, as its [`Manner`] says, and its slot is free again when the result has come.
+/// Call whose result has not been read yet. Dropping the value gives the call up: the operation goes on or is
+/// ended, as its [`Manner`] says, and the slot is free again when the result has come.
 pub struct CallUnderWay<C: Deref<Target = ClientCalls>> {
     calls: C,
     slot: Slot,
@@ -223,12 +222,12 @@ pub struct CallUnderWay<C: Deref<Target = ClientCalls>> {
 }
 
 impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
-    /// Waits for the result. The thread looks for it as long as such calls lately took, if the engine is
-    /// awake and a core is idle; then it yields its core a few times, and then it sleeps. Every 50 ms and
-    /// after signals it asks `alive`, and it gives up when that returns `false`.
+    /// Waits for the result. If the engine is awake and a core is idle, the thread first spins for as long
+    /// as such calls lately took. Then the thread yields its core a few times, and then it sleeps. Every 50
+    /// ms and after signals the thread calls `alive`, and gives up when `alive` returns `false`.
     ///
     /// # Errors
-    /// [`Unanswered`] if it gave up. The operation may still be carried out.
+    /// [`Unanswered`] if the thread gave up. The operation may still be carried out.
     pub fn wait(self, alive: &mut impl FnMut() -> bool) -> Result<CallResult, Unanswered> {
         self.wait_napping(ALIVE_CHECK_INTERVAL, alive)
     }
@@ -241,14 +240,14 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         if self.comes_napping(nap, alive) { Ok(self.take()) } else { Err(Unanswered) }
     }
 
-    /// Waits for the result as [`CallUnderWay::wait`] does. Returns whether it has come. If not, the caller
-    /// may wait again.
+    /// Waits for the result as [`CallUnderWay::wait`] does. Returns whether the result has come. If not, the
+    /// caller may wait again.
     pub fn comes(&mut self, alive: &mut impl FnMut() -> bool) -> bool {
         self.comes_napping(ALIVE_CHECK_INTERVAL, alive)
     }
 
-    /// Waits for the result as [`CallUnderWay::comes`] does, but asks `alive` after each `nap`. Who waits for
-    /// long costs less that way.
+    /// Waits for the result as [`CallUnderWay::comes`] does, but calls `alive` after each `nap`. A longer nap
+    /// makes a long wait cost less.
     pub fn comes_napping(&mut self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
         let calls = &*self.calls;
         // The engine that was woken may be put on this core, so this thread does not spin.
@@ -267,8 +266,8 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         true
     }
 
-    /// Has the engine end the operation, if it still waits for something. The result comes all the same: an
-    /// error of the kind `Interrupted` if the operation was ended, also if it had not begun.
+    /// Has the engine end the operation, if the operation still waits for something. The result comes in any
+    /// case. It is an error of the kind `Interrupted` if the operation was ended or had not begun.
     pub fn end_early(&self) {
         self.slot.give_up(&self.calls.words, self.seq);
         self.calls.ring();
@@ -287,7 +286,7 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         self.slot.is_answered(&self.calls.words, self.seq)
     }
 
-    /// Looks for so long. Returns whether the result came.
+    /// Spins for at most `span`. Returns whether the result came.
     fn look(&self, span: Duration) -> bool {
         if span.is_zero() {
             return false;
@@ -314,7 +313,7 @@ impl<C: Deref<Target = ClientCalls>> CallUnderWay<C> {
         })
     }
 
-    /// Sleeps until the result comes. Returns `false` if `alive` did.
+    /// Sleeps until the result comes. Returns `false` if `alive` returned `false` before.
     fn sleep(&self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
         let words = &self.calls.words;
         let nap = Timespec::try_from(nap).ok();
@@ -345,7 +344,7 @@ impl<C: Deref<Target = ClientCalls>> Drop for CallUnderWay<C> {
         if !self.goes_on && !self.has_come() {
             self.end_early();
         }
-        // From here on others may take the slot.
+        // Once the bit is set, another thread may take the slot.
         let bit = 1 << (self.slot.0 % 64);
         self.calls.abandoned[usize::from(self.slot.0) / 64].fetch_or(bit, Ordering::Release);
     }

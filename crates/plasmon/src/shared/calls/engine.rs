@@ -1,7 +1,7 @@
 //! Engine's end of a client's slots.
 //!
-//! Owns the page set. Engine thread only. Invariant: no word that the client wrote is used unchecked, and a
-//! slot under way is taken by nobody before its result.
+//! Owns the page set. Engine thread only. Invariants: no word that the client wrote is used unchecked; a slot
+//! under way is not taken again before its result.
 
 use std::cell::Cell;
 use std::io;
@@ -18,7 +18,7 @@ use crate::shared::words::{Ordering, Words};
 /// Slots of one client.
 pub struct EngineCalls {
     words: Words,
-    /// Slots that were submitted and not looked at yet.
+    /// Slots whose submitted bits were taken, and whose requests were not read yet.
     taken: [Cell<u64>; BIT_WORDS],
     /// Slots whose results are still to come.
     under_way: [Cell<u64>; BIT_WORDS],
@@ -26,7 +26,7 @@ pub struct EngineCalls {
     seqs: Box<[Cell<u32>; SLOTS]>,
 }
 
-/// Error for a slot that a client of this release does not write. The client's connection is to be ended.
+/// Error for a slot with contents that no client of this release writes. The engine ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Misused {
     /// The slot was submitted again before its result.
@@ -49,13 +49,14 @@ impl EngineCalls {
         Ok((Self { words, taken: Default::default(), under_way: Default::default(), seqs }, file))
     }
 
-    /// Whether the client has submitted requests, or given some up, that were not taken yet.
+    /// Whether there are requests that the client has submitted or given up and that were not taken yet.
     pub fn has_submissions(&self) -> bool {
         self.taken.iter().any(|taken| taken.get() != 0) || slots::any_bit(&self.words)
     }
 
-    /// Takes the slots under way that the client has given up: their results are wanted soon. Call this
-    /// before [`EngineCalls::take`], which looks after those that are not under way yet.
+    /// Takes the slots under way whose requests the client has given up, and wants results of soon. The
+    /// caller calls [`EngineCalls::take`] afterwards, for requests that were given up and are not under way
+    /// yet.
     pub fn take_given_up(&self) -> impl Iterator<Item = u8> {
         (0..BIT_WORDS).flat_map(|at| {
             let mut bits = slots::take_given_up(&self.words, at);
@@ -77,13 +78,13 @@ impl EngineCalls {
         Slot(slot).is_given_up(&self.words, self.seqs[usize::from(slot)].get())
     }
 
-    /// Says whether the client may touch the region of a word below [`MAPPED_MAX`](super::MAPPED_MAX).
+    /// Sets whether the client may touch the region of a word below [`MAPPED_MAX`](super::MAPPED_MAX).
     pub fn let_touch(&self, region: u32, live: bool) {
         mapped::set(&self.words, region, live);
     }
 
-    /// Whether a thread of the client touches the region of a word. Once this is not so for a region that may
-    /// not be touched any more, the client changes its memory no more.
+    /// Whether a thread of the client touches the region of a word. Once this is `false` for a region that
+    /// may not be touched any more, the client does not change the memory of the region.
     pub fn is_touched(&self, region: u32) -> bool {
         mapped::is_touched(&self.words, PINS, region)
     }
@@ -93,11 +94,11 @@ impl EngineCalls {
         mapped::is_viewed(&self.words, PINS, region)
     }
 
-    /// Takes the next request, if there is one, with the number of its slot. What was submitted at the same
-    /// time is taken before anything that is submitted later.
+    /// Takes the next request, if there is one, with the number of its slot. Requests whose bits were taken
+    /// together are read before any later bits are taken.
     ///
     /// # Errors
-    /// If a slot holds what no client writes there.
+    /// If a slot holds contents that no client of this release writes.
     pub fn take(&self) -> Option<Result<(u8, CallRequest), Misused>> {
         let slot = self.next_taken().or_else(|| {
             for (at, taken) in self.taken.iter().enumerate() {
@@ -119,7 +120,7 @@ impl EngineCalls {
         })
     }
 
-    /// Takes the lowest of the slots that were submitted.
+    /// Takes the lowest of the slots whose bits were taken.
     fn next_taken(&self) -> Option<u8> {
         let (at, taken) = self.taken.iter().enumerate().find(|(_, taken)| taken.get() != 0)?;
         let bits = taken.get();
@@ -150,19 +151,20 @@ impl EngineCalls {
     }
 
     /// Announces whether the engine looks at the slots without the bell, and whether a core is idle on which
-    /// the client may spin. After `false`, check [`EngineCalls::has_submissions`] once more.
+    /// the client may spin. After `looks` is `false`, the caller checks [`EngineCalls::has_submissions`] once
+    /// more.
     pub fn set_attention(&self, looks: bool, spare: bool) {
         ATTENTION.set(&self.words, looks, spare);
     }
 
-    /// Whether a thread of the client last waited on this core, as far as it is known. An engine that spins
-    /// there keeps the thread waiting.
+    /// Whether a thread of the client last waited on this core, as the client says. An engine that spins on
+    /// this core keeps the thread waiting.
     pub fn is_on_core(&self, core: usize) -> bool {
         CORE.is(&self.words, core)
     }
 }
 
-/// Word and bit of a slot.
+/// Returns the index of the word and the bit of a slot.
 fn place(slot: u8) -> (usize, u64) {
     (usize::from(slot) / 64, 1 << (slot % 64))
 }

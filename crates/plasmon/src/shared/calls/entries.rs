@@ -37,7 +37,7 @@ impl CallPayload {
     /// Payload of no bytes.
     pub const EMPTY: Self = Self { len: 0, bytes: [0; PAYLOAD_LEN] };
 
-    /// Payload of these bytes. `None` if they are more than [`PAYLOAD_LEN`].
+    /// Returns the payload of these bytes. `None` if there are more than [`PAYLOAD_LEN`] bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut payload = Self::EMPTY;
         payload.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -45,7 +45,7 @@ impl CallPayload {
         Some(payload)
     }
 
-    /// Payload of a text, which is cut if it is too long.
+    /// Returns the payload of a text, which is cut if it is too long.
     fn of_text(text: &str) -> Self {
         let mut end = text.len().min(PAYLOAD_LEN);
         while !text.is_char_boundary(end) {
@@ -54,8 +54,8 @@ impl CallPayload {
         Self::new(&text.as_bytes()[..end]).unwrap_or(Self::EMPTY)
     }
 
-    /// Payload of `len` bytes that `word` gives in words, the first word first. `None` if they are more than
-    /// [`PAYLOAD_LEN`].
+    /// Returns the payload of `len` bytes that `word` gives in words, the first word first. `None` if `len`
+    /// is more than [`PAYLOAD_LEN`].
     pub(super) fn of_words(len: usize, mut word: impl FnMut(usize) -> u64) -> Option<Self> {
         let mut payload = Self::EMPTY;
         let bytes = payload.bytes.get_mut(..len.next_multiple_of(8))?;
@@ -66,7 +66,7 @@ impl CallPayload {
         Some(payload)
     }
 
-    /// Words of the payload. Bytes of the last word beyond the end are of no meaning.
+    /// Returns the words of the payload. Bytes of the last word beyond the end have no meaning.
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
         let (words, _) = self.bytes[..self.len.next_multiple_of(8)].as_chunks();
         words.iter().map(|word| u64::from_le_bytes(*word))
@@ -100,7 +100,7 @@ impl fmt::Debug for CallPayload {
 pub struct CallRequest {
     /// Number of the operation.
     pub opcode: u8,
-    /// Class of the operation. `None` for that of its client.
+    /// Class of the operation. `None` for the class of its client.
     pub class: Option<Class>,
     /// Longest time in microseconds from the submission to the result. `u64::MAX` for no limit.
     pub timeout_us: u64,
@@ -111,7 +111,7 @@ pub struct CallRequest {
 }
 
 impl CallRequest {
-    /// Words of the request, without its payload.
+    /// Returns the words of the request, without its payload.
     pub(super) fn encode(&self, seq: u32) -> [u64; WORDS] {
         let [a, b, c, d, e, f] = self.arguments;
         let class = self.class.map_or(0, |class| class as u64);
@@ -120,8 +120,8 @@ impl CallRequest {
         [first, self.timeout_us, a, b, c, d, e, f]
     }
 
-    /// Sequence number and request of these words, with the payload that `word` gives. `None` if the payload
-    /// is longer than a slot has room for, or if there is no such class.
+    /// Returns the sequence number and the request of these words, with the payload that `word` gives. `None`
+    /// if the payload is longer than a slot has room for, or if there is no such class.
     pub(super) fn decode(words: [u64; WORDS], word: impl FnMut(usize) -> u64) -> Option<(u32, Self)> {
         let [first, timeout_us, arguments @ ..] = words;
         let payload = CallPayload::of_words((first >> 48) as usize, word)?;
@@ -146,25 +146,25 @@ pub struct CallResult {
 }
 
 impl CallResult {
-    /// Result of an operation that was carried out and returns these values, at most [`VALUES`].
+    /// Returns the result of an operation that was carried out and returns these values, at most [`VALUES`].
     pub fn of(values: &[u64]) -> Self {
         let mut all = [0; VALUES];
         all.iter_mut().zip(values).for_each(|(to, value)| *to = *value);
         Self { error: None, values: all, payload: CallPayload::EMPTY }
     }
 
-    /// Result of these values and bytes. `None` if the bytes are more than [`PAYLOAD_LEN`].
+    /// Returns a result with these values and bytes. `None` if there are more than [`PAYLOAD_LEN`] bytes.
     pub fn with(values: &[u64], bytes: &[u8]) -> Option<Self> {
         Some(Self { payload: CallPayload::new(bytes)?, ..Self::of(values) })
     }
 
-    /// Result of an operation that failed. The text of the error is cut to [`PAYLOAD_LEN`] bytes.
+    /// Returns the result of an operation that failed. The text of the error is cut to [`PAYLOAD_LEN`] bytes.
     pub fn failed(error: &Error) -> Self {
         let payload = CallPayload::of_text(error.message());
         Self { error: Some(error.kind()), values: [0; VALUES], payload }
     }
 
-    /// The result, or the error that it tells.
+    /// Returns the result, or the error that the result tells.
     ///
     /// # Errors
     /// If the operation failed.
@@ -175,7 +175,7 @@ impl CallResult {
         }
     }
 
-    /// Words of the result, without its payload.
+    /// Returns the words of the result, without its payload.
     pub(super) fn encode(&self, seq: u32) -> [u64; WORDS] {
         let [a, b, c, d, e, f, g] = self.values;
         let error = self.error.map_or(0, |kind| kind as u64);
@@ -183,7 +183,7 @@ impl CallResult {
         [first, a, b, c, d, e, f, g]
     }
 
-    /// Result of these words, with the payload that `word` gives.
+    /// Returns the result of these words, with the payload that `word` gives.
     pub(super) fn decode(words: [u64; WORDS], word: impl FnMut(usize) -> u64) -> Self {
         let [first, values @ ..] = words;
         let len = ((first >> 48) as usize).min(PAYLOAD_LEN);

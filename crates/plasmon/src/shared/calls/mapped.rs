@@ -1,22 +1,22 @@
 //! Regions that a client has mapped: whether each may be touched, and which are being touched.
 //!
-//! Owns no state. The engine says in a word of each mapped region whether the client may touch its memory. A
-//! thread that touches it says so in a pin, as with [objects](crate::shared::table):
+//! Owns no state. Any thread. The engine says in a word of each mapped region whether the client may touch
+//! the memory. A thread that touches the memory says so in a pin, as with [objects](crate::shared::table):
 //!
 //! | a thread touches | the engine takes away |
 //! |---|---|
 //! | 1. stores its pin (Release) | 1. makes the word other than [`LIVE`] (Relaxed) |
 //! | 2. SeqCst fence | 2. SeqCst fence |
-//! | 3. the word is [`LIVE`]? then it touches | 3. no pin on the word? then nobody touches |
+//! | 3. the word is [`LIVE`]? then the thread touches | 3. no pin on the word? then no thread touches |
 //! | 4. clears its pin (Release) | (Acquire: what was written under a cleared pin is seen) |
 //!
-//! At least one of the two sees the other. So after step 3 of the engine, the memory changes no more by this
-//! client. A thread has a pin from a list of the process until it has cleared it. The engine takes nothing
-//! but words and pins of this client from here, so a client that writes nonsense harms itself.
+//! At least one of the two sees the other. So after step 3 of the engine, this client does not change the
+//! memory any more. A thread takes a pin from a list of the process and keeps it until the pin is cleared.
+//! The engine reads only pins of this client here, so a client that writes nonsense harms only itself.
 
 use crate::shared::words::{Ordering, Words, fence};
 
-/// Largest number of regions that a client has mapped at a time.
+/// Largest number of regions that a client maps at a time.
 #[cfg(not(loom))]
 pub const MAPPED_MAX: u32 = 1 << 16;
 /// Largest number of threads of a client that touch regions at a time.
@@ -29,7 +29,7 @@ const FIRST_PIN: usize = (384 << 10) / 8;
 const FIRST_STATE: usize = (512 << 10) / 8;
 /// Bit of a pin that stands for a view.
 const VIEW: u64 = 1 << 63;
-/// Word of a region that may be touched.
+/// Value of the word of a region that may be touched.
 const LIVE: u64 = 1;
 
 /// Lets `act` touch a region under a pin of this thread, if the engine says that the region may be touched.
@@ -44,8 +44,8 @@ pub(super) fn touch<T>(words: &Words, pin: u32, region: u32, act: impl FnOnce() 
     touched
 }
 
-/// Takes a pin for a view of a region, if the engine says that the region may be touched. The pin stays until
-/// it is cleared ([`end_view`]), and does not count as a touch.
+/// Stores a pin for a view of a region, if the engine says that the region may be touched. The pin stays
+/// until [`end_view`] clears it, and does not count as a touch.
 pub(super) fn begin_view(words: &Words, pin: u32, region: u32) -> bool {
     let pin = words.at(FIRST_PIN + pin as usize);
     pin.store(VIEW | (u64::from(region) + 1), Ordering::Release);
@@ -62,11 +62,11 @@ pub(super) fn end_view(words: &Words, pin: u32) {
     words.at(FIRST_PIN + pin as usize).store(0, Ordering::Release);
 }
 
-/// Says whether a region may be touched. What comes behind this call sees the pin of every thread that was
-/// let in before.
+/// Sets whether a region may be touched. Code after this call sees the pin of every thread that saw the
+/// former value.
 pub(super) fn set(words: &Words, region: u32, live: bool) {
     let state = words.at(FIRST_STATE + region as usize);
-    // A thread that gets to know of the region by a reply sees what was written before it.
+    // Relaxed: a thread learns of the region by a reply, and sees what was written before the reply.
     state.store(if live { LIVE } else { 0 }, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
@@ -86,7 +86,7 @@ fn is_pinned(words: &Words, pins: usize, pin: u64) -> bool {
     (0..pins).any(|at| words.at(FIRST_PIN + at).load(Ordering::Acquire) == pin)
 }
 
-/// Words that a model needs, for so many pins and one region.
+/// Returns the words that a model needs, for `pins` pins and one region.
 #[cfg(all(test, loom))]
 pub(super) fn words_of(pins: usize) -> impl Iterator<Item = usize> {
     (FIRST_PIN..FIRST_PIN + pins).chain([FIRST_STATE])

@@ -18,13 +18,15 @@
 //! | 128 | 64 | whether a thread sleeps until the result, and which request was given up | client |
 //! | 192 | 320 | payload | client until the request is submitted, then engine until the result |
 //!
-//! A cache line has one writer at a time, except for the bits. What lies between these places is not used.
+//! A cache line has one writer at a time, except for the bits. Bytes between the places of the table are not
+//! used.
 //!
-//! A thread owns a slot from the list of free slots ([`ClientCalls`]) until it has read the result. Results
-//! come in any order, so no call waits for another, and no thread takes the results of others.
+//! [`ClientCalls`] is used by any thread of the client, [`EngineCalls`] by the engine thread. A thread that
+//! takes a slot from the list of free slots owns the slot until the result is read. Results come in any
+//! order, so no call waits for another, and no thread takes the results of others.
 //!
-//! The client may write any word at any time. The engine copies a request with its payload once, checks the
-//! copy, and keeps for itself which slots are under way and which sequence number each has.
+//! The client may write any word at any time. The engine copies a request with its payload once and checks
+//! the copy. It keeps in its own memory which slots are under way and the sequence number of each.
 
 #[cfg(not(loom))]
 mod client;

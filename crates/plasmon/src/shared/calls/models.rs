@@ -1,5 +1,5 @@
-//! Models of the slots: no bell is lost, no wake-up is lost, and no request or result is seen in half. What
-//! loom checks, and what it does not, stands in the opening of [`models`](crate::shared::models).
+//! Models of the slots: no bell is lost, no wake-up is lost, and no request or result is seen in part. The
+//! opening of [`models`](crate::shared::models) says what loom checks.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::ErrorKind;
 use crate::shared::models::{Futex, check};
 use crate::shared::words::Words;
 
-/// Request whose every word is `n`.
+/// Returns a request whose every word is `n`.
 fn request(n: u8) -> CallRequest {
     CallRequest {
         opcode: n,
@@ -23,7 +23,7 @@ fn request(n: u8) -> CallRequest {
     }
 }
 
-/// Result whose every word is `n`.
+/// Returns a result whose every word is `n`.
 fn result(n: u8) -> CallResult {
     let error = ErrorKind::from_wire(n.into());
     CallResult { error, values: [n.into(); 7], payload: payload(n) }
@@ -37,7 +37,7 @@ fn words(slots: usize) -> Arc<Words> {
     Arc::new(Words::in_memory(slots::words_of(slots, 1)))
 }
 
-/// The slots whose bits are set in a word.
+/// Returns the slots whose bits are set in a word.
 fn slots_of(mut bits: u64) -> impl Iterator<Item = Slot> {
     std::iter::from_fn(move || {
         let slot = (bits != 0).then(|| Slot(bits.trailing_zeros() as u8));
@@ -99,7 +99,7 @@ fn the_engine_does_not_oversleep() {
     });
 }
 
-/// The engine's sight of a call that is given up, and of the next one in its slot.
+/// Observations of the engine about a call that is given up, and about the next call in the slot.
 #[derive(Default)]
 struct Seen {
     under_way: Option<u32>,
@@ -107,7 +107,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Looks as the engine does: for calls that were given up, and then for new ones.
+    /// Looks as the engine does: first for calls that were given up, then for new calls.
     fn look(&mut self, words: &Words, slot: Slot) {
         if slots::take_given_up(words, 0) != 0
             && let Some(seq) = self.under_way

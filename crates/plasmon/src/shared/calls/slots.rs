@@ -1,18 +1,18 @@
 //! Slots and their submitted bits, as both sides see them.
 //!
-//! Owns no state. A thread of the client that owns a slot writes payload and request, and then sets the bit
-//! of the slot (Release). The engine takes all bits of a word at once (Acquire), so that each submission is
-//! taken once. The bits of a word are set by several threads; each of their changes continues the release of
-//! those before it, so the engine sees the requests of all.
+//! Owns no state. Any thread. A thread of the client that owns a slot writes payload and request, and then
+//! sets the bit of the slot (Release). The engine takes all bits of a word at once (Acquire), so each
+//! submission is taken once. Several threads set bits of one word. All these changes are read-modify-writes.
+//! So they form one release sequence, and the engine sees every request.
 //!
-//! The engine writes payload and values of the result, and then the word with its sequence number (Release).
-//! The thread waits until it finds the number of its request there (Acquire). It reads the rest, and then
-//! the slot is free. The number tells this result from that of the call before in the slot.
+//! The engine writes payload and values of the result, and then the word with the sequence number (Release).
+//! The thread waits until this word has the number of its request (Acquire). The thread reads the rest, and
+//! then the slot is free. The number tells this result from that of the previous call in the slot.
 //!
 //! A thread that gives a call up writes the number of its request to a word of the slot, and then sets the
-//! given-up bit of the slot (Release). The engine takes these bits before it takes submitted ones (Acquire).
-//! So it has the request of each, or finds the number when it comes to the request. The number tells the call
-//! from the next one in the slot, which a late bit does not end.
+//! given-up bit of the slot (Release). The engine takes given-up bits before submitted bits (Acquire). So
+//! the engine has the request of a given-up bit already, or finds the number when it reads the request. The
+//! number tells the call from the next call in the slot, which a late bit does not end.
 //!
 //! Bits and results announce something to the other side, by the rules of [`wakes`](crate::shared::wakes).
 //! The thread sleeps on the low half of the result's first word, the sequence number.
@@ -26,9 +26,9 @@ pub const SLOTS: usize = 256;
 /// Number of words of bits, submitted or given up.
 pub(super) const BIT_WORDS: usize = SLOTS / 64;
 
-/// Word of the slots at which the engine looks.
+/// Place of the engine's attention to the slots.
 pub(super) const ATTENTION: Attention = Attention(192 / 8);
-/// Core on which a thread last waited.
+/// Place of the core on which a thread last waited.
 pub(super) const CORE: Core = Core(64 / 8);
 
 /// Index of the first word of submitted bits.
@@ -39,12 +39,16 @@ const FIRST_GIVEN_UP_WORD: usize = ((4 << 10) + 64) / 8;
 const FIRST_SLOT_WORD: usize = (128 << 10) / 8;
 /// Number of words of a slot.
 const SLOT_WORDS: usize = 512 / 8;
-/// Places in a slot, in words.
+/// Word of a slot at which the result begins.
 const RESULT: usize = 64 / 8;
+/// Word of a slot that says whether a thread sleeps until the result.
 const ASLEEP: usize = 128 / 8;
+/// Word of a slot with the number of the request that was given up last.
 const GIVEN_UP: usize = ASLEEP + 1;
-/// Bit of the word [`GIVEN_UP`] beside the number of a request: a slot that was never given up has none.
+/// Bit of the word [`GIVEN_UP`] beside the number of a request. A slot that was never given up lacks this
+/// bit.
 const WAS_GIVEN_UP: u64 = 1 << 32;
+/// Word of a slot at which the payload begins.
 const PAYLOAD: usize = 192 / 8;
 
 /// Number of a slot.
@@ -56,17 +60,17 @@ impl Slot {
         FIRST_SLOT_WORD + usize::from(self.0) * SLOT_WORDS
     }
 
-    /// Index of the word that changes when the result comes.
+    /// Returns the index of the word that changes when the result comes.
     pub(super) fn result_word(self) -> usize {
         self.first() + RESULT
     }
 
-    /// Whether a thread sleeps until the result.
+    /// Returns the place of the word that says whether a thread sleeps until the result.
     pub(super) fn asleep(self) -> Asleep {
         Asleep(self.first() + ASLEEP)
     }
 
-    /// Sequence number of the slot's last request.
+    /// Returns the sequence number of the slot's last request.
     pub(super) fn seq(self, words: &Words) -> u32 {
         words.at(self.first()).load(Ordering::Relaxed) as u32
     }
@@ -128,7 +132,7 @@ fn put(words: &Words, first: usize, values: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Whether a slot is submitted, or given up.
+/// Whether any slot is submitted or given up.
 pub(super) fn any_bit(words: &Words) -> bool {
     let is_set = |at| words.at(at).load(Ordering::Relaxed) != 0;
     (0..BIT_WORDS).any(|at| is_set(FIRST_BIT_WORD + at) || is_set(FIRST_GIVEN_UP_WORD + at))
@@ -146,11 +150,12 @@ pub(super) fn take_given_up(words: &Words, at: usize) -> u64 {
 
 fn take(words: &Words, at: usize) -> u64 {
     let word = words.at(at);
-    // A look costs nothing while no client writes; a swap takes the line from all others.
+    // A load is cheap while no client writes; a swap takes the cache line from all other cores.
     if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) }
 }
 
-/// Words of a page set that a model needs, for slots below `slots` with payloads of so many words.
+/// Returns the words of a page set that a model needs, for slots below `slots` with payloads of `payload`
+/// words.
 #[cfg(all(test, loom))]
 pub(super) fn words_of(slots: usize, payload: usize) -> impl Iterator<Item = usize> {
     let of_slot = move |slot: usize| {

@@ -34,7 +34,7 @@ fn ends() -> Ends {
     Ends { engine, client, bell, pages }
 }
 
-/// Request that follows from a number.
+/// Returns a request that follows from a number.
 fn request(n: u64) -> CallRequest {
     let bytes: Vec<u8> = (0..n as usize % (PAYLOAD_LEN + 1)).map(|at| (n as usize + at) as u8).collect();
     CallRequest {
@@ -46,7 +46,7 @@ fn request(n: u64) -> CallRequest {
     }
 }
 
-/// Result that a request is answered with.
+/// Returns the result with which a request is answered.
 fn result_of(request: &CallRequest) -> CallResult {
     let payload = request.payload.iter().rev().copied().collect::<Vec<_>>();
     CallResult {
@@ -210,7 +210,7 @@ fn what_nobody_waits_for_is_given_up_unless_it_goes_on() {
     assert_eq!(ends.engine.take_given_up().collect::<Vec<_>>(), [slot]);
     assert!(!ends.engine.has_submissions());
     ends.engine.answer(slot, &CallResult::of(&[]));
-    // One that goes on.
+    // A call that goes on after it is given up.
     let call = submit(3, true);
     let slot = take();
     drop(call);
@@ -351,7 +351,7 @@ proptest! {
     }
 }
 
-/// Number of words of a page set.
+/// Returns the number of words of a page set.
 fn words_len() -> usize {
     PAGE_SET_BYTES / 8
 }

@@ -1,34 +1,34 @@
-//! How long a thread looks for the result of a call before it lets others have its core.
+//! Estimate of how long a thread spins for the result of a call before it yields its core.
 //!
-//! Owns the counts of one client's waits, and for each kind of call how long it lately took. Any thread.
-//! All of it is a guess: counts are exact, times may miss one another's updates.
+//! Owns the counts of one client's waits, and for each kind of call the time that such calls lately took. Any
+//! thread. Invariant: counts are exact. Times are estimates, because concurrent updates may be lost.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-/// Longest time that a thread looks: about what sleeping and waking cost.
+/// Longest time for which a thread spins: about the cost of sleeping and waking.
 const LONGEST_LOOK: Duration = Duration::from_micros(20);
-/// Weight of the times before the last one in the average, as a power of two: 7 to 1.
+/// Weight of earlier times in the average, as a power of two: 7 to 1 against the last time.
 const WEIGHT_SHIFT: u32 = 3;
 
 /// Number of a client's waits for results of calls, by how they ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitStats {
-    /// Waits whose result was there at once, or while the thread looked.
+    /// Number of waits whose result was there at once, or came while the thread spun.
     pub looked: u64,
-    /// Waits whose result came after the thread had yielded its core to others.
+    /// Number of waits whose result came after the thread had yielded its core to others.
     pub yielded: u64,
-    /// Waits that ended with a sleep.
+    /// Number of waits in which the thread slept.
     pub slept: u64,
 }
 
-/// Kind of a call: calls of one kind take about the same time.
+/// Kind of a call. Calls of one kind take about the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallKind {
     /// Number of the operation.
     pub(super) opcode: u8,
-    /// Whether another node carries it out.
+    /// Whether another node carries out the operation.
     pub(super) far: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Wait {
 /// Waits of a client.
 pub(super) struct Waits {
     counts: [AtomicU64; 3],
-    /// Nanoseconds that calls of each kind lately took; 0 before the first.
+    /// Number of nanoseconds that calls of each kind lately took. 0 before the first call.
     lately: [AtomicU32; 512],
 }
 
@@ -60,7 +60,8 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// How long to look for the result of such a call. Not at all if it would come later than that.
+    /// Returns the time to spin for the result of a call of this kind: 0 if such results come later than the
+    /// longest time to spin.
     pub(super) fn look(&self, kind: CallKind) -> Duration {
         let lately = Duration::from_nanos(self.lately[kind.index()].load(Relaxed).into());
         match lately {
@@ -73,7 +74,7 @@ impl Waits {
     /// Notes how a wait ended, and how long its call took.
     pub(super) fn note(&self, kind: CallKind, wait: Wait, took: Duration) {
         self.counts[wait as usize].fetch_add(1, Relaxed);
-        // A call that took long says no more than that looking was in vain. So a few short ones count again.
+        // A long time is capped, so that after long calls a few short ones make threads spin again.
         let took = took.min(2 * LONGEST_LOOK).as_nanos() as u32;
         let lately = &self.lately[kind.index()];
         let average = match lately.load(Relaxed) {

@@ -1,4 +1,8 @@
 //! Client's end of a channel, for any number of threads of one process.
+//!
+//! Owns the mapping, the free slots of pins, and the client's counts of the rings. Any thread. Invariants:
+//! one thread at a time has the rings; after a thread has given up, nothing in the rings is used again
+//! before all of its entries are complete.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,40 +24,41 @@ use crate::shared::words::{Ordering, Words};
 
 /// Time that a client sleeps, or waits for the rings, before it checks whether the daemon lives.
 const ALIVE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of looks at the ring between two looks at the clock.
+/// Number of checks of the ring between two reads of the clock.
 const LOOKS_PER_CLOCK_READ: u32 = 64;
-/// Number of times that a client yields its core before it sleeps, if it may not spin. Many clients on few
-/// cores find their completions that way and need no wake-up by the engine, which gives half as many puts
-/// again a second.
+/// Number of times that a client yields its core before it sleeps. Many clients on few cores find their
+/// completions meanwhile, and need no wake-up by the engine. That makes one and a half times as many puts a
+/// second.
 const YIELDS_BEFORE_SLEEP: u32 = 4;
-/// Number of uses of the rings, after two threads have wanted them at once, in which nobody waits there for
-/// other nodes: the others would have to wait as well, while sockets carry any number of requests.
+/// Number of uses of the rings, after two threads have wanted them at once, in which no thread waits in the
+/// rings for other nodes. Other threads would have to wait as well, while sockets carry any number of
+/// requests.
 const CROWDED_USES: u32 = 64;
 
-/// Page set that the daemon made for this client.
+/// Client's end of the page set that the daemon made for this client.
 pub struct ClientChannel {
     words: Words,
     bell: OwnedFd,
     free: FreeSlots,
     ring: Mutex<Ends>,
-    /// Whether the thread that has the rings is asking whether to go on waiting. The answer may come from
-    /// foreign code, which may need the rings, too.
+    /// Whether the thread that has the rings is calling `alive`. The call may run foreign code, which may
+    /// need the rings, too.
     asking: AtomicBool,
     /// Whether the next get is to be timed.
     time_next: AtomicBool,
     /// Whether a thread gave up waiting and its completions have not been taken yet.
     abandoned: AtomicBool,
-    /// Number of further uses of the rings that are taken for one of many threads' uses.
+    /// Number of further uses of the rings in which no thread waits for other nodes.
     crowded: AtomicU32,
 }
 
-/// An entry that the ring completed after the thread that wanted it had given up.
+/// Entry that was completed in the ring after the thread that wanted it had given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stray {
-    /// A creation, which is to be aborted.
+    /// Creation of the object with this id, which is to be aborted.
     Creation(ObjectId),
-    /// The number of an outcome, which is to be collected, so that the daemon can forget it. With the id of a
-    /// creation, which is to be aborted if it was made.
+    /// Number of an outcome, which is to be collected so that the daemon can forget it; and the id if the
+    /// entry was a creation, which is to be aborted if the object was created.
     Outcome(u64, Option<ObjectId>),
 }
 
@@ -63,8 +68,8 @@ struct Ends {
     tail: u64,
     head: u64,
     data: usize,
-    /// Whether a thread gave up waiting for the entries under way. Nothing is used again before all of them
-    /// are complete.
+    /// Whether a thread gave up waiting for the entries under way. The rings are not used again before all of
+    /// these entries are complete.
     abandoned: bool,
     /// Creations under way: token and id.
     creating: Vec<(u64, ObjectId)>,
@@ -94,7 +99,7 @@ impl ClientChannel {
         })
     }
 
-    /// Bell that wakes the engine.
+    /// Returns a descriptor of the bell that wakes the engine.
     ///
     /// # Errors
     /// If this process can have no more descriptors.
@@ -102,8 +107,8 @@ impl ClientChannel {
         self.bell.try_clone()
     }
 
-    /// Pins an entry. The pin holds only if the entry's generation is the same after this as before. `None`
-    /// if all slots are in use.
+    /// Pins an entry. The pin holds only if the entry's generation is the same after the call as before.
+    /// `None` if all slots are in use.
     #[inline]
     pub fn pin(&self, table: TableId, entry: u32) -> Option<Slot> {
         let slot = self.free.take()?;
@@ -111,21 +116,21 @@ impl ClientChannel {
         Some(slot)
     }
 
-    /// Whether the engine has stopped looking at this client's pins, so that no pin holds. To be asked after
-    /// a pin was set.
+    /// Whether the engine has stopped looking at this client's pins, so that no pin holds. The caller asks
+    /// this after a pin was set.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.words.at(CLOSED_WORD).load(Ordering::Relaxed) != 0
     }
 
-    /// Takes a pin back.
+    /// Clears a pin, and gives its slot back.
     #[inline]
     pub fn unpin(&self, slot: Slot) {
         pins::unpin(&self.words, &slot);
         self.free.give_back(slot);
     }
 
-    /// Begins a get: the time, if this get is to be timed.
+    /// Begins a get. Returns the time if this get is to be timed.
     #[inline]
     pub fn begin_get(&self) -> Option<Instant> {
         if self.time_next.load(Ordering::Relaxed) && self.time_next.swap(false, Ordering::Relaxed) {
@@ -135,7 +140,7 @@ impl ClientChannel {
         }
     }
 
-    /// Counts a get that ends with this pin, and its time.
+    /// Counts a get that ends with this pin, and its time if the get is timed.
     #[inline]
     pub fn end_get(&self, slot: &Slot, began: Option<Instant>) {
         if let Some(began) = began {
@@ -153,9 +158,9 @@ impl ClientChannel {
         pins::touch(&self.words, table, entry);
     }
 
-    /// Takes the rings for this thread alone. `None` while a thread has given up waiting, or may give up now,
-    /// and the daemon has not answered; also until [`ClientChannel::strays`] were taken. So a daemon that
-    /// answers nobody does not block this thread, either.
+    /// Takes the rings for this thread alone. `None` while a thread has given up waiting, or may give up
+    /// now, and the daemon has not answered; also until [`ClientChannel::strays`] were taken. So a daemon
+    /// that does not answer does not block this thread.
     pub fn ring(&self) -> Option<Ring<'_>> {
         if self.asking.load(Ordering::Relaxed) {
             return None;
@@ -176,7 +181,8 @@ impl ClientChannel {
         of_use.then_some(Ring { channel: self, ends, patient: crowded == 0 })
     }
 
-    /// Takes what was completed after its thread had given up. The caller aborts or collects it.
+    /// Takes the entries that were completed after their threads had given up. The caller aborts or collects
+    /// them.
     pub fn strays(&self) -> Vec<Stray> {
         if !self.abandoned.load(Ordering::Relaxed) {
             return Vec::new();
@@ -191,7 +197,7 @@ impl ClientChannel {
 }
 
 impl Ends {
-    /// Takes the completions for which no thread waits. Returns `false` if more are to come.
+    /// Takes the completions for which no thread waits. Returns `false` if more completions are to come.
     fn catch_up(&mut self, words: &Words) -> bool {
         if !self.abandoned {
             return true;
@@ -225,7 +231,7 @@ impl Ends {
 pub struct Ring<'a> {
     channel: &'a ClientChannel,
     ends: MutexGuard<'a, Ends>,
-    /// Whether this thread may wait here for other nodes.
+    /// Whether this thread may wait in the rings for other nodes.
     patient: bool,
 }
 
@@ -235,7 +241,7 @@ impl Ring<'_> {
     pub fn submit(&mut self, submission: Submission, parts: &[&[u8]]) -> bool {
         let words = &self.channel.words;
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        // The payload takes whole cache lines, so that two entries share none.
+        // The payload takes whole cache lines, so that two entries share no line.
         let end = self.ends.data + len.next_multiple_of(64);
         // The engine takes entries while others are written, and must have room for all completions.
         if end > DATA_LEN || self.ends.tail.wrapping_sub(self.ends.head) >= ENTRIES {
@@ -260,13 +266,13 @@ impl Ring<'_> {
         true
     }
 
-    /// Waits for the completions of all submissions. It spins for `spin` if the engine is awake and a core is
-    /// idle; otherwise it yields its core a few times. Then it sleeps. Every 50 ms and after signals it asks
-    /// `alive`, and it gives up when that returns `false`. The rings cannot be used again until the daemon
-    /// has answered.
+    /// Waits for the completions of all submissions. The thread spins for `spin` if the engine is awake and
+    /// a core is idle, otherwise yields its core a few times, and then sleeps. Every 50 ms and after signals
+    /// the thread calls `alive`, and gives up when `alive` returns `false`. Then the rings cannot be used
+    /// again until the daemon has answered.
     ///
     /// # Errors
-    /// [`Unanswered`] if it gave up. The submissions may still be carried out.
+    /// [`Unanswered`] if the thread gave up. The submissions may still be carried out.
     pub fn finish(
         self,
         spin: Duration,
@@ -308,7 +314,7 @@ impl Ring<'_> {
         Ok(())
     }
 
-    /// Spins for a while. Returns whether a completion came.
+    /// Spins for at most `spin`. Returns whether a completion came.
     fn look(&self, spin: Duration) -> bool {
         let words = &self.channel.words;
         let started = Instant::now();
@@ -333,7 +339,7 @@ impl Ring<'_> {
         })
     }
 
-    /// Sleeps until a completion comes. Returns `false` if `alive` did.
+    /// Sleeps until a completion comes. Returns `false` if `alive` returned `false` before.
     fn sleep(&self, nap: Duration, alive: &mut impl FnMut() -> bool) -> bool {
         let words = &self.channel.words;
         let nap = Timespec::try_from(nap).ok();

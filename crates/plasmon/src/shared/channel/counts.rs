@@ -7,9 +7,9 @@
 //! | 449 to 463 | timed gets: how many took at most each of [`TIME_BOUNDS_NS`], and longer |
 //! | 464 | nanoseconds that all timed gets took |
 //!
-//! A slot belongs to one thread at a time, so its word is counted up without a locked instruction, and no get
-//! is lost. One in [`TIMED_EVERY`] gets is timed. The engine adds the words up when somebody asks for the
-//! node's report. It trusts none of them.
+//! Owns no state. Any thread. A slot belongs to one thread at a time, so its word is counted up without a
+//! locked instruction, and no get is lost. One in [`TIMED_EVERY`] gets is timed. The engine adds the words up
+//! for the node's report. Invariant: no value of a word makes the engine fail.
 
 use crate::shared::words::{Ordering, Words};
 
@@ -23,10 +23,10 @@ const OTHERS_WORD: usize = FIRST_SLOT_WORD + OWN_WORDS;
 const FIRST_TIME_WORD: usize = OTHERS_WORD + 1;
 /// Index of the word with the time of all timed gets.
 const TIME_WORD: usize = FIRST_TIME_WORD + TIME_BOUNDS_NS.len() + 1;
-/// A get of a slot is followed by a timed one when the slot's count is a multiple of this.
+/// Number of gets of a slot for each timed get: the get after a multiple of this number is timed.
 const TIMED_EVERY: u64 = 1024;
 
-/// Upper bounds in nanoseconds of the classes of timed gets. The last class has none.
+/// Upper bounds in nanoseconds of the classes of timed gets. One more class, of longer gets, has no bound.
 pub const TIME_BOUNDS_NS: [u64; 14] = {
     let mut bounds = [128; 14];
     let mut at = 1;
@@ -40,11 +40,11 @@ pub const TIME_BOUNDS_NS: [u64; 14] = {
 /// Counts of a client so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of gets without the daemon.
+    /// Number of gets that the client made without the daemon.
     pub gets: u64,
-    /// Number of timed gets in each class of [`TIME_BOUNDS_NS`], and of longer ones.
+    /// Number of timed gets in each class of [`TIME_BOUNDS_NS`], and in the class of longer gets.
     pub timed: [u64; TIME_BOUNDS_NS.len() + 1],
-    /// Nanoseconds that all timed gets took.
+    /// Number of nanoseconds that all timed gets took.
     pub time_ns: u64,
 }
 
@@ -70,7 +70,7 @@ pub(in crate::shared) fn count_time(words: &Words, ns: u64) {
     words.at(TIME_WORD).fetch_add(ns, Ordering::Relaxed);
 }
 
-/// Adds a client's words up, for slots below `used`. No word makes a sum overflow.
+/// Adds up the words of a client, for slots below `used`. The sum of gets saturates.
 pub(in crate::shared) fn read(words: &Words, used: usize) -> Counts {
     let word = |at| words.at(at).load(Ordering::Relaxed);
     let own = (0..used.min(OWN_WORDS)).map(|slot| word(FIRST_SLOT_WORD + slot));
@@ -82,7 +82,7 @@ pub(in crate::shared) fn read(words: &Words, used: usize) -> Counts {
     Counts { gets, timed, time_ns: word(TIME_WORD) }
 }
 
-/// Words of a page set that the models need, for slots below `slots`.
+/// Returns the words of a page set that the models need, for slots below `slots`.
 #[cfg(all(test, loom))]
 pub(in crate::shared) fn words_of(slots: usize) -> impl Iterator<Item = usize> {
     (FIRST_SLOT_WORD..FIRST_SLOT_WORD + slots).chain(OTHERS_WORD..=TIME_WORD)

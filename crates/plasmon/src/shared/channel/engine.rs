@@ -16,8 +16,8 @@ use super::pins::{self, TableId};
 use super::ring::{ASLEEP, ATTENTION, COMPLETIONS, CORE, ENTRIES, SUBMISSIONS};
 use crate::shared::words::{Ordering, Words, fence};
 
-/// Page set of one client. The engine's counts of its own ends are kept here, where the client cannot write
-/// them.
+/// Engine's end of the page set of one client. The engine's counts of its ends of the rings are in this
+/// value, where the client cannot write them.
 pub struct EngineChannel {
     words: Words,
     head: Cell<u64>,
@@ -35,7 +35,7 @@ impl EngineChannel {
         Ok((Self { words, head: Cell::new(0), tail: Cell::new(0) }, file))
     }
 
-    /// Tells the client that the engine does not look at its pins any more.
+    /// Tells the client that the engine does not look at the client's pins any more.
     pub fn close(&self) {
         self.words.at(CLOSED_WORD).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -49,7 +49,7 @@ impl EngineChannel {
     /// Takes the next submission, if there is one.
     ///
     /// # Errors
-    /// If the ring holds an invalid entry. The client's connection is then to be ended.
+    /// If the ring holds an invalid entry. The caller then ends the client's connection.
     pub fn take(&self) -> Option<Result<Submission, Malformed>> {
         let head = self.head.get();
         match SUBMISSIONS.waiting(&self.words, head) {
@@ -62,21 +62,21 @@ impl EngineChannel {
         }
     }
 
-    /// Place of the submission that was taken last among all of this client.
+    /// Returns the place of the submission that was taken last among all submissions of this client.
     pub fn last_taken(&self) -> u64 {
         self.head.get().wrapping_sub(1)
     }
 
-    /// Whether the client has given up waiting for the submission at this place, as it says. What would only
-    /// be done now is better left undone.
+    /// Whether the client says that it has given up waiting for the submission at this place. An operation
+    /// that has not begun is then better left undone.
     pub fn was_given_up(&self, place: u64) -> bool {
         let given_up = self.words.at(GIVEN_UP_WORD).load(Ordering::Relaxed);
-        // Counts go round, and a client that gives up has at most a ring of entries under way.
+        // Counts wrap, and a client that gives up has at most a ring of entries under way.
         (1..=ENTRIES).contains(&given_up.wrapping_sub(place))
     }
 
     /// Copies the payload of a submission, from the offset `at` in the data area on. The client may change
-    /// the payload meanwhile, so check the copy.
+    /// the payload meanwhile, so the caller checks the copy.
     ///
     /// # Errors
     /// If the payload reaches beyond the data area.
@@ -99,7 +99,7 @@ impl EngineChannel {
         put
     }
 
-    /// Wakes the client for its completions, if it sleeps.
+    /// Wakes the client for its completions, if the client sleeps.
     pub fn wake(&self) {
         if ASLEEP.must_wake(&self.words) {
             let word = self.words.low_half(COMPLETIONS.tail());
@@ -109,28 +109,31 @@ impl EngineChannel {
     }
 
     /// Announces whether the engine looks at the ring without the bell, and whether a core is idle on which
-    /// the client may spin. After `false`, check [`EngineChannel::has_submissions`] once more.
+    /// the client may spin. After `looks` is `false`, the caller checks [`EngineChannel::has_submissions`]
+    /// once more.
     pub fn set_attention(&self, looks: bool, spare: bool) {
         ATTENTION.set(&self.words, looks, spare);
     }
 
-    /// Whether the client last waited on this core, as far as it is known. An engine that spins there keeps
-    /// the client waiting.
+    /// Whether the client last waited on this core, as the client says. An engine that spins on this core
+    /// keeps the client waiting.
     pub fn is_on_core(&self, core: usize) -> bool {
         CORE.is(&self.words, core)
     }
 
-    /// Calls `see` for every pin of the client. Call it after entries were hidden and a SeqCst fence.
+    /// Calls `see` for every pin of the client. The caller has hidden entries and passed a SeqCst fence
+    /// before.
     pub fn for_each_pin(&self, see: impl FnMut(TableId, u32)) {
         pins::for_each_pin(&self.words, see);
     }
 
-    /// Counts that the client says it has made.
+    /// Returns the counts of gets that the client says it has made.
     pub fn counts(&self) -> Counts {
         counts::read(&self.words, pins::used(&self.words))
     }
 
-    /// Whether the client has read the object of an entry since the last call.
+    /// Returns whether the client has read the object of an entry since the last call. The call clears the
+    /// access bit.
     pub fn take_accessed(&self, table: TableId, entry: u32) -> bool {
         pins::take_touched(&self.words, table, entry)
     }

@@ -7,7 +7,7 @@ use crate::{ObjectId, Rights};
 
 /// Number of words in an entry.
 pub(super) const WORDS: usize = 8;
-/// Maximum number of objects that one entry deletes: a completion has two bits for each.
+/// Largest number of objects that one entry deletes. A completion has two bits for each of them.
 pub const MAX_DELETED: usize = 32;
 
 crate::wire::codes! {
@@ -19,7 +19,7 @@ crate::wire::codes! {
         /// Reserve an object. Name and metadata come with the submission.
         2 Create,
         /// Seal an object that this client created. The data of a small object comes with the submission; the
-        /// client has written that of a large one.
+        /// client has written the data of a large object before.
         3 Seal,
         /// Abort the creation of an object by this client.
         4 Abort,
@@ -43,8 +43,8 @@ pub struct Submission {
     pub fresh: bool,
     /// Whether the object ends with its client.
     pub owned: bool,
-    /// Whether the client waits in the ring while other nodes are asked. Otherwise such an entry is refused
-    /// at once.
+    /// Whether the client waits in the ring while other nodes are asked. Otherwise an entry for which nodes
+    /// have to be asked is refused at once.
     pub patient: bool,
     /// Size of the name in bytes.
     pub name_len: u16,
@@ -66,10 +66,10 @@ crate::wire::codes! {
     pub enum Outcome: u8 {
         /// The operation was carried out.
         1 Done,
-        /// The operation was not carried out: make the same request by the socket.
+        /// The operation was not carried out. The client makes the same request by the socket.
         2 AskBySocket,
-        /// The operation is under way, or has an outcome that no entry can hold (an error, descriptors):
-        /// collect the outcome by the socket.
+        /// The operation is under way, or has an outcome that no entry can hold (an error, descriptors). The
+        /// client collects the outcome by the socket.
         3 Collect,
     }
 }
@@ -77,13 +77,13 @@ crate::wire::codes! {
 /// Entry of the completion ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Number of the submission.
+    /// Number that the client chose for the submission.
     pub token: u64,
     /// Outcome of the submission.
     pub outcome: Outcome,
-    /// Answer of an operation that was carried out. Of a creation: the offset at which a large object is to
-    /// be written, from the start of the arena, in bytes. Of a deletion: its [`Deleted`]. Of an operation
-    /// whose outcome is to be collected: the number of that outcome. Otherwise 0.
+    /// Answer to the submission. For a creation: the offset from the start of the arena, in bytes, at which
+    /// a large object is to be written. For a deletion: its [`Deleted`]. For an outcome that is to be
+    /// collected: the number of the outcome. Otherwise 0.
     pub answer: u64,
 }
 
@@ -109,10 +109,11 @@ pub enum Malformed {
 }
 
 impl Deleted {
-    /// Code of an object that was not deleted, and has to be deleted by the socket.
+    /// Code of an object for which the client has to ask by the socket.
     const ASK_BY_SOCKET: u64 = 3;
 
-    /// Outcomes in the order of the ids. `None` says that the socket has to be asked for an object.
+    /// Encodes outcomes in the order of the ids. `None` says that the client has to ask by the socket for an
+    /// object.
     pub fn of(outcomes: impl IntoIterator<Item = Option<DeleteOutcome>>) -> Self {
         let code = |outcome| match outcome {
             Some(DeleteOutcome::Absent) => 0,
@@ -125,14 +126,14 @@ impl Deleted {
         Self(codes.fold(0, |word, (at, outcome)| word | code(outcome) << (2 * at)))
     }
 
-    /// Outcomes in the order of the ids, if all of them have a code.
+    /// Encodes outcomes in the order of the ids. `None` if an outcome has no code.
     pub fn of_all(outcomes: &[DeleteOutcome]) -> Option<Self> {
         let refused = |outcome: &DeleteOutcome| matches!(outcome, DeleteOutcome::NotAllowed { .. });
         (!outcomes.iter().any(refused)).then(|| Self::of(outcomes.iter().copied().map(Some)))
     }
 
-    /// Outcome of the object at a place in the submission, which is below [`MAX_DELETED`]. `None` if the
-    /// socket has to be asked.
+    /// Returns the outcome of the object at a place in the submission, which is below [`MAX_DELETED`]. `None`
+    /// if the client has to ask by the socket.
     pub fn outcome(self, at: usize) -> Option<DeleteOutcome> {
         match self.0 >> (2 * at) & 3 {
             0 => Some(DeleteOutcome::Absent),
@@ -144,7 +145,7 @@ impl Deleted {
 }
 
 impl Submission {
-    /// Submission that asks for an operation on an object, with no payload and no terms.
+    /// Returns a submission that asks for an operation on an object, with no payload and no terms.
     pub fn of(operation: Operation, id: ObjectId) -> Self {
         Self {
             operation,

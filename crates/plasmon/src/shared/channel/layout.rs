@@ -1,9 +1,9 @@
 //! Places in a client's page set that belong neither to its rings nor to its pins.
 //!
-//! Owns no state. Invariant: the places are those of the table in [`super`], for the engine and the client
-//! alike.
+//! Owns no state. Any thread. Invariant: the places are those of the table in [`super`], for the engine and
+//! the client alike.
 
-/// Index of the word that says that the engine does not look at the client's pins any more.
+/// Index of the word that says whether the engine has stopped looking at the client's pins.
 pub(super) const CLOSED_WORD: usize = 1;
 /// Index of the word with the number of submissions that were made when the client last gave up waiting.
 pub(super) const GIVEN_UP_WORD: usize = 400 / 8;

@@ -17,8 +17,9 @@
 //! | 68 KiB | 32 KiB | access bits, 2^18 ([`pins`]) | client sets, engine clears |
 //! | 100 KiB | 412 KiB | data that goes with submissions | client |
 //!
-//! The client may write any word at any time. The engine loads each word once, checks the loaded value, and
-//! trusts no value that would concern other clients.
+//! [`ClientChannel`] is used by any thread of the client, [`EngineChannel`] by the engine thread. The client
+//! may write any word at any time. The engine loads each word once, checks the loaded value, and trusts no
+//! value that would concern other clients.
 
 #[cfg(not(loom))]
 mod client;

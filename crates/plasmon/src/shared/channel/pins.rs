@@ -1,10 +1,11 @@
-//! Pins and access bits: how a client holds and marks objects without asking the daemon.
+//! Pins and access bits, by which a client holds and marks objects without asking the daemon.
 //!
-//! A pin is a word: bit 63 is set, bit 32 has the table, the bits below the number of the entry. The client
-//! stores the pin, passes a SeqCst fence, and looks at the entry's generation again. The engine hides the
-//! entry, passes a SeqCst fence, and looks through the pins. At least one of the two sees the other's store
-//! (Dekker's argument), so an object never leaves while a valid pin holds it. These are hazard pointers
-//! (Michael, 2004) between processes.
+//! Owns the set of free slots of a client; pins and bits lie in the page set. Any thread. A pin is a word:
+//! bit 63 is set, bit 32 has the table, the bits below have the number of the entry. The client stores the
+//! pin, passes a SeqCst fence, and reads the entry's generation again. The engine hides the entry, passes a
+//! SeqCst fence, and reads all pins. At least one of the two sees the other's store (Dekker's argument).
+//! Invariant: an object never leaves while a valid pin holds it. Pins are hazard pointers (Michael, 2004)
+//! between processes.
 
 use crate::shared::free::Free;
 use crate::shared::words::{AtomicU64, Ordering, Words, fence};
@@ -20,7 +21,7 @@ const FIRST_ACCESS_WORD: usize = (68 << 10) / 8;
 const ACCESS_BITS: u32 = 1 << 18;
 const PINNED: u64 = 1 << 63;
 
-/// Table of the two that a client can read.
+/// One of the two object tables that a client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TableId {
     /// Table of the objects that all users may read.
@@ -34,13 +35,13 @@ pub enum TableId {
 pub struct Slot(u32);
 
 impl Slot {
-    /// Number of the slot.
+    /// Returns the number of the slot.
     #[inline]
     pub(super) fn number(&self) -> u32 {
         self.0
     }
 
-    /// Whether the slot is in the first half of all.
+    /// Whether the slot is in the first half of all slots.
     pub fn is_in_first_half(&self) -> bool {
         (self.0 as usize) < SLOTS / 2
     }
@@ -53,7 +54,7 @@ impl Slot {
     }
 }
 
-/// Set of free slots, in the client's own memory.
+/// Set of free slots for pins, in the client's own memory.
 #[derive(Default)]
 pub(super) struct FreeSlots(Free<{ SLOTS / 64 }>);
 
@@ -69,14 +70,14 @@ impl FreeSlots {
     }
 }
 
-/// Sets a pin. It holds only if the entry's generation is still the same after this.
+/// Sets a pin. The pin holds only if the entry's generation is still the same after the call.
 #[inline]
 pub(in crate::shared) fn pin(words: &Words, slot: &Slot, table: TableId, entry: u32) {
     announce(words, slot, table, entry);
     fence(Ordering::SeqCst);
 }
 
-/// Stores a pin, without the fence: the first half of [`pin`].
+/// Stores a pin without the fence that [`pin`] passes afterwards.
 #[inline]
 pub(in crate::shared) fn announce(words: &Words, slot: &Slot, table: TableId, entry: u32) {
     let used = words.at(USED_SLOTS_WORD);
@@ -88,18 +89,18 @@ pub(in crate::shared) fn announce(words: &Words, slot: &Slot, table: TableId, en
     words.at(FIRST_PIN_WORD + slot.0 as usize).store(pin, Ordering::Release);
 }
 
-/// Takes a pin back. Release: all reads of the object are over before the engine sees the pin gone.
+/// Clears a pin. Release: all reads of the object are over before the engine sees the pin gone.
 #[inline]
 pub(in crate::shared) fn unpin(words: &Words, slot: &Slot) {
     words.at(FIRST_PIN_WORD + slot.0 as usize).store(0, Ordering::Release);
 }
 
-/// Number of slots that may have been used, from the first on.
+/// Returns the number of slots that may have been used, from the first on.
 pub(super) fn used(words: &Words) -> usize {
     words.at(USED_SLOTS_WORD).load(Ordering::Relaxed).min(SLOTS as u64) as usize
 }
 
-/// Calls `see` for every pin. The engine calls it after it hid entries and passed a SeqCst fence.
+/// Calls `see` for every pin. The engine hides entries and passes a SeqCst fence before the call.
 pub(in crate::shared) fn for_each_pin(words: &Words, mut see: impl FnMut(TableId, u32)) {
     for at in FIRST_PIN_WORD..FIRST_PIN_WORD + used(words) {
         let pin = words.at(at).load(Ordering::Acquire);
@@ -109,8 +110,8 @@ pub(in crate::shared) fn for_each_pin(words: &Words, mut see: impl FnMut(TableId
     }
 }
 
-/// Word and bit that note the access to an entry. Entries far apart may share a bit, because recency is an
-/// estimate anyway.
+/// Returns the word and the bit that note the access to an entry. Entries far apart may share a bit, because
+/// recency is an estimate anyway.
 fn access(words: &Words, table: TableId, entry: u32) -> (&AtomicU64, u64) {
     let bit = (entry ^ (table as u32) << 17) % ACCESS_BITS;
     (words.at(FIRST_ACCESS_WORD + bit as usize / 64), 1 << (bit % 64))
@@ -125,7 +126,7 @@ pub(in crate::shared) fn touch(words: &Words, table: TableId, entry: u32) {
     }
 }
 
-/// Whether the object of an entry was read since the last call. The call clears the bit.
+/// Returns whether the object of an entry was read since the last call. The call clears the bit.
 pub(in crate::shared) fn take_touched(words: &Words, table: TableId, entry: u32) -> bool {
     let (word, bit) = access(words, table, entry);
     let touched = word.load(Ordering::Relaxed) & bit != 0;

@@ -1,8 +1,8 @@
 //! Rings of a channel and their wake-ups, as both sides see them.
 //!
-//! Each ring has one writer of its tail and one of its head. Both count up without end. An entry is written
-//! before the tail (Release) and read after it (Acquire). Its place is used again after the head has passed
-//! it.
+//! Owns no state. Any thread. Each ring has one writer of its tail and one writer of its head. Both words
+//! count up without end. An entry is written before the tail (Release) and read after the tail (Acquire).
+//! Invariant: the place of an entry is used again only after the head has passed the entry.
 //!
 //! A tail announces entries to the other side, by the rules of [`wakes`](crate::shared::wakes).
 
@@ -13,11 +13,11 @@ use crate::shared::words::{Ordering, Words};
 /// Number of entries in a ring: a power of two.
 pub(in crate::shared) const ENTRIES: u64 = 256;
 
-/// Word of the ring at which the engine looks.
+/// Place of the engine's attention to the rings.
 pub(in crate::shared) const ATTENTION: Attention = Attention(320 / 8);
-/// Whether the client sleeps.
+/// Place of the word that says whether the client sleeps.
 pub(in crate::shared) const ASLEEP: Asleep = Asleep(384 / 8);
-/// Core from which the client last rang or looked.
+/// Place of the core on which the client last rang or waited.
 pub(in crate::shared) const CORE: Core = Core(392 / 8);
 
 /// Place of one of the two rings in the page set.
@@ -35,7 +35,7 @@ pub(in crate::shared) const COMPLETIONS: Place =
     Place { tail: 192 / 8, head: 256 / 8, first: (20 << 10) / 8 };
 
 impl Place {
-    /// Index of the word that changes when an entry comes.
+    /// Returns the index of the word that changes when an entry comes.
     pub(super) fn tail(&self) -> usize {
         self.tail
     }
@@ -55,12 +55,12 @@ impl Place {
         true
     }
 
-    /// Number of entries from `head` on, which is the reader's own count.
+    /// Returns the number of entries from `head` on, which is the reader's own count.
     pub(in crate::shared) fn waiting(&self, words: &Words, head: u64) -> u64 {
         words.at(self.tail).load(Ordering::Acquire).wrapping_sub(head)
     }
 
-    /// Takes the entry at `head`. [`Place::waiting`] has said that there is one.
+    /// Takes the entry at `head`, after [`Place::waiting`] has returned that there is one.
     pub(in crate::shared) fn take(&self, words: &Words, head: u64) -> [u64; WORDS] {
         let first = self.first + (head % ENTRIES) as usize * WORDS;
         let mut entry = [0; WORDS];

@@ -25,7 +25,7 @@ struct Ends {
     client: ClientChannel,
     /// Bell that the client rings.
     bell: OwnedFd,
-    /// Offsets and results that the client was given.
+    /// Descriptor of the page set.
     pages: OwnedFd,
 }
 
@@ -51,7 +51,7 @@ fn done(submission: &Submission) -> Completion {
     Completion { token: submission.token, outcome: Outcome::Done, answer: submission.token << 12 }
 }
 
-/// Bytes that follow from a token.
+/// Returns bytes that follow from a token.
 fn bytes(token: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (token.wrapping_mul(31) ^ at ^ at >> 8) as u8).collect()
 }
@@ -277,7 +277,7 @@ fn who_is_asked_whether_to_go_on_may_use_the_client() {
 #[test]
 fn nobody_oversleeps() {
     const ROUNDS: u64 = 10_000;
-    /// Nap whose end only a failing test sees.
+    /// Length of a nap. A nap ends by its length only in a failing test.
     const NAP: Duration = Duration::from_secs(120);
     /// Time in milliseconds of a look at the bell, and number of looks in a row without a ring after which a
     /// client oversleeps.
@@ -465,8 +465,8 @@ proptest! {
     }
 }
 
-/// Runs every call that the engine makes on a page set. It takes a limited number of entries, because a
-/// client can submit without end.
+/// Makes every call that the engine makes on a page set. The number of entries that are taken is limited,
+/// because a client can submit without end.
 fn be_the_engine(engine: &EngineChannel) {
     for _ in 0..ENTRIES {
         let Some(Ok(submission)) = engine.take() else { break };
@@ -522,9 +522,9 @@ fn a_client_that_writes_garbage_hurts_nobody_else() {
     });
 }
 
-/// Test of the whole: two threads of a client find, pin, validate and read objects; the engine evicts
-/// unpinned objects and puts others in their memory. A read never returns bytes of another object. The test
-/// lasts until the engine has met a pin and has evicted an object, however the host runs the threads.
+/// Two threads of a client find, pin, validate and read objects, while the engine evicts unpinned objects and
+/// puts others in their memory. A read never returns bytes of another object. The test lasts until the engine
+/// has met a pin and has evicted an object, however the host schedules the threads.
 #[test]
 fn memory_that_a_pin_holds_is_not_used_again() {
     const OBJECTS: u64 = 8;

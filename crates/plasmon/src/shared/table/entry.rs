@@ -10,9 +10,10 @@
 //! | 6 | bytes of data |
 //! | 7 | digest, 0 for none |
 //!
-//! An entry is a seqlock. Only the engine writes it, and only while the generation is odd. A reader compares
-//! the generation before and after. See Boehm, "Can seqlocks get along with programming language memory
-//! models?" (2012), for the fences.
+//! Owns no state. The engine thread writes entries, any thread of a client reads them. An entry is a seqlock.
+//! Invariant: the engine changes an entry only while the generation is odd. A reader compares the generation
+//! before and after. See Boehm, "Can seqlocks get along with programming language memory models?" (2012), for
+//! the fences.
 
 use crate::ObjectId;
 use crate::shared::words::{AtomicU64, Ordering, Words, fence};
@@ -55,12 +56,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Size of data and metadata in bytes.
+    /// Returns the size of data and metadata in bytes.
     pub fn total_len(&self) -> u64 {
         self.data_len + u64::from(self.metadata_len)
     }
 
-    /// Extent of the object in the arena, if the object is in memory.
+    /// Returns the extent of the object in the arena. Valid only if the object is in memory.
     #[inline]
     pub fn span(&self) -> Span {
         let Self { offset, data_len, metadata_len, digest, .. } = *self;
@@ -84,7 +85,7 @@ impl<'a> Entry<'a> {
         self.words.at(self.first + index)
     }
 
-    /// Reads the entry. `None` if it is hidden or was written meanwhile.
+    /// Reads the entry. `None` if the entry is hidden or was written meanwhile.
     #[inline]
     pub(in crate::shared) fn read(&self) -> Option<Snapshot> {
         let generation = self.word(0).load(Ordering::Acquire);
@@ -121,13 +122,14 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether the entry still has this generation. If so after a pin and its fence, the pin holds.
+    /// Whether the entry still has this generation. If the generation is the same after a pin and its fence,
+    /// the pin holds.
     #[inline]
     pub(in crate::shared) fn is(&self, generation: u64) -> bool {
         self.word(0).load(Ordering::Relaxed) == generation
     }
 
-    /// Id of the object. For the engine alone.
+    /// Returns the id of the object. For the engine alone.
     pub(super) fn id(&self) -> ObjectId {
         id_of([2, 3, 4].map(|index| self.word(index).load(Ordering::Relaxed)))
     }
@@ -144,7 +146,7 @@ impl<'a> Entry<'a> {
         self.word(0).store(generation & !1, Ordering::Release);
     }
 
-    /// Changes the entry, hidden or not. Afterwards it is shown, with a new generation.
+    /// Changes the entry, hidden or not. Afterwards the entry is shown, with a new generation.
     pub(in crate::shared) fn write(&self, change: impl FnOnce(&Self)) {
         let generation = self.word(0).load(Ordering::Relaxed) | 1;
         self.word(0).store(generation, Ordering::Relaxed);
@@ -173,7 +175,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Three words that hold an id.
+/// Returns the three words that hold an id.
 pub(super) fn words_of(id: &ObjectId) -> [u64; 3] {
     let bytes = id.as_bytes();
     let word = |at: usize, len: usize| {

@@ -1,10 +1,11 @@
 //! Index of a table: open addressing over cache lines of eight words.
 //!
-//! A word is 0 (never used), 1 (used before), or an entry's number + 2 with the high half of its hash. An
-//! entry stands in one of the first [`MAX_PROBE_LINES`] lines from where its hash points, before any word
-//! that was never used: words are filled in that order, and no word returns to 0. An object whose lines are
-//! full stays outside the index, and searches end there. So a user who chooses ids that share their lines
-//! keeps out about as many objects of others, near these lines, as a few hundred of its own occupy.
+//! Owns the words of one index. The engine thread writes, any thread of a client reads. A word is 0 (never
+//! used), 1 (used before), or an entry's number + 2 with the high half of its hash. Invariant: an entry
+//! stands in one of the first [`MAX_PROBE_LINES`] lines from where its hash points, before any word that was
+//! never used, because words are filled in this order and no word returns to 0. An object whose lines are
+//! full stays outside the index. So a user who chooses ids that share their lines keeps out, near these
+//! lines, about as many objects of others as a few hundred of its own occupy.
 
 use std::ops::{ControlFlow, Range};
 
@@ -22,7 +23,7 @@ pub(super) const FIRST_WORDS: usize = 8192;
 const NEVER: u64 = 0;
 const FORMER: u64 = 1;
 
-/// Hash of an id in a table: multiplication and folding, as in wyhash (Wang Yi, 2019).
+/// Returns the hash of an id in a table, by multiplication and folding as in wyhash (Wang Yi, 2019).
 pub(super) fn hash(id: &ObjectId, seed: u64) -> u64 {
     let [first, second, third] = words_of(id);
     let fold = |a: u64, b: u64| {
@@ -45,12 +46,12 @@ impl Index {
         Self { words, lines: len / LINE_WORDS }
     }
 
-    /// Number of words in the index.
+    /// Returns the number of words in the index.
     pub(super) fn len(&self) -> usize {
         self.lines * LINE_WORDS
     }
 
-    /// Asks for memory behind these words, which are about to be written.
+    /// Asks the kernel for memory for these words, which are about to be written.
     pub(super) fn expect(&self, words: Range<usize>) {
         self.words.expect(words.start * 8..words.end * 8);
     }
@@ -83,7 +84,7 @@ impl Index {
         })
     }
 
-    /// Inserts an entry. Returns how, or `None` if there was no room.
+    /// Inserts an entry. Returns which kind of word the entry took, or `None` if there was no room.
     pub(in crate::shared) fn insert(&self, hash: u64, entry: u32) -> Option<Inserted> {
         let mut free = None;
         let there = self.probe(hash, |at, word| {
@@ -104,7 +105,7 @@ impl Index {
         Some(if fresh { Inserted::Fresh } else { Inserted::Reused })
     }
 
-    /// Removes an entry. Returns whether it was there.
+    /// Removes an entry. Returns whether the entry was in the index.
     pub(in crate::shared) fn remove(&self, hash: u64, entry: u32) -> bool {
         let at = self.probe(hash, |at, word| match entry_of(word, hash) {
             Some(found) if found == entry => ControlFlow::Break(at),
@@ -116,7 +117,7 @@ impl Index {
         })
     }
 
-    /// Entry in a word, whatever its hash. Used for moving to another index.
+    /// Returns the entry in a word, whatever its hash, for moving to another index.
     pub(super) fn entry_at(&self, at: usize) -> Option<u32> {
         let word = self.words.at(at).load(Ordering::Relaxed);
         (word as u32 >= 2).then(|| word as u32 - 2)
@@ -138,7 +139,7 @@ fn word_of(hash: u64, entry: u32) -> u64 {
     (hash & !0xffff_ffff) | u64::from(entry + 2)
 }
 
-/// Entry in a word, if it may have this hash.
+/// Returns the entry in a word, if the entry may have this hash.
 #[inline]
 fn entry_of(word: u64, hash: u64) -> Option<u32> {
     (word as u32 >= 2 && (word ^ hash) >> 32 == 0).then(|| word as u32 - 2)

@@ -1,11 +1,11 @@
-//! The parts of an object table, and the chunks that its entries lie in.
+//! Parts of an object table, and the chunks in which its entries lie.
 //!
-//! Owns no state. Invariant: an entry never moves; every chunk but the first holds as many entries as all
-//! before it.
+//! Owns no state. Any thread. Invariant: an entry never moves; every chunk but the first holds as many
+//! entries as all chunks before it.
 
 /// Number of entries in the first chunk.
 pub(super) const FIRST_CHUNK_ENTRIES: u32 = 4096;
-/// Largest number of chunks. They hold 2^31 entries.
+/// Largest number of chunks, which hold 2^31 entries.
 pub(super) const MAX_CHUNKS: usize = 20;
 
 /// Part of a table.
@@ -25,7 +25,7 @@ pub enum Part {
     },
 }
 
-/// Chunk of an entry, and the entry's place there.
+/// Returns the chunk of an entry, and the entry's place in the chunk.
 pub(super) fn place_of(entry: u32) -> (usize, usize) {
     match entry / FIRST_CHUNK_ENTRIES {
         0 => (0, entry as usize),
@@ -36,12 +36,12 @@ pub(super) fn place_of(entry: u32) -> (usize, usize) {
     }
 }
 
-/// First entry of a chunk.
+/// Returns the number of the first entry of a chunk.
 pub(super) fn chunk_start(chunk: u32) -> u32 {
     if chunk == 0 { 0 } else { FIRST_CHUNK_ENTRIES << (chunk - 1) }
 }
 
-/// Number of entries that a chunk holds.
+/// Returns the number of entries that a chunk holds.
 pub(super) fn chunk_len(chunk: u32) -> u32 {
     if chunk == 0 { FIRST_CHUNK_ENTRIES } else { chunk_start(chunk) }
 }

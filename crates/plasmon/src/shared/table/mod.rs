@@ -2,10 +2,11 @@
 //!
 //! - the **root**, one page, which says which other parts are in force ([`root`]);
 //! - the **index**, from hash to entry number ([`index`]), replaced by a larger one as the table grows;
-//! - **chunks** of entries ([`entry`]), which never move: chunk 0 holds [`layout::FIRST_CHUNK_ENTRIES`] of
-//!   them, every further one as many as all before it.
+//! - **chunks** of entries ([`entry`]), which never move: chunk 0 holds [`layout::FIRST_CHUNK_ENTRIES`]
+//!   entries, every further chunk as many as all chunks before it.
 //!
-//! The engine writes through a [`TableWriter`], clients read through a [`TableReader`].
+//! The engine thread writes through a [`TableWriter`], any thread of a client reads through a
+//! [`TableReader`].
 
 pub(in crate::shared) mod entry;
 pub(in crate::shared) mod index;

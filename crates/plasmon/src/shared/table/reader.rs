@@ -1,7 +1,8 @@
 //! Client's side of an object table, for any number of threads.
 //!
-//! No call blocks or asks the daemon. If the memory does not tell, the daemon has to be asked
-//! ([`Found::Unknown`]). A reader trusts the engine, but never reads outside its mappings.
+//! Owns the mappings of the table's parts. Any thread. No call asks the daemon. If the memory does not tell
+//! an answer, the caller has to ask ([`Found::Unknown`]). Invariant: a reader trusts the engine, but never
+//! reads outside its mappings.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +18,8 @@ use crate::shared::words::{Ordering, Words, fence};
 /// Answer of a table about an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// The object was there at one moment. Pin it, and look again ([`TableReader::still_is`]).
+    /// The object was there at one moment. The caller pins the entry and checks its generation again
+    /// ([`TableReader::still_is`]).
     Entry {
         /// Number of the object's entry.
         number: u32,
@@ -28,7 +30,7 @@ pub enum Found {
     Absent,
     /// The daemon has to be asked.
     Unknown,
-    /// This reader lacks parts of the table: ask the daemon for them.
+    /// This reader lacks parts of the table, for which the caller asks the daemon.
     Outdated,
 }
 
@@ -36,16 +38,16 @@ pub enum Found {
 pub struct TableReader {
     root: Root,
     seed: u64,
-    /// Index in force, with its version. It is replaced as a whole, so that no search uses a removed index.
+    /// Index in force, with its version. The index is replaced as a whole, so no search uses a removed index.
     index: RwLock<Option<(u32, Index)>>,
     chunks: [OnceLock<Words>; MAX_CHUNKS],
 }
 
 impl TableReader {
-    /// Begins to read the table with this root.
+    /// Returns a reader of the table with this root.
     ///
     /// # Errors
-    /// If it is not the root of a table of this release, or if it cannot be mapped.
+    /// If the descriptor is not the root of a table of this release, or if it cannot be mapped.
     pub fn new(root: &OwnedFd) -> io::Result<Self> {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not an object table of this release");
         let words = Words::open(root, false)?;
@@ -60,7 +62,7 @@ impl TableReader {
     /// Takes a part of the table.
     ///
     /// # Errors
-    /// If it is no such part, or if it cannot be mapped.
+    /// If the descriptor is no such part, or if it cannot be mapped.
     pub fn add(&self, part: Part, file: &OwnedFd) -> io::Result<()> {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a part of an object table");
         match part {
@@ -78,14 +80,14 @@ impl TableReader {
                 if words.len() != chunk_len(number) as usize * entry::WORDS * 8 {
                     return Err(wrong());
                 }
-                // An error means that the chunk is there already; it is the same.
+                // An error means that the same chunk is mapped already.
                 let _ = chunk.set(words);
                 Ok(())
             }
         }
     }
 
-    /// Whether the engine may be taken to live, because it has said so lately.
+    /// Whether the engine may be taken to live, because it has announced that lately.
     #[inline]
     pub fn lives(&self) -> bool {
         self.root.lives()
@@ -130,7 +132,7 @@ impl TableReader {
         self.entry(number).is_some_and(|entry| entry.is(generation))
     }
 
-    /// Version of a segment of the arena.
+    /// Returns the version of a segment of the arena.
     #[inline]
     pub fn segment_version(&self, segment: u32) -> u32 {
         self.root.segment(segment)

@@ -8,6 +8,9 @@
 //! | 3 | flags |
 //! | 4 | until when the engine is taken to live, in milliseconds of the monotonic clock |
 //! | 16..80 | versions of the arena's segments |
+//!
+//! Owns the page. The engine thread writes, any thread of a client reads. Invariant: an index is complete
+//! before it is in force.
 
 use std::time::Duration;
 
@@ -18,9 +21,9 @@ use crate::wire::MAX_DESCRIPTORS;
 const MAGIC: u64 = u64::from_le_bytes(*b"plasmon\x01");
 /// Size of a root in bytes.
 pub(super) const ROOT_BYTES: usize = 4096;
-/// Flag of a table that is the only node's: an object that is not in the table exists nowhere.
+/// Flag of a table of the only node: an object that is not in the table exists nowhere.
 pub(super) const SOLO: u64 = 1;
-/// Flag of a table with an object that is not in the index, because there was no room for it.
+/// Flag of a table with an object for which the index had no room.
 pub(super) const INCOMPLETE: u64 = 2;
 
 const SEED_WORD: usize = 1;
@@ -29,7 +32,7 @@ const FLAGS_WORD: usize = 3;
 const LIVES_UNTIL_WORD: usize = 4;
 const FIRST_SEGMENT_WORD: usize = 16;
 
-/// Time of the monotonic clock in milliseconds, read the cheap way.
+/// Returns the time of the coarse monotonic clock in milliseconds, which is cheap to read.
 fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
@@ -46,7 +49,7 @@ impl Root {
         Self(words)
     }
 
-    /// Root that another process made. `None` if it is of another release.
+    /// Returns the root that another process made. `None` if the root is of another release.
     pub(super) fn of(words: Words) -> Option<Self> {
         (words.at(0).load(Ordering::Acquire) == MAGIC).then_some(Self(words))
     }
@@ -59,7 +62,7 @@ impl Root {
         self.0.at(INDEX_WORD).load(Ordering::Acquire) as u32
     }
 
-    /// Puts an index in force, which is complete.
+    /// Puts a complete index in force.
     pub(super) fn set_index(&self, version: u32) {
         self.0.at(INDEX_WORD).store(u64::from(version), Ordering::Release);
     }
@@ -86,7 +89,7 @@ impl Root {
         now() <= self.0.at(LIVES_UNTIL_WORD).load(Ordering::Relaxed)
     }
 
-    /// Version of a segment of the arena. 0 for none.
+    /// Returns the version of a segment of the arena. 0 for none.
     pub(super) fn segment(&self, segment: u32) -> u32 {
         match segment as usize {
             at if at < MAX_DESCRIPTORS => self.0.at(FIRST_SEGMENT_WORD + at).load(Ordering::Acquire) as u32,

@@ -52,7 +52,7 @@ impl Table {
     }
 }
 
-/// Id that begins with `n` and is well mixed behind it.
+/// Returns an id that begins with `n` and is well mixed behind it.
 fn id(n: u64) -> ObjectId {
     let mut bytes = [0; ObjectId::LEN];
     bytes[..8].copy_from_slice(&n.to_le_bytes());
@@ -64,7 +64,7 @@ fn first_word(id: &ObjectId) -> u64 {
     u64::from_le_bytes(id.as_bytes()[..8].try_into().unwrap())
 }
 
-/// Object whose fields follow from its id, and from the number of its moves.
+/// Returns an object whose fields follow from its id and from the number of its moves.
 fn object(id: ObjectId, moves: u64) -> NewEntry {
     let n = first_word(&id);
     NewEntry {
@@ -98,9 +98,9 @@ enum Step {
     Insert {
         spilled: bool,
     },
-    /// So many other objects are entered and stay: the index grows.
+    /// Other objects are entered and stay, in this number: the index grows.
     InsertMany(u16),
-    /// So many other objects are entered and removed: the index fills with former entries.
+    /// Other objects are entered and removed, in this number: the index fills with former entries.
     Churn(u16),
     Remove,
     Free,
@@ -141,7 +141,7 @@ struct Model {
     removed: Vec<u32>,
     /// Numbers of entries that are live or removed.
     taken: HashSet<u32>,
-    /// Entries with generations that they have no longer.
+    /// Numbers of entries with generations that the entries no longer have.
     past: HashSet<(u32, u64)>,
     solo: bool,
     others: u64,
@@ -211,7 +211,7 @@ impl Model {
         }
     }
 
-    /// Object that no step changes.
+    /// Returns the number of a new object that no step changes.
     fn other(&mut self) -> u64 {
         self.others += 1;
         self.others << 32
@@ -306,8 +306,8 @@ fn growth_loses_sight_of_nothing() {
     (0..OBJECTS).for_each(|n| assert_belongs_together(&id(n), &table.snapshot(&id(n)).1));
 }
 
-/// Ids with the same hash: objects that do not fit their lines are left to the daemon, and so are some
-/// objects that belong in or near these lines. All others are found.
+/// Ids with one hash: objects that do not fit their lines are left to the daemon, and so are some objects
+/// that belong in or near these lines. All others are found.
 #[test]
 fn ids_that_share_a_hash_cost_little_but_themselves() {
     const HOSTILE: u64 = 2_000;
@@ -340,7 +340,7 @@ fn ids_that_share_a_hash_cost_little_but_themselves() {
     let unseen = (0..OTHERS).filter(|n| !matches!(table.find(&id(*n)), Found::Entry { .. }));
     let unseen = unseen.inspect(|n| assert_eq!(table.find(&id(*n)), Found::Unknown)).count();
     assert!(unseen < OTHERS as usize / 50, "{unseen} of {OTHERS} objects of others are out of sight");
-    // They are removed in the order in which they came, whether in the index or not.
+    // Entries are removed in the order in which they came, whether in the index or not.
     numbers.into_iter().for_each(|number| table.writer().remove(number));
     for n in 0..HOSTILE {
         assert_eq!(table.find(&hostile(n)), Found::Unknown, "the index has been incomplete");

@@ -1,9 +1,10 @@
-//! Engine's side of an object table: its only writer, on the engine thread.
+//! Engine's side of an object table: its only writer.
 //!
-//! An entry never changes its number. The number is used again only after [`TableWriter::free`], which the
-//! engine calls once no client can have the entry pinned. The index is replaced when it fills: insertions and
-//! removals go to the old and the new one, [`TableWriter::tend`] moves the older entries a few at a time, and
-//! clients read the old one until the new one is complete.
+//! Owns the parts of the table. Engine thread only. Invariants: an entry never changes its number; the number
+//! is used again only after [`TableWriter::free`], which the engine calls once no client can have the entry
+//! pinned. The index is replaced when it fills. Meanwhile insertions and removals go to the old and the new
+//! index, [`TableWriter::tend`] moves older entries a few at a time, and clients read the old index until the
+//! new index is complete.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,8 +18,8 @@ use super::root::{self, Root};
 use crate::ObjectId;
 use crate::shared::words::Words;
 
-/// Number of words moved at every insertion: the old index fills by another 1/32 before the new one is
-/// complete.
+/// Number of words that every insertion moves to the new index. The old index fills by another 1/32 before
+/// the new index is complete.
 const WORDS_PER_INSERT: usize = 32;
 
 /// Object to enter into a table.
@@ -44,7 +45,7 @@ pub struct TableWriter {
     root_file: Arc<OwnedFd>,
     pub(super) seed: u64,
     index: Versioned,
-    /// Index that will replace the one in force, and the number of words moved to it.
+    /// Index that will replace the index in force, and the number of words that were moved to it.
     next: Option<(Versioned, usize)>,
     chunks: Vec<(Words, Arc<OwnedFd>)>,
     /// Free entry numbers, in addition to all from `unused` on.
@@ -69,9 +70,9 @@ impl Versioned {
         Ok(Self { index: Index::new(memory, words), file: Arc::new(file), version, used: 0 })
     }
 
-    /// Whether the index should be replaced. At 65 % no object among millions stands 24 lines from its place.
-    /// At 76 % some find no room within [`index::MAX_PROBE_LINES`], and the table would never be complete
-    /// again.
+    /// Whether the index should be replaced. At 65 % full, no object among millions stands 24 lines from its
+    /// place. At 76 % some objects find no room within [`index::MAX_PROBE_LINES`], and the table would never
+    /// be complete again.
     fn is_crowded(&self) -> bool {
         self.used > self.index.len() / 5 * 3
     }
@@ -142,18 +143,18 @@ impl TableWriter {
         Ok(number)
     }
 
-    /// Contents of an entry, hidden or not. Valid until the entry is freed.
+    /// Returns the contents of an entry, hidden or not. The number is valid until the entry is freed.
     pub fn get(&self, number: u32) -> Snapshot {
         self.entry(number).own()
     }
 
-    /// Id of the object in an entry that somebody else named; `None` where there is no such entry. A freed
-    /// entry has the id of the object that it had.
+    /// Returns the id of the object in an entry whose number came from outside. `None` if there is no such
+    /// entry. A freed entry still has the id of its former object.
     pub fn named_by_others(&self, number: u32) -> Option<ObjectId> {
         (number < self.unused).then(|| self.entry(number).id())
     }
 
-    /// Id of the object in an entry.
+    /// Returns the id of the object in an entry.
     pub fn id(&self, number: u32) -> ObjectId {
         self.entry(number).id()
     }
@@ -178,8 +179,8 @@ impl TableWriter {
         self.entry(number).write(|entry| entry.set_place(State::Spilled, 0));
     }
 
-    /// Removes an object: its entry is hidden and cannot be found any more. A client may have it pinned, so
-    /// its number is not used again before [`TableWriter::free`].
+    /// Removes an object: its entry is hidden and cannot be found any more. A client may have the entry
+    /// pinned, so the number is not used again before [`TableWriter::free`].
     pub fn remove(&mut self, number: u32) {
         let entry = self.entry(number);
         let hash = index::hash(&entry.id(), self.seed);
@@ -202,7 +203,7 @@ impl TableWriter {
         self.root.set_flag(root::INCOMPLETE, true);
     }
 
-    /// Frees the number of a removed object for another object.
+    /// Frees the number of a removed object's entry for another object.
     pub fn free(&mut self, number: u32) {
         self.free.push(number);
     }
@@ -223,7 +224,7 @@ impl TableWriter {
         self.root.set_segment(segment, version);
     }
 
-    /// Continues to replace the index, for about `budget` words. Returns whether there is more to do.
+    /// Continues to replace the index, by about `budget` words. Returns whether there is more to do.
     ///
     /// # Errors
     /// If the system has no memory or no descriptors for a larger index. Searches become longer, and some
@@ -234,7 +235,7 @@ impl TableWriter {
                 return Ok(false);
             }
             let len = self.index.index.len();
-            // An index that is crowded by removed entries is made anew in the same size.
+            // An index that is crowded by removed entries is made anew with the same size.
             let len = if self.live > len / 3 { 2 * len } else { len };
             self.next = Some((Versioned::new(len, self.index.version.wrapping_add(1))?, 0));
         }
@@ -265,7 +266,7 @@ impl TableWriter {
         Ok(false)
     }
 
-    /// Parts that clients need now, with descriptors for reading them.
+    /// Returns the parts that clients need now, with descriptors for reading.
     pub fn grants(&self) -> impl Iterator<Item = (Part, &Arc<OwnedFd>)> {
         let chunks = self.chunks.iter().enumerate();
         let chunks = chunks.map(|(number, (_, file))| (Part::Chunk { number: number as u32 }, file));
@@ -273,7 +274,7 @@ impl TableWriter {
         [(Part::Root, &self.root_file), index].into_iter().chain(chunks)
     }
 
-    /// Size in bytes of entries and index, including free ones.
+    /// Returns the size in bytes of entries and index, including free entries.
     pub fn memory(&self) -> u64 {
         let index = |versioned: &Versioned| versioned.index.len() as u64 * 8;
         let next = self.next.as_ref().map_or(0, |(next, _)| index(next));

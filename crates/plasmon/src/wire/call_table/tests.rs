@@ -1,4 +1,4 @@
-//! Tests of tables of calls: every call survives its words, and no words are more than one call.
+//! Tests of tables of calls: every call survives encoding as words, and words decode to at most one call.
 
 use super::*;
 use crate::wire::{InWord, NotZero};

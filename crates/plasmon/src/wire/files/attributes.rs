@@ -1,4 +1,4 @@
-//! Attributes of inodes, as operations and outcomes carry them.
+//! Attributes of inodes, as operations and outcomes carry them. Owns no state. Any thread.
 
 use super::volume::Place;
 
@@ -24,7 +24,7 @@ crate::wire::codes! {
 }
 
 impl FileKind {
-    /// Bits of `st_mode` that stand for the kind.
+    /// Returns the bits of `st_mode` that stand for the kind.
     pub fn mode_bits(self) -> u32 {
         match self {
             Self::File => 0o100_000,
@@ -37,7 +37,8 @@ impl FileKind {
         }
     }
 
-    /// Kind that these bits of an `st_mode` stand for. None stand for a file, as in `mknod`.
+    /// Returns the kind that the bits of an `st_mode` stand for. Kind bits of 0 stand for a file, as in
+    /// `mknod`.
     pub fn of_mode(mode: u32) -> Option<Self> {
         match mode & 0o170_000 {
             0 => Some(Self::File),
@@ -53,7 +54,7 @@ const SET_GROUP: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o010;
 
 impl FileKind {
-    /// Mode of an inode of which another user than root has written bytes, or which got another owner.
+    /// Returns the mode that an inode gets when another user than root writes bytes, or the owner changes.
     pub fn without_privileges(self, mode: u32) -> u32 {
         match self {
             Self::Folder => mode,
@@ -68,9 +69,9 @@ crate::wire::record! {
     /// Time of an inode.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct Time {
-        /// Seconds since 1970 began, UTC.
+        /// Number of seconds since 1970 began, UTC.
         pub seconds: i64,
-        /// Nanoseconds of the second, below 1,000,000,000.
+        /// Number of nanoseconds of the second, below 1,000,000,000.
         pub nanos: u32,
     }
 }
@@ -93,19 +94,19 @@ crate::wire::record! {
         pub gid: u32,
         /// Number of the device, of a character or block device.
         pub device: u32,
-        /// Size in bytes.
+        /// Size of the file in bytes.
         pub size: u64,
         /// Number of bytes that sections of the file hold.
         pub used: u64,
-        /// Time of the last access, as far as somebody set it.
+        /// Time of the last access. Reads do not set this time.
         pub accessed: Time,
         /// Time of the last change of the contents.
         pub modified: Time,
-        /// Time of the last change of anything.
+        /// Time of the last change of contents or attributes.
         pub changed: Time,
         /// Number that grows with each change of contents or attributes.
         pub version: u64,
-        /// Number of nodes that keep bytes written from now on.
+        /// Number of nodes that are to keep bytes written from now on.
         pub copies: u16,
         /// Place of bytes written from now on.
         pub place: Place,
@@ -126,16 +127,16 @@ crate::wire::table! {
 }
 
 crate::wire::record! {
-    /// Attributes that are set. Those that are none stay.
+    /// Attributes that are set. A field that is none leaves its attribute as it is.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct SetAttributes {
-        /// Permissions.
+        /// Permissions that the inode is to have.
         pub mode: Option<u32>,
         /// User to whom the inode is to belong.
         pub uid: Option<u32>,
         /// Group to which the inode is to belong.
         pub gid: Option<u32>,
-        /// Size in bytes: the file is cut, or becomes longer by a hole.
+        /// Size in bytes that the file is to have. The file is cut, or becomes longer by a hole.
         pub size: Option<u64>,
         /// Time of the last access.
         pub accessed: Change,

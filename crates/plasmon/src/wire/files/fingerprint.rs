@@ -1,7 +1,8 @@
 //! Fingerprints of sections of a file.
 //!
-//! Owns no state. A session names by them the sections that it has read and replaces. An object never changes
-//! and its id is never used again, so sections with the same places have the same bytes.
+//! Owns no state. Any thread. A session names the sections that it has read and replaces by their
+//! fingerprint. An object never changes and its id is never used again, so sections with equal places have
+//! equal bytes.
 
 use blake3::Hasher;
 
@@ -13,7 +14,7 @@ use crate::ObjectId;
 pub struct Fingerprint(Hasher);
 
 impl Fingerprint {
-    /// Fingerprint of these sections.
+    /// Returns the fingerprint of these sections.
     pub fn of(sections: &[Section]) -> u64 {
         let mut all = Self::default();
         for section in sections {
@@ -25,7 +26,7 @@ impl Fingerprint {
         all.finish()
     }
 
-    /// Adds a section of a file that lies in an object, from an offset there on.
+    /// Adds a section of a file whose bytes lie in an object from the offset `at` on.
     pub fn object(&mut self, offset: u64, len: u64, id: &ObjectId, at: u64) {
         [offset, len, 0, at].iter().for_each(|number| _ = self.0.update(&number.to_le_bytes()));
         self.0.update(id.as_bytes());
@@ -37,7 +38,7 @@ impl Fingerprint {
         self.0.update(bytes);
     }
 
-    /// The number.
+    /// Returns the fingerprint of what was added.
     pub fn finish(&self) -> u64 {
         let mut number = [0; 8];
         self.0.finalize_xof().fill(&mut number);

@@ -1,4 +1,4 @@
-//! Operations on a volume, which its home carries out.
+//! Operations on a volume, which its home carries out. Owns no state. Any thread.
 
 use bytes::Bytes;
 
@@ -11,15 +11,15 @@ use super::{
 use crate::wire::AtMost;
 
 crate::wire::record! {
-    /// User on whose behalf an operation is made. Of a session that is not trusted it is the session's own
-    /// user, whatever this says.
+    /// User on whose behalf an operation is made. Of a session that is not trusted, the actor is always the
+    /// session's own user.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Actor {
         /// User id.
         pub uid: u32,
         /// Group id.
         pub gid: u32,
-        /// Further groups.
+        /// Further groups of the user.
         pub groups: Vec<u32> as AtMost<MAX_GROUPS>,
     }
 }
@@ -28,13 +28,13 @@ crate::wire::record! {
     /// Operation with its number.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct FileAsked {
-        /// Number of the operation in its session, which is not 0 and is not used for another operation.
+        /// Number of the operation in its session. Not 0, and used for no other operation.
         pub number: u64,
-        /// Number below which the session has all outcomes. The home forgets them.
+        /// Number below which the session has all outcomes. The home forgets these outcomes.
         pub answered: u64,
-        /// User on whose behalf it is made.
+        /// User on whose behalf the operation is made.
         pub actor: Actor,
-        /// Operation.
+        /// Operation that is to be carried out.
         pub operation: FileOperation,
     }
 }
@@ -58,15 +58,15 @@ crate::wire::record! {
     pub struct LockRange {
         /// Number by which the session tells owners of locks apart.
         pub owner: u64,
-        /// Process of the owner, for others who ask.
+        /// Process id of the owner, for others who test for locks.
         pub pid: u32,
-        /// Offset of the first byte.
+        /// Offset of the first byte of the range.
         pub start: u64,
-        /// Offset of the last byte.
+        /// Offset of the last byte of the range.
         pub end: u64,
         /// Kind of the lock.
         pub kind: LockKind,
-        /// Whether it is a lock of `flock`, which knows no ranges and no locks of `fcntl`.
+        /// Whether the lock is one of `flock`, which has no range and is independent of locks of `fcntl`.
         pub flock: bool,
     }
 }
@@ -386,7 +386,7 @@ crate::wire::table! {
 }
 
 impl FileOperation {
-    /// Whether the operation may change something, so that it must not be done twice.
+    /// Returns whether the operation may change something, and must not be done twice.
     pub fn changes(&self) -> bool {
         !matches!(
             self,
@@ -404,7 +404,7 @@ impl FileOperation {
         )
     }
 
-    /// The inodes that the operation names, beside those whose opens it ends.
+    /// Returns the inodes that the operation names, without the inodes whose opens it ends.
     pub fn inodes(&self) -> [Option<u64>; 2] {
         match self {
             Self::Lookup { folder, .. }
@@ -443,7 +443,7 @@ impl FileOperation {
         }
     }
 
-    /// The names that the operation may change, each with its folder.
+    /// Returns the names that the operation may change, each with its folder.
     pub fn names(&self) -> [Option<(u64, &[u8])>; 2] {
         match self {
             Self::Create { folder, name, .. }
@@ -460,8 +460,8 @@ impl FileOperation {
         }
     }
 
-    /// The inodes whose attributes or names the operation may change. It may change those of what it names in
-    /// these folders, too.
+    /// Returns the inodes whose attributes or names the operation may change. The operation may also change
+    /// the inodes of the names in these folders.
     pub fn alters(&self) -> [Option<u64>; 2] {
         match self {
             Self::Open { truncate: false, .. } | Self::Lock { .. } | Self::Reserve { .. } => [None, None],

@@ -1,4 +1,4 @@
-//! Outcomes of operations on a volume.
+//! Outcomes of operations on a volume. Owns no state. Any thread.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::{MAX_ENTRY_NAME_BYTES, MAX_FOLDERS, MAX_LISTED, MAX_SECTIONS};
 use crate::wire::AtMost;
 
 crate::wire::codes! {
-    /// Reason why an operation failed. The numbers are those of Linux.
+    /// Reason why an operation failed, with the number that Linux has for the reason.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Errno: u16 else Io {
         /// EPERM: the user may not do that.
@@ -92,13 +92,13 @@ crate::wire::record! {
     pub struct Extended {
         /// Sections, in the order of their offsets.
         pub sections: Vec<Section> as AtMost<MAX_SECTIONS>,
-        /// Offset from which further sections are to be asked for. None if these are the last.
+        /// Offset from which further sections are to be asked for. None if these sections are the last.
         pub next: Option<u64>,
     }
 }
 
 crate::wire::record! {
-    /// How full a volume is.
+    /// Limits of a volume, and how much of them is used.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct VolumeUsage {
         /// Number of bytes that files may have in all.
@@ -107,11 +107,11 @@ crate::wire::record! {
         pub used: u64,
         /// Number of bytes that may still be written.
         pub free: u64,
-        /// Number of bytes of these that files of the user who asks may still have.
+        /// Number of bytes that may still be written for files of the user who asks.
         pub available: u64,
-        /// Number of inodes that there may be.
+        /// Largest number of inodes of the volume.
         pub most_inodes: u64,
-        /// Number of inodes.
+        /// Number of inodes of the volume.
         pub inodes: u64,
     }
 }
@@ -192,17 +192,18 @@ crate::wire::record! {
         pub valid_ms: u32,
         /// Outcome of the operation.
         pub outcome: FileOutcome,
-        /// Attributes of the folders in which it has changed names, and of folders that it has moved, for
-        /// [`FOLDERS_MS`](super::FOLDERS_MS) from when the operation was sent. None if they may not be kept.
+        /// Attributes of the folders in which the operation has changed names, and of folders that it has
+        /// moved. They may be kept for [`FOLDERS_MS`](super::FOLDERS_MS) from when the operation was sent.
+        /// Empty if they may not be kept.
         pub folders: Vec<Attributes> as AtMost<MAX_FOLDERS>,
-        /// Whether the volume has a capacity or quotas, so that what is written needs credit. None if the
-        /// answer is not the home's.
+        /// Whether the volume has a capacity or quotas, so that writes need credit. None if the answer is not
+        /// the home's.
         pub limited: Option<bool>,
     }
 }
 
 impl FileAnswer {
-    /// Answer with nothing that may be kept.
+    /// Returns an answer with this outcome, of which nothing may be kept.
     pub fn of(outcome: FileOutcome) -> Self {
         Self { valid_ms: 0, outcome, folders: Vec::new(), limited: None }
     }

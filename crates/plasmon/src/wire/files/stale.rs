@@ -1,4 +1,4 @@
-//! Parts of a volume that sessions may have kept, and must not keep any more.
+//! Parts of a volume that sessions may have kept, and must not keep any more. Owns no state. Any thread.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::MAX_ENTRY_NAME_BYTES;
 use crate::wire::AtMost;
 
 crate::wire::table! {
-    /// A part of a volume that others have changed.
+    /// Part of a volume that others have changed.
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     pub enum Stale {
         /// Attributes of an inode.

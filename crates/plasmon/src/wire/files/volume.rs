@@ -1,4 +1,4 @@
-//! Volumes, and the sections of which their files are made.
+//! Volumes, and the sections of which their files are made. Owns no state. Any thread.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,14 +11,15 @@ use crate::wire::{AtMost, MAX_NAME_BYTES, WireError};
 use crate::{NodeId, ObjectId};
 
 crate::wire::table! {
-    /// Place where the objects of bytes written from now on are to lie. It is never a node in cache mode.
+    /// Place where the objects of bytes written from now on are to lie. No place is a node in cache mode.
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     pub enum Place {
-        /// Node of the session that writes, while a tenth of its memory is free, then as `Spread`.
+        /// Node of the writing session, while a tenth of its memory is free or holds cached replicas. Else
+        /// as `Spread`.
         0 Local,
         /// Nodes with much free memory.
         1 Spread,
-        /// These nodes, those that are members.
+        /// Nodes of this list that are members.
         2 Nodes(nodes: Vec<NodeId> as AtMost<MAX_PLACE_NODES>),
     }
 }
@@ -31,7 +32,7 @@ impl Default for Place {
 }
 
 impl Place {
-    /// Whether there are not too many nodes, and not none.
+    /// Whether a list of nodes has 1 to [`MAX_PLACE_NODES`] entries. Other places are always valid.
     pub fn is_valid(&self) -> bool {
         match self {
             Self::Nodes(nodes) => (1..=MAX_PLACE_NODES).contains(&nodes.len()),
@@ -81,13 +82,13 @@ crate::wire::record! {
         pub inodes: u64,
         /// Largest number of bytes of the files of one user. 0 for no limit.
         pub user_quota: u64,
-        /// Number of nodes that keep the bytes of a file, where its folder says nothing else. At least 1.
+        /// Number of nodes that keep the bytes of a file, unless its folder says something else. At least 1.
         pub copies: u16,
-        /// Number of nodes that keep names, attributes and maps. 0 for two, if there are two.
+        /// Number of nodes that keep names, attributes and maps. 0 means two, or one if there is one node.
         pub metadata_copies: u16,
-        /// Place of the bytes of files, where their folders say nothing else.
+        /// Place of the bytes of files, unless their folders say something else.
         pub place: Place,
-        /// Whether other users than the owner may attach. The home looks at the modes of what they use.
+        /// Whether users other than the owner may attach. The home checks the modes of the files they use.
         pub shared: bool,
     }
 }
@@ -100,22 +101,22 @@ impl VolumeTerms {
 }
 
 crate::wire::record! {
-    /// Change of the terms of a volume. What is none stays.
+    /// Change of the terms of a volume. A field that is none leaves its term as it is.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct VolumeChange {
-        /// Largest number of bytes of all files.
+        /// Largest number of bytes of all files. 0 for as many as the nodes have room for.
         pub capacity: Option<u64>,
-        /// Largest number of inodes.
+        /// Largest number of inodes. 0 for as many as the home has room for.
         pub inodes: Option<u64>,
-        /// Largest number of bytes of the files of one user.
+        /// Largest number of bytes of the files of one user. 0 for no limit.
         pub user_quota: Option<u64>,
         /// Number of nodes that keep the bytes of a file.
         pub copies: Option<u16>,
-        /// Number of nodes that keep names, attributes and maps. 0 for two, if there are two.
+        /// Number of nodes that keep names, attributes and maps. 0 means two, or one if there is one node.
         pub metadata_copies: Option<u16>,
         /// Place of the bytes of files that are written from now on.
         pub place: Option<Place>,
-        /// Whether other users than the owner may attach from now on.
+        /// Whether users other than the owner may attach from now on.
         pub shared: Option<bool>,
     }
 }
@@ -124,7 +125,7 @@ crate::wire::codes! {
     /// Whether a node decides about a volume.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum VolumeState: u8 {
-        /// The home does.
+        /// The home decides about the volume.
         0 Served,
         /// The home is gone, and a mirror takes its place.
         1 Waits,
@@ -149,7 +150,7 @@ crate::wire::record! {
         pub mirrors: Vec<NodeId> as AtMost<MAX_FOLLOWERS>,
         /// Nodes that are about to become mirrors.
         pub joining: Vec<NodeId> as AtMost<MAX_FOLLOWERS>,
-        /// Whether a node decides about the volume. If none does, what follows is not known.
+        /// Whether a node decides about the volume. If none does, the fields below are not known.
         pub state: VolumeState,
         /// Terms on which the volume is kept.
         pub terms: VolumeTerms,
@@ -167,22 +168,22 @@ crate::wire::record! {
 }
 
 crate::wire::record! {
-    /// Sums of a volume: those that its home counts while it changes, and those that its inodes add up to.
+    /// Sums of a volume: as the home keeps them up to date, and as found by adding up all inodes.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct UsageCheck {
-        /// Number of bytes of all files, as counted.
+        /// Number of bytes of all files that the home keeps up to date.
         pub used: u64,
-        /// Number of bytes that they add up to.
+        /// Number of bytes of all files found by adding up all inodes.
         pub counted: u64,
-        /// Number of users whose bytes do not add up.
+        /// Number of users whose bytes differ between both sums.
         pub wrong_users: u64,
-        /// Number of objects whose references do not add up.
+        /// Number of objects whose numbers of references differ between both sums.
         pub wrong_objects: u64,
     }
 }
 
 impl UsageCheck {
-    /// Whether everything adds up.
+    /// Whether all sums agree.
     pub fn is_right(&self) -> bool {
         self.used == self.counted && self.wrong_users == 0 && self.wrong_objects == 0
     }
@@ -222,11 +223,11 @@ crate::wire::record! {
     /// Number of nodes that have an object.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Kept {
-        /// Number of nodes that keep it.
+        /// Number of nodes that keep the object.
         pub kept: u16,
-        /// Number of further nodes, which may drop it.
+        /// Number of further nodes that have the object and may drop it.
         pub cached: u16,
-        /// Whether all nodes that had it have gone.
+        /// Whether all nodes that had the object have gone.
         pub lost: bool,
     }
 }
@@ -235,15 +236,15 @@ crate::wire::record! {
     /// Replicas and objects of a volume on one node.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct NodeCheck {
-        /// Number of replicas that the node keeps.
+        /// Number of replicas of the volume's objects that the node keeps.
         pub replicas: u64,
-        /// Number of their bytes.
+        /// Number of bytes of the replicas.
         pub bytes: u64,
-        /// Number of these that no file has, and none will have.
+        /// Number of replicas of objects that no file has or will have.
         pub left: u64,
-        /// Number of their bytes.
+        /// Number of bytes of the replicas of objects that no file has or will have.
         pub left_bytes: u64,
-        /// Sums of the home. None of a node that is not the home, and of a volume that changed all the while.
+        /// Sums of the home. None if the node is not the home, or if the volume changed all the while.
         pub usage: Option<UsageCheck>,
     }
 }
@@ -260,10 +261,11 @@ crate::wire::table! {
             at: u64,
             /// Size of the object in bytes.
             object_len: u64,
-            /// Node that put the object: it may have moved since.
+            /// Node that had the primary of the object when the section was committed. The object may have
+            /// moved since.
             node: NodeId,
         },
-        /// The bytes lie here.
+        /// The bytes lie in the map of the file itself.
         1 Inline(bytes: Bytes as AtMost<MAX_INLINE_BYTES>),
     }
 }
@@ -274,16 +276,16 @@ crate::wire::record! {
     pub struct Section {
         /// Offset of the first byte in the file.
         pub offset: u64,
-        /// Number of bytes.
+        /// Number of bytes of the section.
         pub len: u64,
-        /// Place of the bytes.
+        /// Place of the bytes of the section.
         pub source: Source,
     }
 }
 
-/// Id of an object with bytes of a file: a mark that only such ids bear (6 bytes), volume (4), session (4)
-/// and counter (6), each little-endian. A session counts its objects, so no id is used twice and no node has
-/// to be asked. The mark is a hash, so that the ids of a volume spread over all nodes.
+/// Returns the id of an object with bytes of a file: a mark that only such ids bear (6 bytes), volume (4),
+/// session (4) and counter (6). The numbers are little-endian. A session counts its objects, so no id is used
+/// twice and no node has to be asked. The mark is a hash, so the ids of a volume spread over all nodes.
 pub fn file_object(volume: u32, session: u32, counter: u64) -> ObjectId {
     let mut bytes = [0; ObjectId::LEN];
     bytes[6..10].copy_from_slice(&volume.to_le_bytes());
@@ -294,7 +296,7 @@ pub fn file_object(volume: u32, session: u32, counter: u64) -> ObjectId {
     ObjectId::from_bytes(bytes)
 }
 
-/// Volume, session and counter of the id of an object with bytes of a file. `None` for any other object.
+/// Returns volume, session and counter of the id of an object with bytes of a file. `None` for other ids.
 pub fn parts_of(id: &ObjectId) -> Option<(u32, u32, u64)> {
     let bytes = id.as_bytes();
     if bytes[..6] != mark_of(&bytes[6..]) {
@@ -306,7 +308,7 @@ pub fn parts_of(id: &ObjectId) -> Option<(u32, u32, u64)> {
     Some((word(6), word(10), u64::from_le_bytes(counter)))
 }
 
-/// Mark before the other bytes of an id.
+/// Returns the mark that stands before these bytes of an id.
 fn mark_of(bytes: &[u8]) -> [u8; 6] {
     let mut digest = Digest::new();
     digest.add(b"plasmon file");
@@ -315,7 +317,7 @@ fn mark_of(bytes: &[u8]) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
-/// Id that stands for the name of a volume. It is that of no object with a name.
+/// Returns the id of the name of a volume in the record of the cluster. No object's name has this id.
 pub fn volume_id(name: &str) -> ObjectId {
     ObjectId::of_kind("volume", name)
 }

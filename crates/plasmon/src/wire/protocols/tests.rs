@@ -1,4 +1,4 @@
-//! Tests of all calls by slot: every call survives its words, and no words are more than one call.
+//! Tests of all calls by slot: every call survives encoding as words, and words decode to at most one call.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -18,7 +18,7 @@ fn ranges_do_not_overlap() {
     assert!(!are_apart(&[of(1, 2), of(4, 3)]));
 }
 
-/// Numbers of the calls of a protocol.
+/// Returns the numbers of the calls of a protocol.
 fn numbers(protocol: &CallProtocol) -> Vec<u8> {
     (protocol.rows)(&mut Types::default()).iter().map(|row| row.number).collect()
 }

@@ -12,8 +12,8 @@ const PAGE: &str = include_str!("../../../../../../docs/operations.md");
 /// The alerts for operators.
 const RULES: &str = include_str!("../../../../../../deploy/prometheus-rules.yml");
 
-/// Units that are not base units, and words that belong into the type: those that `promtool check metrics`
-/// complains of.
+/// Units that are not base units, and words that belong into the type: `promtool check metrics` complains of
+/// them.
 const WRONG: [&str; 14] = [
     "milliseconds",
     "ms",
