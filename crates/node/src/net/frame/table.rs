@@ -203,7 +203,9 @@ table! {
         94 Done,
         /// Tells the receiver where it alone may write objects that the sender asks it for: in slots of 64
         /// KiB.
-        95 Window { window: u64, base: u64, key: u64, len: u64, provider: String as AtMost<MAX_PROVIDER_BYTES> },
+        95 Window {
+            window: u64, base: u64, key: u64, len: u64, provider: String as AtMost<MAX_PROVIDER_BYTES>,
+        },
         /// Says that the sender writes no more to this window of the receiver's.
         96 Shut { window: u64 },
     }
