@@ -530,7 +530,8 @@ pub struct ClusterStatus {
     pub healing: bool,
     /// Members of the cluster in this epoch, including this node.
     pub members: Vec<MemberStatus>,
-    /// Number of objects in the directory shards that this node keeps.
+    /// Number of objects in the directory shards that this node keeps. Lost objects count as long as they are
+    /// remembered.
     pub directory_entries: u64,
     /// Replicas that several nodes keep, and the restoring of lost ones.
     pub copies: CopiesStatus,
