@@ -1,12 +1,15 @@
 //! `plasmon calibrate`: measures the best transfer parameters, draws them, and puts them in force.
+//!
+//! Owns no state. Main thread. The node measures and puts the parameters in force; the command prints and
+//! draws them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args as ClapArgs;
 use plasmon::transfer::{Calibration, SmallPoint};
 use plasmon::{Client, NodeId, Socket, find_among};
 use plotters::prelude::*;
 
-use crate::args::Calibrate;
 use crate::connecting::connect;
 use crate::failure::Failure;
 use crate::output::{json, line, size, table};
@@ -14,6 +17,24 @@ use crate::output::{json, line, size, table};
 /// Length of the longest bar, in characters.
 const BAR_CHARS: f64 = 40.0;
 
+/// Arguments of `plasmon calibrate`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+The node reads memory that the other node lends it, in small and large pieces, in messages and by \
+one-sided reads. This takes one or two seconds for each peer. The fastest parameters are used from then \
+on, and kept for later starts. Measure while the nodes are idle: other traffic distorts the measurement \
+and is slowed down by it.")]
+pub(crate) struct Calibrate {
+    /// Only towards this node, as its host's name or address, or as its id or the beginning of the id
+    /// [default: every other node]
+    #[arg(long, value_name = "NODE|HOST")]
+    pub(crate) peer: Option<String>,
+    /// Draw the measured curves into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// Measures towards the peers, and prints and draws what the node found.
 pub(crate) fn calibrate(socket: &Socket, as_json: bool, args: &Calibrate) -> Result<(), Failure> {
     let client = connect(socket, "plasmon calibrate")?;
     let peers = peers(&client, args.peer.as_deref())?;

@@ -3,7 +3,7 @@
 //! The daemon checks its own limits before it takes memory, and `plasmon doctor` those of a node. A process
 //! is in one group of each hierarchy. `/proc/<pid>/cgroup` has the path of the group from the hierarchy's
 //! root; `/proc/<pid>/mountinfo` has the visible part of the hierarchy and where it is mounted. The limit of
-//! a group holds for all groups below it.
+//! a group holds for all groups below it. Owns no state. Any thread.
 
 use std::path::Path;
 

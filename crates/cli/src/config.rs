@@ -1,8 +1,9 @@
 //! Settings of a node from all sources: flags, the environment, a file, defaults, in this order.
 //!
-//! The keys of a file are the long names of the flags, and its values are those of the flags. They become
-//! defaults of the command line, so that one parser checks all values and one rule decides on precedence. An
-//! error in a file is reported with its line.
+//! Owns the parsed command line of the daemon ([`Settings`]). Main thread. The keys of a file are the long
+//! names of the flags, with the values of the flags. The values become defaults of the command line, so that
+//! one parser checks all values and one rule decides on precedence. Invariant: an error in the text of a file
+//! is reported with its line.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -166,7 +167,7 @@ impl File {
     }
 }
 
-/// Why a file is not TOML, with the line. Mostly, quotes are missing.
+/// Error about a file that is not TOML, with the line. Mostly, quotes are missing.
 fn not_toml(path: PathBuf, text: &str, error: &toml::de::Error) -> ConfigError {
     let at = error.span().map_or(0, |span| span.start.min(text.len()));
     let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -187,7 +188,7 @@ fn not_toml(path: PathBuf, text: &str, error: &toml::de::Error) -> ConfigError {
     }
 }
 
-/// Checks that a setting takes this value.
+/// Checks a value of a setting by the parser of the command line.
 fn check(plain: &Command, path: &Path, line: usize, key: &str, value: &str) -> Result<(), ConfigError> {
     let words = ["plasmon-node", SERVE, &format!("--{key}={value}")].map(OsString::from);
     // The environment is left out, because its values are not those of the file.

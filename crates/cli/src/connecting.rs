@@ -1,4 +1,6 @@
-//! Connection of a command to its node.
+//! Connection of a command to its node, and the time-out of the command.
+//!
+//! Owns no state. Any thread. A [`Within`] belongs to one command.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +34,8 @@ impl Within {
         })
     }
 
-    /// Rest of the time-out. It is zero only if the time-out itself is, because zero has another meaning.
+    /// Rest of the time-out, at least 1 us. The rest is zero only if the time-out itself is, because a zero
+    /// time-out has another meaning: not to wait.
     pub(crate) fn left(&self) -> Option<Duration> {
         let left =
             |timeout: Duration| timeout.saturating_sub(self.began.elapsed()).max(Duration::from_micros(1));
@@ -43,4 +46,10 @@ impl Within {
 /// Connects to the node, for a command without a time-out.
 pub(crate) fn connect(socket: &Socket, name: &str) -> Result<Client, Error> {
     Within::new(None).connect(socket, name)
+}
+
+/// Parses a time-out in seconds. Infinity means no limit.
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
+    let timeout = plasmon::timeout(text.parse().unwrap_or(f64::NAN)).map_err(|error| error.to_string())?;
+    Ok(timeout.unwrap_or(Duration::MAX))
 }

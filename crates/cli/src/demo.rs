@@ -1,6 +1,6 @@
 //! `plasmon demo`: becomes the demo, which is part of the Python package.
 //!
-//! Owns no state. Invariant: the demo's nodes are those of this program.
+//! Owns no state. Main thread. The demo's nodes run the program that `PLASMON_BIN` names, or else this one.
 
 use clap::Args as ClapArgs;
 

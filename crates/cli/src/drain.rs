@@ -1,14 +1,18 @@
 //! `plasmon drain`: makes a node move what it keeps to other nodes, and leave.
+//!
+//! Owns no state. Main thread. Invariant: the drain goes on when the command ends; only `--call-off` ends
+//! the drain.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args as ClapArgs;
 use plasmon::drain::{DrainStatus, DrainStep};
 use plasmon::{Client, Error, ErrorKind, NodeId, Socket, find_nodes};
 
-use crate::args::Drain;
 use crate::connecting::Within;
 use crate::failure::Failure;
+use crate::object_args::Spreading;
 use crate::output::{Progress, counted, json, line, size};
 
 /// Time between two questions for the progress.
@@ -16,6 +20,29 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest time that a node which keeps nothing any more may take to leave.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Arguments of `plasmon drain`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+A draining node refuses new objects, and serves reads as before. When other nodes keep everything, its \
+daemon ends with exit code 0. An object that no other node has room for stays, and so does the node; the \
+object is offered again each second. Ctrl-C and --timeout end the waiting, not the drain; --call-off \
+ends the drain.
+
+The node with the embedded coordinator cannot be drained: stop it last. Only root and the user that the \
+node runs as may drain it.")]
+pub(crate) struct Drain {
+    /// Node, as its host's name or address, or as its id or the beginning of the id [default: this host's
+    /// node]
+    #[arg(value_name = "NODE|HOST")]
+    pub(crate) node: Option<String>,
+    /// End the drain: the node stays and accepts objects again. Objects that have moved stay where they are
+    #[arg(long)]
+    pub(crate) call_off: bool,
+    #[command(flatten)]
+    pub(crate) spreading: Spreading,
+}
+
+/// Drains a node and waits until it has left, or ends the drain.
 pub(crate) fn drain(socket: &Socket, as_json: bool, args: &Drain) -> Result<(), Failure> {
     let client = Within::new(args.spreading.timeout).connect(socket, "plasmon drain")?;
     let node = match &args.node {
@@ -139,15 +166,14 @@ fn gone(node: NodeId, before: &DrainStatus, error: &Error) -> Error {
 
 /// Waits until the node is no member any more.
 fn await_leave(client: &Client, node: NodeId) -> Result<(), Failure> {
-    let due = Instant::now() + LEAVE_TIMEOUT;
+    let (id, due) = (node.to_string(), Instant::now() + LEAVE_TIMEOUT);
     while Instant::now() < due {
         // If the node of this host leaves, the connection ends.
-        let Ok(status) = client.status() else { return Ok(()) };
-        let id = node.to_string();
-        if status.cluster.members.iter().all(|member| member.node != id) {
-            return Ok(());
+        match client.status() {
+            Err(error) if error.kind() == ErrorKind::Disconnected => return Ok(()),
+            Ok(status) if status.cluster.members.iter().all(|member| member.node != id) => return Ok(()),
+            _ => thread::sleep(PROGRESS_INTERVAL),
         }
-        thread::sleep(PROGRESS_INTERVAL);
     }
     let text = format!("node {node} keeps nothing any more, but has not left; its log says why");
     Err(Error::new(ErrorKind::TimedOut, text).into())

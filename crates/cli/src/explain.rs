@@ -1,14 +1,17 @@
 //! `plasmon explain`, `locations` and `prefetch`: where objects are, and how they came.
+//!
+//! Owns no state. Main thread.
 
 use plasmon::transfer::{Fetched, Location};
 use plasmon::{Error, ErrorKind, ObjectId, Socket};
 
-use crate::args::{Located, Prefetch};
 use crate::connecting::connect;
 use crate::explain_file;
 use crate::failure::Failure;
+use crate::object_args::{Located, Prefetch};
 use crate::output::{json, line, size, table};
 
+/// Prints how an object came to this node, or where the bytes of a file lie.
 pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<(), Failure> {
     if let Some(file) = explain_file::named(args) {
         return explain_file::explain(socket, as_json, &file);
@@ -99,6 +102,7 @@ fn print(fetched: &Fetched) -> Result<(), Failure> {
     )
 }
 
+/// Prints the nodes that hold an object, with the roles of their replicas.
 pub(crate) fn locations(socket: &Socket, as_json: bool, args: &Located) -> Result<(), Failure> {
     let client = connect(socket, "plasmon locations")?;
     let id = args.object.id(&client, &args.whose);
@@ -113,6 +117,7 @@ pub(crate) fn locations(socket: &Socket, as_json: bool, args: &Located) -> Resul
     table(["NODE", "ROLE"], &rows)
 }
 
+/// Makes the node bring objects here, and does not wait for them.
 pub(crate) fn prefetch(socket: &Socket, args: &Prefetch) -> Result<(), Failure> {
     let client = connect(socket, "plasmon prefetch")?;
     let ids: Vec<ObjectId> = args.objects.iter().map(|object| object.id(&client, &args.whose)).collect();

@@ -1,7 +1,7 @@
 //! `plasmon explain PATH`: the sections of a file, the objects in which they lie, and where these are.
 //!
-//! Owns no state. Sections and objects are asked for one after the other, so a file that changes meanwhile is
-//! told in parts of several versions.
+//! Owns no state. Main thread. Sections and objects are asked for one after the other, so the output about a
+//! file that changes meanwhile mixes several versions.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,9 +12,9 @@ use plasmon::transfer::{Explanation, Location};
 use plasmon::{Client, Error, ErrorKind, NodeId, ObjectId, Socket};
 use serde_json::{Value, json};
 
-use crate::args::Located;
 use crate::connecting::connect;
 use crate::failure::Failure;
+use crate::object_args::Located;
 use crate::output::{self, counted, line, size, table};
 
 /// Number of digits of ids in tables.
@@ -51,13 +51,14 @@ pub(crate) fn named(args: &Located) -> Option<Named> {
     }
     // A text that is no path may be the name of an object.
     let (volume, path) = plasmon_mount::volume_of(Path::new(text)).ok().flatten()?;
-    // The mount commits what it holds back; a file that only others may read is told as it is.
+    // Makes the mount commit bytes that it holds back. A file that this user may not read is told as it is.
     if fs::metadata(text).is_ok_and(|found| found.is_file()) {
         _ = File::open(text).and_then(|file| file.sync_all());
     }
     Some(Named { volume, path })
 }
 
+/// Prints where the bytes of a file lie, and how its objects came to this node.
 pub(crate) fn explain(socket: &Socket, as_json: bool, file: &Named) -> Result<(), Failure> {
     let client = connect(socket, "plasmon explain")?;
     let options = AttachOptions { read_only: true, ..AttachOptions::default() };
@@ -131,7 +132,7 @@ fn on(part: &Part) -> String {
     if names.is_empty() { "no node".to_owned() } else { names }
 }
 
-/// How an object came to this node.
+/// Says how an object came to this node.
 fn came(part: &Part) -> String {
     match (&part.came.fetched, part.came.here.as_str()) {
         (Some(fetched), _) => {
@@ -143,7 +144,7 @@ fn came(part: &Part) -> String {
     }
 }
 
-/// All of it, for programs.
+/// The file, its sections and its objects, for programs.
 fn told(
     file: &Named,
     attributes: &Attributes,

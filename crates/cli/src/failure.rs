@@ -1,10 +1,13 @@
 //! Failure of a command, with its message and its exit code.
+//!
+//! Owns no state. Any thread. Invariant: each failure has a message for people and an exit code.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use plasmon::ErrorKind;
+use plasmon_mount::{Failed, MountError};
 
 /// Failure of a command.
 #[derive(Debug, thiserror::Error)]
@@ -14,8 +17,8 @@ pub(crate) enum Failure {
     Store(#[from] plasmon::Error),
     /// A folder cannot be mounted or unmounted.
     #[error("{0}")]
-    Mount(#[from] plasmon_mount::MountError),
-    /// The process that was to serve a mount has ended, and said why.
+    Mount(#[from] MountError),
+    /// The process that was to serve a mount has ended, with the reason `problem`.
     #[error("{problem}")]
     Mounting { problem: String, code: u8 },
     /// A file or a stream failed.
@@ -48,7 +51,7 @@ pub(crate) enum Failure {
          bytes; a pickle can run any code, so use `--as` only if you trust who put it"
     )]
     Pickled { object: String, what: String, kind: &'static str, path: PathBuf },
-    /// The Python package has not written a value, and has said why.
+    /// The Python package has not written a value, and has printed why.
     #[error("{path} was not written")]
     Unwritten { path: PathBuf, code: u8 },
     /// A file changed while the command read it.
@@ -79,15 +82,15 @@ pub(crate) enum Failure {
     #[error("cannot run {command}: {source}")]
     Command { command: String, source: io::Error, code: u8 },
     /// The doctor found problems, and has printed them.
-    #[error("the doctor found {0} problems")]
+    #[error("number of problems that the doctor found: {0}")]
     Problems(usize),
 }
 
-impl From<plasmon_mount::Failed> for Failure {
-    fn from(failed: plasmon_mount::Failed) -> Self {
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
         match failed {
-            plasmon_mount::Failed::Volume(error) => Self::Store(error),
-            plasmon_mount::Failed::Mount(error) => Self::Mount(error),
+            Failed::Volume(error) => Self::Store(error),
+            Failed::Mount(error) => Self::Mount(error),
         }
     }
 }
@@ -99,14 +102,11 @@ impl Failure {
         move |source| Self::File { action, path, source }
     }
 
-    /// Exit code, as `plasmon --help` lists them.
+    /// Exit code of the failure. `plasmon --help` lists the codes that all commands share.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        if let Self::Mount(error) = self {
-            return crate::mount::exit_code(error);
-        }
         ExitCode::from(match self {
             Self::CountOf { .. } | Self::NoCommand => 2,
-            Self::Absent(_) => 3,
+            Self::Absent(_) | Self::Mount(MountError::NotMounted(_)) => 3,
             Self::TooFew { .. } | Self::Incomplete(_) => 4,
             Self::Unreached(_) => 10,
             Self::Unwritten { code, .. } | Self::Command { code, .. } | Self::Mounting { code, .. } => *code,
@@ -123,6 +123,7 @@ impl Failure {
                 ErrorKind::OutcomeUnknown | ErrorKind::Fenced | ErrorKind::Broken => 12,
                 _ => 1,
             },
+            Self::Mount(MountError::Mounted(_)) => 5,
             Self::Mount(_)
             | Self::File { .. }
             | Self::Refused(_)

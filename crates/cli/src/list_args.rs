@@ -1,13 +1,15 @@
 //! Arguments of `plasmon ls` and `plasmon rm`.
 //!
-//! Owns no state. Invariant: an argument that is parsed is valid for its command.
+//! Owns no state. Any thread. Invariant: each argument is valid by itself; the command checks how arguments
+//! fit together.
 
 use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs};
 
-use crate::args::{Quiet, Which, Whose, name, which};
-use crate::serve_args::seconds;
+use crate::names::{Which, Whose, name, which};
+use crate::object_args::Quiet;
+use crate::values::seconds;
 
 /// Arguments of `plasmon ls`.
 #[derive(Debug, ClapArgs)]

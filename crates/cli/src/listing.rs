@@ -1,4 +1,7 @@
 //! `plasmon ls` and `plasmon rm`: the objects of a node or of the cluster, and their deletion.
+//!
+//! Owns no state. Main thread. Invariant: a list that lacks the objects of some nodes is a failure that names
+//! these nodes.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,11 +12,11 @@ use plasmon::{
 };
 use serde_json::{Value, json};
 
-use crate::args::Which;
 use crate::connecting::connect;
 use crate::failure::Failure;
 use crate::list_args::{Ls, Rm};
-use crate::output::{self, Progress, age, line, size, table};
+use crate::names::Which;
+use crate::output::{self, Progress, age, counted, line, size, table};
 
 /// Number of objects that are deleted by one request.
 const STEP_OBJECTS: usize = 1024;
@@ -49,6 +52,7 @@ fn rights(rights: Rights) -> &'static str {
     }
 }
 
+/// Lists the objects of the node or of the cluster.
 pub(crate) fn ls(socket: &Socket, as_json: bool, args: &Ls) -> Result<(), Failure> {
     let client = connect(socket, "plasmon ls")?;
     let filter = Filter { pattern: args.pattern.clone().unwrap_or_default(), unnamed: args.unnamed };
@@ -120,6 +124,7 @@ pub(crate) fn complete(missing: &[(NodeId, Error)]) -> Result<(), Failure> {
     if why.is_empty() { Ok(()) } else { Err(Failure::Incomplete(why.join("; "))) }
 }
 
+/// Deletes objects: those that were named, or those that patterns and ages stand for.
 pub(crate) fn rm(socket: &Socket, as_json: bool, args: &Rm) -> Result<(), Failure> {
     let client = connect(socket, "plasmon rm")?;
     let many = args.objects.iter().any(|object| Filter::is_pattern(&object.text));
@@ -147,7 +152,7 @@ fn rm_found(client: &Client, as_json: bool, args: &Rm) -> Result<(), Failure> {
     }
     let mut seen = HashSet::new();
     list.objects.retain(|object| {
-        // A name is that of a private object or of another one; an id stands for itself.
+        // A private object and another object may have the same name. An id stands for one object.
         let by_id = |which: &Which| which.text == object.id.to_string();
         let own = object.name.is_none() || object.rights.is_private() == args.whose.private;
         let old = args.older.is_none_or(|older| Duration::from_millis(object.age_ms) >= older);
@@ -161,7 +166,7 @@ fn rm_found(client: &Client, as_json: bool, args: &Rm) -> Result<(), Failure> {
             output::json(&rows.to_string())?;
         } else {
             table(["ID", "SIZE", "STATE", "PINS", "AGE", "KIND", "NAME"], &rows)?;
-            line(&format!("{} objects, {}, would be deleted", rows.len(), size(bytes)))?;
+            line(&format!("{}, {}, would be deleted", counted(rows.len() as u64, "object"), size(bytes)))?;
         }
         return complete(&list.missing);
     }
@@ -170,7 +175,7 @@ fn rm_found(client: &Client, as_json: bool, args: &Rm) -> Result<(), Failure> {
     let mut told = delete(client, &progress, named, true)?;
     drop(progress);
     if !as_json {
-        line(&format!("{} objects deleted", told.deleted))?;
+        line(&format!("{} deleted", counted(told.deleted as u64, "object")))?;
     }
     // An object that was to be deleted and has gone by itself meanwhile is no failure.
     told.absent.clear();
@@ -201,7 +206,7 @@ impl Told {
     }
 }
 
-/// Deletes objects, each with the text by which it is told. `quiet` names no pinned objects.
+/// Deletes objects, each with the text that names it in the output. `quiet` does not print pinned objects.
 fn delete(
     client: &Client,
     progress: &Progress,

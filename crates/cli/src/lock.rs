@@ -1,7 +1,8 @@
 //! `plasmon lock` and `plasmon barrier`: runs a command while it holds a lock, and waits for other parties.
 //!
-//! Owns the child process of `plasmon lock`. The main thread waits for it; another thread receives signals.
-//! Invariant: the child gets SIGTERM as soon as the lock is known to be lost, and SIGKILL after the grace.
+//! Owns the child process of `plasmon lock`. The main thread waits for the child; another thread receives
+//! signals. Invariant: the child gets SIGTERM within [`LOOK_INTERVAL`] after the client knows that the lock
+//! is lost, and SIGKILL after the grace.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -19,9 +20,9 @@ use serde_json::json;
 use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use crate::args::name;
 use crate::connecting::Within;
 use crate::failure::Failure;
+use crate::names::name;
 use crate::output::{self, line};
 
 /// Time between two looks at the guard.
@@ -30,8 +31,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const TOKEN: &str = "PLASMON_TOKEN";
 /// Signals that are passed on to the command. A terminal sends the first two to the command itself.
 const PASSED_ON: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-/// Exit codes of a command that cannot be run, as shells have them.
+/// Exit code for a command that cannot be run, as shells have it.
 const CANNOT_RUN: u8 = 126;
+/// Exit code for a command that does not exist, as shells have it.
 const NO_SUCH_COMMAND: u8 = 127;
 
 /// Arguments of `plasmon lock`.
@@ -42,8 +44,8 @@ it. Those who wait get it in the order of asking. The lock is free when COMMAND 
 process dies.
 
 COMMAND finds the token of its guard in $PLASMON_TOKEN, a decimal number of up to 128 bits that is larger \
-than that of every holder before. What keeps the data that the lock protects can refuse smaller tokens than \
-it has seen: a host that stands still and goes on later does not know yet that it lost the lock.
+than that of every holder before. The store of the protected data can refuse a token smaller than one it has \
+seen. So a late write of a host that was suspended and lost the lock is refused.
 
 If the lock is lost, because this process was stopped or the node was cut off for longer than the time to \
 live, COMMAND gets SIGTERM, and SIGKILL after the grace. Signals that this process gets are passed on to \
@@ -66,7 +68,7 @@ pub(crate) struct LockArgs {
     /// Time to wait for the lock, such as 5s; 0 does not wait [default: without limit]
     #[arg(long, value_name = "SECONDS", value_parser = time)]
     timeout: Option<Duration>,
-    /// Let others hold the lock at the same time that share it as well
+    /// Share the lock with others that also pass --shared
     #[arg(long)]
     shared: bool,
     /// Take everybody's lock of this name [default: this user's]
@@ -145,13 +147,13 @@ struct Running {
     child: Child,
     guard: Guard,
     grace: Duration,
-    /// When the lock was found to be lost.
+    /// Time when the lock was found to be lost.
     lost: Option<Instant>,
     killed: bool,
 }
 
 impl Running {
-    /// Waits until the command has ended, passes signals on, and ends it if the lock is lost.
+    /// Waits until the command has ended, passes signals on, and ends the command if the lock is lost.
     fn wait(&mut self, signals: &Receiver<i32>) -> io::Result<ExitStatus> {
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -167,7 +169,7 @@ impl Running {
         }
     }
 
-    /// Looks at the guard.
+    /// Sends SIGTERM to the command when the guard has become invalid, and SIGKILL after the grace.
     fn look(&mut self) {
         match self.lost {
             None if !self.guard.is_valid() => {
@@ -187,7 +189,7 @@ impl Running {
         }
     }
 
-    /// Sends a signal to the child, which was not waited for yet, so that its number is still its own.
+    /// Sends a signal to the child. The child was not waited for yet, so no other process has its process id.
     fn send(&self, signal: Option<Signal>) {
         if let Some((pid, signal)) = Pid::from_raw(self.child.id().cast_signed()).zip(signal) {
             // A child that has ended already is found by the next look.
@@ -196,7 +198,7 @@ impl Running {
     }
 }
 
-/// Signals that this process gets, from a thread that lasts as long as it.
+/// Signals that this process gets, from a thread that runs until the process ends.
 fn received(mut signals: Signals) -> Receiver<i32> {
     let (sender, receiver) = channel();
     thread::spawn(move || signals.forever().try_for_each(|signal| sender.send(signal)));
@@ -220,6 +222,7 @@ fn time(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "write a time such as 30s, 0.5 or 200ms".into())
 }
 
+/// Parses the time to live of a lease.
 fn time_to_live(text: &str) -> Result<Duration, String> {
     let ttl = time(text)?;
     if (MIN_TTL..=MAX_TTL).contains(&ttl) {

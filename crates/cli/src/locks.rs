@@ -1,6 +1,6 @@
 //! `plasmon locks`: lists the locks and barriers of the cluster.
 //!
-//! Owns no state.
+//! Owns no state. Main thread.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::listing::{complete, short};
 use crate::output::{self, age, table};
 
+/// Lists the locks and barriers of the cluster.
 pub(crate) fn locks(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     let list = LockList::of(&Within::new(None).connect(socket, "plasmon locks")?)?;
     if as_json {
@@ -65,7 +66,7 @@ fn row_json(info: &LockInfo) -> Value {
             "node": holder.node.to_string(),
             "pid": holder.pid,
             "user": holder.uid,
-            // No number of JSON is so large.
+            // A token has up to 128 bits, more than a number of JSON keeps.
             "token": holder.token.to_string(),
             "age_seconds": holder.age_ms as f64 / 1000.0,
         })

@@ -1,4 +1,6 @@
-//! The `plasmon` command: runs a node, puts and gets objects, and shows what a node holds and does.
+//! Root of the program `plasmon`: runs a node, puts and gets objects, and shows what a node holds and does.
+//!
+//! Owns no state. Main thread. `node.rs` is the root of the program `plasmon-node`; both use `serve_args`.
 #![deny(unsafe_code)]
 
 mod args;
@@ -18,6 +20,8 @@ mod locks;
 mod manual;
 mod mount;
 mod mount_helper;
+mod names;
+mod object_args;
 mod objects;
 mod output;
 mod overview;
@@ -38,6 +42,7 @@ mod settings;
 mod status;
 mod top;
 mod users;
+mod values;
 mod volume;
 mod volume_check;
 mod watch;
@@ -67,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what the words of a command line say. Returns the exit code.
+/// Parses a command line and runs its command. `words` begins with the program's name. Returns the exit code.
 fn command(words: Vec<OsString>) -> ExitCode {
     let definitions = || settings::with_environment(Args::command());
     let matches = definitions().try_get_matches_from(&words);
@@ -79,7 +84,7 @@ fn command(words: Vec<OsString>) -> ExitCode {
     };
     let Args { socket, json, priority, command } = args;
     if !matches!(command, Command::Serve(_)) {
-        // The daemon tells of its own.
+        // The daemon itself reports misspelt variables.
         let found = settings::misspelt(&definitions(), std::env::vars_os().map(|(name, _)| name));
         found.iter().for_each(|one| output::complain(&settings::misspelling(one)));
     }
@@ -91,7 +96,7 @@ fn command(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Runs a command, which `words` say, without the program's name. Returns the exit code.
+/// Runs a command. `words` is the command line without the program's name. Returns the exit code.
 fn run(
     socket: &Socket,
     json: bool,

@@ -1,7 +1,7 @@
 //! `plasmon completions` and `plasmon man`: what shells and `man` show, made from the command line's own
 //! definitions.
 //!
-//! Owns no state. The definitions are built only by these two commands, so no other command pays for them.
+//! Owns no state. Main thread. Only these two commands generate scripts and pages from the definitions.
 
 use std::fs;
 use std::io::{self, Write};
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// A machine that has neither formatter checks the pages' text only, in the test above.
+    /// Checks the pages by groff and mandoc. Skips a formatter that is not installed.
     #[test]
     fn formatters_of_man_pages_take_them() {
         let directory = tempfile::tempdir().unwrap();

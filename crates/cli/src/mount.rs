@@ -1,14 +1,15 @@
 //! `plasmon mount` and `plasmon umount`: a volume as a folder of this host.
 //!
-//! Owns the process that serves a mount, and its end by a signal. Without `--foreground` the command starts
-//! itself again in the background, and returns when the folder is mounted. Invariant: a command that ends
-//! well leaves a folder that can be used.
+//! Owns the process that serves a mount. The main thread serves; the thread `signals` unmounts the folder
+//! when a signal asks the process to end. Without `--foreground` the command starts itself again in the
+//! background, and returns when the folder is mounted. Invariant: when `plasmon mount` without
+//! `--foreground` exits with 0, the folder can be used.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 use std::{env, thread};
@@ -21,13 +22,13 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::name;
 use crate::connecting::connect;
 use crate::failure::Failure;
+use crate::names::name;
 use crate::output::{self, line};
-use crate::serve_args::seconds;
+use crate::values::seconds;
 
-/// Name of the volume that comes about at the first mount.
+/// Name of the volume that is created by its first mount.
 pub(crate) const MAIN: &str = "main";
 /// Argument by which the command starts itself again in the background.
 const IN_BACKGROUND: &str = "--in-background";
@@ -36,12 +37,14 @@ const IN_BACKGROUND: &str = "--in-background";
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 The command returns when the folder is mounted; a process of its own serves it until `plasmon umount`. The \
-volume `main` comes about at its first mount; others are made by `plasmon volume create`.
+volume `main` is created by its first mount; others are made by `plasmon volume create`.
 
 Root mounts by itself. Other users need fusermount3 (package fuse3), and for --allow-other a line \
 `user_allow_other` in /etc/fuse.conf.
 
-When the node of this host is away, programs wait for it as long as --patience says, and get EIO then.")]
+When the node of this host is away, programs wait for it as long as --patience says, and get EIO then.
+
+Exit code 5 if a volume is mounted at the folder already.")]
 pub(crate) struct MountArgs {
     /// Folder at which the volume is mounted
     #[arg(value_name = "DIR")]
@@ -89,6 +92,7 @@ pub(crate) struct MountArgs {
 
 /// Arguments of `plasmon umount`.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Exit code 3 if no volume is mounted at the folder.")]
 pub(crate) struct UmountArgs {
     /// Folder at which a volume is mounted
     #[arg(value_name = "DIR")]
@@ -98,7 +102,8 @@ pub(crate) struct UmountArgs {
     force: bool,
 }
 
-/// Mounts a volume, as `words` say, the command line of this process without the program's name.
+/// Mounts a volume. `words` is the command line without the program's name, for the process in the
+/// background.
 pub(crate) fn mount(
     socket: &Socket,
     as_json: bool,
@@ -108,11 +113,12 @@ pub(crate) fn mount(
     if args.foreground || args.in_background { serve(socket, as_json, args) } else { start(as_json, words) }
 }
 
+/// Unmounts a folder.
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     Ok(unmount_folder(&args.folder, args.force)?)
 }
 
-/// Starts this command in the background, and waits until it has mounted or failed.
+/// Starts this command in the background, and waits until the folder is mounted or the process has failed.
 fn start(as_json: bool, words: &[OsString]) -> Result<(), Failure> {
     let own = env::current_exe().map_err(Failure::file("find", "this program"))?;
     let mut child: Child = Command::new(&own)
@@ -178,6 +184,7 @@ fn serve(socket: &Socket, as_json: bool, args: &MountArgs) -> Result<(), Failure
     Ok(mount.serve(ready)?)
 }
 
+/// Log of the mount, with the filter of `PLASMON_LOG`.
 fn logging() -> tracing_subscriber::fmt::SubscriberBuilder<
     tracing_subscriber::fmt::format::DefaultFields,
     tracing_subscriber::fmt::format::Format,
@@ -200,6 +207,7 @@ fn options(args: &MountArgs) -> MountOptions {
     }
 }
 
+/// Line that says where the volume is mounted.
 fn told(as_json: bool, folder: &Path, volume: &str) -> String {
     let folder = folder.to_string_lossy();
     match as_json {
@@ -208,7 +216,7 @@ fn told(as_json: bool, folder: &Path, volume: &str) -> String {
     }
 }
 
-/// Unmounts the folder when a signal asks this process to end. What is open there goes on until it is closed.
+/// Unmounts the folder when a signal asks this process to end. Open files stay usable until they are closed.
 fn end_by_signal(folder: &Path) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let folder = folder.to_owned();
@@ -220,13 +228,4 @@ fn end_by_signal(folder: &Path) -> io::Result<()> {
         }
     })?;
     Ok(())
-}
-
-/// Exit code of a failure to mount.
-pub(crate) fn exit_code(error: &plasmon_mount::MountError) -> ExitCode {
-    ExitCode::from(match error {
-        plasmon_mount::MountError::Mounted(_) => 5,
-        plasmon_mount::MountError::NotMounted(_) => 3,
-        _ => 1,
-    })
 }

@@ -1,8 +1,8 @@
 //! `mount.plasmon`: what mount(8) calls for `mount -t plasmon VOLUME DIR -o OPTIONS` and for lines of fstab.
 //!
-//! This command is that helper if it is called by its name, as by a link in /sbin. Owns no state: the words
-//! of the helper become those of `plasmon mount`. Invariant: an option that has no effect here, and that is
-//! not one of mount(8)'s own, is refused, unless mount(8) asks for sloppiness.
+//! `plasmon` is the helper if it is called by the helper's name, as by a link in /sbin. Owns no state. Main
+//! thread. The words of the helper become words of `plasmon mount`. Invariant: an option that has no effect
+//! here, and that is not one of mount(8)'s own, is refused, unless mount(8) asks for sloppiness.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,8 @@
-//! `plasmon-node`: the daemon, which `plasmon serve` starts with its own command line.
+//! Root of the program `plasmon-node`: the daemon, which `plasmon serve` starts with its own command line.
+//!
+//! Owns the node. The main thread makes the settings and then runs the node's engine; with
+//! `--exit-with-parent` the thread `plasmon-parent` waits for the end of the parent. Invariant: the log goes
+//! to standard error, the announcement to standard output.
 #![forbid(unsafe_code)]
 
 mod announcing;
@@ -10,6 +14,7 @@ mod secret_file;
 mod serve_args;
 mod settings;
 mod users;
+mod values;
 
 use std::error::Error;
 use std::fs;
@@ -96,6 +101,7 @@ fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "plasmon: {}", printable_lines(text));
 }
 
+/// Runs the node until it is stopped. Reports the variables in `misspelt`, each with the name that was meant.
 fn run(
     socket: Option<PathBuf>,
     as_json: bool,
@@ -130,7 +136,7 @@ fn run(
     Ok(node.run()?)
 }
 
-/// Settings of the node. They make the secret if a cluster begins and none was named.
+/// Makes the settings of the node. Creates the secret file if a cluster begins and no file was named.
 fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error>> {
     let yields_socket = socket.is_none();
     let socket = socket.map_or_else(Socket::default, Socket::from);
@@ -181,7 +187,7 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
 }
 
 /// File of the cluster's secret: the one that was named, or else this user's own for the first node of a
-/// cluster. An address of loopback that was named says that the node is for its host alone, without a secret.
+/// cluster. With `--listen` on loopback no secret is made, because the node is for its own host.
 fn secret_file(args: &Serve) -> Result<Option<PathBuf>, Box<dyn Error>> {
     let begins = args.join.is_none() && args.coordinator.is_none();
     match &args.secret_file {
@@ -191,7 +197,7 @@ fn secret_file(args: &Serve) -> Result<Option<PathBuf>, Box<dyn Error>> {
     }
 }
 
-/// Certificates that the settings name.
+/// Certificates that the settings name. `None` unless certificate, key and authority are named.
 fn tls(args: &Serve) -> io::Result<Option<TlsConfig>> {
     let (Some(cert), Some(key), Some(ca)) = (&args.tls_cert, &args.tls_key, &args.tls_ca) else {
         return Ok(None);

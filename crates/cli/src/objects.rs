@@ -1,4 +1,7 @@
 //! `plasmon put`, `get`, `hash` and `evict`.
+//!
+//! Owns no state. Main thread; while `get` and `hash` wait, another thread asks for a progress that is shown.
+//! Invariant: a regular file that `get` writes appears as a whole or not at all.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, IsTerminal, Read, Write};
@@ -12,9 +15,10 @@ use plasmon::{Client, CreateOptions, Object, ObjectId, Rights, Socket};
 use rustix::fs::{AtFlags, CWD, linkat};
 use serde_json::json;
 
-use crate::args::{Evict, Get, Hash, Put, Which, Whose};
 use crate::connecting::{Within, connect};
 use crate::failure::Failure;
+use crate::names::{Which, Whose};
+use crate::object_args::{Evict, Get, Hash, Put};
 use crate::output::{self, Progress, line, size, standard, tolerant};
 use crate::python;
 
@@ -23,6 +27,7 @@ const STEP_BYTES: usize = 8 << 20;
 /// Time between two questions for how far an object has come.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Puts a file or standard input, and prints the id of the object.
 pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Failure> {
     if let Some(kind) = &args.kind {
         return Err(python::put(socket, as_json, args, kind));
@@ -94,6 +99,7 @@ fn put_file(
     Ok(bytes)
 }
 
+/// Gets an object, and writes its bytes or a value of Python.
 pub(crate) fn get(socket: &Socket, as_json: bool, args: &Get) -> Result<(), Failure> {
     if let Some(kind) = &args.kind {
         return get_as(socket, as_json, args, kind);
@@ -222,6 +228,7 @@ impl Watch {
     }
 }
 
+/// Computes the digest of an object, and compares it with that of the seal.
 pub(crate) fn hash(socket: &Socket, as_json: bool, args: &Hash) -> Result<(), Failure> {
     let quiet = as_json || args.quiet.quiet;
     let object = fetch(socket, "plasmon hash", (&args.object, &args.whose), (args.timeout, false), quiet)?;
@@ -235,6 +242,7 @@ pub(crate) fn hash(socket: &Socket, as_json: bool, args: &Hash) -> Result<(), Fa
     line(&digest)
 }
 
+/// Evicts objects from the memory of the node, and prints how much became free.
 pub(crate) fn evict(socket: &Socket, as_json: bool, args: &Evict) -> Result<(), Failure> {
     let bytes = connect(socket, "plasmon evict")?.evict(args.size)?;
     if as_json {
@@ -252,8 +260,8 @@ fn write_all(to: &mut impl Write, data: &[u8], progress: &Progress) -> io::Resul
     to.flush()
 }
 
-/// Has a file written as a whole or not at all: it has no name until its last byte is written. Links are
-/// followed, and a replaced file keeps its mode.
+/// Has `fill` write a file as a whole or not at all: the file has no name until its last byte is written.
+/// Links are followed, and a replaced file keeps its mode.
 fn write_file(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Failure>) -> Result<(), Failure> {
     let failed = |source| Failure::File { action: "write", path: path.to_owned(), source };
     let to = target(path).map_err(failed)?;

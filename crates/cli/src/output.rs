@@ -1,7 +1,7 @@
 //! Printing for all commands: lines, JSON, sizes, tables, progress.
 //!
-//! Names of objects, clients, files and hosts, and parts of messages, are chosen by others. So everything is
-//! printed as [`plasmon::text`] escapes it.
+//! Owns one flag, [`CLOSED`], written before `main`. Any thread. Invariant: names and messages are printed as
+//! [`plasmon::text`] escapes them, because others choose the names of objects, clients, files and hosts.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -80,7 +80,7 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     tolerant(standard().and_then(|mut out| writeln!(out, "{}", printable(text))))
 }
 
-/// Prints JSON for programs. Names in it keep their values.
+/// Prints JSON for programs. Escapes keep the values of names.
 pub(crate) fn json(text: &str) -> Result<(), Failure> {
     tolerant(standard().and_then(|mut out| writeln!(out, "{}", printable_json(text))))
 }
@@ -205,7 +205,7 @@ impl Progress {
         self.show();
     }
 
-    /// Draws the progress, if it is time to.
+    /// Draws the progress, once [`PROGRESS_DELAY`] has passed.
     pub(crate) fn show(&self) {
         if self.bar.is_hidden() && self.started.elapsed() > PROGRESS_DELAY && self.wanted {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -1,4 +1,6 @@
 //! `plasmon status --cluster`: a line for every node, as text or JSON. `plasmon top` draws the same lines.
+//!
+//! Owns no state. Main thread.
 
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use crate::output::{age, counted, json, line, size, table};
 pub(crate) const HEADINGS: [&str; 9] =
     ["NODE", "LISTEN", "MEMORY", "PRIMARY", "CACHED", "REGIONS", "FETCHED", "SERVED", "CLIENTS"];
 
+/// Prints the nodes of the cluster.
 pub(crate) fn status(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     let client = connect(socket, "plasmon status")?;
     if as_json {

@@ -1,7 +1,7 @@
 //! Files that a node keeps among the state files of its user: the calibration, and the secret of clusters.
 //!
-//! Owns no state. The folder is `plasmon` in `$XDG_STATE_HOME`, else in `~/.local/state`. Invariant: the
-//! secret is this user's own, and no start replaces it.
+//! Owns no state. Any thread. The folder is `plasmon` in `$XDG_STATE_HOME`, else in `~/.local/state`.
+//! Invariant: the secret is this user's own, and no start replaces it.
 
 use std::env;
 use std::fs::{self, DirBuilder};

@@ -1,5 +1,7 @@
 //! `plasmon ping`: asks a node, or a server of a service, for signs of life, by slot, and prints how long
 //! they take.
+//!
+//! Owns no state. Main thread.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 use crate::connecting::Within;
 use crate::failure::Failure;
 use crate::output::{self, counted, line};
-use crate::serve_args::seconds;
+use crate::values::seconds;
 
 /// Arguments of `plasmon ping`.
 #[derive(Debug, ClapArgs)]
@@ -37,6 +39,7 @@ pub(crate) struct Ping {
     pub(crate) timeout: Duration,
 }
 
+/// Asks a node or a service for as many answers as wanted, and prints their times.
 pub(crate) fn ping(socket: &Socket, as_json: bool, args: &Ping) -> Result<(), Failure> {
     let client = Within::new(Some(args.timeout)).connect(socket, "plasmon ping")?;
     let target = find(&client, args)?;

@@ -1,4 +1,6 @@
 //! `plasmon replicate`, `migrate` and `broadcast`: moves and copies objects to nodes.
+//!
+//! Owns no state. Main thread; another thread asks for the holders while the command waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,14 +9,16 @@ use std::time::Duration;
 
 use plasmon::{Client, ObjectId, Socket, Spread, find_nodes};
 
-use crate::args::{Broadcast, Migrate, Replicate, Which, Whose};
 use crate::connecting::Within;
 use crate::failure::Failure;
+use crate::names::{Which, Whose};
+use crate::object_args::{Broadcast, Migrate, Replicate};
 use crate::output::{Progress, counted, json, table};
 
 /// Time between two questions for the holders of an object.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Makes several nodes keep an object, and prints the nodes.
 pub(crate) fn replicate(socket: &Socket, as_json: bool, args: &Replicate) -> Result<(), Failure> {
     let quiet = as_json || args.spreading.quiet.quiet;
     let within = Within::new(args.spreading.timeout);
@@ -23,6 +27,7 @@ pub(crate) fn replicate(socket: &Socket, as_json: bool, args: &Replicate) -> Res
     show(&client, as_json, &spread)
 }
 
+/// Moves an object to another node, and prints the nodes that keep it.
 pub(crate) fn migrate(socket: &Socket, as_json: bool, args: &Migrate) -> Result<(), Failure> {
     let quiet = as_json || args.spreading.quiet.quiet;
     let within = Within::new(args.spreading.timeout);
@@ -32,6 +37,7 @@ pub(crate) fn migrate(socket: &Socket, as_json: bool, args: &Migrate) -> Result<
     show(&client, as_json, &spread)
 }
 
+/// Brings an object to many nodes, and fails if one of them has not got it.
 pub(crate) fn broadcast(socket: &Socket, as_json: bool, args: &Broadcast) -> Result<(), Failure> {
     let quiet = as_json || args.spreading.quiet.quiet;
     let within = Within::new(args.spreading.timeout);

@@ -1,6 +1,7 @@
 //! The Python package beside this program: the demo, and values that only Python reads and writes.
 //!
-//! Owns no state. Invariant: the programs of Plasmon that the package starts are those of this program.
+//! Owns no state. Main thread. Invariant: the package starts the program that `PLASMON_BIN` names, or this
+//! one if the variable is not set.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -10,8 +11,8 @@ use std::process::{Command, Stdio};
 use plasmon::{Object, Rights, Socket};
 use serde_json::{Value, json};
 
-use crate::args::{Get, Put};
 use crate::failure::Failure;
+use crate::object_args::{Get, Put};
 use crate::output::size;
 
 /// Variable that names the program of the nodes to the Python package.
@@ -71,10 +72,11 @@ pub(crate) fn get(socket: &Socket, args: &Get, kind: &str) -> Result<Command, Fa
     files(socket, "get", Path::new(&args.object.text), &options)
 }
 
+/// Command that puts a file as a value (`call` is put), or writes a value (`get`), with these options.
 fn files(socket: &Socket, call: &str, what: &Path, options: &Value) -> Result<Command, Failure> {
     let mut command = command(FILES)?;
     command.arg(call).arg(options.to_string()).arg("--").arg(what);
-    // The package finds a socket that was not named as this program does, and asks whose it is.
+    // Without PLASMON_SOCKET the package finds the default socket itself, and checks who owns it.
     if *socket != Socket::find() {
         command.env(SOCKET, socket.path());
     }
@@ -89,7 +91,7 @@ pub(crate) struct Described {
     pub(crate) is_pickle: bool,
 }
 
-/// Description of an object, if the Python package stored a value in it.
+/// Description of the value in an object, if the Python package stored one.
 pub(crate) fn described(object: &Object) -> Option<Described> {
     let header = object.metadata().strip_prefix(STORED_BY_PYTHON)?;
     let header: Value = serde_json::from_slice(header).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Quoting of words for a shell, in commands that are printed to be typed.
 //!
-//! Owns no state. Both programs of this crate print such commands.
+//! Owns no state. Any thread. Both programs of this crate print such commands.
 
 /// Quotes a word so that a shell reads it unchanged.
 pub(crate) fn quoted(word: &str) -> String {

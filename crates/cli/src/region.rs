@@ -1,6 +1,7 @@
 //! `plasmon region`: makes, lists, reads, changes and frees regions.
 //!
-//! Owns no state. Files go through a region in steps, so that none is in memory as a whole.
+//! Owns no state. Main thread. Invariant: a file is read and written in steps, so that no file is in memory
+//! as a whole.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -19,17 +20,18 @@ use crate::region_args::{
     Add, Cas, Copy, Create, Fill, Grant, Move, Read, RegionCommand, Revoke, Snapshot, Span, Which, Word,
     Write,
 };
-use crate::region_events::events;
+use crate::region_events::{events, letters, user_json};
 
 /// Name of the command in the node's list of clients.
 const NAME: &str = "plasmon region";
 /// Number of bytes that are read or written at a time.
 const STEP_BYTES: usize = 4 << 20;
-/// Longest wait for a change of a watched word. The command waits again after it.
+/// Longest wait for a change of a watched word. The command waits again afterwards.
 const WATCH: Duration = Duration::from_secs(3600);
 
 const READ: Rights = Rights::READ;
 
+/// Runs a command of `plasmon region`.
 pub(crate) fn region(socket: &Socket, as_json: bool, command: &RegionCommand) -> Result<(), Failure> {
     match command {
         RegionCommand::Create(args) => create(socket, as_json, args),
@@ -123,11 +125,6 @@ fn row_json(info: &RegionInfo) -> Value {
         "nodes": info.nodes,
         "age_seconds": info.age_ms as f64 / 1000.0,
     })
-}
-
-/// Letters of rights for programs; none for no right.
-pub(crate) fn letters(rights: Rights) -> String {
-    rights.to_string().replace('-', "")
 }
 
 fn info(socket: &Socket, as_json: bool, which: &Which) -> Result<(), Failure> {
@@ -298,12 +295,7 @@ fn revoke(socket: &Socket, as_json: bool, args: &Revoke) -> Result<(), Failure> 
     done(as_json, &json!({ "user": user_json(number(args.user)) }))
 }
 
-/// User for programs: a number, or null for every user.
-pub(crate) fn user_json(user: Option<u32>) -> Value {
-    user.into()
-}
-
-/// Number of a user; none for every user.
+/// Number of a user. `None` for every user.
 fn number(user: Principal) -> Option<u32> {
     match user {
         Principal::User(user) => Some(user),

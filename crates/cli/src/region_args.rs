@@ -1,7 +1,7 @@
 //! Arguments of `plasmon region` and its commands.
 //!
-//! Owns no state. Invariant: an argument that is parsed is valid for its command. What a region itself
-//! decides, such as its bounds, is for the node.
+//! Owns no state. Any thread. Invariant: each argument is valid by itself. The node checks arguments against
+//! the region, such as an offset against its length.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use bytesize::ByteSize;
 use clap::{Args as ClapArgs, Subcommand};
 use plasmon::region::{Principal, Rights};
 
-use crate::args::{name, timeout};
-use crate::serve_args::positive_size;
+use crate::connecting::timeout;
+use crate::names::name;
 use crate::users::user_id;
+use crate::values::positive_size;
 
 /// Commands of `plasmon region`.
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,6 @@
 //! `plasmon region events`: prints what happens to regions.
 //!
-//! Owns no state. The command has a handle without rights to each region that it watches.
+//! Owns no state. Main thread. The command has a handle without rights to each region that it watches.
 
 use plasmon::region::{Region, RegionEvent, Rights};
 use plasmon::{Client, ErrorKind, Socket};
@@ -10,7 +10,6 @@ use crate::connecting::connect;
 use crate::failure::Failure;
 use crate::listing::complete;
 use crate::output;
-use crate::region::{letters, user_json};
 use crate::region_args::Events;
 
 /// Name of the command in the node's list of clients.
@@ -71,6 +70,16 @@ fn describe(event: &RegionEvent) -> String {
             format!("gap      {missed} events are missing: they came faster than they were read")
         }
     }
+}
+
+/// Letters of rights for programs. Empty if there is no right.
+pub(crate) fn letters(rights: Rights) -> String {
+    rights.to_string().replace('-', "")
+}
+
+/// User for programs: a number, or null for every user.
+pub(crate) fn user_json(user: Option<u32>) -> Value {
+    user.into()
 }
 
 fn describe_json(event: &RegionEvent) -> Value {

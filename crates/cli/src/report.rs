@@ -1,4 +1,6 @@
-//! `plasmon clients`.
+//! `plasmon clients`: lists the clients of the node.
+//!
+//! Owns no state. Main thread.
 
 use plasmon::Socket;
 use plasmon::status::ConnectionStatus;
@@ -8,6 +10,7 @@ use crate::connecting::connect;
 use crate::failure::Failure;
 use crate::output::{self, line, size, table};
 
+/// Lists the clients of the node.
 pub(crate) fn clients(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     let status = connect(socket, "plasmon clients")?.status()?;
     if as_json {

@@ -1,7 +1,7 @@
 //! New files with secrets of clusters.
 //!
-//! Owns no state. Both programs of this crate make such files. Invariant: a file appears whole, readable by
-//! its owner alone, and takes the place of no other file.
+//! Owns no state. Any thread. Both programs of this crate make such files. Invariant: a file appears whole,
+//! readable by its owner alone, and takes the place of no other file.
 
 use std::io::{self, Write};
 use std::path::Path;

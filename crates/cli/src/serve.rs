@@ -1,4 +1,6 @@
 //! `plasmon serve`: becomes the daemon, `plasmon-node`, which is installed together with this program.
+//!
+//! Owns no state. Main thread. Invariant: the daemon gets the arguments of this process unchanged.
 
 use std::env;
 use std::os::unix::process::CommandExt;

@@ -1,6 +1,7 @@
 //! Command line of `plasmon serve`, which the daemon parses as well.
 //!
-//! Owns no state. Invariant: an argument that is parsed is valid by itself; the daemon checks combinations.
+//! Owns no state. Any thread. Invariant: each argument is valid by itself. The parser checks which options go
+//! together; the daemon checks what the parser cannot (`--cache` with `--spill-dir`).
 
 mod classes;
 mod etcd;
@@ -16,6 +17,7 @@ use plasmon_node::{Grants, Library, PushBy, Qos};
 use tracing_subscriber::EnvFilter;
 
 use self::etcd::EtcdUrl;
+use crate::values::{positive_size, public, seconds};
 
 /// Default size of the memory for objects.
 pub(crate) const DEFAULT_MEMORY: &str = "4GiB";
@@ -166,13 +168,13 @@ pub(crate) struct Serve {
     /// auto are for measurements
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) protocol: Protocol,
-    /// Objects to compare with the digest of their seal when they come from other nodes: sealed for those
-    /// that have one (put with a digest), off for those alone for which a get asks
+    /// When objects from other nodes are compared with their digest: sealed compares every object that has
+    /// one; off compares only when a get asks
     #[arg(long, value_name = "sealed|off", default_value_t)]
     pub(crate) verify: Verify,
-    /// How objects of up to 256 KiB come from other nodes in one round trip: auto by writes to memory of this
-    /// node where its provider survives the death of a writer, else in messages; write with any provider;
-    /// messages never by writes
+    /// How objects of up to 256 KiB come from other nodes in one round trip: write by one-sided writes to
+    /// memory of this node; messages without such writes; auto as write if the provider survives the death of
+    /// a writer, else as messages
     #[arg(long, value_name = "auto|messages|write", default_value = "auto", value_parser = push)]
     pub(crate) push: PushBy,
     /// File in which `plasmon calibrate` keeps its measurements [default: plasmon/calibration.json in
@@ -270,33 +272,9 @@ pub(crate) fn memory(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses the rights of other users.
-pub(crate) fn public(text: &str) -> Result<Rights, String> {
-    match text {
-        "r" => Ok(Rights::Read),
-        "rw" => Ok(Rights::ReadWrite),
-        _ => Err("write r (other users may read) or rw (they may delete and move as well)".into()),
-    }
-}
-
-/// Parses a number of bytes, at least one.
-pub(crate) fn positive_size(text: &str) -> Result<u64, String> {
-    match text.parse::<ByteSize>() {
-        Ok(size) if size.as_u64() > 0 => Ok(size.as_u64()),
-        Ok(_) => Err("a size of 0 holds nothing; write one such as 512MiB or 4GiB".into()),
-        Err(error) => Err(format!("{error}; write a size such as 512MiB or 4GiB")),
-    }
-}
-
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "write an octal mode such as 0600 or 0660".into())
-}
-
-/// Parses a time in seconds.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| "write a number of seconds such as 0.5 or 30".into())
 }
 
 fn lease(text: &str) -> Result<Duration, String> {

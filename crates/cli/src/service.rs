@@ -1,6 +1,7 @@
 //! `plasmon services` and `plasmon call`: lists services, and calls their functions.
 //!
-//! Owns no state. What a function returns goes to standard output as it is, the times to standard error.
+//! Owns no state. Main thread. Invariant: without `--json` the bytes that a function returns go to standard
+//! output unchanged, the times to standard error.
 
 use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
@@ -10,13 +11,13 @@ use plasmon::service::{Reply, Service, ServiceInfo, ServiceList};
 use plasmon::{Socket, WaitStats};
 use serde_json::{Value, json};
 
-use crate::args::name;
 use crate::connecting::Within;
 use crate::failure::Failure;
 use crate::listing::{complete, short};
-use crate::output::{self, age, table, tolerant};
-use crate::serve_args::seconds;
+use crate::names::name;
+use crate::output::{self, age, standard, table, tolerant};
 use crate::users::user_id;
+use crate::values::seconds;
 
 /// Arguments of `plasmon call`.
 #[derive(Debug, ClapArgs)]
@@ -44,6 +45,7 @@ pub(crate) struct CallFunction {
     pub(crate) explain: bool,
 }
 
+/// Lists the services of the cluster.
 pub(crate) fn services(socket: &Socket, as_json: bool) -> Result<(), Failure> {
     let list = ServiceList::of(&Within::new(None).connect(socket, "plasmon services")?)?;
     if as_json {
@@ -77,6 +79,7 @@ fn row_json(info: &ServiceInfo) -> Value {
     })
 }
 
+/// Calls a function of a service, and prints its reply.
 pub(crate) fn call(socket: &Socket, as_json: bool, args: &CallFunction) -> Result<(), Failure> {
     let data = match args.data.as_str() {
         "-" => {
@@ -97,8 +100,7 @@ pub(crate) fn call(socket: &Socket, as_json: bool, args: &CallFunction) -> Resul
     if args.explain {
         output::complain_further(&explained(&reply));
     }
-    let mut out = io::stdout().lock();
-    tolerant(out.write_all(&reply).and_then(|()| out.flush()))
+    tolerant(standard().and_then(|mut out| out.write_all(&reply).and_then(|()| out.flush())))
 }
 
 /// A reply with its times for programs. Bytes that are no text are told as numbers.

@@ -1,8 +1,8 @@
 //! Sources of settings: every argument of `plasmon serve` has an environment variable, and its switches can
 //! be switched off again.
 //!
-//! Both programs parse the command line in this way: `plasmon` to check it and to show its help,
-//! `plasmon-node` to use it.
+//! Owns no state. Any thread. Invariant: both programs parse the command line in this way: `plasmon` to check
+//! it and to show its help, `plasmon-node` to use it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -43,6 +43,7 @@ pub(crate) fn with_switches(command: Command) -> Command {
     })
 }
 
+/// Whether an argument of `serve` with this long name is a setting.
 fn is_setting(long: &str) -> bool {
     !NO_SETTINGS.contains(&long)
 }
@@ -76,6 +77,7 @@ pub(crate) fn misspelling((name, meant): &(String, String)) -> String {
     format!("the environment has {name}, which sets nothing: did you mean {meant}?")
 }
 
+/// Makes a switch take `=true` and `=false`. Other arguments stay as they are.
 fn switchable(arg: Arg) -> Arg {
     if !matches!(arg.get_action(), ArgAction::SetTrue) {
         return arg;

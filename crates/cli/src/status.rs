@@ -1,4 +1,6 @@
 //! `plasmon status`: prints what a node is, holds and does, in lines for people.
+//!
+//! Owns no state. Main thread.
 
 use std::time::Duration;
 
@@ -161,7 +163,7 @@ fn tell_files(files: &FilesStatus) -> Result<(), Failure> {
     ))
 }
 
-/// Prints the lines about classes, once there was work of another than normal, or if they are kept apart.
+/// Prints the lines about classes, if they are kept apart or once there was work of class high or low.
 fn tell_classes(classes: &ClassesStatus) -> Result<(), Failure> {
     let ClassesStatus { qos, low_limit, high, normal, low } = classes;
     if qos == "off" && high.operations + low.operations == 0 {

@@ -1,6 +1,7 @@
 //! Users of this host by name or number.
 //!
-//! Owns no state. The host's `id` looks names up, since it knows all places where a host has users.
+//! Owns no state. Any thread. The host's program `id` looks names up, since it knows all places where a host
+//! has users.
 
 use std::process::{Command, Stdio};
 

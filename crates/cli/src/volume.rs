@@ -1,6 +1,6 @@
 //! `plasmon volume`: makes, lists, changes and removes volumes.
 //!
-//! Owns no state.
+//! Owns no state. Main thread.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use plasmon::files::{Place, VolumeChange, VolumeInfo, VolumeState, VolumeTerms, 
 use plasmon::{Client, Socket, find_nodes};
 use serde_json::{Value, json};
 
-use crate::args::name;
 use crate::connecting::connect;
 use crate::failure::Failure;
 use crate::listing::{complete, short};
+use crate::names::name;
 use crate::output::{self, age, size, table};
-use crate::serve_args::positive_size;
+use crate::values::positive_size;
 use crate::volume_check::check;
 
 /// Name of the command in the node's list of clients.
@@ -123,6 +123,7 @@ struct Terms {
     inodes: Option<u64>,
 }
 
+/// Runs a command of `plasmon volume`.
 pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) -> Result<(), Failure> {
     let client = connect(socket, NAME)?;
     let volumes = Volumes::by(&client);
@@ -168,7 +169,7 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
     }
 }
 
-/// The word for no limit.
+/// Word for no limit.
 const NO_LIMIT: &str = "none";
 
 /// Parses a limit in bytes. No limit is 0.

@@ -1,6 +1,6 @@
 //! `plasmon volume check`: whether the bytes of all files of a volume are there.
 //!
-//! Owns no state. Ranges are printed as they are found; JSON is printed at the end.
+//! Owns no state. Main thread.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ struct Found {
 }
 
 impl Found {
-    /// Notes a finding. One that goes on where the last one ended, with the same trouble, lengthens that.
+    /// Notes a finding. A finding that begins where the last one ended, with the same trouble, lengthens the
+    /// last one.
     fn add(&mut self, finding: &Finding) {
         let list = if finding.trouble == Trouble::Lost { &mut self.lost } else { &mut self.short };
         match list.last_mut() {
@@ -39,6 +40,7 @@ impl Found {
     }
 }
 
+/// Checks the files of a volume, and fails if bytes are lost.
 pub(crate) fn check(client: &Client, as_json: bool, name: &str, repair: bool) -> Result<(), Failure> {
     let options = AttachOptions { read_only: true, checked: false, ..AttachOptions::default() };
     let volume = Volume::attach(client, name, &options)?;
@@ -120,7 +122,7 @@ fn range(finding: &Finding) -> String {
     format!("{file} {}..{}", finding.offset, finding.offset + finding.len)
 }
 
-/// All of it, for programs.
+/// Result of the check, for programs.
 fn told(name: &str, checked: &Checked, found: &Found) -> Value {
     let row = |finding: &Finding| {
         let mut row = json!({

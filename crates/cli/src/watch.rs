@@ -1,13 +1,17 @@
-//! `plasmon wait` and `plasmon subscribe`.
+//! `plasmon wait` and `plasmon subscribe`: waits for objects, and prints the events of objects.
+//!
+//! Owns no state. Main thread.
 
 use plasmon::{Event, NodeId, ObjectId, Socket};
 use serde_json::{Value, json};
 
-use crate::args::{Wait, Which};
 use crate::connecting::{Within, connect};
 use crate::failure::Failure;
+use crate::names::Which;
+use crate::object_args::Wait;
 use crate::output::{self, Progress, line, size};
 
+/// Waits for objects, and prints those that are here.
 pub(crate) fn wait(socket: &Socket, as_json: bool, args: &Wait) -> Result<(), Failure> {
     let objects = args.objects.len();
     let count = args.count.unwrap_or(objects);

@@ -1,4 +1,6 @@
 //! Check of the cores and of their clock.
+//!
+//! Owns no state. Main thread.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -15,6 +17,7 @@ const HALT_POLL_NS: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
 /// The kernel's own value of [`HALT_POLL_NS`].
 const USUAL_HALT_POLL_NS: &str = "200000";
 
+/// Checks the number of cores, their clock, and the idle cores of a virtual machine.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     [cores(case), governor(case), idle(case)].into_iter().flatten().collect()
 }

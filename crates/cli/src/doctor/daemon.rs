@@ -1,4 +1,6 @@
 //! Check of the node itself, which is asked for its status.
+//!
+//! Owns no state. Another thread asks the node, so that the main thread waits at most [`ANSWER_TIMEOUT`].
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -29,6 +31,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    /// Status of the node, if the node answered.
     pub(super) fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(status) => Some(status),

@@ -1,7 +1,7 @@
 //! Files of the kernel under `/proc` and `/sys`, which have a few known forms.
 //!
-//! A file that is missing or has another form reads as `None`, never as an error, because kernels and
-//! containers differ.
+//! Owns no state. Main thread. Invariant: a file that is missing or has another form reads as `None`, never
+//! as an error, because kernels and containers differ.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,10 +13,12 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// Files of this host.
     pub(super) fn of_this_host() -> Self {
         Self::under("/")
     }
 
+    /// Files of a host whose root directory is `root`.
     pub(super) fn under(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }

@@ -1,4 +1,6 @@
 //! Finding of a check: its severity, its reason, and the commands that fix it.
+//!
+//! Owns no state. Main thread.
 
 use serde_json::{Value, json};
 
@@ -14,6 +16,7 @@ pub(super) enum Severity {
 }
 
 impl Severity {
+    /// Name of the severity, for people and programs.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -43,18 +46,22 @@ pub(super) struct Step {
 }
 
 impl Finding {
+    /// Finding that all is well.
     pub(super) fn ok(topic: &'static str, found: impl Into<String>) -> Self {
         Self { topic, severity: Severity::Ok, found: found.into(), why: String::new(), mend: Vec::new() }
     }
 
+    /// Finding that something could be faster or safer.
     pub(super) fn advice(topic: &'static str, found: impl Into<String>, why: impl Into<String>) -> Self {
         Self { severity: Severity::Advice, ..Self::ok(topic, found).because(why) }
     }
 
+    /// Finding that something does not work or will stop working.
     pub(super) fn problem(topic: &'static str, found: impl Into<String>, why: impl Into<String>) -> Self {
         Self { severity: Severity::Problem, ..Self::ok(topic, found).because(why) }
     }
 
+    /// Sets the reason.
     pub(super) fn because(self, why: impl Into<String>) -> Self {
         Self { why: why.into(), ..self }
     }
@@ -65,6 +72,7 @@ impl Finding {
         self
     }
 
+    /// The finding for programs.
     pub(super) fn json(&self) -> Value {
         let step = |step: &Step| json!({ "what": step.what, "command": step.command });
         json!({

@@ -1,4 +1,6 @@
 //! Checks of mounts: whether volumes can be mounted on this host, and how large the kernel's requests are.
+//!
+//! Owns no state. Main thread.
 
 use super::Case;
 use super::finding::Finding;
@@ -6,7 +8,7 @@ use super::finding::Finding;
 const DEVICE: &str = "/dev/fuse";
 /// Program by which users other than root mount, where systems have it.
 const HELPERS: [&str; 3] = ["/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"];
-/// Settings of that program.
+/// File with the settings of fusermount3.
 const SETTINGS: &str = "/etc/fuse.conf";
 /// Number of pages of 4 KiB in a request of 1 MiB, the largest that a mount asks for.
 const PAGES: u64 = 256;
@@ -15,6 +17,7 @@ const READ_AHEAD_KIB: u64 = 4 << 10;
 /// Type of the file system of a mounted volume.
 const KIND: &str = "fuse.plasmon";
 
+/// Checks the device, the helper program, the largest requests, and the read-ahead of mounted volumes.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let mut findings = vec![device(case), helper(case)];
     findings.extend(requests(case));

@@ -1,4 +1,6 @@
 //! Checks of limits of the node's process: open files, locked memory, mappings.
+//!
+//! Owns no state. Main thread.
 
 use super::Case;
 use super::files::{hard_limit, value_of};
@@ -18,6 +20,7 @@ const EXTRA_LOCKED_BYTES: u64 = 64 << 20;
 /// Bit of a mask for the capability that lifts the limit of locked memory.
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
+/// Checks the limits of the running node, or of this process, whose limits a node started from here inherits.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let (process, is_node) = case.process();
     let limits = case.files.text(&format!("{process}/limits"));

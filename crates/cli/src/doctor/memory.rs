@@ -1,4 +1,6 @@
 //! Checks of memory: available memory, the limit of a container, overcommitment, and swap.
+//!
+//! Owns no state. Main thread.
 
 use super::files::meminfo;
 use super::finding::Finding;
@@ -7,12 +9,14 @@ use crate::cgroup::{self, Allowance};
 use crate::output::size;
 use crate::serve_args::LEAST_MEMORY_BYTES;
 
-/// Memory in bytes that a node needs at least in addition to its objects. The daemon compares with about the
-/// same figures as these two (`plasmon_node`'s `memory::allowance`).
+/// Memory in bytes that a node needs at least in addition to its objects. The daemon adds the size of its
+/// records (`plasmon_node`'s `memory::allowance`).
 const RESERVED_BYTES: u64 = 64 << 20;
-/// Memory in bytes for clients and caches, which is left free when there is enough.
+/// Memory in bytes that is left free for clients and caches. The daemon warns if there is less
+/// (`plasmon_node`'s `memory::allowance`).
 const SPARE_BYTES: u64 = 192 << 20;
 
+/// Checks the memory of the host, the limit of the container, overcommitment, and swap.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let Some(text) = case.files.text("/proc/meminfo") else {
         let why = "Without /proc neither this command nor the node can tell how much memory there is.";

@@ -1,9 +1,10 @@
 //! `plasmon doctor`: finds what makes Plasmon slower on this host than the hardware allows, and how to fix
 //! it.
 //!
-//! [`files`] reads files of the kernel under `/proc` and `/sys`. [`daemon`] asks the node of this host, and
-//! gives up soon if it does not answer. The other modules are checks, each of which turns a [`Case`] into a
-//! [`Finding`]. No check changes the host. A check whose files this kernel does not have returns no finding.
+//! Owns the [`Case`]. Main thread. [`files`] reads files of the kernel under `/proc` and `/sys`. [`daemon`]
+//! asks the node of this host, and gives up after five seconds. `shell` and `print` write commands and
+//! findings. The other modules are checks, each of which turns a [`Case`] into findings. Invariant: no check
+//! changes the host, and a check whose files this kernel does not have returns no finding.
 
 mod cpu;
 mod daemon;
@@ -24,11 +25,11 @@ mod tier;
 use std::cmp::Reverse;
 use std::path::PathBuf;
 
+use clap::Args as ClapArgs;
 use plasmon::Socket;
 use plasmon::status::Status;
 use serde_json::json;
 
-use crate::args::Doctor;
 use crate::failure::Failure;
 use crate::output::{self, line};
 use crate::serve_args::{self, DEFAULT_MEMORY};
@@ -36,6 +37,20 @@ use daemon::Answer;
 use files::Files;
 use finding::{Finding, Severity};
 use shell::Shell;
+
+/// Arguments of `plasmon doctor`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examines huge pages, memory, limits, cores and RDMA devices, and how the node of this host uses \
+them, if one runs. Changes nothing. Exit code 1 if there is a problem; advice alone is no problem.")]
+pub(crate) struct Doctor {
+    /// Memory that the store is to have [default: that of this host's node, or else 4GiB]
+    #[arg(long, value_name = "SIZE", value_parser = serve_args::memory)]
+    pub(crate) memory: Option<u64>,
+    /// Directory for spilled objects [default: that of this host's node]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spill_dir: Option<PathBuf>,
+}
 
 /// Host and node that are examined.
 struct Case {
@@ -98,6 +113,7 @@ impl Case {
     }
 }
 
+/// Examines the host and the node, prints the findings, and fails if there is a problem.
 pub(crate) fn doctor(socket: &Socket, as_json: bool, args: &Doctor) -> Result<(), Failure> {
     let answer = daemon::ask(socket);
     let default = serve_args::memory(DEFAULT_MEMORY).expect("it is a size");

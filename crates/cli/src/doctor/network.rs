@@ -1,4 +1,6 @@
 //! Checks of RDMA devices, and of their use by the node.
+//!
+//! Owns no state. Main thread.
 
 use std::net::IpAddr;
 
@@ -10,6 +12,7 @@ use super::{Case, roce};
 
 const DEVICES: &str = "/sys/class/infiniband";
 
+/// Checks the RDMA devices, the first active port, and whether the node uses that port.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let ports: Vec<Port> = case.files.names(DEVICES).iter().flat_map(|name| ports(case, name)).collect();
     let mut findings = vec![devices(case, &ports)];

@@ -1,4 +1,6 @@
 //! Check of memory nodes (NUMA): those of the host, those of its network cards, and that of the node.
+//!
+//! Owns no state. Main thread.
 
 use std::fs;
 
@@ -13,6 +15,7 @@ const TOPIC: &str = "numa";
 const WHY: &str = "The card's accesses to another memory node cross the link between the processors, which \
                    has a higher latency and a lower bandwidth.";
 
+/// Checks whether the node is bound to the memory node of its network card.
 pub(super) fn check(case: &Case) -> Option<Finding> {
     let nodes = nodes(case)?;
     if nodes.len() < 2 {
@@ -72,7 +75,7 @@ fn running(case: &Case, found: String) -> Finding {
     }
 }
 
-/// Whether the node may use the memory of one memory node only.
+/// Whether the running node may use the memory of no other memory node than `node`.
 fn confined_to(case: &Case, node: u32) -> bool {
     let (process, is_node) = case.process();
     let status = case.files.text(&format!("{process}/status"));
@@ -80,8 +83,7 @@ fn confined_to(case: &Case, node: u32) -> bool {
     is_node && allowed == Some(node.to_string().as_str())
 }
 
-/// Finding without a running node. A node binds itself to its card's memory node, where huge pages may be
-/// missing.
+/// Finding if no node runs: whether the card's memory node has enough huge pages for a node bound there.
 fn planned(case: &Case, found: String, cards: &[(String, u64)]) -> Finding {
     // A node would choose an RDMA device.
     let rdma = case.files.names("/sys/class/infiniband");

@@ -1,7 +1,8 @@
 //! Checks of huge pages: the host's pool, and transparent ones.
 //!
-//! The daemon takes huge pages from the pool if there are enough for its whole arena. It computes that number
-//! in the same way as this module (`plasmon_node`'s `memory::system`).
+//! Owns no state. Main thread. The daemon takes huge pages from the pool if there are enough for its whole
+//! arena. Invariant: [`pages`] computes the number of pages as the daemon does (`plasmon_node`'s
+//! `memory::system`).
 
 use super::Case;
 use super::files::{chosen, meminfo};
@@ -11,6 +12,7 @@ use crate::output::{pages as memory_pages, size};
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Number of segments of an arena, which all have the same size.
 const SEGMENTS: u64 = 64;
+/// Folder of the pool of huge pages of 2 MiB, below a folder of `/sys`.
 pub(super) const POOL: &str = "hugepages/hugepages-2048kB";
 const SHMEM_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
@@ -19,6 +21,7 @@ const WHY: &str = "In base pages a first write takes five to ten times as long (
                    to 0.7 on a small, busy virtual machine), and each client pays again for its own mapping \
                    (1.5 us, against 0.01).";
 
+/// Checks the pool of huge pages, and whether the kernel makes transparent ones.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let pool = Pool::read(case);
     let transparent = transparent(case, pool);

@@ -1,4 +1,6 @@
 //! Findings as text for a person: a block each, in lines that fit a terminal.
+//!
+//! Owns no state. Main thread.
 
 use super::finding::Finding;
 

@@ -1,4 +1,6 @@
 //! Checks of RDMA over Ethernet (RoCE): the addresses for connections, and the size of packets.
+//!
+//! Owns no state. Main thread.
 
 use std::net::{IpAddr, Ipv6Addr};
 

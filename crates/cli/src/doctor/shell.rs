@@ -1,4 +1,6 @@
 //! Shell commands, in the form in which this user has to type them.
+//!
+//! Owns no state. Main thread.
 
 use std::path::Path;
 
@@ -13,11 +15,12 @@ pub(super) struct Shell {
 }
 
 impl Shell {
+    /// Writer of commands for the user of this process.
     pub(super) fn of_this_user() -> Self {
         Self { root: geteuid().is_root() }
     }
 
-    /// Command that only root may run.
+    /// Command that only root may run: with `sudo` for other users.
     pub(super) fn root(self, command: &str) -> String {
         if self.root { command.to_owned() } else { format!("sudo {command}") }
     }

@@ -1,4 +1,6 @@
 //! Check of the spill directory.
+//!
+//! Owns no state. Main thread.
 
 use std::path::Path;
 
@@ -12,6 +14,7 @@ const TOPIC: &str = "spill_directory";
 /// Type of a tmpfs in the result of `statfs`.
 const TMPFS: u64 = 0x0102_1994;
 
+/// Checks the spill directory.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let Some(directory) = &case.spill else {
         let text = "none: when memory is short, new objects wait for room, and are refused at their time-out";

@@ -1,5 +1,7 @@
 //! Checks of the running node's regions and services: whether they have the memory and the threads that they
 //! need.
+//!
+//! Owns no state. Main thread.
 
 use plasmon::status::{FunctionsStatus, RegionsStatus};
 
@@ -10,6 +12,7 @@ use crate::output::{counted, size};
 /// Number of calls that wait at a port before others are refused, as the node has it.
 const PORT_CALLS: u64 = 1024;
 
+/// Checks the regions and the services of the running node.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let Some(node) = &case.node else { return Vec::new() };
     let regions = &node.regions;

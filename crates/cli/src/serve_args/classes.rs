@@ -1,6 +1,6 @@
 //! Settings of classes of work: how they are kept apart, and who may have which.
 //!
-//! Owns no state.
+//! Owns no state. Any thread.
 
 use plasmon::Class;
 use plasmon_node::{Grants, Qos, Users};

@@ -1,4 +1,6 @@
 //! URL of etcd, `etcd://USER@HOST:PORT,HOST:PORT/PREFIX`, as `--coordinator` takes it.
+//!
+//! Owns no state. Any thread.
 
 /// Prefix of the keys if the URL has none.
 const DEFAULT_PREFIX: &str = "/plasmon";

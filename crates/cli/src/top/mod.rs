@@ -1,8 +1,8 @@
 //! `plasmon top`: shows the nodes of the cluster in a terminal, updated continuously.
 //!
-//! There are two threads, which share a channel. One asks the node, which may take long; the other draws and
-//! reads keys. When the node does not answer, the last lines stay and the heading says so, until it answers
-//! again.
+//! The thread `plasmon-top` owns the client and asks the node, which may take long. The main thread owns the
+//! screen: it draws and reads keys. A channel joins them. Invariant: while the node does not answer, the last
+//! lines stay and the heading says that.
 
 mod rates;
 mod view;
@@ -12,17 +12,18 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
+use clap::Args as ClapArgs;
 use plasmon::overview::Overview;
 use plasmon::{Client, Error, Socket};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use self::view::View;
-use crate::args::Top;
 use crate::connecting::connect;
 use crate::failure::Failure;
 use crate::output;
 use crate::overview;
+use crate::values::seconds;
 
 /// Longest time until a key is noticed.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -30,6 +31,19 @@ const KEY_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Overview of the node, or the error that it did not answer.
 type News = Result<Overview, Error>;
 
+/// Arguments of `plasmon top`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+q, Esc or Ctrl-C ends it; up and down scroll. Rates are those of the last interval, by each node's own \
+clock. If standard output is no terminal, or with --json, it prints the present state once, without \
+rates.")]
+pub(crate) struct Top {
+    /// Seconds between two updates
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub(crate) interval: Duration,
+}
+
+/// Shows the nodes until a key ends the command; without a terminal prints the present state.
 pub(crate) fn top(socket: &Socket, as_json: bool, args: &Top) -> Result<(), Failure> {
     if as_json {
         return overview::status(socket, true);
@@ -69,7 +83,7 @@ fn ask(socket: &Socket, first: Client, interval: Duration, sender: &SyncSender<N
     }
 }
 
-/// Draws overviews until a key ends it.
+/// Draws overviews until a key ends the command.
 fn draw(terminal: &mut DefaultTerminal, news: &Receiver<News>) -> io::Result<()> {
     let mut view = View::default();
     loop {
@@ -97,4 +111,14 @@ fn draw(terminal: &mut DefaultTerminal, news: &Receiver<News>) -> io::Result<()>
 fn ends(key: KeyEvent) -> bool {
     let interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
+}
+
+/// Parses the time between two updates.
+fn interval(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        short if short < Duration::from_millis(100) => {
+            Err("the interval is too short: take 0.1 s or more".into())
+        }
+        interval => Ok(interval),
+    }
 }

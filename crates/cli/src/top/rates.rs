@@ -1,4 +1,6 @@
 //! Rates of nodes between two overviews, per second, by the nodes' own clocks.
+//!
+//! Owns the last overview and its rates. Main thread.
 
 use std::collections::HashMap;
 
@@ -58,6 +60,7 @@ impl Rates {
         (self.last, self.rates) = (last, rates);
     }
 
+    /// Rates of a node. `None` until there are two reports of the node.
     pub(super) fn of(&self, node: &str) -> Option<Rate> {
         self.rates.get(node).copied()
     }

@@ -1,5 +1,6 @@
-//! Screen of `plasmon top`: a heading, a line for every node, and the effect of keys. It works at any size of
-//! the terminal.
+//! Screen of `plasmon top`: a heading, a line for every node, and the effect of keys.
+//!
+//! Owns [`View`]. Main thread. Invariant: the screen works at any size of the terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -43,6 +44,7 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Takes an overview, or notes why there is none.
     pub(super) fn take(&mut self, news: News) {
         match news {
             Ok(overview) => {
@@ -61,6 +63,7 @@ impl View {
         *self.table.offset_mut() = offset;
     }
 
+    /// Draws the heading and the lines of the nodes.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
         let [top, problem, middle, bottom] = Layout::vertical([
             Constraint::Length(1),
