@@ -25,7 +25,7 @@ elif [ "$command" != report ]; then
         PLASMON_BENCH=$(built_dir)/plasmon-bench
         export PLASMON_BENCH
     fi
-    # The other commands measure no other stores.
+    # `compare` measures no other stores.
     [ "$command" = compare ] || scripts/bench-setup.sh >&2
 fi
 scripts/bench-setup.sh harness >&2

@@ -3,7 +3,7 @@
 # after lib.sh.
 
 DEPLOY_CACHE=$ROOT/.cache/deploy
-# What no container needs.
+# Folders of /usr/share that no container needs.
 NO_DOCUMENTATION=(doc info man locale lintian bash-completion)
 
 # needs_namespaces WHAT: ends the script with 77 and a reason if Debian systems cannot be made and run here.
@@ -67,6 +67,6 @@ inside_system() {
         mount -t tmpfs shm dev/shm
         mkdir try
         cp -r "${@:3}" try
-        # This shell stays, as the process that adopts orphans.
+        # The shell stays, as the process that adopts orphans.
         chroot . bash -euc "$2" || exit' inside "$root" "$2" "${files[@]}"
 }

@@ -310,7 +310,7 @@ class Pod:
         return False
 
     def printed(self) -> str:
-        """What a running pod has printed."""
+        """Text that a running pod has printed."""
         text = self.log.read_text()
         assert self.process.poll() is None, f"{self.name} ended:\n{text}"
         return text

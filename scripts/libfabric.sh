@@ -36,7 +36,7 @@ build() {
     mkdir fabric rdma result result/lib
     dpkg-deb --extract libfabric-dev_*.deb fabric
     for package in lib{ibverbs,rdmacm}*.deb; do dpkg-deb --extract "$package" rdma; done
-    # The other headers of Debian are not those of the old glibc.
+    # Only these headers are used: Debian's others are not those of the old glibc.
     mv fabric/usr/include result/include
     # shellcheck disable=SC2016  # pkg-config replaces pcfiledir.
     printf 'Name: libfabric\nDescription: headers\nVersion: %s\nCflags: -I${pcfiledir}/include\n' \

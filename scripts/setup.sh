@@ -90,7 +90,7 @@ install_packages() {
         "${apt[@]}" update </dev/null
         "${install[@]}" >/dev/null </dev/null
     fi
-    # These packages would start servers, which are not wanted here.
+    # Packages of servers would start them, which is not wanted here.
     local server
     for server in etcd-server prometheus; do
         if [[ " ${packages[*]} " == *" $server "* ]] && [ -d /run/systemd/system ]; then

@@ -177,7 +177,7 @@ class Job:
         self.id = run(*words).strip()
 
     def log(self) -> str:
-        """What the job has printed."""
+        """Text that the job has printed."""
         path = self.results / "log"
         return path.read_text() if path.exists() else ""
 
@@ -238,7 +238,7 @@ def main(venv: str, script: str) -> None:
 
 
 class Tries:
-    """What is tried on a cluster, one after the other."""
+    """Tries on a cluster, one after the other."""
 
     def __init__(self, cluster: Cluster, venv: str, script: str) -> None:
         self._cluster, self._venv, self._script = cluster, venv, script

@@ -20,6 +20,6 @@ fi
 mkdir -p "$DEPLOY_CACHE/hosts"
 unshare --mount --pid --net --uts --ipc --fork --kill-child bash -euc '
     mount -t proc proc /proc
-    # This shell stays, as the process that adopts orphans.
+    # The shell stays, as the process that adopts orphans.
     "$@" || exit' kubernetes "$tools/bin/python" -u scripts/kubernetes.py "$(realpath "$archive")" \
     "$DEPLOY_CACHE/hosts"

@@ -33,7 +33,7 @@ unit_tests() {
     local targets
     mapfile -t targets < <(unit_test_targets)
     [ ${#targets[@]} -gt 1 ] || die "There are no unit tests, which cannot be."
-    # The same seeds of two simulations every time, on both cores, for a minute of one core in all. `make
+    # Two simulations get the same seeds every time, on both cores, for a minute of one core in all. `make
     # simulate` draws others.
     PLASMON_SIMULATE_FIRST=1 PLASMON_SIMULATE_SECONDS=15 \
         cargo test --quiet --locked --no-fail-fast "${TESTED[@]}" "${targets[@]}"
@@ -57,7 +57,7 @@ end_to_end() {
 rdma() { PLASMON_BIN=$VENV/bin/plasmon scripts/test-rdma.sh --pair; }
 rdma_at_length() { PLASMON_BIN=$VENV/bin/plasmon PLASMON_E2E_LONG=1 scripts/test-rdma.sh; }
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
-# The same seeds every time; `make simulate SEEDS=10000` draws others.
+# The simulation gets the same seeds every time; `make simulate SEEDS=10000` draws others.
 simulation_at_length() { PLASMON_SIMULATE_FIRST=1 scripts/simulate.sh seeds 10000; }
 # Loom replaces the atomics of the whole crate, which therefore has a target folder of its own.
 models() {

@@ -1,4 +1,4 @@
-"""Who takes part in a run: those that were asked for, of those that can be measured here."""
+"""Choice of those that take part in a run: those that were asked for, if they can be measured here."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Protocol, TypeVar
 
 
 class Candidate(Protocol):
-    """What may take part."""
+    """Participant of a run that may be chosen by its name."""
 
     name: str
     label: str
 
     def missing(self) -> str | None:
-        """Why it cannot be measured here, if so."""
+        """Reason why the candidate cannot be measured here, or `None`."""
 
 
 Some = TypeVar("Some", bound=Candidate)
 
 
 def choose(names: Sequence[str] | None, candidates: Iterable[Some]) -> tuple[list[Some], dict[str, str]]:
-    """Those of these names (all, if there are none) that can be measured, and why the others cannot.
+    """Chooses candidates by `names` (all if there are none), with reasons why others cannot be measured.
 
     Raises:
         SystemExit: A name is nobody's, or nobody is left.

@@ -46,7 +46,7 @@ def family(pid: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Spent:
-    """What all cores of this machine spend, whoever has them."""
+    """Time and switches that all cores of this machine spend, for any process."""
 
     core_seconds: float
     """Time in which cores do not idle, to a hundredth of a second a core."""

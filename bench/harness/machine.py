@@ -36,7 +36,7 @@ def available() -> int:
 
 
 def _idle() -> str:
-    """What an idle core of this machine does, if it is virtual: to halt at once makes a wake-up dear."""
+    """Tells how long idle cores of a virtual machine look for work: to halt at once makes a wake-up dear."""
     polled = Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns")
     governor = Path("/sys/devices/system/cpu/cpuidle/current_governor")
     if not polled.exists() or not governor.exists() or governor.read_text().strip() != "haltpoll":

@@ -57,11 +57,11 @@ class Stage:
     bytes_per_object: float
     """Memory of the server for an object in bytes, in addition to the object's own size."""
     segments_per_object: float
-    """Part of that in the memory for objects, if the server tells."""
+    """Part of the memory of an object that is in the memory for objects, if the server tells."""
     tables_per_object: float
-    """Part of that in other shared memory, such as the object table."""
+    """Part of the memory of an object that is in other shared memory, such as the object table."""
     own_per_object: float
-    """Part of that in memory of the server alone, such as the directory."""
+    """Part of the memory of an object that is in memory of the server alone, such as the directory."""
 
 
 OBJECTS = Series("objects", Stage)

@@ -25,7 +25,7 @@ class Goal:
     wanted: str
     measured: str
     reached: bool | None
-    """None if it cannot be said."""
+    """Whether the goal was reached. `None` if nobody can say."""
 
 
 def replace(section: str, body: str, path: Path | None = None) -> None:

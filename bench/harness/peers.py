@@ -34,11 +34,11 @@ class Peer(ABC):
     touched_as_needed: Sequence[str] = ()
     """Arguments that keep the server from touching memory before objects are in it."""
     restless = False
-    """Whether its idle processes use the CPU. Such a peer is measured after the others have ended."""
+    """Whether the peer's idle processes use the CPU. Such a peer is measured after the others have ended."""
 
     def __init__(self, host: Host = HERE) -> None:
         self.host = host
-        """Host of its server and its clients."""
+        """Host of the peer's server and clients."""
         self.facts: dict[str, Any] = {}
         """Version and settings, for the description of the run."""
         self._folder = Path()
@@ -46,10 +46,10 @@ class Peer(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Reason why it cannot be measured here, or `None`."""
+        """Reason why the peer cannot be measured here, or `None`."""
 
     def start(self, folder: Path, memory: int, arguments: Sequence[str] = ()) -> None:
-        """Starts its server in a folder, with `memory` bytes. Returns when it serves."""
+        """Starts the peer's server in a folder, with `memory` bytes. Returns when the server serves."""
         self._folder = folder
         folder.mkdir(parents=True)
         command = self._command(memory)
@@ -64,20 +64,20 @@ class Peer(ABC):
         return Worker(self.host.command(self._worker()), log, self._environment())
 
     def stop(self) -> None:
-        """Ends its server."""
+        """Ends the peer's server."""
         if self._process is not None:
             stop(self._process)
             self._process = None
 
     @property
     def pid(self) -> int:
-        """Process id of its server."""
+        """Process id of the peer's server."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def socket(self) -> Path:
-        """Path of its server's unix socket, if it has one."""
+        """Path of the unix socket of the peer's server, if there is one."""
         return self._folder / "socket"
 
     @property

@@ -30,7 +30,7 @@ _WORKER = paths.ROOT / "bench" / "workers" / "libraries.py"
 
 @dataclass(frozen=True)
 class Case:
-    """What a process of the worker measures."""
+    """Case that a process of the worker measures."""
 
     name: str
     label: str
@@ -68,9 +68,9 @@ class Row:
     rss_mib: float | None
     """Memory that is resident in a reader for the value, in MiB: median. `None` for times."""
     pss_mib: float | None
-    """The same, with a share of what processes share."""
+    """Memory that is resident in a reader, with its share of shared memory, in MiB: median."""
     private_mib: float | None
-    """The same, of the reader alone."""
+    """Memory that is resident in a reader and not shared, in MiB: median."""
 
 
 PYTHON = Series("python", Row)

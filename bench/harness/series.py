@@ -1,4 +1,4 @@
-"""What one command of the benchmarks measures: where its figures are kept, and its section of a page.
+"""Figures that one command of the benchmarks measures: where they are kept, and their section of a page.
 
 A run leaves a CSV with a row a figure, and beside it a JSON file that describes the run. `make bench-report`
 writes a section of the documentation from the last of both. So every command is a `Series` and two functions

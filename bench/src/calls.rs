@@ -54,7 +54,7 @@ fn serve(server: &Server) {
             Some((call, reply)) => server.reply_and_receive(call, &reply, None),
             None => server.receive(None),
         };
-        // It ends with its node.
+        // The server ends with its node.
         let Ok(Some(call)) = received else { return };
         let reply = match call.function() {
             0 => call.data().to_vec(),
@@ -92,7 +92,7 @@ impl Peer for Calls {
                 Box::new(Made { service, function, data, size, batch, begun, last, phase })
             }
             "paced" => Box::new(Paced { service, data, calls: batch }),
-            // Of these the size says how many times longer the gaps are.
+            // The size of these calls says how many times longer the gaps are.
             "facebook" => Box::new(Facebook::new(service, batch, size)),
             other => return Err(format!("there is no operation {other:?}").into()),
         })

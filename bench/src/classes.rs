@@ -17,23 +17,26 @@ use plasmon::{Class, Client, ErrorKind, NodeId, RegionOptions};
 use plasmon_log::Log;
 use serde_json::json;
 
-/// Size in bytes of the region, and of one read of it.
+/// Size in bytes of the region.
 const REGION_BYTES: u64 = 64 << 20;
+/// Size in bytes of one read of the region.
 const READ_BYTES: usize = 1 << 20;
 /// Number of threads that read for a class, or write.
 const READERS: usize = 4;
-/// Bytes of the log, of which one record of 16 bytes is a transaction, and so many are under way.
+/// Bytes of the log.
 const LOG_BYTES: u64 = 64 << 20;
+/// The record of a transaction.
 const RECORD: [u8; 16] = *b"0123456789abcdef";
+/// Number of transactions under way.
 const WINDOW_OF_LOG: usize = 64;
-/// The share of the rate alone that low work has again.
+/// Share of its rate without other work at which low work counts as having its rate again.
 const WHOLE: f64 = 0.95;
-/// The span over which that is looked at.
+/// Span over which the rate of low work is looked at.
 const WINDOW: Duration = Duration::from_millis(100);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// When each read ended.
+/// Times at which reads ended.
 type Ends = Vec<Instant>;
 
 /// Measures for so many seconds a phase, and prints the answer.
@@ -90,8 +93,9 @@ pub(crate) fn measure(socket: &str, home: &str, seconds: &str) -> Result<(), Fai
 
 /// Rates of a log of class high.
 struct Logged {
-    /// Commits a second without other work, and beside low writes.
+    /// Commits a second without other work.
     alone: f64,
+    /// Commits a second beside low writes.
     beside: f64,
     /// Bytes a second of low writes meanwhile.
     writes: f64,

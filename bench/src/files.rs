@@ -76,9 +76,9 @@ struct Range {
 enum Operation {
     /// Make an empty file.
     Create,
-    /// Ask for its attributes.
+    /// Ask for the attributes of a file.
     Stat,
-    /// Remove it.
+    /// Remove a file.
     Unlink,
     /// Make a file of some bytes.
     Store,

@@ -21,7 +21,7 @@ const OPERATIONS: &[&str] = &["lock", "hand_over", "contended", "meet"];
 /// Clients of several nodes.
 pub(crate) struct Locks {
     own: Client,
-    /// At least one.
+    /// Clients of the other nodes, at least one.
     others: Vec<Client>,
     /// Number of names that were used.
     used: u32,
@@ -179,7 +179,7 @@ impl Call for Contended {
     }
 
     fn call(&mut self, _index: usize) -> Result<()> {
-        // It is unlocked at once: whoever wants it waits for all others who came before.
+        // The lock is unlocked at once: whoever wants it waits for all others who came before.
         self.lock.take(WAIT_PATIENCE)?.unlock()?;
         Ok(())
     }
@@ -191,7 +191,7 @@ impl Call for Contended {
 
 /// Barrier at which this thread meets others.
 struct Met {
-    /// Goes before the others end, which wait for it.
+    /// Barrier of this thread. It is dropped before the others' threads end, which wait for it.
     own: Option<Barrier>,
     _others: Threads,
 }

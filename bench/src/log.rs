@@ -22,7 +22,7 @@ const RECORD: [u8; 16] = *b"0123456789abcdef";
 const CAPACITY: u64 = 128 << 20;
 /// Most entries that the stream keeps, about.
 const STREAM: &[u8] = b"1000000";
-/// How often the log is trimmed.
+/// Time between two trims of the log.
 const TRIM_EVERY: Duration = Duration::from_millis(10);
 
 /// State that all writers share.

@@ -17,8 +17,9 @@ use plasmon_bench::protocol::Limit;
 
 use crate::calls::{CALL_PATIENCE, FUNCTIONS};
 
-/// Number of threads that call, and of calls that all of them make in a second at a steady pace.
+/// Number of threads that call.
 const THREADS: usize = 8;
+/// Number of calls that all threads make in a second at a steady pace.
 const PACE: usize = 1000;
 /// Longest key that memcached takes, in bytes.
 const LONGEST_KEY: f64 = 250.0;
@@ -31,7 +32,7 @@ const SHORT_VALUES: [f64; 15] = [
 ];
 const SEED: u64 = 2012;
 
-/// So many calls by several threads, 1,000 a second all together.
+/// A number of calls by several threads, 1,000 a second all together.
 pub(crate) struct Paced<'a> {
     pub(crate) service: &'a Service,
     pub(crate) data: Vec<u8>,
@@ -175,10 +176,11 @@ mod tests {
         let mut mean =
             |one: &dyn Fn(f64) -> f64| (0..DRAWS).map(|_| one(draw.part())).sum::<f64>() / DRAWS as f64;
         let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.03;
-        // Of a generalized Pareto distribution it is the scale over one less the shape.
+        // The mean of a generalized Pareto distribution is the scale over one less the shape.
         let gap = mean(&|part| pareto(16.0292, 0.154971, part));
         assert!(near(gap, 16.0292 / (1.0 - 0.154971)), "{gap} us");
-        // Of the other, the place and 0.5772 of the scale where the shape is 0, and here a little more.
+        // The mean of a generalized extreme value distribution with shape 0 is the place and 0.5772 of the
+        // scale. With the small shape here it is a little more.
         let key = mean(&|part| extreme(30.7984, 8.20449, 0.078688, part));
         assert!(near(key, 36.3), "{key} bytes");
         let keys = (0..DRAWS as u64).map(|key| value_of(&key.to_le_bytes()).len());

@@ -13,11 +13,13 @@ use plasmon_bench::protocol::{Call, Greeting, Numbers, Peer};
 
 use crate::redis::command;
 
-/// Lists of calls and of replies.
+/// List of calls.
 const CALLS: &[u8] = b"bench-calls";
+/// List of replies.
 const REPLIES: &[u8] = b"bench-replies";
-/// Longest time in seconds that a caller waits at its list, and a server.
+/// Longest time in seconds that a caller waits at its list.
 const POP_PATIENCE_SECONDS: &[u8] = b"20";
+/// Longest time that a server waits at its list: without end.
 const FOR_EVER: &[u8] = b"0";
 /// Number of bytes that a call brings which is held against its reply.
 const LITTLE: usize = 64;

@@ -319,7 +319,7 @@ pub(crate) struct Named<'a> {
     /// Size of the regions to be made, and whether they may be mapped; `None` to map them.
     made: Option<(u64, bool)>,
     handles: Vec<Region>,
-    /// Where the handles go at the end, if they are to stay.
+    /// Vector that gets the handles at the end, if they are to stay.
     held: Option<&'a mut Vec<Region>>,
 }
 

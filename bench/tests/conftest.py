@@ -1,4 +1,4 @@
-"""Which tests of the benchmarks run: those that are marked `whole` run all of a benchmark, in short.
+"""Choice of the tests that run: tests that are marked `whole` run all of a benchmark, in short.
 
 They take minutes and run with `PLASMON_BENCH_LONG=1`, as in `make test-all`.
 """

@@ -247,7 +247,7 @@ def test_what_is_faster_than_the_network_is_impossible() -> None:
     assert "the bare network 9,000 µs" in wrong[0][1]
     # Several connections may be faster than one.
     assert impossible([*tcp, *fine, row("ray", 64 * MIB, 5000.0)]) == []
-    # Of another network it says nothing, nor where TCP was not measured.
+    # TCP says nothing of another network, nor where it was not measured.
     assert impossible([*tcp, here], {"ray"}) == []
     assert impossible([*tcp, row("ray", KIB, 0.1), row("ray", MIB, 1.0, "", 2)]) == []
     # A turn of TCP that was disturbed is no measure.

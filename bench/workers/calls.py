@@ -62,7 +62,7 @@ class Peer(ABC):
         """Has so many calls under way, and returns the last reply."""
 
     def caller(self) -> Callable[[bytes], bytes]:
-        """What calls the function in a thread of its own."""
+        """Returns a function that makes the call, for use in a thread of its own."""
         return self.call
 
     def call_paced(self, data: bytes, count: int) -> bytes:
@@ -127,7 +127,7 @@ class Zmq(Peer):
         return self._one(data)
 
     def caller(self) -> Callable[[bytes], bytes]:
-        """What calls the function in a thread of its own, by a socket of its own."""
+        """Returns a function that makes the call, for use in a thread of its own, by a socket of its own."""
         socket = self._socket(self._req)
 
         def call(data: bytes) -> bytes:

@@ -226,7 +226,7 @@ def measure_joblib(client: plasmon.Client, size: int, rounds: int) -> Iterator[d
     for way in WAYS:
         words = {"socket": client.socket} if way == "plasmon" else {}
         with joblib.parallel_config("plasmon" if way == "plasmon" else "loky", n_jobs=2, **words):
-            # Both processes are there, and have imported what a call needs.
+            # Both processes run by then, and have imported what a call needs.
             before = dict(joblib.Parallel()(joblib.delayed(in_process)(own[:SMALL]) for _ in range(16)))
             after = dict(joblib.Parallel()(joblib.delayed(in_process)(own) for _ in range(16)))
         for process, held in after.items():

@@ -67,7 +67,7 @@ class Plasmon(Peer):
         if operation == "fetch_add":
             return self._adds(region)
         content = os.urandom(size)
-        # It is the same at every place.
+        # The content is the same at every place.
         region.write(content.ljust(step_of(size), b"\0") * places)
         if operation == "read_begun":
             return self._begun(region, size, content)

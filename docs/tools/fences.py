@@ -52,7 +52,7 @@ class Page:
         (self.folder / "deploy").symlink_to(ROOT / "deploy")
         runtime = self.folder / "run"
         runtime.mkdir(mode=0o700)
-        # Of Plasmon's variables only the one that names the program holds for a page.
+        # A page has none of Plasmon's variables but the one that names the program.
         for name in [name for name in os.environ if name.startswith("PLASMON_") and name != "PLASMON_BIN"]:
             del os.environ[name]
         # The folders of settings and state follow from HOME.

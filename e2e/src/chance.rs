@@ -24,10 +24,11 @@ impl Chance {
         Self::of_this_run_or(test, RandomState::new().build_hasher().finish())
     }
 
-    /// As [`Chance::of_this_run`], with this seed unless another is set.
+    /// Makes the generator of this run. Its seed is `PLASMON_E2E_SEED`, or else `seed`, and is printed under
+    /// the test's name.
     ///
     /// # Panics
-    /// As [`Chance::of_this_run`].
+    /// Panics when `PLASMON_E2E_SEED` is not a number.
     pub fn of_this_run_or(test: &str, seed: u64) -> Self {
         let seed = match env::var("PLASMON_E2E_SEED") {
             Ok(seed) => seed.parse().expect("PLASMON_E2E_SEED is a number"),

@@ -156,7 +156,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // These fail when the daemon has ended already.
+        // Both calls fail when the daemon has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -50,7 +50,7 @@ pub struct Etcd {
     servers: Vec<Server>,
     /// Folder of certificates and logs.
     folder: PathBuf,
-    /// Folder of what the servers keep.
+    /// Folder of the servers' data.
     data: TempDir,
 }
 

@@ -1,6 +1,7 @@
-//! End of a run in which a test hangs: without it, a run that somebody else ends would not say where.
+//! Ends a run in which a test hangs, and says where it hangs: a run that somebody else ends would not say
+//! that.
 //!
-//! Owns the list of clusters that tests have now. One thread looks at it; tests alone change it.
+//! Owns the list of clusters that tests have now. One thread looks at the list; tests alone change it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +16,7 @@ use crate::wait::let_pass;
 /// Longest time that a test may have a cluster. No test is expected to come near it.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// How often the list is looked at.
+/// Time between two looks at the list.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Last bytes of each log that are shown.
@@ -68,7 +69,7 @@ fn watch() {
         let_pass(PERIOD, "clusters have an age, and nothing tells it");
         let entries = entries();
         let Some(entry) = entries.iter().find(|entry| entry.since.elapsed() > LIMIT) else { continue };
-        // What is written with macros would be kept for the test's own output, which nobody sees.
+        // Output of macros would be kept for the test's own output, which nobody sees.
         let mut out = io::stderr().lock();
         let _ = writeln!(out, "{} has not ended after {LIMIT:?}: it hangs", entry.test);
         let _ = write_threads(&mut out);

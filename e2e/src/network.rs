@@ -23,12 +23,13 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::etcd;
 
-/// Beginning of the names of all namespaces and temporary folders of this harness. What [`own_prefix`] adds
-/// follows it.
+/// Beginning of the names of all namespaces and temporary folders of this harness. [`own_prefix`] adds the
+/// process to it.
 const PREFIX: &str = "plasmon-e2e-";
 
 /// Beginning of the names of all namespaces and temporary folders of this process: its number, and the PID
-/// namespace in which the number means something. Runs in others may share folders, as those of containers.
+/// namespace in which the number means something. Runs in different PID namespaces, such as containers, may
+/// share folders.
 pub(crate) fn own_prefix() -> String {
     format!("{PREFIX}{}-{}-", id(), pid_namespace())
 }
@@ -314,7 +315,7 @@ mod tests {
         let name = |owner: u32, namespace| OsString::from(format!("{PREFIX}{owner}-{namespace}-x"));
         let own = pid_namespace();
         assert_eq!(name(id(), own), OsString::from(own_prefix() + "x"));
-        // There is no process of this number: the kernel's are smaller.
+        // No process has this number: the kernel's are smaller.
         let ended = u32::MAX;
         assert!(is_stale(&name(ended, own)) && !is_stale(&name(id(), own)));
         assert!(!is_stale(&name(ended, own + 1)), "it may run in another namespace");

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 /// Longest time that anything may take before a test calls it a hang. Nothing is expected to come near it.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How much later than promised something may be on a machine that has other things to do.
+/// Time by which something may be later than promised, on a machine that has other things to do.
 pub const SLACK: Duration = Duration::from_secs(10);
 
-/// How often to look.
+/// Time between two looks.
 const PERIOD: Duration = Duration::from_micros(500);
 
-/// How often to look where looking costs something.
+/// Time between two looks that cost something.
 const LONG_PERIOD: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds. `what` names the condition.
@@ -40,8 +40,9 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Looks until `look` finds something, and not much longer than `patience`. Gives what it found, or why it
-/// last found nothing. For what takes more than a word to say, and what may take longer than [`PATIENCE`].
+/// Looks until `look` finds something, and not much longer than `patience`. Returns the last result of
+/// `look`. For conditions whose failure takes more than a word to explain, and for those that may take longer
+/// than [`PATIENCE`].
 pub fn patiently<T, E>(patience: Duration, mut look: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     let deadline = Instant::now() + patience;
     loop {
@@ -60,7 +61,7 @@ pub fn let_pass(span: Duration, why: &str) {
     sleep(span);
 }
 
-/// Lets a time pass, as [`let_pass`], that ends sooner when `over` holds.
+/// Lets a time pass as [`let_pass`] does, or a shorter one if `over` holds before its end.
 pub fn let_pass_unless(span: Duration, why: &str, mut over: impl FnMut() -> bool) {
     let end = Instant::now() + span;
     while !over() && Instant::now() < end {
@@ -68,19 +69,19 @@ pub fn let_pass_unless(span: Duration, why: &str, mut over: impl FnMut() -> bool
     }
 }
 
-/// Sees that something which began at `begun` and is over now did not outlast its time-out.
+/// Checks that something which began at `begun` and is over now did not outlast its time-out.
 ///
 /// # Panics
-/// When it took longer than `promised` and [`SLACK`].
+/// Panics when it took longer than `promised` and [`SLACK`].
 pub fn ended_in_time(what: &str, begun: Instant, promised: Duration) {
     let took = begun.elapsed();
     assert!(took < promised + SLACK, "{what} was to take {promised:?} at most, and took {took:?}");
 }
 
-/// Sees that something which began at `begun` and has given up now had the time that it was given.
+/// Checks that something which began at `begun` and has given up now had the time that it was given.
 ///
 /// # Panics
-/// When it gave up before `promised` had passed.
+/// Panics when it gave up before `promised` had passed.
 pub fn had_its_time(what: &str, begun: Instant, promised: Duration) {
     let took = begun.elapsed();
     assert!(took >= promised, "{what} gave up after {took:?} of {promised:?}");

@@ -1,5 +1,5 @@
-//! The slots of a client: whatever it writes anywhere in them, the engine takes requests out of them, takes
-//! no slot twice before its result, and loses nothing but this client's.
+//! Fuzz target of the slots of a client. Whatever the client writes anywhere in them, the engine takes
+//! requests out of them, takes no slot twice before its result, and loses nothing but this client's.
 //!
 //! The bytes are a list of what the client writes and the engine does, in turn: a verb, and what it takes.
 
@@ -10,19 +10,20 @@ use plasmon::shared::{CallResult, EngineCalls, Misused, PAYLOAD_LEN, SLOTS};
 
 use crate::channel::{LEN, Words};
 
-/// Where the submitted bits and the slots begin.
+/// Offset of the submitted bits in a page set.
 const SUBMITTED: u64 = 4 << 10;
+/// Offset of the first slot in a page set.
 const FIRST_SLOT: u64 = 128 << 10;
 /// Bytes of a slot.
 const SLOT_LEN: u64 = 512;
 
-/// The engine's end, and what it has taken and not answered.
+/// The engine's end of the slots, and the slots that it has taken and not answered.
 struct Served {
     engine: EngineCalls,
     under_way: Vec<u8>,
 }
 
-/// Does what the bytes say.
+/// Plays a list of writes of the client and steps of the engine.
 pub(crate) fn page_set(bytes: &[u8]) {
     let (engine, descriptor) = EngineCalls::new().expect("a page set");
     let client = File::from(descriptor);
@@ -32,7 +33,7 @@ pub(crate) fn page_set(bytes: &[u8]) {
     take(&mut served);
 }
 
-/// One thing; nothing when the input has ended.
+/// Plays one step. Returns `None` when the input has ended.
 fn step(input: &mut Words, served: &mut Served, client: &File) -> Option<()> {
     let write =
         |at: u64, word: u64| client.write_all_at(&word.to_le_bytes(), at % (LEN - 8)).expect("512 KiB");
@@ -56,7 +57,7 @@ fn step(input: &mut Words, served: &mut Served, client: &File) -> Option<()> {
 }
 
 fn take(served: &mut Served) {
-    // As many as it takes in a turn, and more than there can be.
+    // Tries more often than there are slots.
     for _ in 0..2 * SLOTS {
         match served.engine.take() {
             Some(Ok((slot, request))) => {

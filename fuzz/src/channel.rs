@@ -1,5 +1,5 @@
-//! The page set of a client: whatever it writes anywhere in it, the engine takes entries, bytes, pins and
-//! access bits out of it, and loses nothing but this client's.
+//! Fuzz target of the page set of a client. Whatever the client writes anywhere in it, the engine takes
+//! entries, bytes, pins and access bits out of it, and loses nothing but this client's.
 //!
 //! The bytes are a list of what the client writes and the engine does, in turn: a verb, and what it takes.
 
@@ -10,11 +10,15 @@ use plasmon::shared::{Completion, DATA_LEN, EngineChannel, Operation, Outcome, T
 
 /// Bytes of a page set.
 pub(crate) const LEN: u64 = 512 << 10;
-/// Where the client says how many submissions there are, where they begin, and what else it writes.
+/// Offset of the tail of the submissions.
 const TAIL: u64 = 64;
+/// Offset of the head of the completions.
 const HEAD_OF_COMPLETIONS: u64 = 256;
+/// Offset of the number of pins that were ever used.
 const PINS_USED: u64 = 448;
+/// Offset of the first submission.
 const SUBMISSIONS: u64 = 4 << 10;
+/// Offset of the first pin.
 const PINS: u64 = 36 << 10;
 /// Entries in a ring.
 const ENTRIES: u64 = 256;
@@ -38,7 +42,7 @@ impl Words<'_> {
     }
 }
 
-/// Does what the bytes say.
+/// Plays a list of writes of the client and steps of the engine.
 pub(crate) fn page_set(bytes: &[u8]) {
     let (engine, descriptor) = EngineChannel::new().expect("a page set");
     let client = File::from(descriptor);
@@ -48,7 +52,7 @@ pub(crate) fn page_set(bytes: &[u8]) {
     look(&engine);
 }
 
-/// One thing; nothing when the input has ended.
+/// Plays one step. Returns `None` when the input has ended.
 fn step(input: &mut Words, engine: &EngineChannel, client: &File) -> Option<()> {
     let write =
         |at: u64, word: u64| client.write_all_at(&word.to_le_bytes(), at % (LEN - 8)).expect("512 KiB");
@@ -80,7 +84,7 @@ fn entry(input: &mut Words) -> Option<(u64, [u64; 8])> {
 
 /// Takes requests off the rings and completes them, as the engine does.
 fn serve(engine: &EngineChannel) {
-    // As many as it takes in a turn, and more than there can be.
+    // Tries more often than there are entries.
     for _ in 0..2 * ENTRIES {
         let Some(Ok(entry)) = engine.take() else { break };
         let len = match entry.operation {

@@ -10,17 +10,17 @@ mod channel;
 mod slots;
 mod wire;
 
-/// Something that decodes bytes.
+/// Decoder that the fuzzer feeds.
 pub struct Target {
-    /// Its name, in folders and on the command line.
+    /// Name of the target, in folders and on the command line.
     pub name: &'static str,
-    /// Decodes.
+    /// Function that decodes bytes.
     pub run: fn(&[u8]),
-    /// Bytes that it takes, to begin with.
+    /// Function that makes the bytes with which the fuzzer begins.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 17] = [
     Target { name: "requests", run: wire::requests, seeds: wire::request_seeds },
     Target { name: "replies", run: wire::replies, seeds: wire::reply_seeds },
@@ -77,7 +77,7 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "results", run: slots::results, seeds: slots::result_seeds },
 ];
 
-/// The target of a name.
+/// Finds the target of a name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Damaged seeds that a target is given.
+    /// Number of damaged seeds that a target is given.
     const CASES: usize = 20_000;
 
     /// Does to bytes what is done to bytes.
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn targets_stand_damaged_seeds() {
-        // The same on every machine: what is found by chance is found by `make fuzz`.
+        // The seed is the same on every machine: random inputs are for `make fuzz`.
         let mut chance = Draw::new(7);
         for target in &TARGETS {
             let seeds = (target.seeds)();

@@ -8,7 +8,7 @@ use plasmon::wire::{CALLS, Draw, RESULTS, Types};
 
 use crate::channel::Words;
 
-/// So many of each call and of each result are seeds.
+/// Number of seeds of each call and of each result.
 const OF_EACH: usize = 4;
 
 /// Reads whatever a client may ask.

@@ -47,7 +47,7 @@ pub(crate) fn replies(bytes: &[u8]) {
     }
 }
 
-/// So many messages of each row are seeds.
+/// Number of seeds of each row of a protocol's table.
 const OF_EACH: usize = 4;
 
 pub(crate) fn request_seeds() -> Vec<Vec<u8>> {

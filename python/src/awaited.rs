@@ -181,7 +181,7 @@ impl RegionCalls {
         self.begin(py, timeout, told, |region, _| region.await_operation(operation, &[]).map(Some))
     }
 
-    /// Begins what takes long where the region is mapped, unless it is.
+    /// Begins an operation that takes long on a mapped region. Returns `None` if the region is mapped.
     fn far(
         &self,
         py: Python<'_>,

@@ -161,7 +161,7 @@ impl Buffer {
         PyString::from_encoded_object(slf, Some(&encoding), Some(&errors))
     }
 
-    /// Whether the bytes begin with these, or with one of a tuple of such, as `bytes.startswith`.
+    /// Whether the bytes begin with a prefix, or with one of a tuple of prefixes, as `bytes.startswith`.
     #[pyo3(signature = (prefix, start = None, end = None, /))]
     fn startswith(
         &self,
@@ -172,7 +172,7 @@ impl Buffer {
         self.begins_or_ends(prefix, start, end, <[u8]>::starts_with)
     }
 
-    /// Whether the bytes end with these, or with one of a tuple of such, as `bytes.endswith`.
+    /// Whether the bytes end with a suffix, or with one of a tuple of suffixes, as `bytes.endswith`.
     #[pyo3(signature = (suffix, start = None, end = None, /))]
     fn endswith(
         &self,

@@ -52,7 +52,7 @@ impl ObjectId {
         Ok(Self(plasmon::ObjectId::from_private_name(name, user)))
     }
 
-    /// Id with these 40 hexadecimal digits.
+    /// Id with the given 40 hexadecimal digits.
     #[staticmethod]
     fn from_hex(py: Python<'_>, text: &str) -> PyResult<Self> {
         text.parse().map(Self).map_err(|error: ParseIdError| invalid(py, &error.to_string()))

@@ -47,7 +47,7 @@ type Listed = (Vec<Row>, Vec<(String, String)>);
 pub(crate) struct RegionHandle {
     /// Region. `None` once closed.
     region: Mutex<Option<Region>>,
-    /// The same without calls, if it was mapped here. `None` also once closed.
+    /// The region, if it is mapped here, as a handle that makes no calls. `None` also once closed.
     here: Mutex<Option<Region>>,
     name: String,
     size: u64,
@@ -417,7 +417,7 @@ impl RegionHandle {
 
     /// Waits until all operations that were begun on this handle are over.
     ///
-    /// What begins afterwards, anywhere, finds what they wrote. Their errors are raised by their results.
+    /// Later operations, anywhere, find the bytes that these have written. The results raise the errors.
     fn fence(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, f64::INFINITY, Region::fence)
     }

@@ -197,7 +197,8 @@ impl ServiceHandle {
 
     /// Calls a function without waiting for its reply.
     ///
-    /// What the function returns or raises is not told, nor whether it is run at all if its server dies.
+    /// The caller is not told what the function returns or raises, nor whether the function is run at all if
+    /// its server dies.
     ///
     /// Args:
     ///     function: Name of the function.

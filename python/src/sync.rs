@@ -128,8 +128,8 @@ impl GuardHandle {
 impl GuardHandle {
     /// Whether the lock is held now.
     ///
-    /// This costs less than a microsecond. It says nothing of the time after it, in which the program may be
-    /// stopped: `Region.write(fence=guard)` refuses what comes too late.
+    /// The look costs less than a microsecond. The answer says nothing of the time after it, in which the
+    /// program may be stopped: `Region.write(fence=guard)` refuses a write that comes too late.
     #[getter]
     fn valid(&self) -> bool {
         !self.closing.load(Ordering::Relaxed)

@@ -147,7 +147,7 @@ def test_a_cancelled_call_in_a_thread_ends(near: plasmon.Client) -> None:
     async def main() -> None:
         async with plasmon.aio.connect(near.socket) as client:
             tasks = [asyncio.create_task(client.get_into("never there", bytearray(10))) for _ in range(8)]
-            # These calls take all threads for such calls.
+            # The calls take all threads for calls that may wait.
             last = "plasmon-aio-patient_7"
             await eventually("them to run", lambda: last in {thread.name for thread in threading.enumerate()})
             putting = asyncio.create_task(client.put(1))
@@ -295,7 +295,7 @@ def test_close_ends_all_that_waits(near: plasmon.Client) -> None:
         client = await plasmon.aio.connect(near.socket)
         held = await client.get(await client.put(b"held" * 100_000))
         calls: list[Coroutine[Any, Any, Any]] = [client.get("never"), client.wait(["never"])]
-        # There are more calls than threads, so some have not begun.
+        # More calls than threads, so some have not begun.
         calls += [client.get_into("never", bytearray(1)) for _ in range(20)]
         tasks = [asyncio.create_task(call) for call in calls]
         last = "plasmon-aio-patient_7"

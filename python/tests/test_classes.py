@@ -93,7 +93,7 @@ def test_tasks_have_classes_of_their_own(near: plasmon.Client, far: plasmon.Clie
             assert await echo.call("run", b"b", priority="high") == b"b"
             await echo.send("run", b"c", confirm=True, priority="low")
             with plasmon.priority("low"):
-                # It runs in a thread.
+                # A call with long data runs in a thread.
                 assert await echo.call("run", bytes(100_000)) == bytes(100_000)
             high, low = made(far, before)
             assert high == 3

@@ -31,7 +31,7 @@ WHERE_TOLD = {"distributed.scheduler.work-stealing": False}
 
 @pytest.fixture
 def shared(near: plasmon.Client) -> Iterator[plasmon.Client]:
-    """This process sends values of Dask through a node."""
+    """Has this process send values of Dask through a node."""
     plasmon.dask.register(near.socket)
     yield near
     plasmon.dask.unregister()
@@ -276,7 +276,7 @@ def test_dask_gets_a_value_again_whose_object_is_gone(dask: Any, near: plasmon.C
     dask.run(wait_shortly, workers=[second])
     there = dask.submit(look, made, workers=[second])
     assert there.result() == (True, False, float(make(1).sum()))
-    # It is put anew, too, if the object was deleted or evicted later.
+    # A value is put anew, too, if its object was deleted or evicted later.
     near.delete(list(ids_of(near)))
     assert made.result().sum() == make(1).sum()
 

@@ -144,7 +144,7 @@ def test_packages_that_are_missing_are_found_in_the_cache(demo: Demo) -> None:
     assert "Installing numpy" in errors
     assert "MB" in errors
     assert f"install numpy yourself for {sys.executable}" in errors
-    # What pip would have installed: links to the packages of these tests.
+    # In place of an installation by pip: links to the packages of these tests.
     for name in _needs.PACKAGES:
         folder = _needs.package_folder(name)
         folder.mkdir(parents=True)
@@ -160,7 +160,7 @@ def test_packages_that_are_missing_are_found_in_the_cache(demo: Demo) -> None:
 def test_it_can_be_ended_while_it_downloads(
     demo: Demo, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
 ) -> None:
-    # This index takes connections and never answers.
+    # The index takes connections and never answers.
     with socket.create_server(("127.0.0.1", 0)) as index:
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{index.getsockname()[1]}/")
         with demo.start(*MODULE, *QUICK) as process:
@@ -179,7 +179,7 @@ def test_it_can_be_ended_while_it_downloads(
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_it_can_be_ended_while_its_nodes_run(demo: Demo, ending: signal.Signals) -> None:
     demo.provide_flights()
-    # It would measure for ever.
+    # The demo would measure for ever.
     with demo.start(*MODULE, "--memory", "256MiB", "--repeat", "1000000000") as process:
         assert process.stdout is not None
         # The figures follow the flights.

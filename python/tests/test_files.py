@@ -121,7 +121,7 @@ def test_values_are_written_as_the_kind_or_the_name_of_the_file_says(
         "bytes": (tmp_path / "j.npy").stat().st_size,
         "output": str(tmp_path / "j.npy"),
     }
-    # What a put reads, a get has written.
+    # `put --as` reads a file that `get --as` has written.
     told(near, "put", tmp_path / "x.arrow", "--as", "table", "--name", "again")
     assert near.get("again", 30).equals(table)
 

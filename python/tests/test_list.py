@@ -88,7 +88,7 @@ def test_a_cluster_is_listed_as_a_whole() -> None:
             with pytest.raises(plasmon.IncompleteList, match=far.node) as caught:
                 near.list(cluster=True)
             assert isinstance(caught.value, plasmon.TimedOut)
-            # This node has a replica.
+            # The first node has a replica of "far" as well.
             assert names(caught.value.objects) == {"near", "far"}
             assert caught.value.missing.keys() == {far.node}
             again = pickle.loads(pickle.dumps(caught.value))

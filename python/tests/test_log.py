@@ -26,7 +26,7 @@ def clients(cluster: plasmon.LocalCluster) -> Iterator[tuple[plasmon.Client, pla
 
 
 def test_the_format_is_that_of_the_library_in_rust() -> None:
-    # The same bytes are in the tests of examples/log/src/layout.rs.
+    # The tests of examples/log/src/layout.rs have the same bytes.
     data = plasmon_log.encode(99, 7, (b"one", b""))
     assert data.hex() == "9dff2f81000000000700000000000000020000000b000000030000006f6e65000000000000000000"
     assert plasmon_log.decode(99, data) == plasmon_log.Transaction(99, 7, (b"one", b""))

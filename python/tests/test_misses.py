@@ -15,7 +15,7 @@ import pytest
 from conftest import ANTI_HANG
 
 NAMES = [f"absent {number}" for number in range(64)]
-"""So many names have every node as their keeper."""
+"""Absent names, so many that every node is the keeper of some."""
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

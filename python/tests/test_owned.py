@@ -45,7 +45,7 @@ def test_what_a_client_owns_ends_when_it_is_closed(near: plasmon.Client, far: pl
     assert all(near.contains(ids))
     held = client.get(ids[1])
     copy = far.get(ids[1], timeout=ANTI_HANG)
-    # Its values stay readable, and the connection lasts as long as they.
+    # Values of a closed client stay readable, and the connection lasts as long as they.
     client.close()
     until("they are deleted", gone(far, ids))
     assert not held.any()

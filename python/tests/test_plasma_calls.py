@@ -62,7 +62,7 @@ def test_evict(client: Any, new_id: Callable[[], Any]) -> None:
     assert client.evict(1) == 1002
     assert not client.contains(one)
 
-    # Only what is sealed and not in use.
+    # Only objects that are sealed and not in use are evicted.
     two, used = created(999)
     three, buffer = created(998)
     client.seal(three)
@@ -73,7 +73,7 @@ def test_evict(client: Any, new_id: Callable[[], Any]) -> None:
     del used
     assert client.evict(1) == 1001
 
-    # As many as it takes.
+    # Evicted objects have as many bytes as were asked for.
     ids = [new_id() for _ in range(3)]
     for oid in ids:
         client.create_and_seal(oid, bytes(1000))
@@ -104,7 +104,7 @@ def test_delete(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
     assert not any(client.contains(oid) for oid in ids[1:])
     assert kept.to_pybytes() == ids[0].binary()
     del kept
-    # What the one client lets go of and what the other asks reach the store on two connections.
+    # The release by one client and the question of the other reach the store on two connections.
     until("what was let go of is deleted", lambda: not client.contains(ids[0]))
     client.create_and_seal(ids[0], b"anew")
     assert other.get_buffers(ids[:1])[0].to_pybytes() == b"anew"
@@ -178,7 +178,7 @@ def test_notifications_on_a_socket(client: Any, other: Any, new_id: Callable[[],
         content = socket.recv(length)
         assert other.decode_notifications(content) == ([oid], [size % 50], [size % 7])
     client.delete(ids[:1])
-    # Both ways read the same notifications.
+    # A socket and `get_next_notification` get the same notifications.
     assert other.get_next_notification() == (ids[0], -1, -1)
 
 
@@ -202,7 +202,7 @@ def test_a_quota_limits_what_a_client_creates(plasma: ModuleType, other: Any) ->
 def test_connections(plasma: ModuleType, store: str, client: Any, new_id: Callable[[], Any]) -> None:
     with pytest.raises(OSError, match="nobody-listens-here"):
         plasma.connect("/tmp/nobody-listens-here", num_retries=1)
-    # What is left after disconnect() can be read; what was not sealed is gone.
+    # Sealed objects can be read after disconnect(); unsealed ones are gone.
     leaving = plasma.connect(store)
     oid, unsealed = leaving.put(np.arange(10_000)), new_id()
     array, buffer = leaving.get(oid), leaving.create(unsealed, 10)

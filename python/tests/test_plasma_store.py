@@ -92,7 +92,7 @@ def test_all_memory_can_be_used(plasma: ModuleType, client: Any) -> None:
         created(plasma, client, int(size))
     for _ in range(2):
         created(plasma, client, PLASMA_MEMORY - MARGIN)
-    # What cannot fit is refused every time, and takes no id.
+    # An object that cannot fit is refused every time, and takes no id.
     oid = plasma.ObjectID.from_random()
     for _ in range(3):
         with pytest.raises(plasma.PlasmaStoreFull):
@@ -222,14 +222,14 @@ def test_start_of_a_store_fails(plasma: ModuleType) -> None:
 
 
 def test_get_of_what_one_is_creating_is_refused() -> None:
-    """Plasma ends the process."""
+    """A get of an object that the client itself is creating raises, where Plasma ends the process."""
     with plasmon.plasma.start_plasma_store(PLASMA_MEMORY) as (socket, _):
         client = plasmon.plasma.connect(socket)
         oid = plasmon.plasma.ObjectID.from_random()
         client.create(oid, 1)
         with pytest.raises(ValueError, match="seal it before"):
             client.get(oid)
-        # Plasma's store ends.
+        # A negative size raises, where Plasma's store ends.
         with pytest.raises(ValueError, match="-1 bytes"):
             client.create(plasmon.plasma.ObjectID.from_random(), -1)
 

@@ -79,7 +79,7 @@ def test_arrow_data(client: Any, other: Any, new_id: Callable[[], Any]) -> None:
     assert other.get(client.put(pa.py_buffer(b"raw"))).to_pybytes() == b"raw"
     assert other.get(client.put(table["number"].chunk(0))).equals(table["number"].chunk(0))
 
-    # As programs do it by hand: written into the buffer, and read in place.
+    # A table as programs store it by hand: written into the buffer, and read in place.
     oid, counter = new_id(), pa.MockOutputStream()
     for sink in (counter, None):
         sink = sink or pa.FixedSizeBufferWriter(client.create(oid, counter.size()))

@@ -136,7 +136,7 @@ def same_arrow(got: Any, put: Any) -> None:
         assert got.schema.equals(put.schema, check_metadata=True)
         assert got.schema.metadata == put.schema.metadata
         for left, right in zip(got.schema, put.schema, strict=True):
-            # Of an extension type's field it is empty, once its type has been taken out of it.
+            # The metadata of an extension type's field are empty, once its type has been taken out of them.
             assert (left.metadata or None, left.nullable) == (right.metadata or None, right.nullable)
         assert got.equals(put, check_metadata=True)
         for left, right in zip(got.columns, put.columns, strict=True):

@@ -107,7 +107,7 @@ def test_arrays_are_not_copied_where_they_arrive(
             while isinstance(base, np.ndarray):
                 base = base.base
             assert type(base).__module__ == "plasmon._internal"
-        # What was received stays as it was, whatever is called afterwards.
+        # A received value stays as it was, whatever is called afterwards.
         service.invoke("twice", np.zeros(500_000))
         seen.pop()
         assert (twice == array * 2).all()

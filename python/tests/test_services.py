@@ -58,7 +58,7 @@ def server(near: plasmon.Client, hold: Held) -> Iterator[plasmon.Server]:
 
 @pytest.fixture
 def service(server: plasmon.Server, reader: plasmon.Client) -> Iterator[plasmon.Service]:
-    """The same functions, found on the same node and on the other."""
+    """Service with the functions of `server`, found on the same node and on the other."""
     with reader.service("bytes", timeout=ANTI_HANG) as service:
         yield service
 

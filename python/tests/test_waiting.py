@@ -127,7 +127,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 sys.stdin.readline()
-# It goes on as before, and what was given up is not left half made.
+# The client goes on as before, and the interrupted call leaves nothing half made.
 for number in range(3):
     assert client.get(client.put(bytes([number]) * (1 << 20))) == bytes([number]) * (1 << 20)
     assert client.get(client.put(bytes([number]))) == bytes([number])
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_a_call_on_a_node_that_is_stopped(call: str) -> None:
                 before = sleeps(child.pid)
                 child.stdin.write("go\n")
                 child.stdin.flush()
-                # It looks around every 50 ms.
+                # The waiting call wakes every 50 ms.
                 until("the call to wait", lambda: sleeps(child.pid) > before + 5)
                 child.send_signal(signal.SIGINT)
                 assert child.stdout.readline() == "interrupted\n"

@@ -36,13 +36,13 @@ impl Exceptions {
         )
     }
 
-    /// The list that bears these findings and no more.
+    /// Makes the list that bears these findings and no more.
     #[must_use]
     pub fn of(findings: &[Finding]) -> Exceptions {
         Exceptions(count(findings))
     }
 
-    /// How many findings the list bears.
+    /// Number of findings that the list bears.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.values().sum()

@@ -14,7 +14,7 @@ const NODE: &str = "crates/node/src/";
 /// Rooms and the floors on which they stand.
 const FLOORS: [(&str, u32); 25] = [
     ("memory", 1),
-    // Where on the host the node runs.
+    // Place of the node on its host.
     ("numa", 2),
     ("spill", 2),
     // Settings of the node: plain data.
@@ -63,7 +63,7 @@ pub fn imports(source: &Source) -> Vec<Finding> {
         let mut uses = Vec::new();
         collect(&text.tokens, module_depth(path), &mut uses);
         for (name, line) in uses {
-            // What is no room is a name that `lib.rs` has: the crate's own surface.
+            // A name that is no room is one that `lib.rs` has: the surface of the crate itself.
             let target = if rooms.contains(name) { name } else { "lib" };
             if target != own && floor(target).is_some_and(|to| to >= from) {
                 found.push(refused(text, line, own, from, target, name));
@@ -99,7 +99,7 @@ fn room(path: &str) -> &str {
     path.split('/').next().and_then(|name| name.split('.').next()).unwrap_or_default()
 }
 
-/// How many modules deep the code of a file stands: 0 at the root of the crate.
+/// Number of modules around the code of a file: 0 at the root of the crate.
 fn module_depth(path: &str) -> usize {
     if room(path) == "lib" {
         return 0;

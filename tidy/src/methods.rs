@@ -29,7 +29,7 @@ pub fn many_methods(source: &Source) -> Vec<Finding> {
         tokens::each(&text.tokens, &mut |tokens| {
             for at in 0..tokens.len() {
                 let Some((name, body)) = inherent(&tokens[at..]) else { continue };
-                // Of several types of one name, the one that is defined nearest is meant.
+                // Among several types of one name, the one that is defined nearest is meant.
                 let places = defined.get(&(package(&text.path), name));
                 let nearest = places.and_then(|places| {
                     places.iter().max_by_key(|(path, _)| shared_folders(path, &text.path))
@@ -58,7 +58,7 @@ fn package(path: &str) -> &str {
     end.map_or("", |end| &path[..end])
 }
 
-/// How many folders two files have in common, and one more if they are the same file.
+/// Number of folders that two files have in common, and one more if they are the same file.
 fn shared_folders(one: &str, other: &str) -> usize {
     one.split('/').zip(other.split('/')).take_while(|(one, other)| one == other).count()
 }

@@ -5,13 +5,13 @@
 /// A logical line: it ends where no bracket and no string is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// Number of its first line, from 1.
+    /// Number of the first of its physical lines, from 1.
     pub(crate) first: usize,
-    /// Number of its last line.
+    /// Number of the last of its physical lines.
     pub(crate) last: usize,
     /// Number of spaces before it.
     pub(crate) indent: usize,
-    /// Its first line, without the spaces.
+    /// Text of the first physical line, without the spaces.
     pub(crate) text: &'a str,
 }
 

@@ -133,7 +133,7 @@ fn assertions_on(code: &[Token], names: &BTreeSet<String>) -> Vec<usize> {
         let assertion = token.word().is_some_and(|word| word.starts_with("assert"))
             && code.get(at + 1).is_some_and(|next| next.is_mark('!'));
         let Some(Token::Group(arguments)) = code.get(at + 2).filter(|_| assertion) else { continue };
-        // What follows the condition is a message, which may tell the time.
+        // The message after the condition may tell the time.
         let condition = if token.is_word("assert") {
             let end = arguments.tokens.iter().position(|token| token.is_mark(','));
             &arguments.tokens[..end.unwrap_or(arguments.tokens.len())]

@@ -115,7 +115,7 @@ def missing() -> str | None:
 
 
 class Measured:
-    """What was measured so far, and what is missing."""
+    """Results of the run so far, and reasons for those that are missing."""
 
     def __init__(self, plan: Plan, quick: bool, only: Collection[str]) -> None:
         self.say = Progress()
@@ -173,7 +173,7 @@ class Measured:
     def _started(
         self, stores: Sequence[Store], hosts: Sequence[Host], folder: Path, ends: ExitStack
     ) -> list[Store]:
-        """Those that could be started. Of the others the reason is kept."""
+        """Starts the stores. Returns those that could be started, and keeps the reason of the others."""
         started = []
         for store in stores:
             self.described["labels"][store.name] = store.label

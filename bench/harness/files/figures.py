@@ -17,15 +17,15 @@ CORES, SWITCHES = "core-us", "switches"
 """Units of what the machine spends on a MB that is moved, or on an operation: time of cores, and changes of
 the thread that a core runs."""
 OTHER, OWN = "other", "own"
-"""Whether programs run on another host than the one that stores and decides, or on that one."""
+"""Hosts of programs: another one than the host that stores and decides, or that host itself."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What was measured."""
+    """Measurement that a figure is of."""
 
     part: str
-    """Part of the measurement that it belongs to."""
+    """Part of the measurement to which the task belongs."""
     store: str
     operation: str
     where: str
@@ -105,7 +105,7 @@ class Found:
         return None
 
     def spent(self, like: Figure, unit: str) -> Figure | None:
-        """What the machine spent on what a figure tells of, in `CORES` or `SWITCHES`."""
+        """Cost to the machine of the work that a figure tells of, in `CORES` or `SWITCHES`."""
         key = _key(replace(like, unit=unit))
         return next((one for one in self.figures if _key(one) == key), None)
 

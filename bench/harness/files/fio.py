@@ -31,7 +31,7 @@ _SHOWN = 500
 
 @dataclass(frozen=True)
 class Job:
-    """What fio is asked to do in a folder."""
+    """Job of fio in a folder."""
 
     kind: str
     processes: int
@@ -53,7 +53,7 @@ _WRITES = [job for job in JOBS if job.kind == WRITE]
 
 
 def missing() -> str | None:
-    """Reason why this cannot be measured here, or `None`."""
+    """Reason why fio cannot be measured here, or `None`."""
     if reason := paths.not_installed(FIO):
         return reason
     return None if shutil.which("fio") else "there is no fio here: scripts/bench-setup.sh"
@@ -105,7 +105,7 @@ class _Work:
 
 
 def _fio(folder: Path, job: Job, total: int, seconds: float) -> dict[str, Any]:
-    """What fio says of a job, of all its processes together.
+    """Figure that fio prints for a job, of all its processes together.
 
     Raises:
         PeerError: fio failed.

@@ -84,7 +84,7 @@ class MooseFs(Store):
             for server in ("mfsmaster", "mfschunkserver")
         )
         self.version = _version([_moosefs("mfsmaster"), "-v"])
-        # Whoever writes before is told to wait, for longer and longer.
+        # A client that writes before is told to wait, for longer and longer.
         _until(self, lambda: "chunkserver register end" in master.read_text(errors="replace"), master)
         folder = self.folder(HOLDER)
         for tool, value in (("mfssetgoal", "1"), ("mfssettrashtime", "0")):

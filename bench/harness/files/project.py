@@ -24,7 +24,7 @@ _SHOWN = 500
 
 
 def missing() -> str | None:
-    """Reason why this cannot be measured here, or `None`."""
+    """Reason why builds cannot be measured here, or `None`."""
     if reason := paths.not_installed(PROJECT):
         return reason
     if not _ARCHIVE.exists():

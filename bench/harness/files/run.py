@@ -101,7 +101,7 @@ class AcrossError(PeerError):
 
 
 class Wire:
-    """What hosts receive from others, from the time when this is made."""
+    """Counter of the bytes that hosts receive from others, from the time when this is made."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self._before = {host: received(host) for host in hosts}

@@ -1,4 +1,4 @@
-"""What keeps files: the interface of a store, memory of this host, mounts of Plasmon.
+"""Stores of files: their interface, memory of this host, and mounts of Plasmon.
 
 A store is seen as a folder by each host. All hosts of a run share the folders of this machine, and a mount
 belongs to the host whose network its process uses.
@@ -59,13 +59,13 @@ class Store(ABC):
     name: str
     label: str
     far = True
-    """Whether other hosts use it."""
+    """Whether other hosts use the store."""
     writes_far = True
-    """Whether what another host writes is stored on the holder."""
+    """Whether bytes that another host writes are stored on the holder."""
     checks = True
-    """Whether it keeps the bytes that are written to it."""
+    """Whether the store keeps the bytes that are written to it."""
     folders = True
-    """Whether it has folders."""
+    """Whether the store has folders."""
     lingers = 20.0
     """Longest time in seconds for which the process of a mount may go on when nothing is mounted any more."""
 
@@ -79,7 +79,7 @@ class Store(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Reason why it cannot be measured here, or `None`."""
+        """Reason why the store cannot be measured here, or `None`."""
 
     def start(self, hosts: Sequence[Host], base: Path, memory: int) -> None:
         """Starts its servers, which store `memory` bytes at most. Returns when they serve.
@@ -217,7 +217,7 @@ class Cluster:
         for number, host in enumerate(hosts):
             node = PlasmonRust(host)
             join = ["--join", self.nodes[0].status()["listen"]] if self.nodes else []
-            # What others write and read lies with them for a while.
+            # Bytes that other hosts write and read lie with them for a while.
             room = memory if number == HOLDER else max(memory // (len(hosts) - 1), _LEAST)
             self.nodes.append(node)
             node.start(base / f"node-{number}", room, [*self._flags, *join])

@@ -43,7 +43,7 @@ class Team:
         self._folder, self._head_start = folder, round(head_start * 1e9)
         self._workers: list[Worker] = []
         self.spent = Spent(0.0, 0)
-        """What the machine spent on what was asked last."""
+        """Cost to the machine of the last request."""
 
     def together(self, do: str, requests: Sequence[dict[str, Any]]) -> float:
         """Has a worker for each request begin at the same moment. Returns the seconds until all have ended.

@@ -55,7 +55,7 @@ class Way:
     most: int = 1 << 62
     """Size in bytes of the largest object."""
     together: bool = True
-    """Whether it can be measured with several getters at a time."""
+    """Whether the way can be measured with several getters at a time."""
     batch: int = 1
     """Number of objects in a call."""
 
@@ -67,7 +67,8 @@ class Contender(ABC):
     label: str
     ways: Sequence[Way]
     restless = False
-    """Whether its idle processes use the CPU. Such a contender is measured after the others have ended."""
+    """Whether the contender's idle processes use the CPU. Such a contender is measured after the others
+    have ended."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -76,15 +77,15 @@ class Contender(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Reason why it cannot be measured here, or `None`."""
+        """Reason why the contender cannot be measured here, or `None`."""
 
     @abstractmethod
     def start(self, hosts: Sequence[Host], folder: Path, memory: int) -> None:
-        """Starts its servers, each with `memory` bytes. Returns when they serve."""
+        """Starts the contender's servers, each with `memory` bytes. Returns when they serve."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ends its servers. Their files on the hosts are removed with the network."""
+        """Ends the contender's servers. Their files on the hosts are removed with the network."""
 
     def holder(self, way: Way, number: int) -> Worker | None:
         """Client that puts the objects for getters. `None` if nothing has to be put."""

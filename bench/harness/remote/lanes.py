@@ -1,4 +1,4 @@
-"""What `--lanes` is worth where the network gives one connection less than all of its bandwidth.
+"""Effect of `--lanes` where the network gives one connection less than all of its bandwidth.
 
 Two hosts are on a network of which the rate of each connection is limited, by a class of its own at the
 sender (`harness.network`). Clusters whose nodes make more or fewer connections for reads take turns at

@@ -1,4 +1,4 @@
-"""What it costs to make and delete objects: on a node that is alone, and on a node of two.
+"""Cost of making and deleting objects: on a node that is alone, and on a node of two.
 
 A client in Python puts objects, makes objects by `create`, a copy and `seal`, and deletes both. Both clusters
 take turns at each size. The objects of a turn are deleted before the next turn, so that their memory was used

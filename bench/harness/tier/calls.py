@@ -44,7 +44,7 @@ QUICK = Plan(2, 0.02, 0.5)
 
 @dataclass(frozen=True)
 class Turn:
-    """What is measured of one peer."""
+    """Turn of one peer, with one operation."""
 
     mode: str
     peer: str
@@ -54,7 +54,7 @@ class Turn:
 
     @property
     def case(self) -> Case:
-        """Case of its row."""
+        """Case of the row of this turn."""
         return Case(self.mode, self.peer, self.operation, "", self.size, self.batch, 1)
 
 

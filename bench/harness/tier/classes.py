@@ -1,4 +1,4 @@
-"""What classes of work are worth on a link of 1 Gbit/s, with each way of keeping them apart.
+"""Effect of classes of work on a link of 1 Gbit/s, with each way of keeping them apart.
 
 For each way two nodes are started anew, and `plasmon-bench classes` measures beside one of them: what high
 and low reads of a region of the other node get alone and together, how soon low work has its rate again, how
@@ -76,7 +76,7 @@ class Apart:
 
 @dataclass(frozen=True)
 class Span:
-    """What high and low work got in a span of the time in which high work comes and goes."""
+    """Rates of high and low work in a span of the time in which high work comes and goes."""
 
     qos: str
     end_s: float

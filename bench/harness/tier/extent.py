@@ -48,7 +48,7 @@ QUICK = Plan((MIB, 16 * MIB), (1, 8), 1, 0.02)
 
 @dataclass(frozen=True)
 class Crowd:
-    """What reads are like with a number of clients that have the same region."""
+    """Times of reads with a number of clients that have the same region."""
 
     clients: int
     read_us: float

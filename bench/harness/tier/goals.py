@@ -176,7 +176,7 @@ def _at_least(what: str, part: float, ours: Row | None, bare: Row | None) -> Goa
     """Goal that a call has at least so much of another's rate."""
     if ours is None or bare is None or ours.gb_per_s is None or bare.gb_per_s is None:
         return None
-    # Of the median call, so that one slow call among few does not decide.
+    # The median call counts, so that one slow call among few does not decide.
     mine, theirs = (row.size / row.median_us / 1e3 for row in (ours, bare))
     measured = f"{mine / theirs:.2f} ({mine:.3g} GB/s / {theirs:.3g} GB/s)"
     return Goal(what, f"≥ {part:g}", measured, mine / theirs >= part)

@@ -57,7 +57,7 @@ QUICK = Plan(2, 0.02)
 
 @dataclass(frozen=True)
 class Turn:
-    """What is measured in a round."""
+    """Turn of a worker in a round."""
 
     case: Case
     worker: str

@@ -1,4 +1,4 @@
-"""How time and memory grow with the number of regions, and the time of a map with the size of a region.
+"""Growth of time and memory with the number of regions, and of the time of a map with the size of a region.
 
 Regions of 64 bytes are made on one of two nodes. Both nodes keep the whole directory, so what the home has
 beyond the other one is what the regions themselves cost. Memory is that of the process which no other process
@@ -51,7 +51,7 @@ QUICK = Plan((100, 1_000), 256 << 20)
 
 @dataclass(frozen=True)
 class Many:
-    """What operations and memory are like with a number of regions."""
+    """Times of operations, and memory, with a number of regions."""
 
     regions: int
     make_us: float

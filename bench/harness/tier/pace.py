@@ -49,7 +49,7 @@ class Plan:
     requests: int
     """Number of calls as Facebook's stores are asked, without longer gaps."""
     slower: Sequence[int]
-    """How many times longer the gaps are."""
+    """Factors by which the gaps are longer."""
 
 
 FULL = Plan(30_000, 200_000, (1, 2, 4, 8))
@@ -76,7 +76,7 @@ PACE = Series("tier-pace", Pace)
 
 
 def expected(plan: Plan, absent: Sequence[str] = ()) -> list[tuple[str, str, str]]:
-    """What is measured: mode, peer and arrivals."""
+    """Turns of the measurement: mode, peer and arrivals."""
     return [
         *((mode, peer, STEADY) for mode, peer in _AT_A_PACE if peer not in absent),
         *((REMOTE, RUST, _gaps(slower)) for slower in plan.slower),

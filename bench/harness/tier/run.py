@@ -114,7 +114,7 @@ class Turn:
 
     @property
     def case(self) -> Case:
-        """Case of its row."""
+        """Case of the row of this turn."""
         memory = BUSY if self.busy else ""
         return Case(self.mode, self.peer, self.operation, memory, self.size, self.batch, 1)
 

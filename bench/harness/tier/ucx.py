@@ -45,7 +45,7 @@ _TAKES = 1 << 17
 
 
 def turns(sizes: Sequence[int]) -> list[tuple[str, str, int]]:
-    """Who measures which operation, of which size."""
+    """Turns of the measurement: who measures which operation, of which size."""
     return [
         (peer, operation, size)
         for peer in (POLL, SLEEP)
@@ -102,7 +102,7 @@ def measure(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a test is to measure."""
+    """Measurement that a test is asked for."""
 
     peer: str
     operation: str
@@ -140,7 +140,7 @@ def _once(asked: _Asked, rank: int, hosts: Sequence[Host], folder: Path) -> tupl
                 stop(client)
             if status == 0:
                 return _read(out)
-            # The other side may not listen yet.
+            # The server may not listen yet.
             if server.poll() is not None:
                 break
             time.sleep(_PAUSE)

@@ -2,12 +2,12 @@
 //!
 //! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | own NAME | add NAME TIMES | serve NAME | call NAME
 //! FUNCTION | count NAME REGION TIMES | guard NAME REGION TTL | party NAME PARTIES | add-on NAME | churn
-//! SEED]...` pins and creates objects, makes ephemeral regions, adds to the first word of regions, serves
-//! the functions `echo` and `hang`, begins calls, counts in the first word of a region under a lock, takes
-//! locks, makes handles to barriers, prints `ready`, and holds all of that until its stdin ends. For each
-//! line of it, it says of each guard whether it is valid, and whether its region could be written with it.
-//! With `add-on` it prints `ready`, and then adds to the first word of a region for ever. With `churn` it
-//! prints `ready`, and then puts, gets, checks and deletes objects for ever.
+//! SEED]...` pins and creates objects, makes ephemeral regions, adds to the first word of regions, serves the
+//! functions `echo` and `hang`, begins calls, counts in the first word of a region under a lock, takes locks,
+//! makes handles to barriers, prints `ready`, and holds all of that until its stdin ends. For each line of
+//! stdin, the program says of each guard whether it is valid, and whether its region could be written with
+//! it. With `add-on` the program prints `ready`, and then adds to the first word of a region for ever. With
+//! `churn` the program prints `ready`, and then puts, gets, checks and deletes objects for ever.
 #![forbid(unsafe_code)]
 
 use std::env;

@@ -114,7 +114,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // These fail when the machine has ended already.
+        // Both calls fail when the machine has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(output) = self.output.take() {

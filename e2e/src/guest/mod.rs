@@ -63,7 +63,7 @@ fn boot(kernel: &Kernel, accelerator: Accelerator, job: &Job, folder: &Path) -> 
             match machine.status()? {
                 None => running = true,
                 Some(0) => {}
-                // The other guests would wait for this one without end.
+                // Other guests would wait without end for a guest that has failed.
                 Some(code) => return Ok(code),
             }
         }

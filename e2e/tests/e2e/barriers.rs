@@ -97,7 +97,7 @@ fn a_party_that_leaves_or_is_late_breaks_it() {
     let clients = [0, 1].map(|node| cluster.client(node));
     let leaving = barrier(&clients[0], "leaving", 2);
     broken(&cluster, barrier(&clients[1], "leaving", 2), || drop(leaving));
-    // Those who come afterwards have a new one.
+    // Parties that come afterwards have a new barrier.
     let pair = [0, 1].map(|at: usize| barrier(&clients[at], "leaving", 2));
     thread::scope(|threads| {
         for party in &pair {

@@ -80,7 +80,7 @@ fn garbage_on_the_data_port_is_closed_and_counted() {
     let open: Vec<_> = (0..50).map(|_| cluster.connect_to(0, port)).collect();
     for bytes in &attempts {
         let mut stream = cluster.connect_to(0, port);
-        // It may close before it has read everything.
+        // The node may close the connection before it has read everything.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let said = rest(&mut stream);
@@ -134,7 +134,7 @@ fn a_hundred_objects_come_at_the_same_time() {
     let mut wanted: Vec<_> = (0..OBJECTS)
         .map(|number| (number, put(&holders[number as usize % 2], Pattern(number), len(number)), len(number)))
         .collect();
-    // These lie in several segments.
+    // Two more objects lie in several segments each.
     wanted.extend((0..2).map(|number| {
         let len = 2 * segment + 5;
         (number, put(&holders[number as usize], Pattern(number), len), len)

@@ -17,10 +17,10 @@ use plasmon_e2e::wait::let_pass;
 
 /// Number of bytes with which data begin: the number of the call, and the length of the reply.
 const HEAD: usize = 16;
-/// How long a server waits for a call before it looks whether it is to end.
+/// Time for which a server waits for a call before it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How often calls were run, and how they ended.
+/// Counts of the calls that were run, and of the ways in which they ended.
 #[derive(Default)]
 pub(crate) struct CallModel {
     drawn: AtomicU64,

@@ -78,7 +78,7 @@ fn a_claim_outlives_its_keeper() {
     let creator = cluster.client(1);
     let creations: Vec<_> =
         (0..60).map(|_| creator.create(ObjectId::random(), 1000, b"", &options).expect("create")).collect();
-    // It keeps a quarter of them.
+    // The killed node is the keeper of a quarter of the claims.
     cluster.kill(3);
     let rival = cluster.client(2);
     for (at, mut creation) in creations.into_iter().enumerate() {

@@ -14,8 +14,9 @@ use rustix::process::geteuid;
 use crate::commands::{failure, json};
 use crate::support::{MIB, NOBODY, client_of, get, kind, put};
 
-/// Number of objects that low work gets, and their size.
+/// Number of objects that low work gets.
 const OBJECTS: usize = 24;
+/// Size in bytes of an object that low work gets.
 const OBJECT_BYTES: usize = 8 * MIB;
 /// Number of times that high work gets a small object meanwhile, at least.
 const SMALL_GETS: u64 = 100;

@@ -97,7 +97,7 @@ fn a_node_that_does_not_answer_is_named() {
     put_named(&far, "tmp/far", b"");
     let silent = far.node();
     cluster.pause(1);
-    // Both begin before the node that hangs is no member any more.
+    // Both lists begin before the node that hangs has left the view.
     let (list, (code, message)) = thread::scope(|scope| {
         let told = scope.spawn(|| failure(&cluster, 0, &["ls", "--cluster"]));
         let list = near.list_cluster(&Filter::of("tmp/*")).expect("list");

@@ -172,7 +172,7 @@ fn errors_say_what_is_known_and_what_to_do() {
         assert_eq!(was, code, "{words:?}: {message}");
         said.iter().for_each(|said| assert!(message.contains(said), "no {said:?} in {message:?}"));
     }
-    // What another node has is explained, and is no failure.
+    // `explain` of an object that another node has is no failure.
     let elsewhere = output(&cluster, 1, &["explain", "taken"]);
     assert!(String::from_utf8_lossy(&elsewhere).contains("has a primary replica"), "{elsewhere:?}");
 }
@@ -207,7 +207,7 @@ fn a_wait_ends_when_enough_is_here() {
     assert_eq!(failure(&cluster, 0, &["wait", "nothing", "two", "--timeout", "0.05"]).0, 4);
     assert_eq!(failure(&cluster, 0, &["wait", "two", "--count", "2"]).0, 2);
 
-    // One that does not exist yet wakes the wait.
+    // The creation of an object that did not exist wakes the wait.
     let mut waiting = Command::new(binary());
     waiting.args(["wait", "late", "--timeout", "60", "--socket"]).arg(cluster.socket(0));
     let waiting = waiting.stdout(Stdio::piped()).spawn().expect("plasmon runs");
@@ -364,7 +364,7 @@ fn objects_are_put_where_they_are_wanted() {
         run(&cluster, 0, &["get", "brief", "--timeout", "0"], b"").status.code() == Some(3)
     });
     assert_eq!(failure(&cluster, 0, &["put", "in", "--ttl", "0"]).0, 2);
-    // Of the same name there is one.
+    // A second object of the name is refused.
     assert_eq!(failure(&cluster, 1, &["put", "in", "--name", "moved"]).0, 5);
 }
 

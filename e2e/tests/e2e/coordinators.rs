@@ -154,7 +154,7 @@ fn a_node_whose_cable_was_out_is_a_member_again(by: By) {
     match by {
         // The node still holds its objects.
         By::Node => Pattern(1).check(get(&cluster.client(2), own).data()),
-        // It may have been deleted meanwhile, and the node knows that it would not have heard of it.
+        // The object may have been deleted meanwhile, and the node knows that it would not have heard of it.
         By::Etcd => eventually("it gives nobody what it has", || here(&cluster.client(2), own).is_none()),
     }
     assert!(cluster.status(2).cluster.epoch <= all, "nobody makes epochs without a coordinator");
@@ -292,7 +292,7 @@ mod embedded {
         let alone = agree(&cluster, &[0]);
         assert!(alone > before);
         for node in [1, 2] {
-            // It takes the coordinator's node for dead in its time.
+            // Each of the two nodes takes the coordinator's node for dead in its time.
             eventually("the others know", || cluster.status(node).cluster.members.len() == 2);
             let status = cluster.status(node).cluster;
             assert!(!status.coordinator_connected);

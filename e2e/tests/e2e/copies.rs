@@ -278,7 +278,7 @@ fn how_many_are_to_keep_an_object_moves_with_it() {
     }
     eventually("all are known", || cluster.client(0).locations(id).expect("locations").len() == 4);
     cluster.client(0).replicate(id, 2, Some(PATIENCE)).expect("replicate");
-    // It has the object from before two were wished.
+    // The node cached the object before two were to keep it.
     let to = holding(&cluster, &all, id, &[ObjectState::Cached])[0];
     cluster.client(0).migrate(id, node_id(&cluster, to), Some(PATIENCE)).expect("migrate");
     let keeping = holding(&cluster, &all, id, &KEEPING);
@@ -365,7 +365,7 @@ fn deaths_one_at_a_time_cost_nothing_whatever_is_moved() {
                 let (id, to) = (ids[chance.below(ids.len())], nodes[chance.below(nodes.len())]);
                 match client.migrate(id, to, Some(PATIENCE)) {
                     Ok(_) => _ = moved.fetch_add(1, Ordering::Relaxed),
-                    // It is being moved; or the node is dying, or dead; or a keeper is late to list it.
+                    // The object is being moved; or the node dies or is dead; or a keeper is late to list it.
                     Err(error) => assert!(
                         matches!(
                             error.kind(),
@@ -451,7 +451,7 @@ fn objects_end_with_their_time_everywhere() {
         );
     }
     assert_eq!(cluster.status(0).cluster.copies.expired, 1);
-    // Its id is free again, and the others live.
+    // The id of an expired object is free again, and the other objects live.
     cluster.client(1).put(id, b"again", b"", &CreateOptions::default()).expect("the id is free");
     Pattern(2).check(get(&cluster.client(2), forever).data());
 }

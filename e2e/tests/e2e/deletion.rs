@@ -95,7 +95,7 @@ fn what_a_restarted_node_finds_on_its_disk_and_was_deleted_meanwhile_stays_delet
         let error = client.get(&[id], Some(Duration::from_secs(1))).expect("get").remove(0).map(drop);
         assert!(matches!(kind(error), ErrorKind::TimedOut | ErrorKind::NotFound));
     }
-    // The other objects of the node can be got.
+    // Other objects of the node can be got.
     let id = until("it serves", || {
         let options = CreateOptions { fresh: true, ..CreateOptions::default() };
         let id = ObjectId::random();

@@ -93,9 +93,9 @@ fn everything_is_elsewhere_before_the_node_leaves() {
     for id in double.iter().chain(&other) {
         eventually("as many keep it as are to", || keepers(&cluster, &[0, 2], *id) == 2);
     }
-    // Its mapping outlives the node.
+    // The mapping of a held object outlives the node.
     Pattern(0).check(held.data());
-    // And nothing of what has gone elsewhere comes back from its disk.
+    // No object that has gone elsewhere comes back from the disk of the node.
     cluster.start_again(1, &[]);
     assert_eq!(cluster.client(1).list().expect("list"), []);
     assert_eq!(cluster.status(1).spill.objects, 0);
@@ -151,7 +151,7 @@ fn what_nobody_has_room_for_keeps_the_node() {
     });
     eventually("the small one has moved", || here(&client, small).is_none());
 
-    // It takes nothing new; what it holds can be read, and through it what others hold.
+    // The draining node takes nothing new. Objects that it holds can be read, and through it those of others.
     assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(4), MIB)), ErrorKind::Disconnected);
     assert_eq!(
         kind(client.put(ObjectId::random(), b"x", b"", &CreateOptions::default())),

@@ -12,9 +12,9 @@ use rustix::process::Signal;
 use crate::coordinators::agree;
 use crate::support::{MIB, get, kind, put, try_get};
 
-/// Lease in seconds of nodes whose etcd loses a server, and a time in which the lease ends unless it is
-/// renewed.
+/// Lease in seconds of nodes whose etcd loses a server.
 const LEASE: &str = "6";
+/// Time in which a lease of [`LEASE`] ends unless it is renewed.
 const LONGER_THAN_THE_LEASE: Duration = Duration::from_secs(7);
 
 fn cluster(nodes: usize, lease: &str, etcd: EtcdOptions) -> Cluster {
@@ -70,8 +70,8 @@ fn of_three_servers_any_may_die() {
 
 #[test]
 fn of_three_servers_one_may_hang() {
-    // It stays so: a leader of etcd 3.4 that goes on after a while ends leases that are none of its business
-    // any more.
+    // The stopped server stays stopped: a leader of etcd 3.4 that goes on after a while ends leases that are
+    // none of its business any more.
     for server in 0..3 {
         let cluster = cluster(2, LEASE, EtcdOptions { servers: 3, ..EtcdOptions::default() });
         let epoch = agree(&cluster, &[0, 1]);

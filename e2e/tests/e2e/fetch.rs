@@ -196,7 +196,7 @@ fn a_deleted_object_stays_with_those_who_hold_it() {
     for client in [&here, &there] {
         cannot_be_found(client, id);
     }
-    // Its memory is not given to others while it is held.
+    // Memory of a deleted object is not given to others while the object is held.
     for client in [&here, &there] {
         let other = put(client, Pattern(9), 30 * MIB);
         Pattern(9).check(get(client, other).data());
@@ -258,7 +258,7 @@ fn a_stopped_holder_holds_up_no_other_holders_objects() {
 #[test]
 fn more_objects_than_there_is_room_for_come_one_after_the_other() {
     const LEN: usize = 10 * MIB;
-    // As many objects are read from two holders at a time as the store has no room for.
+    // More objects are read from two holders at a time than the store has room for.
     let cluster = Cluster::builder().nodes(3).memory("128MiB").start();
     let wanted = [1, 2].map(|node| {
         let client = cluster.client(node);
@@ -276,7 +276,7 @@ fn short_objects_that_are_coming_ahead_come_once() {
     for round in 0..20 {
         let ids: Vec<_> = (0..32).map(|seed| put(&writer, Pattern(round * 32 + seed), 1000)).collect();
         reader.prefetch(&ids, PATIENCE).expect("prefetch");
-        // Those behind the prefetch get one object, or several.
+        // Gets after the prefetch ask for one object, or for several.
         let (one, several) = ids.split_at(4);
         let got = one.iter().map(|id| get(&reader, *id)).collect::<Vec<_>>();
         let rest = reader.get(several, Some(PATIENCE)).expect("get");

@@ -33,7 +33,7 @@ fn hello() -> Vec<u8> {
 fn answer(cluster: &Cluster, bytes: &[u8]) -> Vec<Reply> {
     let mut stream = UnixStream::connect(cluster.socket(0)).expect("the daemon listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("the time-out is not zero");
-    // It may close before it has read everything.
+    // The daemon may close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
@@ -143,7 +143,7 @@ fn garbage_on_the_control_port_is_closed() {
         for bytes in attempts {
             for node in 0..2 {
                 let mut stream = cluster.connect(node);
-                // It may close before it has read everything.
+                // The node may close the connection before it has read everything.
                 let _ = stream.write_all(&bytes);
                 let _ = stream.shutdown(Shutdown::Write);
                 match stream.read_to_end(&mut Vec::new()) {
@@ -165,7 +165,7 @@ fn a_client_that_never_reads_disturbs_nobody() {
         stream.set_nonblocking(true).expect("it is connected");
         let mut requests = BytesMut::from(&hello()[..]);
         (2..1000).for_each(|number| Request::Status.encode(number, &mut requests));
-        // As many questions as the daemon takes, of which the answers are never read.
+        // The client asks as much as the daemon takes, and never reads the answers.
         let taken = (0..100_000).map(|_| stream.write(&requests)).take_while(Result::is_ok).count();
         assert!(taken < 100_000, "the daemon took questions without end");
         // A new client gets its answers all the same.

@@ -191,7 +191,8 @@ fn an_object_created_anew_outlives_the_deletion_of_its_former_life() {
         let early = (0..20).any(|_| put().inspect_err(exists).is_ok());
         cluster.resume(2);
         eventually("the id is free", || early || put().inspect_err(exists).is_ok());
-        // Where the silent node is the object's first keeper, the answer is that it did not answer.
+        // If the silent node is the object's first keeper, the deletion fails because that node did not
+        // answer.
         let answer = deleting.next();
         assert!(
             matches!(answer, Some((1, Reply::Deleted(_) | Reply::Failed { .. }))),
@@ -318,7 +319,9 @@ fn a_get_of_twenty_thousand_objects_that_nobody_makes_ends_and_stops_nobody() {
         eventually("the get ends while others call", || {
             let id = put(&bystanders[0], Pattern(calls), 1000);
             Pattern(calls).check(get(&bystanders[1], id).data());
-            bystanders[1].delete(&[id]).expect("delete");
+            // A keeper may answer late on a busy machine.
+            let deleted = bystanders[1].delete(&[id]).map_err(|error| error.kind()).err();
+            assert!(matches!(deleted, None | Some(ErrorKind::OutcomeUnknown)), "{deleted:?}");
             calls += 1;
             getting.is_finished()
         });
@@ -516,7 +519,7 @@ fn every_node_knows_of_every_object_that_died_with_its_only_holder() {
         let lost = kinds.iter().filter(|kind| **kind == ErrorKind::Lost).count();
         assert_eq!(lost, OBJECTS, "node {node}: {kinds:?}");
     }
-    // Their ids are free for others.
+    // Ids of lost objects are free for others.
     try_put(&clients[0], ids[0], Pattern(9), 1000).expect("put");
     Pattern(9).check(get(&clients[1], ids[0]).data());
 }

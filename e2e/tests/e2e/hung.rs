@@ -207,7 +207,7 @@ fn threads_of_one_client_have_clocks_of_their_own() {
         let client = client.clone();
         thread::spawn(move || call(&client, wanted).unwrap_or_else(|error| panic!("{what}: {error}")))
     };
-    // Both read the socket at times, and those who go leave it to those who stay.
+    // Patient and impatient threads read the socket at times. Threads that go leave it to those that stay.
     let getting: Vec<_> =
         (0..3).map(|_| patient("get", |client, id| try_get(client, id).map(drop))).collect();
     eventually("they wait", || cluster.status(0).transfer.fetching > 0);
@@ -218,7 +218,7 @@ fn threads_of_one_client_have_clocks_of_their_own() {
     for _ in 0..3 {
         let client = client.clone();
         impatient.push(thread::spawn(move || {
-            // Also while another thread has the rings.
+            // Calls end in time also while another thread has the rings.
             [
                 client.get(&[ObjectId::random()], Some(SOON)).and_then(|mut got| got.remove(0)).map(drop),
                 client.put(ObjectId::random(), b"y", b"", &within()),
@@ -287,7 +287,7 @@ fn commands_end_at_their_time_out() {
         command.args(words).args(["--timeout", "0.2"]).arg("--socket").arg(cluster.socket(0));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("it runs");
-        // It may have ended without reading.
+        // The command may have ended without reading.
         let _ = child.stdin.take().expect("it is a pipe").write_all(b"data");
         running.push((words, child));
     }

@@ -77,7 +77,7 @@ fn a_read_goes_on_when_the_cable_is_back() {
 #[test]
 fn a_read_whose_holder_is_taken_for_dead_says_so_and_the_object_is_found_again() {
     let (cluster, id, result) = pull_the_cable(2);
-    // Its holder may have been a member again before the reader had asked once more.
+    // The holder may have been a member again before the reader had asked once more.
     assert!(matches!(result, Ok(()) | Err(ErrorKind::Lost)), "{result:?}");
     all_is_well_again(&cluster, id);
 }

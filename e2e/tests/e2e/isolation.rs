@@ -48,7 +48,8 @@ fn nobody_changes_what_the_engine_wrote() {
     let (here, there) = (cluster.client(0), cluster.client(1));
     for id in [put(&here, Pattern(1), 100), put(&there, Pattern(1), 5 * MIB)] {
         let held = get(&here, id);
-        // The same user may open what it owns; the kernel's seals still refuse the write.
+        // A process of the same user may open descriptors that the user owns; the kernel's seals still refuse
+        // the write.
         let done = intrude(&cluster, Command::new(INTRUDER), id);
         let changes: Vec<_> =
             done.iter().filter(|line| line.contains("written") || line.contains("sized")).collect();

@@ -167,7 +167,7 @@ fn wait_for_many(cluster: &Cluster, gets: usize, patience: Duration) -> Option<[
     const BATCH: usize = 100;
     /// Time before the end of the gets at which an object has to be created to come in time.
     const AMPLE: Duration = Duration::from_secs(3);
-    /// One of so many objects is created while gets wait for it.
+    /// Number of objects of which one is created while gets wait for it.
     const MADE: usize = 50;
     let client = cluster.client(0);
     let ids: Vec<_> = (0..gets).map(|_| ObjectId::random()).collect();

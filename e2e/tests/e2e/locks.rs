@@ -348,7 +348,7 @@ fn a_client_that_breaks_the_rules_harms_nobody() {
     }
     raw.call(SyncCall::Unlock { ticket: 5 }).expect("it holds the lock");
     raw.call(SyncCall::Unlock { ticket: 5 }).expect_err("it does not any more");
-    // What is not there can be closed.
+    // A close of a lock or a barrier that does not exist is answered.
     for request in [Request::CloseLock { lock: 99 }, Request::CloseBarrier { barrier: 99 }] {
         assert!(matches!(raw.ask(&request), Reply::Done), "{request:?}");
     }

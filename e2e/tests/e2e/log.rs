@@ -164,7 +164,7 @@ fn a_writer_may_die_at_every_step() {
             seen.extend(reader.next_batch(Duration::ZERO).expect("the nodes live"));
             texts(&seen).last() == after.last()
         });
-        // What a dying writer began is there as a whole or not at all, and the same for all.
+        // A transaction of a dying writer is there as a whole or not at all, and the same for all readers.
         for one in seen.iter().filter(|one| one.records[0].starts_with(b"dying")) {
             let step = String::from_utf8_lossy(&one.records[0][6..]).parse().expect("it is a number");
             assert!(one.records.len() == 2 && one.records[1] == Pattern(step).bytes(2000), "step {step}");

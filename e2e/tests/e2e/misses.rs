@@ -16,7 +16,7 @@ fn seek(client: &Client, id: ObjectId) -> Result<Object, Error> {
 fn what_exists_is_brought_and_what_does_not_is_a_miss() {
     let cluster = Cluster::builder().nodes(3).start();
     let clients = [0, 1, 2].map(|node| cluster.client(node));
-    // So many ids have every node as their keeper.
+    // The ids are so many that every node is the keeper of some.
     for number in 0..30 {
         let id = ObjectId::random();
         let (writer, len) = (&clients[number % 3], [10, 100_000, MIB][number / 3 % 3]);

@@ -171,7 +171,7 @@ fn a_node_away_from_its_card_is_told_so() {
 #[ignore = "needs a guest with two memory nodes: make test-rdma"]
 fn an_arena_that_is_larger_than_its_memory_node_is_had_and_told() {
     assert_two_nodes();
-    // Of 2 GiB in two nodes.
+    // The arena has 1,200 MiB of the 2 GiB of two memory nodes.
     let cluster = Cluster::builder().memory("1200MiB").prefault().args(&["--provider", "tcp"]).start();
     eventually("all memory is there", || {
         let memory = cluster.status(0).memory;

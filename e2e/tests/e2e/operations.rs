@@ -112,7 +112,7 @@ fn those_who_send_nonsense_for_metrics_cost_nothing() {
     // More than may be connected at a time, silent ones among them.
     let mut streams: Vec<_> = (0..100).map(|_| cluster.connect_to(0, port)).collect();
     for (number, stream) in streams.iter_mut().enumerate().skip(50) {
-        // It may have hung up already.
+        // The node may have hung up already.
         let _ = stream.write_all(&Pattern(number as u64).bytes(100_000));
     }
     drop(streams);
@@ -122,7 +122,7 @@ fn those_who_send_nonsense_for_metrics_cost_nothing() {
 
 #[test]
 fn those_who_connect_and_ask_nothing_do_not_keep_health_from_being_told() {
-    // So many that it would take longer to wait for the end of each than a probe has patience.
+    // The connections are so many that a wait for the end of each would take longer than a probe waits.
     const SILENT: usize = 1500;
     if !may_open(4000) {
         return;

@@ -32,7 +32,7 @@ fn an_owned_object_ends_with_its_client_wherever_it_is() {
     let (owner, far) = (cluster.client(0), cluster.client(1));
     let (ids, plain) = put_all(&owner);
     let held: Vec<_> = ids.iter().map(|id| get(&far, *id)).collect();
-    // Its node keeps it: it goes where its client is.
+    // An owned object cannot be moved to another node: it stays with its client.
     assert_eq!(kind(owner.migrate(ids[1], far.node(), None)), ErrorKind::Invalid);
     drop(owner);
     eventually("they are deleted everywhere", || listed(&far) == [plain]);

@@ -105,7 +105,7 @@ fn clients_are_no_more_than_open_files_allow_and_the_rest_is_told() {
         Client::connect(node.daemon.socket()).map(drop).expect_err("there is no place");
     }
     assert!(node.complaints() <= complaints + 3, "{}", node.daemon.log());
-    // Each of them can have all it needs, without keeping others out.
+    // Each client of the crowd can have all it needs, without keeping others out.
     for member in &crowd {
         try_put(member, ObjectId::random(), Pattern(3), MIB / 8).expect("it is connected");
     }
@@ -208,7 +208,7 @@ fn a_node_that_does_not_fit_in_its_control_group_does_not_start() {
             assert!(last.contains(word), "no {word:?} in: {last}");
         }
     }
-    // One that fits serves all that it has, and says that little is left.
+    // A node that fits serves all that it has, and says that little is left.
     let daemon = start("64MiB").expect("it fits");
     assert!(daemon.log().contains("memory is tight"), "{}", daemon.log());
     let client = Client::connect(daemon.socket()).expect("it serves");

@@ -53,7 +53,7 @@ fn names_do_not_steer_the_terminal() {
         (&["put", DECEIVING], r"\u{202e}"),
         (&["get", DECEIVING, "--timeout", DECEIVING], r"\u{202e}"),
         (&[DECEIVING], r"\u{202e}"),
-        // It is held: a line says so.
+        // The removed object is held: a line says so.
         (&["rm", DECEIVING], r"\u{202e}"),
     ];
     for (words, escape) in cases {

@@ -65,7 +65,7 @@ impl Terminal {
         let control = File::from(control);
         let (mut reading, written) =
             (control.try_clone().expect("there are descriptors"), Arc::clone(&shown));
-        // It ends when the last who could write has gone.
+        // The thread ends when the last process that could write has gone.
         thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(some @ 1..) = reading.read(&mut bytes) {

@@ -296,7 +296,7 @@ fn objects_come_ahead_and_the_node_says_how() {
     let later = ObjectId::random();
     reader.prefetch(&ids, PATIENCE).expect("prefetch");
     reader.prefetch(&[later], PATIENCE).expect("prefetch");
-    // It goes on without the client that asked.
+    // The prefetch goes on without the client that asked for it.
     drop(reader);
     // All but the first may be pushed.
     let come = || ["read", "push"].map(|protocol| count(&cluster, 1, protocol).fetched).iter().sum::<u64>();

@@ -42,7 +42,7 @@ impl Raw {
                 Ok(0) => return None,
                 Ok(_) => {}
                 Err(error) if error.kind() == IoError::Interrupted => {}
-                // It closed before it had read everything.
+                // The daemon closed the connection before it had read everything.
                 Err(error) if error.kind() == IoError::ConnectionReset => return None,
                 Err(error) => panic!("the daemon neither answers nor closes the connection: {error}"),
             }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::{NOBODY, client_of, connected_as, kind};
 
-/// How long a move may take.
+/// Longest time for a move.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// A user who has nothing to do with the cluster.
 const SOMEBODY: u32 = 70_009;
@@ -75,7 +75,7 @@ fn what_happens_to_a_region_is_told_near_and_far() {
             regions[to].move_to(clients[to].node(), TIMEOUT).expect("there is room");
             told(moved(clients[to].node()));
             home = to;
-            // They have found it there, so that they hear what happens there.
+            // All handles have found the region at its new home, so that they hear what happens there.
             eventually("all nodes map it again", || {
                 let info = regions[to].info().expect("it is there");
                 (info.nodes, info.handles) == (2, if to == 2 { 2 } else { 1 })
@@ -86,7 +86,7 @@ fn what_happens_to_a_region_is_told_near_and_far() {
         told(granted(Some(SOMEBODY), Rights::READ));
         regions[2].grant(Principal::Everyone, Rights::READ_WRITE).expect("grant");
         told(granted(None, Rights::READ_WRITE));
-        // What everybody has is left to the user. What changes nothing is not told.
+        // A user to whom rights are revoked keeps those that everybody has. A change of nothing is not told.
         regions[0].grant(user, Rights::READ).expect("grant");
         regions[0].revoke(user).expect("revoke");
         told(revoked(Some(SOMEBODY), Rights::READ_WRITE));
@@ -178,7 +178,7 @@ fn rights_of_others_are_told_to_masters_alone() {
         for events in [&mut readers, &mut masters] {
             assert_eq!(next(events), change(None, Rights::NONE, false));
         }
-        // One that is no master any more hears that, and nothing of others.
+        // A user that is no master any more hears that, and nothing of others.
         region.revoke(master).expect("revoke");
         region.revoke(reader).expect("revoke");
         assert_eq!(next(&mut masters), change(Some(NOBODY - 2), Rights::NONE, false));

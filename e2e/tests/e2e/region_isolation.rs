@@ -18,9 +18,11 @@ use rustix::thread::set_thread_res_uid;
 
 use crate::support::{ask, client_of, kind};
 
-/// The owner of the region, a user who may read it, and one who may do nothing.
+/// User id of the owner of the region.
 const OWNER: u32 = 61_001;
+/// User id of a user who may read the region.
 const READER: u32 = 61_002;
+/// User id of a user who may do nothing.
 const STRANGER: u32 = 61_003;
 /// Size in bytes of the region: more than travels in messages.
 const LEN: usize = 300_000;
@@ -136,7 +138,7 @@ fn descriptors_of_other_users_show_no_byte_of_a_region() {
             Reply::Failed { error } if user == STRANGER => assert_eq!(error.kind(), ErrorKind::NotAllowed),
             other => panic!("{other:?}"),
         }
-        // What a user gets for a region of its own has nothing of the other's.
+        // Descriptors that a user gets for a region of its own have nothing of the other's.
         let create = Request::CreateRegion {
             name: format!("of {user}"),
             len: LEN as u64,

@@ -15,12 +15,13 @@ use crate::support::{ClientProcess, LONG_LEASE, MIB, kind};
 
 /// Size in bytes of the regions.
 const LEN: usize = 3 * MIB + 5;
-/// Offset of the word that everybody adds to, and of one that a client waits for. The pattern begins behind
-/// them.
+/// Offset of the word that everybody adds to.
 const COUNTER: u64 = 0;
+/// Offset of the word that a client waits for.
 const WAITED_FOR: u64 = 8;
+/// Offset of the pattern.
 const PATTERN: u64 = 16;
-/// How long a move may take.
+/// Longest time for a move.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Makes a region with a pattern on the node of a client.
@@ -120,7 +121,7 @@ fn memory_of_a_former_home_is_free_although_clients_have_it_mapped() {
         next.free().expect("free");
         client.delete(&[id]).expect("delete");
     }
-    // Whoever maps it anew has it mapped where it is.
+    // A client that maps the region anew has it mapped at its new home.
     let again = client.map_region("r", Rights::ALL, None).expect("it is there");
     assert!(again.is_mapped());
     assert_eq!(again.fetch_add(COUNTER, 0), Ok(9));
@@ -170,7 +171,7 @@ fn a_node_that_stands_still_keeps_no_region_frozen() {
     let far = cluster.client(2).map_region("r", Rights::READ, None).expect("it is there");
     check(&far);
     cluster.pause(2);
-    // It stays until the node has gone, or the move is refused.
+    // The region stays until the stopped node has gone, or the move is refused.
     let moved = region.move_to(cluster.client(1).node(), TIMEOUT);
     assert!(
         moved.as_ref().is_ok_and(|()| cluster.status(0).cluster.members.len() == 2)
@@ -257,7 +258,7 @@ fn a_move_survives_a_node_that_maps_the_region_and_ends_with_its_home() {
             assert!(moved.is_ok() || kind(moved) == ErrorKind::Busy);
             eventually("it is there", || is_whole(after));
         } else {
-            // It may have been adopted all the same.
+            // The new home may have adopted the region all the same.
             let is_lost = |error: plasmon::Error| {
                 matches!(error.kind(), ErrorKind::Lost | ErrorKind::Freed | ErrorKind::NotFound)
             };

@@ -20,14 +20,18 @@ use crate::support::{ask, get, kind};
 const LEN: u64 = 100_000;
 const COUNTER: u64 = 0;
 const PATTERN: u64 = 8;
-/// How long the engine waits for processes that touch a region.
+/// Time for which the engine waits for processes that touch a region.
 const STILL: Duration = Duration::from_secs(10);
 
-/// Where a page set has the submitted bits, the slots, the pins and the words of mapped regions.
+/// Offset of the submitted bits in a page set.
 const SUBMITTED: u64 = 4 << 10;
+/// Offset of the first slot.
 const FIRST_SLOT: u64 = 128 << 10;
+/// Bytes of a slot.
 const SLOT_LEN: u64 = 512;
+/// Offset of the pins of mapped regions.
 const PINS: u64 = 384 << 10;
+/// Offset of the words of mapped regions.
 const STATES: u64 = 512 << 10;
 /// Bit of the pin of a view.
 const VIEW: u64 = 1 << 63;
@@ -228,7 +232,7 @@ fn scribbling_over_the_words_of_regions_hurts_nobody_else() {
         let object = get(&clients[1], snapshot(region).expect("nobody touches it"));
         Pattern(4).check(&object.data()[PATTERN as usize..]);
     }
-    // It took what it could take as calls.
+    // The engine took all that made sense as calls.
     assert!(cluster.status(0).slots.calls > rounds as u64);
 }
 
@@ -254,7 +258,7 @@ fn a_process_that_stops_amid_a_touch_holds_up_nobody_for_ever() {
         check(region);
     }
     assert!(!stopped.is_dismissed(), "it has broken no rule");
-    // What is freed under it stays its own, until it has gone.
+    // A region that is freed under a stopped process keeps its memory until that process has gone.
     let began = Instant::now();
     far.free().expect("free");
     wait::ended_in_time("the release", began, STILL);
@@ -263,7 +267,7 @@ fn a_process_that_stops_amid_a_touch_holds_up_nobody_for_ever() {
     let next = make(&clients[0], "shared", true);
     let held =
         |regions: u64| eventually("the memory is held", || cluster.status(0).regions.bytes == regions * LEN);
-    // Its own region, the freed one, the next one.
+    // Memory of three regions is held: the stopped process's own, the freed one, the next one.
     held(3);
     drop(stopped);
     held(1);

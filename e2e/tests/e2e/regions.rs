@@ -194,7 +194,7 @@ fn many_operations_are_under_way_at_a_time() {
         }
         writes.into_iter().for_each(|write| write.wait().expect("write"));
         assert_eq!(kind(region.begin_read(0, MIB)), ErrorKind::Invalid);
-        // Whoever gives results up gets new ones all the same.
+        // A client that gives results up gets new ones all the same.
         (0..600).for_each(|_| drop(region.begin_fetch_add(0, 1).expect("begin")));
         eventually("all of them are added", || word(region, 0) == 664);
     }
@@ -485,7 +485,7 @@ fn a_region_is_lost_for_whoever_maps_it_while_its_home_leaves() {
     let cluster = Cluster::builder().nodes(3).start();
     let client = cluster.client(0);
     let options = RegionOptions { node: Some(cluster.client(1).node()), ..RegionOptions::default() };
-    // Their names are kept by several nodes, the home among them.
+    // The names of the regions are kept by several nodes, the home among them.
     let names: Vec<_> = (0..8).map(|number| format!("lost {number}")).collect();
     names.iter().for_each(|name| drop(client.create_region(name, 4096, &options).expect("there is room")));
     cluster.unplug(1);
@@ -526,7 +526,7 @@ fn a_home_that_stands_still_delays_nobody_beyond_the_time_out() {
     wait::ended_in_time("two operations", began, 2 * timeout);
     cluster.resume(0);
     cluster.resume(1);
-    // What was submitted is carried out once, or was dropped.
+    // A submitted operation is carried out once, or was dropped.
     let far = far.with_timeout(PATIENCE);
     far.fence().expect("fence");
     eventually("the home answers", || far.read(0, &mut [0; 8]).is_ok());

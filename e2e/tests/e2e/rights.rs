@@ -9,8 +9,9 @@ use rustix::process::geteuid;
 
 use crate::support::{MIB, NOBODY, as_user, client_of, get, kind};
 
-/// User ids of the owner of the objects and of another user.
+/// User id of the owner of the objects.
 const OWNER: u32 = NOBODY;
+/// User id of another user.
 const OTHER: u32 = NOBODY - 1;
 /// Sizes in bytes of an object in a message, of one that is read, and of one that its creator writes.
 const LENGTHS: [usize; 3] = [100, 20_000, 3 * MIB];
@@ -99,7 +100,7 @@ fn what_was_not_told_to_its_keeper_yet_is_its_creators_as_well() {
     let cluster = cluster(2, &[]);
     let [owners, others] = [OWNER, OTHER].map(|user| clients(user, &cluster));
     for _ in 0..50 {
-        // Of two keepers each decides about some of them.
+        // Each of two keepers decides about some of the objects.
         let id = put(&owners[0], 100, Rights::Read);
         assert_eq!(delete(&others[1], id), DeleteOutcome::NotAllowed { creator: Some(OWNER) });
     }

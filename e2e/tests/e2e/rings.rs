@@ -44,13 +44,19 @@ impl Intruder {
     }
 }
 
-/// Where a page set has the tails of submissions and completions, its entries, and the data beside them.
+/// Offset of the tail of the submissions in a page set.
 const SUBMISSIONS_TAIL: u64 = 64;
+/// Offset of the tail of the completions.
 const COMPLETIONS_TAIL: u64 = 192;
+/// Offset of the head of the completions.
 const COMPLETIONS_HEAD: u64 = 256;
+/// Offset of the first submission.
 const SUBMISSIONS: u64 = 4 << 10;
+/// Offset of the first completion.
 const COMPLETIONS: u64 = 20 << 10;
+/// Offset of the data that goes with submissions.
 const DATA: u64 = 100 << 10;
+/// Bytes of the data that goes with submissions.
 const DATA_LEN: u64 = 412 << 10;
 
 impl Intruder {
@@ -122,16 +128,23 @@ impl Intruder {
     }
 }
 
-/// Operations of entries, and the bit of those that wait for other nodes.
+/// Operation of an entry that puts an object.
 const PUT: u64 = 1;
+/// Operation of an entry that creates an object.
 const CREATE: u64 = 2;
+/// Operation of an entry that seals an object.
 const SEAL: u64 = 3;
+/// Operation of an entry that aborts a creation.
 const ABORT: u64 = 4;
+/// Operation of an entry that deletes objects.
 const DELETE: u64 = 5;
+/// Bit of the operation of an entry that waits for other nodes.
 const PATIENT: u64 = 1 << 12;
-/// Outcomes of completions.
+/// Outcome of an entry that is done.
 const DONE: u64 = 1;
+/// Outcome of an entry that was not carried out: the same request goes by the socket.
 const ASK_BY_SOCKET: u64 = 2;
+/// Outcome of an entry whose end is collected by the socket.
 const COLLECT: u64 = 3;
 
 /// Length of the random attack: a minute if tests may take long (`make test-all`).
@@ -149,7 +162,7 @@ fn nobody_writes_an_object_table() {
     for (kind, file) in &intruder.tables {
         assert!(file.write_at(&[0xff; 64], 0).is_err(), "{kind:?} was written");
         assert!(file.set_len(0).is_err(), "{kind:?} was cut");
-        // The same user may open what it owns; the seal still refuses the write.
+        // A process of the same user may open files that the user owns; the seal still refuses the write.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
         let _ = file.set_permissions(PermissionsExt::from_mode(0o600));
         if let Ok(again) = File::options().write(true).open(path) {
@@ -217,7 +230,7 @@ fn entries_that_ask_for_too_much_change_nothing() {
         assert_eq!(intruder.submit(SEAL, id, 0, 100).0, ASK_BY_SOCKET);
         assert_eq!(intruder.submit(ABORT, id, 0, 0).0, ASK_BY_SOCKET);
     }
-    // Neither too many ids, nor a part of one, nor ids beyond the data are read.
+    // The engine reads neither too many ids, nor a part of one, nor ids beyond the data.
     let len = intruder.name(&ids[..33]);
     for (payload, len) in
         [(0, len), (0, 19), (0, u64::MAX), (0, 20 << 32), (DATA_LEN as u32 - 19, 20), (u32::MAX, 20)]
@@ -232,7 +245,7 @@ fn entries_that_ask_for_too_much_change_nothing() {
     for (id, seed) in ids.iter().zip(0..) {
         Pattern(seed).check(get(&client, *id).data());
     }
-    // What is well formed is carried out: an object that is there, one that is not, and the first again.
+    // A well-formed entry is carried out: an object that is there, one that is not, and the first again.
     let len = intruder.name(&[ids[0], ObjectId::random(), ids[0]]);
     assert_eq!(intruder.submit(DELETE, ids[0], 0, len), (DONE, 1));
     assert!(client.get_here(&ids[0]).is_none());
@@ -555,7 +568,7 @@ fn ten_thousand_connections_are_served_or_refused() {
     for _ in 0..10_000 {
         match UnixStream::connect(cluster.socket(0)) {
             Ok(stream) => crowd.push(stream),
-            // This process has no more descriptors, or the queue is full for a moment.
+            // The process has no more descriptors, or the queue is full for a moment.
             Err(_) => break,
         }
     }

@@ -264,7 +264,7 @@ fn what_is_pinned_is_not_moved() {
         .map(|(seed, id)| (*seed, get(&client, *id)))
         .collect();
     client.delete(&small.iter().map(|(_, id)| *id).collect::<Vec<_>>()).expect("delete");
-    // There is enough in all, and nothing that could be put together.
+    // Free memory is enough in all, and cannot be put together.
     assert_eq!(kind(try_put(&client, ObjectId::random(), Pattern(1), 40 * MIB)), ErrorKind::Full);
     for (seed, object) in &held {
         Pattern(*seed).check(object.data());
@@ -363,7 +363,7 @@ fn a_table_that_cannot_grow_refuses_and_keeps_what_it_has() {
     get(&client, first);
 
     let daemon = Pid::from_raw(cluster.daemon(0).pid() as i32);
-    // It has raised its limit to the highest it inherited.
+    // The daemon has raised its limit to the highest that it inherited.
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = |current| {
         prlimit(daemon, Resource::Nofile, Rlimit { current, maximum }).expect("it is our daemon");

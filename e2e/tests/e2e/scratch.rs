@@ -39,12 +39,12 @@ fn kill_the_holder(protocol: Protocol) {
         cluster.kill(1);
         fetch.join().expect("no panic")
     });
-    // It may have been there before its holder was killed.
+    // The object may have been there before its holder was killed.
     match result {
         Ok(len) => assert_eq!(len, BIG),
         Err(error) => assert_eq!(error.kind(), ErrorKind::Lost, "{error}"),
     }
-    // The same memory, at once: nothing of the other object comes there any more.
+    // Another object goes to the same memory at once: nothing of the first object comes there any more.
     let len = client.get_into(other, scratch.as_mut_slice(), Some(PATIENCE)).expect("get into");
     assert_eq!(len, BIG);
     Pattern(2).check(scratch.as_slice());

@@ -174,7 +174,7 @@ fn certificates_that_are_given_are_looked_at_beside_the_secret() {
                 Err(Refused { log, .. }) => log,
             }
         };
-        // It tries for as long as it lives, and says why when it has: a busy machine takes longer.
+        // The node tries for as long as it lives, and says why in the end: a busy machine takes longer.
         let mut logs = ["3", "10", "30"].into_iter().map(said_within);
         assert!(logs.any(|log| log.contains(why)), "nothing was said of: {why}");
     }

@@ -219,7 +219,7 @@ fn callers_that_die_at_any_step_leave_nothing_and_servers_go_on() {
         let port = by_hand.serve();
         let receive = ServiceCall::Receive { port, room: 0, into: NOWHERE };
         let receiving = by_hand.begin_call(receive, &[], PATIENCE);
-        // Its thread is parked when the next request is answered.
+        // The thread of the port is parked when the next request is answered.
         let into = by_hand.lend(LONG);
         let mut caller = ByHand::connect(&cluster, node);
         let service = caller.find();

@@ -319,7 +319,7 @@ fn calls_end_in_time_and_late_ones_are_not_run() {
         assert_eq!(late.kind(), ErrorKind::TimedOut, "{late}");
     }
     assert!(server.receive(Some(Duration::ZERO)).expect("it serves").is_none(), "what is late is not run");
-    // What was begun may have been run, wherever its caller is.
+    // A call that was begun may have been run, wherever its caller is.
     for node in [0, 1] {
         let service = find(&cluster, node);
         let begun = service.begin("f", b"begun", promised).expect("it is sent");
@@ -438,7 +438,7 @@ fn the_death_of_a_node_is_told_and_the_name_goes_on() {
     eventually("the other server is left", || {
         service.call("echo", b"on", PATIENCE).is_ok_and(|reply| *reply == *b"on")
     });
-    // The other node keeps the name now, so that it is found and others may join.
+    // A living node keeps the name now, so that the service is found and others may join.
     let found = until("the name is found", || cluster.client(0).service("tests", None).ok());
     assert_eq!(&*found.call("echo", b"found", PATIENCE).expect("it is served"), b"found");
     spare.kill();

@@ -204,7 +204,7 @@ fn a_node_for_other_hosts_needs_its_address_alone() {
     assert!(first.listen().starts_with(&format!("{address}:")), "{}", first.listen());
     let join = first.announced("join").to_owned();
     let (on_loopback, listen) = (address.starts_with("127."), first.listen());
-    // Of an address of loopback that was named there is no secret, and the node is for its host alone.
+    // A node at a named address of loopback has no secret, and is for its host alone.
     assert_eq!(first.announces("secret_file"), !on_loopback);
     let secret =
         if on_loopback { String::new() } else { format!(" --secret-file {}", home.secret().display()) };

@@ -41,9 +41,11 @@ impl Intruder {
     }
 }
 
-/// Where a page set has the submitted bits and the slots.
+/// Offset of the submitted bits in a page set.
 const SUBMITTED: u64 = 4 << 10;
+/// Offset of the first slot.
 const FIRST_SLOT: u64 = 128 << 10;
+/// Bytes of a slot.
 const SLOT_LEN: u64 = 512;
 
 /// Length of the random attack: a minute if tests may take long (`make test-all`).
@@ -90,7 +92,7 @@ fn scribbling_over_slots_hurts_nobody_else() {
         let slots = cluster.status(0).slots;
         (slots.clients, slots.under_way) == (1, 0)
     });
-    // It took what it could take as calls.
+    // The engine took all that made sense as calls.
     assert!(cluster.status(0).slots.calls > rounds);
 }
 

@@ -144,7 +144,7 @@ fn a_damaged_file_costs_its_own_objects() {
         }
     }
     assert_eq!(damaged, 1);
-    // It can be made anew.
+    // A damaged object can be made anew.
     client.delete(&ids).expect("delete");
     try_put(&client, ids[0], Pattern(7), 20 * MIB).expect("the id is free");
     Pattern(7).check(get(&client, ids[0]).data());
@@ -224,7 +224,7 @@ fn a_full_disk_refuses_the_put_and_loses_nothing() {
         for (seed, id) in (0..).zip(&ids) {
             match try_get(&client, *id) {
                 Ok(object) => Pattern(seed).check(object.data()),
-                // It is on disk, and no memory can be made for it.
+                // The object is on disk, and no memory can be made for it.
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
             }
         }
@@ -239,7 +239,7 @@ fn a_small_disk_takes_what_it_has_room_for() {
     {
         let cluster = Cluster::builder().args(&["--spill-dir", &format!("{}/spill", disk.path())]).start();
         let client = cluster.client(0);
-        // It would go first, and does not fit; nor do all together that go then.
+        // The large object would go first, and does not fit; nor do all together that go then.
         let large = put(&client, Pattern(100), 20 * MIB);
         let (ids, refusal) = fill(&client);
         assert_eq!(refusal.kind(), ErrorKind::Full, "{refusal}");

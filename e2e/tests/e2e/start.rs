@@ -51,7 +51,7 @@ fn the_socket_of_a_living_daemon_is_not_taken() {
         said.contains(cluster.socket(0).to_str().expect("it is text")) && said.contains(&process),
         "{said}"
     );
-    // It still answers, on the old connection and on a new one.
+    // The first daemon still answers, on the old connection and on a new one.
     Pattern(1).check(get(&client, id).data());
     Pattern(1).check(get(&cluster.client(0), id).data());
 }

@@ -29,7 +29,7 @@ fn a_drain_goes_on_beside_a_node_that_stands_still() {
     let client = cluster.client(0);
     cluster.pause(3);
     client.drain(drained, DrainStep::Begin).expect("it can be drained");
-    // It is a keeper of every second object, and the others can be taken by the other nodes.
+    // The stopped node is a keeper of every second object, and the others can be taken by other nodes.
     eventually("what it has nothing to do with moves", || {
         client.drain(drained, DrainStep::Look).expect("it is here").moved_objects >= OBJECTS * 3 / 10
     });

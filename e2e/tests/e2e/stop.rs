@@ -125,7 +125,7 @@ fn a_node_that_is_told_to_stop_while_it_starts_ends_cleanly() {
                 let status = until("it ends", || {
                     if again && starting.said("log", "fabric provider") {
                         again = false;
-                        // It may have ended meanwhile.
+                        // The daemon may have ended meanwhile.
                         _ = kill_process(Pid::from_child(&child), signal);
                     }
                     child.try_wait().expect("it is our child")

@@ -105,7 +105,7 @@ fn a_get_may_ask_for_the_comparison() {
         let before = cluster.status(1);
         assert_eq!(try_get(&reader, id).expect("it is not compared").data().len(), len);
         assert_eq!(compared(&cluster.status(1)), compared(&before));
-        // It is on this node now, where the client itself compares it.
+        // The object is on this node now, where the client itself compares it.
         assert_eq!(kind(try_get(&verifying, id)), ErrorKind::Damaged, "{len} bytes");
         let mut into = vec![0; len];
         assert_eq!(kind(verifying.get_into(id, &mut into, Some(PATIENCE))), ErrorKind::Damaged);
@@ -145,7 +145,7 @@ fn a_drain_ends_with_the_names_of_damaged_objects() {
     assert_eq!(code, 9, "{message}");
     for id in damaged {
         assert!(message.contains(&format!("object {id} is damaged")) && message.contains("rm"), "{message}");
-        // Whoever wants its bytes has them there.
+        // The bytes of a damaged object can still be read there.
         assert!(try_get(&client, id).expect("it is here").data().iter().all(|byte| *byte == 0));
     }
     for (id, len) in right {

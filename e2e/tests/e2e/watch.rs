@@ -180,7 +180,7 @@ fn a_subscriber_to_the_cluster_hears_nothing_of_others_private_objects() {
         };
         let secret = put_secret();
         let public = put(&far, Pattern(1), 10);
-        // One that begins later is not told either: the objects that are there come first.
+        // A subscriber that begins later is not told either: the objects that are there come first.
         let mut late = subscription_of(stranger);
         far.delete(&[secret]).expect("delete");
         let last = put(&far, Pattern(2), 10);
@@ -207,7 +207,7 @@ fn a_wait_ends_with_enough() {
     assert_eq!(here.wait(&ids, 0, Some(Duration::ZERO), None), Ok(vec![true, false, true]));
     assert_eq!(here.wait(&ids, 3, Some(Duration::from_millis(50)), None), Ok(vec![true, false, true]));
     assert_eq!(here.wait(&[], 0, None, None), Ok(vec![]));
-    // It pins nothing.
+    // A wait pins nothing.
     assert_eq!(cluster.status(0).objects.pinned, 0);
 }
 
@@ -235,7 +235,7 @@ fn a_wait_may_be_for_very_many() {
     }
     assert!(here(places.len(), None) == expected);
     assert!(here(MANY, Some(Duration::from_millis(200))) == expected);
-    // It waits for whichever comes.
+    // A wait ends with whichever object comes.
     let late = 50_000;
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| here(places.len() + 1, Some(PATIENCE)));
@@ -243,7 +243,7 @@ fn a_wait_may_be_for_very_many() {
         let here = waiting.join().expect("no panic");
         assert!(here.iter().zip(&expected).enumerate().all(|(at, (is, was))| *is == (*was || at == late)));
     });
-    // And no more than that.
+    // One more id is too many.
     ids.push(ObjectId::random());
     assert_eq!(kind(client.wait(&ids, 1, None, None)), ErrorKind::Invalid);
 }

@@ -38,7 +38,7 @@ _LOOK_EVERY = 0.5
 
 
 class Trimmed(plasmon.ObjectNotFound):
-    """What was to be read was trimmed. `oldest` is the oldest position that is there."""
+    """The position that was to be read was trimmed. `oldest` is the oldest position that is there."""
 
     def __init__(self, log: str, position: int, oldest: int) -> None:
         super().__init__(

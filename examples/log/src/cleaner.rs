@@ -46,7 +46,7 @@ impl Cleaner {
     /// is looked at again by the next pass.
     ///
     /// # Errors
-    /// As [`Log::info`](crate::Log::info).
+    /// Fails as [`Log::info`](crate::Log::info) does.
     pub fn pass(&mut self) -> Result<Swept> {
         let mut swept = Swept::default();
         self.from = self.from.max(self.log.root_word(root::TRIMMED)?);

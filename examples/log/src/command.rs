@@ -150,7 +150,7 @@ struct Feed {
     sending: Sending,
 }
 
-/// Why the command failed.
+/// Reason why the command failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{0}")]

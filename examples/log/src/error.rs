@@ -7,7 +7,7 @@ use plasmon::ErrorKind;
 /// Result of a call on a log.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call on a log failed.
+/// Reason why a call on a log failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Trimmed: the position that was to be read is gone.

@@ -1,7 +1,7 @@
-//! Where everything of a log lies: words of its regions, and the bytes of a transaction.
+//! Places of everything in a log: words of its regions, and the bytes of a transaction.
 //!
-//! Owns no state. Any thread. Everything that is read from a region was written by others: it is checked
-//! before it is believed, and nothing is allocated by a number of theirs without a limit.
+//! Owns no state. Any thread. Everything that is read from a region was written by others. Invariants: bytes
+//! are checked before they are used, and nothing is allocated by a number of theirs without a limit.
 
 use plasmon::{Error, ErrorKind, NodeId};
 
@@ -170,9 +170,9 @@ pub(crate) enum Entry {
     Open,
     /// The transaction lies at an offset of the segment's bytes, and has a length.
     Committed { offset: u64, len: u64 },
-    /// There is no transaction, and never will be.
+    /// No transaction is at the place, and none ever will be.
     Void,
-    /// There is none, and the segment has no room for more.
+    /// No transaction is at the place, and the segment has no room for more.
     End,
 }
 
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_format_is_that_of_the_module_in_python() {
-        // The same bytes are in python/tests/test_log.py.
+        // python/tests/test_log.py has the same bytes.
         let mut bytes = encode(7, &[&b"one"[..], b""]).expect("they are few");
         seal(99, &mut bytes);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

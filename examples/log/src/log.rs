@@ -67,7 +67,7 @@ pub struct SegmentInfo {
     pub homes: Vec<NodeId>,
     /// Number of transactions for which there is a place.
     pub reserved: u64,
-    /// Number of those of which nothing is decided yet.
+    /// Number of reserved transactions of which nothing is decided yet.
     pub open: u64,
     /// Whether the segment takes no more, because its first copy is lost.
     pub closed: bool,
@@ -176,7 +176,7 @@ impl Log {
     /// Writer with a number of its own.
     ///
     /// # Errors
-    /// As [`Log::info`].
+    /// Fails as [`Log::info`] does.
     pub fn writer(&self) -> Result<Writer> {
         Writer::new(Arc::clone(&self.0))
     }
@@ -184,7 +184,7 @@ impl Log {
     /// Reader of all transactions from a position on.
     ///
     /// # Errors
-    /// As [`Log::info`].
+    /// Fails as [`Log::info`] does.
     pub fn reader(&self, start: Start) -> Result<Reader> {
         Reader::new(self, start)
     }
@@ -197,7 +197,7 @@ impl Log {
     /// Oldest position that is not trimmed.
     ///
     /// # Errors
-    /// As [`Log::info`].
+    /// Fails as [`Log::info`] does.
     pub fn oldest(&self) -> Result<u64> {
         self.0.root_word(root::TRIMMED)
     }
@@ -205,7 +205,7 @@ impl Log {
     /// Position after all that are reserved.
     ///
     /// # Errors
-    /// As [`Log::info`].
+    /// Fails as [`Log::info`] does.
     pub fn end(&self) -> Result<u64> {
         let segment = self.0.last_segment()?;
         Ok(segment.position(segment.reserved()?.min(self.0.shape.entries)))
@@ -215,7 +215,7 @@ impl Log {
     /// trimmed. Readers that are behind are told. Returns the oldest position that is left.
     ///
     /// # Errors
-    /// `Invalid` for a position beyond the end. Otherwise as [`Log::info`].
+    /// `Invalid` for a position beyond the end. Otherwise fails as [`Log::info`] does.
     pub fn trim(&self, position: u64) -> Result<u64> {
         let (inner, end) = (&self.0, self.end()?);
         if position > end {
@@ -260,7 +260,7 @@ impl Log {
     /// Frees the log: all its memory, and its name.
     ///
     /// # Errors
-    /// As [`Log::info`].
+    /// Fails as [`Log::info`] does.
     pub fn remove(self) -> Result<()> {
         let inner = &self.0;
         let first = inner.shape.place_of(self.oldest()?).0;
@@ -290,7 +290,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Lost, format!("all roots of log '{}' are gone", self.name)))
     }
 
-    /// Raises a word in all roots. Those that are lost are made again.
+    /// Raises a word in all roots. Lost roots are made again.
     pub(crate) fn raise(&self, offset: u64, value: u64) -> Result<()> {
         let attempt = || {
             let roots = locked(&self.roots).clone();
@@ -309,7 +309,7 @@ impl Inner {
         }
     }
 
-    /// Maps all roots. Those that are lost are made again, if there is another that says what they have.
+    /// Maps all roots. Lost roots are made again, if another root says what they have.
     fn map_roots(&self) -> Result<()> {
         let map = |at| self.client.map_region(&root_name(&self.name, at), Rights::READ_WRITE, None);
         let mapped: Vec<_> = (0..self.shape.copies as usize).map(map).collect();

@@ -28,12 +28,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Times that words are read again before they are called damaged.
 const LOOKS: usize = 16;
 
-/// Where a reader begins.
+/// Place at which a reader begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// At the oldest transaction that is there.
     Oldest,
-    /// After all for which places are reserved now.
+    /// After all transactions for which places are reserved now.
     End,
     /// At a position, or what follows it.
     At(u64),
@@ -109,7 +109,7 @@ impl Reader {
     /// Goes on with the oldest transaction that is there, if what follows was trimmed.
     ///
     /// # Errors
-    /// As [`Log::info`].
+    /// Fails as [`Log::info`] does.
     pub fn skip_trimmed(&mut self) -> Result<()> {
         let oldest = self.log.root_word(crate::layout::root::TRIMMED)?;
         self.position = self.position.max(oldest);
@@ -232,14 +232,15 @@ impl Reader {
 
 /// Transactions whose index words follow each other.
 struct Batch {
-    /// Index words that were looked at: committed and void ones.
+    /// Number of index words that were looked at: committed and void ones.
     count: u64,
-    /// Entry that the word after them tells of.
+    /// Entry of the next index word, if that is open or the end.
     next: Entry,
-    /// Number from the first on, offset and length of each that is committed.
+    /// Number, from the first on, offset and length of each committed transaction.
     entries: Vec<(u64, u64, u64)>,
-    /// Bytes that have all of them.
+    /// Offset of the first byte of all these transactions.
     start: u64,
+    /// Offset behind the last byte of all these transactions.
     end: u64,
 }
 

@@ -47,10 +47,10 @@ pub(crate) struct Segment {
     shape: Shape,
     /// Copies in the order of the chain. Never empty.
     copies: Vec<Region>,
-    /// Whether the first of them is the one that decides about places.
+    /// Whether the first of the copies is the one that decides about places.
     has_first: bool,
-    /// Whether it was found to have no room. What does not fit is not reserved again and again, since the
-    /// tail would wrap one day.
+    /// Whether the segment was found to have no room. A transaction that does not fit is not reserved again
+    /// and again, since the tail would wrap one day.
     is_full: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ impl Segment {
             (Place::Copy { .. }, _) => return Ok(Some(Found::Making)),
             (Place::Tombstone, Some(other)) => (false, other),
             (Place::Missing, Some(_)) => {
-                // What is trimmed was freed on purpose.
+                // A trimmed segment was freed on purpose.
                 log.check_trimmed(first_of(log, number + 1))?;
                 bury(log, number, 0)?;
                 return Ok(None);
@@ -232,8 +232,8 @@ impl Segment {
 
     /// Wakes those who wait for an index word, after it was changed in memory that this process has mapped.
     pub(crate) fn wake(&self, copy: &Region, number: u64) {
-        // Whoever waits registers first and looks at the word then, so one of the two sees the other. A wake
-        // that fails is made up for by the waiters, who look again now and then.
+        // A waiter registers first and looks at the word then, so one of the two sees the other. A wake that
+        // fails is made up for by the waiters, who look again now and then.
         if copy.is_mapped() && read_word(copy, word::WAITERS).unwrap_or(1) != 0 {
             let _ = copy.notify(self.shape.index_at(number));
         }

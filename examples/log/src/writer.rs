@@ -49,7 +49,7 @@ struct Append {
     bytes: Vec<u8>,
     due: Instant,
     segment: Arc<Segment>,
-    /// Number in its segment, and offset of the bytes, once they are reserved.
+    /// Number of the transaction in its segment, and offset of the bytes, once they are reserved.
     place: Option<(u64, u64)>,
     stage: Stage,
 }
@@ -62,7 +62,7 @@ enum Stage {
     Committing(usize, Pending<u64>),
     /// All copies have the index word.
     There,
-    /// A look is under way that began afterwards.
+    /// A look is under way that began after all copies had the index word.
     LookedAt,
     Over(Result<u64>),
 }
@@ -147,7 +147,7 @@ impl Writer {
     /// Waits for the oldest transaction that was begun, and returns its position. `None` if there is none.
     ///
     /// # Errors
-    /// As [`Writer::append`].
+    /// Fails as [`Writer::append`] does.
     pub fn finish(&mut self) -> Option<Result<u64>> {
         while !matches!(self.queue.front()?.stage, Stage::Over(_)) {
             self.advance();
@@ -381,7 +381,7 @@ impl Append {
 
     fn committed(&mut self, copy: usize, before: u64) -> Result<()> {
         if before != 0 && before != self.word() {
-            // It was voided, and nobody has seen it.
+            // The transaction was voided, and nobody has seen it.
             (self.place, self.stage) = (None, Stage::New);
             return Ok(());
         }

@@ -18,11 +18,11 @@ CHOSEN: ContextVar[Priority | None] = ContextVar("plasmon.priority", default=Non
 
 @contextmanager
 def priority(priority: Priority) -> Iterator[None]:
-    """Has operations on regions and calls of services be of a class, if they are begun in the block.
+    """Sets the class of operations on regions and of calls of services that are begun in the block.
 
-    It concerns this thread, or this task of an event loop and the tasks that it starts. Operations on a
-    region that is mapped in this process have no class. Whoever may not have the class is told so by the
-    operation (`NotAllowed`).
+    The class holds in this thread, or in this task of an event loop and the tasks that it starts. Operations
+    on a region that is mapped in this process have no class. An operation of a user who may not have the
+    class raises `NotAllowed`.
 
     Args:
         priority: "high", "normal" or "low", instead of the class of the client.

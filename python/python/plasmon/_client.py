@@ -75,12 +75,12 @@ class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
     counts them. `mapping` can also set values.
 
     A forked child has a connection of its own, made at its first call; values that its parent got are not
-    pinned for it. A client can be pickled: where it lands, it connects to the node of that host, by the same
-    socket if one was named. Every call may raise `Disconnected` and `TimedOut`. This process itself looks at
-    the clock, so no call outlives its `timeout`, even if the node has stopped. Calls without a `timeout`
-    parameter (`contains`, `delete`, `status` and others) wait at most 60 s, or the `timeout` of the client,
-    for an answer of the node; so do `put` and similar calls if their `timeout` is `None`. Ctrl-C ends all
-    waiting. After an error the request may still be carried out.
+    pinned for it. A client can be pickled: the copy connects to the node of the host where it is unpickled,
+    by the same socket if one was named. Every call may raise `Disconnected` and `TimedOut`. This process
+    itself looks at the clock, so no call outlives its `timeout`, even if the node has stopped. Calls without
+    a `timeout` parameter (`contains`, `delete`, `status` and others) wait at most 60 s, or the `timeout` of
+    the client, for an answer of the node; so do `put` and similar calls if their `timeout` is `None`. Ctrl-C
+    ends all waiting. After an error the request may still be carried out.
     """
 
     def __init__(

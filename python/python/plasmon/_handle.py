@@ -22,7 +22,7 @@ class Handle:
 
     _native: _internal.Client
     _prefix: str
-    """What stands before the names of this client's namespace; empty without one."""
+    """Prefix of this client's names: the namespace and a slash, or empty without a namespace."""
 
     @property
     def user(self) -> int:
@@ -45,6 +45,6 @@ class Handle:
         return id
 
     def _all(self, ids: IdLike | Iterable[IdLike], private: bool) -> Iterable[IdLike | Named]:
-        """Ids for a call, of several objects or of a single one."""
+        """Ids for a call, given as several ids or as a single one."""
         some = several(ids)
         return [self._one(id, private) for id in some] if private or self._prefix else some

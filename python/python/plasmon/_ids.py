@@ -37,11 +37,12 @@ def is_hex(text: str) -> bool:
 
 
 _MAX_NAMESPACE = 200
-"""Bytes of a namespace, which leaves some of the 255 of a name."""
+"""Largest number of bytes of a namespace. It leaves some of the 255 bytes of a name for the rest of the
+name."""
 
 
 def prefix_of(namespace: str | None) -> str:
-    """What stands before each name of a namespace; empty without one."""
+    """Prefix of all names of a namespace: the namespace and a slash, or empty without a namespace."""
     if namespace is None:
         return ""
     if not isinstance(namespace, str):

@@ -42,7 +42,7 @@ class ObjectId:
         """Id of a user's private object with this name."""
     @staticmethod
     def from_hex(text: str) -> ObjectId:
-        """Id with these 40 hexadecimal digits."""
+        """Id with the given 40 hexadecimal digits."""
     @staticmethod
     def random() -> ObjectId:
         """Draws a random id, which no other object has."""
@@ -98,11 +98,11 @@ class Buffer:
     def startswith(
         self, prefix: Readable | tuple[Readable, ...], start: int | None = None, end: int | None = None, /
     ) -> bool:
-        """Whether the bytes begin with these, or with one of a tuple of such, as `bytes.startswith`."""
+        """Whether the bytes begin with a prefix, or one of a tuple of prefixes, as `bytes.startswith`."""
     def endswith(
         self, suffix: Readable | tuple[Readable, ...], start: int | None = None, end: int | None = None, /
     ) -> bool:
-        """Whether the bytes end with these, or with one of a tuple of such, as `bytes.endswith`."""
+        """Whether the bytes end with a suffix, or one of a tuple of suffixes, as `bytes.endswith`."""
     def find(self, sub: Readable | int, start: int | None = None, end: int | None = None, /) -> int:
         """First place of a byte or of bytes, or -1, as `bytes.find`."""
     def rfind(self, sub: Readable | int, start: int | None = None, end: int | None = None, /) -> int:
@@ -500,7 +500,7 @@ class RegionHandle:
     def fence(self) -> None:
         """Waits until all operations that were begun on this handle are over.
 
-        What begins afterwards, anywhere, finds what they wrote. Their errors are raised by their results.
+        Later operations, anywhere, find the bytes that these have written. The results raise the errors.
         """
     def give(self, user: int | None, rights: str, timeout: float) -> None: ...
     def withdraw(self, user: int | None, timeout: float) -> None: ...
@@ -608,7 +608,8 @@ class ServiceHandle:
     ) -> None:
         """Calls a function without waiting for its reply.
 
-        What the function returns or raises is not told, nor whether it is run at all if its server dies.
+        The caller is not told what the function returns or raises, nor whether the function is run at all if
+        its server dies.
 
         Args:
             function: Name of the function.
@@ -626,7 +627,7 @@ def multicast(
     timeout: float,
     priority: Priority | None,
 ) -> builtins.list[bytes | Error]:
-    """What each of several services says to the same call: bytes, or an exception."""
+    """Calls the same function of several services. Returns the reply of each: bytes, or an exception."""
 
 class ServerHandle:
     """Native base of `plasmon.Server`: a port at which calls of a service come to this process."""
@@ -682,8 +683,8 @@ class Guard:
     def valid(self) -> bool:
         """Whether the lock is held now.
 
-        This costs less than a microsecond. It says nothing of the time after it, in which the program may be
-        stopped: `Region.write(fence=guard)` refuses what comes too late.
+        The look costs less than a microsecond. The answer says nothing of the time after it, in which the
+        program may be stopped: `Region.write(fence=guard)` refuses a write that comes too late.
         """
     @property
     def token(self) -> int:

@@ -110,7 +110,7 @@ class Looping:
             begun.set()
             return cancellation.run(call)
 
-        # What the task has chosen, such as a class of work, holds in the thread as well.
+        # Context variables of the task, such as a chosen class of work, hold in the thread as well.
         running = self._asyncio.run_in_executor(threads, copy_context().run, run)
         try:
             if timeout is not None and timeout > 0:

@@ -49,7 +49,7 @@ def shared_client(socket: str | None) -> Iterator[Client]:
     path = socket or default_socket()
     client = _shared.get(path)
     if client is None:
-        # Of threads that connect at the same time, all use the first one's client. A lock might be held by a
+        # Threads that connect at the same time all use the first one's client. A lock might be held by a
         # thread that a forked child does not have.
         client = _shared.setdefault(path, Client(socket))
     try:

@@ -106,9 +106,9 @@ class Reads(Handle):
                 converted, and for `str` they are decoded; other values are only checked.
             private: Whether names are those of this user's private objects.
             verify: Whether the bytes are compared with the digest that was made at the seal, if one was made
-                (`put(..., digest=True)`). What comes from another node is compared before anybody sees it,
-                and another holder is tried if it differs; that is done for all gets where the node's setting
-                `--verify` says so. This call also reads all bytes once more in this process.
+                (`put(..., digest=True)`). Bytes that come from another node are compared before anybody sees
+                them, and another holder is tried if they differ; that is done for all gets where the node's
+                setting `--verify` says so. This call also reads all bytes once more in this process.
 
         Returns:
             Value of the object; for several ids, a list of the values in order.
@@ -183,7 +183,8 @@ class Reads(Handle):
             into: Writable, contiguous memory: a `Scratch`, a `bytearray`, an array.
             timeout: As in `get`.
             private: Whether a name is that of this user's private object.
-            verify: As in `get`. What is received directly into the memory is compared by the node alone.
+            verify: As in `get`. Bytes that are received directly into the memory are compared by the node
+            alone.
 
         Returns:
             Size of the object's data in bytes. After an error the content of the memory is undefined. After

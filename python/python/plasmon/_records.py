@@ -1,4 +1,4 @@
-"""Records that calls return: plain values, which own nothing."""
+"""Records that calls return: plain values, which hold no resources of a node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ObjectInfo:
     construction: int
     """Time from creation to seal in whole seconds. 0 if the object was not created on this node."""
     kind: str | None = None
-    """What the value is, in a few words: "numpy float64 (1000,)", "arrow table", "polars frame", "pickle
+    """Kind of the value in a few words: "numpy float64 (1000,)", "arrow table", "polars frame", "pickle
     dict", "bytes". `None` if the object is not written yet or is not in memory."""
     nodes: tuple[str, ...] = ()
     """Ids of the nodes that hold the object, the one that this row is of first."""
@@ -59,7 +59,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class RegionEvent:
-    """What has happened to a region to which a client has a handle."""
+    """Event of a region to which a client has a handle."""
 
     kind: Literal["moved", "freed", "granted", "revoked", "lost", "gap"]
     """Kind: the region lives on another node ("moved"), was freed ("freed"), or is gone with its home

@@ -47,13 +47,14 @@ class RegionInfo:
     mappable: bool
     """Whether processes of the owner on the home may map the region."""
     crowded_out: bool
-    """Whether they were to, and cannot, because the home had no memory left that they may map."""
+    """Whether processes of the owner were to map the region and cannot, because the home had no memory
+    left that they may map."""
     pieces: int
     """Number of places of the home's memory in which the region lies."""
     ephemeral: bool
     """Whether the region ends with the client that made it."""
     handles: int
-    """Number of handles of clients of the home."""
+    """Number of handles that clients of the home have."""
     nodes: int
     """Number of other nodes on which clients have handles."""
     age: float
@@ -171,7 +172,7 @@ class Region(_internal.RegionHandle, Closing):
         return self.copy_to(id, terms, timeout)
 
     def info(self, *, timeout: float = 30) -> RegionInfo:
-        """What the region is like now.
+        """Describes the region as it is now.
 
         Args:
             timeout: Time in seconds that the call may take.
@@ -203,15 +204,16 @@ class Regions(Handle):
     ) -> Region:
         """Makes a named region of `size` bytes, zeroed, on this node or another.
 
-        It lives until `Region.free`, or as long as this client if it is ephemeral, or until its node ends.
+        The region lives until `Region.free`, or as long as this client if it is ephemeral, or until its node
+        ends.
 
         Args:
             name: Name of the region, which is unique in the cluster.
             size: Size in bytes, at least 1.
-            node: Node on which it is to live, as in `migrate`; by default the one of this host.
+            node: Node on which the region is to live, as in `migrate`; by default the one of this host.
             public: Rights of every user: none, "r" or "rw".
-            mappable: Whether processes of its host may map it.
-            ephemeral: Whether it ends with this client.
+            mappable: Whether processes of the region's host may map it.
+            ephemeral: Whether the region ends with this client.
             exist_ok: Whether a region of this name and size, of this user, is mapped instead.
             timeout: Time in seconds that the call may take, including the wait for room.
 

@@ -39,7 +39,7 @@ _MAX_CALLS = 512
 
 
 class Kind(Enum):
-    """What tasks wait for in turns: one kind does not hold up another."""
+    """Kind of turn that tasks take. One kind does not hold up another."""
 
     WAIT = _MAX_WAITS
     OPERATION = _MAX_OPERATIONS
@@ -53,7 +53,7 @@ class Turns:
         self._turns = {kind: asyncio.Semaphore(kind.value) for kind in Kind}
 
     async def take(self, kind: Kind, timeout: float) -> asyncio.Semaphore:
-        """Waits until another operation may begin. It releases what is returned when it has ended."""
+        """Waits until another operation may begin. The caller releases the result when that has ended."""
         turns = self._turns[kind]
         try:
             # A turn that is free is taken without a timer.
@@ -72,7 +72,8 @@ def _begun(
 ) -> Callable[Concatenate[Region, _P], Coroutine[Any, Any, _T]]:
     """Coroutine of an operation that the event loop waits for.
 
-    With `at_once` it is some loads and stores if the region is mapped, and if it shows no guard.
+    With `at_once`, an operation on a mapped region that shows no guard is made at once, by some loads and
+    stores.
     """
 
     @wraps(method)
@@ -114,7 +115,8 @@ class Region(ClosingAsync):
     `plasmon.aio.Client.create_region` and `map_region` give regions out. A region used as an asynchronous
     context manager gives its handle up at the end of the block.
 
-    A cancelled task stops waiting. What reads or waits ends on the node as well; a change goes on.
+    A cancelled task stops waiting. An operation that reads or waits ends on the node as well; a change goes
+    on.
     """
 
     def __init__(self, region: Blocking, client: Client) -> None:

@@ -301,12 +301,12 @@ class Services(Handle):
     ) -> Server:
         """Runs functions for callers on any host, in threads of this process, until the server is closed.
 
-        Several processes, on any hosts, may serve the same functions, in the same order, under one name. It
-        belongs to the user who serves it first.
+        Several processes, on any hosts, may serve the same functions, in the same order, under one name. The
+        name belongs to the user who serves it first.
 
         A function gets `bytes` and returns bytes, or `None` for no bytes. `current_call` tells it who calls.
-        With `values` it gets the arguments of `Service.invoke`, and returns a value. If it raises, the caller
-        gets `CallFailed` with the type and the text of the exception, of which 320 bytes are sent.
+        With `values` it gets the arguments of `Service.invoke`, and returns a value. If the function raises,
+        the caller gets `CallFailed` with the type and the text of the exception, of which 320 bytes are sent.
 
         Args:
             name: Name of the service.

@@ -14,7 +14,7 @@ _E = TypeVar("_E")
 
 
 class _Native(Protocol):
-    """What the native parts of all subscriptions have."""
+    """Interface that the native parts of all subscriptions have."""
 
     def fileno(self) -> int: ...
     @property
@@ -85,9 +85,9 @@ class Subscription(Events[Event]):
 class RegionEvents(Events[RegionEvent]):
     """Events of the regions to which a client has handles: an iterator, and a context manager that closes it.
 
-    `Client.region_events` makes them. They are of all regions of the client at the time, wherever these live
-    and whoever causes the events: the client itself, others, or the end of a node. The events of a region are
-    in order. They end when the client is closed.
+    `Client.region_events` makes them. The events are of all regions of the client at the time, wherever these
+    live and whoever causes the events: the client itself, others, or the end of a node. The events of a
+    region are in order. The iterator ends when the client is closed.
     """
 
     _native: _internal.RegionEvents

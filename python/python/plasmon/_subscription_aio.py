@@ -76,8 +76,8 @@ class _Events(ClosingAsync, Generic[_E]):
 class Subscription(_Events[Event]):
     """Subscription to the objects of a node: an asynchronous iterator over events, and a context manager.
 
-    `Client.subscribe` makes subscriptions. The events are those of `plasmon.Subscription`. It takes no
-    thread.
+    `Client.subscribe` makes subscriptions. The events are those of `plasmon.Subscription`. The subscription
+    takes no thread.
     """
 
 

@@ -19,9 +19,9 @@ class Lock(_internal.LockHandle):
     `Client.lock` makes locks. A lock used as a context manager is held in the block, and gives the `Guard`
     out. Any number of threads may use it. Who waits gets the lock in the order of asking.
 
-    The lock is held as long as the process runs, however long that takes. It passes on when the process dies,
-    and when it is stopped for longer than `ttl`. So a program asks `Guard.valid` before it does what only the
-    holder may do, and gives the guard to `Region.write`.
+    The lock is held as long as the process runs, however long that takes. The lock passes on when the process
+    dies, and when it is stopped for longer than `ttl`. So a program asks `Guard.valid` before it does what
+    only the holder may do, and gives the guard to `Region.write`.
     """
 
     _client: Locks

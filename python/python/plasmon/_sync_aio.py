@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Guard:
     """Possession of a lock: `plasmon.Guard` whose `release` is a coroutine.
 
-    It is given to `Region.write` as it is.
+    `Region.write` takes the guard as it is.
     """
 
     def __init__(self, guard: Blocking, client: Client) -> None:

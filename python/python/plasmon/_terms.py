@@ -48,7 +48,7 @@ def rights(private: bool, public: str | None) -> str:
 def left(timeout: float | None, began: float) -> float | None:
     """Rest of a time-out that began at the time `began` of `time.monotonic()`.
 
-    It is 0 only if the time-out itself is, because 0 has another meaning.
+    The rest is 0 only if the time-out itself is, because 0 has another meaning.
     """
     if timeout is None or timeout <= 0:
         return timeout

@@ -197,7 +197,7 @@ def _metadata(kind: str, copied: Iterable[tuple[str, int]] = (), **header: objec
 
 
 def explain(metadata: bytes) -> dict[str, Any] | None:
-    """How a value was stored, as `Client.explain` tells it. `None` if this package did not store it."""
+    """Way in which a value was stored, for `Client.explain`. `None` if this package did not store it."""
     try:
         header = json.loads(metadata.removeprefix(MAGIC)) if metadata.startswith(MAGIC) else None
         return header and {"kind": header["kind"], "copied": dict(header.get("copied", ()))}

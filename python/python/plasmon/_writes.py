@@ -60,7 +60,8 @@ class Writes(Handle):
             id: Id or name of the object. If neither this nor `name` is given, the id is random.
             name: Name of the object, which gets the id `ObjectId.from_name(name)`. A private object gets the
                 id `ObjectId.from_private_name(name, client.user)`, so that other users may use the same name.
-            private: Whether only this user may see the object. It is found by its name with `private=True`.
+            private: Whether only this user may see the object. The object is found by its name with
+            `private=True`.
             public: Rights of other users to an object that is not private: `"r"` to read it, or `"rw"` to
                 delete and move it as well. This user and root have all rights. `None` means `"r"`; a node
                 that was started with `--public rw` treats it as `"rw"`.

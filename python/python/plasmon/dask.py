@@ -78,7 +78,7 @@ class SenderEnded(plasmon.Error, ConnectionError):  # noqa: N818
 
 
 class Handle:
-    """What is sent in the place of a value: the id of its object, and the socket of the sender's node."""
+    """Handle that is sent in place of a value: the id of its object, and the socket of the sender's node."""
 
     def __init__(self, id: ObjectId, socket: str) -> None:
         self.id = id
@@ -86,7 +86,7 @@ class Handle:
 
 
 class Sharing:
-    """What this process shares: its connection, its workers, and the objects of their results."""
+    """State of this process for sharing: its connection, its workers, and the objects of their results."""
 
     def __init__(self, client: plasmon.Client, least_bytes: int) -> None:
         self.client = client
@@ -101,7 +101,7 @@ class Sharing:
 
     def dumps(self, value: Any, context: dict[str, Any] | None = None) -> Any:
         """Serializes a value as the family "dask" does, or its handle if it goes through the store."""
-        # Without a context it is written to disk, or kept.
+        # Without a context the value is written to disk, or kept.
         if context is not None and self._suits(value) and self._reaches(context):
             handle = self._handle(value)
             if handle is not None:

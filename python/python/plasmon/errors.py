@@ -1,7 +1,7 @@
 """Exceptions of this package.
 
-Every exception is an `Error`, and if Python has a type for its kind, also an instance of that.
-`help(plasmon)` lists them in a few lines.
+Every exception is an `Error`. If Python has an exception type for the kind of error, it is an instance of
+that type too. `help(plasmon)` lists the exceptions in a few lines.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class Error(Exception):
     name: str | None = None
     """Name by which the call named the object. `None` if it gave an id."""
     needed: int | None = None
-    """What was needed: bytes if the store is full, nodes if too few keep the object."""
+    """Amount that the call asked for: bytes if the store is full, nodes if too few keep the object."""
     held: int | None = None
-    """What there is of it: bytes that objects hold, nodes that keep the object."""
+    """Amount that there is, in the unit of `needed`: bytes that objects hold, or nodes that keep the
+    object."""
 
     def __str__(self) -> str:
         return _internal.printable(Exception.__str__(self))
@@ -108,7 +109,8 @@ class ObjectTooLarge(Error):  # noqa: N818
 class StoreFull(Error):  # noqa: N818
     """The store has no room: its objects are pinned or have no other replica.
 
-    The first line of the message says what was wanted and is free, the further ones what holds the room.
+    The first line of the message says how much was asked for and how much is free. Further lines say what
+    holds the room.
     """
 
     def __str__(self) -> str:
@@ -146,7 +148,7 @@ class WrongType(Error, TypeError):  # noqa: N818
 
 
 class NotAllowed(Error, PermissionError):  # noqa: N818
-    """This user may not do that to this object, or may not connect to this node."""
+    """The user may not do this to the object, or may not connect to the node."""
 
 
 class Busy(Error):  # noqa: N818
@@ -165,7 +167,7 @@ class MalformedValue(Error, ValueError):  # noqa: N818
 
 
 class ReadOnlyMemory(UserWarning):
-    """A value lies in read-only memory of a node, and its type does not know that.
+    """A value lies in read-only memory of a node, and its type does not know that the memory is read-only.
 
-    A process that writes to it ends with SIGSEGV.
+    A process that writes to the value ends with SIGSEGV.
     """

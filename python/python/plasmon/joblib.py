@@ -9,7 +9,7 @@
 An array that lies in the store goes to a process as a reference, whatever its size. A large array elsewhere,
 on its own or within a frame or another value, is put once for all calls of a `Parallel`; its object ends with
 that. A large array that a process returns comes back through the store. All of them are read-only where they
-arrive. What the store has no room for is pickled.
+arrive. An array for which the store has no room is pickled.
 
 Every object is owned by the process that has put it, and ends with it. A process of loky ends only when the
 program has read its results. If the program is killed, its processes end as well.
@@ -110,7 +110,7 @@ class _Processes(ProcessPoolExecutor):  # type: ignore[misc]
 
 
 class _Pool:
-    """Processes, and what their arguments are put by."""
+    """Processes of loky, and the reducer of their arguments."""
 
     def __init__(
         self, n_jobs: int, socket: str | None, least: float | None, idle: float, environment: dict[str, str]
@@ -142,7 +142,7 @@ _choosing = threading.Lock()
 def _begin(
     n_jobs: int, socket: str | None, least: float | None, idle: float, environment: dict[str, str]
 ) -> _Pool:
-    """Begins a `Parallel` on processes of these settings: those of before if they are."""
+    """Begins a `Parallel` on processes of these settings: existing ones if there are any, else new ones."""
     settings = n_jobs, socket, least, idle, tuple(sorted(environment.items()))
     with _choosing:
         for others, pool in list(_pools.items()):

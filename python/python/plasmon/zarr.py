@@ -92,7 +92,7 @@ class PlasmonStore(Store):
         )
 
     def with_read_only(self, read_only: bool = False) -> Self:
-        """Same store, with or without the right to write."""
+        """Makes a store of the same objects, with or without the right to write."""
         return type(self)(self.prefix, socket=self._names.socket, read_only=read_only, **self._names.terms)
 
     def __eq__(self, other: object) -> bool:

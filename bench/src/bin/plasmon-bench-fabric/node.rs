@@ -15,8 +15,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const MESSAGES: usize = 32;
 pub(crate) const MESSAGE: usize = 256;
 
-/// Words that tell the other end how to wait, and confirm it.
+/// Word that tells the other end to sleep while it waits, and confirms that.
 pub(crate) const SLEEP: u8 = 1;
+/// Word that tells the other end to poll while it waits, and confirms that.
 pub(crate) const POLL: u8 = 2;
 
 /// End of a connection.

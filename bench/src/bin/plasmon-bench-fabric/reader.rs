@@ -26,7 +26,7 @@ use crate::server::LARGEST;
 
 const CHUNK_BYTES: usize = 512 << 10;
 const READS: usize = 4;
-/// Time from one message to the next of those that have a pace.
+/// Time from one paced message to the next.
 const GAP: Duration = Duration::from_millis(1);
 
 /// Reader of one server's memory.

@@ -110,7 +110,7 @@ impl Ends {
         if self.reader.domain.provider().is_rdma() {
             return self.reader.finish(&read, true);
         }
-        // Here the holder's end has to poll to serve the read.
+        // Without RDMA the holder's end has to poll to serve the read.
         loop {
             if let Some(result) = read.result() {
                 return Ok(result?);

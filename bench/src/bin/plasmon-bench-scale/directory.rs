@@ -8,7 +8,7 @@ use plasmon_node::simulation::{Holder, Keeper, Shards};
 
 use crate::{How, node, object, row, spent, timed};
 
-/// Number of members of the cluster in which it is measured.
+/// Number of members of the cluster in which a directory is measured.
 const MEMBERS: usize = 1000;
 
 /// Costs of an entry.
@@ -18,7 +18,7 @@ pub(crate) struct Costs {
     /// Time in seconds to take in a publication.
     pub(crate) publish_s: f64,
     find_s: f64,
-    /// Time in seconds to check whether it is kept here in a new view, and which of its holders live.
+    /// Time in seconds to check whether an entry is kept here in a new view, and which of its holders live.
     pub(crate) follow_s: f64,
     /// Time in seconds for a holder to find the keepers of an object and whether they are new.
     pub(crate) scan_s: f64,

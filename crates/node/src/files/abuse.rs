@@ -1,7 +1,7 @@
-//! Log lines about clients that do what none of this release does. Engine thread only.
+//! Log lines about clients that do what no client of this release does. Owns [`Blamed`]. Engine thread only.
 //!
-//! Their requests were refused already, or delay nobody any more. Invariant: a session is named once for each
-//! kind of fault, and a client once, so that nobody fills the log.
+//! Requests of such clients are refused, or delay nobody any more. Invariant: a session is logged once for
+//! each kind of fault, and a client once, so that no client fills the log.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use super::state::{FileSession, State};
 use super::volume::Volume;
 use crate::kernel::ClientKey;
 
-/// Fault of a session, of which its operations are evidence.
+/// Kind of fault that the operations of a session show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     Objects,
@@ -27,7 +27,7 @@ enum Fault {
 }
 
 impl Fault {
-    /// The fault of a session whose operation is refused, if it is one.
+    /// Returns the fault of a session whose operation is refused, if the refusal shows one.
     fn of(session: &FileSession, operation: &FileOperation, refused: Errno) -> Option<Self> {
         use FileOperation as O;
         let opens = session.opens.len();
@@ -54,12 +54,12 @@ impl Fault {
     }
 }
 
-/// The faults of a volume's sessions that were logged.
+/// Faults of a volume's sessions that were logged.
 #[derive(Default)]
 pub(super) struct Blamed(RefCell<BTreeSet<(u32, Fault)>>);
 
 impl Blamed {
-    /// Notes a fault of a session. Says whether it is the first of its kind.
+    /// Notes a fault of a session. Returns whether this is the session's first fault of the kind.
     fn is_first(&self, session: u32, fault: Fault) -> bool {
         self.0.borrow_mut().insert((session, fault))
     }
@@ -71,7 +71,7 @@ impl Blamed {
 }
 
 impl Volume {
-    /// Logs that a session is refused what it must not do.
+    /// Logs that an operation of a session was refused, if the refusal shows a fault.
     pub(super) fn blame_refused(&self, state: &State, session: u32, operation: &FileOperation, errno: Errno) {
         let Some(one) = state.sessions.get(&session) else { return };
         if let Some(fault) = Fault::of(one, operation, errno) {
@@ -79,7 +79,7 @@ impl Volume {
         }
     }
 
-    /// Logs which sessions never confirm what others change.
+    /// Logs the sessions that never confirm changes of others.
     pub(super) fn blame_silent(&self) {
         let (state, watchers) = (self.state.borrow(), self.watchers.borrow());
         for session in watchers.who_never_confirm() {
@@ -89,7 +89,7 @@ impl Volume {
         }
     }
 
-    /// Logs that a user of a node asks for a session without having its secret.
+    /// Logs that a user of a node names a session with a wrong secret.
     pub(super) fn blame_stranger(&self, state: &State, (node, user): (NodeId, u32), key: &SessionKey) {
         if state.sessions.get(&key.session).is_some_and(|session| session.secret != key.secret) {
             self.blame(key.session, (node, user), Fault::Secret);
@@ -106,7 +106,7 @@ impl Volume {
 }
 
 impl Files {
-    /// Logs that a client asks for what is another's.
+    /// Logs that a client asks for something that belongs to others. A client is logged once.
     pub(super) fn blame(&self, client: ClientKey, volume: u32, what: &str) {
         if self.attached.is_first_fault(client) {
             let (uid, process, name) =

@@ -1,7 +1,8 @@
-//! Permissions: who may do what to an inode. Pure.
+//! Permissions: checks of what a user may do to an inode. Owns no state. Any thread.
 //!
-//! A session of root, or of the node's own user, that acts for others leaves the permissions of files to the
-//! kernel of its host, if it says so. For all others they are looked at here, as POSIX has them.
+//! Sessions of root and of the node's own user act for other users, and leave checks to the kernel of their
+//! host if they say so when they attach. Invariant: for all other sessions the checks here are those of
+//! POSIX.
 
 use plasmon::wire::files::Errno;
 
@@ -14,12 +15,13 @@ pub(super) const READ: u16 = 4;
 pub(super) const WRITE: u16 = 2;
 /// Permission to execute a file, or to look names up in a folder.
 pub(super) const SEARCH: u16 = 1;
-/// The sticky bit.
+/// Bit of a folder from which only the owners of a file and of the folder take the file's name.
 const STICKY: u16 = 0o1000;
-/// The bit by which a program gets the group of its file, and what is made in a folder the folder's.
+/// Bit by which a program gets the group of its file. An inode that is made in a folder with this bit gets
+/// the folder's group.
 pub(super) const SET_GROUP: u16 = 0o2000;
 
-/// Whether sessions of a user say themselves for whom they act: root's, and those of the node's own user.
+/// Whether sessions of a user may act for other users: sessions of root and of the node's own user.
 pub(super) fn is_trusted(user: u32) -> bool {
     user == ROOT || user == rustix::process::geteuid().as_raw()
 }
@@ -30,7 +32,7 @@ pub(super) struct Who<'a> {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) groups: &'a [u32],
-    /// Whether permissions are looked at.
+    /// Whether permissions are checked here.
     pub(super) checked: bool,
 }
 
@@ -39,7 +41,7 @@ impl Who<'_> {
         !self.checked || self.uid == 0
     }
 
-    /// Whether the user is of a group.
+    /// Whether the user is a member of a group.
     pub(super) fn is_of(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
@@ -74,8 +76,8 @@ impl Who<'_> {
         if self.is_free() { Ok(()) } else { Err(Errno::NotPermitted) }
     }
 
-    /// Refuses a user who may not take a name away from a folder: of a sticky one, only its owner and the
-    /// inode's may.
+    /// Refuses a user who may not take a name away from a folder. From a sticky folder, only the owners of
+    /// the folder and of the inode may.
     ///
     /// # Errors
     /// `NoAccess`, or `NotPermitted`.
@@ -86,7 +88,8 @@ impl Who<'_> {
     }
 }
 
-/// Mode of an inode of which another user than root has written bytes, or which got another owner.
+/// Returns the mode of an inode after another user than root has written bytes, or after a change of its
+/// owner.
 pub(super) fn without_privileges(head: &Head) -> u16 {
     head.kind.without_privileges(head.mode.into()) as u16
 }

@@ -1,7 +1,7 @@
-//! Applying changes: the only writer of the state. Engine thread only.
+//! Applying changes: the only writer of the state of a volume. Owns no state. Engine thread only.
 //!
-//! A change of something that is not there changes nothing: it can only come of a change that was decided
-//! when it was there, so that it went meanwhile.
+//! Invariant: a change of something that is not there changes nothing. Such a change was decided while the
+//! thing was there.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -100,7 +100,7 @@ impl State {
         }
     }
 
-    /// Applies a change that a mirror is told while it joins.
+    /// Applies a change that a mirror is sent while it joins.
     fn apply_to_joining(&mut self, change: Change) {
         match change {
             Change::PutInode { inode, head, above, made, last_cookie } => {
@@ -137,8 +137,9 @@ impl State {
         }
     }
 
-    /// Carries changes out, and what follows: an inode goes that has neither links nor opens. While `keeps`,
-    /// it stays, since it may be open all the same. `note` is told of each change before it is applied.
+    /// Applies changes, and lets inodes go that have neither links nor opens afterwards. With `keeps` these
+    /// stay, because a session may have them open without the home knowing. `note` is called with each change
+    /// before it is applied.
     pub(super) fn carry_out(
         &mut self,
         changes: Vec<Change>,
@@ -187,7 +188,7 @@ impl State {
         }
     }
 
-    /// Notes size and node of an object that a section refers to.
+    /// Notes length and node of an object that a section refers to.
     fn know(&mut self, piece: &Piece, object: Option<(u64, NodeId)>) {
         if let (Place::Object(id, _), Some((len, node))) = (&piece.place, object) {
             self.objects.entry(*id).or_insert(Stored { references: 0, len, node });
@@ -246,7 +247,7 @@ impl State {
         self.memory += ENTRY_BYTES + len;
     }
 
-    /// Moves bytes of a user's files.
+    /// Moves bytes in the usage of a user: `less` go, `more` come.
     fn charge(&mut self, uid: u32, less: u64, more: u64) {
         let used = self.used_by.entry(uid).or_default();
         *used = (*used + more).saturating_sub(less);
@@ -270,7 +271,7 @@ impl State {
         self.memory = self.memory - rows(before.is_some()) + rows(bytes > 0);
     }
 
-    /// Changes the sections of a file, and what follows from them.
+    /// Changes the sections of a file, and updates usage, memory and references.
     fn change_map(&mut self, number: u64, change: impl FnOnce(&mut Map, &mut References)) {
         let Some(inode) = self.inodes.get_mut(&number) else { return };
         let (uid, Body::File(map)) = (inode.head.uid, &mut inode.body) else { return };
@@ -283,7 +284,7 @@ impl State {
         let bytes = |(_, inline, count): (u64, u64, u64)| inline + count * SECTION_BYTES;
         self.memory = self.memory - bytes(before) + bytes(after);
         self.charge(uid, before.0, after.0);
-        // First those that come: what is split or moved is referred to all the while.
+        // References that come are counted first, so that an object which is split or moved always has one.
         for (id, _) in references.0.iter().filter(|(_, more)| *more) {
             if let Some(object) = self.objects.get_mut(id) {
                 object.references += 1;
@@ -299,7 +300,7 @@ impl State {
         }
     }
 
-    /// Forgets an object that was deleted. Its session, which goes on, cannot name it again.
+    /// Forgets an object that was deleted. Its session may not name the object again.
     fn forget_object(&mut self, id: &ObjectId) {
         self.condemned.remove(id);
         let Some((_, session, counter)) = parts_of(id) else { return };
@@ -351,7 +352,7 @@ impl State {
         self.closed(inode, 1);
     }
 
-    /// Counts an inode as closed so many times.
+    /// Notes that an inode was closed `times` times.
     fn closed(&mut self, inode: u64, times: u64) {
         if let Some(count) = self.opens.get_mut(&inode) {
             *count = count.saturating_sub(times);
@@ -378,7 +379,7 @@ impl State {
         session.opens.iter().for_each(|(inode, opens)| self.closed(*inode, opens.count.into()));
     }
 
-    /// Lets an inode go.
+    /// Removes an inode, which has neither links nor opens.
     fn forget(&mut self, number: u64) {
         self.change_map(number, Map::clear);
         let Some(inode) = self.inodes.remove(&number) else { return };
@@ -399,7 +400,8 @@ impl State {
     }
 }
 
-/// A session that has done nothing yet.
+/// Draws the number of a new volume: a random number that no known volume has. Ids of objects contain the
+/// number, and objects may outlive their volume.
 fn begin(begun: Begun) -> FileSession {
     FileSession {
         node: begun.node,

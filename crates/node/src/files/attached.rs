@@ -1,7 +1,7 @@
-//! Attachments of this node's clients to volumes. Engine thread only.
+//! Attachments of this node's clients to volumes. Owns [`AllAttached`]. Engine thread only.
 //!
-//! A session ends with the connection of its client. What its sessions have open a node tells a new home,
-//! before it asks that for anything else ([`Opened`](super::opens::Opened)).
+//! Invariants: a session ends with the connection of its client. This node tells a new home what its sessions
+//! have open before it asks for anything else there ([`Opened`](super::opens::Opened)).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,16 +21,16 @@ use super::record::Whereabouts;
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 
-/// How long a home may take to answer before it is asked again.
+/// Time that a home may take to answer before it is asked again.
 pub(super) const HOME_PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before a home is asked again that could not be reached.
+/// Pause before a home that could not be reached is asked again.
 pub(super) const HOME_PAUSE: Duration = Duration::from_millis(50);
-/// How many leases of a node the sessions of its clients outlast it, so that they can go on elsewhere.
+/// Number of leases for which sessions outlast their node, so that they can go on at another node.
 pub(super) const SESSION_LEASES: u32 = 2;
 /// Maximum number of volumes that a client is attached to.
 const MAX_ATTACHED: usize = 64;
 
-/// A volume that a client is attached to.
+/// Session of a client with a volume.
 #[derive(Clone, Copy)]
 pub(super) struct Attached {
     pub(super) key: SessionKey,
@@ -38,14 +38,14 @@ pub(super) struct Attached {
     pub(super) reach: Reach,
 }
 
-/// The objects of its volume that a session reads.
+/// Objects of its volume that a session may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Those of its user: there are no others.
+    /// Objects of the session's user. No other user has objects in the volume.
     Own,
-    /// Those of all users.
+    /// Objects of all users.
     All,
-    /// The ranges that its home has told it of.
+    /// Ranges of objects that the home has told the session.
     Granted,
 }
 
@@ -66,11 +66,11 @@ struct Own {
     last: u32,
 }
 
-/// The volumes that all clients of this node are attached to.
+/// Volumes that the clients of this node are attached to.
 #[derive(Default)]
 pub(super) struct AllAttached {
     clients: RefCell<HashMap<ClientKey, Own>>,
-    /// Clients that have asked for what is another's.
+    /// Clients that have asked for something that belongs to others.
     faulty: RefCell<HashSet<ClientKey>>,
 }
 
@@ -88,7 +88,8 @@ impl AllAttached {
         self.clients.borrow().get(&client).is_none_or(|own| !(1..=own.last).contains(&volume))
     }
 
-    /// Notes that a client has asked for what is another's. Says whether that was the first time.
+    /// Notes that a client has asked for something that belongs to others. Returns whether that was the first
+    /// time.
     pub(super) fn is_first_fault(&self, client: ClientKey) -> bool {
         self.faulty.borrow_mut().insert(client)
     }
@@ -106,7 +107,7 @@ impl AllAttached {
         clients.get(&client).is_some_and(|own| own.volumes.len() >= MAX_ATTACHED || own.last == u32::MAX)
     }
 
-    /// All volumes that clients are attached to, each session once.
+    /// Returns the attachments of all clients, each session once.
     pub(super) fn all(&self) -> Vec<Attached> {
         let clients = self.clients.borrow();
         let all = clients.values().flat_map(|own| own.volumes.values().copied());
@@ -120,7 +121,7 @@ impl AllAttached {
         self.clients.borrow_mut().get_mut(&client)?.volumes.remove(&volume)
     }
 
-    /// Takes all that a client is attached to.
+    /// Ends all attachments of a client, and returns them.
     pub(super) fn close_all(&self, client: ClientKey) -> Vec<Attached> {
         self.faulty.borrow_mut().remove(&client);
         let own = self.clients.borrow_mut().remove(&client).unwrap_or_default();
@@ -129,7 +130,7 @@ impl AllAttached {
         all.into_iter().map(|(_, attached)| attached).collect()
     }
 
-    /// The session of this number that a client of this node has.
+    /// Returns the attachment with this session, if a client of this node has it.
     pub(super) fn find(&self, volume: u32, session: u32) -> Option<Attached> {
         let clients = self.clients.borrow();
         let mut all = clients.values().flat_map(|own| own.volumes.values());
@@ -148,7 +149,7 @@ impl AllAttached {
         all.map(|attached| (attached.key.volume, attached.key.session)).collect()
     }
 
-    /// Clients that are attached to a volume.
+    /// Returns the clients that are attached to a volume.
     pub(super) fn clients(&self) -> Vec<ClientKey> {
         let clients = self.clients.borrow();
         clients.iter().filter(|(_, own)| !own.volumes.is_empty()).map(|(client, _)| *client).collect()
@@ -160,7 +161,7 @@ impl AllAttached {
     }
 }
 
-/// Question of a client that attaches.
+/// Request of a client to attach.
 pub(super) struct Asked {
     pub(super) name: String,
     pub(super) create: bool,
@@ -192,7 +193,7 @@ impl Files {
         self.opened.is_known(key.volume, info.home);
         let reach = Reach::of(&info, trusted);
         if self.sessions.session(client).is_none() {
-            // It has gone meanwhile.
+            // The client has gone meanwhile.
             self.end_untaken(Attached { key, user, reach }, fresh);
             return Err(Error::new(ErrorKind::Interrupted, "the client has gone"));
         }
@@ -203,7 +204,7 @@ impl Files {
         Ok(Reply::VolumeAttached { volume, session: key.session, secret: key.secret, trusted, fresh, info })
     }
 
-    /// Makes a session at the home of a volume, which is created if it is not there.
+    /// Makes a session at the home of a volume. With `create`, a volume that is not there is created.
     async fn attach_at_home(
         self: &Rc<Self>,
         name: &str,
@@ -219,7 +220,7 @@ impl Files {
         }
         if create && self.cluster.volumes.named(name).is_none() {
             match create_somewhere(self, name, user, VolumeTerms::default()).await {
-                // Another was first.
+                // Another call has created the volume first.
                 Err(error) if error.kind() == ErrorKind::Exists => {}
                 made => _ = made?,
             }
@@ -273,8 +274,8 @@ impl Files {
         Ok(Reply::Done)
     }
 
-    /// Ends a session at its home, unless a client of this node has it, and deletes what it has put and not
-    /// committed.
+    /// Ends a session at its home, unless a client of this node still has it. Then sweeps the objects that
+    /// the session has put and not committed.
     pub(super) fn end_session(self: &Rc<Self>, attached: Attached) {
         let Attached { key, user, .. } = attached;
         if self.attached.has(key.volume, key.session) {
@@ -301,8 +302,8 @@ impl Files {
         });
     }
 
-    /// Ends a session that no client has taken: at once if it is new. One that goes on may be about to be
-    /// taken, by a client that has asked again.
+    /// Ends a session that no client has taken. A new session ends at once. A session that goes on waits,
+    /// since a client that has asked again may take it.
     pub(super) fn end_untaken(self: &Rc<Self>, attached: Attached, fresh: bool) {
         if fresh {
             return self.end_session(attached);
@@ -314,8 +315,8 @@ impl Files {
         });
     }
 
-    /// Ends a session of a node, if it still is that node's, of a volume whose home is this node. All members
-    /// may have objects of it.
+    /// Ends a session of a volume whose home is this node, if the session is still that node's. Tells all
+    /// members, which may have objects of the session.
     pub(super) fn end_here(self: &Rc<Self>, node: NodeId, key: &SessionKey) {
         if let Some(volume) = self.volume_of(key.volume).filter(|volume| volume.knows(node, key)) {
             volume.end(key.session);
@@ -325,7 +326,7 @@ impl Files {
         }
     }
 
-    /// The home of a volume, as far as this node knows.
+    /// Returns the home of a volume, as far as this node knows.
     pub(super) fn home_of(&self, volume: u32) -> Option<NodeId> {
         if self.homes.volumes.borrow().contains_key(&volume) {
             return Some(self.kernel.node);
@@ -341,7 +342,7 @@ impl Files {
             || record.is_some_and(|record| self.homes.whereabouts(&record) != Whereabouts::Lost)
     }
 
-    /// The error for a volume whose home is another node, or that has gone.
+    /// Makes the error for a volume whose home is another node, or that has gone.
     pub(super) fn not_here(&self, volume: u32) -> Error {
         if self.cluster.volumes.get(volume).is_none() && !self.cluster.is_settling() {
             return lost(volume);

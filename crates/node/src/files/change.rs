@@ -1,7 +1,8 @@
-//! Changes: what operations did. Nothing else alters the state of a volume. Plain data.
+//! Changes: the effects of operations on the state of a volume. Owns no state. Any thread.
 //!
-//! A home sends changes to mirrors in this encoding. Opens and closes of sessions that are trusted are not
-//! sent: such sessions tell a new home what they have open. Nobody would believe the others.
+//! A home sends changes to mirrors in this encoding. Opens and closes of trusted sessions are not sent,
+//! because such a session itself tells a new home what it has open. Invariant: nothing but changes alters the
+//! state of a volume.
 
 use std::rc::Rc;
 
@@ -17,9 +18,9 @@ use plasmon::{NodeId, ObjectId};
 use super::map::{Piece, Place};
 use super::state::{Head, Opens, State};
 
-/// Maximum number of objects, or of ranges of numbers, in a change.
+/// Maximum number of objects, or of ranges of numbers, in one change.
 pub(super) const MAX_LISTED: usize = 256;
-/// Numbers of inodes, and cookies, are below this one.
+/// Limit of the numbers of inodes, and of cookies: all are smaller.
 const MAX_NUMBER: u64 = 1 << 62;
 
 table! {
@@ -118,12 +119,12 @@ table! {
     }
 }
 
-/// The part of the state that a change belongs to.
+/// Part of the state to which a change belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Inode(u64),
     Session(u32),
-    /// Opens of an inode by a session.
+    /// Opens of an inode by a session: the session, and the inode.
     Open(u32, u64),
     NextInode,
     NextSession,
@@ -131,13 +132,13 @@ pub(super) enum Key {
 }
 
 impl Change {
-    /// Whether mirrors are told, if the change is made of this state.
+    /// Whether a home sends the change to mirrors. `state` is the state before the change.
     pub(super) fn is_sent(&self, state: &State) -> bool {
         let (Self::Open { session, .. } | Self::Close { session, .. }) = self else { return true };
         state.sessions.get(session).is_some_and(|session| !session.trusted)
     }
 
-    /// The part of the state that the change belongs to.
+    /// Returns the part of the state to which the change belongs.
     pub(super) fn key(&self) -> Key {
         match self {
             Self::Make { .. } => Key::NextInode,
@@ -165,7 +166,8 @@ impl Change {
         }
     }
 
-    /// Whether a home sends such a change: numbers are in range, and a section has as many bytes as it says.
+    /// Whether a home sends such a change: numbers are in range, and the length of a section is that of its
+    /// bytes.
     fn is_valid(&self) -> bool {
         let lies = |offset: u64, piece: &Piece| {
             piece.is_valid() && offset.checked_add(piece.len).is_some_and(|end| end <= MAX_FILE_BYTES)
@@ -190,10 +192,10 @@ impl Change {
         in_range && is_numbered
     }
 
-    /// Reads changes that a home has sent.
+    /// Decodes changes that a home has sent.
     ///
     /// # Errors
-    /// If the bytes are something else.
+    /// If the bytes are not changes that a home sends.
     pub(super) fn read_all(bytes: Bytes) -> Result<Vec<Self>, WireError> {
         let mut body = Reader::new(bytes, "changes of a volume");
         let mut changes = Vec::new();

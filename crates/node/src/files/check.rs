@@ -1,8 +1,9 @@
-//! Checking a volume: what this node has of it, and whether what its home counts adds up. Engine thread only.
+//! Checks of a volume: whether its counts agree with its files, and which objects of this node no file has.
+//! Owns no state. Engine thread only.
 //!
-//! A client walks the files of a volume by itself. Each node is asked which of its objects no file has; they
-//! are swept if that is wished. The home adds up once more what is kept while changes are applied, a part in
-//! a turn. A volume that changes all the while is not compared.
+//! The client itself walks the files of the volume. Each node is asked for its objects that no file has, and
+//! sweeps them if wished. The home adds up what it otherwise keeps while changes are applied, [`TURN_INODES`]
+//! inodes in a turn. Invariant: sums are compared only if the volume did not change while they were made.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,17 +24,17 @@ use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
 use crate::object::{DEEDS, Table};
 
-/// How long a node may take to look through its objects.
+/// Time that a node may take to look through its objects.
 const LOOK_PATIENCE: Duration = Duration::from_secs(600);
-/// How long further copies of an object may take.
+/// Time that further copies of an object may take.
 const COPY_PATIENCE: Duration = Duration::from_secs(30);
-/// Number of objects of a client that are looked after at a time.
+/// Maximum number of objects of a client for which holders are counted at a time.
 const MAX_LOOKED_AFTER: usize = 32;
 /// Pause between two shares of the table.
 const SHARE_PAUSE: Duration = Duration::from_millis(1);
 /// Number of inodes that are added up in a turn.
 const TURN_INODES: usize = 1 << 12;
-/// Number of times that a volume is added up that changes meanwhile.
+/// Maximum number of attempts to add up a volume that changes meanwhile.
 const MAX_RECOUNTS: usize = 5;
 
 /// Sums over the inodes of a volume.
@@ -79,7 +80,7 @@ impl Recount {
 }
 
 impl Volume {
-    /// Adds up the inodes once more. `None` if the volume changed all the while.
+    /// Adds up the inodes of the volume. `None` if the volume changed during each attempt.
     async fn recount(&self) -> Option<UsageCheck> {
         for _ in 0..MAX_RECOUNTS {
             let (numbers, changes) = {
@@ -101,8 +102,8 @@ impl Volume {
 }
 
 impl Files {
-    /// Tells a client how many nodes keep objects of a volume that it is attached to. With `copies`, further
-    /// nodes are made to keep those that fewer keep.
+    /// Tells a client how many nodes keep these objects of a volume that it is attached to. Objects that
+    /// fewer than `copies` nodes keep are replicated first.
     ///
     /// # Errors
     /// `Invalid` for objects of another volume. `NotAllowed` for copies, if the session is not trusted and
@@ -128,7 +129,7 @@ impl Files {
         Ok(Reply::LookedAfter { kept: kept.into_iter().collect::<Result<_, _>>()? })
     }
 
-    /// Counts the nodes that keep an object, when more do if that is wished.
+    /// Counts the nodes that keep an object, after replicating the object if fewer than `copies` keep it.
     async fn look_after_one(self: &Rc<Self>, id: ObjectId, copies: u16) -> Result<Kept, Error> {
         let kept = self.keepers_of(id).await?;
         if kept.kept >= copies || (kept.kept == 0 && kept.cached == 0) {
@@ -138,7 +139,8 @@ impl Files {
         let made = self.placement.replicate(id, DEEDS, copies, due).await;
         let kept = self.keepers_of(id).await?;
         match made {
-            // The keeper that is asked may hear of a copy a moment later than the one that had it made.
+            // The keeper that is asked may hear of the copy a moment later than the keeper that had the copy
+            // made.
             Ok(_) => Ok(Kept { kept: kept.kept.max(copies), ..kept }),
             Err(error) => {
                 tracing::info!("object {id} of a file gets no further copies: {error}");
@@ -163,7 +165,7 @@ impl Files {
         Ok(Kept { kept: count(kept), cached: count(holders.len() - kept), lost })
     }
 
-    /// Has a node check what it has of a volume that a client is attached to.
+    /// Has a node check its part of a volume that a client is attached to.
     pub(super) async fn check(
         self: Rc<Self>,
         client: ClientKey,
@@ -184,7 +186,7 @@ impl Files {
         Ok(Reply::VolumeChecked(checked))
     }
 
-    /// Checks what this node has of a volume.
+    /// Checks this node's part of a volume.
     ///
     /// # Errors
     /// `Disconnected` if the home does not answer, or objects cannot be deleted now.
@@ -212,7 +214,7 @@ impl Files {
         Ok(checked)
     }
 
-    /// The replicas of a volume in a share of the table that stay here, with their lengths.
+    /// Returns the objects of a volume in a share of the table whose replicas stay here, with their lengths.
     pub(super) fn replicas_in(&self, shard: usize, volume: u32) -> BTreeMap<ObjectId, u64> {
         let objects = self.store.objects.borrow();
         let is_of = |id: &ObjectId| parts_of(id).is_some_and(|(of, ..)| of == volume);

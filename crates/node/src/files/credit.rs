@@ -1,8 +1,8 @@
-//! Credit of sessions that lapses at the home. Engine thread only.
+//! Credit of sessions that lapses at the home. Owns [`Lapsing`]. Engine thread only.
 //!
-//! A session that has taken credit and uses none of it keeps others from writing while the volume is full. So
-//! credit that was not used for a turn lapses if somebody was refused room meanwhile. Invariant: credit is
-//! there for a turn at least, unless its session uses it, gives it back or ends.
+//! A session that takes credit and does not use it keeps others from writing while the volume is full. So
+//! credit that was not used for a turn lapses if a session was refused room meanwhile. Invariant: credit
+//! stays for a turn at least, unless its session uses it, gives it back or ends.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use super::change::Change;
 use super::state::State;
 
-/// Time after which credit lapses, at least; at most twice as long. Sessions give back earlier what they do
-/// not need.
+/// Length of a turn. Unused credit lapses after one turn at least, and two at most. Sessions give back
+/// earlier what they do not need.
 const TURN_TIME: Duration = Duration::from_secs(15);
 
-/// Memory of which credit sessions had at the last turn, and whether anybody lacked room since.
+/// Credit that sessions had at the last turn, and whether a session lacked room since.
 pub(super) struct Lapsing {
     turned: Instant,
-    /// Whether somebody was refused room since the turn.
+    /// Whether a session was refused room since the turn began.
     refused: bool,
-    /// Rest of the credit that sessions had for users at the turn. What they use is the oldest.
+    /// Rest of the credit that sessions had at the turn, by session and user. Use of credit is taken off it
+    /// first.
     old: BTreeMap<(u32, u32), u64>,
     /// Number of bytes that have lapsed so far.
     pub(super) lapsed: u64,
@@ -30,7 +31,7 @@ impl Lapsing {
         Self { turned: now, refused: false, old: BTreeMap::new(), lapsed: 0 }
     }
 
-    /// Notes that somebody was refused room.
+    /// Notes that a session was refused room.
     pub(super) fn note_refused(&mut self) {
         self.refused = true;
     }
@@ -45,7 +46,7 @@ impl Lapsing {
         }
     }
 
-    /// Begins a new turn if it is time. Returns what lapses.
+    /// Begins a new turn if the last one is over. Returns the changes by which credit lapses.
     pub(super) fn turn(&mut self, now: Instant, state: &State) -> Vec<Change> {
         if now < self.turned + TURN_TIME {
             return Vec::new();
@@ -117,7 +118,7 @@ mod tests {
         set(&mut lapsing, &mut state, 1, 100);
         set(&mut lapsing, &mut state, 2, 50);
         assert_eq!(turn(&mut lapsing, &mut state, now + TURN_TIME), 150);
-        // The first uses 30 of the old credit and gets new one.
+        // The first session uses 30 of the old credit, and gets new credit.
         set(&mut lapsing, &mut state, 1, 70);
         set(&mut lapsing, &mut state, 1, 90);
         assert_eq!(turn(&mut lapsing, &mut state, now + 2 * TURN_TIME), 140, "nobody needs it");

@@ -1,8 +1,8 @@
-//! Operations that wait for others: for a lock, or, before they cut a file, for sessions that write to it.
-//! Engine thread only.
+//! Operations that wait for other sessions: for a lock, or, before they cut a file, for sessions that write
+//! to the file. Engine thread only.
 //!
-//! Owns nothing: [`watch`](super::watch) knows what a cut waits for. Invariant: who waits is tried again when
-//! others have done something.
+//! Owns no state: [`watch`](super::watch) knows what a cut waits for. Invariant: an operation that waits is
+//! tried again when others have confirmed, have released a lock, or have told their opens.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use super::watch::{News, Waiting};
 /// Outcome of an operation that was carried out.
 pub(super) struct Ran {
     pub(super) answer: FileAnswer,
-    /// Confirmations for which the answer waits.
+    /// Confirmations that the answer waits for. `None` if it waits for nothing.
     pub(super) waiting: Option<Waiting>,
     /// Messages to other sessions.
     pub(super) news: News,
@@ -30,7 +30,7 @@ pub(super) struct Ran {
 /// Result of an attempt to carry an operation out.
 pub(super) enum Run {
     Done(Box<Ran>),
-    /// The operation is to be tried again when other sessions have done what this news tells them to do.
+    /// The operation waits. It is tried again when other sessions have done what this news asks of them.
     Waits(News),
 }
 
@@ -39,7 +39,7 @@ impl Run {
         Self::Done(Box::new(Ran { answer, waiting, news: News::default() }))
     }
 
-    /// The answer and what it waits for, if there is one, and what others are told.
+    /// Returns the answer with its confirmations, if there is an answer, and the news for other sessions.
     pub(super) fn split(self) -> (Option<(FileAnswer, Option<Waiting>)>, News) {
         match self {
             Self::Done(ran) => (Some((ran.answer, ran.waiting)), ran.news),
@@ -51,14 +51,14 @@ impl Run {
 /// An operation of a session.
 pub(super) struct Operation<'a> {
     pub(super) key: &'a SessionKey,
-    /// Whether the session is told what others change.
+    /// Whether the session is told of changes by other sessions.
     pub(super) follows: bool,
     pub(super) asked: &'a FileAsked,
 }
 
 impl Volume {
-    /// News for others before a decision is carried out that cuts a file which they write. `None` if it may
-    /// be carried out.
+    /// Returns the news for sessions that write to a file, before a decision cuts the file. `None` if the
+    /// decision may be carried out.
     pub(super) fn before_cut(
         &self,
         state: &State,
@@ -68,7 +68,8 @@ impl Volume {
         let by = operation.key.session;
         let inode = cut_of(&operation.asked.operation, decision)?;
         if self.others_are_untold(by) {
-            // They may write to it, and are asked when they have told what they have open.
+            // Sessions that have not told their opens may write to the file. They are asked after they have
+            // told.
             return Some(News::default());
         }
         let now = self.kernel.clock.now();
@@ -79,7 +80,7 @@ impl Volume {
 
 impl Files {
     /// Waits until an operation that waits for others is to be tried again. Returns false if a lock has not
-    /// become free in time. What cuts a file waits at a new home until all have told what they have open.
+    /// become free until `due`. At a new home a cut waits until all sessions have told what they have open.
     ///
     /// # Errors
     /// `Disconnected` if this node is not the home, `Lost` if the volume has gone.
@@ -101,8 +102,8 @@ impl Files {
     }
 }
 
-/// The file from which an operation takes bytes: it gives the file another size, makes a hole, or clones over
-/// what is there. What was written before and comes later would be there again.
+/// Returns the file that an operation cuts: the operation changes its size, makes a hole, or clones over its
+/// bytes. Bytes that were written before the cut and are committed after it would undo the cut.
 fn cut_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
     match operation {
         FileOperation::Punch { inode, len, .. } if *len > 0 => Some(*inode),
@@ -119,7 +120,7 @@ fn cut_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
     }
 }
 
-/// Sessions other than one that have a file open to write.
+/// Returns the sessions other than `by` that have a file open to write.
 fn writers(state: &State, by: u32, inode: u64) -> Vec<u32> {
     let own = state.sessions.get(&by).and_then(|session| session.opens.get(&inode));
     if state.opens.get(&inode).is_none_or(|all| *all <= own.map_or(0, |opens| opens.count.into())) {

@@ -1,10 +1,10 @@
-//! Connections that follow sessions: by them clients of this node are told what others change. Engine thread
-//! only.
+//! Connections that follow sessions. By them clients of this node are told of changes by others. Owns
+//! [`Following`]. Engine thread only.
 //!
-//! A home tells the node of a session what that must not keep any more, and this node tells the connection
-//! that follows the session. Its confirmation goes back to the home under the session's own key, so that no
-//! client confirms for another. Invariants: a session has one follower at most; a client that does not read
-//! is told nothing more, and so confirms nothing.
+//! A home tells the node of a session what the session must not keep any more, and this node tells the
+//! follower. The client's confirmation goes back to the home under the session's own key, so no client
+//! confirms for another. Invariants: a session has one follower at most. A follower that does not read is
+//! told nothing more, and so confirms nothing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,14 +23,14 @@ use crate::kernel::random::HashMap;
 /// The connections that follow sessions.
 #[derive(Default)]
 pub(super) struct Following {
-    /// Connection of each session with the number of its request, by volume and session.
+    /// Connection that follows a session, with the number of its request, by volume and session.
     followers: RefCell<HashMap<(u32, u32), (ClientKey, u64)>>,
-    /// For each connection, the volume and the session that it follows.
+    /// Volume and session that a connection follows, by connection.
     followed: RefCell<HashMap<ClientKey, (u32, u32)>>,
 }
 
 impl Following {
-    /// Whether a session is told what others change.
+    /// Whether a session has a follower, so that it is told of changes by others.
     pub(super) fn follows(&self, key: &SessionKey) -> bool {
         self.followers.borrow().contains_key(&(key.volume, key.session))
     }
@@ -43,14 +43,14 @@ impl Following {
         self.followed.borrow_mut().insert(follower.0, session);
     }
 
-    /// Lets go of a connection that has ended.
+    /// Forgets a connection that has ended.
     pub(super) fn end(&self, client: ClientKey) {
         if let Some(session) = self.followed.borrow_mut().remove(&client) {
             self.followers.borrow_mut().remove(&session);
         }
     }
 
-    /// Lets go of a session that has ended.
+    /// Forgets the follower of a session that has ended.
     pub(super) fn end_session(&self, key: &SessionKey) {
         if let Some((client, _)) = self.followers.borrow_mut().remove(&(key.volume, key.session)) {
             self.followed.borrow_mut().remove(&client);
@@ -59,7 +59,7 @@ impl Following {
 }
 
 impl Files {
-    /// Has a connection follow a session of another client of this node.
+    /// Lets a connection follow a session that another connection of this node has.
     ///
     /// # Errors
     /// `NotFound` if no client of the same user has this session here.
@@ -85,7 +85,7 @@ impl Files {
         Ok(())
     }
 
-    /// Tells sessions of a volume whose home this node is what they must not keep any more.
+    /// Tells sessions of a volume whose home is this node what they must not keep any more.
     pub(super) fn tell_stale(&self, volume: &Volume, news: News) {
         let News { number, told } = news;
         for (session, stale) in told {
@@ -103,19 +103,19 @@ impl Files {
         }
     }
 
-    /// Tells the client that has a session what its home says.
+    /// Passes a home's message to the follower of a session.
     pub(super) fn on_stale(&self, home: NodeId, session: (u32, u32), number: u64, stale: Vec<Stale>) {
         let attached = self.attached.find(session.0, session.1);
         let Some(attached) = attached.filter(|_| self.home_of(session.0) == Some(home)) else { return };
         let follower = self.following.followers.borrow().get(&session).copied();
         let Some((client, request)) = follower else {
-            // A session that follows nothing cannot be asked to commit, and is not waited for.
+            // A session without a follower cannot be asked to commit, so the home need not wait for it.
             if stale.iter().all(|one| matches!(one, Stale::Waiting { .. })) {
                 self.pass_on(home, attached.key, number);
             }
             return;
         };
-        // A client that does not read confirms nothing, and the home does not wait for it.
+        // A client that does not read cannot confirm. The home waits for it only for a time.
         if !self.sessions.client(client, |client| client.session.is_behind()) {
             self.sessions.reply(client, request, &Reply::VolumeStale { number, stale });
         }
@@ -138,14 +138,14 @@ impl Files {
         }
     }
 
-    /// Takes a confirmation of a session of a node.
+    /// Notes the confirmation of a session that a node has passed on.
     pub(super) fn on_confirmed(&self, node: NodeId, key: &SessionKey, number: u64) {
         if let Some(volume) = self.volume_of(key.volume).filter(|volume| volume.knows(node, key)) {
             volume.watchers.borrow_mut().confirm(key.session, number);
         }
     }
 
-    /// Waits until all who watched have confirmed what an operation has changed, or are not waited for.
+    /// Waits until all watchers have confirmed the changes of an operation, or are not waited for any more.
     pub(super) async fn await_confirmed(self: Rc<Self>, volume: Rc<Volume>, waiting: Waiting) {
         let clock = &self.kernel.clock;
         for (number, due, done) in waiting.confirmed {

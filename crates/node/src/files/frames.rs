@@ -1,5 +1,5 @@
-//! The one list of frames about files, which nodes send on behalf of their clients. The user of a frame is
-//! the user of the client.
+//! List of all frames about files, which nodes send on behalf of their clients. Owns no state. Any thread.
+//! Invariant: the user of a frame is the user of the client.
 
 use std::ops::RangeInclusive;
 
@@ -17,20 +17,20 @@ use crate::object::{Head, Stamp};
 
 /// Numbers of the frames about files.
 pub(super) const FILE_FRAMES: RangeInclusive<u8> = 160..=209;
-/// Part of the memory of a node that no pull fills, so that objects can still come there to be read: one of
-/// so many.
+/// Part of a node's memory that pulls leave free, as a divisor: objects can still come to the node there to
+/// be read.
 const RESERVED_PART: u64 = 20;
 /// Maximum number of objects in a frame.
 pub(super) const MAX_OBJECTS: usize = 512;
 
 record! {
-    /// A session at the home of its volume.
+    /// Key of a session at the home of its volume.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct SessionKey {
         /// Number of the volume.
         pub(crate) volume: u32,
         pub(crate) session: u32,
-        /// The number by which the home knows that the session is the sender's.
+        /// Number by which the home knows that the sender has the session.
         pub(crate) secret: u64,
     }
 }
@@ -41,18 +41,18 @@ record! {
     pub(crate) struct Wish {
         pub(crate) gid: u32,
         pub(crate) groups: Vec<u32> as AtMost<MAX_GROUPS>,
-        /// Whether it says itself for whom it acts.
+        /// Whether the session may act for other users.
         pub(crate) trusted: bool,
-        /// Whether the home looks at permissions.
+        /// Whether the home checks permissions.
         pub(crate) checked: bool,
         pub(crate) read_only: bool,
-        /// Number and secret of the session that goes on.
+        /// Number and secret of an earlier session that is to go on.
         pub(crate) again: Option<(u32, u64)>,
     }
 }
 
 record! {
-    /// A batch of changes of a volume.
+    /// Place of a batch of changes in the log of a volume.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Position {
         /// Number of the volume.
@@ -65,7 +65,7 @@ record! {
 }
 
 record! {
-    /// Where an object lies at the sender, as long as the stamp has this value.
+    /// Place of an object in the memory of the sender, valid as long as the stamp has this value.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Lying {
         pub(crate) head: Head,
@@ -75,17 +75,17 @@ record! {
 }
 
 record! {
-    /// The room that a node has for objects of files.
+    /// Room that a node has for objects of files.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Room {
-        /// Whether it takes any: not in cache mode, nor without files, nor while it is drained or nearly
-        /// full and cannot spill.
+        /// Whether the node takes objects of files. It takes none in cache mode, without files, while it is
+        /// drained, and while it is nearly full and cannot spill.
         pub(crate) takes: bool,
-        /// Number of bytes of its memory that are free, or of objects that it may drop.
+        /// Number of bytes of the node's memory that are free, or that objects take which it may drop.
         pub(crate) free: u64,
-        /// Number of bytes that are free on the disk to which it spills.
+        /// Number of bytes that are free on the disk to which the node spills.
         pub(crate) disk: u64,
-        /// Number of bytes of its memory. 0 if it never takes any.
+        /// Number of bytes of the node's memory. 0 if it never takes objects of files.
         pub(crate) capacity: u64,
     }
 }
@@ -94,13 +94,13 @@ impl Room {
     /// The room of a node that keeps no objects of files.
     pub(super) const NEVER: Self = Self { takes: false, free: 0, disk: 0, capacity: 0 };
 
-    /// Whether the node keeps no objects of files, however much is free.
+    /// Whether the node never keeps objects of files, however much memory is free.
     pub(super) fn is_never(&self) -> bool {
         !self.takes && self.capacity == 0
     }
 
-    /// Whether so much memory is free that objects find room without anything being spilled, and that others
-    /// can still come there to be read.
+    /// Whether enough memory is free that objects find room without spilling, and that other objects can
+    /// still come to the node to be read.
     pub(super) fn has_memory(&self) -> bool {
         self.capacity > 0 && self.free >= self.capacity / RESERVED_PART
     }

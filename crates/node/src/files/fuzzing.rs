@@ -1,5 +1,5 @@
-//! The fuzzer's targets for what is read about files: frames, and the changes that mirrors are sent, with
-//! their seeds.
+//! Targets of the fuzzer for frames about files and for changes that mirrors are sent, with their seeds. Owns
+//! no state. Any thread.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ pub(crate) fn frame(bytes: &[u8]) {
     assert_eq!(FileFrame::decode_body(frame.opcode(), again.freeze()), Ok(frame));
 }
 
-/// Returns a few frames of each kind.
+/// Returns a few frames of each kind, as bytes.
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     let encode = |frame: FileFrame| {
         let mut bytes = BytesMut::from(&[frame.opcode()][..]);
@@ -32,8 +32,8 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
     FileFrame::draw_all(3, 7).into_iter().map(encode).collect()
 }
 
-/// Reads the changes of a batch as a mirror does. They must be the same after encoding, and a mirror must be
-/// able to apply them, whatever it has.
+/// Decodes the changes of a batch as a mirror does. They must be the same after encoding, and a mirror must
+/// be able to apply them to any state.
 pub(crate) fn changes(bytes: &[u8]) {
     let Ok(changes) = Change::read_all(Bytes::copy_from_slice(bytes)) else { return };
     assert_eq!(Change::read_all(all(&changes)).as_ref(), Ok(&changes));
@@ -41,7 +41,7 @@ pub(crate) fn changes(bytes: &[u8]) {
     changes.into_iter().for_each(|change| state.apply(change));
 }
 
-/// Returns a few changes of each kind, and batches of them that a mirror has something for.
+/// Returns a few changes of each kind, and batches that a mirror can apply.
 pub(crate) fn batches() -> Vec<Vec<u8>> {
     let valid = |change: &Change| Change::read_all(encoded(change).freeze()).is_ok();
     let drawn: Vec<_> = Change::draw_all(3, 7).into_iter().filter(valid).collect();
@@ -51,7 +51,8 @@ pub(crate) fn batches() -> Vec<Vec<u8>> {
     batches
 }
 
-/// A mirror that joins is sent two inodes and a session; then these are used, and go.
+/// Returns changes by which a mirror that joins gets two inodes and a session, then uses them, and loses
+/// them.
 fn batch() -> Vec<Change> {
     let mut draw = Draw::new(7);
     let id = file_object(7, 1, 3);

@@ -1,12 +1,12 @@
-//! Ranges of objects that sessions of this node were told of which are not trusted. Engine thread only.
+//! Ranges of objects that the homes have told sessions without trust. Owns [`Granted`]. Engine thread only.
 //!
-//! Objects are private to the user who put them. In a shared volume a session reads those of others through
-//! its node, which gives it ranges alone that a map named which the home has told it, since the home has
-//! looked at the modes of the file. An object may have other bytes beside: of a file that was cut since, or
-//! is cloned. What is forgotten here, because it is too much, a session is told again with the map.
+//! Objects are private to the user who put them. In a shared volume a session reads objects of others through
+//! its node. The node gives it only ranges that a map from the home has named, because the home has checked
+//! the modes of the file. An object may have further bytes, which the file lost by a cut, or of which it has
+//! a clone. A session is told the map again if its ranges were forgotten for lack of room.
 //!
-//! Invariants: a session gets no byte of others that its home did not name to it; all ranges of the page of a
-//! map that it was told of last are remembered.
+//! Invariants: a session gets no byte of others that its home did not name to it. All ranges of the page of a
+//! map that it was told last are remembered.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,15 +20,15 @@ use plasmon::wire::files::{FileOutcome, MAX_SECTIONS, Section, Source};
 use super::frames::SessionKey;
 use crate::kernel::random::HashMap;
 
-/// Maximum number of objects of which a session's ranges are remembered.
+/// Maximum number of objects of a session whose ranges are remembered.
 const MAX_OBJECTS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
 /// Maximum number of ranges of all objects of a session, which take some megabytes. A file with many holes
-/// may have that many in one object.
+/// may have as many in one object.
 const MAX_RANGES: usize = 1 << 16;
 
 /// The ranges of a session's objects.
 struct Ranges {
-    /// Ranges of each object, as their ends by their starts. No range touches another.
+    /// Ranges of each object: the end of each range by its start. No two ranges touch.
     by_object: LruCache<ObjectId, BTreeMap<u64, u64>>,
     /// Number of ranges of all objects.
     count: usize,
@@ -39,8 +39,8 @@ impl Ranges {
         Self { by_object: LruCache::new(MAX_OBJECTS), count: 0 }
     }
 
-    /// Makes room for what a page of a map tells. Objects go of which nothing was told or read for the
-    /// longest time.
+    /// Makes room for the ranges of a page of a map. Forgets the objects that were told or read least
+    /// recently.
     fn make_room(&mut self) {
         let is_full = |ranges: &Self| {
             let objects = ranges.by_object.len() + MAX_SECTIONS;
@@ -59,7 +59,7 @@ impl Ranges {
         self.count = self.count - before + ranges.len();
     }
 
-    /// Whether a range of an object is in one of those.
+    /// Whether one of the remembered ranges of an object contains a range.
     fn has(&mut self, id: &ObjectId, range: &Range<u64>) -> bool {
         let before =
             |ranges: &BTreeMap<u64, u64>| ranges.range(..=range.start).next_back().map(|(_, end)| *end);
@@ -72,7 +72,7 @@ impl Ranges {
 pub(super) struct Granted(RefCell<HashMap<(u32, u32), Ranges>>);
 
 impl Granted {
-    /// Notes what an outcome tells a session of.
+    /// Notes the ranges that an outcome tells a session.
     pub(super) fn note(&self, key: &SessionKey, outcome: &FileOutcome) {
         let (FileOutcome::Opened { map, .. } | FileOutcome::Map { map, .. }) = outcome else { return };
         let mut all = self.0.borrow_mut();
@@ -96,7 +96,7 @@ impl Granted {
     }
 }
 
-/// Adds a range to others, and joins those that it touches.
+/// Adds a range to the ranges of an object, and joins ranges that touch.
 fn add(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
     let Range { mut start, mut end } = range;
     while let Some((other, last)) = ranges.range(..=end).next_back().map(|(other, last)| (*other, *last))

@@ -1,7 +1,8 @@
-//! Homes of volumes: which node decides about which volume. Engine thread only.
+//! Homes of volumes: which node decides about which volume. Owns [`Homes`]. Engine thread only.
 //!
-//! A name of a volume is unique in the cluster, since the coordinator has one record of it. Any node finds
-//! the home by the record. A volume lives as long as its home or one of its mirrors.
+//! Any node finds the home of a volume by its record at the coordinator. Invariants: the name of a volume is
+//! unique in the cluster, since there is one record of it. A volume lives as long as its home or one of its
+//! mirrors.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -29,15 +30,15 @@ use crate::object::ROOT;
 use crate::placement::Placement;
 use crate::placement::drain::Settled;
 
-/// How long another node may take to answer.
+/// Time that another node may take to answer.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a new volume waits for its first mirror.
+/// Time for which a new volume waits for its first mirror.
 const FIRST_MIRROR_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before a volume is asked for again whose home is changing.
+/// Pause before a volume whose home is changing is asked for again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// How long it may take until this node hears of a volume that was just made or removed at another.
+/// Time that it may take until this node hears of a volume that was made or removed at another node.
 const NEWS_PATIENCE: Duration = Duration::from_secs(2);
-/// Number of rows of a page of the list.
+/// Maximum number of rows of a page of the list.
 const PAGE_ROWS: usize = 24;
 
 /// Checks the name of a volume.
@@ -56,7 +57,7 @@ fn ensure_name(name: &str) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Invalid, text))
 }
 
-/// Refuses a place without nodes.
+/// Refuses a place that names no node, or too many nodes.
 ///
 /// # Errors
 /// `Invalid`.
@@ -67,7 +68,7 @@ fn ensure_place(place: &Place) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Invalid, "the place of a volume names no node, or too many"))
 }
 
-/// Refuses more copies of names and attributes than there may be.
+/// Refuses more copies of names and attributes than a volume can have.
 ///
 /// # Errors
 /// `Invalid`.
@@ -85,12 +86,12 @@ pub(super) fn no_volume(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, text)
 }
 
-/// The error for a volume whose record is not the one that was to be removed.
+/// Makes the error for a volume whose record is not the record that was to be removed.
 pub(super) fn changing() -> Error {
     Error::new(ErrorKind::Disconnected, "the record of the volume is changing: try again")
 }
 
-/// The error for a volume that has gone.
+/// Makes the error for a volume that has gone.
 pub(super) fn lost(volume: u32) -> Error {
     let text = format!("volume number {volume} was removed");
     Error::new(ErrorKind::Lost, text)
@@ -108,25 +109,25 @@ pub(super) fn ensure_owner(name: &str, owner: u32, user: u32) -> Result<(), Erro
     Err(Error::new(ErrorKind::NotAllowed, text))
 }
 
-/// The volumes whose home or mirror this node is, and where all others are.
+/// Volumes whose home or mirror this node is.
 pub(super) struct Homes {
     pub(super) kernel: Rc<Kernel>,
     pub(super) network: Rc<Network>,
     pub(super) cluster: Rc<Cluster>,
     pub(super) placement: Rc<Placement>,
-    /// The volumes whose home this node is, by number.
+    /// Volumes whose home is this node, by number.
     pub(super) volumes: RefCell<BTreeMap<u32, Rc<Volume>>>,
-    /// The volumes of other homes that this node follows.
+    /// Volumes of other homes that this node mirrors.
     pub(super) mirrors: Mirrors,
-    /// Numbers of volumes of which this node is making the records.
+    /// Numbers of the volumes for which this node asks the coordinator to make a record.
     pub(super) creating: RefCell<HashSet<u32>>,
-    /// Whether a log has something to send at the end of the turn.
+    /// Whether a log has messages to send at the end of the turn.
     pub(super) gathers: Rc<Cell<bool>>,
-    /// Whether mirrors are asked at each interval whether they are there.
+    /// Whether a task asks mirrors at each interval whether they are there.
     pub(super) beats: Cell<bool>,
     /// Number of batches of changes that this node has applied as a mirror.
     pub(super) applied: Cell<u64>,
-    /// Counts of volumes whose home this node was.
+    /// Counts of volumes whose home was this node.
     pub(super) former: Cell<Tally>,
 }
 
@@ -174,26 +175,26 @@ impl Homes {
         states.map(|state| state.borrow().memory).sum()
     }
 
-    /// Returns when sessions end whose nodes are gone now, unless the sessions go on elsewhere.
+    /// Returns the time when sessions end whose nodes have gone now, unless the sessions go on elsewhere.
     pub(super) fn end_of_orphans(&self) -> Instant {
         self.kernel.clock.now() + self.kernel.config.lease * SESSION_LEASES
     }
 
-    /// The volume of a name, if its home is this node.
+    /// Returns the volume of this name, if this node is its home.
     pub(super) fn volume_here(&self, name: &str) -> Option<Rc<Volume>> {
         let volumes = self.volumes.borrow();
         volumes.values().find(|volume| *volume.name.borrow() == name && !volume.ends.get()).cloned()
     }
 
-    /// The volume of a number, if its home is this node.
+    /// Returns the volume of this number, if this node is its home.
     pub(super) fn volume_of(&self, number: u32) -> Option<Rc<Volume>> {
         self.volumes.borrow().get(&number).cloned()
     }
 
-    /// The record of a volume of this name.
+    /// Returns the record of the volume of this name.
     ///
     /// # Errors
-    /// `NotFound`; `Disconnected` while nodes may come back that have it.
+    /// `NotFound`; `Disconnected` while nodes that have the volume may come back.
     fn known(&self, name: &str) -> Result<Rc<VolumeRecord>, Error> {
         let known = self.cluster.volumes.named(name);
         known.ok_or_else(|| match self.cluster.is_settling() {
@@ -205,14 +206,14 @@ impl Homes {
         })
     }
 
-    /// Waits until a volume of this name is known, or until no node may come back that has one.
+    /// Waits until a volume of this name is known, or until no node with one can come back.
     pub(super) async fn await_others(&self, name: &str) {
         while self.cluster.volumes.named(name).is_none() && self.cluster.is_settling() {
             self.kernel.clock.sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Waits a while until this node has heard that a volume was removed.
+    /// Waits until this node has heard that a volume was removed, or [`NEWS_PATIENCE`] is over.
     pub(super) async fn await_removal(&self, volume: u32) {
         let due = self.kernel.clock.now() + NEWS_PATIENCE;
         while self.cluster.volumes.get(volume).is_some() && self.kernel.clock.now() < due {
@@ -220,10 +221,10 @@ impl Homes {
         }
     }
 
-    /// Waits a while for the record of a volume of this number.
+    /// Waits [`RETRY_PAUSE`] for the record of a volume of this number.
     ///
     /// # Errors
-    /// `Lost` if no node may come back that has it.
+    /// `Lost` if no node with the volume can come back.
     pub(super) async fn await_record(&self, volume: u32) -> Result<(), Error> {
         match self.cluster.is_settling() {
             true => self.kernel.clock.sleep(RETRY_PAUSE).await,
@@ -232,7 +233,7 @@ impl Homes {
         Ok(())
     }
 
-    /// The volume of a name, whose home this node was asked as.
+    /// Returns the volume of this name, for a question to its home.
     ///
     /// # Errors
     /// `Disconnected` if another node is the home, or soon will be; `NotFound`.
@@ -246,7 +247,7 @@ impl Homes {
         Err(Error::new(ErrorKind::Disconnected, text))
     }
 
-    /// Refuses to give what this node holds while it is no member, or has just become one again.
+    /// Refuses to give this node's objects while it is no member, or has just become a member again.
     pub(super) fn ensure_serves(&self) -> Result<(), Error> {
         self.cluster.ensure_member()?;
         if !self.cluster.withholds() {
@@ -257,10 +258,10 @@ impl Homes {
         Err(Error::new(ErrorKind::Disconnected, text))
     }
 
-    /// The home of a volume.
+    /// Returns the home of a volume.
     ///
     /// # Errors
-    /// `NotFound`; `Disconnected` while it has none, `Lost` if it will have none.
+    /// `NotFound`; `Disconnected` while the volume has no home, `Lost` if it will have none.
     pub(super) fn home(&self, name: &str) -> Result<NodeId, Error> {
         if self.volume_here(name).is_some() {
             return Ok(self.kernel.node);
@@ -283,11 +284,11 @@ impl Homes {
         }
     }
 
-    /// Has the home of a volume do something. Waits while the volume has none, and for news of a volume that
+    /// Asks the home of a volume by `act`. Waits while the volume has no home, and for news of a volume that
     /// this node does not know.
     ///
     /// # Errors
-    /// As [`Homes::home`], and what `act` gives.
+    /// As [`Homes::home`], and those of `act`.
     pub(super) async fn with_home<T>(
         &self,
         name: &str,
@@ -326,8 +327,8 @@ impl Homes {
         ensure_name(name)?;
         self.ensure_takes(&terms)?;
         self.await_others(name).await;
-        // Whether the name is taken is what the coordinator says: this node may not have heard yet that it is
-        // not any more.
+        // The coordinator decides whether the name is taken, because this node may not have heard yet that it
+        // is free.
         if self.is_full_for(name) {
             return Err(self.not_created(name));
         }
@@ -350,12 +351,12 @@ impl Homes {
         Ok(volume.info(self.mirrors_of(&volume)))
     }
 
-    /// Whether there may be no more volumes, and none has this name.
+    /// Whether there are as many volumes as there may be, and none has this name.
     fn is_full_for(&self, name: &str) -> bool {
         self.cluster.volumes.named(name).is_none() && self.cluster.volumes.count() >= MAX_RECORDS
     }
 
-    /// Why there can be no new volume of a name.
+    /// Makes the error for a volume that cannot be created.
     fn not_created(&self, name: &str) -> Error {
         if self.is_full_for(name) {
             let text = format!(
@@ -367,7 +368,8 @@ impl Homes {
         Error::new(ErrorKind::Exists, format!("volume '{}' exists", printable(name)))
     }
 
-    /// Has the coordinator enter a new volume, and makes it; none if it has another of the name.
+    /// Asks the coordinator to enter a new volume, and makes it. `None` if the coordinator has another volume
+    /// of the name.
     async fn make(
         self: &Rc<Self>,
         record: &VolumeRecord,
@@ -384,7 +386,7 @@ impl Homes {
             }
             self.kernel.clock.sleep(LOOK_PAUSE).await;
         }
-        // From here on nothing else happens until the volume is there.
+        // No other task runs between this line and the entry of the volume.
         let terms = VolumeTerms { copies: terms.copies.max(1), ..terms };
         let (owner, now) = (record.owner, Volume::time(&self.kernel));
         let state = State::new(record.volume, terms, owner, owner, now);
@@ -394,12 +396,13 @@ impl Homes {
         Ok(Some(volume))
     }
 
-    /// The mirrors of a volume by its record.
+    /// Returns the mirrors of a volume, by its record.
     pub(super) fn mirrors_of(&self, volume: &Volume) -> Vec<NodeId> {
         self.cluster.volumes.get(volume.number).map_or_else(Vec::new, |record| record.mirrors.clone())
     }
 
-    /// Draws the number of a volume. It is part of the ids of objects, also of volumes that are gone.
+    /// Draws the number of a new volume: a random number that no known volume has. Ids of objects contain the
+    /// number, and objects may outlive their volume.
     fn draw_number(&self) -> u32 {
         loop {
             let number = random_u64() as u32;
@@ -415,10 +418,10 @@ impl Homes {
         ensure_metadata_copies(terms.metadata_copies)
     }
 
-    /// Refuses if this node keeps no names of volumes.
+    /// Refuses if this node may not be the home of a volume.
     ///
     /// # Errors
-    /// `Disconnected` while it is drained or no member, `NotAllowed` by its settings.
+    /// `Disconnected` while the node is drained or no member, `NotAllowed` by its settings.
     pub(super) fn ensure_keeps(&self) -> Result<(), Error> {
         self.placement.ensure_stays()?;
         self.cluster.ensure_member()?;
@@ -437,7 +440,7 @@ impl Homes {
         Ok(())
     }
 
-    /// Changes the terms of a volume whose home is this node. Mirrors join and go afterwards.
+    /// Changes the terms of a volume whose home is this node. Mirrors join and leave afterwards.
     ///
     /// # Errors
     /// `NotFound`, `NotAllowed` for another user than its owner and root, and `Invalid` for a place without
@@ -457,7 +460,7 @@ impl Homes {
         Ok(volume.info(self.mirrors_of(&volume)))
     }
 
-    /// A volume of this home that a user may change.
+    /// Returns a volume of this home that a user may change.
     fn owned(&self, name: &str, user: u32) -> Result<Rc<Volume>, Error> {
         let volume = self.ensure_here(name)?;
         ensure_owner(name, volume.owner, user)?;
@@ -465,7 +468,7 @@ impl Homes {
         Ok(volume)
     }
 
-    /// Removes a volume whose home is this node. Its objects are left.
+    /// Removes a volume whose home is this node, but not its objects.
     ///
     /// # Errors
     /// As [`Files::set_here`]; `Busy` while sessions are attached.
@@ -494,8 +497,8 @@ impl Homes {
         if removed { Ok(()) } else { Err(changing()) }
     }
 
-    /// A page of the volumes whose home this node is. The first of all members lists those without a home
-    /// too.
+    /// Returns a page of the volumes whose home is this node. The first member also lists volumes without a
+    /// home.
     pub(super) fn page(&self, from: u64) -> (Vec<VolumeInfo>, Option<u64>) {
         let volumes = self.volumes.borrow();
         let from = usize::try_from(from).unwrap_or(usize::MAX);
@@ -512,7 +515,7 @@ impl Homes {
         (page, more.then(|| (from + PAGE_ROWS) as u64))
     }
 
-    /// The state of a volume without a home.
+    /// Returns the state of a volume without a home.
     fn state_of(&self, record: &VolumeRecord) -> Option<VolumeState> {
         match self.whereabouts(record) {
             Whereabouts::At(_) => None,
@@ -522,7 +525,7 @@ impl Homes {
     }
 }
 
-/// Returns what is known of a volume without a home.
+/// Makes the information about a volume without a home.
 fn unknown(record: &VolumeRecord, state: VolumeState) -> VolumeInfo {
     VolumeInfo {
         name: record.name.clone(),

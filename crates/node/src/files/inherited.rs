@@ -1,12 +1,12 @@
-//! A volume that this node has mirrored and is the home of now: what sessions tell it that only the former
-//! home knew. Engine thread only.
+//! Sessions of a volume that this node has taken over as the home, and the opens that only the former home
+//! knew. Owns [`Inherited`]. Engine thread only.
 //!
-//! Sessions that are trusted tell what they have open, in parts that count when the last has come. Of the
-//! others the state has it, as nobody would believe them. The node of each session says that it has it. A
-//! session of which no node says so for a time ends: there may be none, if the former home died before it
-//! could answer who attached. Invariants: what a session has open counts once, however often it or a part of
-//! it is told. No inode goes, and no file is cut, before all other sessions that have to tell have told what
-//! they have open, or have ended.
+//! Trusted sessions tell what they have open, in parts that count when the last has come. The state has the
+//! opens of other sessions, because a home cannot trust their word. The node of each session claims the
+//! session. A session that no node claims for a time ends: the former home may have died before it answered
+//! the client that attached. Invariants: what a session has open counts once, however often it or a part of
+//! it is told. No inode goes, and no file is cut, before all other sessions that have to tell their opens
+//! have told them, or have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -23,13 +23,13 @@ use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashSet;
 
-/// Maximum number of inodes that count as opened in one turn of the engine.
+/// Maximum number of inodes that are counted as opened in one turn of the engine.
 const OPENS_A_TURN: usize = 1 << 10;
 
 /// A part of what a session has open.
 #[derive(Clone)]
 pub(super) struct Part {
-    /// Number of the telling, which is higher than those of before.
+    /// Number of the telling. A later telling of the node has a higher number.
     pub(super) telling: u64,
     /// Number of parts before this one.
     pub(super) number: u32,
@@ -38,26 +38,27 @@ pub(super) struct Part {
     pub(super) more: bool,
 }
 
-/// Opens that a session has told so far.
+/// Telling of a session: the opens that it has told so far.
 #[derive(Default)]
 struct Telling {
     /// Number of the telling; 0 before the first.
     number: u64,
-    /// Number of its parts that have come.
+    /// Number of parts of the telling that have come.
     parts: u32,
     /// Inodes that were told, and are not counted yet.
     opens: BTreeMap<u64, Opens>,
-    /// Whether all parts have come, so that inodes are being counted. No other telling takes its place.
+    /// Whether all parts have come, so that inodes are being counted. No other telling replaces this one
+    /// then.
     is_whole: bool,
 }
 
 impl Telling {
-    /// Takes a part, unless it has come before. The first part of a telling takes the place of what was told
-    /// before. Says whether all parts have come.
+    /// Takes a part, unless it has come before. The first part of a telling replaces what was told before.
+    /// Returns whether all parts have come.
     ///
     /// # Errors
-    /// `Invalid` for parts of an earlier telling, and if one is missing before it. `Disconnected` while an
-    /// earlier telling is being counted. `TooLarge`.
+    /// `Invalid` for a part of an earlier telling, and if a part before it is missing. `Disconnected` while
+    /// an earlier telling is being counted. `TooLarge` for too many inodes.
     fn take(&mut self, part: Part) -> Result<bool, Error> {
         if part.telling > self.number && part.number == 0 {
             if self.is_whole {
@@ -82,7 +83,7 @@ impl Telling {
         Ok(self.is_whole)
     }
 
-    /// Takes out what counts in this turn. Nothing is left at the end.
+    /// Takes out the inodes that are counted in this turn. Returns none when all were counted.
     fn share(&mut self) -> Vec<(u64, Opens)> {
         (0..OPENS_A_TURN).map_while(|_| self.opens.pop_first()).collect()
     }
@@ -91,11 +92,11 @@ impl Telling {
 /// Sessions of a former home, and what they have yet to tell.
 #[derive(Default)]
 pub(super) struct Inherited {
-    /// Sessions that have yet to tell what they have open, and what they have told so far.
+    /// Sessions that have yet to tell what they have open, with what they have told so far.
     untold: BTreeMap<u32, Telling>,
-    /// Sessions of which no node has said yet that it has them.
+    /// Sessions that no node has claimed so far.
     unclaimed: BTreeSet<u32>,
-    /// Operations that opened something at a former home, and whose sessions may ask for the outcome again.
+    /// Operations that opened an inode at a former home, and whose outcome the session may ask for again.
     reopens: HashSet<(u32, u64)>,
 }
 
@@ -121,26 +122,26 @@ impl Inherited {
         self.untold.contains_key(&session)
     }
 
-    /// Has a session tell anew, which goes on by another connection or node, unless it has told all.
+    /// Lets a session that goes on by another connection or node tell its opens anew, unless it has told all.
     pub(super) fn begin_again(&mut self, session: u32) {
         if let Some(telling) = self.untold.get_mut(&session).filter(|telling| !telling.is_whole) {
             *telling = Telling::default();
         }
     }
 
-    /// The telling of a session of which all parts have come.
+    /// Returns the telling of a session, if all parts of it have come.
     fn whole(&mut self, session: u32) -> Option<&mut Telling> {
         self.untold.get_mut(&session).filter(|telling| telling.is_whole)
     }
 
-    /// Whether no node has said yet that it has a session.
+    /// Whether no node has claimed a session so far.
     pub(super) fn is_unclaimed(&self, session: u32) -> bool {
         self.unclaimed.contains(&session)
     }
 }
 
 impl Volume {
-    /// A volume that this node has mirrored.
+    /// Makes a volume that this node has mirrored, and is the home of now.
     pub(super) fn inherited(kernel: &Rc<Kernel>, record: &VolumeRecord, state: State, log: Log) -> Self {
         let inherited = Inherited::of(&state);
         let volume = Self::new(kernel, record, state, log);
@@ -153,13 +154,13 @@ impl Volume {
         self.inherited.borrow().untold.keys().any(|other| *other != session)
     }
 
-    /// Notes a part of what a session has open, which a former home knew. Of a session that has not to tell
-    /// that, it says that its node has it. After the last part all of it counts, [`OPENS_A_TURN`] inodes a
-    /// turn, before the session is answered anything.
+    /// Notes a part of what a session has open. Also notes that its node has the session, even if the session
+    /// has nothing to tell. After the last part all inodes are counted, [`OPENS_A_TURN`] in a turn, before
+    /// the session is answered anything.
     ///
     /// # Errors
     /// `Invalid` if another part is to come, `Disconnected` while another telling is being counted,
-    /// `TooLarge`.
+    /// `TooLarge` for too many inodes.
     pub(super) async fn tell_opens(&self, session: u32, part: Part) -> Result<(), Error> {
         let is_whole = match self.inherited.borrow_mut().untold.get_mut(&session) {
             Some(telling) => telling.take(part)?,
@@ -176,7 +177,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Counts some of what a session has told as opened. Says whether there was something.
+    /// Counts some of the inodes that a session has told as opened. Returns whether there were any.
     fn count_share(&self, session: u32) -> bool {
         let share = self.inherited.borrow_mut().whole(session).map(Telling::share).unwrap_or_default();
         let is_some = !share.is_empty();
@@ -185,15 +186,15 @@ impl Volume {
         is_some
     }
 
-    /// Notes that a session has told all that it has open, has nothing to tell, or ends. When all have told,
-    /// inodes go that nobody has.
+    /// Notes that a session has told all that it has open, has nothing to tell, or ends. When all sessions
+    /// have told, inodes without links and opens go.
     pub(super) fn told(&self, session: u32) {
         let mut inherited = self.inherited.borrow_mut();
         inherited.unclaimed.remove(&session);
         if inherited.untold.remove(&session).is_none() {
             return;
         }
-        // A session that cuts a file may wait for it.
+        // A session that cuts a file may wait for this one.
         self.wake();
         if inherited.is_untold() {
             return;
@@ -205,13 +206,13 @@ impl Volume {
         self.commit(&mut state, unused);
     }
 
-    /// Has changes wait for what a former home gave sessions to keep.
+    /// Makes changes wait until nothing is valid any more that a former home let sessions keep.
     pub(super) fn await_former(&self) {
         let until = self.kernel.clock.now() + self.log.changes_in();
         self.watchers.borrow_mut().wait_for_former(until);
     }
 
-    /// Counts an inode as opened that an operation opened at a former home, which is asked again.
+    /// Counts an inode as opened if an operation that opened it at a former home is asked again.
     pub(super) fn reopen(&self, state: &mut State, session: u32, number: u64, outcome: &FileOutcome) {
         let FileOutcome::Opened { attributes, .. } = outcome else { return };
         let reopens = self.inherited.borrow_mut().reopens.remove(&(session, number));
@@ -306,7 +307,7 @@ mod tests {
             let share_of = telling.share();
             assert_eq!(share_of.len(), share);
             counted.extend(share_of.into_iter().map(|(inode, _)| inode));
-            // A part that comes meanwhile replaces no earlier one.
+            // A part that comes again meanwhile replaces nothing.
             telling.take(last(part(7, 0, &[1]))).expect("it has come before");
             let parts = telling.parts;
             let next = telling.take(part(7, parts, &[1])).map_err(|error| error.kind());

@@ -1,10 +1,10 @@
-//! Choice of nodes that keep an object of a file: one after the other is asked until enough keep it. Engine
-//! thread only.
+//! Choice of nodes that keep an object of a file: one node after the other is asked until enough keep the
+//! object. Owns [`Kept`] and [`Round`]. Engine thread only.
 //!
-//! Of two nodes drawn at random the one with more free memory is asked first, so nobody needs to know the
-//! memory of all nodes, and those who choose at the same time do not all choose the same. Nodes that would
-//! have to spill are asked when no other is left. A node that has no room is told from one that keeps no
-//! objects of files at all: the first is to make room, the second does not count.
+//! Of two nodes drawn at random the one with more free memory is asked first, so no node needs to know the
+//! memory of all nodes, and nodes that choose at the same time do not all choose the same. Nodes that would
+//! have to spill are asked when no other is left. A node without room may make some, and is asked again. A
+//! node that never keeps objects of files does not count.
 //!
 //! Invariant: a node is asked once in a round.
 
@@ -21,35 +21,35 @@ use super::volume::Volume;
 use crate::kernel::random::random_u64;
 use crate::object::{Replica, Role};
 
-/// Part of the memory of a node that is free as long as objects stay there by themselves: one of so many.
+/// Part of a node's memory that has to be free for objects to stay there by themselves, as a divisor.
 const FREE_PART: u64 = 10;
-/// Maximum number of nodes that are asked to take one object, beside those named.
+/// Maximum number of nodes that are asked to take one object, beside nodes that the place names.
 const MAX_TRIED: usize = 16;
 
-/// The nodes that keep an object, as far as they were found.
+/// Nodes that keep an object, as far as they were found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
     pub(super) nodes: Vec<NodeId>,
-    /// The node that has taken the role of primary from this one.
+    /// Node that has taken the role of primary from this node.
     pub(super) primary: Option<NodeId>,
 }
 
-/// One round of asking nodes.
+/// One round of asking nodes to keep an object.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     tried: Vec<NodeId>,
-    /// Why members that may keep the object do not now: they have no room, or failed.
+    /// Reasons of members that may keep the object but do not now: they have no room, or failed.
     pub(super) full: Vec<String>,
     /// Whether a member did not answer.
     pub(super) silent: bool,
 }
 
 impl Round {
-    /// Notes why a node, which is a member or not, does not keep the object.
+    /// Notes why a node does not keep the object.
     fn note(&mut self, node: NodeId, error: &Error, is_member: bool) {
         tracing::debug!("node {node} does not take an object of a file: {error}");
         match error.kind() {
-            // It never keeps such an object, or there is none any more.
+            // The node never keeps such an object, or the object has gone.
             ErrorKind::NotAllowed | ErrorKind::TooLarge | ErrorKind::NotFound => {}
             ErrorKind::TimedOut | ErrorKind::Disconnected => self.silent |= is_member,
             _ => {
@@ -59,7 +59,7 @@ impl Round {
         }
     }
 
-    /// Notes what a node says of its room, if it answers. Returns whether it takes objects.
+    /// Notes a node's answer about its room; `None` is no answer. Returns whether the node takes objects.
     fn note_room(&mut self, node: NodeId, room: Option<Room>, is_member: bool) -> bool {
         match room {
             Some(room) if room.takes => return true,
@@ -72,18 +72,19 @@ impl Round {
 }
 
 impl Placing {
-    /// Number of nodes that keep an object. This node does beside the others, if they are too few.
+    /// Number of nodes that keep an object. This node counts as well, since it keeps the object if the others
+    /// are too few.
     pub(super) fn keeping(&self, kept: &Kept) -> usize {
         let own = !kept.nodes.contains(&self.kernel.node) && !self.placement.is_draining();
         kept.nodes.len() + usize::from(own)
     }
 
-    /// Whether fewer nodes keep an object than are to.
+    /// Whether fewer nodes keep an object than wanted.
     pub(super) fn is_short(&self, kept: &Kept, wanted: &Wanted) -> bool {
         self.keeping(kept) < wanted.copies()
     }
 
-    /// Has as many nodes keep an object as are to, or as can: those of its place first.
+    /// Makes as many nodes keep an object as wanted, or as can. Nodes of its place come first.
     pub(super) async fn keep_where(
         self: &Rc<Self>,
         replica: &Rc<Replica>,
@@ -99,7 +100,7 @@ impl Placing {
             self.have_kept(replica, (node, role), wanted, kept, &mut round).await;
         }
         round.tried.push(self.kernel.node);
-        // If the nodes of a place are too few, others do as well.
+        // If the place has too few nodes, other nodes keep the object as well.
         while self.is_short(kept, wanted)
             && let Some(node) = self.choose(replica, &Place::Spread, &mut round).await
         {
@@ -185,12 +186,12 @@ impl Placing {
         Some(node)
     }
 
-    /// Whether objects do not stay on this node by themselves.
+    /// Whether objects that are put here are to lie on other nodes, because this node has little free memory.
     pub(super) fn is_to_lie_elsewhere(&self) -> bool {
         !self.cluster.solo() && !keeps(&self.room_here())
     }
 
-    /// Whether another node takes objects that are to lie at a place, or has some on the way.
+    /// Whether another node takes objects for a place, or some are on the way to other nodes.
     pub(super) async fn has_room_elsewhere(&self, place: &Place, user: u32) -> bool {
         if self.pulled.get() > 0 {
             return true;
@@ -205,7 +206,7 @@ impl Placing {
     }
 
     /// Number of bytes of files for which the nodes of a place have room, in memory and on the disks to which
-    /// they spill, if so many nodes keep them.
+    /// they spill, if `copies` nodes keep each byte.
     async fn room_at(&self, place: &Place, copies: u16, user: u32) -> u64 {
         let mut nodes = self.cluster.others(&[]);
         if let Place::Nodes(named) = place {
@@ -220,8 +221,8 @@ impl Placing {
 }
 
 impl Files {
-    /// Looks how much room nodes have for the bytes of a volume whose home this node is, if it has not done
-    /// so lately.
+    /// Asks how much room nodes have for the bytes of a volume whose home this node is, unless this was asked
+    /// within [`ROOM_AGE`].
     pub(super) async fn look_for_room(&self, volume: &Volume) {
         let now = self.kernel.clock.now();
         if volume.room_asked.get().is_some_and(|asked| now < asked + ROOM_AGE) {
@@ -237,12 +238,12 @@ impl Files {
     }
 }
 
-/// Whether a node keeps by itself what is put there.
+/// Whether objects that are put on a node stay there by themselves.
 fn keeps(room: &Room) -> bool {
     room.takes && room.free >= room.capacity / FREE_PART
 }
 
-/// Nodes that are named, in the order in which they are asked: the objects of a session begin with one after
+/// Returns named nodes in the order in which they are asked. The objects of a session begin at one node after
 /// the other.
 fn in_turn(id: &ObjectId, nodes: &[NodeId]) -> Vec<NodeId> {
     let number = parts_of(id).map_or(0, |(_, _, counter)| counter);
@@ -252,7 +253,7 @@ fn in_turn(id: &ObjectId, nodes: &[NodeId]) -> Vec<NodeId> {
     nodes
 }
 
-/// Takes one of these nodes out, at random.
+/// Takes one of these nodes out at random.
 fn draw(nodes: &mut Vec<NodeId>) -> NodeId {
     let at = random_u64() % nodes.len() as u64;
     nodes.swap_remove(at as usize)

@@ -1,5 +1,5 @@
-//! Counts of the operations of this node's clients, by kind, and of the bytes that they write. Engine thread
-//! only.
+//! Counts of the operations of this node's clients, by kind, and of the bytes that they write. Owns
+//! [`Kinds`]. Engine thread only.
 //!
 //! Invariant: each operation that was answered counts once, for one kind.
 
@@ -27,7 +27,7 @@ impl Kinds {
         }
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub(super) fn counts(&self) -> FileKinds {
         self.counts.get()
     }
@@ -38,7 +38,7 @@ impl Kinds {
     }
 }
 
-/// The count for operations of this kind.
+/// Returns the count for operations of this kind.
 fn count_of<'a>(counts: &'a mut FileKinds, operation: &FileOperation) -> &'a mut u64 {
     use FileOperation as O;
     match operation {

@@ -1,17 +1,17 @@
-//! Inodes that sessions may name which are not trusted: what they know of a volume. Engine thread only.
+//! Inodes that sessions without trust may name. Owns [`Known`]. Engine thread only.
 //!
-//! Permissions of a file are looked at whenever it is named. Those of the folders above it are looked at when
-//! its name is: so a session that is not trusted may name those inodes alone that it was told of. It is told
-//! of an inode by its name, in a folder that it may search, or when it makes it.
+//! The home checks the permissions of a file at each operation that names its inode, and the permissions of
+//! the folders above only when a name is looked up. So a session without trust may name only inodes that it
+//! was told: by a name in a folder that it may search, or when it makes the inode.
 //!
-//! This home alone remembers what a session was told, and for some inodes only. A new home does not
-//! know it: telling mirrors would make each look at a name a change. So a session may also name what it would
-//! be told of now, if it walked from the root and listed each folder. It has to have the permission to list
-//! the folder in which the inode lies, since names in folders that may only be searched are as secret as
-//! their owners choose them. An inode has a number of one such folder ([`Inode::above`]).
+//! Only this home remembers this, and for some inodes only. If mirrors were told, each look at a name would
+//! be a change. So a session may also name an inode that it could be told now, by walking from the root and
+//! listing each folder. For that it needs the permission to list the folder in which the inode lies, because
+//! names in a folder that may only be searched may be secret. The state has the number of one such folder
+//! ([`Inode::above`]).
 //!
-//! Invariants: no bytes of a file are told to a session that is not trusted and may not read it now. No inode
-//! is named that the session was not told of and could not list.
+//! Invariants: no bytes of a file are told to a session without trust that may not read it now. Such a
+//! session names no inode that it was not told and could not list.
 //!
 //! [`Inode::above`]: super::state::Inode::above
 
@@ -26,18 +26,19 @@ use super::decide::who;
 use super::state::State;
 use crate::kernel::random::HashMap;
 
-/// Maximum number of inodes that a session knows beside those that it has open: it asks for the name again.
+/// Maximum number of inodes that a session knows beside those that it has open. For others it looks the name
+/// up again.
 const MAX_KNOWN: NonZeroUsize = NonZeroUsize::new(1 << 13).unwrap();
 
-/// Maximum number of folders above an inode that a session finds without having been told of it.
+/// Maximum number of folders above an inode that a session may name without having been told the inode.
 const MAX_DEPTH: usize = 256;
 
-/// The inodes that sessions know, by session.
+/// Inodes that sessions know, by session.
 #[derive(Default)]
 pub(super) struct Known(RefCell<HashMap<u32, LruCache<u64, ()>>>);
 
 impl Known {
-    /// Refuses an operation that names what its session was not told of.
+    /// Refuses an operation that names an inode which its session does not know.
     ///
     /// # Errors
     /// `Stale`.
@@ -58,7 +59,8 @@ impl Known {
         if named.into_iter().flatten().all(&mut is_known) { Ok(()) } else { Err(Errno::Stale) }
     }
 
-    /// Notes what a session is told of, and takes away what it may not see.
+    /// Notes the inodes that an outcome tells a session. Removes from the outcome what the session may not
+    /// see.
     pub(super) fn show(
         &self,
         state: &State,
@@ -102,8 +104,9 @@ impl Known {
     }
 }
 
-/// Whether a user may find an inode from the root on: by searching the folders above it, and by listing the
-/// one in which it lies, unless it is a folder itself, in which a program may stand for long.
+/// Whether a user may find an inode from the root: by searching the folders above it, and by listing the
+/// folder in which it lies. A folder itself need not be listed, since a program may have it as its working
+/// folder for long.
 fn may_find(state: &State, who: &Who<'_>, number: u64) -> bool {
     let Some(inode) = state.inode(number) else { return false };
     let is_folder = inode.folder().is_some();

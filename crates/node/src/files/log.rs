@@ -1,11 +1,13 @@
-//! The log of a home: what its mirrors are sent, and what they have confirmed. Engine thread only.
+//! The log of a home: changes that its mirrors are sent, and what they have confirmed. Owns [`Log`]. Engine
+//! thread only.
 //!
-//! The changes of one turn are a batch, which a mirror applies as a whole or not at all. Batches
-//! are counted. Nobody is answered before all mirrors have confirmed the batches that the answer is made
-//! of, and each of them something that was sent within the last second, by the clock of this node: so no
-//! other node has become the home. What one follower is sent arrives once and in order, or the follower is
-//! lost. One that is silent for two leases of the coordinator is lost too: this node may not reach it,
-//! although others do.
+//! The changes of one turn are a batch. Batches are counted. A follower gets what it is sent once and in
+//! order, or is lost. A follower that is silent for two leases of the coordinator is lost too, because only
+//! this node may be cut off from it.
+//!
+//! Invariants: a mirror applies a batch as a whole or not at all. An operation is answered when all mirrors
+//! have confirmed the batches that the answer shows, and each has confirmed a message of the last second by
+//! the clock of this node, so that no other node has become the home.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,55 +23,55 @@ use super::walk::{Parts, SHARE_BYTES, Walk};
 use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
 
-/// How long a confirmation lets the home answer, from when that was sent which was confirmed.
+/// Time for which a confirmation lets the home answer, from when the confirmed message was sent.
 const LEASE_TIME: Duration = Duration::from_secs(1);
-/// How long after its own last confirmation a mirror answers as the new home: longer than a lease.
+/// Time from the last confirmation of a mirror until it answers as the new home: longer than [`LEASE_TIME`].
 const ANSWERS_AFTER_TIME: Duration = Duration::from_millis(1500);
-/// How long after its own last confirmation a mirror carries out changes as the new home. By then nothing is
-/// valid any more that the former home let sessions keep for a second.
+/// Time from the last confirmation of a mirror until it carries out changes as the new home. Nothing that the
+/// former home let sessions keep for a second is valid any more then.
 const CHANGES_AFTER_TIME: Duration = Duration::from_millis(2500);
 /// Time between two beats while a volume is used.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_millis(250);
-/// Time between two beats if somebody waits for one.
+/// Time between two beats while an answer waits for one.
 const SHORT_BEAT_INTERVAL: Duration = Duration::from_millis(20);
-/// How long after an operation a volume counts as used.
+/// Time for which a volume counts as used after an operation.
 const USE_TIME: Duration = Duration::from_secs(2);
-/// Maximum number of batches of a walk that are not confirmed.
+/// Maximum number of batches of a walk that are sent and not confirmed.
 const WALK_WINDOW: u64 = 8;
 
 fn ns(span: Duration) -> u64 {
     span.as_nanos() as u64
 }
 
-/// How far a node is that follows.
+/// Stage of a node that follows the volume.
 #[derive(Debug)]
 enum Stage {
-    /// The node was a mirror of the former home. It has yet to say that it has what this node has.
+    /// The node was a mirror of the former home. It has not confirmed so far that it has what this node has.
     Unknown,
-    /// The node is being sent what it lacks.
+    /// The node is being sent the state.
     Walks(Box<Walk>),
-    /// The node was sent everything up to this batch.
+    /// The node was sent the state, with everything up to this batch.
     Joined(u64),
     /// The node is a mirror by the record of the volume.
     InSync,
 }
 
-/// A node that follows the volume.
+/// A node that follows a volume.
 #[derive(Debug)]
 struct Follower {
     node: NodeId,
     stage: Stage,
     /// Number of the last batch that the follower has.
     confirmed: u64,
-    /// Time at which the message was sent that the follower confirmed last.
+    /// Time when the message was sent that the follower confirmed last.
     confirmed_at: u64,
-    /// Time at which the oldest message was sent that the follower has not confirmed.
+    /// Time when the oldest message was sent that the follower has not confirmed.
     silent_since: Option<u64>,
-    /// Whether the follower is gone, or differs from this node.
+    /// Whether the follower has gone, or its state differs from that of this node.
     is_lost: bool,
     /// Whether the follower is to be replaced.
     leaves: bool,
-    /// Whether the coordinator was asked to enter it into the record.
+    /// Whether the coordinator was asked to enter the follower into the record.
     is_proposed: bool,
 }
 
@@ -85,60 +87,60 @@ impl Follower {
     }
 }
 
-/// Change of the record of a volume that this node asks for.
+/// Change of the record of a volume that its home asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// These nodes are to be the mirrors.
+    /// The record gets these mirrors.
     Mirrors(Vec<NodeId>),
-    /// This mirror is to be the home, and these nodes the mirrors.
+    /// The mirror becomes the home, and the record gets these mirrors.
     Home(NodeId, Vec<NodeId>),
-    /// A node other than these is to join.
+    /// A node other than these has to join first.
     More(Vec<NodeId>),
     Nothing,
 }
 
-/// Facts beside the followers on which the next record of a volume depends.
+/// Facts, beside the followers, that decide about the next record of a volume.
 pub(super) struct Around<'a> {
     pub(super) is_member: &'a dyn Fn(NodeId) -> bool,
     /// Number of nodes that are to have the volume.
     pub(super) copies: usize,
-    /// The node of an embedded coordinator.
+    /// Node on which an embedded coordinator runs.
     pub(super) coordinator: Option<NodeId>,
-    /// Whether this node is to have volumes no longer.
+    /// Whether this node is drained, so that it has to give its volumes away.
     pub(super) drains: bool,
-    /// Whether no other node can join.
+    /// Whether no other node could join when it was last tried.
     pub(super) nobody_joins: bool,
 }
 
-/// The log of a volume, and its followers.
+/// Log of a volume, with its followers.
 pub(super) struct Log {
     kernel: Rc<Kernel>,
     /// Whether a log of this node has something to send at the end of the turn.
     gathers: Rc<Cell<bool>>,
     volume: u32,
-    /// The number of the record, and that by which this node became the home.
+    /// Number of the record.
     number: Cell<u64>,
     tenure: Cell<u64>,
     /// Number of the last batch that was sent.
     index: Cell<u64>,
     gathered: RefCell<Parts>,
     followers: RefCell<Vec<Follower>>,
-    /// Tasks that wait until a batch of this number is confirmed.
+    /// Tasks that wait until a batch is confirmed, with the number of the batch.
     waiting: RefCell<Vec<(u64, oneshot::Sender<()>)>>,
-    /// From when on this node answers, and changes something.
+    /// Time from which this node answers.
     answers_from: Cell<u64>,
     changes_from: Cell<u64>,
     used_at: Cell<u64>,
     sent_at: Cell<u64>,
     wants_beat: Cell<bool>,
-    /// Whether this node is the home no more.
+    /// Whether this node is not the home any more.
     is_over: Cell<bool>,
     pub(super) batches: Cell<u64>,
     pub(super) bytes: Cell<u64>,
 }
 
 impl Log {
-    /// The log of a new volume.
+    /// Makes the log of a new volume.
     pub(super) fn new(kernel: &Rc<Kernel>, gathers: &Rc<Cell<bool>>, record: &VolumeRecord) -> Self {
         Self {
             kernel: Rc::clone(kernel),
@@ -161,8 +163,8 @@ impl Log {
         }
     }
 
-    /// The log of a mirror that has become the home, which had the batches up to one and confirmed something
-    /// last at a time.
+    /// Turns the log into that of a mirror that has become the home. `index` is the last batch that the
+    /// mirror has, `confirmed_at` the time of its last confirmation.
     pub(super) fn taken_over(self, record: &VolumeRecord, index: u64, confirmed_at: u64) -> Self {
         self.index.set(index);
         self.answers_from.set(confirmed_at + ns(ANSWERS_AFTER_TIME));
@@ -173,7 +175,7 @@ impl Log {
         self
     }
 
-    /// How long this node changes nothing yet, as the new home.
+    /// Time until this node, as the new home, carries out changes.
     pub(super) fn changes_in(&self) -> Duration {
         Duration::from_nanos(self.changes_from.get().saturating_sub(self.now()))
     }
@@ -182,7 +184,7 @@ impl Log {
         self.kernel.clock.boot_ns()
     }
 
-    /// Refuses while this node may not decide.
+    /// Refuses to answer, or to change something if `changes`, while this node may not.
     ///
     /// # Errors
     /// `Disconnected`.
@@ -216,12 +218,12 @@ impl Log {
         }
     }
 
-    /// The batch with all that was changed so far.
+    /// Number of the batch that has all changes so far.
     pub(super) fn last(&self) -> u64 {
         self.index.get() + u64::from(!self.gathered.borrow().is_empty())
     }
 
-    /// Whether what has changed up to a batch may be told.
+    /// Whether answers may show the changes up to a batch.
     pub(super) fn is_settled(&self, index: u64) -> bool {
         let now = self.now();
         let confirms = |follower: &Follower| match follower.stage {
@@ -234,10 +236,10 @@ impl Log {
         !self.is_over.get() && now >= self.answers_from.get() && self.followers.borrow().iter().all(confirms)
     }
 
-    /// Waits until what has changed up to a batch may be told.
+    /// Waits until answers may show the changes up to a batch.
     ///
     /// # Errors
-    /// `Disconnected` if this node is the home no more.
+    /// `Disconnected` if this node is not the home any more.
     pub(super) async fn settled(&self, index: u64) -> Result<(), Error> {
         while !self.is_settled(index) {
             if self.is_over.get() {
@@ -249,13 +251,13 @@ impl Log {
                 continue;
             }
             let confirmed = self.confirmed(index);
-            // Where the log has gone, the loop finds that it is over.
+            // If the log has ended, the loop returns the error.
             _ = confirmed.await;
         }
         Ok(())
     }
 
-    /// A future that ends when a batch may be confirmed.
+    /// Returns a future that ends when a batch may have been confirmed.
     fn confirmed(&self, index: u64) -> oneshot::Receiver<()> {
         let (sender, confirmed) = oneshot::channel();
         let mut waiting = self.waiting.borrow_mut();
@@ -270,7 +272,7 @@ impl Log {
         self.gathers.set(true);
     }
 
-    /// Asks for a beat if the volume is used; called at each interval. Says whether it has followers.
+    /// Asks for a beat if the volume is used. Called at each interval. Returns whether there are followers.
     pub(super) fn beat(&self) -> bool {
         let now = self.now();
         let is_used =
@@ -292,7 +294,7 @@ impl Log {
         }
     }
 
-    /// Ends the log: this node is the home no more.
+    /// Ends the log, because this node is not the home any more.
     pub(super) fn end(&self) {
         self.is_over.set(true);
         self.followers.borrow_mut().clear();
@@ -300,7 +302,7 @@ impl Log {
         self.wake(true);
     }
 
-    /// Sends what has gathered, and beats.
+    /// Sends the changes that have gathered, and beats.
     pub(super) fn flush(&self, state: &State, mut send: impl FnMut(NodeId, FileFrame)) {
         let now = self.now();
         let mut followers = self.followers.borrow_mut();
@@ -357,7 +359,7 @@ impl Log {
         self.sent_at.set(now);
     }
 
-    /// Notes what a follower has confirmed.
+    /// Notes a confirmation of a follower.
     pub(super) fn confirm(&self, node: NodeId, at: &Position, sent: u64, is_there: bool) {
         let now = self.now();
         let mut followers = self.followers.borrow_mut();
@@ -383,7 +385,7 @@ impl Log {
         self.wake(false);
     }
 
-    /// Notes that nodes are gone, or were cut off: what they were sent may not have come.
+    /// Notes that nodes have gone, or were cut off, so that messages to them may be lost.
     pub(super) fn lose(&self, gone: &[NodeId]) {
         for follower in self.followers.borrow_mut().iter_mut() {
             follower.is_lost |= gone.contains(&follower.node);
@@ -396,7 +398,7 @@ impl Log {
         followers.iter_mut().filter(|one| one.node == node).for_each(|one| one.leaves = true);
     }
 
-    /// Begins to bring a node the state.
+    /// Begins to send a node the state.
     pub(super) fn join(&self, node: NodeId, state: &State) {
         let stage = Stage::Walks(Box::new(Walk::new(state)));
         self.followers.borrow_mut().push(Follower::new(node, stage, self.index.get()));
@@ -408,7 +410,7 @@ impl Log {
         self.number.get()
     }
 
-    /// Follows a record by which this node is the home.
+    /// Follows a new record by which this node is the home.
     pub(super) fn follow(&self, record: &VolumeRecord) {
         if record.number == self.number.get() {
             return;
@@ -426,7 +428,8 @@ impl Log {
         self.wake(false);
     }
 
-    /// Counts followers as lost that were silent for so long, and forgets those that the record cannot have.
+    /// Counts followers as lost that were silent for `silence`, and forgets those that the record cannot
+    /// have.
     pub(super) fn forget_lost(&self, silence: Duration) {
         let mut followers = self.followers.borrow_mut();
         let now = self.now();
@@ -441,7 +444,7 @@ impl Log {
         self.wake(false);
     }
 
-    /// Record of the volume that this home wants next.
+    /// Returns the change of the record that this home wants next.
     pub(super) fn wanted(&self, around: &Around<'_>) -> Wanted {
         let followers = self.followers.borrow();
         let is_lost = |one: &&Follower| one.is_lost || !(around.is_member)(one.node);
@@ -473,7 +476,8 @@ impl Log {
             return Wanted::Home(heir.node, nodes(&mut others.into_iter()));
         }
         if staying + 1 > wanted {
-            // The death of the coordinator's node is one that only its return mends.
+            // Only the return of the coordinator's node mends its death, so a mirror there is the first to
+            // go.
             let is_coordinator = |one: &&Follower| around.coordinator == Some(one.node);
             let spare = followers.iter().filter(in_sync).filter(stays).max_by_key(is_coordinator);
             let spare = spare.map(|one| one.node);
@@ -488,14 +492,14 @@ impl Log {
         Wanted::Nothing
     }
 
-    /// Notes which nodes the coordinator was asked to enter.
+    /// Notes the nodes that the coordinator was asked to enter as mirrors.
     pub(super) fn propose(&self, mirrors: &[NodeId]) {
         for follower in self.followers.borrow_mut().iter_mut() {
             follower.is_proposed |= mirrors.contains(&follower.node);
         }
     }
 
-    /// Nodes that follow and do not stand in the record yet.
+    /// Returns the followers that are not in the record so far.
     pub(super) fn joining(&self) -> Vec<NodeId> {
         let followers = self.followers.borrow();
         let joining = followers.iter().filter(|one| matches!(one.stage, Stage::Walks(_) | Stage::Joined(_)));
@@ -508,7 +512,7 @@ impl Log {
     }
 }
 
-/// The error of a home that is none any more.
+/// Makes the error of a node that is not the home any more.
 fn over() -> Error {
     Error::new(ErrorKind::Disconnected, "another node has become the home of the volume")
 }

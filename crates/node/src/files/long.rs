@@ -1,8 +1,8 @@
-//! Answers that were too long for a slot, kept until their clients ask for them by the socket. Engine thread
-//! only.
+//! Answers that were too long for a slot, kept until their clients ask for them by the socket. Owns
+//! [`LongAnswers`]. Engine thread only.
 //!
-//! Without them the home would be asked again, and an outcome that it notes has no map. Invariant: of each
-//! client the last [`MAX_KEPT`] are kept.
+//! Otherwise the home would be asked again, and the outcome that it keeps has no map. Invariant: the last
+//! [`MAX_KEPT`] answers of each client are kept.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::kernel::random::HashMap;
 /// Maximum number of answers that are kept for a client.
 const MAX_KEPT: usize = 64;
 
-/// An answer, with the number of the attached volume and that of the operation.
+/// Kept answer: the number of the attached volume, the number of the operation, and the answer.
 type Kept = (u32, u64, FileAnswer);
 
 /// The answers of all clients.
@@ -27,7 +27,8 @@ pub(super) struct LongAnswers {
 }
 
 impl LongAnswers {
-    /// An answer as a slot takes it. One that is too long is kept, and the slot says that.
+    /// Returns the result of a slot for an answer. An answer that is too long is kept, and the result says
+    /// so.
     pub(super) fn in_slot(
         &self,
         client: ClientKey,
@@ -54,7 +55,7 @@ impl LongAnswers {
         kept.remove(at).map(|(_, _, answer)| answer)
     }
 
-    /// Lets go of a client that has gone.
+    /// Forgets the answers of a client that has gone.
     pub(super) fn end(&self, client: ClientKey) {
         self.clients.borrow_mut().remove(&client);
     }

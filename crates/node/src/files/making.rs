@@ -1,9 +1,9 @@
-//! New volumes: which node becomes the home of one. Engine thread only.
+//! New volumes: which node becomes the home. Owns no state. Engine thread only.
 //!
-//! Where nothing was said, it is the node that was asked, if that keeps names of files. Otherwise this one
-//! asks the other nodes, those with the most free memory first. The coordinator's node is the last: its death
-//! is one that only its return mends. Invariant: no home is a cache, was started with `--no-files`, is being
-//! drained or has no memory for names.
+//! If the client names no node, the node that was asked becomes the home, if it may. Otherwise this node asks
+//! the others, those with the most free memory first and the coordinator's node last, because only its return
+//! mends its death. Invariant: no node becomes a home that is a cache, was started with `--no-files`, is
+//! being drained or has no memory for names.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use super::state::VOLUME_BYTES;
 use crate::kernel::ClientKey;
 
 impl Files {
-    /// Creates a volume for a client, on a node if it names one.
+    /// Creates a volume for a client, on the node that the client names, if any.
     pub(super) async fn create(
         self: Rc<Self>,
         client: ClientKey,
@@ -39,11 +39,11 @@ impl Files {
     }
 }
 
-/// Creates a volume on this node, or on another one if this one may not be its home.
+/// Creates a volume on this node, or on another node if this one may not be its home.
 ///
 /// # Errors
-/// `NotAllowed` if no node may be, `Full` if one may be and has no memory, `Disconnected` if one may be
-/// and does not answer. Otherwise as [`create_here`].
+/// `NotAllowed` if no node may be the home, `Full` if a node may be and has no memory, `Disconnected` if a
+/// node may be and does not answer. Otherwise as [`create_here`].
 pub(super) async fn create_somewhere(
     files: &Files,
     name: &str,
@@ -90,7 +90,7 @@ async fn create_at(
 /// Makes this node the home of a new volume.
 ///
 /// # Errors
-/// `Full` if there is no memory for the names of one more. Otherwise as
+/// `Full` if there is no memory for the names of another volume. Otherwise as
 /// [`Homes::create_here`](super::homes::Homes::create_here).
 pub(super) async fn create_here(
     files: &Files,
@@ -102,7 +102,7 @@ pub(super) async fn create_here(
     files.homes.create_here(name, user, terms).await
 }
 
-/// Refuses one more volume if there is no memory for a file in it.
+/// Refuses another volume if there is no memory for a file in it.
 fn ensure_memory_for_one(files: &Files) -> Result<(), Error> {
     let (taken, most) = (files.homes.memory(), files.limits.get().memory);
     if taken.saturating_add(VOLUME_BYTES) <= most {
@@ -116,7 +116,7 @@ fn ensure_memory_for_one(files: &Files) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Full, text))
 }
 
-/// The error for a volume that no node can be the home of, as far as nodes answer.
+/// Makes the error for a volume that no node can be the home of, as far as nodes answer.
 fn no_home(name: &str, is_silent: bool) -> Error {
     let name = printable(name);
     if is_silent {

@@ -1,4 +1,4 @@
-//! The map of a file: sections by offset. Engine thread only; plain data.
+//! The map of a file: sections by offset. Owns [`Map`]. Engine thread only.
 //!
 //! Invariants: sections do not overlap and are not empty. `used` and `inline` are the sums of their bytes.
 
@@ -15,7 +15,7 @@ use plasmon::wire::{AtMost, Draw, Types, Wire, WireError, record};
 /// The place of the bytes of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// From an offset in an object.
+    /// The bytes lie in an object, from this offset on.
     Object(ObjectId, u64),
     /// The bytes lie in the map itself.
     Inline(Box<[u8]>),
@@ -64,7 +64,7 @@ record! {
 }
 
 impl Piece {
-    /// The bytes of the piece in a range that counts from its beginning.
+    /// Returns the part of the piece in a range that counts from its beginning.
     pub(super) fn part(&self, range: Range<u64>) -> Self {
         let place = match &self.place {
             Place::Object(id, at) => Place::Object(*id, at + range.start),
@@ -78,7 +78,7 @@ impl Piece {
     }
 }
 
-/// Objects that a change of a map refers to once more, or once less.
+/// Changes of references by a change of a map: each object, and whether it has one more or one less.
 #[derive(Debug, Default)]
 pub(super) struct References(pub(super) Vec<(ObjectId, bool)>);
 
@@ -90,7 +90,7 @@ impl References {
     }
 }
 
-/// Sections of a file.
+/// Map of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
     pieces: BTreeMap<u64, Piece>,
@@ -99,7 +99,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Number of bytes that are no holes.
+    /// Number of bytes of all sections. Holes do not count.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
@@ -114,7 +114,7 @@ impl Map {
         self.pieces.len()
     }
 
-    /// Sections that reach into a range, in their order.
+    /// Returns the sections that reach into a range, in their order.
     pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
         let before = self.pieces.range(..range.start).next_back();
         let before = before.filter(move |(offset, piece)| **offset + piece.len > range.start);
@@ -122,7 +122,7 @@ impl Map {
         before.into_iter().chain(rest.into_iter().flatten()).map(|(offset, piece)| (*offset, piece))
     }
 
-    /// Bytes of sections in a range: all, and those that lie here.
+    /// Number of bytes of sections in a range: of all, and of those whose bytes lie in the map.
     pub(super) fn in_range(&self, range: Range<u64>) -> (u64, u64) {
         let parts = self.within(range.clone()).map(|(offset, piece)| {
             let len = (offset + piece.len).min(range.end).saturating_sub(offset.max(range.start));
@@ -146,7 +146,7 @@ impl Map {
         Some(piece)
     }
 
-    /// Makes a hole.
+    /// Makes a hole in a range.
     pub(super) fn punch(&mut self, range: Range<u64>, references: &mut References) {
         if range.is_empty() {
             return;
@@ -164,7 +164,7 @@ impl Map {
         }
     }
 
-    /// Puts a section over what is there. Bytes that lie here and touch become one section.
+    /// Puts a section over what is there. Sections whose bytes lie in the map are joined if they touch.
     pub(super) fn cover(&mut self, offset: u64, piece: Piece, references: &mut References) {
         self.punch(offset..offset + piece.len, references);
         let before = self.pieces.range(..offset).next_back();
@@ -193,13 +193,13 @@ impl Map {
         }
     }
 
-    /// Puts a section over what is there, as a section of its own.
+    /// Puts a section over what is there, without joining it with others.
     pub(super) fn put(&mut self, offset: u64, piece: Piece, references: &mut References) {
         self.punch(offset..offset + piece.len, references);
         self.insert(offset, piece, references);
     }
 
-    /// Lets go of all sections.
+    /// Removes all sections.
     pub(super) fn clear(&mut self, references: &mut References) {
         self.punch(0..u64::MAX, references);
     }
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of a file as its map has them: of object n the byte at m is their sum.
+    /// Returns the bytes of a file as its map has them. Byte m of object n is n + m.
     fn bytes(map: &Map, len: usize) -> Vec<Option<u8>> {
         let mut all = vec![None; len];
         for (offset, piece) in map.within(0..len as u64) {

@@ -1,9 +1,10 @@
-//! Mirrors: volumes of other homes that this node follows, and their take-over. Engine thread only.
+//! Mirrors: volumes of other homes that this node follows, and their take-over. Owns [`Mirror`]. Engine
+//! thread only.
 //!
 //! A mirror applies batches of changes in their order, each as a whole, and confirms them. When the home is
-//! no member any more, a mirror that stands in the record asks the coordinator to be the home; of several
-//! the first one is. Invariants: a mirror confirms nothing to another node than the home of the record that
-//! it follows, and nothing more when it lacks a batch or a part of one.
+//! no member any more, each mirror in the record asks the coordinator to become the home, and the first one
+//! does. Invariants: a mirror confirms nothing to another node than the home of the record that it follows,
+//! and nothing more when it lacks a batch or a part of one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,24 +28,24 @@ use crate::control::records::VolumeRecord;
 pub(super) struct Mirror {
     pub(super) state: RefCell<State>,
     home: Cell<NodeId>,
-    /// The number of the record from which on this home was followed.
+    /// Number of the record from which on the home of now was followed.
     since: Cell<u64>,
-    /// The last batch; none before the first has come.
+    /// Number of the last batch. `None` before the first batch has come.
     index: Cell<Option<u64>>,
-    /// The batch that is coming, and the number of its parts that have come.
+    /// Changes of the batch that is coming.
     coming: RefCell<Vec<Change>>,
     parts: Cell<u32>,
-    /// When this node last confirmed something.
+    /// Time of this node's last confirmation.
     confirmed_at: Cell<u64>,
-    /// Whether this node stood in the record.
+    /// Whether this node was in the record as a mirror.
     was_in: Cell<bool>,
-    /// Whether it is asked that this node becomes the home.
+    /// Whether the coordinator was asked to make this node the home.
     is_proposed: Cell<bool>,
-    /// Whether batches are missing.
+    /// Whether this node lacks batches.
     is_broken: Cell<bool>,
 }
 
-/// The mirrors of this node, by the number of the volume.
+/// Mirrors of this node, by the number of the volume.
 pub(super) type Mirrors = RefCell<BTreeMap<u32, Rc<Mirror>>>;
 
 impl Mirror {
@@ -63,7 +64,7 @@ impl Mirror {
         }
     }
 
-    /// Takes a part of a batch. A part may be missing that could not be read.
+    /// Takes a part of a batch. The mirror is broken if a part is missing.
     fn take(&self, index: u64, (part, last): (u32, bool), changes: Vec<Change>) {
         let is_next = self.index.get().is_none_or(|before| before + 1 == index) && part == self.parts.get();
         if !is_next || self.is_broken.get() {
@@ -80,7 +81,8 @@ impl Mirror {
         }
     }
 
-    /// Follows another home, which has everything that anybody was told is done. What was coming is not.
+    /// Follows another home. That home has all changes that anybody was told of. The batch that is coming is
+    /// dropped, because nobody was told of its changes.
     fn turn_to(&self, record: &VolumeRecord) {
         self.home.set(record.home);
         self.since.set(record.number);
@@ -93,8 +95,8 @@ impl Homes {
     /// Becomes a mirror of a volume of another node.
     ///
     /// # Errors
-    /// `Disconnected` if this node does not follow the record by which that node is the home, or is being
-    /// drained; `NotAllowed` if it keeps no volumes.
+    /// `Disconnected` if this node does not follow the record by which that node is the home, or is drained;
+    /// `NotAllowed` if this node keeps no volumes.
     pub(super) fn join_here(
         &self,
         home: NodeId,
@@ -114,14 +116,14 @@ impl Homes {
         Ok(())
     }
 
-    /// The mirror that a home speaks to by its record.
+    /// Returns the mirror that a home means by a position, if this node follows that home by such a record.
     fn mirror_of(&self, home: NodeId, at: &Position) -> Option<Rc<Mirror>> {
         let mirrors = self.mirrors.borrow();
         let mirror = mirrors.get(&at.volume)?;
         (mirror.home.get() == home && at.number >= mirror.since.get()).then(|| Rc::clone(mirror))
     }
 
-    /// Applies what a home has sent, and confirms it.
+    /// Applies changes that a home has sent, and confirms them.
     ///
     /// # Errors
     /// If the bytes are no changes.
@@ -144,7 +146,7 @@ impl Homes {
         Ok(())
     }
 
-    /// Tells a home how far this node is. A node that does not follow the record yet says nothing.
+    /// Confirms to a home how far this node is. Sends nothing if this node does not follow the record so far.
     pub(super) fn on_beat(&self, home: NodeId, at: Position, sent: u64) {
         let follows = |record: &Rc<VolumeRecord>| record.home == home && record.number >= at.number;
         let (index, is_there) = match self.mirror_of(home, &at) {
@@ -190,7 +192,7 @@ impl Homes {
         }
     }
 
-    /// Asks to be the home of a volume whose home is no member any more.
+    /// Asks the coordinator to make this node the home of a volume whose home is no member any more.
     fn propose_to_take_over(self: &Rc<Self>, record: &Rc<VolumeRecord>, mirror: &Rc<Mirror>) {
         let can =
             record.mirrors.contains(&self.kernel.node) && !mirror.is_broken.get() && !self.cluster.fenced();
@@ -206,7 +208,7 @@ impl Homes {
             if let Err(error) = homes.cluster.propose(wanted, false).await {
                 tracing::info!("this node does not take a volume over yet: {error}");
             }
-            // The record says what has become of it; at the next tick this node asks again.
+            // The next record says who is the home. Without one this node asks again at the next tick.
             mirror.is_proposed.set(false);
         });
     }
@@ -232,8 +234,8 @@ mod tests {
     const MORE: bool = false;
     const LAST: bool = true;
 
-    /// State of a mirror after it was sent parts of batches: the last batch, the number of changes of all
-    /// batches, and whether it lacks something.
+    /// Returns the state of a mirror after it was sent parts of batches: the last batch, the number of
+    /// changes of all batches, and whether the mirror is broken.
     fn after(sent: &[(u64, u32, bool)]) -> (Option<u64>, u64, bool) {
         let mirror = Mirror::new(1, NodeId::from_bytes([1; NodeId::LEN]), 1, Time::default());
         for (index, part, last) in sent {

@@ -1,16 +1,17 @@
 //! Files: volumes of names, attributes and maps, whose bytes are objects.
 //!
-//! Engine thread only. A *volume* has a home ([`homes`]), which keeps its state ([`state`], [`volume`]).
-//! The effect of an operation is decided from the state alone ([`decide`]) and is a list of changes
-//! ([`change`]), which nothing but [`apply`] carries out. The home sends changes to mirrors ([`log`],
-//! [`walk`]), which keep the state too ([`mirror`]); a record at the coordinator says who is what
+//! Owns [`Files`]. Engine thread only. A *volume* has a home ([`homes`]), which keeps its state ([`state`],
+//! [`volume`]). The effect of an operation is decided from the state alone ([`decide`]) and is a list of
+//! changes ([`change`]), which only [`apply`] carries out. The home sends changes to mirrors ([`log`],
+//! [`walk`]), which keep the state too ([`mirror`]); a record at the coordinator names home and mirrors
 //! ([`record`]). The home of a new volume is chosen by [`making`]. A client attaches to a volume and gets a
-//! *session* ([`attached`]); its node passes operations on to the home ([`operations`]), and back to it what
-//! others change of what it may keep ([`watch`], [`following`]). Objects that are to lie on other nodes are
-//! brought there ([`place`], [`keeping`], [`pull`]), ranges of objects are read where they lie ([`peek`]),
-//! and objects that no file has are deleted ([`sweep`]). [`check`] looks whether everything is there, and
-//! [`credit`] has unused credit lapse. [`tally`] counts what homes do, and [`abuse`] names who does what no
-//! client does. What users of others' volumes know and may read is remembered by [`known`] and [`granted`].
+//! *session* ([`attached`]); its node passes operations on to the home ([`operations`]), and tells the
+//! session when cached names, attributes or bytes have changed ([`watch`], [`following`]). Objects that are
+//! to lie on other nodes are brought there ([`place`], [`keeping`], [`pull`]), ranges of objects are read
+//! where they lie ([`peek`]), and objects that no file has are deleted ([`sweep`]). [`check`] compares the
+//! counts of a volume with its files, and [`credit`] lets unused credit lapse. [`tally`] counts the work of
+//! homes, and [`abuse`] logs faults of clients. [`known`] and [`granted`] remember which inodes and bytes
+//! sessions without trust may name.
 
 mod abuse;
 mod access;
@@ -78,9 +79,9 @@ use crate::placement::drain::Settled;
 use crate::sessions::Sessions;
 use crate::store::Store;
 
-/// The files of this node: the volumes whose home it is, and what its clients are attached to.
+/// Files of this node: the volumes whose home it is, and the sessions of its clients.
 pub(crate) struct Files {
-    /// A reference to this owner itself, for events that come without one.
+    /// Reference to these files, for methods that get only `&self`.
     own: Weak<Self>,
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -98,15 +99,17 @@ pub(crate) struct Files {
     sweeping: Sweeping,
     placing: Rc<Placing>,
     peeking: Peeking,
-    /// The limits of volumes beside their terms, as of the last second.
+    /// Limits of volumes beside their terms, as of the last tick.
     limits: Cell<Limits>,
-    /// Bytes of memory that all volumes take, as of the last second, and with what operations took since.
+    /// Number of bytes of memory that all volumes take: the sum of the last tick, and the difference that
+    /// operations made since.
     taken: Cell<u64>,
-    /// Operations of this node's clients so far, and the number of those that failed.
+    /// Numbers of operations of this node's clients so far, by kind.
     kinds: Kinds,
+    /// Number of operations of this node's clients so far that failed.
     failed: Cell<u64>,
-    /// Numbers of reads of this node's clients so far that objects here served, and that brought objects, and
-    /// number of bytes that they read.
+    /// Number of reads of this node's clients so far that objects here served, number of reads that brought
+    /// objects, and number of bytes that the reads returned.
     reads: [Cell<u64>; 3],
 }
 
@@ -139,7 +142,7 @@ impl Files {
             reads: Default::default(),
         });
         let settled = Rc::downgrade(&(Rc::clone(&files.homes) as Rc<dyn Settled>));
-        // A node has its volumes once.
+        // The slot is empty, because a node makes its files once.
         _ = placement.drain.volumes.set(settled);
         files
     }
@@ -148,14 +151,14 @@ impl Files {
         self.sessions.client(client, |client| client.uid)
     }
 
-    /// The group of a client's process and its further groups, as many as are told.
+    /// Returns the group of a client's process and its further groups, at most [`MAX_GROUPS`].
     fn groups(&self, client: ClientKey) -> (u32, Vec<u32>) {
         let (gid, mut groups) = self.sessions.client(client, |client| (client.gid, client.groups.clone()));
         groups.truncate(MAX_GROUPS);
         (gid, groups)
     }
 
-    /// Returns what a volume may take of the memory for names: what other volumes leave.
+    /// Returns the limits of a volume: of memory for names, it may take what other volumes leave.
     fn limits_of(&self, volume: &Volume) -> Limits {
         let (limits, own) = (self.limits.get(), volume.state.borrow().memory);
         let others = self.taken.get().saturating_sub(own);
@@ -163,12 +166,12 @@ impl Files {
         Limits { memory: limits.memory.saturating_sub(others), free }
     }
 
-    /// Counts the memory that all volumes take.
+    /// Adds up the memory that all volumes take.
     fn count_memory(&self) {
         self.taken.set(self.homes.memory());
     }
 
-    /// Follows the records of volumes.
+    /// Acts on new records of volumes.
     fn follow_records(self: &Rc<Self>) {
         self.homes.follow_records();
         self.tell_homes();
@@ -179,7 +182,7 @@ impl Files {
         }
     }
 
-    /// The volume of a number, if its home is this node.
+    /// Returns the volume of this number, if this node is its home.
     fn volume_of(&self, number: u32) -> Option<Rc<Volume>> {
         self.homes.volume_of(number)
     }

@@ -1,12 +1,13 @@
-//! Opens of the sessions of this node's clients, and telling new homes. Engine thread only.
+//! Opens of the sessions of this node's clients, and how new homes are told. Owns [`Opened`]. Engine thread
+//! only.
 //!
-//! Mirrors are not told of opens and closes of sessions that are trusted, so that these cost no message. The
-//! node of such a session knows them from the answers of homes. If the session goes on from another node, to
-//! which its client has come, the client tells them. Of any other session a new home knows them, as it was a
-//! mirror, and is told that the node has the session. Invariants: a new home is told what a trusted session
-//! has open before the session asks it for anything, and this node takes no answer of a former home any
-//! more. An operation counts once, however often its client asks for it: the node itself gives the outcome of
-//! one that has counted again, since a new home may not know that it was done.
+//! Mirrors are not told of opens and closes of trusted sessions, so these cost no message. The node of such a
+//! session knows them from the answers of homes. If the session goes on from another node, to which its
+//! client has come, the client tells them. A new home, which was a mirror, knows the opens of all other
+//! sessions, and is told only that the node has the session. Invariants: a new home is told what a trusted
+//! session has open before the session asks it for anything. From then on this node takes no answer of a
+//! former home. An operation counts once, however often its client asks for it. If it has counted, the node
+//! itself answers again, since a new home may not know the operation.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,36 +28,36 @@ use super::volume::kept;
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 
-/// Maximum number of inodes that a session may tell of.
+/// Maximum number of inodes that a session may tell as open.
 pub(super) const MAX_TOLD: usize = 1 << 20;
 /// Maximum number of operations of a session whose outcomes are kept: as many as a home keeps.
 const MAX_COUNTED: usize = 1 << 14;
 
-/// Opens of all trusted sessions.
+/// Opens of all trusted sessions, and which homes know them.
 #[derive(Default)]
 pub(super) struct Opened {
-    /// Opens that count for each session, by volume and session, as far as homes have answered.
+    /// Opens of each session that homes have confirmed, by volume and session.
     by_session: RefCell<HashMap<(u32, u32), Counted>>,
-    /// The homes that know what the sessions of a volume have open.
+    /// Home of each volume that knows what the sessions of this node have open.
     told: RefCell<HashMap<u32, NodeId>>,
-    /// Opens that clients have told so far, by sessions that go on. An entry goes when its client has told
+    /// Opens that clients have told so far, by session that goes on. The entry goes when its client has told
     /// all.
     awaited: RefCell<HashMap<(u32, u32), Awaited>>,
     /// Number of times that homes were told what a session has open.
     tellings: Cell<u64>,
 }
 
-/// Opens told so far by a client that is to tell those of its session.
+/// Opens that a client of a session that goes on has told so far.
 struct Awaited {
     client: ClientKey,
     told: BTreeMap<u64, Opens>,
 }
 
-/// Opens of a session, and the operations that have counted.
+/// Opens of a session, and the operations that have been counted in them.
 #[derive(Default)]
 struct Counted {
     inodes: BTreeMap<u64, Opens>,
-    /// Outcomes of operations that the client may ask for again.
+    /// Outcomes of counted operations that the client may ask for again.
     outcomes: BTreeMap<u64, FileOutcome>,
     /// Number below which the client asks for no operation again.
     answered: u64,
@@ -99,18 +100,18 @@ impl Counted {
 }
 
 impl Opened {
-    /// Notes a session that a home has made, and which has nothing open.
+    /// Notes that a home has made a session, so that it knows the opens of the volume's sessions.
     pub(super) fn is_known(&self, volume: u32, home: NodeId) {
         self.told.borrow_mut().entry(volume).or_insert(home);
     }
 
-    /// Notes a session that goes on by a client which is about to tell what it has open.
+    /// Notes a session that goes on, and whose client is about to tell what it has open.
     pub(super) fn await_client(&self, key: &SessionKey, client: ClientKey) {
         let awaited = Awaited { client, told: BTreeMap::new() };
         self.awaited.borrow_mut().insert((key.volume, key.session), awaited);
     }
 
-    /// Takes a part of what a client has open. Says whether that is all.
+    /// Takes a part of what a client has open. Returns whether this was the last part.
     fn take(
         &self,
         client: ClientKey,
@@ -120,7 +121,7 @@ impl Opened {
     ) -> Result<bool, Error> {
         let session = (key.volume, key.session);
         let mut awaited = self.awaited.borrow_mut();
-        // A connection of before may have left a part behind.
+        // An earlier connection of the session may have left a part behind.
         let Some(Awaited { told, .. }) = awaited.get_mut(&session).filter(|one| one.client == client) else {
             return Err(Error::new(ErrorKind::Invalid, "the node knows what this session has open"));
         };
@@ -128,17 +129,18 @@ impl Opened {
             let text = format!("more than {MAX_TOLD} inodes are open: close some, and attach anew");
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
-        // The home tells whoever may write that bytes may wait.
+        // The client does not tell how files are open. All count as open to write, so homes ask the session
+        // before cuts.
         told.extend(opens.into_iter().map(|(inode, count)| (inode, Opens { count, writes: true })));
         if !more && let Some(Awaited { told, .. }) = awaited.remove(&session) {
-            // The client does not know which operations have counted that it may ask for again.
+            // The client does not know which of its operations were counted, so none is kept.
             let counted = Counted { inodes: told, ..Counted::default() };
             self.by_session.borrow_mut().insert(session, counted);
         }
         Ok(!more)
     }
 
-    /// Notes what an operation has opened or closed.
+    /// Notes the opens or closes of an operation of a trusted session.
     pub(super) fn note(&self, attached: &Attached, asked: &FileAsked, outcome: &FileOutcome) {
         let counts = match outcome {
             FileOutcome::Opened { .. } => true,
@@ -151,14 +153,14 @@ impl Opened {
         }
     }
 
-    /// The answer to an operation that has counted and is asked for again.
+    /// Returns the answer to an operation that was counted already and is asked for again.
     pub(super) fn again(&self, key: &SessionKey, asked: &FileAsked) -> Option<FileAnswer> {
         let opened = self.by_session.borrow();
         let outcome = opened.get(&(key.volume, key.session))?.outcomes.get(&asked.number)?;
         Some(FileAnswer::of(outcome.clone()))
     }
 
-    /// A part of what a session has open: inodes behind a number, and whether there are more.
+    /// Returns a part of what a session has open, the inodes behind `after`, and whether there are more.
     fn part(&self, key: &SessionKey, after: u64) -> (Vec<(u64, Opens)>, bool) {
         let opened = self.by_session.borrow();
         let counted = opened.get(&(key.volume, key.session)).into_iter();
@@ -168,7 +170,7 @@ impl Opened {
         (part, inodes.next().is_some())
     }
 
-    /// Forgets what sessions had open that no client has.
+    /// Forgets the opens of all sessions but these, which clients of this node have.
     pub(super) fn forget(&self, sessions: &HashSet<(u32, u32)>) {
         self.by_session.borrow_mut().retain(|session, _| sessions.contains(session));
         self.awaited.borrow_mut().retain(|session, _| sessions.contains(session));
@@ -193,16 +195,17 @@ impl Files {
                 *home = now;
                 true
             }
-            // The record may come back, with another home.
+            // The record may come back with another home.
             None => self.attached.all().iter().any(|attached| attached.key.volume == *volume),
         });
     }
 
-    /// Takes a part of what a session has open that goes on by this node, and has the home told of all.
+    /// Takes a part of what a session that goes on by this node has open. After the last part, tells the home
+    /// all opens of the session.
     ///
     /// # Errors
-    /// `NotAllowed` for a session that is not trusted, `Invalid` if this was told before, or is to be told by
-    /// another connection.
+    /// `NotAllowed` for a session that is not trusted, `Invalid` if the opens were told before, or another
+    /// connection is to tell them.
     pub(super) fn on_opened(
         self: &Rc<Self>,
         client: ClientKey,
@@ -224,8 +227,8 @@ impl Files {
         Ok(Reply::Done)
     }
 
-    /// Tells a home of a session, and what it has open, until the home knows or is none any more. Before the
-    /// home knows, nothing changes of that, unless the client tells it anew and there is another telling.
+    /// Tells a home of a session and its opens, until the home has confirmed or is not the home any more.
+    /// Until then the opens do not change, unless the client tells them anew, which makes another telling.
     async fn tell_opens(self: &Rc<Self>, home: NodeId, attached: Attached) {
         let telling = self.opened.tellings.get() + 1;
         self.opened.tellings.set(telling);
@@ -241,7 +244,7 @@ impl Files {
         }
     }
 
-    /// Tells a home a part of what a session has open; says whether the home has it.
+    /// Tells a home a part of what a session has open. Returns whether the home has confirmed it.
     async fn tell_part(self: &Rc<Self>, home: NodeId, attached: &Attached, part: &Part) -> bool {
         let Attached { key, user, .. } = *attached;
         while self.home_of(key.volume) == Some(home) && self.attached.has(key.volume, key.session) {
@@ -257,14 +260,15 @@ impl Files {
                 Err(error) if matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut) => {
                     self.kernel.clock.sleep(HOME_PAUSE).await;
                 }
-                // The session has ended, or tells anew.
+                // The session has ended, or is telling anew.
                 Err(_) => return false,
             }
         }
         false
     }
 
-    /// Takes that a node has a session, and what that has open. Returns when all that was told so far counts.
+    /// Notes that a node has a session, and what the session has open. Returns when all that was told so far
+    /// is counted.
     ///
     /// # Errors
     /// `Disconnected` if this node is not the home, `Fenced` if the session has ended; as
@@ -324,7 +328,7 @@ mod tests {
         let opened = Opened::default();
         assert_eq!(counts(&opened, &[open(1, 1), open(1, 1), open(2, 1), open(3, 2)]), [1, 1, 2, 3]);
         assert_eq!(counts(&opened, &[close(4, 2), close(4, 2), open(3, 2), open(2, 2)]), [2, 2, 2, 2]);
-        // A task of before may come late, when its client has the answer by another.
+        // The answer of an earlier task may come late, when its client has the answer of another task.
         assert_eq!(counts(&opened, &[open(6, 5), close(4, 2), open(3, 2)]), [3, 3, 3]);
     }
 
@@ -345,7 +349,7 @@ mod tests {
         counts(&opened, &[open(1, 1), close(2, 1), open(3, 1)]);
         let client = ClientKey::new(9).expect("it is not 0");
         opened.await_client(&KEY, client);
-        // It has no answer yet to what it has asked for last.
+        // The session has no answer so far to its last operation.
         assert!(opened.take(client, &KEY, vec![(ROOT_INODE, 1)], false).expect("it is awaited"));
         assert_eq!(counts(&opened, &[open(3, 2), open(3, 2), close(2, 2)]), [2, 2, 1]);
     }

@@ -1,10 +1,9 @@
-//! Operations of this node's clients: how they get to the homes, and how homes carry them out. Engine thread
-//! only.
+//! Operations of this node's clients: how they get to the homes, and how homes carry them out. Owns no state.
+//! Engine thread only.
 //!
-//! An operation goes to the home that the record of the volume names, and is asked again under its number
-//! until a home answers. What counts as opened or closed by it, [`Opened`](super::opens::Opened) knows.
-//! Invariant: an operation that has opened or closed something is not asked of a home again, since a new home
-//! was told of that.
+//! An operation goes to the home that the record of the volume names. It is asked again under its number
+//! until a home answers. [`Opened`](super::opens::Opened) counts its opens and closes. Invariant: an
+//! operation that was counted is not asked of a home again, since a new home was told its opens.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,17 +22,17 @@ use super::frames::{FileFrame, ask};
 use crate::kernel::ClientKey;
 use crate::service::{Answer, Return};
 
-/// How long a home lets an operation of another node wait for a lock before that asks again.
+/// Time for which a home lets an operation of another node wait for a lock before that node asks again.
 const LOCK_PATIENCE: Duration = Duration::from_secs(4);
-/// How long an operation waits for a volume without a home.
+/// Time for which an operation waits for a volume without a home.
 const HOMELESS_PATIENCE: Duration = Duration::from_secs(60);
-/// Maximum number of bytes of an operation for another node.
+/// Maximum number of bytes of an operation that is sent to another node.
 const MAX_SENT_BYTES: usize = 15 << 10;
 
-/// Wait for those who watched, until they have confirmed what an operation has changed.
+/// Wait until all watchers have confirmed the changes of an operation, and mirrors have them.
 type Confirmed = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 
-/// Answer of a home, and what it waits for.
+/// Answer of a home, and the wait before the answer may be given.
 struct Reached {
     answer: FileAnswer,
     waits: Option<Confirmed>,
@@ -97,8 +96,8 @@ impl Files {
         }
     }
 
-    /// Answer of a home that is this node, unless the operation waits for a lock or the home does not decide
-    /// now. It is also that of this node to an operation that it has counted.
+    /// Returns the answer that this node can give at once: as the home, or to an operation that it has
+    /// counted. `None` if the operation waits for other sessions or nodes, or this node does not decide now.
     fn at_once(self: &Rc<Self>, attached: &Attached, asked: &FileAsked) -> Option<Result<Reached, Error>> {
         if let Some(answer) = self.opened.again(&attached.key, asked) {
             return Some(Ok(Reached { answer, waits: None }));
@@ -116,7 +115,7 @@ impl Files {
         }
     }
 
-    /// Finishes an operation that this node may have begun as the home.
+    /// Finishes an operation. `begun` is the answer of this node as the home, which may have to wait.
     async fn finish(
         self: Rc<Self>,
         attached: Attached,
@@ -135,7 +134,7 @@ impl Files {
         self.operate(attached, asked).await
     }
 
-    /// Notes an answer that a client is given.
+    /// Counts an answer that a client is given.
     fn count(&self, attached: &Attached, asked: &FileAsked, answer: FileAnswer) -> FileAnswer {
         if attached.reach == Reach::Granted {
             self.granted.note(&attached.key, &answer.outcome);
@@ -148,7 +147,8 @@ impl Files {
         answer
     }
 
-    /// Carries out an operation on a volume whose home is this node. `None` if it waits for others.
+    /// Carries out an operation on a volume whose home is this node. `None` if the operation waits for other
+    /// sessions.
     fn run_here(self: &Rc<Self>, operation: &Operation<'_>) -> Result<Option<Reached>, Error> {
         self.cluster.ensure_member()?;
         let number = operation.key.volume;
@@ -165,7 +165,7 @@ impl Files {
             self.tell_discarded(operation.key.volume, operation.key.session, below);
         }
         let (session, number) = (operation.key.session, operation.asked.number);
-        // Others' changes that the answer shows are on all mirrors before it is sent.
+        // The answer may show changes of others. All mirrors have them before it is given.
         let index = volume.log.last();
         let is_told = waiting.is_none() && volume.log.is_settled(index);
         let files = Rc::clone(self);
@@ -181,7 +181,8 @@ impl Files {
         Ok(Some(Reached { answer, waits }))
     }
 
-    /// The same, when it may wait for others, for a lock at most so long.
+    /// Carries out an operation on a volume whose home is this node. Waits for other sessions, and for a lock
+    /// at most `patience`.
     ///
     /// # Errors
     /// As [`Volume::run`](super::volume::Volume::run); `Disconnected` if this node is not the home, `Lost` if
@@ -210,13 +211,13 @@ impl Files {
         }
     }
 
-    /// Has a home carry out an operation.
+    /// Asks homes to carry out an operation until one answers.
     async fn operate(self: &Rc<Self>, attached: Attached, asked: FileAsked) -> Result<FileAnswer, Error> {
         let key = attached.key;
         let waits = matches!(asked.operation, FileOperation::Lock { wait: true, .. });
         let mut homeless_since = None;
         loop {
-            // Another task may have been answered that asks for the same.
+            // Another task that asks for the same operation may have been answered.
             if let Some(answer) = self.opened.again(&key, &asked) {
                 return Ok(answer);
             }
@@ -225,7 +226,8 @@ impl Files {
                 continue;
             };
             let error = match self.operate_at(home, &attached, &asked).await {
-                // Of a former home this node takes no answer: the new one was told of those before alone.
+                // An answer of a former home does not count, because the new home was told only operations
+                // that were answered before.
                 Ok(answer) if self.home_of(key.volume) == Some(home) => {
                     let again = answer.outcome == FileOutcome::Failed(Errno::Again);
                     if !(waits && again) {
@@ -253,7 +255,7 @@ impl Files {
         }
     }
 
-    /// Has a node carry out an operation as the home.
+    /// Asks a node to carry out an operation as the home.
     async fn operate_at(
         self: &Rc<Self>,
         home: NodeId,
@@ -274,7 +276,7 @@ impl Files {
         Ok(answer)
     }
 
-    /// Answers another node's frame when an operation of its client was carried out.
+    /// Carries out an operation of another node's client, and returns the answer to its frame.
     pub(super) async fn operate_for(
         self: &Rc<Self>,
         node: NodeId,
@@ -292,7 +294,7 @@ impl Files {
     }
 }
 
-/// The error for a home that is no member now.
+/// Makes the error for a home that is no member now.
 fn away(home: NodeId, error: &Error) -> Error {
     let text = format!("node {home}, the home of the volume, is not a member now: {}", error.message());
     Error::new(ErrorKind::Disconnected, text)

@@ -1,12 +1,12 @@
-//! Peeks: ranges of objects that lie on other nodes, for clients that read files at random. Engine thread
-//! only.
+//! Peeks: ranges of objects that lie on other nodes, for clients that read files at random. Owns [`Peeking`].
+//! Engine thread only.
 //!
-//! The first range of an object is asked for at its holder, whose answer tells as well where the object lies.
+//! The first range of an object is asked for at its holder, whose answer also says where the object lies.
 //! Further ranges are read there one-sidedly, with the stamp that tells whether the object still lies there.
 //! No replica is made here.
 //!
-//! Invariant: a client gets bytes of objects only that its user may read, and of its own volume. In a volume
-//! that is shared it reads objects of others in this way, those ranges that its home has told it of.
+//! Invariant: a client gets only bytes of objects of its own volume that its user may read. In a shared
+//! volume, a session without trust gets only ranges that its home has told it.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -30,17 +30,19 @@ use crate::transfer::range::read_range;
 
 /// Maximum number of bytes that an answer brings.
 pub(super) const MAX_ANSWER_BYTES: u32 = 12 << 10;
-/// Maximum number of objects of which it is remembered where they lie.
+/// Maximum number of objects whose places this node remembers.
 const MAX_KEPT_PLACES: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
-/// How long a holder may take to answer.
+/// Time that a holder may take to answer.
 const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The places of objects of which clients read ranges.
+/// Places of objects of which clients read ranges, and counts of these reads.
 pub(super) struct Peeking {
     known: RefCell<LruCache<ObjectId, (NodeId, Rc<Lies>)>>,
-    /// Numbers of ranges so far that came in answers, that were read one-sidedly, and that this node gave.
+    /// Number of ranges so far that came in answers of holders.
     pub(super) asked: Cell<u64>,
+    /// Number of ranges so far that were read one-sidedly.
     pub(super) read: Cell<u64>,
+    /// Number of ranges so far that this node gave other nodes.
     pub(super) given: Cell<u64>,
 }
 
@@ -51,10 +53,10 @@ impl Default for Peeking {
     }
 }
 
-/// A range of an object, and who has it.
+/// A range of an object, and the node that may hold the object.
 pub(super) struct Wish {
     pub(super) id: ObjectId,
-    /// The node that is asked first.
+    /// Node that is asked first.
     pub(super) node: NodeId,
     pub(super) at: u64,
     pub(super) len: u32,
@@ -79,7 +81,7 @@ fn no_range(id: ObjectId, at: u64, len: u32) -> Error {
 }
 
 impl Files {
-    /// Gives a client a range of an object of a volume that it is attached to.
+    /// Gives a client a range of an object of a volume to which it is attached.
     pub(super) async fn peek(
         self: Rc<Self>,
         client: ClientKey,
@@ -97,7 +99,7 @@ impl Files {
             let text = format!("this session was not told of such a range of object {id}: ask for the map");
             return Err(Error::new(ErrorKind::NotFound, text));
         }
-        // The home has looked at the modes of files that others share.
+        // The home has checked the permissions of files of other users.
         let user = if attached.reach == Reach::Own { attached.user } else { DEEDS };
         if let Some(bytes) = self.range_here(&wish, user)? {
             return Ok(Reply::Peeked { bytes });
@@ -114,7 +116,7 @@ impl Files {
         Ok(Reply::Peeked { bytes })
     }
 
-    /// A range of an object, if that is in the memory of this node.
+    /// Returns a range of an object, if the object is in the memory of this node.
     fn range_here(&self, wish: &Wish, user: u32) -> Result<Option<Bytes>, Error> {
         let replica = self.store.objects.borrow().get(&wish.id).cloned();
         let pin = replica.filter(|replica| replica.visible_to(user)).and_then(|replica| Pin::new(&replica));
@@ -125,7 +127,7 @@ impl Files {
         read(&pin, wish.at, wish.len).map(Some)
     }
 
-    /// Asks the node that is said to have an object for a range of it, then those that the directory knows.
+    /// Asks the node of the wish for a range of its object, then the holders that the directory knows.
     async fn ask_holders(&self, wish: &Wish, user: u32) -> Result<Bytes, Error> {
         let own = self.kernel.node;
         if wish.node != own
@@ -164,11 +166,11 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Gives another node a range of an object of this node, and says where the object lies.
+    /// Gives another node a range of an object of this node, and the place of the object.
     ///
     /// # Errors
-    /// `NotFound` if it is not in memory here, `NotAllowed` if the user may not read it, `Invalid` if it has
-    /// no such range.
+    /// `NotFound` if the object is not in memory here, `NotAllowed` if the user may not read the object,
+    /// `Invalid` if the object has no such range.
     pub(super) async fn give_range(
         &self,
         to: NodeId,
@@ -194,7 +196,7 @@ impl Files {
     }
 }
 
-/// Bytes of an object that is pinned.
+/// Returns bytes of an object that is pinned.
 fn read(pin: &Pin, at: u64, len: u32) -> Result<Bytes, Error> {
     let mut bytes = vec![0; len as usize];
     pin.run().read(at, &mut bytes).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;

@@ -1,12 +1,12 @@
 //! Where objects of files are to lie: on the node of the session that puts them, on nodes with much free
-//! memory, or on nodes by name; and how many nodes are to keep them. Engine thread only.
+//! memory, or on nodes by name; and how many nodes are to keep them. Owns [`Placing`]. Engine thread only.
 //!
-//! A client puts an object on this node and has it *settled*: this node chooses others by the place that the
-//! file has, and has them pull the object ([`super::keeping`]). What no node takes stays here. An object is
-//! settled when as many nodes keep it as are to, or when there are not more nodes that may. While nodes that
-//! may keep it have no room, it is not settled: they are asked again for a while, then its client is told.
+//! A client puts an object on this node and asks this node to *settle* it: this node chooses others by the
+//! place that the file has, and has them pull the object ([`super::keeping`]). An object that no node takes
+//! stays here. An object is settled when as many nodes keep it as wanted, or all nodes that may. Nodes that
+//! may keep it and have no room are asked again for a while. Then the client is told that they are full.
 //!
-//! Invariants: an object is given away once; what a client settles are objects of its own session.
+//! Invariants: an object is given away once; a client settles only objects of its own session.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -31,25 +31,26 @@ use crate::object::{Replica, Role};
 use crate::placement::Placement;
 use crate::store::Store;
 
-/// How long it is known how much room a node has.
+/// Time for which a node's answer about its room is valid.
 pub(super) const ROOM_AGE: Duration = Duration::from_secs(1);
-/// Maximum number of objects that are being settled, or were and are not asked about yet.
+/// Number of objects that are settled, or were and are not asked about so far, from which *begin settling*
+/// begins no more.
 const MAX_SETTLING: usize = 1 << 16;
-/// How long nodes that have no room for an object are asked again: they may be making some.
+/// Time for which nodes without room for an object are asked again, since they may be making some.
 const FULL_PATIENCE: Duration = Duration::from_secs(3);
-/// Pause before nodes are asked again that have no room or do not answer.
+/// Pause before nodes that have no room or do not answer are asked again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of nodes whose reasons an error has.
+/// Maximum number of nodes whose reasons an error contains.
 const MAX_REASONS: usize = 3;
 /// Time between two lines of the log about objects that too few nodes keep.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How an object is to be kept.
+/// Place and number of copies that an object is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) place: Place,
     pub(super) copies: u16,
-    /// The user whose object it is.
+    /// User to whom the object belongs.
     pub(super) user: u32,
 }
 
@@ -60,10 +61,10 @@ impl Wanted {
     }
 }
 
-/// The primary of an object, once it is settled, or why it is not.
+/// Future of the primary of an object, once the object is settled, or of the reason why it is not.
 type Settled = Shared<Pin<Box<dyn Future<Output = Result<NodeId, Error>>>>>;
 
-/// How much room nodes have said that they have.
+/// Room that nodes have said they have, with the times of their answers.
 #[derive(Default)]
 pub(super) struct Rooms(RefCell<HashMap<NodeId, (Room, Instant)>>);
 
@@ -80,8 +81,8 @@ impl Rooms {
     }
 }
 
-/// The placement of objects: this node has those of its clients lie where they are to, and takes those of
-/// other nodes.
+/// Placement of objects of files: where the objects of this node's clients go, and which this node takes from
+/// others.
 pub(super) struct Placing {
     pub(super) kernel: Rc<Kernel>,
     pub(super) network: Rc<Network>,
@@ -89,24 +90,26 @@ pub(super) struct Placing {
     pub(super) placement: Rc<Placement>,
     pub(super) store: Rc<Store>,
     settling: RefCell<HashMap<ObjectId, Settled>>,
-    /// The nodes that keep objects for which others have no room.
+    /// Nodes that keep objects, for which other nodes had no room.
     partly: RefCell<HashMap<ObjectId, Kept>>,
     pub(super) rooms: Rooms,
-    /// Time until which nodes may still be away that lost their membership together with this node.
+    /// Time until which nodes may be away that lost their membership together with this node.
     unsure_until: Cell<Option<Instant>>,
-    /// Time at which the log last told of objects that too few nodes keep.
+    /// Time when the log last told of objects that too few nodes keep.
     logged: Cell<Option<Instant>>,
-    /// Pulls of this node's objects by others that are under way.
+    /// Number of pulls of this node's objects by other nodes that are under way.
     pub(super) pulled: Cell<u64>,
-    /// Numbers of pulls so far that were sent again, of objects that others took, that no node took, and that
-    /// this node took.
+    /// Number of pulls so far that were sent again.
     pub(super) repeated: Cell<u64>,
+    /// Number of objects so far that other nodes took over as primary.
     pub(super) given: Cell<u64>,
+    /// Number of objects so far that no node took.
     pub(super) stayed: Cell<u64>,
+    /// Number of objects so far that this node took from other nodes.
     pub(super) taken: Cell<u64>,
-    /// Numbers of objects so far that fewer nodes keep than are to, since there are not more, and for which
-    /// nodes had no room.
+    /// Number of objects so far that fewer nodes keep than wanted, because there are not more nodes.
     pub(super) short: Cell<u64>,
+    /// Number of objects so far for which nodes had no room.
     pub(super) refused: Cell<u64>,
 }
 
@@ -133,13 +136,13 @@ impl Placing {
         }
     }
 
-    /// Forgets what a session does not ask about any more. Its objects are settled all the same.
+    /// Forgets the objects of a session that nobody will ask about. They are settled all the same.
     pub(super) fn forget(&self, key: &SessionKey) {
         self.settling.borrow_mut().retain(|id, _| !is_of(id, key));
         self.partly.borrow_mut().retain(|id, _| !is_of(id, key));
     }
 
-    /// The counters, in a report without anything else.
+    /// Returns the counters, in a report without anything else.
     pub(super) fn report(&self) -> FilesStatus {
         FilesStatus {
             pulls: self.pulled.get(),
@@ -164,10 +167,10 @@ fn is_of(id: &ObjectId, key: &SessionKey) -> bool {
 }
 
 impl Files {
-    /// Has objects of a client's session lie where they are to lie.
+    /// Settles objects of a client's session: waits until they lie where they are to lie.
     ///
     /// # Errors
-    /// `Full` if nodes that are to keep one have no room. What was settled stays so.
+    /// `Full` if nodes that are to keep an object have no room. Objects that were settled stay so.
     pub(super) async fn settle(
         self: Rc<Self>,
         client: ClientKey,
@@ -185,13 +188,13 @@ impl Files {
         let nodes = join_all(settled).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         ids.iter().for_each(|id| _ = self.placing.settling.borrow_mut().remove(id));
         let elsewhere = self.placing.is_to_lie_elsewhere();
-        // Only who puts nothing yet asks where there is room.
+        // A client asks where there is room only before it puts anything.
         let asks = ids.is_empty() && elsewhere;
         let room = !asks || self.placing.has_room_elsewhere(&wanted.place, attached.user).await;
         Ok(Reply::Settled { nodes, elsewhere, room })
     }
 
-    /// Begins to have objects of a client's session lie where they are to lie.
+    /// Begins to settle objects of a client's session.
     pub(super) fn begin_settling(
         self: &Rc<Self>,
         client: ClientKey,
@@ -208,8 +211,8 @@ impl Files {
         }
     }
 
-    /// The end of the settling of an object, which is under way from now on. What failed before is tried
-    /// again.
+    /// Returns the settling of an object, and begins it if it is not under way. A settling that failed is
+    /// begun again.
     fn settling(self: &Rc<Self>, id: ObjectId, wanted: &Wanted) -> Settled {
         let known = self.placing.settling.borrow().get(&id).cloned();
         if let Some(settled) = known.filter(|settled| !matches!(settled.peek(), Some(Err(_)))) {
@@ -221,14 +224,14 @@ impl Files {
             if let Some((volume, session, _)) = parts_of(&id)
                 && !files.attached.has(volume, session)
             {
-                // Nodes may have looked for what the session left before they had it.
+                // Nodes may have swept the objects of the session before they got this one.
                 files.sweep_some(volume, vec![id]).await;
             }
             placed
         });
         let settled = begun.shared();
         self.placing.settling.borrow_mut().insert(id, settled.clone());
-        // It goes on when nobody waits for it.
+        // The settling goes on when no caller waits for it.
         let driven = settled.clone();
         self.kernel.spawn(async move { _ = driven.await });
         settled
@@ -236,7 +239,7 @@ impl Files {
 }
 
 impl Placing {
-    /// Has an object of this node kept where it is to lie. Returns the node that is its primary.
+    /// Makes nodes keep an object of this node where it is to lie. Returns the node that is its primary.
     async fn place(self: &Rc<Self>, id: ObjectId, wanted: &Wanted) -> Result<NodeId, Error> {
         let own = self.kernel.node;
         let replica = self.store.objects.borrow().get(&id).cloned();
@@ -245,7 +248,7 @@ impl Placing {
         };
         let is_new = !self.partly.borrow().contains_key(&id);
         if is_new && wanted.copies > 1 && replica.copies() >= wanted.copies {
-            // It was settled before, and asked about again.
+            // The object was settled before.
             return self.place_again(id, wanted).await.map(|()| own);
         }
         // An object that a drain moves is settled when it has been moved.
@@ -283,21 +286,21 @@ impl Placing {
         self.ensure_kept(id, wanted, kept, &round).map(|()| primary)
     }
 
-    /// Notes that a membership of this node begins. If it had lost one, others may have as well: until they
-    /// are back, this node does not know which nodes may keep objects.
+    /// Notes that a membership of this node begins. If this node had lost one, other nodes may have lost
+    /// theirs. Until they are back, this node does not know which nodes may keep objects.
     pub(super) fn begin_anew(&self) {
         if self.cluster.fencings() > 0 {
             self.unsure_until.set(Some(self.kernel.clock.now() + self.kernel.config.lease));
         }
     }
 
-    /// Whether this node cannot say that there are no more nodes than it knows.
+    /// Whether there may be nodes that this node does not know now.
     fn is_unsure(&self) -> bool {
         let now = self.kernel.clock.now();
         self.cluster.fenced() || self.unsure_until.get().is_some_and(|until| now < until)
     }
 
-    /// Has nodes keep an object until enough do, or until it is certain that no more do.
+    /// Makes nodes keep an object until enough do, or until it is certain that no more do.
     async fn keep(self: &Rc<Self>, replica: &Rc<Replica>, wanted: &Wanted, kept: &mut Kept) -> Round {
         let due = self.kernel.clock.now() + FULL_PATIENCE;
         loop {
@@ -311,10 +314,10 @@ impl Placing {
         }
     }
 
-    /// Counts an object that fewer nodes keep than are to.
+    /// Counts an object that fewer nodes keep than wanted.
     ///
     /// # Errors
-    /// `Full` if nodes that may keep it have no room.
+    /// `Full` if nodes that may keep the object have no room.
     fn ensure_kept(&self, id: ObjectId, wanted: &Wanted, kept: Kept, round: &Round) -> Result<(), Error> {
         if !self.is_short(&kept, wanted) {
             return Ok(());
@@ -341,10 +344,10 @@ impl Placing {
         Err(Error::new(ErrorKind::Full, text))
     }
 
-    /// Has an object kept by as many nodes as are to that another node is the primary of.
+    /// Makes enough nodes keep an object whose primary is another node.
     ///
     /// # Errors
-    /// Why it is not, if it is to be kept by several.
+    /// Why too few keep the object, if several are to.
     async fn place_again(self: &Rc<Self>, id: ObjectId, wanted: &Wanted) -> Result<(), Error> {
         if wanted.copies <= 1 {
             return Ok(());

@@ -1,8 +1,10 @@
-//! Pulls: an object of a file, put on this node, goes to the node on which it is to lie. Engine thread only.
+//! Pulls: an object of a file that was put on this node goes to the node on which it is to lie. Owns no
+//! state. Engine thread only.
 //!
-//! The other node is sent one message with the order and with where the object lies, reads it one-sidedly and
-//! answers when it is the primary. An unanswered pull is sent again, to the same node, until that is no
-//! member: it may have the object by then. Until somebody has taken an object, it stays as it is.
+//! The other node gets one message with the order and with the place of the object, reads the object
+//! one-sidedly, and answers when it is the primary. An unanswered pull is sent again to the same node, as
+//! long as that node is a member, because it may have the object by then. Invariant: until a node has taken
+//! an object, the object stays as it is here.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,19 +17,18 @@ use crate::kernel::counted::Counted;
 use crate::net::frame::Order;
 use crate::object::{InMemory, Replica, Role};
 
-/// How long a node may take to answer a pull before it is asked again. An object is small.
+/// Time that a node may take to answer a pull before it is asked again. An object is small.
 const PULL_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a node may take to say how much room it has.
+/// Time that a node may take to say how much room it has.
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause before a node is asked again that could not be reached.
+/// Pause before a node that could not be reached is asked again.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 impl Placing {
-    /// Has a node take an object of this node in a role. Returns the room that the node has left.
+    /// Asks a node to take an object of this node in a role. Returns the room that the node has left.
     ///
     /// # Errors
-    /// Why the node does not have the object; `TimedOut` if it stands still, `NotFound` if the object has
-    /// gone.
+    /// Why the node does not have the object; `NotFound` if the object has gone.
     pub(super) async fn give(
         self: &Rc<Self>,
         replica: &Rc<Replica>,
@@ -65,7 +66,8 @@ impl Placing {
     /// Takes an object of a file from another node.
     ///
     /// # Errors
-    /// Why this node does not have it. It is never `TimedOut`, which says that there was no answer.
+    /// Why this node does not have the object. Never `TimedOut`, which tells the sender that there was no
+    /// answer.
     pub(super) async fn take_pulled(
         self: &Rc<Self>,
         order: Order,
@@ -86,7 +88,7 @@ impl Placing {
         Ok(())
     }
 
-    /// Refuses objects of files that nobody here has put.
+    /// Refuses objects of files of other nodes.
     ///
     /// # Errors
     /// `NotAllowed` in cache mode, without files, and while this node is drained.
@@ -100,8 +102,8 @@ impl Placing {
         self.placement.ensure_stays().map_err(|error| Error::new(ErrorKind::NotAllowed, error.message()))
     }
 
-    /// The room that this node has for objects of files. Memory that spilling can free is waited for by who
-    /// takes an object.
+    /// Returns the room that this node has for objects of files. It takes objects also if they fit only after
+    /// spilling, for which the taker waits.
     pub(super) fn room_here(&self) -> Room {
         if self.ensure_takes_objects().is_err() {
             return Room::NEVER;
@@ -114,7 +116,8 @@ impl Placing {
         Room { takes: spilled.has_memory(), ..room }
     }
 
-    /// The room that a node has, which is asked if it has not said so lately. `None` if it does not answer.
+    /// Returns the room that a node has. The node is asked if it has not said so lately. `None` if it does
+    /// not answer.
     pub(super) async fn room_of(&self, node: NodeId, user: u32) -> Option<Room> {
         if node == self.kernel.node {
             return Some(self.room_here());

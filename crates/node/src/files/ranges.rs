@@ -1,7 +1,7 @@
-//! Locks of ranges of a file: who is in whose way. Plain data.
+//! Locks of ranges of a file: which locks exclude each other. Owns no state. Any thread.
 //!
-//! Locks of `flock` and of `fcntl` know nothing of each other. An owner is a number of a session. Invariant:
-//! the ranges of one owner and sort do not overlap.
+//! Locks of `flock` and of `fcntl` are independent. An owner is a number of a session. Invariant: the ranges
+//! of one owner and sort do not overlap.
 
 use plasmon::wire::files::{LockKind, LockRange};
 
@@ -17,7 +17,7 @@ fn overlap(one: &LockRange, other: &LockRange) -> bool {
     one.start <= other.end && other.start <= one.end
 }
 
-/// The lock that keeps another from being taken.
+/// Returns a lock that excludes the wanted one.
 pub(super) fn in_the_way<'a>(held: &'a [Held], wanted: &Held) -> Option<&'a Held> {
     let excludes =
         |one: &Held| wanted.range.kind == LockKind::Exclusive || one.range.kind == LockKind::Exclusive;
@@ -31,7 +31,7 @@ pub(super) fn in_the_way<'a>(held: &'a [Held], wanted: &Held) -> Option<&'a Held
     })
 }
 
-/// Gives an owner a range, or takes it away: what the owner had there goes, the rest stays.
+/// Sets the lock of an owner for a range, or removes it. Other locks of the owner lose that range.
 pub(super) fn set(held: &mut Vec<Held>, wanted: Held) {
     let (start, end) = (wanted.range.start, wanted.range.end);
     let mut rest = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn set(held: &mut Vec<Held>, wanted: Held) {
     }
 }
 
-/// Makes one range of those of an owner that touch the last one and are of its kind.
+/// Joins the last range with ranges of the same owner and kind that touch it.
 fn join(held: &mut Vec<Held>, wanted: &Held) {
     let Some(mut whole) = held.pop() else { return };
     held.retain(|one| {

@@ -1,8 +1,8 @@
-//! Records of volumes at this node: what follows from them, and how the home has them changed. Engine thread
-//! only.
+//! Records of volumes at this node: what follows from them, and how the home changes them. Owns no state.
+//! Engine thread only.
 //!
-//! A home drops mirrors that are gone or too many, has other nodes join, and hands over when its node is
-//! drained. It acts on a record when it has followed it.
+//! A home drops mirrors that have gone or are too many, lets other nodes join, and hands over when its node
+//! is drained. Invariant: it acts on a change only when it follows the new record.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,32 +18,32 @@ use super::volume::Volume;
 use crate::control::records::{MAX_MIRRORS, VolumeRecord};
 use crate::kernel::random::random_u64;
 
-/// Maximum number of nodes that are asked in one round whether they join.
+/// Maximum number of nodes that are asked in one round to join.
 const MAX_ASKED: usize = 4;
-/// How long a node may take to say whether it joins.
+/// Time that a node may take to answer whether it joins.
 const JOIN_PATIENCE: Duration = Duration::from_secs(5);
-/// Number of nodes that keep names, where nothing else was said.
+/// Number of nodes that keep the names of a volume whose terms do not say it.
 const DEFAULT_COPIES: u16 = 2;
-/// Pause between two looks at something that comes about soon.
+/// Pause between two looks at a condition that comes about soon.
 pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
-/// The place of a volume, as a node knows it.
+/// Whereabouts of a volume, as far as this node knows: its home, or the reason why it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whereabouts {
     At(NodeId),
-    /// A mirror is about to be the home, or a node that has the volume may come back.
+    /// A mirror is about to become the home, or a node with the volume may come back.
     Waits,
     Lost,
 }
 
-/// Number of nodes that are to keep the names of a volume.
+/// Returns the number of nodes that are to keep the names of a volume. 0 means the default.
 pub(super) fn copies(metadata_copies: u16) -> usize {
     let copies = if metadata_copies == 0 { DEFAULT_COPIES } else { metadata_copies };
     usize::from(copies).min(MAX_MIRRORS + 1)
 }
 
 impl Homes {
-    /// Returns where the volume of a record is.
+    /// Returns the whereabouts of the volume of a record.
     pub(super) fn whereabouts(&self, record: &VolumeRecord) -> Whereabouts {
         match self.is_there(record.home) {
             true => Whereabouts::At(record.home),
@@ -52,7 +52,7 @@ impl Homes {
         }
     }
 
-    /// Whether a node that has the volume of a record is a member.
+    /// Whether a node that the record names is a member.
     pub(super) fn has_somebody(&self, record: &VolumeRecord) -> bool {
         self.is_there(record.home) || record.mirrors.iter().any(|mirror| self.is_there(*mirror))
     }
@@ -61,7 +61,7 @@ impl Homes {
         node == self.kernel.node || self.cluster.is_member(node)
     }
 
-    /// Follows the records of the volumes that concern this node.
+    /// Follows the records of volumes whose home or mirror this node is.
     pub(super) fn follow_records(self: &Rc<Self>) {
         let volumes: Vec<_> = self.volumes.borrow().values().cloned().collect();
         for volume in volumes {
@@ -87,7 +87,7 @@ impl Homes {
         self.tend_records();
     }
 
-    /// Has the records of this node's volumes changed where something has happened to their mirrors.
+    /// Asks for changes of the records of this node's volumes, where something has happened to their mirrors.
     pub(super) fn tend_records(self: &Rc<Self>) {
         if self.cluster.fenced() {
             return;
@@ -121,7 +121,7 @@ impl Homes {
             if let Err(error) = homes.cluster.propose(record, false).await {
                 tracing::info!("{error}");
             }
-            // The outcome comes with the records that are followed; without one the next tick asks again.
+            // The outcome comes with the next record. Without one the next tick asks again.
             volume.is_tended.set(false);
         });
     }
@@ -143,10 +143,10 @@ impl Homes {
         }
     }
 
-    /// Looks for a node that becomes a mirror.
+    /// Looks for a node that becomes a mirror of a volume.
     fn find_mirror(self: &Rc<Self>, volume: &Rc<Volume>, not: &[NodeId]) {
         let mut nodes = self.cluster.others(&[not, &[self.kernel.node]].concat());
-        // A mirror on the coordinator's node would be lost with the coordinator, so that node comes last.
+        // A mirror on the coordinator's node dies with the coordinator, so that node comes last.
         nodes.sort_by_cached_key(|node| (self.cluster.coordinator.get() == Some(*node), random_u64()));
         nodes.truncate(MAX_ASKED);
         volume.is_tended.set(true);
@@ -164,7 +164,7 @@ impl Homes {
         });
     }
 
-    /// Asks a node to become a mirror, and begins to bring it the state; says whether it will be one.
+    /// Asks a node to become a mirror, and begins to send it the state. Returns whether it will be one.
     async fn has_joined(self: &Rc<Self>, volume: &Rc<Volume>, node: NodeId) -> bool {
         let (number, created) = (volume.log.number(), volume.state.borrow().created);
         let join = ask::Join { volume: volume.number, number, created };
@@ -177,7 +177,7 @@ impl Homes {
         true
     }
 
-    /// Has mirrors asked at each interval whether they are there, as long as there are any.
+    /// Asks mirrors for a sign of life at each interval, as long as there are mirrors.
     pub(super) fn keep_beating(self: &Rc<Self>) {
         if self.beats.replace(true) {
             return;
@@ -207,7 +207,8 @@ impl Homes {
         }
     }
 
-    /// Has the homes of this node's mirrors look for others: this node is being drained.
+    /// Tells the homes of the volumes that this node mirrors to look for other mirrors, because this node is
+    /// drained.
     pub(super) fn let_mirrors_go(&self) {
         for volume in self.mirrors.borrow().keys() {
             if let Some(record) = self.cluster.volumes.get(*volume) {
@@ -219,7 +220,7 @@ impl Homes {
     /// Removes the record of a volume that no node has any more.
     ///
     /// # Errors
-    /// `NotFound`, `NotAllowed` for another user than its owner and root, `Busy` if a node has it,
+    /// `NotFound`, `NotAllowed` for another user than its owner and root, `Busy` if a node has the volume,
     /// `Disconnected` if its record has changed meanwhile.
     pub(super) async fn remove_lost(&self, name: &str, user: u32) -> Result<(), Error> {
         let record = self.cluster.volumes.named(name).ok_or_else(|| no_volume(name))?;

@@ -1,4 +1,5 @@
-//! Requests about volumes that are there: clients' nodes pass them on to homes. Engine thread only.
+//! Requests about volumes that exist: nodes of clients pass them on to homes. Owns no state. Engine thread
+//! only.
 
 use std::rc::Rc;
 
@@ -32,7 +33,7 @@ impl Files {
         Ok(Reply::Volume(info))
     }
 
-    /// Removes a volume, or forgets one that is lost.
+    /// Removes a volume, or the record of a volume that is lost.
     pub(super) async fn remove(
         self: Rc<Self>,
         client: ClientKey,
@@ -61,7 +62,7 @@ impl Files {
         Ok(Reply::Done)
     }
 
-    /// Lists the volumes whose home a node is.
+    /// Lists the volumes whose home is a node.
     pub(super) async fn list(
         self: Rc<Self>,
         client: ClientKey,

@@ -1,5 +1,5 @@
-//! Files as a service: their frames, their requests and calls by slot, and their reactions to events. Engine
-//! thread only.
+//! Files as a service: their frames, their requests and calls by slot, and their reactions to events. Owns no
+//! state: it acts on [`Files`]. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -64,7 +64,7 @@ impl Service for Files {
                     volume.log.let_go(from);
                 }
             }
-            // The sender may have objects of it.
+            // This node may have objects of the session.
             FileFrame::SessionEnded { .. } => self.sweep_soon(),
             FileFrame::Told { volume, session, number, stale } => {
                 self.on_stale(from, (volume, session), number, stale);
@@ -182,7 +182,7 @@ impl Service for Files {
             volume.lapse(now);
             volume.blame_silent();
             if self.cluster.fenced() {
-                // Whoever is away then is this node.
+                // This node is cut off, so it does not know which nodes are away.
                 volume.forget_orphans();
             } else if volume.end_orphans(
                 |node| self.cluster.is_member(node),
@@ -249,18 +249,18 @@ impl Files {
         }
     }
 
-    /// Number and bytes of the blocks that clients with volumes have borrowed.
+    /// Returns number and bytes of the blocks that clients with volumes have borrowed.
     fn blocks(&self) -> (u64, u64) {
         let of = |client| self.sessions.client(client, Client::lent_bytes);
         let add = |sum: (u64, u64), one: (u64, u64)| (sum.0 + one.0, sum.1 + one.1);
         self.attached.clients().into_iter().map(of).fold((0, 0), add)
     }
 
-    /// Acts on a member's frame, whose envelope is without it.
+    /// Acts on a member's frame. The message of the envelope was taken out, and is `frame`.
     fn act(self: &Rc<Self>, asked: Envelope, frame: FileFrame) {
         let (from, user) = (asked.from, asked.user);
         if asked.answers {
-            // Nobody waits for it any more.
+            // No task waits for the answer any more, so the session that it brings ends.
             if let FileFrame::Attached { key, fresh, .. } = frame {
                 self.end_untaken(Attached { key, user, reach: Reach::Own }, fresh);
             }
@@ -277,7 +277,7 @@ impl Files {
         });
     }
 
-    /// Returns the answer to a node's frame; nothing if the frame is an answer itself.
+    /// Returns the answer to a node's frame. `None` if the frame is an answer itself.
     async fn answer_to(
         self: &Rc<Self>,
         from: NodeId,

@@ -1,7 +1,7 @@
-//! The state of a volume: inodes, folders, objects, sessions and locks. Engine thread only; plain data.
+//! The state of a volume: inodes, folders, objects, sessions and locks. Owns [`State`]. Engine thread only.
 //!
-//! [`apply`](super::apply) alone writes it. Numbers of inodes are never used again. What follows from the
-//! rest (references of objects, usage) is kept while changes are applied.
+//! Invariants: only [`apply`](super::apply) writes the state. Numbers of inodes are never used again. What
+//! can be derived (references of objects, usage) is updated with each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
@@ -17,13 +17,13 @@ use super::map::Map;
 use crate::kernel::random::HashMap;
 
 record! {
-    /// Attributes of an inode that are not derived.
+    /// Attributes of an inode that cannot be derived.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(super) struct Head {
         pub(super) kind: FileKind,
         /// The lower 12 bits of `st_mode`.
         pub(super) mode: u16,
-        /// Number of nodes that keep its bytes; 0 for what the volume says.
+        /// Number of nodes that keep the bytes of the inode. 0 for the number in the volume's terms.
         pub(super) copies: u16,
         pub(super) links: u32,
         pub(super) uid: u32,
@@ -44,7 +44,7 @@ pub(super) struct Entry {
     pub(super) cookie: u64,
 }
 
-/// The names in a folder. Cookies only grow.
+/// Names in a folder. Cookies only grow.
 #[derive(Debug, Default)]
 pub(super) struct Folder {
     pub(super) names: HashMap<Rc<[u8]>, Entry>,
@@ -68,8 +68,8 @@ pub(super) type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) head: Head,
-    /// The folder in which it lies. Of what is no folder and has links, a folder in which it has a name, or
-    /// 0: of a file with several names this may not be known.
+    /// Folder in which the inode lies. For an inode that is no folder and has links: a folder in which it has
+    /// a name, or 0, since the folder of a file with several names may be unknown.
     pub(super) above: u64,
     pub(super) xattrs: Option<Box<Xattrs>>,
     pub(super) body: Body,
@@ -84,12 +84,12 @@ impl Inode {
         if let Body::File(map) = &self.body { Some(map) } else { None }
     }
 
-    /// The value of the attribute that says where bytes are to lie, if it has one of its own.
+    /// Returns the value of the inode's own attribute that says where bytes are to lie.
     pub(super) fn place_value(&self) -> Option<&[u8]> {
         self.xattrs.as_ref()?.get(PLACE_XATTR.as_bytes()).map(|value| &**value)
     }
 
-    /// The place of its bytes, unless it is that of the volume.
+    /// Returns the place of the inode's bytes, if it has one of its own.
     fn place(&self) -> Option<Place> {
         std::str::from_utf8(self.place_value()?).ok()?.parse().ok()
     }
@@ -98,10 +98,10 @@ impl Inode {
 /// An object that sections refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stored {
-    /// Number of sections.
+    /// Number of sections that refer to the object.
     pub(super) references: u64,
     pub(super) len: u64,
-    /// The node that put it: it may have moved.
+    /// Node that put the object. The object may have moved since.
     pub(super) node: NodeId,
 }
 
@@ -110,7 +110,7 @@ record! {
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub(crate) struct Opens {
         pub(super) count: u32,
-        /// Whether one of them is to write.
+        /// Whether an open is to write.
         pub(super) writes: bool,
     }
 }
@@ -123,25 +123,25 @@ pub(super) struct FileSession {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) groups: Vec<u32>,
-    /// Whether it says itself for whom it acts.
+    /// Whether the session may act for other users.
     pub(super) trusted: bool,
-    /// Whether permissions are looked at here.
+    /// Whether the home checks permissions.
     pub(super) checked: bool,
     pub(super) read_only: bool,
     pub(super) opens: BTreeMap<u64, Opens>,
-    /// Outcomes that it may ask for again, without maps.
+    /// Outcomes that the session may ask for again, without maps.
     pub(super) outcomes: BTreeMap<u64, FileOutcome>,
-    /// The number below which it has all outcomes.
+    /// Number of an operation. The session has the outcomes of all operations below it.
     pub(super) answered: u64,
-    /// Counter below which it commits nothing any more.
+    /// Counter of objects. The session commits no object below it any more.
     pub(super) discarded: u64,
-    /// Counters of its objects that were deleted: no commit names them again.
+    /// Counters of the session's objects that were deleted. No commit names them again.
     pub(super) deleted: Counters,
-    /// Bytes of credit to write files, by their owner.
+    /// Bytes of credit to write files, by the owner of the files.
     pub(super) credit: BTreeMap<u32, u64>,
 }
 
-/// Numbers, kept as ranges that do not touch: the first of each and its last.
+/// Set of numbers, kept as ranges that do not touch: the last number of each by the first.
 #[derive(Debug, Default)]
 pub(super) struct Counters(BTreeMap<u64, u64>);
 
@@ -160,12 +160,12 @@ impl Counters {
         self.0.insert(first, after.unwrap_or(number));
     }
 
-    /// The ranges, in their order.
+    /// Returns the ranges in their order: first and last number of each.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(first, last)| (*first, *last))
     }
 
-    /// Enters a range that touches no other.
+    /// Adds a range that touches no other range.
     pub(super) fn put(&mut self, first: u64, last: u64) {
         self.0.insert(first, last);
     }
@@ -183,7 +183,7 @@ pub(super) struct Held {
     pub(super) range: LockRange,
 }
 
-/// The state of a volume.
+/// State of a volume.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) number: u32,
@@ -191,7 +191,7 @@ pub(crate) struct State {
     pub(super) terms: VolumeTerms,
     pub(super) inodes: BTreeMap<u64, Box<Inode>>,
     pub(super) last_inode: u64,
-    /// Inodes without links: they go when nobody has them open.
+    /// Inodes without links. They go when no session has them open.
     pub(super) unlinked: BTreeSet<u64>,
     pub(super) objects: HashMap<ObjectId, Stored>,
     /// Objects that no section refers to any more, and that are to be deleted.
@@ -199,18 +199,20 @@ pub(crate) struct State {
     pub(super) sessions: BTreeMap<u32, FileSession>,
     pub(super) last_session: u32,
     pub(super) locks: HashMap<u64, Vec<Held>>,
-    /// How often each inode is open in all sessions.
+    /// Number of opens of each inode in all sessions.
     pub(super) opens: HashMap<u64, u64>,
-    /// Bytes of all files, and by user.
+    /// Number of bytes of all files.
     pub(super) used: u64,
+    /// Number of bytes of files, by their owner.
     pub(super) used_by: HashMap<u32, u64>,
-    /// Bytes of credit of all sessions, and by the owner of the files for which it was given.
+    /// Number of bytes of credit of all sessions.
     pub(super) credit: u64,
+    /// Number of bytes of credit, by the owner of the files for which it was given.
     pub(super) credit_of: HashMap<u32, u64>,
-    /// Bytes that lie in maps.
+    /// Number of bytes that lie in maps.
     pub(super) inline: u64,
-    /// Bytes of names, targets, sections, extended attributes, opens, locks, outcomes and credit, with what
-    /// comes with each.
+    /// Number of bytes of memory of names, targets, sections, extended attributes, opens, locks, outcomes and
+    /// credit, with their overhead.
     pub(super) memory: u64,
     /// Number of changes that were applied here.
     pub(super) changes: u64,
@@ -220,11 +222,11 @@ pub(crate) struct State {
 pub(super) const INODE_BYTES: u64 = size_of::<Inode>() as u64 + 40;
 /// Bytes of memory that an entry of a folder takes beside its name.
 pub(super) const ENTRY_BYTES: u64 = 160;
-/// Bytes of memory that a volume takes with one file, whose name is short.
+/// Bytes of memory that a volume takes with one file that has a short name.
 pub(super) const VOLUME_BYTES: u64 = 2 * INODE_BYTES + ENTRY_BYTES + 16;
 /// Bytes of memory that a section takes, with its share of the object's row.
 pub(super) const SECTION_BYTES: u64 = 160;
-/// Bytes of memory that an inode takes that a session has open, in the tables of session and volume.
+/// Bytes of memory that an open inode takes, in the tables of session and volume.
 pub(super) const OPEN_BYTES: u64 = 96;
 /// Bytes of memory that a lock takes.
 pub(super) const LOCK_BYTES: u64 = size_of::<Held>() as u64 + 16;
@@ -236,7 +238,7 @@ pub(super) const CREDIT_BYTES: u64 = 96;
 pub(super) const RANGE_BYTES: u64 = 32;
 
 impl State {
-    /// A volume with an empty root folder, which belongs to a user.
+    /// Makes a volume with an empty root folder, which belongs to a user.
     pub(super) fn new(number: u32, terms: VolumeTerms, uid: u32, gid: u32, now: Time) -> Self {
         let head = Head {
             kind: FileKind::Folder,
@@ -278,7 +280,7 @@ impl State {
         }
     }
 
-    /// A volume of which nothing is known yet.
+    /// Makes the state of a volume of which nothing is known so far.
     pub(super) fn unknown(number: u32, created: Time) -> Self {
         let mut state = Self::new(number, VolumeTerms::default(), 0, 0, created);
         state.inodes.clear();
@@ -290,12 +292,12 @@ impl State {
         self.inodes.get(&number).map(|inode| &**inode)
     }
 
-    /// The entry of a name in a folder.
+    /// Returns the entry of a name in a folder.
     pub(super) fn entry(&self, folder: u64, name: &[u8]) -> Option<Entry> {
         self.inode(folder)?.folder()?.names.get(name).copied()
     }
 
-    /// Attributes of an inode, as sessions see them.
+    /// Returns the attributes of an inode, as sessions see them.
     pub(super) fn attributes(&self, number: u64) -> Option<Attributes> {
         let inode = self.inode(number)?;
         let head = &inode.head;

@@ -1,8 +1,10 @@
-//! Deleting the objects that no file has: those that files had, which the home deletes, and those that a
-//! session put and did not commit, which the node that holds them asks the home about. Engine thread only.
+//! Deleting the objects that no file has. Owns [`Sweeping`]. Engine thread only.
 //!
-//! Invariant: an object of a session is swept when its home has ended the session, so that no later commit
-//! can name it, and only if no file has it.
+//! The home deletes objects that files had. Objects that a session put and did not commit are found by the
+//! node that holds them, which asks the home about them.
+//!
+//! Invariant: an object of a session is swept only if no file has it, and its home has ended the session, or
+//! the session has said that it will not commit the object.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,16 +27,15 @@ use crate::object::{DEEDS, Role, Table};
 
 /// Pause between two shares of the table, so that a walk does not hold the engine up.
 const SHARE_PAUSE: Duration = Duration::from_millis(1);
-/// How long after a failure a walk is made again.
+/// Time after a failed walk until the next one.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// How long a deletion may take before the memory of its objects is given up without it.
+/// Time that a deletion may take before members are told that they may drop the objects.
 const DELETION_PATIENCE: Duration = Duration::from_millis(300);
 
-/// The walks over this node's objects.
+/// State of the walks over this node's objects.
 #[derive(Default)]
 pub(super) struct Sweeping {
-    /// Sessions of this node's clients that commit nothing below a counter any more, to be looked at in the
-    /// next walk.
+    /// Counter of each session below which the session commits nothing any more, for the next walk.
     discarded: RefCell<HashMap<(u32, u32), u64>>,
     under_way: Cell<bool>,
     /// Whether a session has ended since the walk began.
@@ -43,11 +44,20 @@ pub(super) struct Sweeping {
     pub(super) deleted: Cell<u64>,
 }
 
-/// Objects of volumes that may be left.
+impl Sweeping {
+    /// Notes that a session of a volume commits nothing below a counter any more. The largest counter counts.
+    fn discard(&self, session: (u32, u32), below: u64) {
+        let mut discarded = self.discarded.borrow_mut();
+        let known = discarded.entry(session).or_default();
+        *known = below.max(*known);
+    }
+}
+
+/// Objects that may have no file, by volume.
 type Candidates = BTreeMap<u32, Vec<ObjectId>>;
 
 impl Files {
-    /// Has the objects of this node looked through, since a session has ended.
+    /// Walks over the objects of this node soon, because a session has ended.
     pub(super) fn sweep_soon(self: &Rc<Self>) {
         self.sweeping.again.set(true);
         if self.sweeping.under_way.replace(true) {
@@ -65,12 +75,12 @@ impl Files {
         });
     }
 
-    /// Looks through this node's objects once; says whether all homes have answered.
+    /// Walks over this node's objects once. Returns whether all homes have answered.
     async fn sweep(self: &Rc<Self>) -> bool {
         let mut all_answered = true;
         let discarded = self.sweeping.discarded.take();
         for shard in 0..Table::SHARDS {
-            // A share in a turn, however few objects of files there are.
+            // Each share is looked at in a turn of its own, however few objects of files there are.
             self.kernel.clock.sleep(SHARE_PAUSE).await;
             let found = self.candidates(shard, &discarded);
             for (volume, ids) in found {
@@ -80,14 +90,14 @@ impl Files {
             }
         }
         if !all_answered {
-            self.sweeping.discarded.borrow_mut().extend(discarded);
+            discarded.into_iter().for_each(|(session, below)| self.sweeping.discard(session, below));
         }
         all_answered
     }
 
-    /// Has objects of a session looked for that it will not commit any more.
+    /// Looks soon for objects of a session that it will not commit any more.
     pub(super) fn sweep_below(self: &Rc<Self>, volume: u32, session: u32, below: u64) {
-        self.sweeping.discarded.borrow_mut().insert((volume, session), below);
+        self.sweeping.discard((volume, session), below);
         self.sweep_soon();
     }
 
@@ -99,7 +109,8 @@ impl Files {
         self.sweep_below(volume, session, below);
     }
 
-    /// The objects in a share of the table whose sessions no client of this node has, or will not commit.
+    /// Returns the objects in a share of the table whose sessions no client of this node has, or whose
+    /// sessions have discarded them.
     fn candidates(&self, shard: usize, discarded: &HashMap<(u32, u32), u64>) -> Candidates {
         let (mut found, attached) = (Candidates::new(), self.attached.sessions());
         let objects = self.store.objects.borrow();
@@ -114,7 +125,7 @@ impl Files {
         found
     }
 
-    /// Asks a home about objects, and deletes those that are left.
+    /// Asks a home about objects, and deletes those that no file has. Returns whether all of this was done.
     pub(super) async fn sweep_some(self: &Rc<Self>, volume: u32, ids: Vec<ObjectId>) -> bool {
         match self.left_of(volume, ids).await {
             Some(left) => self.delete_objects(&left).await,
@@ -122,14 +133,14 @@ impl Files {
         }
     }
 
-    /// The objects among these that no file of a volume has or will have. `None` if the home does not
+    /// Returns the objects among these that no file of a volume has or will have. `None` if the home does not
     /// answer.
     pub(super) async fn left_of(&self, volume: u32, ids: Vec<ObjectId>) -> Option<Vec<ObjectId>> {
         if let Some(volume) = self.volume_of(volume) {
             volume.settled().await.ok()?;
             return Some(volume.swept(ids));
         }
-        // The objects of a volume that this node knows nothing of stay.
+        // Objects of a volume that this node does not know stay.
         let Some(record) = self.cluster.volumes.get(volume) else { return Some(Vec::new()) };
         let home = match self.homes.whereabouts(&record) {
             Whereabouts::At(home) => home,
@@ -141,7 +152,8 @@ impl Files {
         Some(ids)
     }
 
-    /// Deletes objects of files, whoever has put them: the home decides about all of its volume.
+    /// Deletes objects of files, also those of other users, because the home decides about all objects of its
+    /// volume.
     pub(super) async fn delete_objects(&self, ids: &[ObjectId]) -> bool {
         if ids.is_empty() {
             return true;
@@ -155,8 +167,8 @@ impl Files {
         true
     }
 
-    /// Deletes the objects that no file of a volume has any more. While the deletion of some waits for nodes
-    /// that do not answer, others are deleted.
+    /// Deletes the objects that no file of a volume has any more. If the deletion of some waits for nodes
+    /// that do not answer, others can be deleted meanwhile.
     pub(super) fn delete_condemned(self: &Rc<Self>, volume: &Rc<Volume>) {
         if volume.state.borrow().condemned.is_empty() || volume.sweeping.replace(true) {
             return;
@@ -164,7 +176,7 @@ impl Files {
         let (files, volume) = (Rc::clone(self), Rc::clone(volume));
         self.kernel.spawn(async move {
             while let Some(ids) = volume.take_condemned() {
-                // No new home may have them in files.
+                // Mirrors have to know first, so that no new home has the objects in files.
                 if volume.settled().await.is_err() {
                     break;
                 }
@@ -196,8 +208,8 @@ impl Files {
         });
     }
 
-    /// Has all members drop objects when they need memory: no file has these any more, and their deletion
-    /// waits for nodes that do not answer.
+    /// Tells all members that they may drop objects: no file has these any more, and their deletion waits for
+    /// nodes that do not answer.
     fn tell_condemned(&self, ids: &[ObjectId]) {
         self.let_condemned_go(ids);
         for node in self.cluster.others(&[self.kernel.node]) {
@@ -207,8 +219,8 @@ impl Files {
         }
     }
 
-    /// Has objects that no file has any more leave memory when it is needed. The keepers are not told, who
-    /// would look for others to keep the objects.
+    /// Lets objects that no file has any more leave memory when it is needed. Keepers are not told, because
+    /// they would look for other nodes to keep the objects.
     pub(super) fn let_condemned_go(&self, ids: &[ObjectId]) {
         for id in ids.iter().filter(|id| parts_of(id).is_some()) {
             let replica = self.store.objects.borrow().get(id).cloned();
@@ -232,7 +244,7 @@ impl Files {
         });
     }
 
-    /// Deletes this node's objects of a volume that was lost and is forgotten.
+    /// Deletes this node's objects of a volume whose lost record was removed.
     pub(super) fn sweep_lost(self: &Rc<Self>, volume: u32) {
         let files = Rc::clone(self);
         self.kernel.spawn(async move {
@@ -248,7 +260,7 @@ impl Files {
         });
     }
 
-    /// Tells all members that a session has ended: they may have objects of it.
+    /// Tells all members that a session has ended, because they may have objects of the session.
     pub(super) fn tell_ended(&self, volume: u32) {
         for node in self.cluster.others(&[self.kernel.node]) {
             self.network.tell(node, FileFrame::SessionEnded { volume });

@@ -1,24 +1,28 @@
-//! Counts of the work of this node as the home of volumes, since it was started. Engine thread only.
+//! Counts of the work of this node as the home of volumes, since it was started. Owns [`Tally`]. Engine
+//! thread only.
 //!
-//! Each volume counts for itself; of one that leaves, the counts stay. Invariant: no count falls when another
-//! node becomes the home of a volume, or a volume is removed.
+//! Each volume counts for itself. The counts of a volume that leaves are added to a sum. Invariant: no count
+//! falls when another node becomes the home of a volume, or a volume is removed.
 
 use super::homes::Homes;
 use super::volume::Volume;
 
-/// Counts of what homes do.
+/// Counts of the work of homes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Tally {
-    /// Operations that were decided.
+    /// Number of operations that were decided.
     pub(super) decided: u64,
-    /// Batches of changes for mirrors, and bytes of these.
+    /// Number of batches of changes that mirrors were sent.
     pub(super) batches: u64,
+    /// Number of bytes of the batches.
     pub(super) batch_bytes: u64,
-    /// Bytes of credit that have lapsed.
+    /// Number of bytes of credit that have lapsed.
     pub(super) lapsed: u64,
-    /// Messages to sessions about changes, those that were confirmed, and those that were not in time.
+    /// Number of messages to sessions about changes.
     pub(super) told: u64,
+    /// Number of messages that were confirmed.
     pub(super) confirmed: u64,
+    /// Number of messages that were not confirmed in time.
     pub(super) missed: u64,
 }
 
@@ -38,7 +42,7 @@ impl Tally {
 }
 
 impl Homes {
-    /// Lets a volume go whose home this node is no more. Who waits at it looks again.
+    /// Removes a volume whose home this node is not any more. Tasks that wait at the volume look again.
     pub(super) fn depose(&self, volume: &Volume) {
         if self.volumes.borrow_mut().remove(&volume.number).is_some() {
             self.former.set(self.former.get().with(volume));
@@ -46,7 +50,7 @@ impl Homes {
         volume.depose();
     }
 
-    /// Counts of this node as the home of all volumes, also of those that have left.
+    /// Returns the counts of this node as the home of all volumes, also of those that have left.
     pub(super) fn tally(&self) -> Tally {
         self.volumes.borrow().values().fold(self.former.get(), |tally, volume| tally.with(volume))
     }

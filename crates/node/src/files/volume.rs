@@ -1,9 +1,10 @@
-//! A volume at its home: its state, what its sessions ask, and who waits for locks. Engine thread only.
+//! A volume at its home: its state, the operations of its sessions, and the tasks that wait for locks. Owns
+//! [`Volume`]. Engine thread only.
 //!
-//! All changes go through [`Volume::commit`], which has mirrors told. Invariants: an operation that changes
-//! something is done once, whoever asks again under its number. What sessions may keep for a time is
-//! [watched](super::watch) while there are several; a session that comes is let in when what was given to
-//! the only one before is over.
+//! Invariants: all changes go through [`Volume::commit`], which tells mirrors. An operation that changes
+//! something is done once, however often it is asked for under its number. Sessions are
+//! [watched](super::watch) for what they keep while there are several. Before a second session is let in,
+//! nothing is valid any more that the only one was told to keep.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,10 +35,11 @@ use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
 use crate::kernel::random::random_u64;
 
-/// Maximum number of sessions that have a file open and are told of its bytes.
+/// Maximum number of sessions with a file open that are told of changes of its bytes.
 const MAX_OPENERS: usize = 8;
-/// Maximum number of outcomes that are kept for a session, and if there is no memory.
+/// Maximum number of outcomes that are kept for a session.
 const MAX_OUTCOMES: usize = 1 << 14;
+/// Maximum number of outcomes that are kept for a session when there is no memory.
 const FEW_OUTCOMES: usize = 1 << 8;
 /// Maximum number of sessions of a volume.
 const MAX_SESSIONS: usize = 1 << 12;
@@ -45,16 +47,16 @@ const MAX_SESSIONS: usize = 1 << 12;
 /// A volume whose home this node is.
 pub(super) struct Volume {
     pub(super) kernel: Rc<Kernel>,
-    /// Changes when another volume of the name comes back to a coordinator that began anew.
+    /// Name of the volume. It changes if another volume of the name comes back to a new coordinator.
     pub(super) name: RefCell<String>,
     pub(super) number: u32,
     pub(super) owner: u32,
     pub(super) state: RefCell<State>,
-    /// The log that mirrors are sent.
+    /// Log of changes that mirrors are sent.
     pub(super) log: Log,
-    /// The sessions of a former home, of which more is yet to be told.
+    /// Sessions of a former home that have yet to tell their opens, or to be claimed.
     pub(super) inherited: RefCell<Inherited>,
-    /// Whether the coordinator is asked for a change of the record, or another node whether it joins.
+    /// Whether the coordinator is asked for a change of the record, or another node to join.
     pub(super) is_tended: Cell<bool>,
     /// Whether no other node could join when it was last tried.
     pub(super) nobody_joins: Cell<bool>,
@@ -64,11 +66,11 @@ pub(super) struct Volume {
     coming: Cell<usize>,
     /// Tasks that wait until a lock may have become free.
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
-    /// Sessions of nodes that are away, and those that no node has claimed yet, and when they end.
+    /// Time when sessions end whose nodes are away, or that no node has claimed so far.
     orphans: RefCell<BTreeMap<u32, Instant>>,
-    /// Whether it is being removed.
+    /// Whether the volume is being removed.
     pub(super) ends: Cell<bool>,
-    /// Whether objects of it are being deleted by a task that does not wait for silent nodes.
+    /// Whether objects of the volume are being deleted by a task that does not wait for silent nodes.
     pub(super) sweeping: Cell<bool>,
     /// Names and inodes that sessions without trust know.
     known: Known,
@@ -78,7 +80,7 @@ pub(super) struct Volume {
     pub(super) watchers: RefCell<Watchers>,
     pub(super) blamed: Blamed,
     pub(super) lapsing: RefCell<Lapsing>,
-    /// Bytes for which nodes had room when they were asked last, and when that was.
+    /// Number of bytes for which nodes had room when they were asked last.
     pub(super) room: Cell<Option<u64>>,
     pub(super) room_asked: Cell<Option<Instant>>,
 }
@@ -113,7 +115,7 @@ impl Volume {
         }
     }
 
-    /// The time of this node, for inodes.
+    /// Returns the time of this node, for inodes.
     pub(super) fn time(kernel: &Kernel) -> Time {
         let ms = kernel.clock.unix_ms();
         Time { seconds: (ms / 1000) as i64, nanos: (ms % 1000) as u32 * 1_000_000 }
@@ -140,7 +142,7 @@ impl Volume {
         }
     }
 
-    /// Changes the terms.
+    /// Changes the terms of the volume.
     pub(super) fn set(&self, change: VolumeChange) {
         let mut state = self.state.borrow_mut();
         let mut terms = state.terms.clone();
@@ -154,9 +156,9 @@ impl Volume {
         self.commit(&mut state, vec![Change::Terms(terms)]);
     }
 
-    /// Carries changes out, and has mirrors told.
+    /// Applies changes, and tells mirrors.
     pub(super) fn commit(&self, state: &mut State, changes: Vec<Change>) {
-        // A session that has not told its opens may have anything open.
+        // A session that has not told its opens may have any inode open.
         let keeps = self.inherited.borrow().is_untold();
         let mut lapsing = self.lapsing.borrow_mut();
         state.carry_out(changes, keeps, |state, change| {
@@ -165,32 +167,32 @@ impl Volume {
         });
     }
 
-    /// Has credit lapse that sessions do not use, if it is time.
+    /// Lets credit lapse that sessions do not use, if a turn is over.
     pub(super) fn lapse(&self, now: Instant) {
         let mut state = self.state.borrow_mut();
         let lapsed = self.lapsing.borrow_mut().turn(now, &state);
         self.commit(&mut state, lapsed);
     }
 
-    /// Waits until everything that has changed so far may be told.
+    /// Waits until answers may show all changes so far.
     ///
     /// # Errors
-    /// `Disconnected` if this node is the home no more.
+    /// `Disconnected` if this node is not the home any more.
     pub(super) async fn settled(&self) -> Result<(), Error> {
         self.log.settled(self.log.last()).await
     }
 
-    /// Has who waits look again: this node is the home no more.
+    /// Ends the log and wakes all tasks that wait, because this node is not the home any more.
     pub(super) fn depose(&self) {
         self.log.end();
         self.wake();
     }
 
-    /// Makes a session of a node, or has one go on; says whether it is new. Nothing that another session was
-    /// told to keep is kept any more then.
+    /// Makes a session of a node, or lets one go on. Returns the key, and whether the session is new. Waits
+    /// first until nothing is valid any more that the only session was told to keep.
     ///
     /// # Errors
-    /// `Busy` if there are too many, `NotFound` if the volume is being removed.
+    /// `Busy` if there are too many sessions, `NotFound` if the volume is being removed.
     pub(super) async fn attach(
         &self,
         node: NodeId,
@@ -249,7 +251,7 @@ impl Volume {
             self.commit(&mut state, vec![Change::Move { session, node }]);
         }
         drop(state);
-        // A client that is trusted tells what it has open. What any other has open the state has.
+        // A trusted session tells what it has open. The state has the opens of other sessions.
         if trusted {
             self.inherited.borrow_mut().begin_again(session);
         } else {
@@ -270,9 +272,9 @@ impl Volume {
         self.wake();
     }
 
-    /// Ends the sessions whose nodes have been away for too long, or have not said for as long that they have
-    /// them; says whether there was one. Others end at a time, unless their nodes come back or say so before,
-    /// or they go on elsewhere.
+    /// Ends the sessions whose nodes have been away for too long, or that no node has claimed for as long.
+    /// Returns whether there was one. Further such sessions end at `ends`, unless they are claimed or go on
+    /// elsewhere before.
     pub(super) fn end_orphans(
         &self,
         is_member: impl Fn(NodeId) -> bool,
@@ -294,23 +296,24 @@ impl Volume {
         !late.is_empty()
     }
 
-    /// Forgets which nodes of sessions are away, since this node is.
+    /// Forgets which nodes of sessions are away, because it is this node that is away.
     pub(super) fn forget_orphans(&self) {
         self.orphans.borrow_mut().clear();
     }
 
-    /// Whether a key is that of a session of a node.
+    /// Whether a node has the session of this key.
     pub(super) fn knows(&self, node: NodeId, key: &SessionKey) -> bool {
         let state = self.state.borrow();
         let session = state.sessions.get(&key.session);
         session.is_some_and(|session| session.secret == key.secret && session.node == node)
     }
 
-    /// Carries an operation out, unless it waits for a lock, or for others that write to what it cuts.
+    /// Carries an operation out, unless it waits for a lock, or for sessions that write to a file which it
+    /// cuts.
     ///
     /// # Errors
-    /// `Fenced` if the session has ended, `Invalid` if it uses a number of before again, `Disconnected` if
-    /// this node does not decide now, or does not know yet what the session has open.
+    /// `Fenced` if the session has ended, `Invalid` for a number that was used before, `Disconnected` if this
+    /// node does not decide now, or does not know so far what the session has open.
     pub(super) fn run(&self, operation: &Operation<'_>, limits: Limits) -> Result<Run, Error> {
         let Operation { key, asked, .. } = operation;
         let number = asked.number;
@@ -394,12 +397,12 @@ impl Volume {
         self.watchers.borrow_mut().change(now, (by, operation.asked.number), stale, openers)
     }
 
-    /// Whether there is one session, and none about to come.
+    /// Whether there is one session, and no other is about to come.
     fn is_alone(&self, state: &State) -> bool {
         state.sessions.len() == 1 && self.coming.get() == 0
     }
 
-    /// Carries out what was decided about an operation of a session.
+    /// Carries out a decision about an operation of a session.
     fn carry_out(
         &self,
         state: &mut State,
@@ -408,7 +411,7 @@ impl Volume {
         asked: &FileAsked,
     ) -> FileOutcome {
         let Decision { changes, say } = decision;
-        // A session that waits for a lock has the inode open, or is told that it has not.
+        // A lock operation that waits is tried again after these changes, or fails if its inode was closed.
         let frees = changes.iter().any(|change| match change {
             Change::Lock { .. } => true,
             Change::Close { inode, .. } => state.locks.contains_key(inode),
@@ -460,12 +463,12 @@ impl Volume {
         FileAnswer { valid_ms, outcome, folders, limited: Some(state.terms.are_limited()) }
     }
 
-    /// Lets others have their turn.
+    /// Gives other tasks a turn.
     pub(super) async fn pause(&self) {
         self.kernel.clock.sleep(Duration::ZERO).await;
     }
 
-    /// Waits until a lock may have become free.
+    /// Returns a future that ends when a lock may have become free.
     pub(super) fn freed(&self) -> oneshot::Receiver<()> {
         let (sender, freed) = oneshot::channel();
         let mut waiting = self.waiting.borrow_mut();
@@ -481,14 +484,13 @@ impl Volume {
         }
     }
 
-    /// All objects that files have or had.
+    /// Returns all objects that files of the volume have or had.
     pub(super) fn all_objects(&self) -> Vec<ObjectId> {
         let state = self.state.borrow();
         state.objects.keys().chain(&state.condemned).copied().collect()
     }
 
-    /// Takes some of the objects that no file has any more, to be deleted. `None` if there are none that are
-    /// not being deleted already.
+    /// Takes some of the objects that no file has any more, to delete them. `None` if there are none left.
     pub(super) fn take_condemned(&self) -> Option<Vec<ObjectId>> {
         let (state, mut deleting) = (self.state.borrow(), self.deleting.borrow_mut());
         let left = state.condemned.iter().filter(|id| !deleting.contains(*id));
@@ -497,8 +499,7 @@ impl Volume {
         (!ids.is_empty()).then_some(ids)
     }
 
-    /// Returns those of the objects that no file has and none will have: their sessions have ended, or have
-    /// said so.
+    /// Returns the objects that no file has or will have: their sessions have ended, or have discarded them.
     pub(super) fn swept(&self, ids: Vec<ObjectId>) -> Vec<ObjectId> {
         let state = self.state.borrow();
         let is_left = |id: &ObjectId| {
@@ -513,7 +514,7 @@ impl Volume {
     }
 }
 
-/// Attributes of the folders in which an operation has changed names, and of those that it has moved.
+/// Returns attributes of the folders in which an operation has changed names, and of folders that it moved.
 fn folders_of(state: &State, operation: &FileOperation, outcome: &FileOutcome) -> Vec<Attributes> {
     use FileOperation as O;
     let above = match operation {
@@ -537,7 +538,7 @@ fn folders_of(state: &State, operation: &FileOperation, outcome: &FileOutcome) -
     above.into_iter().filter_map(|folder| state.attributes(folder)).collect()
 }
 
-/// Sessions other than one that have a file open; none if they are too many to be told.
+/// Returns the sessions other than `by` that have a file open, or none if they are too many to be told.
 fn openers(state: &State, by: u32, inode: u64) -> Vec<u32> {
     let own = state.sessions.get(&by).and_then(|session| session.opens.get(&inode));
     let own = own.map_or(0, |opens| opens.count.into());
@@ -555,7 +556,7 @@ fn ended() -> Error {
     Error::new(ErrorKind::Fenced, "the session has ended: attach to the volume anew")
 }
 
-/// An outcome as it is kept. Who asks for it again asks for the map of an opened file too.
+/// Returns an outcome as it is kept. Whoever repeats the operation asks for the map of an opened file too.
 pub(super) fn kept(outcome: &FileOutcome) -> FileOutcome {
     match outcome {
         FileOutcome::Opened { attributes, created, map } if !map.sections.is_empty() => {

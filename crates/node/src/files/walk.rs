@@ -1,10 +1,10 @@
-//! The walk: a mirror that joins is sent the state of a volume piece by piece, while operations go on. Engine
-//! thread only.
+//! The walk: a mirror that joins is sent the state of a volume piece by piece, while operations go on. Owns
+//! [`Walk`]. Engine thread only.
 //!
 //! First come the sessions, then the inodes in the order of their numbers, then what sessions of users have
-//! open, then what is to be deleted. Changes meanwhile are sent as well, as far as they belong to what was
-//! sent before: the walk brings the rest as it is then. Invariant: when the walk has ended, and all changes
-//! since were applied, the mirror has the state.
+//! open, then what is to be deleted. Changes meanwhile are sent only if they belong to what was sent already.
+//! The walk sends the rest as it is by then. Invariant: when the walk has ended, and the mirror has applied
+//! all changes since, it has the state of the home.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ use super::change::{Begun, Change, Key, MAX_LISTED, Made};
 use super::map::{Piece, Place};
 use super::state::{Body, Inode, State};
 
-/// Maximum number of bytes of changes in a frame, but for one change that alone is longer.
+/// Maximum number of bytes of changes in a frame. A longer change has a frame of its own.
 const PART_BYTES: usize = 12 << 10;
 /// Number of bytes after which a share of a walk ends.
 pub(super) const SHARE_BYTES: usize = 40 << 10;
@@ -46,7 +46,7 @@ impl Parts {
         self.parts.is_empty()
     }
 
-    /// Takes all parts: at least one, which may be empty.
+    /// Takes all parts. There is at least one, which may be empty.
     pub(super) fn take(&mut self) -> Vec<Bytes> {
         self.bytes = 0;
         let mut parts: Vec<_> = self.parts.drain(..).map(BytesMut::freeze).collect();
@@ -57,16 +57,17 @@ impl Parts {
     }
 }
 
-/// How far a walk has come.
+/// Position of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cursor {
     /// Sessions below this number were sent.
     Sessions(u32),
     /// Inodes below this number were sent. With a cookie or an offset, the inode was sent as far as that.
     Inodes(u64, Option<u64>),
-    /// Opens of sessions below this number were sent, and of this session inodes up to the other number.
+    /// Opens of sessions below the first number were sent, and of that session the inodes up to the second
+    /// number.
     Opens(u32, u64),
-    /// Objects up to this one were sent.
+    /// Objects to be deleted were sent up to this one.
     Condemned(Option<ObjectId>),
     Done,
 }
@@ -90,7 +91,7 @@ impl Walk {
         self.cursor == Cursor::Done
     }
 
-    /// Whether a change belongs to what was sent.
+    /// Whether a change belongs to a part of the state that was sent.
     fn has(&self, key: Key) -> bool {
         match (self.cursor, key) {
             (_, Key::Whole) | (Cursor::Condemned(_) | Cursor::Done, _) => true,
@@ -116,12 +117,12 @@ impl Walk {
         self.gathered.is_empty()
     }
 
-    /// Takes what has gathered.
+    /// Takes the changes that have gathered.
     pub(super) fn take(&mut self) -> Vec<Bytes> {
         self.gathered.take()
     }
 
-    /// Goes on with the walk by a share of so many bytes.
+    /// Goes on with the walk until `share` bytes have gathered.
     pub(super) fn go_on(&mut self, state: &State, share: usize) {
         let mut steps = 0;
         while self.gathered.bytes < share && steps < SHARE_STEPS {
@@ -174,7 +175,7 @@ impl Walk {
             self.cursor = Cursor::Opens(0, 0);
             return;
         };
-        // The inode of which a part was sent may have gone.
+        // The inode that was sent in part may have gone.
         let from = within.filter(|_| *number == next);
         if from.is_none() {
             self.begin_inode(state, *number, inode);
@@ -217,7 +218,7 @@ impl Walk {
         };
     }
 
-    /// Begins with the parts of an inode beside names and sections.
+    /// Sends the parts of an inode beside names and sections.
     fn begin_inode(&mut self, state: &State, number: u64, inode: &Inode) {
         let (made, last_cookie) = match &inode.body {
             Body::File(_) => (Made::File, 0),
@@ -237,7 +238,7 @@ impl Walk {
         }
     }
 
-    /// Sends opens of a session. Of one that is trusted mirrors are told nothing.
+    /// Sends the opens of a session, unless it is trusted: mirrors do not have the opens of trusted sessions.
     fn walk_opens(&mut self, state: &State, next: u32, upto: u64, share: usize) {
         let Some((session, one)) = state.sessions.range(next..).next() else {
             self.cursor = Cursor::Condemned(None);
@@ -265,13 +266,14 @@ impl Walk {
     }
 }
 
-/// Size and node of the object of a section.
+/// Returns length and node of the object of a section.
 fn known(state: &State, piece: &Piece) -> Option<(u64, plasmon::NodeId)> {
     let Place::Object(id, _) = &piece.place else { return None };
     state.objects.get(id).map(|stored| (stored.len, stored.node))
 }
 
-/// A change as a mirror has to know it that may not have the other sections of an object.
+/// Returns a change for a mirror that may not have the other sections of an object: with the object's length
+/// and node.
 fn filled<'a>(state: &State, change: &'a Change) -> Cow<'a, Change> {
     match change {
         Change::Cover { inode, offset, piece, object: None } => {

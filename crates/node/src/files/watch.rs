@@ -1,10 +1,10 @@
 //! Watchers of a volume: sessions that were told something they may keep for a second, and are told when it
-//! is not true any more. Engine thread only; it sends nothing itself.
+//! changes. Owns [`Watchers`], and sends nothing itself. Engine thread only.
 //!
 //! A *key* stands for the attributes of an inode, or for a name in a folder, whether it is there or not. Two
-//! names may share a key, which costs a message. A change is answered when all who watch what it changes have
-//! confirmed that they keep nothing of it ([`Waiting`]), or [`CHANGE_PATIENCE`] has passed. Invariants:
-//! memory is bounded; what is not watched is not kept; nobody's silence delays others more than once in
+//! names may share a key, which costs a message. A change is answered when all watchers of its keys have
+//! confirmed that they keep nothing of them ([`Waiting`]), or after [`CHANGE_PATIENCE`]. Invariants: memory
+//! is bounded; a session keeps only what it watches; a silent session delays others at most once in
 //! [`SILENCE_TIME`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,38 +23,38 @@ use crate::kernel::random::{HashMap, Keyed};
 
 mod cuts;
 
-/// How long a session may keep names and attributes, from when it asked.
+/// Time for which a session may keep names and attributes, from when it asked.
 pub(super) const VALID_TIME: Duration = Duration::from_secs(1);
-/// How long what was given counts as kept: kernels round up.
+/// Time for which something given counts as kept. Longer than [`VALID_TIME`], since kernels round up.
 const KEPT_TIME: Duration = Duration::from_millis(1_050);
-/// How long a change waits for those who watch.
+/// Time for which a change waits for watchers.
 const CHANGE_PATIENCE: Duration = Duration::from_millis(50);
-/// How long a session that did not confirm in time is not waited for, and is given nothing to keep.
+/// Time for which a session that did not confirm is not waited for, and is given nothing to keep.
 const SILENCE_TIME: Duration = Duration::from_secs(10);
-/// Maximum number of sessions in the list of a key.
+/// Maximum number of sessions that are listed for a key.
 const MAX_LISTED: usize = 8;
-/// How long nothing is given of a key that was changed when more sessions watched it.
+/// Time for which a key is not given after a change while more sessions watched it than can be listed.
 const COOLING_TIME: Duration = Duration::from_secs(10);
-/// Number of changes within [`VALID_TIME`] that others have to be told, from which nothing is given of a key
-/// as long as they go on.
+/// Number of changes within [`VALID_TIME`] that watchers had to be told, from which a key is not given any
+/// more until the changes end.
 const BUSY_CHANGES: u32 = 4;
 /// Maximum number of keys that are known to be busy.
 const MAX_BUSY: usize = 1 << 12;
-/// Number of times that a session was waited for in vain, from which it counts as one that never confirms.
+/// Number of vain waits for a session from which it counts as one that never confirms.
 const NEVER: u32 = 3;
-/// Maximum number of keys of a second, and the memory that one takes.
+/// Maximum number of keys that are given within [`KEPT_TIME`].
 const MAX_KEYS: u64 = 1 << 18;
 const KEY_BYTES: u64 = 256;
 
-/// A thing that sessions watch, as a hash: of an inode, or of a folder and a name.
+/// Hash of a thing that sessions watch: of an inode, or of a folder and a name.
 type Key = u64;
 
 /// The sessions that watch a key.
 #[derive(Clone, Copy)]
 struct Watch {
-    /// Time at which nothing is valid any more that sessions were given of the key.
+    /// Time when nothing is valid any more that sessions were given of the key.
     until: Instant,
-    /// The sessions; more than [`MAX_LISTED`] are not listed.
+    /// Sessions that watch the key. More than [`MAX_LISTED`] are not listed.
     sessions: [u32; MAX_LISTED],
     count: u8,
 }
@@ -64,7 +64,7 @@ impl Watch {
         Self { until, sessions: [0; MAX_LISTED], count: 0 }
     }
 
-    /// The sessions; `None` if there are too many.
+    /// Returns the sessions that watch the key. `None` if there are too many.
     fn listed(&self) -> Option<&[u32]> {
         self.sessions.get(..usize::from(self.count))
     }
@@ -104,17 +104,18 @@ impl Busy {
 /// A future that ends when all sessions have confirmed a message.
 type Done = Shared<oneshot::Receiver<()>>;
 
-/// Sessions that were told something, and did not confirm it so far.
+/// Sessions that were told something, and have not confirmed so far.
 struct Telling {
     left: BTreeSet<u32>,
     keys: Vec<Key>,
-    /// The session whose operation waits, and folders in which it changes names.
+    /// Session whose operation waits.
     by: u32,
+    /// Folders in which the operation changes names.
     folders: Vec<u64>,
-    /// Whether the operation cuts a file, and those who are told are to commit first.
+    /// Whether the operation cuts a file, so that the sessions which are told have to commit first.
     cuts: bool,
     due: Instant,
-    /// Dropped when the last has confirmed, or is not waited for any more.
+    /// Dropped when the last session has confirmed, or is not waited for any more.
     _ends: oneshot::Sender<()>,
     done: Done,
 }
@@ -122,17 +123,17 @@ struct Telling {
 /// Events that an operation waits for before it is answered.
 #[derive(Clone)]
 pub(super) struct Waiting {
-    /// Numbers of the messages that are to be confirmed, and when each is given up.
+    /// Numbers of the messages that are to be confirmed, with the time when each is given up.
     pub(super) confirmed: Vec<(u64, Instant, Done)>,
-    /// Time at which nothing is valid any more that sessions beyond the list were given.
+    /// Time when nothing is valid any more that sessions which are not listed were given.
     pub(super) over: Option<Instant>,
 }
 
 impl Waiting {
-    /// The latest time at which the wait ends.
+    /// Returns the latest time at which the wait ends.
     fn end(&self) -> Instant {
         let dues = self.confirmed.iter().map(|(_, due, _)| *due);
-        // There is something to wait for.
+        // An operation waits only if there is something to wait for.
         dues.chain(self.over).max().expect("an operation waits for something")
     }
 }
@@ -159,15 +160,16 @@ pub(super) struct Counts {
 /// The watchers of a volume.
 pub(super) struct Watchers {
     hasher: Keyed,
-    /// Keys that were given since the last turn, and in the time before it.
+    /// Keys that were given since the last turn.
     young: HashMap<Key, Watch>,
+    /// Keys that were given in the turn before the last.
     old: HashMap<Key, Watch>,
     turned: Instant,
     busy: HashMap<Key, Busy>,
     silent: BTreeMap<u32, Instant>,
-    /// Sessions for which a cut has waited in vain, and until when no other waits for them.
+    /// Sessions for which a cut has waited in vain, with the time until which no cut waits for them.
     stalled: BTreeMap<u32, Instant>,
-    /// How often sessions were waited for in vain since they last confirmed something.
+    /// Number of vain waits for each session since it last confirmed something.
     unconfirming: BTreeMap<u32, u32>,
     tellings: BTreeMap<u64, Telling>,
     /// Messages that are not confirmed, by key.
@@ -211,7 +213,8 @@ impl Watchers {
         self.hasher.hash_one((folder, name))
     }
 
-    /// The keys of what an outcome tells that a kernel keeps. `None` if it tells nothing of that kind.
+    /// Returns the keys of the names and attributes in an outcome that a kernel keeps. `None` if there are
+    /// none.
     fn keys(&self, operation: &FileOperation, outcome: &FileOutcome) -> Option<Vec<Key>> {
         use FileOperation as O;
         let named = match operation {
@@ -245,7 +248,7 @@ impl Watchers {
         }
     }
 
-    /// Makes a session a watcher of what an outcome tells, which may take so much memory. Says whether the
+    /// Makes a session a watcher of what an outcome tells. Keys may take `memory` bytes. Returns whether the
     /// session may keep it for [`VALID_TIME`].
     pub(super) fn give(
         &mut self,
@@ -259,7 +262,7 @@ impl Watchers {
         self.give_keys(now, session, keys, memory)
     }
 
-    /// Gives the attributes of folders to keep, as [`Watchers::give`] gives one thing.
+    /// Makes a session a watcher of the attributes of folders, as [`Watchers::give`] does.
     pub(super) fn give_folders(
         &mut self,
         now: Instant,
@@ -287,7 +290,7 @@ impl Watchers {
         true
     }
 
-    /// Forgets what is over.
+    /// Forgets what is over, and begins a new turn if it is time.
     pub(super) fn turn(&mut self, now: Instant) {
         if now.saturating_duration_since(self.turned) < KEPT_TIME {
             return;
@@ -306,11 +309,11 @@ impl Watchers {
     }
 }
 
-/// Changes, and their confirmations.
+/// Changes and their confirmations.
 impl Watchers {
-    /// Has all that the home before this one may have given count as kept until then: changes wait, and
-    /// nothing is given. A home that takes over calls this with [`VALID_TIME`] after the last word of the
-    /// other.
+    /// Makes changes wait until `until`, and gives nothing before, because the former home may have let
+    /// sessions keep things. A home that takes over sets this to [`VALID_TIME`] after the last word of the
+    /// former home.
     pub(super) fn wait_for_former(&mut self, until: Instant) {
         self.former = until;
     }
@@ -324,8 +327,8 @@ impl Watchers {
         }
     }
 
-    /// Takes the sessions that watch a key, other than one. `Err` with the time when their watch is over if
-    /// they are too many to be listed.
+    /// Takes the sessions other than `by` that watch a key. `Err` with the end of their watch if they are too
+    /// many to be listed.
     fn take(&mut self, key: Key, by: u32, now: Instant) -> Result<BTreeSet<u32>, Instant> {
         let (mut taken, mut over) = (BTreeSet::new(), None);
         for watches in [&mut self.young, &mut self.old] {
@@ -345,13 +348,13 @@ impl Watchers {
         over.map_or(Ok(taken), Err)
     }
 
-    /// Notes that a key was changed of which others had to be told, or that is busy already.
+    /// Notes that a key was changed, if watchers had to be told or the key is busy already.
     fn note_change(&mut self, key: Key, now: Instant, watched: bool, over: Option<Instant>) {
         if self.busy.len() >= MAX_BUSY && !self.busy.contains_key(&key) {
             return;
         }
         if !watched && over.is_none() {
-            // Nothing is given of it as long as it goes on.
+            // A busy key is not given as long as it is changed.
             if let Some(busy) = self.busy.get_mut(&key).filter(|busy| now < busy.until) {
                 busy.until = busy.until.max(now + VALID_TIME);
             }
@@ -369,8 +372,8 @@ impl Watchers {
         }
     }
 
-    /// Takes note of an operation of a session that has changed this. Returns what others are to be told, and
-    /// what the answer waits for. `openers` are the sessions that have a file open.
+    /// Notes an operation of a session that makes `stale` untrue. Returns the news for other sessions, and
+    /// what the answer waits for. `openers` returns the sessions that have a file open.
     pub(super) fn change(
         &mut self,
         now: Instant,
@@ -453,7 +456,7 @@ impl Watchers {
         !folders.is_empty() && self.tellings.values().any(|telling| telling.by == session && holds(telling))
     }
 
-    /// The message that an operation of a session waits for, if others than itself have not confirmed it.
+    /// Returns the message that an operation of a session waits for, if other sessions have not confirmed it.
     fn joined(&self, number: u64, by: u32) -> Option<(u64, Instant, Done)> {
         let telling = self.tellings.get(&number)?;
         let others = telling.left.iter().any(|session| *session != by);
@@ -473,7 +476,7 @@ impl Watchers {
         (number, due, done)
     }
 
-    /// Takes note that a session keeps nothing more of what a message named.
+    /// Notes that a session keeps nothing more of what a message named.
     pub(super) fn confirm(&mut self, session: u32, number: u64) {
         self.unconfirming.remove(&session);
         let Some(telling) = self.tellings.get_mut(&number) else { return };
@@ -485,8 +488,8 @@ impl Watchers {
         }
     }
 
-    /// Waits no longer for the confirmations of a message, nor for these sessions for a while. Who was to
-    /// commit before a cut may have much to commit, and confirms changes in time all the same.
+    /// Stops waiting for the confirmations of a message, and for its silent sessions for [`SILENCE_TIME`]. A
+    /// session that did not commit before a cut may have much to commit, so only cuts do not wait for it.
     pub(super) fn give_up(&mut self, number: u64, now: Instant) {
         let Some(telling) = self.forget(number) else { return };
         self.counts.missed += telling.left.len() as u64;
@@ -499,7 +502,7 @@ impl Watchers {
         if telling.cuts { self.stalled.extend(late) } else { self.silent.extend(late) }
     }
 
-    /// Sessions that were waited for in vain, and again after they had not been for a while.
+    /// Returns the sessions that were waited for in vain [`NEVER`] times since they last confirmed.
     pub(super) fn who_never_confirm(&self) -> Vec<u32> {
         let never = self.unconfirming.iter().filter(|(_, times)| **times >= NEVER);
         never.map(|(session, _)| *session).collect()
@@ -534,7 +537,7 @@ impl Watchers {
     }
 }
 
-/// The sessions that are to confirm a message, and the operation that waits for them.
+/// Sessions that are to confirm a message, and the operation that waits for them.
 struct Expected {
     left: BTreeSet<u32>,
     keys: Vec<Key>,
@@ -543,7 +546,7 @@ struct Expected {
     cuts: bool,
 }
 
-/// The folders in which names are stale.
+/// Returns the folders in which names are stale.
 fn folders(stale: &[Stale]) -> Vec<u64> {
     let folders = stale.iter().filter_map(|one| match one {
         Stale::Name { folder, .. } => Some(*folder),
@@ -552,7 +555,7 @@ fn folders(stale: &[Stale]) -> Vec<u64> {
     folders.collect()
 }
 
-/// Returns what these changes make untrue, for the state before them.
+/// Returns what changes make untrue, given the state before them.
 pub(super) fn stale_of(state: &State, changes: &[Change]) -> Vec<Stale> {
     let (mut stale, mut inodes) = (Vec::new(), BTreeMap::<u64, Option<(u64, u64)>>::new());
     for change in changes {

@@ -1,8 +1,8 @@
-//! Operations on regions, for clients: carried out here if the region lives on this node, else by its home.
-//! Engine thread only.
+//! Operations on regions, for clients. This node carries an operation out if the region lives here, else the
+//! region's home does. Owns no state. Engine thread only.
 //!
 //! Invariant: an operation that changes something is sent to a home once. The network counts messages, so the
-//! home acts on it once. If no answer comes, the outcome is unknown, and the error says so.
+//! home acts on it once. If no answer comes, the error says that the outcome is unknown.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::kernel::ClientKey;
 use crate::net::frame::Ask;
 use crate::service::Return;
 
-/// The longest that a home may take for an operation, whatever the client says.
+/// Longest time that a home may take for an operation, whatever time-out the client sets.
 pub(super) const LONGEST_OPERATION: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether an operation changes a region.
@@ -32,12 +32,12 @@ pub(super) fn changes(operation: &Operation) -> bool {
     !matches!(operation, Operation::Read { .. } | Operation::Wait { .. } | Operation::Notify { .. })
 }
 
-/// The right that an operation takes.
+/// Returns the right that an operation takes.
 fn right(operation: &Operation) -> Rights {
     if changes(operation) { Rights::WRITE } else { Rights::READ }
 }
 
-/// Refuses what a handle was not opened for.
+/// Refuses an operation if the rights of the handle do not contain the right that it takes.
 ///
 /// # Errors
 /// `NotAllowed`.
@@ -51,7 +51,7 @@ pub(super) fn ensure(has: Rights, wanted: Rights) -> Result<(), Error> {
 }
 
 impl Regions {
-    /// Carries out a call by slot, wherever its region moves.
+    /// Carries out a call by slot. Follows the region if it moves meanwhile.
     pub(super) fn call(self: &Rc<Self>, client: ClientKey, request: CallRequest) -> Return {
         let call = OnRegion::decode(request.opcode, request.arguments, &request.payload);
         let Some(OnRegion { handle: number, guard, call }) = call else {
@@ -127,7 +127,7 @@ impl Regions {
         }
     }
 
-    /// Carries out an operation, or has the home carry it out.
+    /// Carries out an operation here, or has the home carry it out.
     fn operate(
         self: &Rc<Self>,
         at: At,
@@ -183,7 +183,7 @@ impl Regions {
     ///
     /// # Errors
     /// The home's own. `Freed` or `Lost`; `OutcomeUnknown` for a change whose answer did not come; `Internal`
-    /// if the answer does not fit.
+    /// if the answer has another length than was asked for.
     pub(super) async fn access(
         self: &Rc<Self>,
         mapping: &Rc<Mapping>,
@@ -197,7 +197,7 @@ impl Regions {
             Operation::Wait { .. } => self.await_home(mapping, user, question, patience).await?,
             _ => self.ask_home(mapping, user, question, patience, changes(&operation)).await?,
         };
-        // A client takes nothing else for an answer.
+        // A client accepts only an answer of the length that it asked for.
         let expected = if let Operation::Read { len, .. } = operation { len } else { 0 };
         if data.len() as u64 != expected {
             return Err(wrong_answer(mapping.home));
@@ -205,8 +205,8 @@ impl Regions {
         Ok(Done { value, data: data.into() })
     }
 
-    /// Waits for a word at a home, which keeps each question for a while only: so it does not gather waiters
-    /// whose clients have gone.
+    /// Waits for a word at a home. The home keeps each question for a while only, so that waits of clients
+    /// that have gone do not accumulate there. This node asks again while its client waits.
     async fn await_home(
         self: &Rc<Self>,
         mapping: &Rc<Mapping>,
@@ -226,7 +226,8 @@ impl Regions {
         }
     }
 
-    /// Asks the home of a region, and says what a missing answer means.
+    /// Asks the home of a region. Makes the error of a missing answer say whether the region may have been
+    /// changed.
     ///
     /// # Errors
     /// As [`Regions::access`].
@@ -244,7 +245,7 @@ impl Regions {
         answer.map_err(|error| self.failed(mapping, error, changing))
     }
 
-    /// The error for an operation that a home did not carry out, or did not answer.
+    /// Makes the error for an operation that a home did not carry out, or did not answer.
     fn failed(&self, mapping: &Mapping, error: Error, changing: bool) -> Error {
         match error.kind() {
             ErrorKind::Freed => {
@@ -266,7 +267,7 @@ impl Regions {
     }
 }
 
-/// Refuses to read more than a slot has room for.
+/// Refuses to read more bytes than a slot has room for.
 ///
 /// # Errors
 /// `Invalid`.
@@ -280,8 +281,8 @@ fn fits(operation: &Operation) -> Result<(), Error> {
     }
 }
 
-/// Outcome of a call whose result a task finds. If the task is not over in time, the outcome of a change is
-/// unknown.
+/// Makes the outcome of a call whose result a task finds. The outcome of a change is unknown if the task is
+/// not over in time.
 fn returned(call: &RegionCall, task: impl Future<Output = Result<CallResult, Error>> + 'static) -> Return {
     match call {
         RegionCall::On(operation) if !changes(operation) => Return::later(task),
@@ -294,13 +295,13 @@ pub(super) fn wrong_answer(home: NodeId) -> Error {
     Error::new(ErrorKind::Internal, format!("node {home} sent an answer of the wrong kind: see its release"))
 }
 
-/// The result of a call whose operation was carried out.
+/// Makes the result of a call whose operation was carried out.
 fn result(done: &Done) -> Result<CallResult, Error> {
     let wrong = || Error::new(ErrorKind::Internal, "a home has sent more bytes than were asked for");
     CallResult::with(&[done.value], &done.data).ok_or_else(wrong)
 }
 
-/// Whether so many bytes travel with an operation.
+/// Whether `len` bytes travel with an operation.
 pub(super) fn are_carried(len: u64) -> bool {
     len <= CARRIED_MAX_BYTES
 }

@@ -1,10 +1,10 @@
-//! The home's side of what other nodes ask about its regions. Engine thread only.
+//! The home's side of what other nodes ask about its regions. Owns [`Given`]. Engine thread only.
 //!
 //! Invariants: the home counts the mappings that it gives a node, and holds the memory of their regions until
-//! the node has left all of them or has gone. A node that has gone gives its clients nothing any more that it
-//! reads ([`membership`](crate::membership)), so that memory may be used again. When the home itself becomes
-//! a member anew, the others lose the mappings that it gave, some sooner and some later: it holds the memory
-//! for [`HELD_FOR`] longer.
+//! the node has left all of them or has gone. A node that has gone gives its clients no bytes that it reads
+//! from then on ([`membership`](crate::membership)), so the home may use the memory again. When the home
+//! itself becomes a member anew, the other nodes lose the mappings that it gave, some sooner and some later.
+//! The home holds the memory for [`HELD_FOR`] longer.
 
 use std::cell::RefCell;
 use std::hash::BuildHasher;
@@ -29,20 +29,21 @@ use crate::net::frame::{Envelope, Frames, Message, Withdrawal};
 use crate::net::sending::describe_segments;
 use crate::transfer::locate;
 
-/// The longest that a wait of another node's client is kept. The node asks again while its client waits.
+/// Longest time that the home keeps a wait of another node's client. The node asks again while its client
+/// waits.
 pub(super) const WAIT_PATIENCE: Duration = Duration::from_secs(5);
-/// How long members may take to follow a view with a new membership of this node, or to be members again.
+/// Time that members may take to follow a view with a new membership of this node, or to be members again.
 const HELD_FOR: Duration = Duration::from_secs(30);
 
-/// A node that maps a region of this one, or with whose client the region ends.
+/// A node that maps a region of this node, or with whose client the region ends.
 struct Mapper {
     region: Rc<Region>,
     /// Keeps the memory of the region while the node maps it.
     held: Option<Held>,
     node: NodeId,
-    /// Number of mappings that were given and not left; 0 only if the region ends with the node's client.
+    /// Number of mappings that were given and not left. 0 only if the region ends with the node's client.
     count: u32,
-    /// Whether the region ends with the node's client, and so with the node.
+    /// Whether the region ends with a client of the node, and so with the node.
     ends: bool,
 }
 
@@ -52,8 +53,8 @@ impl Mapper {
     }
 }
 
-/// The mappings that this node gave others, found by the region: what concerns one region does not look at
-/// those of others.
+/// The mappings that this node gave other nodes, found by the region. A call for one region does not look at
+/// other regions.
 #[derive(Default)]
 pub(super) struct Given {
     hasher: Keyed,
@@ -115,14 +116,14 @@ impl Given {
         }
     }
 
-    /// The nodes that map a region, or with whose clients it ends.
+    /// The nodes that map a region, or with whose clients the region ends.
     pub(super) fn mappers(&self, desk: Desk) -> Vec<NodeId> {
         let mappers = self.mappers.borrow();
         let those = mappers.iter_hash(self.hash(desk)).filter(|one| one.is_of(desk));
         those.map(|one| one.node).collect()
     }
 
-    /// Forgets the mappings of nodes that have gone; returns the regions that end with them.
+    /// Forgets the mappings of nodes that have gone. Returns the regions that end with these nodes.
     pub(super) fn forget(&self, gone: &[NodeId]) -> Vec<Rc<Region>> {
         let mut ended = Vec::new();
         self.mappers.borrow_mut().retain(|mapper| {
@@ -135,8 +136,8 @@ impl Given {
         ended
     }
 
-    /// Forgets all mappings; returns what keeps the memory of their regions, and the nodes with whose clients
-    /// regions end. That they do is not forgotten.
+    /// Forgets all mappings, but not which regions end with clients of other nodes. Returns the holds on the
+    /// memory of the regions, and the nodes with whose clients regions end.
     fn forget_all(&self) -> (Vec<Held>, Vec<NodeId>) {
         let (mut held, mut ending) = (Vec::new(), Vec::new());
         self.mappers.borrow_mut().retain(|mapper| {
@@ -156,14 +157,14 @@ impl Given {
 }
 
 impl Regions {
-    /// Acts on a member's frame, whose envelope is without it.
+    /// Acts on a member's frame. The message of the envelope was taken out, and is `frame`.
     ///
     /// # Errors
     /// When no member sends such a frame.
     pub(super) fn act(self: &Rc<Self>, asked: Envelope, frame: RegionFrame) -> Result<(), WireError> {
         let (from, user) = (asked.from, asked.user);
         if asked.answers {
-            // Nobody waits for it any more: the mapping that it brings is left.
+            // No task waits for the answer any more, so the mapping that it brings is left.
             if let RegionFrame::Mapped { desk, .. } | RegionFrame::Made { desk, .. } = frame {
                 self.decline(from, desk);
             }
@@ -175,7 +176,7 @@ impl Regions {
                 return self.on_access(asked, desk, (operation, fence), &data);
             }
             RegionFrame::Locate { desk } => match self.home.at(desk.number, desk.life) {
-                // It may be about to move.
+                // The region may be about to move.
                 Ok(region) if region.is_frozen() => {
                     let regions = Rc::clone(self);
                     return self.answer_later(asked, async move {
@@ -216,7 +217,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Begins what takes longer.
+    /// Begins to act on a frame whose answer takes several turns.
     ///
     /// # Errors
     /// When no member sends such a frame.
@@ -290,7 +291,7 @@ impl Regions {
     ) -> Result<RegionFrame, Error> {
         let region = self.home.find(&id).ok_or_else(|| {
             if self.transfer.store.objects.borrow().get(&id).is_none() {
-                // A keeper thinks that it is here, and is told that it is not.
+                // A keeper believes that the region is here. The withdrawal tells the keeper that it is not.
                 self.transfer.store.unpublish(id, Withdrawal::Evicted);
             }
             let text = format!("node {} has this region no more: map it again", self.kernel.node);
@@ -303,7 +304,7 @@ impl Regions {
         Ok(RegionFrame::Mapped { desk, len, owner, changes })
     }
 
-    /// Says where the bytes of a region lie, to a node for which their memory is kept.
+    /// Returns where the bytes of a region lie, to a node that maps the region.
     fn on_locate(&self, from: NodeId, user: u32, desk: Desk) -> Result<RegionFrame, Error> {
         let region = self.home.at(desk.number, desk.life)?;
         region.ensure(user, Rights::READ)?;
@@ -384,7 +385,7 @@ impl Regions {
         }
     }
 
-    /// Answers a frame when a task has found the answer.
+    /// Answers a frame with what a task returns, when the task is over.
     fn answer_later(
         self: &Rc<Self>,
         asked: Envelope,
@@ -405,26 +406,27 @@ impl Regions {
         }
     }
 
-    /// Tells the nodes that map a region that it has gone.
+    /// Tells the nodes that map a region that the region has ended.
     pub(super) fn tell_gone(&self, desk: Desk) {
         for node in self.given.mappers(desk) {
             self.network.tell(node, RegionFrame::Gone { desk }.into_message());
-            // Nothing ends with the node's client any more.
+            // The region ends with no client any more.
             self.given.leave(desk, node, 0);
         }
     }
 
-    /// Tells the nodes that map a region that it lives on another node now.
+    /// Tells the nodes that map a region that the region lives on another node now.
     pub(super) fn tell_departed(&self, desk: Desk, to: NodeId) {
         for node in self.given.mappers(desk) {
             self.network.tell(node, RegionFrame::Departed { desk, to }.into_message());
         }
     }
 
-    /// Grants rights to a region of this node, or revokes them if there are none.
+    /// Grants rights to a region of this node, or revokes all of them if `rights` is empty. Tells the nodes
+    /// that map the region.
     ///
     /// # Errors
-    /// Those of the region.
+    /// Those of [`Region::govern`].
     pub(super) fn govern_here(
         &self,
         region: &Rc<Region>,
@@ -442,9 +444,9 @@ impl Regions {
         Ok(())
     }
 
-    /// Begins a membership: peers of the one before know of no mapping between them and this node, or are
-    /// about to forget it. They hear nothing by the streams of before, neither that a region was freed nor
-    /// that a mapping was left.
+    /// Begins a membership. Peers of the membership before know of no mapping between them and this node any
+    /// more, or are about to forget them. No message of the streams of before reaches them, such as that a
+    /// region was freed or a mapping left.
     pub(super) fn begin_anew(self: &Rc<Self>) {
         self.lose_mappings(|_| true);
         let (held, ending) = self.given.forget_all();
@@ -462,10 +464,11 @@ impl Regions {
         });
     }
 
-    /// Loses the mappings of regions whose homes have gone, or forget what they gave this node.
+    /// Loses the mappings of regions whose homes have gone, or whose homes forget the mappings that they gave
+    /// this node.
     pub(super) fn lose_mappings(self: &Rc<Self>, is_gone: impl Fn(&NodeId) -> bool) {
         for mapping in self.mappings.lose(is_gone) {
-            self.settle(At::There(mapping).life());
+            self.search(At::There(mapping).life());
         }
     }
 

@@ -1,13 +1,13 @@
-//! Many bytes at a time: regions and the memory that clients were lent, without a copy on the way between
-//! hosts. Engine thread only.
+//! Transfers of many bytes between regions and the memory that clients were lent, without a copy on the way
+//! between hosts. Owns no state. Engine thread only.
 //!
 //! The node that needs the bytes reads them where they are: a client's node in the home's memory, the home of
 //! a region in the memory of a client's node, or of another home. No node writes into another's memory. The
 //! home has checked rights and bounds before it reads for itself. Another node that reads in the home's
-//! memory checks them, and the home has checked its right when it said where the bytes lie.
+//! memory checks bounds itself. The home checked the right of its user when it answered where the bytes lie.
 //!
-//! Invariant: the memory that is read stays what it is until the reader has said that it is done, even if the
-//! call that wanted the bytes is over.
+//! Invariant: the memory that is read is used for nothing else until the reader has said that it is done,
+//! even if the call that wanted the bytes is over.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -33,15 +33,15 @@ use crate::net::frame::{Ask, Location};
 use crate::net::sending::{describe_segments, knows_segments};
 use crate::transfer::{Given, in_turns, locate, read_given, read_run, whole};
 
-/// How long a home may take to read what it was asked to.
+/// Longest time that a home may take to read bytes for a transfer.
 const PULL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// A range of a region: offset and length in bytes.
 type Range = (u64, u64);
 
 impl Regions {
-    /// The user of a client, and the memory that it was lent, for what takes a right that its handle has to
-    /// have.
+    /// Checks that the handle has the right that a transfer takes. Returns the user of the client, and the
+    /// memory that the client was lent.
     fn take_lent(
         &self,
         client: ClientKey,
@@ -96,7 +96,8 @@ impl Regions {
         patience: Duration,
     ) -> Result<(), Error> {
         let read = async {
-            // The home's memory may be known no more, since the connection broke; then it is asked again.
+            // This node may not know the home's memory any more, since the connection broke. Then the home is
+            // asked again.
             for is_last in [false, true] {
                 let pieces = self.pieces(mapping, user, patience).await?;
                 let pieces = cut(&pieces, range).ok_or_else(|| outside(&mapping.name, range, mapping.len))?;
@@ -112,12 +113,12 @@ impl Regions {
         let due = self.kernel.clock.now() + patience;
         let read = self.kernel.clock.bounded(Some(due), read).await;
         read.unwrap_or_else(|| Err(late(&mapping.name)))?;
-        // A node that was no member meanwhile may have read what was not the region's any more.
+        // A node that was no member meanwhile may have read bytes that were not the region's any more.
         mapping.ensure()?;
         self.cluster.ensure_member()
     }
 
-    /// Place of the bytes of a region at its home.
+    /// Returns the places of the bytes of a region at its home.
     async fn pieces(
         self: &Rc<Self>,
         mapping: &Rc<Mapping>,
@@ -132,7 +133,8 @@ impl Regions {
             let before = mapping.relocations.get();
             let question = ask::Locate { desk: mapping.desk() };
             let ask::Located { pieces } = self.ask_home(mapping, user, question, patience, false).await?;
-            // A relocation that overtook the answer makes it void: the home asked to read no more.
+            // A relocation that overtook the answer makes the answer void: the home asked this node to stop
+            // reading.
             if mapping.relocations.get() == before {
                 let pieces = Rc::new(pieces);
                 mapping.set_located(Some(Rc::clone(&pieces)));
@@ -202,8 +204,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Asks a home for what it reads in this node's memory, and keeps that until the home has answered, even
-    /// if nobody waits for the answer any more.
+    /// Asks a home to read memory of this node, and keeps this memory until the home has answered, even if
+    /// the call is over before.
     async fn ask_holding<Q: Ask<Answer = ask::Changed> + 'static>(
         self: &Rc<Self>,
         mapping: &Rc<Mapping>,
@@ -223,7 +225,7 @@ impl Regions {
         answer.await.map_err(|_| ended())?.map(|ask::Changed| ())
     }
 
-    /// Copies bytes from one region to another, at the home of the second.
+    /// Copies bytes from one region to another, at the home of the region that is written.
     pub(super) async fn copy(
         self: Rc<Self>,
         (at, rights): (At, Rights),
@@ -252,10 +254,11 @@ impl Regions {
         Ok(CallResult::of(&[len]))
     }
 
-    /// Copies bytes of any region to one of this node.
+    /// Copies bytes of any region to a region of this node.
     ///
     /// # Errors
-    /// `NotFound` if the source is no more: `Freed` and `Lost` would be taken for the region of the call.
+    /// `NotFound` if the source is no more: the caller would take `Freed` and `Lost` for errors of the region
+    /// that is written.
     pub(super) async fn copy_here(
         self: &Rc<Self>,
         region: &Rc<Region>,
@@ -266,7 +269,8 @@ impl Regions {
     ) -> Result<(), Error> {
         let _changing = region.begin_change().await;
         region.ensure(user, Rights::WRITE)?;
-        // The region may end while the source is looked for, and its memory be another's then.
+        // The region may end while the source is looked for. Without the hold, its memory could then be
+        // another region's.
         let held = region.hold();
         let into = region.run(offset, len)?;
         let found = self.find_by_id(source, "the source", Some(owner), Rights::READ, user).await;
@@ -290,9 +294,9 @@ impl Regions {
         }
     }
 
-    /// Copies bytes of this node as memmove does.
+    /// Copies bytes between two ranges of this node's memory, which may overlap.
     async fn copy_between(self: &Rc<Self>, from: &Run, into: &Run) -> Result<(), Error> {
-        // Where the two overlap, the end is copied first if it would be overwritten.
+        // Where the two ranges overlap, the end is copied first if it would be overwritten.
         let backwards = from.offset() < into.offset();
         let len = from.len();
         in_turns(&self.transfer, len, |at, chunk| {
@@ -303,7 +307,7 @@ impl Regions {
         .await
     }
 
-    /// Reads bytes in another node's memory into a region of this one, when it may be changed.
+    /// Reads bytes in another node's memory into a region of this node, as soon as the region may be changed.
     pub(super) async fn pull(
         self: &Rc<Self>,
         region: &Rc<Region>,
@@ -313,7 +317,7 @@ impl Regions {
     ) -> Result<(), Error> {
         let _changing = region.begin_change().await;
         region.ensure(user, Rights::WRITE)?;
-        // A read by the fabric ends by itself, and writers with later guards wait for it.
+        // A read of the fabric ends without being asked, and writers with later guards wait for its end.
         let fenced = region.begin_shown(fence).await?.map(|fenced| Rc::new(fenced) as Rc<dyn Any>);
         self.pull_now(region, user, offset, from, fenced).await
     }
@@ -338,7 +342,7 @@ impl Regions {
     }
 }
 
-/// The part of a region's pieces that a range has; `None` if it is not within them.
+/// Returns the pieces of a range of a region. `None` if the range is not within the region.
 fn cut(pieces: &[Location], (offset, len): Range) -> Option<Vec<Location>> {
     let (mut skip, mut left) = (offset, len);
     let mut part = Vec::new();
@@ -359,12 +363,12 @@ fn outside(name: &str, (offset, len): Range, size: u64) -> Error {
     Error::new(ErrorKind::Invalid, text)
 }
 
-/// The error of bounds that were checked before.
+/// Makes the error of bounds that were checked before.
 fn inside(error: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Internal, error.to_string())
 }
 
-/// The error for a region that cannot be copied from, from its own.
+/// Makes the error for a region that cannot be copied from, from the region's own error.
 fn no_source(error: Error) -> Error {
     if matches!(error.kind(), ErrorKind::Freed | ErrorKind::Lost | ErrorKind::NotFound) {
         let text = format!("the region that is copied from is no more ({error})");

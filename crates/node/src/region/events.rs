@@ -1,13 +1,14 @@
-//! News for clients of this node about the regions to which they have handles. Engine thread only.
+//! News for clients of this node about the regions to which they have handles. Owns [`Watches`]. Engine
+//! thread only.
 //!
 //! A client begins a *watch* on its own connection, and *follows* it on another one, which brings the events.
 //! A watch knows each region of the client: its home, how many changes of its rights were told, and whether
 //! it has ended. News from elsewhere is compared with that, so news that comes twice, late, or from a former
 //! home gives no event, and news that is missing gives a gap.
 //!
-//! Invariants: a watch keeps at most [`MAX_KEPT`] events, and an event that is not kept is counted, at one
-//! place of the sequence. A change of rights is told to the user whose rights they are, and to the masters of
-//! the region, who decide about them: to no other user, whom the rights of others do not concern.
+//! Invariants: a watch keeps at most [`MAX_KEPT`] events, and an event that is not kept is counted in a gap
+//! at one place of the sequence. A change of rights is told to the user whose rights they are, and to the
+//! masters of the region. No other user is told.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -27,17 +28,18 @@ use crate::sessions::Sessions;
 const MAX_KEPT: usize = 1 << 12;
 /// Maximum number of watches of a client.
 const MAX_WATCHES: usize = 16;
-/// Maximum number of regions that are looked for at the same time, for one client.
-const MAX_SETTLING: usize = 64;
-/// Number of events in a frame, and of frames for one watch in a turn.
+/// Maximum number of regions that a client's tasks look for at the same time.
+const MAX_SEARCHED: usize = 64;
+/// Maximum number of events in a frame.
 const FRAME_EVENTS: usize = 64;
+/// Maximum number of frames that a watch sends in a turn.
 const TURN_FRAMES: usize = 16;
 
-/// A region of a client, as the client was told of it.
+/// A region of a client, as the client was told of the region.
 struct Known {
     handles: BTreeSet<u32>,
     home: NodeId,
-    /// Number of changes of its rights, which wraps.
+    /// Number of changes of the region's rights that the watch knows of. The number wraps.
     changes: u16,
     has_ended: bool,
 }
@@ -55,11 +57,11 @@ fn home(at: &At, own: NodeId) -> NodeId {
     }
 }
 
-/// The events that are still to be told.
+/// Events of a watch that are still to be told.
 #[derive(Default)]
 struct Queue {
     kept: VecDeque<RegionEvent>,
-    /// Number of events that were not kept since there was no room.
+    /// Number of events that were not kept because there was no room.
     missed: u64,
 }
 
@@ -73,7 +75,7 @@ impl Queue {
         }
     }
 
-    /// Takes the next events, at most so many.
+    /// Takes the next events, at most `most`. A gap counts as an event.
     fn take(&mut self, most: usize) -> Vec<RegionEvent> {
         let count = most.min(self.kept.len());
         let mut events: Vec<_> = self.kept.drain(..count).collect();
@@ -99,46 +101,47 @@ struct Watch {
     watcher: Watcher,
     known: HashMap<Life, Known>,
     queue: Queue,
-    /// The connection that brings the events, with the number of its request.
+    /// Connection that brings the events, with the number of its request. `None` until one follows the watch.
     follower: Option<(ClientKey, u64)>,
 }
 
 impl Watch {
-    /// Node of a region that has not ended, as far as the client was told.
+    /// Returns the node on which a region lives, if it has not ended, as far as the client was told.
     fn home_of(&self, life: Life) -> Option<NodeId> {
         self.known.get(&life).filter(|known| !known.has_ended).map(|known| known.home)
     }
 }
 
-/// The regions that are looked for, for one client.
+/// Regions that this node looks for on behalf of one client.
 #[derive(Default)]
-struct Settling {
+struct Search {
     /// All regions that are looked for.
     regions: HashSet<Life>,
     /// Regions that no task looks for so far.
     waiting: VecDeque<Life>,
-    /// Number of tasks.
+    /// Number of tasks that look for regions.
     tasks: usize,
 }
 
-/// The watches of the clients of this node, by their keys.
+/// Watches of the clients of this node, by their keys.
 pub(super) struct Watches {
     own: NodeId,
     watches: RefCell<HashMap<u64, Watch>>,
-    /// The regions that are looked for, by the clients for which they are.
-    settling: RefCell<HashMap<ClientKey, Settling>>,
+    /// Regions that are looked for, by the client that watches them.
+    searches: RefCell<HashMap<ClientKey, Search>>,
 }
 
 impl Watches {
-    /// Makes the watches of a node, of which there are none.
+    /// Makes the watches of a node. There are none at first.
     pub(super) fn new(own: NodeId) -> Self {
-        Self { own, watches: RefCell::default(), settling: RefCell::default() }
+        Self { own, watches: RefCell::default(), searches: RefCell::default() }
     }
 
-    /// Begins a watch over the regions to which a client has handles, or will have; returns its key.
+    /// Begins a watch over the regions to which a client has handles, or will have. Returns the key of the
+    /// watch.
     ///
     /// # Errors
-    /// `Busy` when the client has too many.
+    /// `Busy` when the client has too many watches.
     pub(super) fn begin(&self, client: ClientKey, user: u32, handles: &[(u32, At)]) -> Result<u64, Error> {
         let mut watches = self.watches.borrow_mut();
         if watches.values().filter(|watch| watch.watcher.client == client).count() >= MAX_WATCHES {
@@ -163,10 +166,10 @@ impl Watches {
         Ok(key)
     }
 
-    /// Has the events of a watch told on a connection of the same user.
+    /// Lets a connection of the same user follow a watch: it is told the events.
     ///
     /// # Errors
-    /// `NotFound` if there is no such watch, or another connection has its events told.
+    /// `NotFound` if there is no such watch, or if another connection follows the watch.
     pub(super) fn follow(&self, key: u64, user: u32, follower: (ClientKey, u64)) -> Result<(), Error> {
         let mut watches = self.watches.borrow_mut();
         match watches.get_mut(&key).filter(|watch| watch.watcher.user == user && watch.follower.is_none()) {
@@ -181,8 +184,8 @@ impl Watches {
         }
     }
 
-    /// Ends the watches of a client that has gone, and those whose events it was told. Returns the other
-    /// connections that were told the events of its regions, with the numbers of their requests.
+    /// Ends the watches of a client that has gone, and the watches that this client followed. Returns the
+    /// other connections that followed watches of the client, with the numbers of their requests.
     pub(super) fn end(&self, client: ClientKey) -> Vec<(ClientKey, u64)> {
         let mut followers = Vec::new();
         self.watches.borrow_mut().retain(|_, watch| {
@@ -195,7 +198,8 @@ impl Watches {
         followers
     }
 
-    /// Tells the events; returns whether a client has more to hear at once.
+    /// Sends events to the connections that follow watches. Returns whether one of them can be sent more at
+    /// once.
     pub(super) fn tell(&self, sessions: &Sessions) -> bool {
         let mut more = false;
         for watch in self.watches.borrow_mut().values_mut() {
@@ -234,8 +238,8 @@ impl Watches {
         }
     }
 
-    /// Tells a client where a region was found, if the client thought it elsewhere or lost, and whether
-    /// changes of its rights were missed.
+    /// Notes that a region of a client was found. Tells the client where the region is, if the client thought
+    /// that it was elsewhere or had ended, and tells a gap if changes of rights were missed.
     pub(super) fn note_found(&self, client: ClientKey, at: &At) {
         let home = home(at, self.own);
         self.note(at.life(), |watch, known| {
@@ -254,7 +258,8 @@ impl Watches {
         });
     }
 
-    /// Tells that a region has moved, as its former home says.
+    /// Tells that a region has moved from its home `from` to the node `to`. Watches that know another home
+    /// ignore that.
     pub(super) fn tell_moved(&self, at: &At, from: NodeId, to: NodeId) {
         self.note(at.life(), |_, known| {
             if known.has_ended || known.home != from || to == from {
@@ -265,7 +270,8 @@ impl Watches {
         });
     }
 
-    /// Tells that a region has ended, as this home of it says, or all that is known.
+    /// Tells that a region has ended. `from` is the home that says this: a watch that knows another home
+    /// ignores it. `None` tells all watches.
     pub(super) fn tell_end(&self, at: &At, from: Option<NodeId>, state: RegionState) {
         self.note(at.life(), |_, known| {
             if known.has_ended || from.is_some_and(|from| from != known.home) {
@@ -280,13 +286,14 @@ impl Watches {
         });
     }
 
-    /// Tells those whom it concerns that rights to a region have changed, as its home says.
+    /// Tells a change of the rights to a region, as the region's home says, to the users whom the change
+    /// concerns.
     pub(super) fn tell_change(&self, at: &At, change: &RightsChange) {
         let &RightsChange { number, user, is_grant, rights, ref masters } = change;
         let owner = at.owner();
         self.note(at.life(), |watch, known| {
-            // Homes go on counting where the one before has ended, so a new home may be heard before it is
-            // known that the region lives there.
+            // A home goes on counting where the home before has ended. News of a new home may come before
+            // this node knows that the region lives there.
             let ahead = ahead(number, known.changes);
             if known.has_ended || ahead <= 0 {
                 return Vec::new();
@@ -306,7 +313,7 @@ impl Watches {
         });
     }
 
-    /// Has each watch that knows a region keep what it is to tell.
+    /// Asks `tell` for the events of each watch that knows a region, and queues the events.
     fn note(&self, life: Life, tell: impl Fn(&Watcher, &mut Known) -> Vec<RegionEvent>) {
         for Watch { watcher, known, queue, .. } in self.watches.borrow_mut().values_mut() {
             let events = known.get_mut(&life).map(|known| tell(watcher, known)).unwrap_or_default();
@@ -315,9 +322,9 @@ impl Watches {
     }
 }
 
-/// Regions that are looked for, since they are not where a watch knew them.
+/// Searches for regions that are not where a watch knew them.
 impl Watches {
-    /// The clients that watch a region which has not ended, as far as they were told.
+    /// Returns the clients that watch a region which has not ended, as far as the clients were told.
     pub(super) fn watchers(&self, life: Life) -> Vec<ClientKey> {
         let watches = self.watches.borrow();
         watches
@@ -327,14 +334,14 @@ impl Watches {
             .collect()
     }
 
-    /// Where a client was told that a region lives; `None` if it watches no such region any more, or was told
-    /// its end.
+    /// Returns the node on which a client was told that a region lives. `None` if the client does not watch
+    /// the region any more, or was told that the region has ended.
     pub(super) fn home_of(&self, client: ClientKey, life: Life) -> Option<NodeId> {
         let watches = self.watches.borrow();
         watches.values().filter(|watch| watch.watcher.client == client).find_map(|watch| watch.home_of(life))
     }
 
-    /// A client's handles to a region.
+    /// Returns a client's handles to a region, as a watch of the client knows them.
     pub(super) fn handles(&self, client: ClientKey, life: Life) -> Vec<u32> {
         let watches = self.watches.borrow();
         let mut own = watches.values().filter(|watch| watch.watcher.client == client);
@@ -345,37 +352,39 @@ impl Watches {
             .collect()
     }
 
-    /// Has a region looked for, for a client; returns whether another task is to do that.
-    pub(super) fn begin_settling(&self, client: ClientKey, life: Life) -> bool {
-        let mut settling = self.settling.borrow_mut();
-        let own = settling.entry(client).or_default();
+    /// Begins to look for a region on behalf of a client. Returns whether the caller has to start another
+    /// task.
+    pub(super) fn begin_search(&self, client: ClientKey, life: Life) -> bool {
+        let mut searches = self.searches.borrow_mut();
+        let own = searches.entry(client).or_default();
         if own.regions.insert(life) {
             own.waiting.push_back(life);
         }
-        let is_more = own.tasks < MAX_SETTLING && !own.waiting.is_empty();
+        let is_more = own.tasks < MAX_SEARCHED && !own.waiting.is_empty();
         own.tasks += usize::from(is_more);
         is_more
     }
 
-    /// The next region that a task is to look for; `None` ends the task.
-    pub(super) fn next_settling(&self, client: ClientKey) -> Option<Life> {
-        let mut settling = self.settling.borrow_mut();
-        let own = settling.get_mut(&client)?;
+    /// Returns the next region that a task is to look for. `None` ends the task.
+    pub(super) fn next_searched(&self, client: ClientKey) -> Option<Life> {
+        let mut searches = self.searches.borrow_mut();
+        let own = searches.get_mut(&client)?;
         let next = own.waiting.pop_front();
         own.tasks -= usize::from(next.is_none());
         if own.tasks == 0 {
-            settling.remove(&client);
+            searches.remove(&client);
         }
         next
     }
 
     /// Notes that a region is not looked for any more.
-    pub(super) fn end_settling(&self, client: ClientKey, life: Life) {
-        self.settling.borrow_mut().get_mut(&client).map(|own| own.regions.remove(&life));
+    pub(super) fn end_search(&self, client: ClientKey, life: Life) {
+        self.searches.borrow_mut().get_mut(&client).map(|own| own.regions.remove(&life));
     }
 }
 
-/// How many changes of rights lie between two of their numbers, which wrap. Negative if the first is older.
+/// Returns how many changes of rights lie between two of their numbers, which wrap. Negative if `number` is
+/// older.
 fn ahead(number: u16, than: u16) -> i16 {
     number.wrapping_sub(than).cast_signed()
 }

@@ -1,7 +1,10 @@
-//! Requests about regions as a whole: made, mapped, freed, governed, listed. Engine thread only.
+//! Requests about regions as a whole: made, mapped, freed, governed, listed. Owns no state. Engine thread
+//! only.
 //!
 //! A region is found by its name: the keepers of the name know which node has its deed
 //! ([`home`](super::home)), and that node is its home.
+//!
+//! Invariant: a client gets a handle only to a region that its user may see.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,21 +24,22 @@ use crate::net::sending::stream_to;
 use crate::object::DEEDS;
 use crate::service::Outcome;
 
-/// How long another node may take to answer what is not bounded by the client.
+/// Time that another node may take to answer a question whose time the client does not limit.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-/// The shortest and the longest pause before a region that is waited for is looked for again.
+/// Shortest and longest pause before a region that is waited for is looked for again.
 const LOOK_AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
-/// How long a home may be away, with a region that is to end, and the pause before it is asked again.
+/// Time that a home may be away while a region of it is to end with a client of this node.
 const AWAY_PATIENCE: Duration = Duration::from_secs(30);
+/// Pause before a home that is away is asked again to free a region.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Root may map everybody's regions, and everybody root's.
+/// User to whose regions everybody has access without naming an owner.
 const ROOT: u32 = 0;
 
-/// Refuses a region that belongs to somebody else than the asker expects.
+/// Refuses a region that belongs to another user than the caller expects.
 ///
 /// # Errors
-/// `NotAllowed`, with what to say instead.
+/// `NotAllowed`, with the option that allows the call.
 pub(super) fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: u32) -> Result<(), Error> {
     let is_expected = expected.map_or(owner == user || owner == ROOT, |expected| owner == expected);
     if is_expected {
@@ -46,12 +50,12 @@ pub(super) fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: 
 }
 
 impl Regions {
-    /// The user of a client.
+    /// Returns the user of a client.
     pub(super) fn user(&self, client: ClientKey) -> u32 {
         self.sessions.client(client, |client| client.uid)
     }
 
-    /// Makes a region, and a handle to it.
+    /// Makes a region here or on another node, and a handle to the region.
     pub(super) async fn create(
         self: Rc<Self>,
         client: ClientKey,
@@ -103,7 +107,7 @@ impl Regions {
         self.hand_out(client, at, Rights::ALL)
     }
 
-    /// Makes a handle to a region that is there, or will be soon.
+    /// Makes a handle to a region. Waits until there is the region, or the time-out is over.
     pub(super) async fn map(
         self: Rc<Self>,
         client: ClientKey,
@@ -119,7 +123,7 @@ impl Regions {
                 Ok(at) => return self.hand_out(client, at, rights),
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
-                    // A keeper of the name, or the home, that is silent may answer yet, or leaves.
+                    // A home, or a keeper of the name, that is silent may answer later, or leave the cluster.
                     let may_come = matches!(
                         error.kind(),
                         ErrorKind::NotFound | ErrorKind::NotHere | ErrorKind::TimedOut
@@ -145,8 +149,8 @@ impl Regions {
         self.find_by_id(region_id(name), name, owner, rights, user).await
     }
 
-    /// Finds a region by its name, with rights for a user, who has to have some right: who has a handle
-    /// learns what becomes of the region.
+    /// Finds a region by its name, with rights for a user. Also a user who asks for no right must have some
+    /// right, because a handle shows what becomes of the region.
     async fn find_seen(
         self: &Rc<Self>,
         name: &str,
@@ -156,7 +160,7 @@ impl Regions {
     ) -> Result<At, Error> {
         let at = self.find(name, owner, rights, user).await?;
         match &at {
-            // The home has looked.
+            // The home has checked the rights already.
             _ if rights != Rights::NONE => {}
             At::Here(region) => region.ensure_seen(user)?,
             At::There(mapping) => {
@@ -187,7 +191,7 @@ impl Regions {
             }
             match self.homes_of(&id, name).await {
                 Ok(homes) => match self.map_at(&homes, (id, name), (owner, rights), user).await {
-                    // A home that is cut off leaves the cluster: then its region is lost, or lives elsewhere.
+                    // A home that is cut off leaves the cluster. Its region is lost then, or lives elsewhere.
                     Err(error) if error.kind() == ErrorKind::Disconnected => {
                         if self.kernel.clock.now() + pause >= due {
                             return Err(error);
@@ -195,14 +199,15 @@ impl Regions {
                     }
                     found => return found,
                 },
-                // A region that was made a moment ago may not be published yet: who makes it knows of it.
+                // A region that was made a moment ago may not be published yet. The keeper knows of it from
+                // the claim.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Lost) => {
                     let is_over = self.cluster.solo() || self.kernel.clock.now() >= due;
                     if is_over || !self.may_exist(id).await? {
                         return Err(error);
                     }
                 }
-                // A keeper of the name that is silent answers yet, or leaves the cluster.
+                // A keeper of the name that is silent may answer later, or leave the cluster.
                 Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error),
                 Err(error) => {
                     if self.kernel.clock.now() + pause >= due {
@@ -215,7 +220,7 @@ impl Regions {
         }
     }
 
-    /// Whether the first keeper of the name of a region knows of the region, or is silent.
+    /// Whether the first keeper of the name of a region knows of the region, or does not answer.
     async fn may_exist(&self, id: ObjectId) -> Result<bool, Error> {
         match self.directory.known(&[id], DEEDS).await {
             Err(error) if error.kind() == ErrorKind::TimedOut => Ok(true),
@@ -223,8 +228,8 @@ impl Regions {
         }
     }
 
-    /// Makes a mapping of a region at the one of these nodes that is its home. A keeper that was away may
-    /// know of a former home, which says so and has it forgotten.
+    /// Asks each of these nodes for a mapping of a region. The region's home gives one. A node that is not
+    /// the home says so, and withdraws what a keeper that was away still knows of it.
     async fn map_at(
         self: &Rc<Self>,
         homes: &[NodeId],
@@ -248,8 +253,8 @@ impl Regions {
         Err(missed)
     }
 
-    /// The nodes other than this one that may be the home of a region, as far as the keepers of its name
-    /// know.
+    /// Returns the nodes other than this one that may be the home of a region, as far as the keepers of its
+    /// name know.
     async fn homes_of(self: &Rc<Self>, id: &ObjectId, name: &str) -> Result<Vec<NodeId>, Error> {
         let nobody = || Error::new(ErrorKind::NotFound, format!("there is no region '{name}'"));
         let lost = || {
@@ -267,7 +272,7 @@ impl Regions {
         if nodes.is_empty() { Err(nobody()) } else { Ok(nodes) }
     }
 
-    /// Makes the handle, and grants the client the memory that it may map.
+    /// Makes a handle to a region, and grants the client the memory that it may map.
     fn hand_out(&self, client: ClientKey, at: At, rights: Rights) -> Outcome {
         let (len, home, owner) = match &at {
             At::Here(region) => (region.len(), self.kernel.node, region.owner()),
@@ -278,8 +283,8 @@ impl Regions {
             At::There(_) => None,
         };
         let slots = mapped.as_ref().filter(|_| rights.read).and_then(|_| self.sessions.slots(client));
-        // Several pieces are mapped by their descriptors, of which a client keeps those to write. The owner's
-        // processes may write, whatever rights a handle has.
+        // A client maps several pieces by their descriptors, and keeps the descriptors for writing. The
+        // owner's processes may write, whatever rights a handle has.
         let in_pieces = mapped.as_ref().is_some_and(|there| there.pieces.len() > 1);
         let access = if rights.write || in_pieces { Access::Write } else { Access::Read };
         let (granted, descriptors) = match (&mapped, &slots) {
@@ -294,7 +299,7 @@ impl Regions {
         Ok((Reply::RegionMapped { handle, len, home, owner, rights, place, granted }, descriptors))
     }
 
-    /// Frees a region.
+    /// Frees the region of a handle.
     pub(super) async fn free(
         self: Rc<Self>,
         client: ClientKey,
@@ -310,7 +315,7 @@ impl Regions {
         Ok(Reply::Done)
     }
 
-    /// Moves a region.
+    /// Moves the region of a handle to another node.
     pub(super) async fn move_region(
         self: Rc<Self>,
         client: ClientKey,
@@ -352,7 +357,8 @@ impl Regions {
         freed
     }
 
-    /// Tells those who have regions of this node that have ended.
+    /// Notes the end of regions of this node: clients do not touch them any more, and nodes and watches are
+    /// told.
     pub(super) fn end_all(&self) {
         for region in self.home.take_ended() {
             self.let_touch(&region, false);
@@ -388,7 +394,7 @@ impl Regions {
         Ok(Reply::Done)
     }
 
-    /// Makes an object of the bytes of a region, at its home.
+    /// Makes an object of the bytes of a region. The region's home makes it.
     pub(super) async fn snapshot(
         self: Rc<Self>,
         client: ClientKey,
@@ -414,7 +420,7 @@ impl Regions {
         Ok(Reply::Done)
     }
 
-    /// Says what a region is like now.
+    /// Returns the properties of a region, as its home knows them.
     pub(super) async fn describe(self: Rc<Self>, client: ClientKey, handle: u32) -> Result<Reply, Error> {
         let user = self.user(client);
         let describe = async |at, _| match at {
@@ -432,14 +438,14 @@ impl Regions {
         Ok(Reply::Region(info))
     }
 
-    /// Description of a region of this node.
+    /// Returns the description of a region of this node, for a user.
     pub(super) fn info(&self, region: &Rc<Region>, user: u32) -> RegionInfo {
         let handles = self.handles.count_of(region) as u32;
         let nodes = self.given.count_of(Desk::of(region)) as u32;
         RegionInfo { handles, nodes, ..region.info(user) }
     }
 
-    /// Lists the regions of a node.
+    /// Returns a page of the regions of a node.
     pub(super) async fn list(
         self: Rc<Self>,
         client: ClientKey,
@@ -452,7 +458,7 @@ impl Regions {
         } else {
             let ask::Listed { regions, next } =
                 self.network.ask(node, user, ask::List { from }, ANSWER_PATIENCE).await?;
-            // Else the list would have no end.
+            // A list whose next page does not come after this one would have no end.
             if next.is_some_and(|next| next <= from || next > u32::MAX.into()) {
                 return Err(wrong_answer(node));
             }
@@ -461,15 +467,16 @@ impl Regions {
         Ok(Reply::Regions { regions, next })
     }
 
-    /// A page of the regions of this node.
+    /// Returns a page of the regions of this node, and the place of the next page.
     pub(super) fn page(&self, user: u32, from: u64) -> (Vec<RegionInfo>, Option<u64>) {
-        /// A row has 335 bytes at most, and a frame of 16 KiB takes a page.
+        /// Maximum number of rows of a page. A row has 335 bytes at most, and a frame of 16 KiB carries a
+        /// page.
         const PAGE_ROWS: usize = 40;
         let (regions, next) = self.home.list(user, from, PAGE_ROWS);
         (regions.iter().map(|region| self.info(region, user)).collect(), next)
     }
 
-    /// Ends the regions that end with a client.
+    /// Ends the handles of a client, and frees the regions that end with the client.
     pub(super) fn end_client(self: &Rc<Self>, client: ClientKey) {
         for at in self.handles.close_all(client) {
             let regions = Rc::clone(self);
@@ -482,8 +489,8 @@ impl Regions {
         }
     }
 
-    /// Frees a region of another node that ends with a client of this one, also if its mapping was lost. A
-    /// home that stays away has gone with the region, or frees it when this node has gone.
+    /// Frees a region of another node that ends with a client of this node, even if the mapping was lost. A
+    /// home that stays away has gone with the region, or frees the region when this node has gone.
     async fn free_there(&self, home: NodeId, desk: Desk) {
         let due = self.kernel.clock.now() + AWAY_PATIENCE;
         while self.kernel.clock.now() < due {
@@ -496,7 +503,7 @@ impl Regions {
         }
     }
 
-    /// Gives up a mapping that came too late.
+    /// Gives up a mapping that came after the call which asked for it was over.
     pub(super) fn decline(&self, home: NodeId, desk: Desk) {
         leave(&self.network, home, desk, 1);
     }

@@ -1,9 +1,9 @@
-//! The one list of frames about regions, which nodes send on behalf of their clients. The user of a frame
-//! is the user who asks.
+//! List of all frames about regions, which nodes send on behalf of their clients. Owns no state. Any thread.
+//! The user of a frame is the user who asks.
 //!
 //! A *desk* is the place of a region in the list of its home, and its *life* tells the region from others
-//! that had the place before. A node that has both and shows them with a wrong user is refused, as is one
-//! that shows a desk of a region that has gone.
+//! that had the place before. Invariant: neither is a secret that gives rights. The home refuses a frame
+//! whose user lacks the right, and a desk of a region that has gone.
 
 use std::ops::RangeInclusive;
 
@@ -18,13 +18,13 @@ use crate::net::frame::{Location, carried};
 
 /// Numbers of the frames about regions.
 pub(super) const REGION_FRAMES: RangeInclusive<u8> = 100..=129;
-/// Number of bytes that travel with an operation or its outcome. More go by reads of the fabric.
+/// Maximum number of bytes that travel with an operation or its outcome. Reads of the fabric carry more.
 pub(super) const CARRIED_MAX_BYTES: u64 = 8 << 10;
 /// Maximum number of locks whose guards a region keeps in mind.
 pub(super) const MAX_FENCES: usize = 64;
 
 record! {
-    /// A region at its home.
+    /// Place of a region at its home, with the life of the region.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub(crate) struct Desk {
         pub(crate) number: u32,
@@ -33,7 +33,7 @@ record! {
 }
 
 record! {
-    /// A region that goes to another home, without its bytes.
+    /// Description of a region that goes to another home. The bytes of the region are no part of it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Moved {
         pub(crate) name: String as AtMost<MAX_NAME_BYTES>,
@@ -43,7 +43,7 @@ record! {
         pub(crate) mappable: bool,
         /// Rights of single users.
         pub(crate) granted: Vec<(u32, Rights)>,
-        /// Number of changes of its rights.
+        /// Number of changes of the region's rights.
         pub(crate) changes: u16,
         /// Locks whose guards writes have shown, with the largest tokens.
         pub(crate) shown: Vec<(ObjectId, u128)> as AtMost<MAX_FENCES>,
@@ -58,21 +58,21 @@ record! {
     /// A change of the rights to a region.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct RightsChange {
-        /// Number of the changes with this one. It wraps.
+        /// Number of changes of the region's rights, with this one. The number wraps.
         pub(crate) number: u16,
-        /// The user whose rights have changed; none for those of everybody.
+        /// User whose rights have changed. `None` if the rights of everybody have.
         pub(crate) user: Option<u32>,
-        /// Whether rights were granted, and not revoked.
+        /// Whether rights were granted. Otherwise they were revoked.
         pub(crate) is_grant: bool,
-        /// The rights that the user has now.
+        /// Rights that the user has now.
         pub(crate) rights: Rights,
-        /// The masters beside the owner and root, who are told as well.
+        /// Masters beside the owner and root. They are told of the change as well.
         pub(crate) masters: Vec<u32>,
     }
 }
 
 impl Desk {
-    /// The desk of a region of this node.
+    /// Returns the desk of a region of this node.
     pub(super) fn of(region: &Region) -> Self {
         Self { number: region.desk(), life: region.life() }
     }

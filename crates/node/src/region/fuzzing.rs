@@ -1,4 +1,4 @@
-//! The fuzzer's target for frames about regions, and its seeds.
+//! Target of the fuzzer for frames about regions, and its seeds. Owns no state. Any thread.
 
 use bytes::{Bytes, BytesMut};
 use plasmon::wire::Table;
@@ -14,7 +14,7 @@ pub(crate) fn frame(bytes: &[u8]) {
     assert_eq!(RegionFrame::decode_body(frame.opcode(), again.freeze()), Ok(frame));
 }
 
-/// Returns a few frames of each kind.
+/// Returns a few frames of each kind, as bytes.
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     let encode = |frame: RegionFrame| {
         let mut bytes = BytesMut::from(&[frame.opcode()][..]);

@@ -1,10 +1,10 @@
-//! Handles: the numbers by which clients name the regions that they have. Engine thread only.
+//! Handles: the numbers by which clients name their regions. Owns [`Handles`]. Engine thread only.
 //!
 //! Invariants: a number means something on one connection alone, and is not used again there. A client that
 //! may map a region has a word in its slots that says whether it still may. Its handle holds the memory of
 //! the region, even after that was freed, so the client never sees another region's bytes there. A handle to
 //! a region that has moved away holds nothing, and its word stays as it is: nobody had a view when the region
-//! left, and nobody is let in any more, also if the region comes back to other memory.
+//! left, and nobody is let in any more, even if the region comes back to other memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -69,7 +69,8 @@ impl At {
         }
     }
 
-    /// Whether the region has to be looked for: it is not here any more, or not at the home of the mapping.
+    /// Whether the region has to be looked for, because it is not here, or not at the home of the mapping,
+    /// any more.
     pub(super) fn is_stale(&self) -> bool {
         match self {
             Self::Here(region) => region.is_gone(),
@@ -92,7 +93,7 @@ enum Handle {
     There(Rights, Rc<Mapping>),
 }
 
-/// A node may have a million handles: this is all that one to a region of another node takes in the table of
+/// A node may have a million handles. A handle to a region of another node takes this size in the table of
 /// its client, beside its number.
 const _: () = assert!(size_of::<Handle>() <= 16);
 
@@ -118,10 +119,10 @@ impl Handle {
     }
 }
 
-/// Grant that lets a client touch a region that it may map, now or at some time.
+/// Word of a region that the client may map, and the hold on the memory of the region.
 struct Mapped {
     word: u32,
-    /// Keeps the memory of the region until that moves away.
+    /// Keeps the memory of the region until the region moves away.
     held: Option<Held>,
 }
 
@@ -132,7 +133,7 @@ struct Own {
     /// Grants for the regions that the client may map, by handle.
     mapped: HashMap<u32, Mapped>,
     last: u32,
-    /// The words that were used before and are free.
+    /// Words that were used before and are free now.
     free_words: Vec<u32>,
     /// Number of words that were ever used.
     words: u32,
@@ -141,7 +142,7 @@ struct Own {
 }
 
 impl Own {
-    /// Takes a word; `None` if the client has as many as there are.
+    /// Takes a word. `None` if the client uses all the words that there are.
     fn take_word(&mut self) -> Option<u32> {
         self.free_words.pop().or_else(|| {
             let word = Some(self.words).filter(|word| *word < MAPPED_MAX)?;
@@ -151,14 +152,14 @@ impl Own {
     }
 }
 
-/// A handle to a region of this node, by the region.
+/// A handle to a region of this node, sorted by the region.
 type OfRegion = (Desk, ClientKey, u32);
 
 /// The handles of all clients.
 #[derive(Default)]
 struct All {
     clients: HashMap<ClientKey, Own>,
-    /// The handles to regions of this node, so that what concerns one region does not look at all.
+    /// Handles to regions of this node, so that a call for one region need not look at all handles.
     here: BTreeSet<OfRegion>,
 }
 
@@ -170,7 +171,7 @@ impl All {
         handles.map(|(_, client, number)| (*client, *number))
     }
 
-    /// The words of clients that may have a region of this node mapped.
+    /// Returns the clients that may have a region of this node mapped, with their words for the region.
     fn words_of(&self, region: &Region) -> impl Iterator<Item = (ClientKey, u32)> + use<'_> {
         self.of_region(region).filter_map(|(client, number)| {
             let mapped = self.clients.get(&client)?.mapped.get(&number)?;
@@ -196,12 +197,12 @@ impl All {
 pub(super) struct Handles(RefCell<All>);
 
 impl Handles {
-    /// Makes a handle; returns its number, and the word of a region that the client may map. There is none
-    /// without slots, or if all words are taken: then the client makes calls instead. A region that stands
-    /// still, or that this node withholds, is not touched yet.
+    /// Makes a handle. Returns its number, and the word of a region that the client may map. There is no word
+    /// if the client has no slots, or uses all words: the client makes calls then. The word does not yet let
+    /// the client touch a region that stands still, or that this node withholds.
     ///
     /// # Errors
-    /// `Busy` when the client has too many.
+    /// `Busy` when the client has too many handles.
     pub(super) fn open(
         &self,
         client: ClientKey,
@@ -233,7 +234,7 @@ impl Handles {
         Ok((number, word))
     }
 
-    /// The region of a handle, with the rights of the handle.
+    /// Returns the region of a handle, with the rights of the handle.
     ///
     /// # Errors
     /// `Invalid` when the client has no such handle.
@@ -248,14 +249,14 @@ impl Handles {
         })
     }
 
-    /// All handles of a client, with their regions.
+    /// Returns all handles of a client, with their regions.
     pub(super) fn of(&self, client: ClientKey) -> Vec<(u32, At)> {
         let all = self.0.borrow();
         let handles = all.clients.get(&client).into_iter().flat_map(|own| &own.handles);
         handles.map(|(number, handle)| (*number, handle.at())).collect()
     }
 
-    /// Ends a handle; returns its region.
+    /// Ends a handle. Returns its region.
     pub(super) fn close(&self, client: ClientKey, number: u32, slots: Option<&Slots>) -> Option<At> {
         let mut all = self.0.borrow_mut();
         let own = all.clients.get_mut(&client)?;
@@ -270,8 +271,8 @@ impl Handles {
         Some(closed)
     }
 
-    /// Has clients touch a region of this node no more: they make calls from then on. Or lets them touch it
-    /// again.
+    /// Stops clients from touching a region of this node, so that they make calls, or lets them touch it
+    /// again if `live`.
     pub(super) fn let_touch(
         &self,
         region: &Region,
@@ -285,7 +286,7 @@ impl Handles {
         }
     }
 
-    /// Has clients touch no region any more.
+    /// Stops clients from touching any region.
     pub(super) fn forbid_all(&self, slots: impl Fn(ClientKey) -> Option<Rc<Slots>>) {
         for (client, own) in &self.0.borrow().clients {
             let Some(slots) = slots(*client) else { continue };
@@ -293,7 +294,8 @@ impl Handles {
         }
     }
 
-    /// Lets go of the memory of a region that has moved away, which no client may touch or look at any more.
+    /// Lets go of the memory of a region that has moved away. No client may touch the region or have a view
+    /// of it any more.
     pub(super) fn let_go(&self, region: &Region) {
         let mut all = self.0.borrow_mut();
         let handles: Vec<_> = all.of_region(region).collect();
@@ -317,7 +319,7 @@ impl Handles {
         all.words_of(region).any(is_touched)
     }
 
-    /// The client that has a view of a region of this node, if there is one.
+    /// Returns a client that has a view of a region of this node, if there is one.
     pub(super) fn viewer(
         &self,
         region: &Region,
@@ -329,7 +331,7 @@ impl Handles {
         all.words_of(region).find(has_view).map(|(client, _)| client)
     }
 
-    /// Enters where the region of a handle is now; returns whether there is the handle. The client makes
+    /// Enters in a handle where its region is now. Returns whether there is the handle. The client makes
     /// calls from then on.
     pub(super) fn replace(&self, client: ClientKey, number: u32, at: At) -> bool {
         let mut all = self.0.borrow_mut();
@@ -341,12 +343,12 @@ impl Handles {
         all.forget(client, number, &former);
         all.note(client, number, &at);
         drop(all);
-        // A mapping that is dropped tells its home.
+        // Dropping a mapping tells its home.
         drop((held, former));
         true
     }
 
-    /// Ends all handles of a client; returns the regions that end with it.
+    /// Ends all handles of a client. Returns the regions that end with the client.
     pub(super) fn close_all(&self, client: ClientKey) -> Vec<At> {
         let mut all = self.0.borrow_mut();
         let Some(own) = all.clients.remove(&client) else { return Vec::new() };

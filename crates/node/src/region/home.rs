@@ -1,12 +1,12 @@
-//! The regions that live on this node, however they are asked for: how they are made, found and freed.
+//! Regions that live on this node: how they are made, found and freed. Owns [`Home`].
 //!
 //! Engine thread only. The name of a region is unique in the cluster, because at its home there is a *deed*
-//! of it: an object without bytes, under the id of the name, that no user sees. Claims, publication, repair,
-//! losses and the return after a time without membership are what every object has. Who frees a region
-//! deletes its deed. A region lives as long as its deed is in the table of this node.
+//! of it: an object without bytes, under the id of the name, that no user sees. A deed is claimed, published,
+//! repaired and lost like every object. Freeing a region deletes its deed. A region lives as long as its deed
+//! is in the table of this node.
 //!
-//! Invariants: a region here has a *desk*, the number of its place, which a later region may have; with the
-//! life of its deed it names the region for good. Memory of a region is used for nothing else as long as
+//! Invariants: a region here has a *desk*, the number of its place. A later region may get the same desk, but
+//! desk and life together never name another region. Memory of a region is used for nothing else as long as
 //! anybody holds it ([`Held`]), also after the region has ended.
 
 mod arriving;
@@ -51,16 +51,16 @@ use crate::store::Store;
 
 /// Maximum number of regions of a node.
 const MAX_REGIONS: usize = 1 << 20;
-/// Number of desks after which a page of a list ends.
+/// Number of desks after which a page of a list ends, however few regions were found.
 const PAGE_VISITS: usize = 1 << 14;
 
 /// A region that is to be made.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) name: String,
-    /// Number of bytes.
+    /// Number of bytes of the region.
     pub(crate) len: u64,
-    /// Rights of every user.
+    /// Rights that every user gets.
     pub(crate) public: Rights,
     /// Whether processes of the owner may map the region.
     pub(crate) mappable: bool,
@@ -68,11 +68,11 @@ pub(crate) struct Wanted {
     pub(crate) ephemeral: bool,
     /// Whether a region of this name, user and size is taken instead, if there is one here.
     pub(crate) exist_ok: bool,
-    /// Longest wait for others to make room.
+    /// Longest time that the call waits for others to make room.
     pub(crate) room: Duration,
 }
 
-/// Parts of the node that regions use.
+/// Parts of the node that its regions use.
 pub(crate) struct Ground {
     kernel: Rc<Kernel>,
     store: Rc<Store>,
@@ -80,7 +80,7 @@ pub(crate) struct Ground {
     counts: Counts,
 }
 
-/// Numbers of operations so far, and of those who wait now.
+/// Numbers of operations that were carried out so far, and of calls that wait now.
 #[derive(Default)]
 struct Counts {
     reads: Cell<u64>,
@@ -92,19 +92,20 @@ struct Counts {
     waiting: Rc<Cell<u64>>,
 }
 
-/// The regions that live on this node.
+/// Regions that live on this node.
 pub(crate) struct Home {
     ground: Rc<Ground>,
     directory: Rc<Directory>,
     placement: Rc<Placement>,
-    /// Regions by desk, and the desks that are free.
+    /// Regions by desk.
     desks: RefCell<Vec<Option<Rc<Region>>>>,
+    /// Desks that are free.
     free: RefCell<Vec<u32>>,
     /// Regions by the id of their name.
     by_id: RefCell<Index<Rc<Region>>>,
-    /// Desks and lives of regions that have moved away lately, and when they did.
+    /// Desks and lives of regions that have moved away lately, with the times when they moved.
     moved: RefCell<VecDeque<(u32, u64, Instant)>>,
-    /// Regions that have ended and that nobody was told of.
+    /// Regions that have ended, and whose end nobody was told of so far.
     ended: RefCell<Vec<Rc<Region>>>,
     /// Regions that are being made, with those who wait for the outcome.
     making: RefCell<HashMap<ObjectId, Vec<oneshot::Sender<()>>>>,
@@ -116,7 +117,7 @@ impl Indexed for Rc<Region> {
     }
 }
 
-/// A region that nobody else here makes until this is dropped.
+/// A region that is being made. No other call on this node makes a region of this id until this is dropped.
 struct Making {
     home: Rc<Home>,
     id: ObjectId,
@@ -153,7 +154,8 @@ impl Home {
         })
     }
 
-    /// Makes a region of zeros for a user; says whether it is new, or was there or made by another call.
+    /// Makes a region of zeros for a user. Returns the region, and whether it is new. With `exist_ok` it may
+    /// have been there, or made by another call.
     ///
     /// # Errors
     /// `Exists` if the name is taken; `Full` and `TooLarge` if there is no room; `Invalid` for a name or a
@@ -187,7 +189,7 @@ impl Home {
         self.zero(&memory).await?;
         let claim = claims.ascertain(claim, DEEDS, wanted.room).await;
         let claim = claim.map_err(|error| cannot(&wanted, error))?;
-        // From here on nothing else happens until the region is there.
+        // No other task runs between this line and the entry of the region.
         self.ensure_takes(&wanted.name)?;
         if store.objects.borrow().conflict(&id).is_some() {
             return Err(exists(&wanted));
@@ -200,7 +202,8 @@ impl Home {
         Ok((self.enter(wanted, parts, true), true))
     }
 
-    /// Refuses to make a region on a node that is about to leave, or does not know what its cluster has.
+    /// Refuses to make a region on a node that is about to leave, that does not know what its cluster has, or
+    /// that has too many regions.
     fn ensure_takes(&self, name: &str) -> Result<(), Error> {
         self.placement.ensure_stays()?;
         self.ground.ensure_serves(name)?;
@@ -216,7 +219,7 @@ impl Home {
         Err(Error::new(ErrorKind::Full, text))
     }
 
-    /// Begins to make a region, unless it is being made.
+    /// Begins to make a region. `None` if another call makes a region of this id now.
     fn begin(self: &Rc<Self>, id: ObjectId) -> Option<Making> {
         let mut making = self.making.borrow_mut();
         if making.contains_key(&id) {
@@ -226,18 +229,18 @@ impl Home {
         Some(Making { home: Rc::clone(self), id })
     }
 
-    /// Waits until a region was made, or was not.
+    /// Waits until the call that makes a region of this id has made it, or has failed.
     async fn outcome(&self, id: &ObjectId) {
         let (sender, told) = oneshot::channel();
         match self.making.borrow_mut().get_mut(id) {
             Some(waiting) => waiting.push(sender),
             None => return,
         }
-        // A dropped sender means the same as an answer.
+        // The outcome does not matter: the caller looks for the region in any case.
         let _ = told.await;
     }
 
-    /// Sets the bytes of a new region to zero, some in a turn.
+    /// Sets the bytes of a new region to zero, [`FILL_STEP_BYTES`] in a turn.
     async fn zero(&self, run: &Run) -> Result<(), Error> {
         for at in (0..run.len()).step_by(FILL_STEP_BYTES as usize) {
             let len = FILL_STEP_BYTES.min(run.len() - at);
@@ -248,8 +251,9 @@ impl Home {
         Ok(())
     }
 
-    /// Gives a region whose deed was made a desk: a former one, unless the region may have been here before.
-    /// With its life, a desk names one stay of a region, so what is said of another stay is void.
+    /// Gives a region whose deed was made a desk. A new region gets a desk that is free. A region that has
+    /// arrived may have been here before, and gets a desk that no region had: desk and life name one stay of
+    /// the region, so messages about another stay have no effect.
     fn enter(&self, wanted: Wanted, parts: Parts, is_new: bool) -> Rc<Region> {
         // A former region of the name may have ended a moment ago.
         self.end_gone();
@@ -257,7 +261,7 @@ impl Home {
         let former = if is_new { self.free.borrow_mut().pop() } else { None };
         let desk = former.unwrap_or_else(|| {
             desks.push(None);
-            // There are at most MAX_REGIONS, and one more for each move.
+            // There are at most MAX_REGIONS desks, and one more for each arrival.
             (desks.len() - 1) as u32
         });
         let region = Rc::new(Region::new(wanted, desk, parts));
@@ -266,7 +270,7 @@ impl Home {
         region
     }
 
-    /// The region whose name has this id.
+    /// Returns the region whose name has this id, if it lives here.
     pub(crate) fn find(&self, id: &ObjectId) -> Option<Rc<Region>> {
         self.entered(id).filter(|region| !region.is_gone())
     }
@@ -275,10 +279,10 @@ impl Home {
         self.by_id.borrow().get(id).cloned()
     }
 
-    /// The region of a desk.
+    /// Returns the region that has this desk and life.
     ///
     /// # Errors
-    /// `Freed` if it has ended.
+    /// `Freed` if the region has ended, `NotHere` if it has moved away lately.
     pub(crate) fn at(&self, desk: u32, life: u64) -> Result<Rc<Region>, Error> {
         let region = self.desks.borrow().get(desk as usize).cloned().flatten();
         let region = region.filter(|region| region.life() == life && !region.is_gone());
@@ -294,11 +298,12 @@ impl Home {
         })
     }
 
-    /// Frees a region for a user: its name and, once nobody holds it, its memory. Masters may, and the user
-    /// that the node runs as.
+    /// Frees a region for a user: its name at once, and its memory when nobody holds it any more. Masters and
+    /// the user that the node runs as may free it.
     ///
     /// # Errors
-    /// `NotAllowed` for other users, `Freed` if it has ended, `OutcomeUnknown` if its keeper does not answer.
+    /// `NotAllowed` for other users, `Freed` if the region has ended, `OutcomeUnknown` if the keeper of its
+    /// name does not answer.
     pub(crate) async fn free(self: &Rc<Self>, region: &Rc<Region>, user: u32) -> Result<(), Error> {
         region.ensure_there()?;
         if user != own_user() {
@@ -317,8 +322,8 @@ impl Home {
         }
     }
 
-    /// The page of the regions that a user may see, because it has some right or the node runs as it, and
-    /// the place of the next page.
+    /// Returns a page of the regions that a user may see, and the place at which the next page begins. A user
+    /// may see regions to which the user has a right; the user that the node runs as may see all.
     pub(crate) fn list(&self, user: u32, from: u64, most: usize) -> (Vec<Rc<Region>>, Option<u64>) {
         let desks = self.desks.borrow();
         let first = usize::try_from(from).unwrap_or(usize::MAX).min(desks.len());
@@ -332,13 +337,13 @@ impl Home {
         (page, None)
     }
 
-    /// Looks after what depends on time: ends the regions whose deeds have gone.
+    /// Ends the regions whose deeds have gone. Called at each tick.
     pub(crate) fn on_tick(self: &Rc<Self>) {
         self.end_gone();
     }
 
-    /// Ends the regions whose deeds have gone: freed, or given up for another of the name while this node was
-    /// no member.
+    /// Ends the regions whose deeds have gone: regions that were freed, that have moved away, or that were
+    /// given up for another region of the name while this node was no member.
     fn end_gone(&self) {
         let ended = self.ground.store.objects.borrow_mut().take_ended_deeds();
         for id in ended {
@@ -385,12 +390,12 @@ impl Home {
         self.by_id.borrow().len() as u64
     }
 
-    /// Names of at most so many regions, for people.
+    /// Returns the names of at most `most` regions, for messages to people.
     pub(crate) fn names(&self, most: usize) -> Vec<String> {
         self.all().iter().take(most).map(|region| printable(region.name()).into_owned()).collect()
     }
 
-    /// The regions that live here.
+    /// Returns the regions that live here.
     pub(crate) fn all(&self) -> Vec<Rc<Region>> {
         self.desks.borrow().iter().flatten().cloned().collect()
     }
@@ -416,7 +421,7 @@ impl Ground {
     }
 }
 
-/// Refuses a region that nobody can make.
+/// Refuses a region whose name, length or rights no region can have.
 fn check(wanted: &Wanted) -> Result<(), Error> {
     let Wanted { name, len, public, .. } = wanted;
     let why = match () {
@@ -442,7 +447,7 @@ fn exists(wanted: &Wanted) -> Error {
     Error::new(ErrorKind::Exists, text)
 }
 
-/// The error for a region that could not be made, from that of its deed.
+/// Makes the error for a region that could not be made, from the error of its deed.
 fn cannot(wanted: &Wanted, error: Error) -> Error {
     match error.kind() {
         ErrorKind::Exists => exists(wanted),
@@ -450,7 +455,7 @@ fn cannot(wanted: &Wanted, error: Error) -> Error {
     }
 }
 
-/// The user that the node runs as.
+/// Returns the user that the node runs as.
 fn own_user() -> u32 {
     rustix::process::getuid().as_raw()
 }

@@ -1,10 +1,12 @@
-//! Mappings: the regions of other nodes to which clients of this node have handles. Engine thread only.
+//! Mappings: regions of other nodes to which clients of this node have handles. Owns [`Mappings`]. Engine
+//! thread only.
 //!
 //! Invariants: the home counts the mappings that it gave this node, and keeps the memory of a region until
-//! all of them were left. A mapping is left when its handle has gone, or its region, and no operation of the
-//! fabric reads by it any more; one that nobody waits for is left at once. So no read of this node meets
-//! memory that is another region's. When either of the two nodes becomes a member anew, both forget the
-//! mappings between them: a mapping that is lost is never left, since the home may count another by then.
+//! all of them were left. A mapping is left when its handle or its region has gone, and no operation of the
+//! fabric reads by it any more. A mapping that comes after the call is over is left at once. So this node
+//! never reads memory that belongs to another region by then. When either of the two nodes becomes a member
+//! anew, both forget the mappings between them. A mapping that is lost is never left, since the home may
+//! count another by then.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -22,8 +24,9 @@ use crate::net::frame::Location;
 use crate::net::network::Network;
 use crate::net::sending::stream_to;
 
-/// A region of another node, as this node knows it. The home counts it, until it is left: when the region
-/// was freed and no operation of the fabric reads by the mapping, else when the mapping is dropped.
+/// A region of another node, as this node knows it. The home counts the mapping until it is left. This node
+/// leaves the mapping of a region that was freed when no operation of the fabric reads by it, and never
+/// leaves one that was lost. Other mappings are left when they are dropped.
 pub(crate) struct Mapping {
     table: Rc<Table>,
     pub(super) home: NodeId,
@@ -39,7 +42,8 @@ pub(crate) struct Mapping {
     pub(super) name: Box<str>,
     /// The places of the region's bytes, once somebody has asked.
     located: Cell<Option<Rc<Vec<Location>>>>,
-    /// How often the home has said that they may lie elsewhere, which wraps.
+    /// Number of times that the home has asked this node to stop reading, or has revoked rights. The number
+    /// wraps.
     pub(super) relocations: Cell<u32>,
     /// Number of changes of the rights that the home has told, which wraps.
     pub(super) changes: Cell<u16>,
@@ -48,14 +52,14 @@ pub(crate) struct Mapping {
     departed: Cell<bool>,
 }
 
-/// A node may have a million mappings. With the counts of an `Rc` and malloc's header one takes 128 bytes,
-/// beside its name, its handle and its place in the table; the next larger size of malloc is 144.
+/// A node may have a million mappings. With the counts of an `Rc` and malloc's header a mapping takes 128
+/// bytes, beside its name, its handle and its place in the table. The next larger size of malloc is 144.
 const _: () = assert!(size_of::<Mapping>() <= 104);
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.table.forget(self);
-        // The mapping of a region that was freed was left when nothing read by it any more.
+        // The mapping of a region that was freed was left already, when no operation read by it any more.
         if self.state.get() == RegionState::Live {
             self.leave();
         }
@@ -81,19 +85,19 @@ impl Mapping {
         Desk { number: self.desk, life: self.life }
     }
 
-    /// Returns where the region's bytes lie, if it is known.
+    /// Returns where the region's bytes lie, if this node knows their places.
     pub(super) fn located(&self) -> Option<Rc<Vec<Location>>> {
         let located = self.located.take();
         self.located.set(located.clone());
         located
     }
 
-    /// Notes where the bytes lie, or that it is not known any more.
+    /// Notes where the bytes of the region lie. `None` if the home has to be asked.
     pub(super) fn set_located(&self, located: Option<Rc<Vec<Location>>>) {
         self.located.set(located);
     }
 
-    /// Refuses what is done to a region that is not there any more.
+    /// Refuses an operation on a region that was freed or lost.
     ///
     /// # Errors
     /// `Freed` or `Lost`.
@@ -105,7 +109,8 @@ impl Mapping {
         }
     }
 
-    /// Keeps the mapping for an operation of the fabric, which reads the home's memory.
+    /// Keeps the mapping for an operation of the fabric, which reads the home's memory. Dropping the result
+    /// ends the read.
     ///
     /// # Errors
     /// `Freed` or `Lost`.
@@ -115,7 +120,7 @@ impl Mapping {
         Ok(Rc::new(Reading(Rc::clone(self))))
     }
 
-    /// Whether the region has to be looked for: it lives elsewhere, if it lives.
+    /// Whether the region has to be looked for: the mapping's home is not its home any more.
     pub(super) fn is_stale(&self) -> bool {
         self.departed.get() || self.state.get() != RegionState::Live
     }
@@ -132,7 +137,7 @@ impl Mapping {
         leave(&self.table.network, self.home, self.desk(), 1);
     }
 
-    /// The error for a region whose home has gone.
+    /// Makes the error for a region whose home has gone.
     pub(super) fn lost(&self) -> Error {
         let text = format!(
             "region '{}' is lost: its home, node {}, has left the cluster; make it anew",
@@ -148,7 +153,7 @@ pub(super) fn leave(network: &Network, home: NodeId, desk: Desk, count: u32) {
     network.tell(home, RegionFrame::Leave { desk, count });
 }
 
-/// The error for a region that was freed.
+/// Makes the error for a region that was freed.
 pub(super) fn freed(name: &str) -> Error {
     Error::new(
         ErrorKind::Freed,
@@ -156,12 +161,12 @@ pub(super) fn freed(name: &str) -> Error {
     )
 }
 
-/// The mappings of this node to regions that have not gone, by what their homes know them by. A region may
-/// have several, each of a handle of its own.
+/// Mappings of this node to regions that have not gone, by home and desk. A region may have several mappings,
+/// each of one handle.
 struct Table {
     network: Rc<Network>,
     hasher: Keyed,
-    /// The mappings of this node. Those that were dropped are removed.
+    /// Mappings of this node. A mapping removes itself when it is dropped.
     rows: RefCell<HashTable<Weak<Mapping>>>,
 }
 
@@ -170,7 +175,7 @@ impl Table {
         self.hasher.hash_one((home, desk))
     }
 
-    /// The mappings of a region. They are dropped only when nobody looks into the table.
+    /// Returns the mappings of a region, which stay in the table while the caller has them.
     fn of(&self, home: NodeId, desk: Desk) -> Vec<Rc<Mapping>> {
         let rows = self.rows.borrow();
         let those = rows.iter_hash(self.hash(home, desk)).filter_map(Weak::upgrade);
@@ -183,7 +188,7 @@ impl Table {
         self.rows.borrow_mut().insert_unique(hash, Rc::downgrade(mapping), again);
     }
 
-    /// Takes a mapping out, which may be about to go.
+    /// Takes a mapping out of the table. The mapping may be about to be dropped.
     fn forget(&self, mapping: &Mapping) {
         let hash = self.hash(mapping.home, mapping.desk());
         let found = |one: &Weak<Mapping>| std::ptr::eq(one.as_ptr(), mapping);
@@ -203,14 +208,14 @@ impl Mapping {
 pub(super) struct Mappings(Rc<Table>);
 
 impl Mappings {
-    /// Makes the mappings of a node, which has none.
+    /// Makes the mappings of a node. There are none at first.
     pub(super) fn new(network: &Rc<Network>) -> Self {
         let table = Table { network: Rc::clone(network), hasher: Keyed::default(), rows: RefCell::default() };
         Self(Rc::new(table))
     }
 
-    /// Enters a mapping that a home has given, which was asked by a stream. If that is over, the mapping is
-    /// lost already.
+    /// Enters a mapping that a home has given. `stream` is the stream on which the home was asked: if it is
+    /// over, the mapping is lost already.
     pub(super) fn enter(
         &self,
         (home, stream): (NodeId, Option<u32>),
@@ -240,7 +245,7 @@ impl Mappings {
         mapping
     }
 
-    /// Notes that a region has gone; its home is another's already, or has said so. Returns one of the
+    /// Notes that a region has ended, because this node freed it or the home says so. Returns one of the
     /// mappings.
     pub(super) fn end(&self, home: NodeId, desk: Desk) -> Option<Rc<Mapping>> {
         let ended = self.0.of(home, desk);
@@ -251,14 +256,14 @@ impl Mappings {
         ended.into_iter().next()
     }
 
-    /// Notes that a region lives elsewhere, as its home has said. Returns one of the mappings.
+    /// Notes that a region lives elsewhere, as its former home says. Returns one of the mappings.
     pub(super) fn depart(&self, home: NodeId, desk: Desk) -> Option<Rc<Mapping>> {
         let those = self.0.of(home, desk);
         those.iter().for_each(|one| one.departed.set(true));
         those.into_iter().next()
     }
 
-    /// Notes a change of rights that the home has told. Returns one of the mappings.
+    /// Notes a change of rights, as the home says. Returns one of the mappings.
     pub(super) fn govern(&self, home: NodeId, desk: Desk, change: &RightsChange) -> Option<Rc<Mapping>> {
         if !change.is_grant {
             self.relocate(home, desk);
@@ -268,7 +273,7 @@ impl Mappings {
         those.into_iter().next()
     }
 
-    /// Notes that the home of a region is to be asked again where its bytes lie.
+    /// Notes that the bytes of a region may lie elsewhere, so that the home has to be asked again.
     pub(super) fn relocate(&self, home: NodeId, desk: Desk) {
         for one in self.0.of(home, desk) {
             one.relocations.set(one.relocations.get().wrapping_add(1));
@@ -276,12 +281,13 @@ impl Mappings {
         }
     }
 
-    /// Whether an operation of the fabric reads the memory of a region.
+    /// Whether an operation of the fabric reads the memory of a region at its home.
     pub(super) fn are_read(&self, home: NodeId, desk: Desk) -> bool {
         self.0.of(home, desk).iter().any(|one| one.reads.get() > 0)
     }
 
-    /// Notes that homes have gone, or forget what they gave this node. Returns one mapping of each region.
+    /// Notes that homes have gone, or have forgotten the mappings that they gave this node. Returns one
+    /// mapping of each region.
     pub(super) fn lose(&self, is_gone: impl Fn(&NodeId) -> bool) -> Vec<Rc<Mapping>> {
         let rows = self.0.rows.borrow();
         let lost = rows.iter().filter_map(Weak::upgrade).filter(|one| is_gone(&one.home));

@@ -1,13 +1,14 @@
-//! Regions: memory with a name that clients of all nodes read and write.
+//! Regions: memory with a name that clients of all nodes read and write. Owns [`Regions`].
 //!
 //! Engine thread only. A region lives on one node, its *home* ([`home`]). A client has it by a *handle*, a
-//! number of its own connection ([`handles`]). A handle stands for the region itself if that lives here, or
-//! for a *mapping* that its home gave this node ([`mapping`]). [`finding`] makes regions and handles.
-//! [`moving`] brings regions to other homes. [`still`] keeps everybody from changing a region for a while.
-//! [`access`] carries operations out, here or by asking the home, and [`bulk`] moves many bytes without a
-//! copy. [`watching`] has clients told what happens to their regions ([`events`]). [`answering`] is the
-//! home's side of all this for other nodes: it acts for the user whom the asker names, and the home checks
-//! rights and bounds again.
+//! number of its own connection ([`handles`]). A handle stands for the region itself if the region lives
+//! here, or for a *mapping* that its home gave this node ([`mapping`]). [`finding`] makes regions and
+//! handles. [`moving`] brings regions to other homes. [`still`] keeps everybody from changing a region for a
+//! while. [`access`] carries operations out, here or by asking the home, and [`bulk`] moves many bytes
+//! without a copy. [`watching`] has clients told what happens to their regions ([`events`]). [`answering`] is
+//! the home's side for other nodes.
+//!
+//! Invariant: the home checks rights and bounds of each operation, for the user whom the asking node names.
 
 mod access;
 mod answering;
@@ -43,9 +44,9 @@ use crate::placement::drain::Residents;
 use crate::sessions::{Requests, Sessions};
 use crate::transfer::Transfer;
 
-/// The regions that this node has or knows.
+/// Regions that live on this node, and regions of other nodes to which its clients have handles.
 pub(crate) struct Regions {
-    /// A reference to this owner itself, for events that come without one.
+    /// Reference to these regions, for methods that get only `&self`.
     own: Weak<Self>,
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -58,11 +59,11 @@ pub(crate) struct Regions {
     pub(crate) home: Rc<Home>,
     mappings: Mappings,
     handles: Handles,
-    /// The clients that are told what happens to their regions.
+    /// Watches of clients that are told what happens to their regions.
     watches: Watches,
-    /// The mappings that this node gave others of its own regions.
+    /// Mappings of regions of this node that it gave other nodes.
     given: answering::Given,
-    /// The regions that are about to move here.
+    /// Regions that are about to move to this node.
     arrivals: Arrivals,
 }
 
@@ -91,7 +92,7 @@ impl Regions {
             arrivals: Arrivals::default(),
         });
         let residents = Rc::downgrade(&(Rc::clone(&regions) as Rc<dyn Residents>));
-        // A node has its regions once.
+        // The slot is empty, because a node makes its regions once.
         _ = placement.drain.residents.set(residents);
         regions
     }

@@ -1,4 +1,4 @@
-//! Moves: a region goes to another home, and operations go on there. Engine thread only.
+//! Moves: a region goes to another home, and operations go on there. Owns [`Arrivals`]. Engine thread only.
 //!
 //! ```text
 //! home                        nodes that map it            target
@@ -7,17 +7,17 @@
 //!  │◀── changed ───────────────┤                            │
 //!  ├── take ───────────────────────────────────────────────▶│ finds room, reads the bytes, serves nobody
 //!  │◀── changed ────────────────────────────────────────────┤
-//!  ├── adopt ──────────────────────────────────────────────▶│ makes the deed, of the same life: it is the
-//!  home │◀── changed ────────────────────────────────────────────┤
+//!  ├── adopt ──────────────────────────────────────────────▶│ makes the deed, of the same life: it is
+//!  │                                                        │ the home
+//!  │◀── changed ────────────────────────────────────────────┤
 //!  │ removes its deed: the region has moved
 //! ```
 //!
-//! The home alone decides. Until it sends *adopt* it may give up, and the region goes on here. Afterwards it
-//! never does: it waits for the answer as long as the target is a member, and if the target goes, the region
-//! is lost. All changes are carried out by the home, so nobody else has to stand still; the other nodes only
-//! stop reading its memory. Whoever comes to the former home is refused with `NotHere`, which says that
-//! nothing was done, and finds the region by its name ([`Regions::follow`]). It is the same region if it has
-//! the same life.
+//! The home alone decides. Until it sends *adopt* it may give up, and the region stays here. Afterwards it
+//! waits for the answer as long as the target is a member. If the target goes, the region is lost. The home
+//! carries out all changes, so the other nodes only stop reading its memory. The former home refuses an
+//! operation with `NotHere`, which says that nothing was done. The caller then finds the region by its name
+//! ([`Regions::follow`]). A region that is found is the one that has moved if it has the same life.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -40,37 +40,37 @@ use crate::object::{DEEDS, ROOT};
 use crate::placement::drain::{Residents, Settled};
 use crate::transfer::{locate, read_run, whole};
 
-/// How long a node may take to read a region of the most bytes, or to answer otherwise.
+/// Longest time for a node to read a region of the largest size, or to answer another question of a move.
 const TAKE_PATIENCE: Duration = Duration::from_secs(24 * 3600);
-/// How long a node may take to stop reading.
+/// Time that a node may take to stop reading.
 const HALT_PATIENCE: Duration = Duration::from_secs(12);
-/// How long a region that was taken waits to be adopted.
+/// Time that a region which was taken waits to be adopted.
 const ADOPT_PATIENCE: Duration = Duration::from_secs(60);
-/// The pause before it is looked again whether reads are over.
+/// Pause before a node looks again whether reads are over.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(1);
-/// How long a region may take to leave a node that is drained.
+/// Time that a region may take to leave a node that is drained.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(300);
-/// Number of times that an operation follows a region that moves on and on.
+/// Number of times that an operation follows a region that keeps moving.
 const MOST_MOVES: usize = 64;
-/// How often, and after which pause, a region that has moved is looked for again.
+/// Number of times that a region which has moved is looked for again.
 const MOST_TRIES: usize = 20;
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Whether an error says that nothing was done, since the region may have another home now.
+/// Whether an error says that nothing was done because the region has another home now, or may have.
 pub(super) fn has_moved(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotHere | ErrorKind::Lost)
 }
 
-/// Whether an error says that a region is on no node, as far as is known.
+/// Whether an error says that no node is known to have the region.
 fn is_nowhere(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotHere)
 }
 
-/// The regions that come to this node and were not adopted yet, of each at most one.
+/// Regions that come to this node and were not adopted so far. From one home a region has at most one entry.
 #[derive(Default)]
 pub(super) struct Arrivals {
     list: RefCell<Vec<Arrival>>,
-    /// Number of regions that ever came.
+    /// Number of arrivals that ever began.
     begun: Cell<u64>,
 }
 
@@ -78,20 +78,20 @@ struct Arrival {
     from: NodeId,
     id: ObjectId,
     life: u64,
-    /// The region, once all of its bytes are here, and when it is let go.
+    /// The region, once all of its bytes are here, with the time when this node lets it go.
     region: Option<(Arrived, Instant)>,
     number: u64,
 }
 
 impl Arrivals {
-    /// Forgets what was not adopted in time, or comes from nodes that have gone.
+    /// Forgets the arrivals that were not adopted in time, and those from nodes that have gone.
     pub(super) fn forget(&self, gone: &[NodeId], now: Instant) {
         let is_late = |one: &Arrival| one.region.as_ref().is_some_and(|(_, due)| *due <= now);
         self.list.borrow_mut().retain(|one| !is_late(one) && !gone.contains(&one.from));
     }
 
-    /// Notes that a region comes. An earlier try of the same move counts no more: its home has given it up,
-    /// and the bytes may have changed.
+    /// Notes that a region comes. Returns the number of the arrival. Forgets an earlier attempt of the same
+    /// move: its home has given it up, and the bytes may have changed.
     fn begin(&self, from: NodeId, id: ObjectId, life: u64) -> u64 {
         let number = self.begun.replace(self.begun.get() + 1);
         let mut list = self.list.borrow_mut();
@@ -103,7 +103,7 @@ impl Arrivals {
     /// Notes that a region has come, or cannot come.
     ///
     /// # Errors
-    /// The error of the region; `Lost` if nobody wants it any more.
+    /// The error of the region; `Lost` if the arrival was forgotten meanwhile.
     fn end(&self, number: u64, region: Result<(Arrived, Instant), Error>) -> Result<(), Error> {
         let mut list = self.list.borrow_mut();
         let at = list.iter().position(|one| one.number == number).ok_or_else(let_go)?;
@@ -125,7 +125,7 @@ impl Arrivals {
     }
 }
 
-/// The error for a region that waited for its adoption in vain.
+/// Makes the error for a region that is not adopted, because its arrival was forgotten.
 fn let_go() -> Error {
     Error::new(ErrorKind::Lost, "the region that is to be adopted was waited for in vain, and let go")
 }
@@ -157,7 +157,7 @@ impl Residents for Regions {
 }
 
 impl Regions {
-    /// Moves a region of this node to another, whether or not the caller waits for the end.
+    /// Moves a region of this node to another node. The move goes on if the caller stops waiting.
     pub(super) async fn move_here(
         self: &Rc<Self>,
         region: &Rc<Region>,
@@ -165,7 +165,7 @@ impl Regions {
         to: NodeId,
         due: Option<Instant>,
     ) -> Result<(), Error> {
-        // A region that has moved away comes back only by its home.
+        // A region that has moved away comes back only by a move of its present home.
         region.ensure_there()?;
         region.ensure(user, Rights::MASTER)?;
         if to == self.kernel.node {
@@ -186,7 +186,7 @@ impl Regions {
         let (sender, told) = oneshot::channel();
         let (regions, moved) = (Rc::clone(self), Rc::clone(region));
         self.kernel.spawn(async move {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             _ = sender.send(regions.carry_over(&moved, to, due).await);
         });
         let ended = || Error::new(ErrorKind::Internal, "this node is ending");
@@ -212,10 +212,10 @@ impl Regions {
             )
         };
         let still = self.still(region).await?;
-        // One that began before the region stood still is there now, and none begins any more.
+        // A view that began before the region stood still is seen here, and no view begins from now on.
         self.ensure_unseen(region)?;
         let desk = Desk::of(region);
-        // Until the target is told to adopt the region, nobody is waited for longer than the caller waits.
+        // Until the target is told to adopt the region, no answer is waited for longer than the caller waits.
         let left = |most: Duration| {
             due.map_or(most, |due| due.saturating_duration_since(self.kernel.clock.now()).min(most))
         };
@@ -223,7 +223,7 @@ impl Regions {
         let halted = self.given.mappers(desk).into_iter().map(|node| async move {
             let halted = regions.network.ask(node, 0, ask::Halt { desk }, halt_patience).await;
             match halted {
-                // It reads nothing any more.
+                // A node that has gone does not read any more.
                 Err(error) if error.kind() == ErrorKind::Disconnected => Ok(()),
                 Err(error) => Err(refused(&format!("node {node} reads it, and does not stop ({error})"))),
                 Ok(ask::Changed) => Ok(()),
@@ -237,13 +237,13 @@ impl Regions {
         let take = ask::Take { id, life, region: region.parted(), pieces };
         let taken = self.network.ask(to, region.owner(), take, left(TAKE_PATIENCE)).await;
         let ask::Changed = taken.map_err(|error| match error.kind() {
-            // The memory belongs to another region, or to another try.
+            // The memory belongs to another region, or to another attempt.
             kind if has_moved(&error) || kind == ErrorKind::Freed => {
                 busy(&format!("node {to} did not take it ({error})"))
             }
             _ => error.while_doing(&format!("cannot move region '{}'", region.name())),
         })?;
-        // It may have been freed meanwhile, or this node be no member any more.
+        // The region may have been freed meanwhile, or this node may have left the membership.
         region.ensure_there()?;
         if due.is_some_and(|due| self.kernel.clock.now() > due) {
             return Err(busy("the time-out is over"));
@@ -252,16 +252,16 @@ impl Regions {
         if let Err(error) = &adopted
             && !matches!(error.kind(), ErrorKind::Disconnected | ErrorKind::TimedOut | ErrorKind::Internal)
         {
-            // The target says that it is not the home.
+            // The target answers that it is not the home.
             return Err(busy(&format!("node {to} did not adopt it ({error})")));
         }
-        // From here on the region is not this node's, whatever has become of the target.
+        // From here on this node is not the home, whatever has become of the target.
         self.tell_departed(desk, to);
         self.home.give_away(region);
         self.given.forget_region(desk);
         self.end_all();
         self.watches.tell_moved(&At::Here(Rc::clone(region)), self.kernel.node, to);
-        self.settle((id, life));
+        self.search((id, life));
         drop(still);
         adopted.map(|ask::Changed| ()).map_err(|error| {
             let text =
@@ -283,7 +283,7 @@ impl Regions {
         })
     }
 
-    /// Stops reading the memory of a region; ends when no read is under way.
+    /// Stops the reads of a region's memory at its home. Returns when no read is under way.
     pub(super) async fn halt(self: &Rc<Self>, home: NodeId, desk: Desk) {
         self.mappings.relocate(home, desk);
         while self.mappings.are_read(home, desk) {
@@ -294,8 +294,8 @@ impl Regions {
     /// Takes in a region that another node is about to give away.
     ///
     /// # Errors
-    /// `Invalid` for what no home gives away: each byte of the region has to come. Those of its memory, and
-    /// of the read.
+    /// `Invalid` for a region that no home gives away, such as one whose pieces are not all of its bytes.
+    /// Those of finding memory, and of the read.
     pub(super) async fn take_in(
         self: &Rc<Self>,
         from: NodeId,
@@ -319,21 +319,22 @@ impl Regions {
         Ok(arrived)
     }
 
-    /// Makes a region that was taken in this node's. Returns when the keepers of its name know.
+    /// Makes this node the home of a region that it has taken in. Returns when the keepers of the region's
+    /// name know that.
     pub(super) async fn adopt(self: &Rc<Self>, from: NodeId, id: ObjectId, life: u64) -> Result<(), Error> {
         let arrived = self.arrivals.take(from, id, life).ok_or_else(let_go)?;
         self.home.adopt(id, life, arrived)?;
-        // The deed is published at the end of the turn, and a keeper hears what is asked then after that. A
-        // keeper that does not answer is told again when it is replaced.
+        // The deed is published at the end of the turn. A question that is sent afterwards reaches the keeper
+        // after that. A keeper that does not answer is told again when it is replaced.
         self.kernel.clock.sleep(Duration::ZERO).await;
         _ = self.directory.holders(id, DEEDS).await;
         Ok(())
     }
 
-    /// Finds the region of a handle that has moved, and enters where it is now.
+    /// Finds the region of a handle that has moved, and enters in the handle where the region is now.
     ///
     /// # Errors
-    /// `Freed` when the name is nobody's, or another region's.
+    /// `Freed` when no region has the name, or another region has it. Those of [`Regions::find_by_id`].
     pub(super) async fn follow(self: &Rc<Self>, client: ClientKey, handle: u32) -> Result<(), Error> {
         let (at, _) = self.handles.get(client, handle)?;
         let user = self.sessions.client(client, |client| client.uid);
@@ -344,9 +345,9 @@ impl Regions {
         };
         let mut tries = 0..MOST_TRIES;
         let found = loop {
-            // The home looks at the rights with each operation.
+            // No right is needed to find the region, because the home checks the rights of each operation.
             match self.find_by_id(id, name, Some(owner), Rights::NONE, user).await {
-                // The keepers may be about to learn where it is.
+                // The keepers may be about to learn where the region is.
                 Err(error) if is_nowhere(&error) && tries.next().is_some() => {
                     self.kernel.clock.sleep(TRY_AGAIN_AFTER).await;
                 }
@@ -365,7 +366,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Does something with the region of a handle, wherever that moves.
+    /// Runs `act` on the region of a handle. Follows the region and runs `act` again if the region has moved.
     ///
     /// # Errors
     /// Those of `act`, but for `NotHere`, which says that the region has moved and that nothing was done.
@@ -382,8 +383,8 @@ impl Regions {
         }
     }
 
-    /// Does something with the region of a handle, wherever that has moved. An attempt has failed with this
-    /// error, which says that nothing was done.
+    /// Runs `act` on the region of a handle after an attempt failed with `error`, which says that the region
+    /// has moved and that nothing was done. Follows the region before each attempt.
     ///
     /// # Errors
     /// As [`Regions::with_region`].

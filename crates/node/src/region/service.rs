@@ -1,5 +1,5 @@
-//! Regions as a service: their frames, their requests and calls, and their reactions to events. Engine thread
-//! only.
+//! Regions as a service: their frames, their requests and calls, and their reactions to events. Owns no
+//! state: it acts on [`Regions`]. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -84,7 +84,8 @@ impl Service for Regions {
 
     fn on_change(self: Rc<Self>, change: &Change) {
         match change {
-            // Another node may have a region of the same name by now: each operation is to ask.
+            // While this node is fenced, another node may get a region of the same name. So each operation
+            // has to ask this node.
             Change::Fenced { .. } => self.handles.forbid_all(|client| self.sessions.slots(client)),
             Change::View(view) if view.begins => self.begin_anew(),
             Change::View(_) | Change::Records => {}

@@ -1,9 +1,11 @@
 //! Regions that stand still: nobody changes them, neither by operations nor in mapped memory. Engine thread
 //! only.
 //!
-//! A process that has the region mapped is kept out by its word, and waited for while it touches the memory.
-//! It makes calls instead, which wait. What is written through a view of the memory is not kept out: a view
-//! has addresses, and nobody asks before a store.
+//! Owns [`Still`]. A process that has the region mapped is kept out by its word, and waited for while it
+//! touches the memory. Meanwhile the process makes calls, which wait.
+//!
+//! Invariant: while a [`Still`] lives, nobody changes the region but through a view. A view is an address
+//! range, and its owner asks nobody before a store.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,16 +19,16 @@ use super::Regions;
 use super::home::{Frozen, Region};
 use crate::transfer::in_turns;
 
-/// How long a region may take to stand still.
+/// Time that a region may take to stand still.
 const STILL_PATIENCE: Duration = Duration::from_secs(10);
-/// The pause before it is looked again whether a process touches the memory.
+/// Pause before this node looks again whether a process touches the memory.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(500);
 
 /// A region that nobody changes until this is dropped.
 pub(super) struct Still {
     regions: Rc<Regions>,
     region: Rc<Region>,
-    /// After the processes were let in again, operations go on.
+    /// Lets operations go on. Dropped after the processes were let in again.
     _frozen: Frozen,
 }
 
@@ -37,10 +39,10 @@ impl Drop for Still {
 }
 
 impl Regions {
-    /// Has nobody change a region of this node, and waits for those who do.
+    /// Keeps everybody from changing a region of this node, and waits until changes under way are over.
     ///
     /// # Errors
-    /// `Busy` if that takes too long: the region is changed as before.
+    /// `Busy` if this takes too long. The region may be changed as before then.
     pub(super) async fn still(self: &Rc<Self>, region: &Rc<Region>) -> Result<Still, Error> {
         let due = self.kernel.clock.now() + STILL_PATIENCE;
         let busy = |why: &str| {
@@ -50,7 +52,8 @@ impl Regions {
         };
         let frozen = self.kernel.clock.bounded(Some(due), region.freeze()).await;
         let Some(frozen) = frozen else {
-            // Processes that have mapped the region meanwhile are not let in by anybody else.
+            // A process that mapped the region while it was frozen is let in here, because nobody else lets
+            // it in.
             if !region.is_frozen() {
                 self.let_in(region);
             }
@@ -67,19 +70,19 @@ impl Regions {
         Ok(still)
     }
 
-    /// Lets clients touch a region again, if it is this node's for certain.
+    /// Lets clients touch a region again, if the region has not ended and this node does not withhold it.
     fn let_in(&self, region: &Region) {
         if region.ensure_there().is_ok() {
             self.let_touch(region, true);
         }
     }
 
-    /// Has clients touch a region no more, or lets them touch it again.
+    /// Stops clients from touching a region, or lets them touch it again if `live`.
     pub(super) fn let_touch(&self, region: &Region, live: bool) {
         self.handles.let_touch(region, live, |client| self.sessions.slots(client));
     }
 
-    /// Makes an object of the bytes of a region of this node.
+    /// Makes an object of the bytes of a region of this node, while the region stands still.
     pub(super) async fn snapshot_here(
         self: &Rc<Self>,
         region: &Rc<Region>,
@@ -92,7 +95,7 @@ impl Regions {
         let creations = &self.requests.creations;
         let made = creations.make_for(user, object, region.len(), room, async |extent| {
             let _still = self.still(region).await?;
-            // Bounds, and that the region is still there.
+            // Checks that the region is still there.
             region.run(0, region.len())?;
             in_turns(&self.transfer, region.len(), |at, chunk| {
                 run.read(at, chunk)?;

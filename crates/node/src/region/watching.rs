@@ -1,7 +1,12 @@
-//! Clients that watch their regions, and the news of other homes that they are told. Engine thread only.
+//! Requests of clients to watch their regions, and the news that homes send about regions. Owns no state: the
+//! watches are in [`events`](super::events). Engine thread only.
 //!
-//! A region that has left its home is looked for at once for the clients that watch it, so that they hear
-//! what its next home says. Others look for it when they use it.
+//! When a region has left its home, this node looks for the region at once for clients that watch it, because
+//! then the next home tells this node of changes. A client that does not watch has its region looked for at
+//! its next operation.
+//!
+//! Invariant: news of a home is taken twice, in two turns, so news that comes in the turn of its mapping is
+//! not lost.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -17,7 +22,7 @@ use super::handles::{At, Life};
 use crate::kernel::ClientKey;
 use crate::service::{Answer, Asked, Service};
 
-/// The pause before a region is looked for again, if it is not known whether it is there.
+/// Pause before a region is looked for again, when it is unknown whether the region still exists.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The requests of clients that watch their regions, as a service.
@@ -52,21 +57,21 @@ impl Service for Watching {
 }
 
 impl Regions {
-    /// Begins a watch over the regions of a client, who is told what has become of them; returns its key.
+    /// Begins a watch over the regions of a client, and notes the regions that have ended or moved already.
+    /// Returns the key of the watch.
     fn watch(self: &Rc<Self>, client: ClientKey) -> Result<u64, Error> {
         let handles = self.handles.of(client);
         let key = self.watches.begin(client, self.user(client), &handles)?;
         for (_, at) in handles.iter().filter(|(_, at)| at.is_stale()) {
             match at.is_freed() {
                 true => self.watches.tell_end(at, None, RegionState::Freed),
-                false => self.settle(at.life()),
+                false => self.search(at.life()),
             }
         }
         Ok(key)
     }
 
-    /// Ends the watches of a client that has gone. Other connections that were told of its regions are told
-    /// that.
+    /// Ends the watches of a client that has gone, and tells the connections that followed them.
     pub(super) fn end_watches(&self, client: ClientKey) {
         for (follower, request) in self.watches.end(client) {
             let text = "the client whose regions these are has gone: connect again, and map them";
@@ -75,10 +80,11 @@ impl Regions {
         }
     }
 
-    /// Takes what the home of a region tells those who map it.
+    /// Takes the news that the home of a region sends to the nodes that map the region.
     pub(super) fn on_news(self: &Rc<Self>, from: NodeId, news: RegionFrame) {
         self.take_news(from, &news);
-        // The task that asked for a mapping which came in the same turn enters it before this one.
+        // News may come in the turn of its mapping. The task that asked for the mapping enters it before the
+        // task below runs.
         let regions = Rc::clone(self);
         self.kernel.spawn(async move {
             regions.kernel.clock.sleep(Duration::ZERO).await;
@@ -97,7 +103,7 @@ impl Regions {
                 if let Some(mapping) = self.mappings.depart(from, *desk) {
                     let at = At::There(mapping);
                     self.watches.tell_moved(&at, from, *to);
-                    self.settle(at.life());
+                    self.search(at.life());
                 }
             }
             RegionFrame::Gone { desk } => self.end_mappings(from, *desk),
@@ -112,31 +118,31 @@ impl Regions {
         }
     }
 
-    /// Looks for a region that is not where it was, for the clients that watch it.
-    pub(super) fn settle(self: &Rc<Self>, life: Life) {
+    /// Looks for a region that is not where it was, on behalf of each client that watches the region.
+    pub(super) fn search(self: &Rc<Self>, life: Life) {
         for client in self.watches.watchers(life) {
-            if self.watches.begin_settling(client, life) {
+            if self.watches.begin_search(client, life) {
                 let regions = Rc::clone(self);
                 self.kernel.spawn(async move {
-                    while let Some(life) = regions.watches.next_settling(client) {
-                        regions.settle_for(client, life).await;
-                        regions.watches.end_settling(client, life);
+                    while let Some(life) = regions.watches.next_searched(client) {
+                        regions.search_for(client, life).await;
+                        regions.watches.end_search(client, life);
                     }
                 });
             }
         }
     }
 
-    /// Looks for the region of a client's handles until it is found, or is known to have ended.
-    async fn settle_for(self: &Rc<Self>, client: ClientKey, life: Life) {
-        // The client may have gone, or been told the end by others.
+    /// Looks for the region of a client's handles until the region is found, or is known to have ended.
+    async fn search_for(self: &Rc<Self>, client: ClientKey, life: Life) {
+        // The client may have gone, or may have been told the end by other news.
         while let Some(home) = self.watches.home_of(client, life) {
             let handles = self.watches.handles(client, life).into_iter();
             let mut handles =
                 handles.filter_map(|handle| Some((handle, self.handles.get(client, handle).ok()?.0)));
             let Some((handle, at)) = handles.find(|(_, at)| at.is_stale()) else { return };
             let found = self.follow(client, handle).await;
-            // A node that is no member does not know what its cluster has.
+            // A node that is no member does not know which regions its cluster has.
             let knows = !self.cluster.withholds() && !self.cluster.fenced();
             match found {
                 Ok(()) => {}

@@ -20,14 +20,14 @@ const PARTIES: u32 = 2;
 /// Time that opening and closing may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How a visit has ended.
+/// End of a visit to a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Not yet.
+    /// The visit goes on.
     There,
-    /// It passed, at this moment.
+    /// The visit passed the barrier, at this moment.
     Passed(u64),
-    /// It failed.
+    /// The visit failed.
     InVain,
 }
 
@@ -59,7 +59,7 @@ impl Visits {
         if !self.all.iter().enumerate().any(was_there) {
             let in_vain = self.all.iter().position(|(_, end)| *end == End::InVain);
             let counted = in_vain.unwrap_or_else(|| panic!("it passed alone: {:?}", self.all));
-            // It counts once.
+            // A visit in vain counts once.
             self.all[counted].1 = End::Passed(0);
         }
         self.all[visit].1 = End::Passed(now);

@@ -42,7 +42,7 @@ impl Worker {
         let Ok(service) = found.map_err(|error| explained("search", &error)) else { return };
         let made =
             self.call("call of a function", patience, |_| ground.calls_made.call(&service, lens, patience));
-        // What fits the model is checked when all is calm.
+        // The answers are compared with the model when all is calm.
         _ = made.map_err(|error| explained("call", &error));
     }
 }

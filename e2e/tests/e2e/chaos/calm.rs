@@ -103,9 +103,9 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
 fn readable(client: &Client, record: &Record) {
     let got = patiently(PATIENCE, || {
         match client.get(&[record.id], Some(PATIENCE)).expect("the daemon lives").remove(0) {
-            // It is told so until its holder, which was taken for dead, has published it again.
+            // A client is told so until the holder, which was taken for dead, has published the object again.
             Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-            // What is on disk has no room while memory of calls is kept for a node that was expelled.
+            // An object on disk has no room while memory of calls is kept for a node that was expelled.
             Err(error) if error.kind() == ErrorKind::Full => Err(error),
             other => Ok(other),
         }

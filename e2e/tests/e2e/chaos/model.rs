@@ -342,7 +342,7 @@ impl Model {
                     record.home = to;
                     record.targets.clear();
                 }
-                // It may go on.
+                // The move may go on.
                 Err(ErrorKind::TimedOut | ErrorKind::Disconnected) => {}
                 Err(_) => record.targets.clear(),
             }

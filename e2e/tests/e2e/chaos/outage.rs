@@ -27,16 +27,18 @@ const ROUNDS: u64 = 3;
 const GET_PATIENCE: Duration = Duration::from_secs(5);
 /// Time that anything may take although the link is down meanwhile.
 const OUTAGE_PATIENCE: Duration = Duration::from_secs(120);
-/// Lots of a round: objects that the other node gets and deletes, and those that come to it ahead.
+/// Lot of the objects that the other node gets and deletes in a round.
 const DELETED: u64 = 0;
+/// Lot of the objects that come to the other node ahead in a round.
 const AHEAD: u64 = 1;
 
 /// State that both sides share.
 struct Ground {
     seed: u64,
     sockets: Vec<PathBuf>,
-    /// For each side, the number of rounds of which all objects were put, and of those that are done.
+    /// Number of rounds of which all objects were put, for each side.
     put: [AtomicU64; 2],
+    /// Number of rounds that are done, for each side.
     done: [AtomicU64; 2],
     /// Number of rounds to make.
     last: AtomicU64,
@@ -83,7 +85,7 @@ impl Side {
             let is_here = |id: &&ObjectId| self.client.get_here(id).is_some();
             let why = "what comes ahead gives up then";
             let_pass_unless(GET_PATIENCE, why, || ids.iter().all(|id| is_here(&id)));
-            // What a get asks for while it still comes ahead comes twice.
+            // An object comes twice if a get asks for it while it still comes ahead.
             self.twice += ids.iter().filter(|id| !is_here(id)).count() as u64;
             self.get(&ahead);
             self.delete(&deleted);
@@ -111,7 +113,7 @@ impl Side {
         self.again("a put", |client| {
             tries += 1;
             match client.put(id, &data, b"", &CreateOptions::default()) {
-                // It was stored, although nobody could say so.
+                // An earlier try stored the object, although nobody could say so.
                 Err(error) if error.kind() == ErrorKind::Exists && tries > 1 => Ok(()),
                 end => end,
             }

@@ -50,7 +50,7 @@ fn deaths() -> usize {
     if std::env::var_os("PLASMON_E2E_LONG").is_some() { 100 } else { 4 }
 }
 
-/// How objects come.
+/// Way in which objects come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Messages,
@@ -65,7 +65,7 @@ impl By {
         let builder = Cluster::builder().nodes(0).memory("64MiB");
         let mut cluster = builder.args(&["--push", push, "--lease", &lease]).start();
         if self == Self::Messages {
-            // As a calibration may have found: objects of all these lengths come in messages.
+            // The settings are those of a calibration that lets objects of all lengths come in messages.
             let provider = "tcp;ofi_rxm".to_owned();
             let eager_max = *LENGTHS.end() as u32;
             let calibration = Calibration { provider, eager_max, ..Calibration::default() };
@@ -104,7 +104,7 @@ struct Plan {
     asker: usize,
     victim: usize,
     death: Death,
-    /// Number of pushes after which it happens, and the time behind them.
+    /// Number of pushes after which the death happens, and the time between the last of them and the death.
     after: (u64, Duration),
 }
 
@@ -164,14 +164,16 @@ impl Stored {
 struct Round {
     plan: Plan,
     stored: Vec<Stored>,
-    /// Socket of the spared node, and its epoch at the beginning.
+    /// Socket of the spared node.
     spared: PathBuf,
+    /// Epoch of the spared node at the beginning.
     epoch: u64,
     /// Whether the death has begun.
     is_struck: AtomicBool,
     is_over: AtomicBool,
-    /// Number of objects that were got, and of calls that are open.
+    /// Number of objects that were got.
     got: AtomicU64,
+    /// Number of calls that are open.
     open: AtomicU64,
 }
 
@@ -230,7 +232,7 @@ impl Getter {
                     return self.ends;
                 }
             }
-            // What is here is not pushed. A node that has stopped evicts nothing, nor one that has died.
+            // Objects here are not pushed, so all are evicted. A stopped or dead node evicts nothing.
             if let Err(error) = self.client.clone().within(DISTURBANCE).evict(u64::MAX) {
                 assert!(round.struck(), "{error}");
             }
@@ -417,7 +419,7 @@ fn deaths_amid_pushes(by: By) {
 
     let is_clean = patiently(PATIENCE, || match (0..NODES).find_map(|node| left(&cluster, node)) {
         Some(left) => {
-            // What a get gave up may have come after the deletion of nothing.
+            // An object of a get that was given up may have come after a deletion that found nothing.
             (0..NODES).for_each(|node| _ = cluster.client(node).evict(u64::MAX));
             Err(left)
         }

@@ -20,13 +20,14 @@ use super::worker::{DELETION, Worker};
 
 /// Number of regions.
 pub(super) const REGIONS: usize = 3;
-/// Size in bytes of each.
+/// Size in bytes of a region.
 const LEN: usize = 200_000;
 const COUNTER: u64 = 0;
 const LIFE: u64 = 8;
 const PATTERN: u64 = 16;
-/// Time that an operation may take, and one that asks keepers of names and waits for them.
+/// Time that an operation may take.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Time that an operation may take that asks keepers of names and waits for them.
 const LONG_LIMIT: Duration = Duration::from_secs(60);
 
 /// Adds to the counter of a region.

@@ -269,7 +269,7 @@ pub(super) enum Fault {
     Stop(usize),
     /// The network cable of a host is pulled.
     Unplug(usize),
-    /// These hosts and the others are cut off from each other.
+    /// The named hosts and all others are cut off from each other.
     Part(Vec<usize>),
     /// Packets from one host to another are lost.
     OneWay(usize, usize),

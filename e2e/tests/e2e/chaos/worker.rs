@@ -35,9 +35,11 @@ const HELD: usize = 4;
 /// Size in bytes of the objects that a node is given to keep. Memory and disk have room for more.
 const BURDEN_BYTES: usize = 40 << 20;
 
-/// States of the workers: they work, rest, or end.
+/// State of workers that make operations.
 const WORK: u8 = 0;
+/// State of workers that rest until the next round.
 const REST: u8 = 1;
+/// State of workers that are to end.
 const END: u8 = 2;
 
 /// State that all threads share.
@@ -116,7 +118,7 @@ impl Ground {
         let busy = before.calm_until(before) && !self.calm(before);
         self.model.breaks();
         if busy {
-            // This machine had too little time for its nodes: what was told so far says nothing.
+            // The machine had too little time for its nodes: the answers so far prove nothing.
             self.histories.clear();
         }
     }
@@ -360,7 +362,7 @@ impl Worker {
         if let Err(error) = &end {
             let kind = error.kind();
             let explained = matches!(kind, ErrorKind::Full | ErrorKind::Disconnected | ErrorKind::TimedOut);
-            // It was sealed, and deleted before others had it; or there are not so many others.
+            // The object was sealed, and deleted before others had it; or there are too few other nodes.
             let spread = options.copies > 1
                 && matches!(kind, ErrorKind::TooFew | ErrorKind::NotFound | ErrorKind::Lost);
             assert!(explained || spread, "{kind:?}: {error}");
@@ -458,7 +460,7 @@ impl Worker {
         end
     }
 
-    /// Moves an object to another node.
+    /// Asks another node for a sign of life.
     fn ping(&mut self, to: usize) {
         let Some((place, name)) = self.ground.model.called(to) else { return };
         let node = name.parse().expect("a node's id");
@@ -467,6 +469,7 @@ impl Worker {
         self.explained(pinged);
     }
 
+    /// Moves an object to another node.
     fn migrate(&mut self, which: Which, to: usize, patience: Duration) {
         let ground = Arc::clone(&self.ground);
         let model = &ground.model;
@@ -486,7 +489,7 @@ impl Worker {
                 ErrorKind::Lost,
                 ErrorKind::Full,
                 ErrorKind::Busy,
-                // It is no member, as far as the node that was asked knows.
+                // The target is no member, as far as the node that was asked knows.
                 ErrorKind::Invalid,
             ];
             assert!(explained.contains(&error.kind()), "{:?}: {error}", error.kind());

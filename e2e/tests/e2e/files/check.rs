@@ -1,4 +1,4 @@
-//! `plasmon volume check`: what is lost is named, and what can be mended is.
+//! Tests of `plasmon volume check`: lost bytes are named, and mended where they can be.
 
 use std::process::Output;
 
@@ -102,7 +102,7 @@ fn a_check_names_what_is_lost() {
     let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(told.contains(&format!("lost   /lost 0..{}\n", 2 * MIB + 9)), "{told}");
     assert!(error.contains("lost"), "{error}");
-    // What is gone with its file is not missed.
+    // Bytes whose file is gone are not missed.
     attach(&cluster, HOME).remove_file("/lost").expect("unlink");
     assert_eq!(check(&cluster, &[]).0, Some(0));
 }

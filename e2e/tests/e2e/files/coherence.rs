@@ -165,8 +165,8 @@ fn told(cluster: &Cluster, nodes: usize) -> [u64; 3] {
     })
 }
 
-/// Checks that a host sees a change: at once, unless one did not confirm in time what it was told. Tells
-/// whether it was late.
+/// Checks that a host sees a change: at once, or late if a host did not confirm in time. Returns whether the
+/// change was late.
 fn sees(cluster: &Cluster, what: &str, seen: impl Fn() -> bool) -> bool {
     if seen() {
         return false;
@@ -251,7 +251,7 @@ fn a_host_that_is_stopped_delays_nobody_for_long_and_forgets() {
     let (one, two) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
     let kept = two.path("kept");
     eventually("the other host has looked just before it was stopped", || {
-        // What it was given is over if this host was busy for a second.
+        // Kept answers are over after a second, which a busy machine may need.
         fs::write(one.path("kept"), "x").expect("write");
         assert!(kept.exists());
         two.signal(Signal::STOP);
@@ -336,7 +336,7 @@ impl RogueSession {
         Self { stream, receiver, volume, numbers: 0, follower }
     }
 
-    /// Looks a name up. Returns for how many milliseconds it may keep that.
+    /// Looks a name up. Returns the number of milliseconds for which the session may keep the answer.
     fn look(&mut self, name: &str) -> u32 {
         self.numbers += 1;
         let operation = FileOperation::Lookup { folder: ROOT_INODE, name: name.to_owned().into() };
@@ -358,7 +358,7 @@ impl RogueSession {
         assert!(matches!(refused, Reply::Failed { .. }), "{refused:?}");
     }
 
-    /// Confirms whatever there may be, and what there is not.
+    /// Confirms all messages that there may be, and some that there are not.
     fn confirm_all(&mut self) {
         let mut out = BytesMut::new();
         for number in (0..100).chain([u64::MAX]) {
@@ -441,7 +441,7 @@ fn names_that_others_make_in_a_folder_of_ones_own_are_seen() {
     }
 }
 
-/// Another name of what was made in a round.
+/// Path of a file that was made in a round, after its rename.
 fn renamed(mounted: &Mounted, round: usize) -> PathBuf {
     mounted.path(&format!("own/renamed {round}"))
 }
@@ -489,7 +489,7 @@ fn what_was_written_before_another_host_cuts_the_file_does_not_come_back() {
             let file = File::options().read(true).write(true).create_new(true).open(writer.path(&name));
             let file = file.expect("create");
             file.write_all_at(&data, 0).expect("write");
-            // What was written is not synced, and of a length that the other host does not know.
+            // The written bytes are not synced, and of a length that the other host does not know.
             let mut cut = File::options();
             let cut = cut.write(true).truncate(left == 0).open(cutter.path(&name)).expect("open");
             cut.set_len(left).expect("truncate");
@@ -499,7 +499,7 @@ fn what_was_written_before_another_host_cuts_the_file_does_not_come_back() {
                 let read = fs::read(mounted.path(&name)).expect("read");
                 assert!(read == data[..left as usize], "{name}: {} bytes are there", read.len());
             }
-            // What is written afterwards stays.
+            // Bytes that are written afterwards stay.
             file.write_all_at(b"after", 20).expect("write");
             drop((file, cut));
             let expected = [&data[..left as usize], &vec![0; 20 - left as usize], b"after"].concat();
@@ -544,7 +544,7 @@ fn what_was_written_before_another_host_makes_a_hole_or_clones_does_not_come_bac
             let zeros = File::open(zeros).expect("open");
             let file = File::create_new(writer.path(&name)).expect("create");
             file.write_all_at(&data, 0).expect("write");
-            // What was written is not synced.
+            // The written bytes are not synced.
             let other = File::options().write(true).open(taker.path(&name)).expect("open");
             take(&other, &zeros, len as u64);
             file.sync_all().expect("fsync");
@@ -552,7 +552,7 @@ fn what_was_written_before_another_host_makes_a_hole_or_clones_does_not_come_bac
             for mounted in &mounts {
                 assert!(fs::read(mounted.path(&name)).expect("read") == expected, "{name}");
             }
-            // What is written afterwards stays.
+            // Bytes that are written afterwards stay.
             file.write_all_at(b"after", 20).expect("write");
             drop((file, other));
             let expected = [&expected[..20], b"after", &expected[25..]].concat();

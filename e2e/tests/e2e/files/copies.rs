@@ -1,5 +1,5 @@
-//! How many nodes keep the bytes of files: as many as were promised before anybody is told, or the program
-//! is told that there is no room.
+//! Tests of the copies of the bytes of files: as many nodes keep them as were promised before anybody is
+//! told, or the program is told that there is no room.
 
 use plasmon::files::{AttachOptions, Errno, OpenOptions, Volume, VolumeTerms, Volumes};
 use plasmon::{CreateOptions, ErrorKind, ObjectId};

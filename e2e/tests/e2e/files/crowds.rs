@@ -102,7 +102,7 @@ fn an_empty_file_takes_few_bytes_of_the_home() {
     let folder = volume.create_dir("/empty", 0o755).expect("mkdir").inode;
     let name = |number: usize| format!("a file {number:09}");
     assert_eq!(name(7).len(), 16);
-    // What the node takes for whatever it does is not of these files.
+    // A thousand files before make the node take memory that does not belong to the measured files.
     make(&volume, ROOT_INODE, 1_000, |number| format!("before {number}"));
     let told = || cluster.status(0).files.memory;
     let before = (own_memory(&cluster, 0), told());

@@ -68,7 +68,7 @@ fn random_writes_truncations_and_holes_give_the_same_file_as_elsewhere() {
     }
 }
 
-/// Does the same to two files.
+/// Makes the same random call on two files.
 fn act(chance: &mut Chance, files: [&File; 2]) {
     let offset = chance.below(RANDOM_BYTES) as u64;
     let len = match chance.below(3) {
@@ -181,7 +181,7 @@ fn stores_through_a_private_mapping_stay_with_their_program() {
     assert_eq!(&one.bytes()[MIB - 3..MIB + 3], b"mapped");
     one.sync().expect("msync");
     assert!(other.bytes() == expected, "another mapping shows the file");
-    // What is written to the file is seen where nothing was stored.
+    // A write to the file is seen where nothing was stored through the mapping.
     file.write_all_at(b"written", 10).expect("pwrite");
     expected[10..17].copy_from_slice(b"written");
     assert!(other.bytes() == expected);
@@ -244,7 +244,7 @@ fn clones(mounted: &Mounted) {
     assert!(fs::read(mounted.path("target")).expect("read") == data[50..]);
     fs::remove_file(mounted.path("source")).expect("unlink");
     assert!(fs::read(mounted.path("target")).expect("read") == data[50..], "the copy stays");
-    // What has no room in the map of a file is copied by the kernel.
+    // The kernel copies bytes that have no room in the map of a file.
     for name in ["small", "other"] {
         fs::write(mounted.path(name), &data[..3000]).expect("write");
     }

@@ -224,7 +224,7 @@ fn locks_that_went_while_the_node_was_away_are_an_error() {
         eventually("the mount knows", || held.write_all_at(b"lost", 0).is_err());
         assert_eq!(errno(held.write_all_at(b"lost", 0)), Some(5), "EIO");
         assert_eq!(lock(&held, try_lock), Err(rustix::io::Errno::IO), "as long as it is not unlocked");
-        // What waited is given up, which the unlock tells, and the next sync.
+        // Writes that waited are given up. The unlock tells it, and so does the next sync.
         let _ = lock(&held, unlock);
         let _ = held.sync_all();
         lock(&held, try_lock).expect("nobody has it");
@@ -270,7 +270,7 @@ fn volumes_outlive_a_coordinator_that_begins_anew() {
         assert!(fs::read(mounted.path(&format!("synced {}", 1 - at))).expect("read") == data);
         assert!(fs::read(mounted.path("written")).expect("read") == data);
     }
-    // What was written to the new volume is not lost.
+    // Files that were written to the new volume are not lost.
     let volumes = json(&cluster, 1, &["volume", "ls"]);
     let rows = volumes.as_array().expect("rows").iter().filter_map(|row| row["name"].as_str());
     let names: Vec<_> = rows.filter(|name| *name != "main").collect();

@@ -36,7 +36,7 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // What a test that failed has left goes, too.
+        // Mounts that a failed test has left go, too.
         let _ = unmount(self.0.path(), UnmountFlags::DETACH);
     }
 }

@@ -1,5 +1,5 @@
-//! Which nodes become homes and mirrors: of volumes that are made where no names may be, of more volumes than
-//! there may be, and as their owners say.
+//! Tests of the choice of homes and mirrors: for volumes that are made where no names may be, for more
+//! volumes than there may be, and as their owners say.
 
 use std::fs;
 

@@ -35,7 +35,7 @@ fn a_program_that_looks_at_all_files_asks_a_few_questions() {
     let cluster = Cluster::builder().nodes(2).start();
     let (one, two) = (Mounted::new(&cluster, 0), Mounted::new(&cluster, 1));
     let mut folder = 0;
-    // What came ahead is over after a second: a host that is slower asks again.
+    // Attributes that came ahead are over after a second: a slower host asks again.
     eventually("100 files are looked at with fewer than 30 questions", || {
         folder += 1;
         fill(&one, folder);

@@ -162,7 +162,7 @@ fn a_large_folder_is_listed_whole_while_it_changes() {
         entries.map(|entry| entry.expect("readdir").file_name().into_string().expect("plain")).collect()
     };
     assert_eq!(list(), names);
-    // What is there all the time is listed, whatever is removed meanwhile.
+    // Names that are there all the time are listed, whatever is removed meanwhile.
     let mut seen = BTreeSet::new();
     for (number, entry) in fs::read_dir(&folder).expect("opendir").enumerate() {
         let name = entry.expect("readdir").file_name().into_string().expect("plain");

@@ -1,4 +1,4 @@
-//! Where the bytes of files lie: on nodes by name, on nodes with room, never on a cache.
+//! Tests of the places of the bytes of files: on nodes by name, on nodes with room, never on a cache.
 //!
 //! The first node is the home of the volume and coordinates, the second one writes.
 
@@ -78,7 +78,7 @@ fn bytes_lie_on_the_named_node_and_outlive_their_writer() {
     assert_eq!((writer.placed_elsewhere, writer.placed_in_vain), (store.placed_here, 0), "{writer:?}");
     assert_eq!(writer.pulls, 0, "nothing is left to be done");
     assert_eq!(files(&cluster, HOME).placed_here, 0);
-    // They are read here without another node.
+    // The home reads the files without another node.
     lens.iter().for_each(|len| check(&volume, *len));
     drop(volume);
     cluster.kill(WRITER);
@@ -132,7 +132,7 @@ fn a_cache_takes_no_bytes_of_files_and_keeps_none() {
     let writer = files(&cluster, WRITER);
     assert_eq!((writer.placed_elsewhere, writer.placed_in_vain), (0, 3), "it stays where it was put");
     check(&attach(&cluster, HOME), 2 * MIB);
-    // What is put on a cache goes elsewhere, although the volume says nothing of it.
+    // Bytes that are put on a cache go elsewhere, although the volume says nothing of it.
     let change = VolumeChange { place: Some(Place::Local), ..VolumeChange::default() };
     Volumes::by(&cluster.client(HOME)).set("main", change).expect("set");
     write(&attach(&cluster, cache), 3 * MIB);

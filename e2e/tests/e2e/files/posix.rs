@@ -1,5 +1,5 @@
-//! What POSIX and Linux promise of files within a mount: unnamed files, room ahead, privileges, and stores
-//! through mappings that find no room.
+//! Tests of promises of POSIX and Linux for files within a mount: unnamed files, room ahead, privileges, and
+//! stores through mappings that find no room.
 
 use std::fs::{self, File, Permissions};
 use std::os::fd::{AsRawFd, IntoRawFd};

@@ -17,8 +17,9 @@ use super::{Mounted, can_mount, kill};
 use crate::commands::{failure, json, output};
 use crate::support::MIB;
 
-/// Error numbers of Linux.
+/// Error number of Linux for a full volume.
 const ENOSPC: i32 = 28;
+/// Error number of Linux for an exceeded quota.
 const EDQUOT: i32 = 122;
 
 const KIB: usize = 1 << 10;
@@ -37,7 +38,7 @@ fn of_capacity(capacity: usize) -> VolumeTerms {
 fn fill(mut file: &File, seed: u64, piece: usize) -> (usize, Option<i32>) {
     let mut accepted = 0;
     loop {
-        // Of the last piece there may be room for a part.
+        // Only a part of the last piece may have room.
         let done = accepted % piece;
         match file.write(&Pattern(seed + (accepted - done) as u64).bytes(piece)[done..]) {
             Ok(len) => accepted += len,
@@ -79,7 +80,7 @@ fn a_write_is_refused_when_the_volume_is_full_and_what_was_accepted_is_there() {
     drop(file);
     check(&there.path("dd"), 7, MIB, capacity);
     assert_eq!(df(&there), (capacity as u64, 0));
-    // What comes to lie over other bytes takes no room.
+    // Bytes that replace other bytes take no room.
     let file = File::options().write(true).open(there.path("dd")).expect("open");
     assert_eq!(pwrite(&file, &Pattern(7).bytes(MIB), 0), Ok(MIB));
     let last = *fs::read(there.path("dd")).expect("read").last().expect("it has bytes");

@@ -97,7 +97,7 @@ fn users_read_each_others_bytes_as_far_as_modes_allow() {
         let refused = bob.open(name("secret"), OpenOptions::new().read(true)).expect_err("it is Alice's");
         assert_eq!(refused.errno(), Errno::NoAccess);
         check(&root, &name("secret"), MIB);
-        // What root has written, all read that may.
+        // All users whom the mode lets read get the bytes that root has written.
         write(&root, &name("roots"), MIB + 1, 0o644);
         check(&bob, &name("roots"), MIB + 1);
         // Without the map there are no bytes, whoever knows the object.
@@ -141,7 +141,7 @@ impl Raw {
         ask(&mut self.stream, &mut self.receiver, request).0
     }
 
-    /// Attaches to the volume `main`, as a session that is not trusted. Returns the number of it.
+    /// Attaches to the volume `main`, as a session that is not trusted. Returns the number of the volume.
     fn attach(&mut self) -> u32 {
         let attach = Request::AttachVolume {
             name: "main".to_owned(),
@@ -207,7 +207,7 @@ fn who_knows_an_object_gets_no_byte_of_it_that_its_file_forbids() {
         assert!(matches!(&got, Reply::Got { objects, .. } if objects.iter().all(Result::is_err)), "{got:?}");
         let copies = Request::LookAfter { volume, ids: vec![*id], copies: 2 };
         assert!(matches!(bob.ask(&copies), Reply::Failed { error } if error.kind() == ErrorKind::NotAllowed));
-        // Neither by the number of the inode, which he could list, nor by a file of its own.
+        // Bob gets no byte by the number of the inode, which he could list, nor by a file of his own.
         let map = FileOperation::Map { inode: secret, from: 0 };
         assert_eq!(bob.refused(volume, 1, map.clone()), Errno::NoAccess);
         let inode = bob.create(volume, 2, &format!("bobs-{at}"));

@@ -1,5 +1,5 @@
-//! What the page on files shows: three hosts with a mount each, on which a job's checkpoint outlives a node,
-//! git clones a project that is built there, and SQLite is used from two hosts.
+//! Tests of the examples of docs/files.md: three hosts with a mount each, on which a job's checkpoint
+//! outlives a node, git clones a project that is built there, and SQLite is used from two hosts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn a_checkpoint_outlives_a_node_that_wrote_it() {
     }
     let (mib, memory) = sizes();
     let (mut cluster, mounts) = start(memory);
-    // What each process is to save lies outside, too.
+    // The bytes that each process is to save lie outside, too.
     let outside = cluster.folder().to_owned();
     let state = |rank: usize| outside.join(format!("rank{rank}"));
     for rank in 0..RANKS {
@@ -109,7 +109,7 @@ fn a_project_is_cloned_by_one_host_and_built_by_another() {
     git(mounts[0].root(), &["clone", "-q", "--no-local", text(&origin), "project"]);
     let built = mounts[USES].path("project");
     run(&built, "make", &["-j", "4"]);
-    // What one host has built another runs, and has nothing left to build.
+    // Another host runs the program that this one has built, and has nothing left to build.
     let there = mounts[DIES].path("project");
     assert_eq!(run(&there, "./sum", &[]), "78\n");
     run(&there, "make", &["-q"]);

@@ -19,8 +19,9 @@ use super::{Mounted, can_mount, has_ended, text};
 use crate::commands::json;
 use crate::support::{MIB, as_user};
 
-/// Users that every Debian has, as `fusermount3` asks for their names: daemon and nobody.
+/// User that every Debian has, as `fusermount3` asks for names: daemon.
 const ALICE: u32 = 1;
+/// Another user that every Debian has: nobody.
 const BOB: u32 = 65534;
 
 /// Makes a device in `$0` that everybody may open, as it is on hosts with udev, and lets only those see it
@@ -54,7 +55,7 @@ fn with_users(test: impl FnOnce(&Cluster) + Send) {
         eprintln!("skipped: users mount by fusermount3, which is not here");
         return;
     }
-    // What folders lie in is mounted and unmounted where all see it.
+    // The ground of all folders is mounted and unmounted where all see it.
     let _ground = Folder::new();
     thread::scope(|scope| {
         let run = || {

@@ -115,7 +115,7 @@ fn a_lock_ends_although_its_close_found_no_node() {
     cluster.start_again(1, &[]);
     let theirs = open(&other, "closed");
     eventually("the lock is free", || fcntl_lock(&theirs, exclusive).is_ok());
-    // The same owner locks a file again which it has closed.
+    // A program locks a file again that it has closed.
     let again = open(&mounted, "again");
     eventually("the mount is attached anew", || fcntl_lock(&again, exclusive).is_ok());
     let_pass(Duration::from_secs(1), "the session tells what is left several times a second");

@@ -75,7 +75,7 @@ fn a_writer_goes_on_while_its_first_bytes_are_brought_to_their_place() {
     assert_eq!(file.metadata().expect("stat").size, 60 * MIB as u64, "with what is not committed");
     assert_eq!(attach(&cluster, HOME).metadata("/file").expect("stat").size, 0, "nobody stores it yet");
     thread::scope(|scope| {
-        // What is not committed is committed before it is read.
+        // Bytes that are not committed are committed before they are read.
         let reading = scope.spawn(|| check(&file, 60));
         cluster.resume(STORE);
         reading.join().expect("it is what was written");
@@ -94,7 +94,7 @@ fn a_failure_in_the_background_is_told_once_to_each_open_by_a_sync_or_a_close() 
     let again = open(&volume, "/synced");
     cluster.pause(STORE);
     [&synced, &closed].iter().for_each(|file| fill(file, 0..40));
-    // Its node had the only copies.
+    // The node that dies had the only copies.
     cluster.kill(WRITER);
     cluster.start_again(WRITER, &[]);
     cluster.resume(STORE);

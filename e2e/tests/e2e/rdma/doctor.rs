@@ -11,7 +11,7 @@ fn the_doctor_finds_the_device_and_that_it_is_used() {
     let cluster = cluster(2);
     let id = put(&cluster.client(0), plasmon_e2e::Pattern(1), 100_000);
     drop(get(&cluster.client(1), id));
-    // It ends with 1 if there is a problem, which would be one of this test's.
+    // `doctor` exits with 1 if there is a problem, which would be one of this test's.
     let report: Value = serde_json::from_slice(&command(&cluster, 1, &["doctor", "--json"])).expect("JSON");
     let finding = |topic: &str| {
         let findings = report["findings"].as_array().expect("it is a list");

@@ -121,7 +121,7 @@ fn nodes_fall_back_to_tcp_when_nothing_gets_through_by_rdma() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let half = Half::start(folder.path(), &LONG_LEASE);
     assert_eq!(exchange(&half, "by RDMA"), (VERBS.to_owned(), String::new()));
-    // As a firewall would that knows nothing of RoCE: IP gets through, packets of RoCE do not.
+    // A rule like that of a firewall that knows nothing of RoCE: IP gets through, packets of RoCE do not.
     if half.guest == 1 {
         run(&["ip", "rule", "add", "pref", "10", "table", "local"]);
         run(&["ip", "rule", "del", "pref", "0"]);

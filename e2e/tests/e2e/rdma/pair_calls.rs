@@ -102,7 +102,7 @@ fn a_lock_and_a_barrier_hold_over_the_cable() {
     half.tell("places", &places.iter().map(|place| *place as u8).collect::<Vec<_>>());
     let others = half.hear("places");
     assert!(places.iter().zip(others.data()).all(|(own, other)| own + u64::from(*other) == 1), "{places:?}");
-    // Both have passed the last round: who closes it now breaks nothing.
+    // Both parties have passed the last round: closing the barrier now breaks nothing.
     drop(barrier);
     eventually("nothing is held", || {
         let locks = half.client.status().expect("the node answers").locks;

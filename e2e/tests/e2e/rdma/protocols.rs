@@ -161,7 +161,7 @@ fn a_cached_place_is_read_without_the_holder() {
     });
     assert!(untouched, "every read took something of the holder's processor");
 
-    // Nor does it matter that it stands still.
+    // The read succeeds also while the holder stands still.
     let id = put(&cluster.client(1), Pattern(99), LEN);
     drop(get(&reader, id));
     reader.evict(u64::MAX).expect("evict");

@@ -89,7 +89,7 @@ fn a_home_that_stands_still_is_read_and_not_written() {
     wait::ended_in_time("three operations", began, 3 * timeout);
     check(&far, 1);
     cluster.resume(1);
-    // What was asked for meanwhile is made now, or not.
+    // A write that was begun meanwhile is made now, or not at all.
     let last = Pattern(3).bytes(LEN);
     eventually("the home goes on", || far.write(0, &last).is_ok());
     let mut found = [0; 8];

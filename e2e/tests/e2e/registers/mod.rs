@@ -124,7 +124,7 @@ fn run(kind: Kind, seconds: u64) {
         (0..WORKERS).map(|number| Worker::new(&ground, number, chance.split())).collect();
     let mut findings = Findings::default();
     let mut rounds = 0;
-    // Of bad weather on a busy machine, a round may be over before anything was read.
+    // A round of bad weather on a busy machine may be over before anything was read.
     let nothing_yet = |findings: &Findings| findings.reads == 0 && ground.start.elapsed() < PATIENCE;
     while ground.start.elapsed() < load || nothing_yet(&findings) {
         rounds += 1;

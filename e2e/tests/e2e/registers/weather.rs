@@ -14,7 +14,7 @@ use crate::coordinators::agree;
 /// Variant of the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// There are no faults.
+    /// No faults.
     Calm,
     /// Objects go to disk and come back, because memory is short.
     Crowded,

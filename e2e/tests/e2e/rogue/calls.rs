@@ -186,7 +186,7 @@ fn answers_to_calls_of_others_end_nothing() {
         .collect();
     rogue.send_bytes(&asker, &false_answers);
     heard(&mut rogue, &asker);
-    // Nor is it the rogue's to give up, or to part with.
+    // The rogue cannot give a call of others up, or part with their service.
     for number in 0..ANSWERS {
         rogue.send(&server, &rogue.frame(&server, opcode::GIVE_UP, body::words(&[number])));
     }
@@ -205,7 +205,7 @@ fn a_server_that_answers_nonsense_leaves_its_calls_unknown() {
     let (cluster, mut rogue) = cluster();
     let honest = Honest::make(&cluster, &rogue);
     let node = cluster.status(0).node;
-    // It joins as others do, or not at all.
+    // The rogue joins a service as others do, or not at all.
     for (owner, functions, expected) in [
         (STRANGER, &["f", "g"][..], ErrorKind::NotAllowed),
         (0, &["g", "f"], ErrorKind::Invalid),
@@ -251,7 +251,7 @@ fn a_server_that_answers_nonsense_leaves_its_calls_unknown() {
         let given_back = |frame: &Frame| frame.opcode == opcode::TAKEN && frame.body == lent.to_le_bytes();
         rogue.next("what is lent is given back", given_back);
     }
-    // It does not answer at all.
+    // The rogue does not answer at all.
     let late = service.call("f", b"", Duration::from_millis(300));
     assert_eq!(kind(late), ErrorKind::OutcomeUnknown);
     rogue.next("it is told", |frame| frame.opcode == opcode::GIVE_UP);

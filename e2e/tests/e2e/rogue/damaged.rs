@@ -13,7 +13,7 @@ use crate::support::try_get;
 
 /// Length in bytes of the description of an object without a name.
 const HEAD_BYTES: usize = 68;
-/// Place of the object's life in it.
+/// Place of the object's life in its description.
 const LIFE: std::ops::Range<usize> = 20..28;
 /// Number of objects until one of which the rogue has to be asked first.
 const TRIES: u64 = 200;
@@ -47,7 +47,7 @@ fn to_be_read(rogue: &mut Rogue, asked: &Frame, head: &[u8]) {
     body.put_u32_le(1);
     body.put_u64_le(0);
     body.put_u64_le(len_of(head));
-    // Neither a stamp nor other holders.
+    // The offer has neither a stamp nor other holders.
     body.put_u8(0);
     body.put_u32_le(0);
     rogue.reply(asked, opcode::OFFER, body);

@@ -36,7 +36,7 @@ fn a_member_has_few_feeds_of_events() {
     }
     assert_eq!(ask(&mut rogue, &to, MAX_FEEDS, true).opcode, opcode::REFUSED, "there are too many");
     assert_eq!(ask(&mut rogue, &to, MAX_FEEDS, false).opcode, opcode::REFUSED, "it did not begin");
-    // One that begins anew takes no further place, and one that has ended makes one.
+    // A feed that begins anew takes no further place, and one that has ended makes a place free.
     assert_eq!(ask(&mut rogue, &to, 0, true).opcode, opcode::WATCHED);
     rogue.send(&to, &rogue.frame(&to, opcode::UNWATCH, body::words(&[0])));
     assert_eq!(ask(&mut rogue, &to, MAX_FEEDS, true).opcode, opcode::WATCHED);

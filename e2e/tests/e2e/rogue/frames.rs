@@ -16,7 +16,7 @@ pub(crate) fn protocol(frames: u8) -> u32 {
     MESSAGES * 1000 + u32::from(frames)
 }
 
-/// The same, as errors write it.
+/// The number of [`protocol`], as errors write it.
 pub(crate) fn protocol_written(frames: u8) -> String {
     format!("{MESSAGES}.{frames}")
 }

@@ -79,7 +79,7 @@ fn what_a_member_could_read_it_cannot_read_for_long_when_it_is_none_any_more() {
     eventually("there are new keys", || cluster.log(0).contains("have new keys"));
     // The member may connect again, and its key is valid for a while.
     until("the key is refused", || rogue.read(&to, region, at, MIB as u64).is_none().then_some(()));
-    // The other members have the new key.
+    // All other members have the new key.
     reader.evict(u64::MAX).expect("evict");
     Pattern(1).check(get(&reader, id).data());
     Pattern(1).check(get(&cluster.client(2), id).data());
@@ -187,7 +187,7 @@ fn leases_go_to_who_asked_and_are_not_replaced() {
     holder.delete(&[first, second]).expect("delete");
     let used = || cluster.status(0).memory.used;
     assert!((len as u64..2 * len as u64).contains(&used()), "{} bytes", used());
-    // Its lease is neither renewed nor given back in the reader's name.
+    // The reader's lease is neither renewed nor given back in the reader's name.
     let release = [&[1, 0, 0, 0], &body::words(&[77])[..]].concat();
     let from = [9; 16];
     let stranger = Frame { from, ..rogue.frame(&to, opcode::RELEASE, release.clone()) };

@@ -105,7 +105,7 @@ fn who_is_not_the_home_of_a_lock_grants_refuses_and_ends_nothing() {
             rogue.decide(node);
             heard(&mut rogue, node);
         }
-        // Neither does it end what others hold or wait for, at their home.
+        // The rogue ends nothing that others hold or wait for, at their home.
         for number in NUMBERS {
             let body = [numbered(lock, number), vec![1]].concat();
             let answer = rogue.ask_as(0, &home, opcode::RELEASE, body);
@@ -113,7 +113,7 @@ fn who_is_not_the_home_of_a_lock_grants_refuses_and_ends_nothing() {
         }
         assert_eq!((waiting(&cluster, 1), waiter.is_finished()), (1, false));
         assert!(holder.is_valid());
-        // It says that it holds the lock, and waits for it: the home knows nothing of that.
+        // The rogue says that it holds the lock, and waits for it: the home knows nothing of that.
         let now = u64::MAX.to_le_bytes();
         let guards = [&1_u32.to_le_bytes()[..], &row("held", 7)].concat();
         let waits = [&1_u32.to_le_bytes()[..], &numbered(lock, 8)].concat();
@@ -184,7 +184,7 @@ fn a_late_token_is_refused_whoever_shows_it() {
         assert_eq!(answer.opcode, frames::opcode::REFUSED, "token {token}");
         assert_eq!(refusal(&answer), Some(ErrorKind::Fenced), "token {token}");
     }
-    // Of other locks it may show as many as a region knows, and no more.
+    // The rogue may show as many other locks as a region knows, and no more.
     let answers: Vec<_> = (0..100).map(|_| write(ObjectId::random(), 1)).collect();
     let full = answers.iter().filter(|answer| refusal(answer) == Some(ErrorKind::Full)).count();
     assert_eq!(full, 100 - 63, "one of 64 locks is the honest one");

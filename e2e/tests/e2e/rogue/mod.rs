@@ -93,7 +93,7 @@ struct Rogue {
     provider: String,
     /// Number and stream of the last message of each member.
     received: HashMap<[u8; 16], (u64, u32)>,
-    /// Whether it tells other members that their messages have come.
+    /// Whether the rogue tells other members that their messages have come.
     tells_what_came: bool,
 }
 
@@ -119,7 +119,7 @@ impl Rogue {
         let provider = cluster.status(host).fabric.provider;
         command.args([cluster.listen(0).to_string(), cluster.address(host).to_string(), provider]);
         command.args([hex(&node), incarnation.to_string(), protocol(frames).to_string()]);
-        // As `plasmon serve` does: libraries that would handle signals are told not to.
+        // Libraries that would handle signals are told not to, as `plasmon serve` does.
         command.env("IPATH_NO_BACKTRACE", "1");
         command
     }
@@ -403,7 +403,7 @@ impl Rogue {
 
 impl Drop for Rogue {
     fn drop(&mut self) {
-        // It may have been killed; that is what is wanted.
+        // The rogue may have been killed; that is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

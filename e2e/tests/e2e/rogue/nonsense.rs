@@ -67,7 +67,7 @@ fn nonsense(rogue: &Rogue, to: &str) -> Vec<Vec<u8>> {
         let altered = [
             Frame { token: !frame.token, ..frame.clone() },
             Frame { token: 0, ..frame.clone() },
-            // Of a life of it that has ended.
+            // A life of the rogue that has ended.
             Frame { incarnation: 0, ..frame.clone() },
             Frame { body: [&frame.body[..], &[0]].concat(), ..frame.clone() },
             Frame { body_len: Some(frame.body.len() as u32 + 1), ..frame.clone() },
@@ -142,7 +142,7 @@ fn frames_that_make_no_sense_are_dropped_and_counted() {
     let (cluster, mut rogue) = cluster();
     for node in 0..3 {
         let to = cluster.status(node).node;
-        // So many of what counts against it are forgiven. In each of its lives it says another part of it.
+        // A few invalid messages of a member are forgiven. The rogue sends another part of them in each life.
         let lives = nonsense(&rogue, &to).into_iter().filter(|it| rogue.stands_for(&to, it)).count() / 60 + 1;
         for life in (node..lives).step_by(3) {
             let (named, unnamed): (Vec<_>, Vec<_>) =
@@ -167,7 +167,7 @@ fn who_sends_nonsense_again_and_again_is_cut_off_until_it_starts_anew() {
     let (cluster, mut rogue) = cluster();
     let to = cluster.status(0).node;
     let nonsense = |rogue: &Rogue| Frame { flags: 1, ..rogue.frame(&to, opcode::DONE, Vec::new()) }.encode();
-    // It holds something that a get there waits for.
+    // The rogue holds an object that a get there waits for.
     let head = Head { id: rogue.foreign_id(), life: 5, len: 100 };
     for keeper in rogue.keepers(&head.id) {
         rogue.send(
@@ -195,7 +195,7 @@ fn who_sends_nonsense_again_and_again_is_cut_off_until_it_starts_anew() {
     assert_eq!(rogue.count(|frame| frame.opcode == opcode::LOCATED), 0, "it was answered");
     let error = getting.join().expect("no panic").remove(0).expect_err("nobody else has it");
     assert!([ErrorKind::TimedOut, ErrorKind::Lost].contains(&error.kind()), "{error}");
-    // It is a member, for the others too.
+    // The rogue is a member again, for the others too.
     let other = cluster.status(1).node;
     heard(&mut rogue, &other);
     the_others_go_on(&cluster, &mut rogue);

@@ -240,7 +240,7 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
     let publish = Rogue::publish;
 
     let bytes = PATTERN.bytes(4 * MIB);
-    // The same offers are taken when they are true, so those below are refused for what is wrong with them.
+    // True offers of the same kinds are taken, so those below are refused for what is wrong with them.
     for (how, len, answer) in &truths() {
         let head = Head { id: rogue.foreign_id(), life: 5, len: *len as u64 };
         publish(&mut rogue, &head);
@@ -286,7 +286,7 @@ fn what_a_holder_offers_is_had_whole_and_right_or_not_at_all() {
             rogue.send(&keeper, &rogue.frame(&keeper, opcode::UNPUBLISH, body));
         }
     }
-    // But for those that end with the get, of which a busy machine has more.
+    // Failures that end with the get are not counted. A busy machine has more of them.
     let counted = lies.len() as u64 - timed_out.max(8);
     assert!(cluster.status(0).transfer.fetch_failures >= failures + counted);
     the_others_go_on(&cluster, &mut rogue);

@@ -98,7 +98,7 @@ pub(crate) struct Moved<'a> {
 pub(crate) mod body {
     use super::*;
 
-    /// No guard, of a write that shows none.
+    /// Fence of a write that shows no guard.
     const NO_FENCE: [u8; 1] = [0];
 
     pub(crate) fn desk(desk: Desk) -> Vec<u8> {

@@ -22,7 +22,7 @@ fn a_target_that_does_not_take_a_region_leaves_it_where_it_was() {
             region.fetch_add(0, u64::MAX).expect("nobody is waited for");
         }
     };
-    // It does not answer.
+    // The target does not answer.
     for by in [&honest.near, &honest.far] {
         let moving = moves(by);
         let late = rogue.next_of(opcode::TAKE);
@@ -33,7 +33,7 @@ fn a_target_that_does_not_take_a_region_leaves_it_where_it_was() {
         rogue.reply_about(&late, opcode::CHANGED, Vec::new());
         honest.check();
     }
-    // It refuses.
+    // The target refuses.
     for what in [ErrorKind::NotHere, ErrorKind::Lost, ErrorKind::Freed, ErrorKind::Full] {
         let moving = moves(&honest.far);
         let asked = rogue.next_of(opcode::TAKE);
@@ -42,7 +42,7 @@ fn a_target_that_does_not_take_a_region_leaves_it_where_it_was() {
         assert_eq!(told, if what == ErrorKind::Full { what } else { ErrorKind::Busy });
         adds(&honest);
     }
-    // It takes the region, and does not adopt it.
+    // The target takes the region, and does not adopt it.
     let moving = moves(&honest.far);
     let asked = rogue.next_of(opcode::TAKE);
     rogue.reply_about(&asked, opcode::CHANGED, Vec::new());

@@ -245,7 +245,7 @@ fn who_is_not_the_home_ends_no_mapping_and_who_has_left_learns_nothing() {
     let desk = rogue.map(&home, &honest.name);
     let located = rogue.ask_as(0, &home, opcode::LOCATE, body::desk(desk));
     assert_eq!(located.opcode, opcode::LOCATED);
-    // The other node's mapping is the home's business.
+    // Only the home may end the other node's mapping.
     let client = cluster.client(1);
     let watched = client.map_region(&honest.name, Rights::READ, None).expect("it is there");
     let mut events = client.region_events().expect("there is room");
@@ -298,7 +298,7 @@ fn answers_to_questions_of_others_end_nothing() {
             .collect();
         rogue.send_bytes(&asker, &false_answers);
         heard(&mut rogue, &asker);
-        // Nor does it have the home answer.
+        // The home answers no question that names another node for the answer.
         let before = dropped(&cluster, 0);
         let to = *NodeId::as_bytes(&asker.parse().expect("a node id"));
         let reflected: Vec<_> = (1..=30)
@@ -312,7 +312,7 @@ fn answers_to_questions_of_others_end_nothing() {
             .collect();
         rogue.send_bytes(&home, &reflected);
         eventually("they are counted", || dropped(&cluster, 0) >= before + 60);
-        // Nor if it says that its questions are answers.
+        // A question that is marked as an answer is not answered either.
         let flagged = (1..=30).map(|request| {
             let read = body::access(desk, &operation::read(8, 8), b"");
             Frame { request, reply_to: to, flags: 1, ..rogue.frame(&home, opcode::ACCESS, read) }.encode()
@@ -423,7 +423,7 @@ fn a_home_that_lies_about_its_region_harms_no_other() {
     rogue.reply_about(&late, opcode::ACCESSED, body::accessed(8, b""));
     rogue.reply_about(&asked, opcode::ACCESSED, body::accessed(9, b""));
     assert_eq!(adding.join().expect("no panic"), Ok(9));
-    // It says that it has it no more, and says so again and again.
+    // The rogue says that it does not have the region any more, and says so again and again.
     for what in [ErrorKind::NotHere, ErrorKind::Lost] {
         let adding = begin(&region, |region| region.fetch_add(0, 1));
         let asked = rogue.next_of(opcode::ACCESS);
@@ -461,7 +461,7 @@ fn pieces_that_are_none_are_not_read() {
         let fits = [ErrorKind::Invalid, ErrorKind::Disconnected, ErrorKind::TimedOut, ErrorKind::Lost];
         assert!(fits.contains(&told), "{what}: {told:?}");
     }
-    // What is there is read, and not more of it than the region has.
+    // Existing bytes are read, and no more than the region has.
     let found = read_in(&cluster, &mut rogue, &[(0, 1, 0, 2 * LEN)], PATIENCE).expect("it is there");
     Pattern(7).check(&found);
     // A write is as good as its home.

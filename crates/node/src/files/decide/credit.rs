@@ -1,7 +1,8 @@
 //! Credit: room of the volume, and of the quotas of users, that sessions hold for bytes that they accept.
+//! Owns no state. Any thread.
 //!
-//! Bytes that files have and credit are never more together than the terms permit when credit is given. So a
-//! commit that credit covers has room, whatever others do.
+//! Invariant: when credit is given, the bytes of files and all credit together are not more than the terms
+//! permit. So a commit that credit covers has room, whatever other sessions do.
 
 use plasmon::wire::files::{Errno, FileOutcome, MAX_FILE_BYTES, MAX_RESERVED_BYTES};
 
@@ -9,10 +10,10 @@ use super::{Asking, Decided, Decision, Say};
 use crate::files::change::Change;
 use crate::files::state::CREDIT_BYTES;
 
-/// Part of the room that is left which a session is given ahead of its need: one of so many.
+/// Part of the free room that a session is given ahead of its need, as a divisor.
 const AHEAD_PART: u64 = 8;
 
-/// Bytes that nobody has and nobody holds credit for.
+/// Bytes that are neither in files nor in credit: of the volume, and of a user's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Room {
     of_volume: u64,
@@ -24,7 +25,7 @@ impl Room {
         self.of_volume.min(self.of_user)
     }
 
-    /// Refuses more bytes than there are.
+    /// Refuses more bytes than the room has.
     fn ensure(self, more: u64) -> Result<(), Errno> {
         if more > self.of_volume {
             return Err(Errno::Full);
@@ -33,7 +34,7 @@ impl Room {
     }
 }
 
-/// Credit that an operation uses up: for the files of a user, at most so many bytes.
+/// Credit that an operation uses up: at most `bytes`, for the files of the user `of`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Covers {
     pub(super) of: u32,
@@ -41,11 +42,11 @@ pub(super) struct Covers {
 }
 
 impl Asking<'_> {
-    /// The room for bytes of a user's files.
+    /// Returns the room for bytes of a user's files.
     fn room(&self, uid: u32) -> Room {
         let (state, terms) = (self.state, &self.state.terms);
         let of = |bytes: Option<&u64>| bytes.copied().unwrap_or_default();
-        // The bytes of all files can be counted, whatever the terms say.
+        // A limit holds also without terms, so that the bytes of all files can be counted.
         let capacity = if terms.capacity > 0 { terms.capacity.min(MAX_FILE_BYTES) } else { MAX_FILE_BYTES };
         let by_user = of(state.used_by.get(&uid)).saturating_add(of(state.credit_of.get(&uid)));
         Room {
@@ -54,21 +55,22 @@ impl Asking<'_> {
         }
     }
 
-    /// Refuses bytes that are more than the volume, or the user of a file, may have.
+    /// Refuses more bytes of a user's files than the volume or the user's quota has room for.
     pub(super) fn ensure_room(&self, uid: u32, more: u64) -> Result<(), Errno> {
         self.room(uid).ensure(more)
     }
 
-    /// Refuses to give a user bytes of the volume that are more than the user may have.
+    /// Refuses more bytes of a user's files than the user's quota has room for.
     pub(super) fn ensure_quota(&self, uid: u32, more: u64) -> Result<(), Errno> {
         Room { of_volume: u64::MAX, ..self.room(uid) }.ensure(more)
     }
 
-    /// Uses up credit of the session for bytes that come to a file of this owner. What it does not cover
-    /// needs room. Returns the change, if there is one.
+    /// Uses up credit of the session for `more` bytes that come to a file of `owner`. Bytes that the credit
+    /// does not cover need room. Returns the change of the credit, if there is one.
     ///
-    /// The file may have got another owner since the credit was given. A session that is not trusted has
-    /// credit of others' files that it may write: it would exceed its user's quota with that.
+    /// The file may have got another owner since the credit was given. A session that is not trusted may have
+    /// credit for files of other users that it may write. It must not exceed the owner's quota with that
+    /// credit.
     pub(super) fn use_credit(&self, owner: u32, credit: Covers, more: u64) -> Result<Option<Change>, Errno> {
         let had = self.session.credit.get(&credit.of).copied().unwrap_or_default();
         let used = credit.bytes.min(had);
@@ -81,7 +83,7 @@ impl Asking<'_> {
         Ok((used > 0).then_some(left))
     }
 
-    /// The room for bytes of a user's files if all other sessions gave back their credit.
+    /// Returns the room for bytes of a user's files if all other sessions gave back their credit.
     fn room_at_best(&self, uid: u32) -> Room {
         let (state, now) = (self.state, self.room(uid));
         let own = self.session.credit.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
@@ -119,7 +121,7 @@ pub(super) fn reserve(asking: &Asking<'_>, number: u64, bytes: u64, patient: boo
     Ok(Decision { changes, say: Say::Outcome(FileOutcome::Reserved { uid, bytes }) })
 }
 
-/// Takes credit back from a session.
+/// Takes back credit that a session gives up.
 pub(super) fn give_back(asking: &Asking<'_>, uid: u32, bytes: u64) -> Decision {
     let change = |had: &u64| {
         let session = asking.number;

@@ -1,4 +1,5 @@
-//! Contents: opening and closing, maps, commits, appends, clones, holes.
+//! Decisions about contents: opening and closing, maps, commits, appends, clones, holes. Owns no state. Any
+//! thread.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,17 +18,17 @@ use crate::files::map::{Map, Piece, Place};
 use crate::files::state::{Head, Inode, OPEN_BYTES, Opens, SECTION_BYTES};
 use crate::object::ROOT;
 
-/// Maximum number of sections that one clone makes. The session asks again for the rest.
+/// Maximum number of sections that one clone makes. The session repeats the operation for the rest.
 const MAX_CLONED_SECTIONS: usize = 256;
 /// Maximum number of inodes that a session has open.
 pub(in crate::files) const MAX_OPENS: usize = 1 << 20;
-/// Number of inodes that a session may have open although there is no memory.
+/// Number of inodes that a session may have open even if there is no memory.
 pub(in crate::files) const FEW_OPENS: usize = 1 << 10;
 
-/// The range of so many bytes from an offset.
+/// Returns the range of `len` bytes from an offset.
 ///
 /// # Errors
-/// `TooLarge` if it ends behind the end of the longest file.
+/// `TooLarge` if the range ends behind the end of the longest file.
 pub(super) fn range(offset: u64, len: u64) -> Result<Range<u64>, Errno> {
     let end = offset.checked_add(len).filter(|end| *end <= MAX_FILE_BYTES);
     end.map(|end| offset..end).ok_or(Errno::TooLarge)
@@ -62,14 +63,14 @@ pub(super) fn open(asking: &Asking<'_>, number: u64, read: bool, write: bool, tr
     Ok(draft.decide(Say::Opened { inode: number, created: false }))
 }
 
-/// Takes the setuid and setgid bits of a file whose contents change, unless root changes them.
+/// Clears the setuid and setgid bits of a file whose contents change, unless root changes them.
 fn drop_privileges(asking: &Asking<'_>, head: &mut Head) {
     if asking.who.uid != ROOT {
         head.mode = without_privileges(head);
     }
 }
 
-/// Ends opens that the session has. It may name others, which are left alone.
+/// Ends opens of the session. Inodes that the session does not have open are ignored.
 pub(super) fn close(asking: &Asking<'_>, inodes: Vec<u64>) -> Decided {
     let (session, mut ended) = (asking.number, BTreeMap::<u64, u32>::new());
     let has_it = |inode: &u64| {
@@ -82,7 +83,7 @@ pub(super) fn close(asking: &Asking<'_>, inodes: Vec<u64>) -> Decided {
     Ok(Decision { changes, say: Say::Outcome(FileOutcome::Done) })
 }
 
-/// Tells sections.
+/// Returns the sections of a file from an offset.
 pub(super) fn map(asking: &Asking<'_>, number: u64, from: u64) -> Decided {
     let (inode, _) = asking.file(number)?;
     asking.ensure_may_read(number, inode)?;
@@ -103,7 +104,7 @@ pub(super) fn cut(draft: &mut Draft<'_>, number: u64, size: u64) -> Result<(), E
 }
 
 impl Asking<'_> {
-    /// Refuses to open another inode than those that the session has open, if these are as many as may be.
+    /// Refuses to open another inode if the session has too many open.
     pub(super) fn ensure_opens(&self) -> Result<(), Errno> {
         match self.session.opens.len() {
             MAX_OPENS.. => Err(Errno::Full),
@@ -112,7 +113,8 @@ impl Asking<'_> {
         }
     }
 
-    /// Refuses to change the contents of a file that the session has not opened to write, and may not.
+    /// Refuses to change the contents of a file, unless the session has opened the file to write, or its user
+    /// may write it.
     pub(super) fn ensure_may_write(&self, number: u64) -> Result<&Map, Errno> {
         let (inode, map) = self.file(number)?;
         if !self.session.opens.get(&number).is_some_and(|opens| opens.writes) {
@@ -121,8 +123,8 @@ impl Asking<'_> {
         Ok(map)
     }
 
-    /// Refuses to tell where bytes are of a file that the session has not opened, and may not read. A session
-    /// that is not trusted may have opened it to write alone.
+    /// Refuses to tell the map of a file, unless a trusted session has opened the file, or the user may read
+    /// it. A session without trust may have opened the file to write only.
     fn ensure_may_read(&self, number: u64, inode: &Inode) -> Result<(), Errno> {
         if self.session.trusted && self.session.opens.contains_key(&number) {
             return Ok(());
@@ -130,8 +132,9 @@ impl Asking<'_> {
         self.who.ensure_may(&inode.head, READ)
     }
 
-    /// Checks the place of a section that a session names: bytes of its own, or that the volume has. A
-    /// session that is not trusted would read bytes of others by naming them in a file of its own.
+    /// Checks the object or the bytes of a section that a session names. An object has to be of the session
+    /// itself, or in files of the volume. A session without trust may name only objects that it may: it could
+    /// read bytes of others by naming them in a file of its own.
     fn piece(&self, section: &Section) -> Result<(Piece, Option<(u64, plasmon::NodeId)>), Errno> {
         let len = section.len;
         range(section.offset, len)?;
@@ -148,7 +151,7 @@ impl Asking<'_> {
                 let whole = end.is_some_and(|end| end <= *object_len);
                 let piece = Piece { len, place: Place::Object(*id, *at) };
                 match self.state.objects.get(id) {
-                    // An earlier section of the operation may take away the last reference to it.
+                    // An earlier section of the operation may take away the last reference to the object.
                     Some(known) if whole && known.len == *object_len && self.may_name(id) => {
                         Ok((piece, Some((known.len, known.node))))
                     }
@@ -159,12 +162,13 @@ impl Asking<'_> {
         }
     }
 
-    /// Whether a session may name an object that the volume has.
+    /// Whether a session may name an object that is in files of the volume.
     fn may_name(&self, id: &ObjectId) -> bool {
         self.session.trusted || parts_of(id).is_some_and(|(_, session, _)| session == self.number)
     }
 
-    /// Whether an id is one that the session makes, and of no object that was or is being deleted.
+    /// Whether the session itself makes objects with this id, and the object was not deleted and is not being
+    /// deleted.
     fn is_own(&self, id: &ObjectId) -> bool {
         let own = |(volume, session, counter)| {
             let is_own = (volume, session) == (self.state.number, self.number);
@@ -173,7 +177,7 @@ impl Asking<'_> {
         parts_of(id).is_some_and(own) && !self.state.condemned.contains(id)
     }
 
-    /// Whether so many bytes may lie in the map of a file beside those that stay there.
+    /// Whether `more` bytes may come into the map of a file beside the `stays` bytes that stay there.
     fn has_inline_room(&self, map: &Map, stays: u64, more: u64) -> bool {
         let others = self.state.inline.saturating_sub(map.inline());
         more == 0
@@ -181,7 +185,7 @@ impl Asking<'_> {
     }
 }
 
-/// Sections that come to a file.
+/// Sections that come to a file, with the credit for them.
 pub(super) struct Put<'a> {
     pub(super) sections: &'a [Section],
     pub(super) modified: Option<Time>,
@@ -190,7 +194,7 @@ pub(super) struct Put<'a> {
     pub(super) credit: Covers,
 }
 
-/// Puts sections over what a file has. `None` if they have no room in the map itself.
+/// Puts sections over what a file has. Returns false if their bytes have no room in the map itself.
 fn put_over(draft: &mut Draft<'_>, number: u64, put: &Put<'_>) -> Result<bool, Errno> {
     let Put { sections, modified, drops_privileges, credit } = *put;
     let asking = draft.asking;
@@ -230,7 +234,7 @@ fn put_over(draft: &mut Draft<'_>, number: u64, put: &Put<'_>) -> Result<bool, E
     Ok(true)
 }
 
-/// Puts sections over what a file has there.
+/// Commits sections: puts them over what a file has there.
 pub(super) fn commit(asking: &Asking<'_>, number: u64, put: &Put<'_>) -> Decided {
     let mut draft = Draft::new(asking);
     if !put_over(&mut draft, number, put)? {
@@ -239,7 +243,7 @@ pub(super) fn commit(asking: &Asking<'_>, number: u64, put: &Put<'_>) -> Decided
     Ok(draft.decide(Say::Entry(number)))
 }
 
-/// Puts bytes behind the end of a file.
+/// Appends bytes to a file.
 pub(super) fn append(
     asking: &Asking<'_>,
     number: u64,
@@ -267,7 +271,7 @@ pub(super) fn append(
     Ok(draft.decide(Say::Appended { inode: number, offset }))
 }
 
-/// Copies a range by reference.
+/// Copies a range of a file by referring to the same objects.
 pub(super) fn clone(
     asking: &Asking<'_>,
     (source, source_offset): (u64, u64),
@@ -313,11 +317,11 @@ pub(super) fn clone(
     Ok(draft.decide(Say::Cloned { inode: number, len: done }))
 }
 
-/// Makes a hole.
+/// Makes a hole in a file.
 pub(super) fn punch(asking: &Asking<'_>, number: u64, offset: u64, len: u64, extend: bool) -> Decided {
     asking.ensure_may_write(number)?;
     let hole = range(offset, len)?;
-    // A hole cuts a section in two at most.
+    // A hole cuts at most one section in two.
     asking.ensure_memory(SECTION_BYTES)?;
     let mut draft = Draft::new(asking);
     draft.push(Change::Punch { inode: number, start: hole.start, end: hole.end });
@@ -329,14 +333,14 @@ pub(super) fn punch(asking: &Asking<'_>, number: u64, offset: u64, len: u64, ext
     Ok(draft.decide(Say::Entry(number)))
 }
 
-/// Notes that a session commits nothing below a counter any more.
+/// Notes that a session commits no object with a counter below `below` any more.
 pub(super) fn discard(asking: &Asking<'_>, below: u64) -> Decision {
     let changes = vec![Change::Discard { session: asking.number, below }];
     Decision { changes, say: Say::Outcome(FileOutcome::Done) }
 }
 
-/// Replaces the sections of a range by one with the same bytes, if they are those that its session has read.
-/// Nothing else of the file changes, so this takes no room, and memory for one section less than there was.
+/// Replaces the sections of a range by one section with the same bytes, if they are those that the session
+/// has read. Nothing else of the file changes, so this needs no room, and memory for one section less.
 pub(super) fn tidy(asking: &Asking<'_>, number: u64, replaces: u64, section: &Section) -> Decided {
     let map = asking.ensure_may_write(number)?;
     let covered = range(section.offset, section.len)?;
@@ -358,7 +362,7 @@ pub(super) fn tidy(asking: &Asking<'_>, number: u64, replaces: u64, section: &Se
     }
     let mut draft = Draft::new(asking);
     draft.push(Change::Cover { inode: number, offset: section.offset, piece, object });
-    // Nobody sees a difference, but for the sections.
+    // Only the sections differ, so the times of the file stay.
     let changed = asking.inode(number)?.head.changed;
     draft.head(number)?.changed = changed;
     Ok(draft.decide(Say::Entry(number)))

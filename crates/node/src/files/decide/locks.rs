@@ -1,4 +1,4 @@
-//! Locks of ranges of files.
+//! Decisions about locks of ranges of files. Owns no state. Any thread.
 
 use plasmon::wire::files::{Errno, FileKind, FileOutcome, LockKind, LockRange};
 
@@ -16,7 +16,7 @@ impl Asking<'_> {
         if inode.head.kind == FileKind::Symlink || range.start > range.end {
             return Err(Errno::Invalid);
         }
-        // A lock goes with the session, and is no use to one that has not opened the file.
+        // A lock ends when the session ends, so a session that has not opened the file gets none.
         if !self.session.opens.contains_key(&number) && range.kind != LockKind::Unlocked {
             return Err(Errno::NotOpen);
         }
@@ -28,7 +28,10 @@ impl Asking<'_> {
     }
 }
 
-/// Locks or unlocks a range: `Again` if others hold it.
+/// Locks or unlocks a range.
+///
+/// # Errors
+/// `Again` if other owners have locks that exclude this one.
 pub(super) fn lock(asking: &Asking<'_>, number: u64, range: LockRange) -> Decided {
     let wanted = asking.wanted(number, range)?;
     let held = asking.held(number);
@@ -39,14 +42,14 @@ pub(super) fn lock(asking: &Asking<'_>, number: u64, range: LockRange) -> Decide
         return Err(Errno::TooManyLocks);
     }
     if range.kind != LockKind::Unlocked {
-        // It may cut another one in two.
+        // The lock may cut another one in two.
         asking.ensure_memory(2 * LOCK_BYTES).map_err(|_| Errno::TooManyLocks)?;
     }
     let changes = vec![Change::Lock { inode: number, session: asking.number, range }];
     Ok(Decision { changes, say: Say::Entry(number) })
 }
 
-/// Tells which lock is in the way.
+/// Returns a lock that excludes the wanted one, if there is one.
 pub(super) fn test(asking: &Asking<'_>, number: u64, range: LockRange) -> Decided {
     let wanted = asking.wanted(number, range)?;
     let found = in_the_way(asking.held(number), &wanted).map(|held| held.range);

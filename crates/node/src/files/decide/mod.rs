@@ -1,7 +1,8 @@
-//! Deciding: what an operation changes, and what its session is told. Pure; the state is read alone.
+//! Deciding: what an operation changes, and what its session is told. Owns no state, and only reads that of
+//! the volume. Any thread.
 //!
-//! An operation that fails changes nothing. What it tells of inodes is read after its changes were applied
-//! ([`Say`]).
+//! Invariants: an operation that fails changes nothing. What is told of inodes is read after the changes were
+//! applied ([`Say`]).
 
 mod attributes;
 mod credit;
@@ -29,13 +30,13 @@ use super::state::{Body, FileSession, Head, Inode, State};
 /// Limits of a volume beside its terms.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Bytes of memory that the state may take.
+    /// Number of bytes of memory that the state may take.
     pub(super) memory: u64,
-    /// Bytes that may be written, where the terms set no limit.
+    /// Number of further bytes for which nodes have room, whatever the terms permit.
     pub(super) free: u64,
 }
 
-/// An operation, by whom, and when.
+/// An operation, with the user and the session that ask for it, and the time.
 pub(super) struct Asking<'a> {
     pub(super) state: &'a State,
     pub(super) number: u32,
@@ -45,11 +46,11 @@ pub(super) struct Asking<'a> {
     pub(super) limits: Limits,
 }
 
-/// The part of an answer that is known when the changes were applied.
+/// Answer to an operation. It is completed after the changes were applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Say {
     Outcome(FileOutcome),
-    /// Attributes of an inode.
+    /// The attributes of an inode.
     Entry(u64),
     Opened {
         inode: u64,
@@ -69,7 +70,7 @@ pub(super) enum Say {
     },
 }
 
-/// Changes, and what is told.
+/// Changes of an operation, with its answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) changes: Vec<Change>,
@@ -77,7 +78,7 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// Changes nothing.
+    /// Makes a decision that changes nothing.
     fn only(say: Say) -> Self {
         Self { changes: Vec::new(), say }
     }
@@ -87,10 +88,10 @@ impl Decision {
     }
 }
 
-/// A decision, or the reason why nothing is done.
+/// Decision, or the reason why nothing is done.
 pub(super) type Decided = Result<Decision, Errno>;
 
-/// Changes that are being put together, with attributes as they will be.
+/// Changes that are being put together, with the attributes that inodes will have.
 struct Draft<'a> {
     asking: &'a Asking<'a>,
     heads: BTreeMap<u64, Head>,
@@ -102,14 +103,14 @@ impl<'a> Draft<'a> {
         Self { asking, heads: BTreeMap::new(), changes: Vec::new() }
     }
 
-    /// Attributes of an inode, which change. Its version grows.
+    /// Returns the attributes that an inode will have, to change them. Version and time of change are new.
     fn head(&mut self, number: u64) -> Result<&mut Head, Errno> {
         let before = self.asking.inode(number)?.head;
         let now = self.asking.now;
         Ok(self.heads.entry(number).or_insert(Head { version: before.version + 1, changed: now, ..before }))
     }
 
-    /// The contents of an inode change.
+    /// Returns the attributes that an inode will have, to change them, after a change of its contents.
     fn touch(&mut self, number: u64) -> Result<&mut Head, Errno> {
         let now = self.asking.now;
         let head = self.head(number)?;
@@ -121,7 +122,7 @@ impl<'a> Draft<'a> {
         self.changes.push(change);
     }
 
-    /// The number of the inode that is made by the first change of its kind.
+    /// Returns the number of the inode that the first change [`Change::Make`] makes.
     fn next_inode(&self) -> u64 {
         self.asking.state.last_inode + 1
     }
@@ -134,12 +135,12 @@ impl<'a> Draft<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// An inode that is there.
+    /// Returns an inode that exists.
     fn inode(&self, number: u64) -> Result<&'a Inode, Errno> {
         self.state.inode(number).ok_or(Errno::Stale)
     }
 
-    /// A file with its map.
+    /// Returns a file with its map.
     fn file(&self, number: u64) -> Result<(&'a Inode, &'a Map), Errno> {
         let inode = self.inode(number)?;
         match &inode.body {
@@ -149,12 +150,12 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Refuses changes of a session that only reads.
+    /// Refuses changes if the session is read-only.
     fn ensure_writes(&self) -> Result<(), Errno> {
         if self.session.read_only { Err(Errno::ReadOnly) } else { Ok(()) }
     }
 
-    /// Refuses what takes more memory for names, attributes and maps than there is.
+    /// Refuses changes that need more memory for names, attributes and maps than there is.
     fn ensure_memory(&self, more: u64) -> Result<(), Errno> {
         let fits = self.state.memory.saturating_add(more) <= self.limits.memory;
         if fits { Ok(()) } else { Err(Errno::Full) }
@@ -235,7 +236,7 @@ pub(super) fn who<'a>(session: &'a FileSession, actor: &'a Actor) -> Who<'a> {
 }
 
 impl State {
-    /// The outcome, as the state is now.
+    /// Returns the outcome of an operation, read from the state.
     pub(super) fn tell(&self, say: Say) -> FileOutcome {
         let outcome = match say {
             Say::Outcome(outcome) => Some(outcome),
@@ -258,8 +259,8 @@ impl State {
         outcome.unwrap_or(FileOutcome::Failed(Errno::Stale))
     }
 
-    /// The sections of a file from an offset that fit a page. `None` if one refers to an object that is not
-    /// known.
+    /// Returns the sections of a file from an offset that fit a page. `None` if a section refers to an object
+    /// that is not known.
     fn page_of(&self, number: u64, from: u64) -> Option<Extended> {
         let mut page = Extended { sections: Vec::new(), next: None };
         let Some(map) = self.inode(number).and_then(Inode::map) else { return Some(page) };
@@ -286,7 +287,7 @@ impl State {
         })
     }
 
-    /// The entries of a folder behind a cookie that fit a page, and whether they are the last.
+    /// Returns the entries of a folder behind a cookie that fit a page, and whether they are the last.
     fn entries(&self, folder: u64, after: u64, most: u32) -> Option<(Vec<Listed>, bool)> {
         let names = self.inode(folder)?.folder()?;
         let most = (most.max(1) as usize).min(plasmon::wire::files::MAX_LISTED);
@@ -304,7 +305,7 @@ impl State {
         Some((page, true))
     }
 
-    /// Inodes without a name behind a number that fit a page, and whether they are the last.
+    /// Returns the inodes without a name behind a number that fit a page, and whether they are the last.
     fn unnamed(&self, after: u64) -> (Vec<Listed>, bool) {
         let (mut page, mut bytes) = (Vec::new(), 0);
         for number in self.unlinked.range(after.saturating_add(1)..) {

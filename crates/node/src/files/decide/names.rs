@@ -1,4 +1,5 @@
-//! Names: looking them up, giving them to inodes, taking them away, listing them.
+//! Decisions about names: looking them up, giving them to inodes, removing and listing them. Owns no state.
+//! Any thread.
 
 use std::rc::Rc;
 
@@ -9,10 +10,10 @@ use crate::files::access::{READ, SEARCH, SET_GROUP, WRITE};
 use crate::files::change::{Change, Made};
 use crate::files::state::{ENTRY_BYTES, Entry, Folder, Head, INODE_BYTES, Inode, Opens};
 
-/// Checks a name that is to be there, or to be made.
+/// Checks a name.
 ///
 /// # Errors
-/// `NotFound` for no name, `NameTooLong`, `Invalid` for a name that no entry can have.
+/// `NotFound` for an empty name, `NameTooLong`, `Invalid` for a name that no entry can have.
 pub(super) fn ensure_name(name: &[u8]) -> Result<(), Errno> {
     match name {
         [] => Err(Errno::NotFound),
@@ -27,13 +28,16 @@ fn is_dots(name: &[u8]) -> bool {
 }
 
 impl<'a> Asking<'a> {
-    /// A folder with its names.
+    /// Returns a folder with its names.
     pub(super) fn folder(&self, number: u64) -> Result<(&'a Inode, &'a Folder), Errno> {
         let inode = self.inode(number)?;
         Ok((inode, inode.folder().ok_or(Errno::NotFolder)?))
     }
 
-    /// A folder that a name may be given in, and which does not have it. `Err(Exists)` if it has.
+    /// Returns the folder in which a new name may be made.
+    ///
+    /// # Errors
+    /// `Exists` if the folder has the name.
     fn place_for(&self, folder: u64, name: &[u8]) -> Result<&'a Inode, Errno> {
         let (inode, names) = self.folder(folder)?;
         ensure_name(name)?;
@@ -46,7 +50,7 @@ impl<'a> Asking<'a> {
         if inode.head.links == 0 { Err(Errno::NotFound) } else { Ok(inode) }
     }
 
-    /// The entry of a name that is to be taken away, with its inode.
+    /// Returns the entry of a name that is to be removed, with its inode.
     pub(super) fn taken(&self, folder: u64, name: &[u8]) -> Result<(Entry, &'a Inode), Errno> {
         let (above, names) = self.folder(folder)?;
         ensure_name(name)?;
@@ -62,7 +66,7 @@ impl<'a> Asking<'a> {
         Ok((entry, inode))
     }
 
-    /// Attributes of a new inode in a folder.
+    /// Returns the attributes of a new inode in a folder.
     fn new_head(&self, above: &Head, kind: FileKind, mode: u32) -> Result<Head, Errno> {
         let (terms, count) = (&self.state.terms, self.state.inodes.len() as u64);
         if terms.inodes > 0 && count >= terms.inodes {
@@ -94,7 +98,7 @@ impl<'a> Asking<'a> {
         })
     }
 
-    /// Has a new inode keep its bytes where its folder says.
+    /// Gives a new inode the place of its folder, so that its bytes lie there.
     fn inherit_place(&self, draft: &mut Draft<'_>, folder: u64, inode: u64) -> Result<(), Errno> {
         if let Some(value) = self.inode(folder)?.place_value() {
             self.ensure_memory(INODE_BYTES + 2 * ENTRY_BYTES + (PLACE_XATTR.len() + value.len()) as u64)?;
@@ -104,7 +108,7 @@ impl<'a> Asking<'a> {
         Ok(())
     }
 
-    /// Makes an inode under a name.
+    /// Makes an inode with a name.
     fn make(&'a self, folder: u64, name: &[u8], head: Head, made: Made) -> Result<(Draft<'a>, u64), Errno> {
         let mut draft = Draft::new(self);
         let inode = draft.next_inode();
@@ -126,7 +130,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// Looks a name up.
+/// Looks up a name.
 pub(super) fn lookup(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
     let (inode, names) = asking.folder(folder)?;
     asking.who.ensure_may(&inode.head, SEARCH)?;
@@ -139,7 +143,7 @@ pub(super) fn lookup(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
     Ok(Decision::only(Say::Entry(found)))
 }
 
-/// Makes a file and opens it, or opens the one that is there.
+/// Makes a file and opens it, or opens the file that has the name.
 pub(super) fn create(
     asking: &Asking<'_>,
     folder: u64,
@@ -224,7 +228,7 @@ pub(super) fn make_symlink(asking: &Asking<'_>, folder: u64, name: &[u8], target
     Ok(draft.decide(Say::Entry(inode)))
 }
 
-/// Tells the target of a symbolic link.
+/// Returns the target of a symbolic link.
 pub(super) fn read_link(asking: &Asking<'_>, number: u64) -> Decided {
     match &asking.inode(number)?.body {
         crate::files::state::Body::Target(target) => {
@@ -234,7 +238,7 @@ pub(super) fn read_link(asking: &Asking<'_>, number: u64) -> Decided {
     }
 }
 
-/// Gives an inode one more name.
+/// Gives an inode another name.
 pub(super) fn link(asking: &Asking<'_>, number: u64, folder: u64, name: &[u8]) -> Decided {
     let inode = asking.inode(number)?;
     asking.place_for(folder, name)?;
@@ -242,7 +246,7 @@ pub(super) fn link(asking: &Asking<'_>, number: u64, folder: u64, name: &[u8]) -
     if inode.head.kind == FileKind::Folder {
         return Err(Errno::NotPermitted);
     }
-    // Without a link, only who has made the file without a name can give it one.
+    // An inode without a name gets one only from a session that has the inode open.
     if inode.head.links == 0 && !asking.session.opens.contains_key(&number) {
         return Err(Errno::NotFound);
     }
@@ -259,7 +263,7 @@ pub(super) fn link(asking: &Asking<'_>, number: u64, folder: u64, name: &[u8]) -
     Ok(draft.decide(Say::Entry(number)))
 }
 
-/// Takes a name from an inode that is no folder.
+/// Removes a name of an inode that is no folder.
 pub(super) fn unlink(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
     let (entry, inode) = asking.taken(folder, name)?;
     if inode.head.kind == FileKind::Folder {
@@ -273,8 +277,8 @@ pub(super) fn unlink(asking: &Asking<'_>, folder: u64, name: &[u8]) -> Decided {
     Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
 }
 
-/// Forgets that an inode, which is no folder and has further names, lies in the folder in which a name of it
-/// goes.
+/// Notes that the folder of an inode is unknown, if the inode has further names and loses the name in that
+/// folder.
 pub(super) fn forget_place(draft: &mut Draft<'_>, number: u64, inode: &Inode, folder: u64) {
     if inode.above == folder && inode.head.links > 1 {
         draft.push(Change::Above { inode: number, above: 0 });
@@ -306,7 +310,7 @@ pub(super) fn list(asking: &Asking<'_>, folder: u64, after: u64, most: u32) -> D
     Ok(Decision::tells(FileOutcome::Entries { entries, end, above: inode.above }))
 }
 
-/// Looks a name up, and lists the entries behind it.
+/// Looks up a name, and lists the entries behind it.
 pub(super) fn look_ahead(asking: &Asking<'_>, folder: u64, name: &[u8], most: u32) -> Decided {
     let (inode, names) = asking.folder(folder)?;
     asking.who.ensure_may(&inode.head, READ | SEARCH)?;
@@ -316,7 +320,7 @@ pub(super) fn look_ahead(asking: &Asking<'_>, folder: u64, name: &[u8], most: u3
     Ok(Decision::tells(FileOutcome::Entries { entries, end, above: inode.above }))
 }
 
-/// Lists inodes without a name behind a number. They lie in no folder that could say who may know of them.
+/// Lists inodes without a name behind a number. Only root may: no folder says who may know these inodes.
 pub(super) fn list_unnamed(asking: &Asking<'_>, after: u64) -> Decided {
     asking.who.ensure_root()?;
     let (entries, end) = asking.state.unnamed(after);

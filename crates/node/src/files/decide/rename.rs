@@ -1,4 +1,5 @@
-//! Renaming, over another inode or in exchange with it.
+//! Decisions about renaming: to a free name, over another inode, or in exchange with it. Owns no state. Any
+//! thread.
 
 use std::rc::Rc;
 
@@ -16,7 +17,7 @@ pub(super) struct Move<'a> {
     pub(super) to: (u64, &'a [u8]),
 }
 
-/// Whether a folder is another one or lies below it.
+/// Whether `folder` is `top` itself or lies below it.
 fn is_below(asking: &Asking<'_>, folder: u64, top: u64) -> Result<bool, Errno> {
     let mut at = folder;
     loop {
@@ -53,7 +54,7 @@ pub(super) fn rename(asking: &Asking<'_>, move_: &Move<'_>, no_replace: bool, ex
         return Err(Errno::Invalid);
     }
     if is_folder && folder != to_folder {
-        // Its `..` becomes another.
+        // The entry `..` of a folder that moves changes, so the user has to be able to write the folder.
         asking.who.ensure_may(&inode.head, WRITE)?;
     }
     match target {
@@ -65,7 +66,7 @@ pub(super) fn rename(asking: &Asking<'_>, move_: &Move<'_>, no_replace: bool, ex
     }
 }
 
-/// Moves an inode to a name, and lets go of what had that.
+/// Moves an inode to a name. An inode that had the name loses it.
 fn replace(
     asking: &Asking<'_>,
     move_: &Move<'_>,
@@ -100,15 +101,15 @@ fn replace(
     Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
 }
 
-/// Notes in which folder an inode lies that was moved. If it is a folder, moves the link that it has to the
-/// one above it.
+/// Notes the new folder of an inode that was moved. If the inode is a folder itself, its link moves from the
+/// former folder to the new one.
 fn settle(draft: &mut Draft<'_>, move_: &Move<'_>, moved: u64, inode: &Inode) -> Result<(), Errno> {
     let (from, to) = (move_.from.0, move_.to.0);
     if from == to {
         return Ok(());
     }
     let is_folder = inode.head.kind == FileKind::Folder;
-    // A file may be known to lie where it has another name.
+    // The known folder of a file may be one in which it has another name.
     if is_folder || inode.above == from || inode.above == 0 {
         draft.push(Change::Above { inode: moved, above: to });
     }

@@ -1,4 +1,5 @@
-//! Extended attributes. Those of Plasmon itself say how the bytes of files below a folder are kept.
+//! Decisions about extended attributes. Attributes of Plasmon itself say how the bytes of files below a
+//! folder are kept. Owns no state. Any thread.
 
 use plasmon::wire::files::{Errno, FileOutcome, MAX_ENTRY_NAME_BYTES, MAX_XATTR_BYTES, PLACE_XATTR, Place};
 
@@ -7,16 +8,16 @@ use crate::files::access::{READ, WRITE};
 use crate::files::change::Change;
 use crate::files::state::{ENTRY_BYTES, Inode};
 
-/// Maximum number of bytes of all names and values of an inode: a list of them fits a frame.
+/// Maximum number of bytes of all names and values of an inode, so that a list of them fits a frame.
 const MAX_ALL_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of all names of an inode.
 const MAX_NAMES_BYTES: usize = 8 << 10;
-/// Number of nodes that keep the bytes of a file.
+/// Name of the attribute with the number of nodes that keep the bytes of a file.
 const COPIES_NAME: &[u8] = b"user.plasmon.copies";
-/// Prefix of the names of attributes that mean something to Plasmon.
+/// Prefix of the names of attributes that have a meaning for Plasmon.
 const OWN_PREFIX: &[u8] = b"user.plasmon.";
 
-/// Checks a name.
+/// Checks the name of an attribute.
 fn ensure_name(name: &[u8]) -> Result<(), Errno> {
     if name.is_empty() || name.len() > MAX_ENTRY_NAME_BYTES || name.contains(&0) {
         return Err(Errno::OutOfRange);
@@ -26,7 +27,7 @@ fn ensure_name(name: &[u8]) -> Result<(), Errno> {
     if is_known { Ok(()) } else { Err(Errno::NotSupported) }
 }
 
-/// The inode, if the user may do this to an attribute of it.
+/// Returns the inode, if the user may read or write this attribute of it.
 fn permitted<'a>(asking: &Asking<'a>, number: u64, name: &[u8], wanted: u16) -> Result<&'a Inode, Errno> {
     let inode = asking.inode(number)?;
     ensure_name(name)?;
@@ -38,7 +39,7 @@ fn permitted<'a>(asking: &Asking<'a>, number: u64, name: &[u8], wanted: u16) -> 
     Ok(inode)
 }
 
-/// Tells the value of an attribute.
+/// Returns the value of an attribute.
 pub(super) fn get(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
     let inode = permitted(asking, number, name, READ)?;
     if name == COPIES_NAME {
@@ -53,7 +54,7 @@ pub(super) fn get(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
     Ok(Decision::tells(FileOutcome::Bytes(value.to_vec().into())))
 }
 
-/// Tells the names of all attributes.
+/// Returns the names of all attributes of an inode.
 pub(super) fn list(asking: &Asking<'_>, number: u64) -> Decided {
     let inode = asking.inode(number)?;
     let names = inode.xattrs.iter().flat_map(|xattrs| xattrs.keys());
@@ -112,7 +113,8 @@ pub(super) fn remove(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
     Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
 }
 
-/// Sets an attribute that means something to Plasmon. What is made below a folder inherits it.
+/// Sets or removes an attribute that has a meaning for Plasmon. Inodes that are made below a folder inherit
+/// it.
 fn set_own(asking: &Asking<'_>, number: u64, name: &[u8], value: Option<&[u8]>) -> Decided {
     if name == PLACE_XATTR.as_bytes() {
         return set_place(asking, number, value);

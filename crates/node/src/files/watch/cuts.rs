@@ -1,9 +1,9 @@
-//! Cuts of files that others write: these sessions commit what they hold before the cut is decided. Engine
-//! thread only.
+//! Cuts of files that others write: these sessions commit what they hold before the cut is decided. Owns
+//! [`Cut`]. Engine thread only.
 //!
 //! Otherwise bytes that were written before a cut would come back with a later commit, behind the new end. A
-//! session that writes is told, commits and confirms, like one that watches. Invariant: no cut waits for a
-//! session that waits for a cut of the same file, nor a commit for one.
+//! session that writes is told, commits and confirms. Invariant: neither a cut nor a commit waits for a
+//! session that itself waits to cut the same file.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,29 +12,31 @@ use plasmon::wire::files::Stale;
 
 use super::{Done, Expected, News, SILENCE_TIME, Waiting, Watchers};
 
-/// How long a cut waits for those who write: they may have a lot to commit.
+/// Time for which a cut waits for sessions that write: they may have much to commit.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Operation that is about to cut a file.
+/// An operation that is about to cut a file.
 pub(super) struct Cut {
     inode: u64,
-    /// The message that is to be confirmed, and when it is given up.
+    /// Number of the message that is to be confirmed.
     number: u64,
+    /// Time when the message is given up.
     due: Instant,
     done: Done,
 }
 
 impl Cut {
-    /// Whether nobody can be waiting any more.
+    /// Whether no operation can be waiting for the cut any more.
     pub(super) fn is_old(&self, now: Instant) -> bool {
         self.due + SILENCE_TIME <= now
     }
 }
 
 impl Watchers {
-    /// News for `writers`, the other sessions that have a file open to write, before an operation cuts the
-    /// file. `None` if there is nobody to wait for any more. The second time nobody is told. A session
-    /// that was late to confirm a change is asked all the same: what it has would come back otherwise.
+    /// Returns the news for `writers`, the other sessions that have a file open to write, before an operation
+    /// cuts the file. `None` if the operation may go on. When the operation is tried again, no session is
+    /// told again. A session that is silent about changes is asked all the same, because its bytes would undo
+    /// the cut later.
     pub(in crate::files) fn before_cut(
         &mut self,
         now: Instant,
@@ -67,14 +69,14 @@ impl Watchers {
         Some(news)
     }
 
-    /// Returns what an operation waits for that is about to cut a file.
+    /// Returns what an operation that is about to cut a file waits for.
     pub(in crate::files) fn waits_to_cut(&self, session: u32, operation: u64) -> Option<Waiting> {
         let cut = self.cuts.get(&(session, operation))?;
         Some(Waiting { confirmed: vec![(cut.number, cut.due, cut.done.clone())], over: None })
     }
 
-    /// Whether a session waits to cut one of the files that are told of. It may keep the file locked
-    /// meanwhile, and is told the attributes with the answer.
+    /// Whether a session waits to cut one of these files. It may keep the file locked meanwhile, and is told
+    /// the attributes with the answer.
     pub(super) fn is_cutting(&self, session: u32, stale: &[Stale]) -> bool {
         let names = |cut: &Cut| {
             stale.iter().any(|one| match one {

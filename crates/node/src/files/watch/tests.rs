@@ -19,13 +19,13 @@ fn name(name: &'static str) -> Stale {
     Stale::Name { folder: ROOT_INODE, name: name.into(), is_folder: false }
 }
 
-/// Has a session look a name up that is not there. Says whether it may keep that.
+/// Lets a session look up a name that is not there. Returns whether the session may keep that.
 fn look(watchers: &mut Watchers, now: Instant, session: u32, name: &'static str) -> bool {
     let lookup = FileOperation::Lookup { folder: ROOT_INODE, name: name.into() };
     watchers.give(now, session, &lookup, &FileOutcome::Failed(Errno::NotFound), MEMORY)
 }
 
-/// Has session 1 change a name.
+/// Lets session 1 change a name.
 fn change(watchers: &mut Watchers, now: Instant, changed: &'static str) -> (News, Option<Waiting>) {
     watchers.change(now, (1, 7), vec![name(changed)], |_| Vec::new())
 }
@@ -54,7 +54,7 @@ fn who_watches_is_told_and_waited_for() {
     watchers.confirm(3, news.number);
     assert!(is_done(&waiting));
     assert_eq!((watchers.counts.told, watchers.counts.confirmed, watchers.counts.missed), (2, 2, 0));
-    // Nobody keeps the name any more.
+    // No session keeps the name any more.
     let (news, waiting) = change(&mut watchers, now, "a");
     assert!(news.told.is_empty() && waiting.is_none());
 }
@@ -100,7 +100,7 @@ fn a_silent_session_is_waited_for_once_and_given_nothing() {
     watchers.give_up(number, due);
     watchers.give_up(number, due);
     assert_eq!(watchers.counts.missed, 1);
-    // It is told what it may have kept, but not waited for, whatever it confirms.
+    // The session is told what it may have kept, but is not waited for, whatever it confirms.
     watchers.confirm(2, number);
     let (news, waiting) = change(&mut watchers, due, "b");
     assert_eq!(news.told.len(), 1);
@@ -129,7 +129,7 @@ fn more_watchers_than_a_list_has_are_not_listed() {
     assert!(news.told.is_empty());
     let waiting = waiting.expect("what they keep is not over");
     assert_eq!((waiting.confirmed.len(), waiting.over), (0, Some(now + KEPT_TIME)));
-    // Meanwhile, and for a while, nothing is given of it, so that later changes do not wait.
+    // Meanwhile, and for a while, the name is not given, so that later changes do not wait.
     assert!(sessions.clone().all(|session| !look(&mut watchers, now, session, "a")));
     assert!(look(&mut watchers, now, 2, "b"), "other names are as they were");
     assert!(change(&mut watchers, now + KEPT_TIME, "a").1.is_none());
@@ -145,14 +145,14 @@ fn what_changes_often_under_the_eyes_of_others_is_not_given() {
         watchers.confirm(2, news.number);
     }
     assert!(!look(&mut watchers, now, 2, "a"));
-    // As long as it goes on, nobody watches and nobody is told.
+    // As long as changes go on, no session watches and none is told.
     let mut later = now;
     for _ in 0..5 {
         later += VALID_TIME / 2;
         assert!(change(&mut watchers, later, "a").1.is_none());
         assert!(!look(&mut watchers, later, 2, "a"));
     }
-    // After a pause it is given again; the next change that has to be told ends that at once.
+    // After a pause the name is given again. The next change that has to be told ends that at once.
     later += VALID_TIME;
     assert!(look(&mut watchers, later, 2, "a"));
     assert!(change(&mut watchers, later, "a").1.is_some());
@@ -301,7 +301,7 @@ fn who_never_confirms_is_known() {
         miss(&mut watchers);
         assert!(watchers.who_never_confirm().is_empty(), "{times}");
     }
-    // It was late.
+    // The confirmation of session 2 was late.
     watchers.confirm(2, 1);
     for _ in 1..NEVER {
         miss(&mut watchers);

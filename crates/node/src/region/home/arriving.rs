@@ -1,6 +1,6 @@
-//! Regions that come from another home, and regions that go to one. Engine thread only.
+//! Regions that come from another home, and regions that go to one. Engine thread only. Owns [`Arrived`].
 //!
-//! Invariant: a region that arrives serves nobody and has no deed until it is adopted, and a region that was
+//! Invariant: a region that arrives serves nobody and has no deed until it is adopted. A region that was
 //! given away serves nobody any more.
 
 use std::any::Any;
@@ -18,31 +18,31 @@ use crate::net::frame::Withdrawal;
 use crate::region::frames::Moved;
 use crate::store::regions::RegionMemory;
 
-/// How long a desk is known to be that of a region that has moved away.
+/// Time for which a home remembers that the region of a desk has moved away.
 const MOVED_MEMORY: Duration = Duration::from_secs(3600);
-/// Maximum number of such desks.
+/// Maximum number of desks of regions that have moved away that a home remembers.
 const MAX_MOVED: usize = 1 << 16;
 
-/// A region whose bytes come to this node.
+/// A region whose bytes come to this node, with memory for them.
 pub(crate) struct Arrived {
     moved: Moved,
     memory: Rc<RegionMemory>,
 }
 
 impl Arrived {
-    /// The memory that the bytes come to.
+    /// Returns the memory to which the bytes come.
     pub(crate) fn run(&self) -> Run {
         Run::clone(&self.memory)
     }
 
-    /// Keeps the memory.
+    /// Returns a reference that keeps the memory from being used for anything else.
     pub(crate) fn keep(&self) -> Rc<dyn Any> {
         Rc::clone(&self.memory) as Rc<dyn Any>
     }
 }
 
 impl Home {
-    /// Finds memory for a region that is to come here.
+    /// Finds memory for a region that is about to come here.
     ///
     /// # Errors
     /// `Invalid` for a region that nobody can have made, `Full` and `TooLarge` if there is no room,
@@ -59,10 +59,10 @@ impl Home {
         Ok(Arrived { memory: Rc::new(memory), moved })
     }
 
-    /// Makes a region that has arrived this node's.
+    /// Makes this node the home of a region that has arrived.
     ///
     /// # Errors
-    /// `Exists` if something of its id is here, which has no right to be.
+    /// `Exists` if an object of the id is here, which no correct home causes.
     pub(crate) fn adopt(&self, id: ObjectId, life: u64, arrived: Arrived) -> Result<(), Error> {
         let Arrived { moved, memory } = arrived;
         let wanted = wanted(&moved);
@@ -78,7 +78,7 @@ impl Home {
         Ok(())
     }
 
-    /// Lets go of a region that another node is the home of now.
+    /// Removes the deed of a region that has another home now, so that the region ends here.
     pub(crate) fn give_away(self: &Rc<Self>, region: &Rc<Region>) {
         region.moved.set(true);
         let now = self.ground.kernel.clock.now();

@@ -1,13 +1,13 @@
-//! Fences: a write that shows a guard of a lock is refused if a later guard of the lock has written. Engine
-//! thread only.
+//! Fences: a write that shows a guard of a lock is refused if a later guard of the lock has written. Owns
+//! [`Fences`]. Engine thread only.
 //!
-//! The holder of a lock may stand still, lose the lock, and go on. What it writes then would destroy what
-//! the next holder has written. So a region keeps the largest token of each lock whose guards it was shown,
-//! and refuses smaller ones (Kleppmann, How to do distributed locking, 2016).
+//! The holder of a lock may stand still, lose the lock, and go on. Its late writes would destroy bytes of the
+//! next holder. So a region keeps the largest token of each lock whose guards it was shown, and refuses
+//! smaller tokens (Kleppmann, How to do distributed locking, 2016).
 //!
 //! Invariant: bytes that a guard writes come to the region before those of any later guard of the lock, or
-//! not at all. A write with a later token waits until earlier ones that take several turns are over, which
-//! end at their next turn.
+//! not at all. A write with a later token waits until earlier writes that take several turns are over. An
+//! earlier write ends at its next turn.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,16 +20,17 @@ use super::region::Region;
 use crate::guard::Fence;
 use crate::region::frames::MAX_FENCES;
 
-/// The locks whose guards a region was shown.
+/// Guards of locks that a region was shown.
 #[derive(Default)]
 pub(super) struct Fences {
     seen: RefCell<Vec<Fence>>,
-    /// Fenced writes under way, with those who wait for their ends.
+    /// Fences of the fenced writes under way.
     under_way: RefCell<Vec<Fence>>,
+    /// Tasks that wait for the end of a fenced write.
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
 }
 
-/// A fenced write until it is over.
+/// A fenced write under way. Dropping this ends the write.
 pub(crate) struct Fenced {
     region: Rc<Region>,
     fence: Fence,
@@ -49,7 +50,7 @@ impl Drop for Fenced {
 }
 
 impl Fenced {
-    /// Refuses to go on if a later guard has been shown.
+    /// Refuses to go on with the write if a later guard of the lock has been shown.
     ///
     /// # Errors
     /// `Fenced`.
@@ -59,10 +60,10 @@ impl Fenced {
 }
 
 impl Region {
-    /// Begins a write that shows a guard, when those of earlier guards are over.
+    /// Begins a write that shows a guard. Waits until writes with earlier guards of the lock are over.
     ///
     /// # Errors
-    /// `Fenced` if a later guard was shown; `Full` if guards of too many locks were.
+    /// `Fenced` if a later guard was shown; `Full` if guards of too many locks were shown.
     pub(crate) async fn begin_fenced(self: &Rc<Self>, fence: Fence) -> Result<Fenced, Error> {
         self.see(fence, false)?;
         self.fences().under_way.borrow_mut().push(fence);
@@ -77,7 +78,7 @@ impl Region {
         Ok(fenced)
     }
 
-    /// Begins a write that may show a guard.
+    /// Begins a write that may show a guard. Returns `None` if there is no guard.
     ///
     /// # Errors
     /// As [`Region::begin_fenced`].
@@ -88,7 +89,7 @@ impl Region {
         }
     }
 
-    /// Takes note of a guard that was shown, before its write or amid it.
+    /// Notes a guard that was shown before its write, or during the write (`amid`).
     fn see(&self, fence: Fence, amid: bool) -> Result<(), Error> {
         let mut seen = self.fences().seen.borrow_mut();
         let has_room = seen.len() < MAX_FENCES;
@@ -119,14 +120,14 @@ impl Region {
         }
     }
 
-    /// The latest guards that the region was shown, for its next home.
+    /// Returns the latest guards that the region was shown, for its next home.
     pub(super) fn shown(&self) -> Vec<(ObjectId, u128)> {
         self.seen_fences()
             .map(|fences| fences.seen.borrow().iter().map(|fence| (fence.lock, fence.token)).collect())
             .unwrap_or_default()
     }
 
-    /// Takes over what another home was shown.
+    /// Takes over the guards that the region was shown at its former home.
     pub(super) fn set_shown(&self, shown: Vec<(ObjectId, u128)>) {
         if !shown.is_empty() {
             let fences = shown.into_iter().map(|(lock, token)| Fence { lock, token });

@@ -1,4 +1,4 @@
-//! Freezing: for a while nobody changes a region. Engine thread only.
+//! Freezing: for a while nobody changes a region. Owns [`Freezing`]. Engine thread only.
 //!
 //! Changes by operations wait until the region is thawed. A change that takes several turns of the engine is
 //! counted, and freezing waits for it. Processes that have the region mapped are kept out by whoever freezes
@@ -18,11 +18,11 @@ use super::region::Region;
 #[derive(Default)]
 pub(super) struct Freezing {
     frozen: Cell<bool>,
-    /// Number of changes under way that take several turns.
+    /// Number of changes under way that take several turns of the engine.
     changes: Cell<u32>,
-    /// Tasks that wait until one of the two is over.
+    /// Tasks that wait until the region is thawed, or until a change is over.
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
-    /// The guards that writes have shown.
+    /// Guards of locks that writes have shown.
     fences: Fences,
 }
 
@@ -39,7 +39,7 @@ impl Freezing {
     }
 }
 
-/// A change of a region that takes several turns, until it is over.
+/// A change that takes several turns. Dropping this ends the change.
 pub(crate) struct Changing(Rc<Region>);
 
 impl Drop for Changing {
@@ -50,7 +50,7 @@ impl Drop for Changing {
     }
 }
 
-/// A region that nobody changes by operations until this is dropped.
+/// A frozen region: nobody changes it by operations until this is dropped.
 pub(crate) struct Frozen(Rc<Region>);
 
 impl Drop for Frozen {
@@ -69,17 +69,17 @@ impl Region {
         self.rare()?.freezing.get().map(Box::as_ref)
     }
 
-    /// The guards that writes have shown.
+    /// Returns the fences of the region. Makes them if there are none.
     pub(super) fn fences(&self) -> &Fences {
         &self.freezing().fences
     }
 
-    /// Returns the fences, if there was a change that needed such care.
+    /// Returns the fences of the region, if a write has shown a guard, or a change took several turns.
     pub(super) fn seen_fences(&self) -> Option<&Fences> {
         self.seen_freezing().map(|freezing| &freezing.fences)
     }
 
-    /// Whether changes have to wait.
+    /// Whether the region is frozen, so that changes have to wait.
     pub(crate) fn is_frozen(&self) -> bool {
         self.seen_freezing().is_some_and(|freezing| freezing.frozen.get())
     }
@@ -91,7 +91,7 @@ impl Region {
         }
     }
 
-    /// Begins a change that takes several turns, when the region may be changed.
+    /// Begins a change that takes several turns. Waits while the region is frozen.
     pub(crate) async fn begin_change(self: &Rc<Self>) -> Changing {
         self.thawed().await;
         let freezing = self.freezing();
@@ -99,7 +99,8 @@ impl Region {
         Changing(Rc::clone(self))
     }
 
-    /// Freezes the region, when nobody else does, and waits for the changes under way.
+    /// Freezes the region, and waits for the changes under way. Waits first while the region is frozen by
+    /// another call.
     pub(crate) async fn freeze(self: &Rc<Self>) -> Frozen {
         self.thawed().await;
         self.freezing().frozen.set(true);

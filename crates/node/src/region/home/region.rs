@@ -1,7 +1,7 @@
-//! A region at its home: what it is, where it lies, and how it ends. Engine thread only.
+//! A region at its home: its properties, its memory, and its end. Owns [`Region`]. Engine thread only.
 //!
-//! Invariant: nothing touches the memory of a region that has ended, or of one that this node withholds.
-//! Every way to the bytes goes through [`Region::open`] or, for transfers, [`Region::run`].
+//! Invariant: nothing touches the memory of a region that has ended, or of one that this node withholds. All
+//! access to the bytes goes through [`Region::open`] or, for transfers, [`Region::run`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(crate) struct Region {
     /// Replica that has the id of the name and the life of the region, and the time when the region came to
     /// this node.
     deed: Rc<Replica>,
-    /// Memory of the region; none when it has ended.
+    /// Memory of the region. `None` when the region has ended.
     memory: Cell<Option<Rc<RegionMemory>>>,
     rare: OnceCell<Box<Rare>>,
     len: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Region {
     ephemeral: bool,
     /// Whether the region has another home now.
     pub(super) moved: Cell<bool>,
-    /// Number of changes of the rights, which wraps. It tells those who have missed some.
+    /// Number of changes of the rights, which wraps. A node that has missed changes sees it by the number.
     pub(super) changes: Cell<u16>,
 }
 
@@ -50,12 +50,12 @@ pub(super) struct Rare {
     pub(super) acl: RefCell<Option<Box<Acl>>>,
     /// Calls that wait for a change of the region, if there were any.
     pub(super) waiters: RefCell<Option<Box<Waiters>>>,
-    /// Set by the first who freezes the region, or changes it in several turns.
+    /// State for freezing and for changes that take several turns. Made by the first of these.
     pub(super) freezing: OnceCell<Box<Freezing>>,
 }
 
-/// A node may have a million regions. With the counts of an `Rc` and malloc's header one takes 96 bytes,
-/// beside its name, its memory, its deed and its place in the tables of its home; the next larger size of
+/// A node may have a million regions. With the counts of an `Rc` and malloc's header a region takes 96 bytes,
+/// beside its name, its memory, its deed and its place in the tables of its home. The next larger size of
 /// malloc is 112.
 const _: () = assert!(size_of::<Region>() <= 72);
 
@@ -67,15 +67,16 @@ pub(super) struct Parts {
     pub(super) owner: u32,
 }
 
-/// Memory of a region that is used for nothing else until this is dropped.
+/// Memory of a region that is used for nothing else until this hold is dropped.
 pub(crate) struct Held {
     _memory: Rc<RegionMemory>,
 }
 
-/// The memory by which a process may map a region.
+/// Place of the memory by which a process may map a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Places in the arena, in their order: the offset of the first byte, and the number of bytes.
+    /// Pieces of the region in the arena, in their order: the offset of the first byte, and the number of
+    /// bytes.
     pub(crate) pieces: Vec<(u64, u64)>,
     /// Segments in which the region lies, each once.
     pub(crate) segments: Vec<u32>,
@@ -119,7 +120,7 @@ impl Region {
         self.rare.get().map(Box::as_ref)
     }
 
-    /// State of the region that most regions do not have. It is made if there is none.
+    /// State of the region that most regions do not have. Makes the state if there is none.
     pub(super) fn make_rare(&self) -> &Rare {
         self.rare.get_or_init(Box::default)
     }
@@ -131,7 +132,7 @@ impl Region {
         memory
     }
 
-    /// The place of the region at its home. With the life it names the region for good.
+    /// The place of the region at its home. Desk and life together name the region for good.
     pub(crate) fn desk(&self) -> u32 {
         self.desk
     }
@@ -175,7 +176,7 @@ impl Region {
         self.moved.get()
     }
 
-    /// The error for a region that is not here any more: it was freed, or has moved.
+    /// Makes the error for a region that is not here any more: it was freed, or has moved.
     pub(super) fn gone(&self) -> Error {
         if self.moved.get() { moved(&self.name) } else { freed(&self.name) }
     }
@@ -186,10 +187,10 @@ impl Region {
     }
 
     /// Refuses an operation on a region that has ended, or that this node withholds. An operation that takes
-    /// several turns calls this again at its end: the region of the name may be another by then.
+    /// several turns calls this again at its end, because the region may have ended meanwhile.
     ///
     /// # Errors
-    /// `Freed`, `Disconnected`.
+    /// `Freed`, `NotHere`, `Disconnected`.
     pub(crate) fn ensure_there(&self) -> Result<(), Error> {
         if self.is_gone() {
             return Err(self.gone());
@@ -197,18 +198,18 @@ impl Region {
         self.ground.ensure_serves(&self.name)
     }
 
-    /// The memory of the region for a user who needs these rights.
+    /// Returns the memory of the region, for a user who needs these rights.
     ///
     /// # Errors
-    /// `Freed` if the region has ended, `Disconnected` if this node withholds it, `NotAllowed` if the user
-    /// lacks a right.
+    /// `Freed` if the region has ended, `NotHere` if it has moved, `Disconnected` if this node withholds it,
+    /// `NotAllowed` if the user lacks a right.
     pub(super) fn open(&self, user: u32, rights: Rights) -> Result<Rc<RegionMemory>, Error> {
         self.ensure_there()?;
         self.ensure(user, rights)?;
         self.memory().ok_or_else(|| self.gone())
     }
 
-    /// Refuses bytes that the region does not have.
+    /// Refuses a range of bytes that the region does not have.
     pub(super) fn ensure_bounds(&self, offset: u64, len: u64) -> Result<(), Error> {
         if offset.checked_add(len).is_some_and(|end| end <= self.len) {
             return Ok(());
@@ -221,20 +222,20 @@ impl Region {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// The bytes of a part of the region, for a transfer. Who keeps them beyond this turn holds the region,
-    /// and tells of changes by [`Region::changed`].
+    /// Returns the bytes of a part of the region, for a transfer. A caller that keeps the bytes beyond this
+    /// turn holds the region, and tells of changes by [`Region::changed`].
     ///
     /// # Errors
-    /// `Freed` if the region has ended, `Disconnected` if this node withholds it, `Invalid` if it has no such
-    /// bytes.
+    /// `Freed` if the region has ended, `NotHere` if it has moved, `Disconnected` if this node withholds it,
+    /// `Invalid` if the region has no such bytes.
     pub(crate) fn run(&self, offset: u64, len: u64) -> Result<Run, Error> {
         self.ensure_there()?;
         self.ensure_bounds(offset, len)?;
         self.memory().and_then(|memory| memory.part(offset, len)).ok_or_else(|| self.gone())
     }
 
-    /// Where processes of a user may map the region. Only the owner's may: nobody else has descriptors of the
-    /// segments in which it lies.
+    /// Returns the place where processes of a user may map the region. `None` for users other than the owner:
+    /// only the owner's processes have descriptors of the segments in which the region lies.
     pub(crate) fn place(&self, user: u32) -> Option<Place> {
         let may = |memory: &Rc<RegionMemory>| memory.is_mappable() && user == self.owner && !self.is_gone();
         let memory = self.memory().filter(may)?;
@@ -244,13 +245,12 @@ impl Region {
         Some(Place { pieces, segments, writable: true })
     }
 
-    /// Keeps the memory of the region from being used for anything else. There is none if the region has
-    /// ended.
+    /// Keeps the memory of the region from being used for anything else. `None` if the region has ended.
     pub(crate) fn hold(&self) -> Option<Held> {
         self.memory().map(|memory| Held { _memory: memory })
     }
 
-    /// A row of a list of regions for a user. Its numbers of handles and nodes are 0.
+    /// Returns the row of the region in a list for a user. Its numbers of handles and nodes are 0.
     pub(crate) fn info(&self, user: u32) -> RegionInfo {
         let kernel = &self.ground.kernel;
         let memory = self.memory();
@@ -272,19 +272,19 @@ impl Region {
         }
     }
 
-    /// Lets go of the memory, and tells those who wait.
+    /// Lets go of the memory, and ends the calls that wait for words of the region.
     pub(super) fn end(&self) {
         drop(self.memory.take());
         self.end_waits(|_| true, || self.gone());
     }
 }
 
-/// The error for a region that has another home now. Nothing was done.
+/// Makes the error for a region that has another home now. The error says that nothing was done.
 pub(super) fn moved(name: &str) -> Error {
     Error::new(ErrorKind::NotHere, format!("region '{}' has moved to another node", printable(name)))
 }
 
-/// The error for a region that has ended.
+/// Makes the error for a region that has ended.
 pub(super) fn freed(name: &str) -> Error {
     let text = format!("region '{}' was freed; make it again", printable(name));
     Error::new(ErrorKind::Freed, text)

@@ -1,4 +1,4 @@
-//! Rights to a region: who has which, and who grants and revokes them. Engine thread only.
+//! Rights to a region: how they are granted, revoked and checked. Owns [`Acl`]. Engine thread only.
 //!
 //! Invariant: the owner and root have all rights, whatever was granted or revoked.
 
@@ -19,7 +19,7 @@ pub(super) const MAX_GRANTS: usize = 64;
 pub(super) struct Acl(Vec<(u32, Rights)>);
 
 impl Region {
-    /// The rights of a user.
+    /// Returns the rights of a user: those of everybody and those that were granted to the user.
     pub(crate) fn rights(&self, user: u32) -> Rights {
         if self.has_all(user) {
             return Rights::ALL;
@@ -27,13 +27,13 @@ impl Region {
         self.granted_to(Some(user)).with(self.public.get())
     }
 
-    /// The rights that were granted to single users.
+    /// Returns the rights that were granted to single users.
     pub(super) fn granted(&self) -> Vec<(u32, Rights)> {
         let Some(rare) = self.rare() else { return Vec::new() };
         rare.acl.borrow().as_ref().map_or_else(Vec::new, |acl| acl.0.clone())
     }
 
-    /// Sets the rights of single users, as its former home had them.
+    /// Sets the rights of single users, as the former home of the region had them.
     pub(super) fn set_granted(&self, granted: Vec<(u32, Rights)>) {
         if !granted.is_empty() {
             self.make_rare().acl.replace(Some(Box::new(Acl(granted))));
@@ -45,7 +45,7 @@ impl Region {
         self.changes.get()
     }
 
-    /// Rights that were granted to a user, or to everybody.
+    /// Returns the rights that were granted to a user, or to everybody if there is none.
     fn granted_to(&self, user: Option<u32>) -> Rights {
         let Some(user) = user else { return self.public.get() };
         let Some(rare) = self.rare() else { return Rights::NONE };
@@ -54,8 +54,8 @@ impl Region {
         granted.map_or(Rights::NONE, |(_, rights)| *rights)
     }
 
-    /// Grants rights to a user or to everybody, or revokes them if there are none. Returns what has changed,
-    /// if anything has.
+    /// Grants rights to a user or to everybody, or revokes all of them if `rights` is empty. Returns the
+    /// change, if the rights are others now.
     ///
     /// # Errors
     /// Those of [`Region::grant`] and [`Region::revoke`].
@@ -89,7 +89,7 @@ impl Region {
         user == self.owner() || user == ROOT
     }
 
-    /// Whether a user may know of the region, because it has some right or the node runs as it.
+    /// Whether a user may know of the region, because the user has some right or the node runs as that user.
     pub(super) fn is_seen_by(&self, user: u32) -> bool {
         user == own_user() || self.rights(user) != Rights::NONE
     }
@@ -121,7 +121,7 @@ impl Region {
         Err(Error::new(ErrorKind::NotAllowed, text))
     }
 
-    /// Gives a user, or every user, rights beside those that they have.
+    /// Gives a user, or everybody, further rights.
     ///
     /// # Errors
     /// `NotAllowed` if `by` is no master; `Full` with too many grants; `Invalid` for no right, and for the
@@ -164,8 +164,8 @@ impl Region {
         Ok(())
     }
 
-    /// Takes all granted rights from a user, or from everybody what every user has. A user keeps what
-    /// everybody has. Waits of those who may not read any more end.
+    /// Takes all rights that were granted to a user, or those that everybody has. A user keeps the rights of
+    /// everybody. Ends the waits of users who may not read any more.
     ///
     /// # Errors
     /// `NotAllowed` if `by` is no master, `Invalid` for the owner and root, `Freed` if the region has ended.

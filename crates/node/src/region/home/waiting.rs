@@ -1,8 +1,10 @@
-//! Waits for the change of a word of a region.
+//! Waits for the change of a word of a region. Owns [`Waiters`]. Engine thread only.
 //!
-//! Engine thread only. A wait ends when an operation of this node has changed the word, or when somebody who
-//! changed it in mapped memory notifies. The word is looked at in the same turn, so a value that is there for
-//! a moment only ends the wait too.
+//! A wait ends when an operation of this node has changed the word, or when a process that changed it in
+//! mapped memory notifies.
+//!
+//! Invariant: a word is compared in the turn in which an operation changed it. So a value that stays for a
+//! moment only ends the wait too.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,10 +26,10 @@ const MAX_WAITERS: usize = 4096;
 /// Calls that wait for words of a region.
 #[derive(Default)]
 pub(super) struct Waiters {
-    /// Waits by the offset of their word, none of which is empty.
+    /// Waits by the offset of their word. No list is empty.
     words: BTreeMap<u64, Vec<Waiter>>,
     count: usize,
-    /// Number of waits so far.
+    /// Number of waits that ever began.
     drawn: u64,
 }
 
@@ -39,7 +41,8 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Takes the waits of these words that `ends` gives an answer for, and answers them.
+    /// Ends the waits for words in the range `words` for which `ends` returns an answer, and sends the
+    /// answers.
     fn answer(
         &mut self,
         words: impl std::ops::RangeBounds<u64>,
@@ -75,7 +78,7 @@ impl Waiters {
     }
 }
 
-/// A wait, which ends when this is dropped.
+/// A wait under way. Dropping it ends the wait.
 struct Waiting {
     region: Rc<Region>,
     offset: u64,
@@ -91,11 +94,11 @@ impl Drop for Waiting {
 }
 
 impl Region {
-    /// Waits until a word is another than was expected; gives its value then.
+    /// Waits until a word has another value than `expected`. Returns the value.
     ///
     /// # Errors
-    /// Those of reading the word; `Busy` if too many wait. The wait fails with `Freed` when the region ends,
-    /// and with `NotAllowed` when the user may not read it any more.
+    /// Those of reading the word; `Busy` if too many calls wait. The wait fails with `Freed` when the region
+    /// ends, and with `NotAllowed` when the user may not read the region any more.
     pub(crate) fn wait(
         self: &Rc<Self>,
         user: u32,
@@ -141,7 +144,7 @@ impl Region {
         Ok((Waiting { region: Rc::clone(self), offset, number }, counted, answered))
     }
 
-    /// Ends the waits for words of these bytes that are now others than were expected.
+    /// Ends the waits for words of these bytes, if the words have other values than were expected.
     pub(crate) fn changed(&self, offset: u64, len: u64) {
         let Some(rare) = self.rare() else { return };
         if rare.waiters.borrow().as_ref().is_none_or(|waiters| waiters.count == 0) {
@@ -158,7 +161,7 @@ impl Region {
         }
     }
 
-    /// Ends the waits of users, with an error.
+    /// Ends the waits of the users that `whose` selects, with an error.
     pub(super) fn end_waits(&self, whose: impl Fn(u32) -> bool, error: impl Fn() -> Error) {
         let Some(rare) = self.rare() else { return };
         if let Some(waiters) = &mut *rare.waiters.borrow_mut() {

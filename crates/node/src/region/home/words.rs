@@ -1,8 +1,8 @@
-//! Operations on the bytes of a region that its home carries out. Engine thread only.
+//! Operations on the bytes of a region that its home carries out. Owns no state. Engine thread only.
 //!
-//! Atomics are the processor's own on the mapped word, since processes of the owner map the same memory. An
-//! aligned read or write of exactly 8 bytes is one atomic load or store; anything else may be torn by those
-//! who write at the same time. An operation on many bytes takes several turns of the engine.
+//! Invariant: atomics are the processor's own on the mapped word, since processes of the owner map the same
+//! memory. An aligned read or write of exactly 8 bytes is one atomic load or store; anything else may be torn
+//! by those who write at the same time. A fill of many bytes takes several turns of the engine.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ use crate::memory::{OutOfBounds, Run};
 pub(super) const WORD_BYTES: u64 = 8;
 /// Maximum number of bytes that an operation reads or writes.
 pub(super) const STEP_BYTES: u64 = 256 << 10;
-/// Maximum number of bytes that the engine sets to a value before others have their turn: what takes a
-/// processor some 40 µs, several times as long as a turn without work.
+/// Maximum number of bytes that the engine sets to a value in a turn. A processor takes some 40 µs for them,
+/// several times as long as for a turn without work.
 pub(super) const FILL_STEP_BYTES: u64 = 1 << 20;
 /// Result of an operation on a region.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,12 +57,12 @@ impl Counts {
 }
 
 impl Region {
-    /// Carries out an operation for a user, with the bytes that came with it. A wait is not carried out
-    /// ([`Region::wait`]), nor an operation on more bytes than one turn has time for ([`Region::fill`]).
+    /// Carries out an operation for a user, with the bytes that came with the operation. [`Region::wait`]
+    /// carries out waits, and [`Region::fill`] a fill of more bytes than one turn has time for.
     ///
     /// # Errors
-    /// `Freed` if the region has ended, `Disconnected` if this node withholds it, `NotAllowed` if the user
-    /// lacks the right, `Invalid` if the region has no such bytes or no such word.
+    /// `Freed` if the region has ended, `NotHere` if it has moved, `Disconnected` if this node withholds it,
+    /// `NotAllowed` if the user lacks the right, `Invalid` if the region has no such bytes or no such word.
     pub(crate) fn carry_out(&self, user: u32, operation: Operation, data: &[u8]) -> Result<Done, Error> {
         let needed = match operation {
             Operation::Read { .. } | Operation::Wait { .. } => Rights::READ,
@@ -100,7 +100,8 @@ impl Region {
         done
     }
 
-    /// Sets bytes to a value, some of them in a turn. A region that ends meanwhile is not touched any more.
+    /// Sets bytes to a value, [`FILL_STEP_BYTES`] in a turn. Stops with an error if the region ends
+    /// meanwhile.
     ///
     /// # Errors
     /// Those of [`Region::carry_out`].
@@ -127,7 +128,7 @@ impl Region {
         Ok(Done::default())
     }
 
-    /// The word at an offset.
+    /// Returns the word at an offset.
     pub(super) fn word<'a>(&self, memory: &'a Run, offset: u64) -> Result<&'a AtomicU64, Error> {
         self.ensure_bounds(offset, WORD_BYTES)?;
         memory.word(offset).ok_or_else(|| {
@@ -181,7 +182,7 @@ impl Region {
     }
 }
 
-/// The word that these bytes are, if they are one.
+/// Returns the word that a range of bytes is, if the range is exactly one aligned word.
 fn whole_word(memory: &Run, offset: u64, len: u64) -> Option<&AtomicU64> {
     if len == WORD_BYTES { memory.word(offset) } else { None }
 }

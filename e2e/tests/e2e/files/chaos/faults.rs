@@ -54,7 +54,7 @@ impl Fault {
     }
 }
 
-/// How often each node and its mounts broke, and were whole again.
+/// Number of times that each node and its mounts broke and were whole again.
 #[derive(Default)]
 pub(super) struct Breaks {
     nodes: [AtomicUsize; NODES],

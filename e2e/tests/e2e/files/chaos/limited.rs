@@ -159,7 +159,7 @@ pub(super) fn look_at_all<'a>(
         sizes.map(|told| told.expect("stat").blocks() * 512).sum()
     };
     for mounted in mounts {
-        // Both are in blocks, of different sizes.
+        // Used bytes and the lengths of files are both in blocks, of different sizes.
         let (used, have) = (used(mounted), have(mounted));
         assert!(used.abs_diff(have) < 4096 * (names.len() as u64 + 1), "{used} are used, files have {have}");
     }

@@ -1,5 +1,5 @@
-//! Credit: what sessions are given and what files have is never more than the terms permit, and a commit
-//! that credit covers has room.
+//! Tests of credit: credit and bytes of files are never more than the terms permit, and a commit that credit
+//! covers has room.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,9 @@ use plasmon::wire::files::{MAX_RESERVED_BYTES, Written};
 use super::mirrors::{Echo, compare};
 use super::*;
 
-/// Number of random runs, and of operations in each.
+/// Number of random runs.
 const SEEDS: u64 = 60;
+/// Number of operations in each random run.
 const STEPS: usize = 400;
 const CAPACITY: u64 = 1000;
 const QUOTA: u64 = 600;
@@ -24,7 +25,7 @@ fn give_to(inode: u64, uid: u32) -> FileOperation {
 }
 
 impl Bench {
-    /// A section of a new object of a session.
+    /// Makes a section of a new object of a session.
     fn section_of(&mut self, session: u32, offset: u64, len: u64) -> Section {
         let (section, _) = self.section(offset, len);
         let Source::Object { id, at, object_len, node } = section.source else { panic!("it is an object") };
@@ -87,7 +88,7 @@ fn credit_is_room_that_nobody_else_gets() {
     let (a, b) = (bench.make_file(TOP, "a"), bench.make_file(TOP, "b"));
     bench.run(give_to(b, 7)).unwrap();
     let other = bench.attach(true);
-    // A need, and an eighth of what is left of the quota.
+    // The session gets what it needs, and an eighth of what is left of the quota.
     assert_eq!(bench.reserve(1, a, 440, false), Ok(460));
     assert_eq!(bench.reserve(other, a, 141, false), Err(Errno::OverQuota));
     assert_eq!(bench.reserve(other, a, 141, true), Err(Errno::Again), "the first may give some back");
@@ -101,7 +102,7 @@ fn credit_is_room_that_nobody_else_gets() {
     assert_eq!((usage.used, usage.free, usage.available), (540, 460, 460), "credit is no use");
     bench.commit_of(1, a, 300, 300).unwrap();
     assert_eq!((bench.state.used, bench.state.credit), (840, 160));
-    // A section over other bytes uses credit up, and takes no more room.
+    // A section over other bytes uses up credit, and takes no further room.
     bench.commit_of(1, a, 100, 100).unwrap();
     assert_eq!((bench.state.used, bench.state.credit), (840, 60));
     bench.run(FileOperation::GiveBack { uid: 0, bytes: 9 }).unwrap();
@@ -196,7 +197,7 @@ fn users_do_not_exceed_their_quotas_with_credit_for_files_of_others() {
     assert_eq!((bench.state.used, bench.state.credit), (600, 212), "nothing more is used of the quota");
 }
 
-/// Credit that sessions hold, as they count it.
+/// Credit that sessions hold, as they count it, by session and user.
 type Held = BTreeMap<(u32, u32), u64>;
 
 fn check(bench: &Bench, held: &Held, seed: u64) {
@@ -212,7 +213,7 @@ fn check(bench: &Bench, held: &Held, seed: u64) {
     assert_eq!(state.credit, held.values().sum::<u64>(), "seed {seed}");
 }
 
-/// Does something with credit or room. What sessions hold follows from what they are told.
+/// Does a random act with credit or room. What sessions hold follows from the answers.
 fn act(bench: &mut Bench, draw: &mut Draw, held: &mut Held, files: &[u64]) {
     let sessions: Vec<_> = bench.state.sessions.keys().copied().collect();
     let (session, file) = (draw.one(&sessions), draw.one(files));

@@ -1,4 +1,4 @@
-//! Contents: commits, appends, cuts, holes, clones, quotas, extended attributes.
+//! Tests of contents: commits, appends, cuts, holes, clones, quotas, extended attributes.
 
 use plasmon::wire::files::{
     Attributes, Errno, Extended, FileOperation, FileOutcome, Fingerprint, MAX_FILE_BYTES, MAX_INLINE_BYTES,
@@ -26,7 +26,7 @@ fn what_was_committed_is_the_map() {
     let attributes = bench.entry(commit(file, vec![section.clone()])).unwrap();
     assert_eq!((attributes.size, attributes.used), (110, 100), "before it there is a hole");
     assert_eq!(map_of(&mut bench, file, 0), Extended { sections: vec![section], next: None });
-    // A section over its middle cuts it in two; its object stays as long as a part is seen.
+    // A section over the middle of another cuts it in two. Its object stays as long as a part is seen.
     let (over, _) = bench.section(20, 80);
     bench.entry(commit(file, vec![over])).unwrap();
     assert_eq!(map_of(&mut bench, file, 0).sections.len(), 3);
@@ -62,7 +62,7 @@ fn a_session_commits_its_own_objects_and_those_of_the_volume() {
     assert_eq!(bench.run(of(id, 0, 1, 200)).map(drop), Err(Errno::NotPermitted), "it has another size");
     let other = bench.attach(true);
     bench.act(other, &Actor::default(), of(id, 50, 50, 100)).unwrap();
-    // An object that is being deleted is not named again.
+    // An object that is being deleted cannot be named again.
     bench.run(resize(file, 0)).unwrap();
     assert!(bench.state.condemned.contains(&id));
     assert_eq!(bench.run(of(id, 0, 100, 100)).map(drop), Err(Errno::NotPermitted));
@@ -139,7 +139,8 @@ fn offsets_reach_to_2_to_the_63() {
 fn bytes_of_all_files_can_be_counted() {
     let mut bench = Bench::new();
     let files = [bench.make_file(TOP, "a"), bench.make_file(TOP, "b"), bench.make_file(TOP, "c")];
-    // Sections that lie one over the other: only the last one is seen, but all are counted when they come.
+    // Sections lie one over the other: only the last one is seen, but the bytes of all are counted when they
+    // come.
     let over = (0..3).map(|_| bench.section(0, MAX_FILE_BYTES).0).collect();
     assert_eq!(bench.run(commit(files[0], over)).map(drop), Err(Errno::Full));
     let (whole, _) = bench.section(0, MAX_FILE_BYTES);
@@ -148,7 +149,7 @@ fn bytes_of_all_files_can_be_counted() {
         let (whole, _) = bench.section(0, MAX_FILE_BYTES);
         assert_eq!(bench.run(commit(*file, vec![whole])).map(drop), Err(Errno::Full));
     }
-    // An object has one size, which some object could have.
+    // An object has one size, which has to be possible.
     let (section, _) = bench.section(0, 1);
     let Source::Object { id, at, node, .. } = section.source else { panic!("it is of an object") };
     let of = |offset, object_len| {
@@ -325,7 +326,7 @@ fn tidying_is_refused_if_the_file_has_other_sections() {
     assert!(bench.state.condemned.contains(&id), "its object is to be deleted");
     assert!(bench.state.memory < memory && bench.state.used == used);
     assert_eq!(bench.run(tidy(seen, &whole)).map(drop), Err(Errno::Stale), "it was done");
-    // A hole is no bytes.
+    // A hole has no bytes.
     let (hole, _) = bench.section(0, 100);
     let sections = map_of(&mut bench, file, 0).sections;
     assert_eq!(bench.run(tidy(Fingerprint::of(&sections), &hole)).map(drop), Err(Errno::Stale));
@@ -493,7 +494,7 @@ fn what_is_made_in_a_folder_has_its_place() {
     let nodes = Place::Nodes(vec![node]);
     assert_eq!(bench.look(inner, "c").unwrap().place, nodes);
     assert_eq!(bench.look(TOP, ".").unwrap().place, Place::Spread, "what the volume says");
-    // A file has a place of its own from then on.
+    // The file has a place of its own from then on.
     bench.run(set(folder, "local")).unwrap();
     assert_eq!(bench.look(inner, "c").unwrap().place, nodes);
     assert_eq!(bench.look(folder, ".").unwrap().place, Place::Local);

@@ -1,4 +1,4 @@
-//! Locks of files, between sessions.
+//! Tests of locks of files, between sessions.
 
 use plasmon::wire::files::{Errno, FileOperation, FileOutcome, LockKind, LockRange};
 
@@ -35,7 +35,7 @@ fn sessions_keep_each_other_from_locking() {
     bench.act(second, &root, lock(file, LockKind::Shared, 0, 9)).unwrap();
     bench.run(lock(file, LockKind::Shared, 0, 9)).unwrap();
     assert_eq!(bench.run(lock(file, LockKind::Exclusive, 0, 9)).map(drop), Err(Errno::Again));
-    // The locks of a session end with it.
+    // The locks of a session end with the session.
     bench.end(second);
     bench.run(lock(file, LockKind::Exclusive, 0, u64::MAX)).unwrap();
     bench.run(lock(file, LockKind::Unlocked, 0, u64::MAX)).unwrap();
@@ -57,7 +57,7 @@ fn opens_locks_and_outcomes_are_memory() {
     bench.run(lock(file, LockKind::Unlocked, 0, u64::MAX)).unwrap();
     bench.close(file);
     assert_eq!(bench.state.memory, before);
-    // Opens, locks and outcomes of a session go with it.
+    // Opens, locks and outcomes of a session end with the session.
     bench.limits = limits;
     let second = bench.attach(true);
     let open = FileOperation::Open { inode: file, read: true, write: true, truncate: false };

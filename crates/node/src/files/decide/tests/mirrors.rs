@@ -1,4 +1,5 @@
-//! Mirrors: what they know of a volume after random operations is what the home knows, whenever they joined.
+//! Tests of mirrors: after random operations a mirror knows of a volume what the home knows, whenever it
+//! joined.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,14 @@ use super::*;
 use crate::files::state::FileSession;
 use crate::files::walk::{Parts, Walk};
 
-/// Number of random runs, and of operations in each.
+/// Number of random runs.
 const SEEDS: u64 = 60;
+/// Number of operations in each random run.
 const STEPS: usize = 250;
-/// Number of bytes of a share of a walk: an inode or two.
+/// Number of bytes of a share of a walk, which has an inode or two.
 const SHARE: usize = 150;
 
-/// A mirror that is told of changes, in the encoding of the wire.
+/// Mirror that is told changes in the encoding of the wire.
 pub(in crate::files::decide) struct Echo {
     pub(super) state: State,
     walk: Option<Walk>,
@@ -24,7 +26,7 @@ pub(in crate::files::decide) struct Echo {
 }
 
 impl Echo {
-    /// A mirror that joins.
+    /// Makes a mirror that joins.
     pub(super) fn join(home: &State) -> Self {
         let state = State::unknown(home.number, home.created);
         Self { state, walk: Some(Walk::new(home)), gathered: Parts::default() }
@@ -39,7 +41,7 @@ impl Echo {
         }
     }
 
-    /// Applies what was sent so far. A mirror that joins is sent more, or all that is left.
+    /// Applies what was sent so far. Sends a mirror that joins another share, or the rest if `all`.
     pub(super) fn follow(&mut self, home: &State, all: bool) {
         while let Some(walk) = &mut self.walk {
             walk.go_on(home, SHARE);
@@ -66,7 +68,7 @@ impl Echo {
     }
 }
 
-/// All that a mirror is told of a state.
+/// Returns all changes that tell a mirror a state.
 fn contents(state: &State) -> Vec<Change> {
     let mut walk = Walk::new(state);
     while !walk.is_done() {
@@ -85,7 +87,7 @@ fn contents(state: &State) -> Vec<Change> {
 /// Compares a mirror with the home.
 pub(super) fn compare(home: &State, mirror: &State) {
     assert_eq!(contents(home), contents(mirror));
-    // Of sessions that are trusted it is not told what they have open.
+    // A mirror is not told what trusted sessions have open.
     let trusted = home.sessions.values().filter(|session| session.trusted);
     let opens: u64 = trusted.map(|session| session.opens.len() as u64).sum();
     let memory = home.memory - opens * crate::files::state::OPEN_BYTES;
@@ -103,7 +105,7 @@ pub(super) fn compare(home: &State, mirror: &State) {
     assert_eq!((&home.unlinked, &home.condemned), (&mirror.unlinked, &mirror.condemned));
 }
 
-/// Does something that is no operation on names and bytes.
+/// Does a random act with sessions, opens, locks or deletions.
 fn act_on_sessions(bench: &mut Bench, draw: &mut Draw) {
     let sessions: Vec<_> = bench.state.sessions.keys().copied().collect();
     let files: Vec<_> = bench.state.inodes.keys().copied().filter(|inode| *inode != TOP).collect();
@@ -162,7 +164,7 @@ fn act_on_sessions(bench: &mut Bench, draw: &mut Draw) {
         },
         _ => create(folder, name, false),
     };
-    // Whether it may be done is no concern of a mirror.
+    // A mirror need not know whether the operation was allowed.
     _ = bench.act(session, &Actor::default(), operation);
 }
 

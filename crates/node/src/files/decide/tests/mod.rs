@@ -19,7 +19,7 @@ use super::{Asking, Limits, decide, who};
 use crate::files::change::{Begun, Change};
 use crate::files::state::State;
 
-/// A session of root.
+/// Session of root.
 pub(super) const ROOTS: Begun = Begun {
     node: NodeId::from_bytes([1; NodeId::LEN]),
     secret: 1,
@@ -30,16 +30,16 @@ pub(super) const ROOTS: Begun = Begun {
     checked: false,
     read_only: false,
 };
-/// Number of the volume of the tests.
+/// Number of the volume in these tests.
 const VOLUME: u32 = 9;
 
-/// A volume whose operations are decided and applied.
+/// Volume whose operations are decided and applied.
 pub(super) struct Bench {
     pub(super) state: State,
     pub(super) limits: Limits,
     pub(super) now: i64,
     objects: u64,
-    /// Mirrors, which are told of all changes.
+    /// Mirrors that are told all changes.
     pub(super) mirrors: Vec<mirrors::Echo>,
 }
 
@@ -56,12 +56,13 @@ impl Bench {
         bench
     }
 
-    /// Makes a session of root, which looks at permissions or not; returns its number.
+    /// Makes a session of root. With `checked`, the home checks permissions. Returns the number of the
+    /// session.
     pub(super) fn attach(&mut self, checked: bool) -> u32 {
         self.begin(Begun { checked, ..ROOTS })
     }
 
-    /// Makes a session of root, which is trusted or not; returns its number.
+    /// Makes a session of root, which is trusted or not. Returns the number of the session.
     pub(super) fn attach_as(&mut self, trusted: bool) -> u32 {
         self.begin(Begun { trusted, ..ROOTS })
     }
@@ -75,7 +76,7 @@ impl Bench {
         self.commit(vec![Change::End { session }]);
     }
 
-    /// Carries changes out, and has mirrors told.
+    /// Applies changes, and tells mirrors.
     pub(super) fn commit(&mut self, changes: Vec<Change>) {
         let mirrors = &mut self.mirrors;
         self.state.carry_out(changes, false, |state, change| {
@@ -108,12 +109,12 @@ impl Bench {
         }
     }
 
-    /// Carries an operation of root out in the first session.
+    /// Carries out an operation of root in the first session.
     pub(super) fn run(&mut self, operation: FileOperation) -> Result<FileOutcome, Errno> {
         self.act(1, &Actor::default(), operation)
     }
 
-    /// The attributes that an operation tells.
+    /// Returns the attributes that the answer to an operation has.
     pub(super) fn entry(&mut self, operation: FileOperation) -> Result<Attributes, Errno> {
         Ok(attributes_of(self.run(operation)?))
     }
@@ -141,7 +142,7 @@ impl Bench {
         self.run(FileOperation::Closed { inodes: vec![inode] }).expect("closing does not fail");
     }
 
-    /// A section of a new object of the first session.
+    /// Makes a section of a new object of the first session.
     pub(super) fn section(&mut self, offset: u64, len: u64) -> (Section, ObjectId) {
         self.objects += 1;
         let id = file_object(VOLUME, 1, self.objects);
@@ -150,7 +151,7 @@ impl Bench {
         (Section { offset, len, source }, id)
     }
 
-    /// The names in a folder, in the order in which they are listed, a page of two at a time.
+    /// Returns the names in a folder, in the order of the list, a page of two at a time.
     pub(super) fn names(&mut self, folder: u64) -> Vec<String> {
         let (mut names, mut after) = (Vec::new(), 0);
         loop {
@@ -215,7 +216,7 @@ pub(super) fn attributes_of(outcome: FileOutcome) -> Attributes {
 /// The root folder.
 pub(super) const TOP: u64 = ROOT_INODE;
 
-/// Commit of sections without credit.
+/// Makes a commit of sections without credit.
 fn commit(inode: u64, sections: Vec<Section>) -> FileOperation {
     FileOperation::Commit {
         inode,

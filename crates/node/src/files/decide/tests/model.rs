@@ -1,4 +1,4 @@
-//! Random operations on names and bytes, against a model that is as simple as can be: paths and their bytes.
+//! Tests of random operations on names and bytes, against a simple model: paths and their bytes.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,9 @@ use super::mirrors::{Echo, compare as compare_mirror};
 use super::*;
 use crate::files::map::Place;
 
-/// Number of random runs, and of operations in each.
+/// Number of random runs.
 const SEEDS: u64 = 60;
+/// Number of operations in each random run.
 const STEPS: usize = 300;
 /// Maximum length of files of the model.
 const MAX_LEN: usize = 200;
@@ -100,7 +101,7 @@ impl Model {
     }
 }
 
-/// The inode of a path, if it is there.
+/// Returns the inode of a path, if it exists.
 fn find(bench: &mut Bench, path: &str) -> Option<u64> {
     let mut at = TOP;
     for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -109,7 +110,7 @@ fn find(bench: &mut Bench, path: &str) -> Option<u64> {
     Some(at)
 }
 
-/// The bytes of a file, of objects that have the byte of their number everywhere.
+/// Returns the bytes of a file. Each byte of an object is the object's number.
 fn bytes_of(bench: &Bench, inode: u64) -> Vec<u8> {
     let inode = bench.state.inode(inode).expect("it is there");
     let mut bytes = vec![0; inode.head.size as usize];
@@ -124,7 +125,7 @@ fn bytes_of(bench: &Bench, inode: u64) -> Vec<u8> {
     bytes
 }
 
-/// Any path of two levels of few names, whose folder there is in the model.
+/// Draws a path of at most two levels, with one of few names, in a folder of the model.
 fn draw_path(draw: &mut Draw, model: &Model) -> String {
     let folders: Vec<_> = model.paths.keys().filter(|path| model.is_folder(path)).cloned().collect();
     let folder = if draw.below(3) == 0 || folders.is_empty() {
@@ -135,7 +136,7 @@ fn draw_path(draw: &mut Draw, model: &Model) -> String {
     format!("{folder}{}", draw.one(&["a", "b", "c", "d"]))
 }
 
-/// A change of names, in both; returns what each says.
+/// Makes a change of names in volume and model. Returns the outcome in each.
 fn change_names(
     bench: &mut Bench,
     model: &mut Model,
@@ -174,7 +175,7 @@ fn change_names(
     }
 }
 
-/// A change of the bytes of a file, in both.
+/// Makes a change of the bytes of a file in volume and model.
 fn change_bytes(bench: &mut Bench, model: &mut Model, draw: &mut Draw) {
     let files = model.paths.values().filter_map(|node| match node {
         Node::File(inode) => Some(*inode),
@@ -240,7 +241,7 @@ fn change_bytes(bench: &mut Bench, model: &mut Model, draw: &mut Draw) {
     assert!(!matches!(outcome, Err(_) | Ok(FileOutcome::NoRoomInline)), "{outcome:?}");
 }
 
-/// Compares a folder with the model, and what is below it; returns how many inodes it has seen.
+/// Compares a folder, with all below it, with the model. Returns the number of inodes that were seen.
 fn compare(bench: &mut Bench, model: &Model, path: &str, folder: u64) -> usize {
     let mut names = bench.names(folder);
     names.sort_unstable();
@@ -270,7 +271,7 @@ fn compare(bench: &mut Bench, model: &Model, path: &str, folder: u64) -> usize {
     seen
 }
 
-/// Whether what is derived is what follows from the rest.
+/// Checks that derived parts of the state follow from the rest.
 fn check_derived(state: &State) {
     let maps: Vec<_> = state.inodes.values().filter_map(|inode| inode.map()).collect();
     assert_eq!(state.used, maps.iter().map(|map| map.used()).sum::<u64>());
@@ -287,7 +288,7 @@ fn check_derived(state: &State) {
     assert!(state.condemned.iter().all(|id| !state.objects.contains_key(id)));
 }
 
-/// Whether each inode with links has a name in the folder in which it is known to lie.
+/// Checks that each inode with links has a name in the folder in which it is known to lie.
 pub(super) fn check_above(state: &State) {
     for (number, inode) in &state.inodes {
         let folder = state.inode(inode.above).and_then(|above| above.folder());

@@ -1,4 +1,4 @@
-//! Names: making, looking up, taking away, renaming, listing.
+//! Tests of names: making, looking up, removing, renaming, listing.
 
 use plasmon::wire::files::{Errno, FileKind, FileOperation, FileOutcome, MAX_LINKS, SetAttributes};
 
@@ -142,7 +142,7 @@ fn a_rename_takes_the_place_of_what_was_there() {
     bench.run(rename(TOP, "full", TOP, "empty")).unwrap();
     assert!(bench.state.inode(empty).is_none());
     assert_eq!(bench.look(TOP, ".").unwrap().links, 3);
-    // Two names of one inode: nothing happens.
+    // The two names are of one inode, so nothing happens.
     bench.entry(FileOperation::Link { inode: a, folder: TOP, name: named("c") }).unwrap();
     bench.run(rename(TOP, "b", TOP, "c")).unwrap();
     assert_eq!(bench.names(TOP).len(), 3);

@@ -1,4 +1,4 @@
-//! Permissions: of sessions that the home checks, and modes that are set by itself.
+//! Tests of permissions: of sessions that the home checks, and of modes that change by themselves.
 
 use plasmon::wire::files::{Errno, FileAsked, FileOperation, SetAttributes};
 
@@ -16,7 +16,7 @@ fn set_mode(inode: u64, mode: u32) -> FileOperation {
     FileOperation::SetAttributes { inode, set: SetAttributes { mode: Some(mode), ..Default::default() } }
 }
 
-/// Gives a user a folder of this mode.
+/// Makes a folder of this mode for a user.
 fn folder_of(bench: &mut Bench, name: &str, uid: u32, mode: u32) -> u64 {
     let inode = bench.make_folder(TOP, name);
     let set = SetAttributes { mode: Some(mode), uid: Some(uid), gid: Some(50), ..Default::default() };
@@ -41,7 +41,7 @@ fn others_may_do_what_the_mode_says() {
     assert_eq!(bench.act(1, &user(BOB), open(true)).map(drop), Err(Errno::NoAccess));
     assert_eq!(bench.act(1, &user(BOB), set_mode(file.inode, 0o777)).map(drop), Err(Errno::NotPermitted));
     assert_eq!(bench.act(1, &user(BOB), unlink(folder, "a")).map(drop), Err(Errno::NoAccess));
-    // A session whose kernel looks at permissions is asked nothing.
+    // The home checks nothing for a session whose kernel checks permissions.
     let free = bench.attach(false);
     bench.act(free, &user(BOB), unlink(folder, "a")).unwrap();
 }
@@ -86,7 +86,7 @@ fn who_makes_a_file_set_its_group_is_of_the_group() {
     };
     assert_eq!(mode_set_by(&mut bench, 1, &[50]), 0o2755);
     assert_eq!(mode_set_by(&mut bench, 1, &[]), 0o755, "the group is not the user's");
-    // The kernel that looks at permissions tells no groups.
+    // A kernel that checks permissions tells no groups.
     let free = bench.attach(false);
     assert_eq!(mode_set_by(&mut bench, free, &[]), 0o2755);
 }
@@ -147,7 +147,7 @@ fn a_session_that_reads_changes_nothing() {
     bench.act(number, &root, FileOperation::Closed { inodes: vec![file] }).unwrap();
 }
 
-/// A session of a user that says for nobody else whom it acts.
+/// Makes a session of a user that is not trusted.
 fn untrusted(bench: &mut Bench, uid: u32) -> u32 {
     let (node, secret) = (NodeId::from_bytes([1; NodeId::LEN]), 1);
     let groups = vec![50];
@@ -173,18 +173,18 @@ fn a_session_that_is_not_trusted_gets_no_bytes_that_it_may_not_read() {
     bench.run(set_mode(secret, 0o602)).unwrap();
     let bob = untrusted(&mut bench, BOB);
     let own = attributes_of(bench.act(bob, &user(BOB), create(folder, "own", true)).unwrap()).inode;
-    // It may not name bytes of others in a file of its own.
+    // The session may not name bytes of others in a file of its own.
     let named = bench.act(bob, &user(BOB), commit(own, vec![section]));
     assert_eq!(named.map(drop), Err(Errno::NotPermitted));
     let cloned = FileOperation::Clone { source: secret, source_offset: 0, inode: own, offset: 0, len: 100 };
     assert_eq!(bench.act(bob, &user(BOB), cloned.clone()).map(drop), Err(Errno::NoAccess));
-    // A user that may only write a file is not told where its bytes are.
+    // A user that may only write a file is not told its map.
     let open = FileOperation::Open { inode: secret, read: false, write: true, truncate: false };
     bench.act(bob, &user(BOB), open).unwrap();
     let map = FileOperation::Map { inode: secret, from: 0 };
     assert_eq!(bench.act(bob, &user(BOB), map.clone()).map(drop), Err(Errno::NoAccess));
     assert_eq!(bench.act(bob, &user(BOB), cloned).map(drop), Err(Errno::NoAccess));
-    // Its own objects it names as often as it likes.
+    // The session may name its own objects as often as it likes.
     let (node, id_of_bob) = (NodeId::from_bytes([1; NodeId::LEN]), file_object(VOLUME, bob, 1));
     let source = Source::Object { id: id_of_bob, at: 0, object_len: 9, node };
     let mine = Section { offset: 0, len: 9, source };
@@ -204,7 +204,7 @@ fn a_session_that_is_not_trusted_gets_no_bytes_that_it_may_not_read() {
 fn a_session_that_is_not_trusted_names_what_it_was_told_of() {
     let mut bench = Bench::new();
     let hidden = folder_of(&mut bench, "hidden", 0, 0o700);
-    // Names in it are told to nobody who does not know them.
+    // The names in the folder are told only to users that know them.
     let open = folder_of(&mut bench, "open", 0, 0o711);
     let (inside, outside) = (bench.make_file(hidden, "a"), bench.make_file(open, "b"));
     let deep = bench.make_folder(hidden, "deep");
@@ -228,7 +228,7 @@ fn a_session_that_is_not_trusted_names_what_it_was_told_of() {
     assert_eq!(run(link).map(drop), Err(Errno::Stale));
     known.forget(bob);
     assert_eq!(run(get(outside)).map(drop), Err(Errno::Stale));
-    // A folder is found by those above it.
+    // A folder is found by the folders above it.
     run(get(open)).unwrap();
     run(get(hidden)).unwrap();
     assert_eq!(run(get(deep)).map(drop), Err(Errno::Stale));
@@ -267,7 +267,7 @@ fn a_session_that_is_not_trusted_names_what_it_could_list() {
     let names = |bench: &Bench, inode| {
         let operation = FileOperation::GetAttributes { inode };
         let asked = FileAsked { number: 1, answered: 1, actor: user(BOB), operation };
-        // A new home knows of nothing that the former one has told.
+        // A new home does not know what the former home has told.
         Known::default().ensure_named(&bench.state, bob, &asked)
     };
     let outer = folder_of(&mut bench, "outer", 0, 0o711);
@@ -276,7 +276,7 @@ fn a_session_that_is_not_trusted_names_what_it_could_list() {
     bench.run(rename(TOP, "listed", outer, "listed")).unwrap();
     let file = bench.make_file(listed, "a");
     assert_eq!(names(&bench, file), Ok(()));
-    // Wherever a name of it goes, it is found by a folder that has one, or not at all.
+    // Wherever a name of the file goes, the file is found only by a folder that has a name of it.
     bench.run(rename(listed, "a", hidden, "a")).unwrap();
     assert_eq!(names(&bench, file), Err(Errno::Stale));
     bench.run(rename(hidden, "a", listed, "b")).unwrap();
@@ -302,7 +302,7 @@ fn a_session_that_is_not_trusted_names_what_it_could_list() {
     assert_eq!((names(&bench, file), names(&bench, other)), (Err(Errno::Stale), Ok(())));
     bench.run(rename(hidden, "a", listed, "c")).unwrap();
     assert_eq!((names(&bench, file), names(&bench, other)), (Ok(()), Err(Errno::Stale)));
-    // All folders above have to be searched, and the last one to be listed.
+    // All folders above have to be searchable, and the last one readable.
     bench.run(set_mode(listed, 0o711)).unwrap();
     assert_eq!(names(&bench, file), Err(Errno::Stale));
     bench.run(set_mode(listed, 0o755)).unwrap();
@@ -310,7 +310,7 @@ fn a_session_that_is_not_trusted_names_what_it_could_list() {
     assert_eq!(names(&bench, file), Err(Errno::Stale));
     bench.run(set_mode(outer, 0o711)).unwrap();
     assert_eq!(names(&bench, file), Ok(()));
-    // Without a name it is found by nobody.
+    // An inode without a name cannot be found.
     bench.open(file).unwrap();
     bench.run(unlink(hidden, "other")).unwrap();
     bench.run(unlink(listed, "c")).unwrap();

@@ -1,4 +1,4 @@
-//! Fenced writes at a region's home. They own a node each, and run on any thread.
+//! Tests of fenced writes at a region's home. Each test has a node of its own. Any thread.
 
 use plasmon::sync::lock_id;
 use plasmon::{ErrorKind, ObjectId};
@@ -16,7 +16,7 @@ fn fence(token: u128) -> Fence {
 }
 
 impl Bench {
-    /// Begins a fenced write; gives the kind of the error if it may not.
+    /// Begins a fenced write. Returns the kind of the error if the write is refused.
     fn shown(&mut self, region: &Rc<Region>, fence: Fence) -> Result<crate::region::home::Fenced, ErrorKind> {
         let region = Rc::clone(region);
         self.run(async move { region.begin_fenced(fence).await.map_err(|error| error.kind()) })

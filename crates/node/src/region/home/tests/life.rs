@@ -280,7 +280,7 @@ fn the_report_counts_regions_and_operations() {
         Operation::TestAndSet { offset: 8 },
         Operation::Fill { offset: 0, len: 8, byte: 0 },
         Operation::Notify { offset: 0 },
-        // This one is refused, and does not count.
+        // The read at this offset is refused, and does not count.
         Operation::Read { offset: 64, len: 1 },
     ];
     operations.iter().for_each(|operation| drop(region.carry_out(OWNER, *operation, &[])));

@@ -34,11 +34,11 @@ use crate::store::{Readers, Store};
 use crate::transfer::{Transfer, Tunings};
 
 const MEMORY_BYTES: u64 = 16 << 20;
-/// The user who makes regions here, and others.
+/// User who makes regions in these tests.
 const OWNER: u32 = 70_001;
 const OTHER: u32 = 70_002;
 const THIRD: u32 = 70_003;
-/// Maximum number of turns after which a task is done.
+/// Maximum number of turns until a task is over.
 const MAX_TURNS: usize = 10_000;
 
 /// A node that is alone in its cluster.
@@ -54,7 +54,7 @@ fn bench() -> Bench {
     bench_with(|_| {})
 }
 
-/// A node with other settings.
+/// Makes a node with settings that `set` changes.
 fn bench_with(set: impl FnOnce(&mut Config)) -> Bench {
     let mut config =
         Config { prefault: false, huge_pages: false, ..Config::new(MEMORY_BYTES, "a socket of a test") };
@@ -88,21 +88,21 @@ fn bench_with(set: impl FnOnce(&mut Config)) -> Bench {
 }
 
 impl Bench {
-    /// One turn of the engine, a millisecond after the last.
+    /// Runs one turn of the engine, a millisecond after the last.
     fn turn(&mut self) {
         self.now.set(self.now.get() + Duration::from_millis(1));
         self.placement.kernel.clock.fire();
         self.tasks.run_until_stalled();
     }
 
-    /// Begins a task; gives what it returns when it is done.
+    /// Begins a task. The receiver gets what the task returns.
     fn begin<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> oneshot::Receiver<T> {
         let (sender, done) = oneshot::channel();
         self.placement.kernel.spawn(async move { _ = sender.send(task.await) });
         done
     }
 
-    /// Runs until a task is done.
+    /// Runs turns until a task is over.
     fn end<T>(&mut self, mut begun: oneshot::Receiver<T>) -> T {
         for _ in 0..MAX_TURNS {
             self.turn();
@@ -146,7 +146,7 @@ fn wanted(name: &str, len: u64) -> Wanted {
     }
 }
 
-/// The kind of the error of what has to fail.
+/// Returns the kind of the error of a call that has to fail.
 fn failed<T>(result: Result<T, Error>) -> plasmon::ErrorKind {
     result.err().expect("it fails").kind()
 }

@@ -47,7 +47,7 @@ fn words_have_one_owner_of_their_bytes_at_a_time() {
     let set = || done(&region, Operation::TestAndSet { offset: 8 }, &[]).value;
     assert_eq!([set(), set()], [10, 1]);
     assert_eq!(done(&region, Operation::Read { offset: 8, len: 8 }, &[]).data, 1u64.to_ne_bytes());
-    // Those beside it are as they were.
+    // The bytes beside the word are as they were.
     assert_eq!(done(&region, Operation::Read { offset: 0, len: 8 }, &[]).data, [0; 8]);
     assert_eq!(done(&region, Operation::Read { offset: 16, len: 8 }, &[]).data, [0; 8]);
 }
@@ -68,7 +68,7 @@ fn bytes_that_a_region_does_not_have_are_refused() {
         assert_eq!(failed(fill), ErrorKind::Invalid);
     }
     assert_eq!(kind(&region, Operation::Write { offset: 98 }, &[1; 3]), ErrorKind::Invalid);
-    // The last whole word begins at 88, and what is behind it is none.
+    // The last whole word begins at 88. The bytes behind it are not a word.
     for offset in [1, 4, 7, 89, 96, 100, u64::MAX, u64::MAX - 7] {
         let words = [
             Operation::FetchAdd { offset, value: 1 },
@@ -115,7 +115,7 @@ fn a_long_fill_takes_several_turns() {
         })),
         ErrorKind::NotAllowed
     );
-    // One that the region does not outlive ends with it.
+    // A fill ends when its region has ended.
     let filled = Rc::clone(&region);
     let begun = bench.begin(async move { filled.fill(OWNER, 0, 4 << 20, 8).await });
     bench.turn();

@@ -55,7 +55,7 @@ fn masters_grant_and_revoke() {
     region.grant(OTHER, Some(THIRD), Rights::READ).expect("a master may");
     region.revoke(OTHER, Some(OTHER)).expect("a master may");
     assert_eq!([region.rights(OTHER), region.rights(THIRD)], [Rights::NONE, Rights::READ]);
-    // Nobody takes the rights of the owner and of root, nor is everybody a master.
+    // The rights of the owner and of root cannot be taken, and everybody cannot be master.
     for user in [OWNER, 0] {
         region.grant(OWNER, Some(user), Rights::READ).expect("it has all rights");
         assert_eq!(failed(region.revoke(OWNER, Some(user))), ErrorKind::Invalid);

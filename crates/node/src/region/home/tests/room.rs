@@ -14,13 +14,13 @@ const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
 /// Maximum number of turns until it is known that nothing can be moved.
 const TURNS_TO_LOOK: usize = 1000;
 
-/// Room for an object, without waiting for others.
+/// Allocates room for an object, without waiting for others.
 fn room(bench: &mut Bench, len: u64) -> Result<Extent, Error> {
     let store = Rc::clone(&bench.store);
     bench.run(async move { store.room(ZONE, len, Duration::ZERO).await })
 }
 
-/// Puts a primary, or a cached replica.
+/// Puts an object of this role, a primary or a cached replica.
 fn put(bench: &mut Bench, role: Role, len: u64) -> ObjectId {
     let id = ObjectId::random();
     let head = Head {
@@ -42,7 +42,7 @@ fn put(bench: &mut Bench, role: Role, len: u64) -> ObjectId {
     id
 }
 
-/// Marks words all over a region; returns what says whether they are still marked.
+/// Marks words all over a region. Returns a function that says whether the marks are still there.
 fn marked(region: &Region) -> impl Fn() -> bool {
     let at = move |step: u64| step * (region.len() - 8) / 7 / 8 * 8;
     (0..8).for_each(|step| {
@@ -63,7 +63,7 @@ fn objects_move_together_around_regions() {
     let mut bench = bench();
     let (small, large) = (bench.make("small", 64), bench.make("large", 3 * MIB));
     let [small, large] = [&small, &large].map(|region| marked(region));
-    // Of the eight segments of two MiB regions have two, one of them in part. Objects fill the others.
+    // Two of the eight segments, of two MiB each, have regions, one of them in part. Objects fill the others.
     let objects: Vec<_> = (0..12).map(|_| put(&mut bench, Role::Primary, MIB)).collect();
     assert!(room(&mut bench, MIB).is_err_and(|error| error.kind() == ErrorKind::Full));
     objects.iter().step_by(2).for_each(|id| drop(bench.store.remove(id)));
@@ -93,7 +93,7 @@ fn cached_objects_make_way_for_a_region_but_not_in_vain() {
     let here =
         |bench: &Bench| cached.iter().filter(|id| bench.store.objects.borrow().get(id).is_some()).count();
     assert_eq!((here(&bench), is_marked()), (8, true));
-    // All of them together would not make room for this one.
+    // All cached objects together would not make room for this region.
     assert_eq!(failed(bench.try_make(wanted("b", 8 * MIB + 1), OWNER)), ErrorKind::Full);
     assert_eq!(here(&bench), 8);
     bench.make("b", 4 * MIB);
@@ -115,7 +115,7 @@ fn comb(bench: &mut Bench, len: u64, mappable: bool) -> Vec<Rc<Region>> {
     kept.into_iter().map(|(_, region)| region).collect()
 }
 
-/// Node whose regions may have all memory.
+/// Makes a node whose regions may have all memory.
 fn roomy() -> Bench {
     bench_with(|config| config.region_memory = Some(MEMORY_BYTES))
 }

@@ -9,7 +9,7 @@ use super::*;
 
 type Begun = oneshot::Receiver<Result<u64, Error>>;
 
-/// A wait of a user, begun.
+/// Begins a wait of `user` for a change of the word at `offset`.
 fn wait(bench: &mut Bench, region: &Rc<Region>, user: u32, offset: u64, expected: u64) -> Begun {
     let waiting = region.wait(user, offset, expected).unwrap_or_else(|error| panic!("{error}"));
     let begun = bench.begin(waiting);
@@ -17,7 +17,7 @@ fn wait(bench: &mut Bench, region: &Rc<Region>, user: u32, offset: u64, expected
     begun
 }
 
-/// The result of a wait, if it has ended by now.
+/// Returns the result of a wait, if the wait has ended by now.
 fn given(bench: &mut Bench, begun: &mut Begun) -> Option<Result<u64, ErrorKind>> {
     bench.turn();
     let given = begun.try_recv().expect("the task is not dropped");
@@ -50,7 +50,7 @@ fn a_wait_ends_when_its_word_changes() {
         carry_out(&region, Operation::FetchAdd { offset: 8, value: 0 }, &[]);
         assert_eq!(given(&mut bench, &mut begun), None, "its word is the same");
         carry_out(&region, change, data);
-        // It has been another, although it is the same again.
+        // The word had another value in between.
         carry_out(&region, Operation::Fill { offset: 0, len: 64, byte: 0 }, &[]);
         let value = given(&mut bench, &mut begun);
         assert!(matches!(value, Some(Ok(value)) if value != 0), "{change:?} gives {value:?}");
@@ -71,7 +71,7 @@ fn who_writes_to_mapped_memory_notifies() {
     assert_eq!(given(&mut bench, &mut begun), None, "that is another word");
     carry_out(&region, Operation::Notify { offset: 0 }, &[]);
     assert_eq!(given(&mut bench, &mut begun), Some(Ok(4)));
-    // A transfer says what it has changed.
+    // A transfer reports the bytes that it has changed.
     let mut begun = wait(&mut bench, &region, OWNER, 8, 0);
     run.write(8, &[1]).expect("it is there");
     region.changed(0, 64);
