@@ -28,7 +28,7 @@ use crate::membership::Cluster;
 use crate::net::network::Network;
 use crate::object::ROOT;
 use crate::placement::Placement;
-use crate::placement::drain::Settled;
+use crate::placement::drain::Lodgers;
 
 /// Time that another node may take to answer.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
@@ -131,7 +131,7 @@ pub(super) struct Homes {
     pub(super) former: Cell<Tally>,
 }
 
-impl Settled for Homes {
+impl Lodgers for Homes {
     fn count(&self) -> u64 {
         (self.volumes.borrow().len() + self.mirrors.borrow().len()) as u64
     }

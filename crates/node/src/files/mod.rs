@@ -75,7 +75,7 @@ use crate::kernel::{ClientKey, Kernel};
 use crate::membership::Cluster;
 use crate::net::network::Network;
 use crate::placement::Placement;
-use crate::placement::drain::Settled;
+use crate::placement::drain::Lodgers;
 use crate::sessions::Sessions;
 use crate::store::Store;
 
@@ -141,7 +141,7 @@ impl Files {
             failed: Cell::default(),
             reads: Default::default(),
         });
-        let settled = Rc::downgrade(&(Rc::clone(&files.homes) as Rc<dyn Settled>));
+        let settled = Rc::downgrade(&(Rc::clone(&files.homes) as Rc<dyn Lodgers>));
         // The slot is empty, because a node makes its files once.
         _ = placement.drain.volumes.set(settled);
         files

@@ -65,19 +65,19 @@ const MAX_NAMED: usize = 8;
 const MAX_TROUBLE_CHARS: usize = 600;
 
 /// Things that live on this node beside objects: regions, or volumes of files.
-pub(crate) trait Settled {
-    /// Number of them.
+pub(crate) trait Lodgers {
+    /// Number of things.
     fn count(&self) -> u64;
-    /// Names of at most so many of them, for people.
+    /// Names of at most `most` things, for people.
     fn names(&self, most: usize) -> Vec<String>;
-    /// Number of those that no other node could take when it was last tried, if they move by themselves.
+    /// Number of things that no other node could take when it was last tried, if they move by themselves.
     fn refused(&self) -> u64 {
         0
     }
 }
 
 /// The regions that live on this node.
-pub(crate) trait Residents: Settled {
+pub(crate) trait Residents: Lodgers {
     /// Moves all regions to a node, one after the other; gives the last error of those that stay.
     fn move_away(self: Rc<Self>, to: NodeId) -> LocalBoxFuture<'static, Option<Error>>;
 }
@@ -87,7 +87,7 @@ pub(crate) struct Drain {
     /// The regions of this node. Set once, by the room above that has them.
     pub(crate) residents: OnceCell<Weak<dyn Residents>>,
     /// The volumes whose home or mirror this node is, which move by themselves. Set once, as the regions are.
-    pub(crate) volumes: OnceCell<Weak<dyn Settled>>,
+    pub(crate) volumes: OnceCell<Weak<dyn Lodgers>>,
     /// Turns at the keepers of the objects and at the nodes that take them.
     turns: Turns,
     /// Number of drains begun so far.
@@ -139,7 +139,7 @@ impl Drain {
         self.residents.get().and_then(Weak::upgrade)
     }
 
-    fn volumes(&self) -> Option<Rc<dyn Settled>> {
+    fn volumes(&self) -> Option<Rc<dyn Lodgers>> {
         self.volumes.get().and_then(Weak::upgrade)
     }
 

@@ -37,7 +37,7 @@ use crate::kernel::ClientKey;
 use crate::net::frame::Location;
 use crate::net::sending::describe_segments;
 use crate::object::{DEEDS, ROOT};
-use crate::placement::drain::{Residents, Settled};
+use crate::placement::drain::{Lodgers, Residents};
 use crate::transfer::{locate, read_run, whole};
 
 /// Longest time for a node to read a region of the largest size, or to answer another question of a move.
@@ -130,7 +130,7 @@ fn let_go() -> Error {
     Error::new(ErrorKind::Lost, "the region that is to be adopted was waited for in vain, and let go")
 }
 
-impl Settled for Regions {
+impl Lodgers for Regions {
     fn count(&self) -> u64 {
         self.home.count()
     }

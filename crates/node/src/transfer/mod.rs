@@ -85,7 +85,7 @@ use self::rooms::{Room, Rooms};
 use self::send::Incoming;
 use self::short::Batches;
 use self::slots::Slots;
-use self::socket::Service;
+use self::socket::SocketThread;
 use self::tuning::Tuner;
 pub(crate) use self::tuning::Tunings;
 pub(crate) use self::written::{Come, Written, come_plain, write_plain};
@@ -131,7 +131,7 @@ pub(crate) struct Transfer {
     /// Number of replicas whose memory is being filled, or may still be written to.
     landings: Rc<Cell<u64>>,
     /// The thread of sockets, started when the protocol is first used.
-    socket: OnceCell<Service>,
+    socket: OnceCell<SocketThread>,
     waker: Waker,
     /// The buffer through which bytes of this node are copied.
     copied: Cell<Vec<u8>>,
@@ -218,7 +218,7 @@ impl Transfer {
             leases: self.leases.granted.borrow().len() as u64,
             fetching: self.fetches.borrow().values().filter(alive).count() as u64,
             queued: self.slots.waiting(),
-            frames_dropped: self.socket.get().map_or(0, Service::garbage),
+            frames_dropped: self.socket.get().map_or(0, SocketThread::garbage),
             registrations: self.registrations.borrow().status(),
             ..self.records.counters.borrow().clone()
         }

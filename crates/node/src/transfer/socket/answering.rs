@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, warn};
 
 use super::frame::{ASK_LEN, Answer, Ask};
-use super::service::{Local, Request, Shared};
 use super::stream::{prepare, read_frame, write_frame, write_piece};
+use super::thread::{Local, Request, Shared};
 use crate::kernel::seldom::Seldom;
 use crate::net::door::{DATA, Displaced, Door, Place};
 

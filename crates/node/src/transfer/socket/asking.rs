@@ -17,8 +17,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
 use super::frame::{ANSWER_LEN, Answer};
-use super::service::Job;
 use super::stream::{is_transient, prepare, stalled, try_read_piece, try_skip_piece, write_frame};
+use super::thread::Job;
 
 /// How a connection ended.
 enum End {

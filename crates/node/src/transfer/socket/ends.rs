@@ -11,7 +11,7 @@ use futures::stream::StreamExt;
 use plasmon::{Error, ErrorKind, UsedProtocol};
 
 use super::frame::{Ask, Sizes};
-use super::service::{Done, Job, Local, Request, Service};
+use super::thread::{Done, Job, Local, Request, SocketThread};
 use crate::memory::OutOfBounds;
 use crate::net::frame::{Envelope, Message};
 use crate::object::{Head, Pin};
@@ -56,18 +56,18 @@ impl Transfer {
     }
 
     /// The thread of sockets, which starts when it is first needed.
-    fn sockets(self: &Rc<Self>) -> Result<&Service, Error> {
-        if let Some(service) = self.socket.get() {
-            return Ok(service);
+    fn sockets(self: &Rc<Self>) -> Result<&SocketThread, Error> {
+        if let Some(thread) = self.socket.get() {
+            return Ok(thread);
         }
         let waker = self.waker.clone();
-        let (service, requests) =
-            Service::start(Arc::new(move || waker.wake()), STALL_PATIENCE).map_err(|error| {
+        let (thread, requests) = SocketThread::start(Arc::new(move || waker.wake()), STALL_PATIENCE)
+            .map_err(|error| {
                 let text = format!("node {} cannot start the thread of sockets: {error}", self.kernel.node);
                 Error::new(ErrorKind::Internal, text)
             })?;
         self.kernel.spawn(answer_requests(Rc::clone(self), requests));
-        Ok(self.socket.get_or_init(|| service))
+        Ok(self.socket.get_or_init(|| thread))
     }
 
     /// Finds the object for a request on a data connection: that of the lease which the request names.
@@ -128,16 +128,16 @@ impl Transfer {
         ask: Ask,
         trace: &mut Trace,
     ) -> Result<Rc<Landing>, Failure> {
-        let service = self.sockets().map_err(Failure::Here)?;
+        let thread = self.sockets().map_err(Failure::Here)?;
         let landing = self.landing(head, &trace.target, &trace.wanted).await?;
         trace.allocated();
-        let (done, ended) = Done::new(&service.wake);
+        let (done, ended) = Done::new(&thread.wake);
         // The object is wanted for as long as this future lives.
         let wanted = Arc::new(());
         let outside = |error: OutOfBounds| Failure::Here(Error::new(ErrorKind::Internal, error.to_string()));
         let (sizes, into, arrived) = (sizes(head), landing.io_range().map_err(outside)?, trace.arrived());
         let (tail, wanted_still) = (landing.io_range_of_tail(), Arc::downgrade(&wanted));
-        service.fetch(from, Job { ask, sizes, into, tail, arrived, wanted: wanted_still, done });
+        thread.fetch(from, Job { ask, sizes, into, tail, arrived, wanted: wanted_still, done });
         let (tell, told) = oneshot::channel();
         let owned = Rc::clone(&landing);
         self.kernel.spawn(async move {

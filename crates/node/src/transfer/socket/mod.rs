@@ -13,13 +13,13 @@
 //!
 //! Invariants:
 //! - Memory that the thread reads or writes stays an object's until the thread has dropped it: a task of
-//!   the engine owns it until [`service::Done`] is told or dropped, whatever becomes of the fetch or the
+//!   the engine owns it until [`thread::Done`] is told or dropped, whatever becomes of the fetch or the
 //!   lease.
 //! - An object is given only to a client that shows the secret of a lease on it, which came through the
 //!   fabric. A connection on which anything else comes is counted and closed.
 //! - No connection waits for its peer for longer than a stall, unless a member has nothing to ask.
 //!
-//! Read in this order: [`ends`], [`service`], [`frame`], [`asking`] at the reader, [`answering`] at the
+//! Read in this order: [`ends`], [`thread`], [`frame`], [`asking`] at the reader, [`answering`] at the
 //! holder, [`stream`].
 
 mod answering;
@@ -28,9 +28,9 @@ mod ends;
 mod frame;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod service;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod thread;
 
-pub(super) use self::service::Service;
+pub(super) use self::thread::SocketThread;

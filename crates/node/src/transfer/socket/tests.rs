@@ -16,7 +16,7 @@ use plasmon::{NodeId, ObjectId};
 
 use super::answering::MOST_VAIN_ASKS;
 use super::frame::{ANSWER_LEN, ASK_LEN, Answer, Ask, Sizes};
-use super::service::{Done, Job, Local, Request, Service, Wake};
+use super::thread::{Done, Job, Local, Request, SocketThread, Wake};
 use crate::memory::{Arena, ArenaConfig, Domain, Extent, HugePages, Writer, Zone};
 use crate::transfer::record::Arrived;
 
@@ -61,7 +61,7 @@ fn sizes(len: u64) -> Sizes {
 
 /// A holder with objects, and the ends of those it gave away.
 struct Holder {
-    service: Service,
+    thread: SocketThread,
     requests: UnboundedReceiver<Request>,
     objects: HashMap<Ask, (u64, Extent)>,
     written: Vec<oneshot::Receiver<u64>>,
@@ -69,17 +69,17 @@ struct Holder {
 
 impl Holder {
     fn new(arena: &mut Arena, lens: &[u64], stall: Duration) -> Self {
-        let (service, requests) = Service::start(nobody_sleeps(), stall).unwrap();
+        let (thread, requests) = SocketThread::start(nobody_sleeps(), stall).unwrap();
         let objects = lens.iter().zip(0..).map(|(len, number)| {
             let extent = extent(arena, *len);
             extent.write(0, &pattern(number, *len)).unwrap();
             (ask(number), (*len, extent))
         });
-        Self { service, requests, objects: objects.collect(), written: Vec::new() }
+        Self { thread, requests, objects: objects.collect(), written: Vec::new() }
     }
 
     fn address(&self) -> SocketAddr {
-        (HERE, self.service.port(HERE).unwrap()).into()
+        (HERE, self.thread.port(HERE).unwrap()).into()
     }
 
     /// Plays the engine until something has ended.
@@ -88,7 +88,7 @@ impl Holder {
         let serving = async {
             while let Some(Request { ask, answer }) = self.requests.next().await {
                 let local = self.objects.get(&ask).map(|(len, extent)| {
-                    let (done, written) = Done::new(&self.service.wake);
+                    let (done, written) = Done::new(&self.thread.wake);
                     self.written.push(written);
                     Local { sizes: sizes(*len), bytes: extent.io_range(), done }
                 });
@@ -110,14 +110,14 @@ struct Fetch {
 }
 
 impl Fetch {
-    fn begin(arena: &mut Arena, reader: &Service, from: SocketAddr, number: u64, len: u64) -> Self {
+    fn begin(arena: &mut Arena, reader: &SocketThread, from: SocketAddr, number: u64, len: u64) -> Self {
         Self::begin_part(arena, reader, from, number, (len, len))
     }
 
     /// Begins a fetch with room for the first bytes of the object alone.
     fn begin_part(
         arena: &mut Arena,
-        reader: &Service,
+        reader: &SocketThread,
         from: SocketAddr,
         number: u64,
         (room, len): (u64, u64),
@@ -152,8 +152,8 @@ impl Fetch {
     }
 }
 
-fn reader(stall: Duration) -> Service {
-    Service::start(nobody_sleeps(), stall).unwrap().0
+fn reader(stall: Duration) -> SocketThread {
+    SocketThread::start(nobody_sleeps(), stall).unwrap().0
 }
 
 /// Accepts a connection and reads `count` requests.
@@ -223,7 +223,7 @@ fn what_there_is_no_room_for_is_left_out_and_the_next_object_comes() {
     let ends = block_on(holder.until(join_all(fetches.iter_mut().map(Fetch::end))));
     assert!(ends.iter().all(Result::is_ok), "{ends:?}");
     (0..).zip(&fetches).for_each(|(number, fetch)| fetch.check(number));
-    assert_eq!(holder.service.garbage(), 0);
+    assert_eq!(holder.thread.garbage(), 0);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn what_is_not_leased_is_refused_and_the_next_request_is_answered() {
     assert!(refused.unwrap_err().contains("lease"));
     assert_eq!(came, Ok(()));
     known.check(0);
-    assert_eq!(holder.service.garbage(), 0);
+    assert_eq!(holder.thread.garbage(), 0);
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn strangers_are_given_nothing() {
     assert!(said.len() <= (MOST_VAIN_ASKS as usize - 1) * ANSWER_LEN);
     let refusal = Answer { id: wrong.id, sizes: None }.encode();
     assert!(said.chunks_exact(ANSWER_LEN).all(|answer| answer == refusal), "{said:?}");
-    assert_eq!(holder.service.garbage(), 1);
+    assert_eq!(holder.thread.garbage(), 1);
 
     for (number, bytes) in (2..).zip([vec![0; ASK_LEN], vec![0xff; 1000], b"GET / HTTP/1.1\r\n\r\n".to_vec()])
     {
@@ -359,14 +359,14 @@ fn strangers_are_given_nothing() {
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
         assert!(said.is_empty());
-        assert_eq!(holder.service.garbage(), number);
+        assert_eq!(holder.thread.garbage(), number);
     }
     // A client that says nothing and closes did nothing wrong.
     drop(connect(&holder));
     let mut stream = connect(&holder);
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-    assert_eq!(holder.service.garbage(), 4);
+    assert_eq!(holder.thread.garbage(), 4);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn a_stranger_that_falls_silent_is_closed_and_a_member_is_not() {
         stream.write_all(&ask(0).encode()[..len]).unwrap();
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
-    assert_eq!(holder.service.garbage(), 2, "silence is none");
+    assert_eq!(holder.thread.garbage(), 2, "silence is none");
     let mut stream = connect(&holder);
     stream.write_all(&ask(0).encode()).unwrap();
     let address = holder.address();
@@ -394,7 +394,7 @@ fn a_stranger_that_falls_silent_is_closed_and_a_member_is_not() {
             stream.write_all(&ask(0).encode()).unwrap();
         }
     });
-    assert_eq!(holder.service.garbage(), 2);
+    assert_eq!(holder.thread.garbage(), 2);
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn a_reader_that_reads_nothing_gives_the_memory_back() {
     stream.write_all(&ask(0).encode()).unwrap();
     let request = block_on(holder.requests.next()).unwrap();
     assert_eq!(request.ask, ask(0));
-    let (done, written) = Done::new(&holder.service.wake);
+    let (done, written) = Done::new(&holder.thread.wake);
     let local = Local { sizes: sizes(len), bytes: holder.objects[&ask(0)].1.io_range(), done };
     request.answer.send(Some(local)).ok();
     let written = block_on(written).unwrap();

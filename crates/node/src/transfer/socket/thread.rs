@@ -1,4 +1,7 @@
 //! The thread `plasmon-socket`, and the messages between it and the engine.
+//!
+//! Owns the thread and its channels. The engine holds a [`SocketThread`]; [`run`] runs on the thread.
+//! Invariant: the thread lets go of the memory of a job before it tells the engine that the job is over.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -108,8 +111,8 @@ pub(super) struct Shared {
     pub(super) stall: Duration,
 }
 
-/// The engine's handle of the thread. Dropping it closes all connections and ends the thread.
-pub(crate) struct Service {
+/// The engine's handle of the thread. Its drop closes all connections and ends the thread.
+pub(crate) struct SocketThread {
     /// The sender of commands; `None` only while the handle is dropped.
     commands: Option<commands::UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
@@ -118,13 +121,10 @@ pub(crate) struct Service {
     pub(super) wake: Wake,
 }
 
-impl Service {
+impl SocketThread {
     /// Starts the thread. Returns the handle, and the requests that the engine is to answer one after the
     /// other.
-    pub(super) fn start(
-        wake: Wake,
-        stall: Duration,
-    ) -> io::Result<(Service, mpsc::UnboundedReceiver<Request>)> {
+    pub(super) fn start(wake: Wake, stall: Duration) -> io::Result<(Self, mpsc::UnboundedReceiver<Request>)> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (requests, asked) = mpsc::unbounded();
         let (sender, received) = commands::unbounded_channel();
@@ -133,9 +133,9 @@ impl Service {
         let thread = std::thread::Builder::new()
             .name("plasmon-socket".into())
             .spawn(move || runtime.block_on(run(received, Arc::new(shared))))?;
-        let service =
-            Service { commands: Some(sender), thread: Some(thread), port: OnceCell::new(), garbage, wake };
-        Ok((service, asked))
+        let handle =
+            Self { commands: Some(sender), thread: Some(thread), port: OnceCell::new(), garbage, wake };
+        Ok((handle, asked))
     }
 
     /// Returns the data port of this node, and opens it at this address if it is not open yet.
@@ -169,7 +169,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for SocketThread {
     fn drop(&mut self) {
         self.commands = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
