@@ -471,7 +471,7 @@ impl Homes {
     /// Removes a volume whose home is this node, but not its objects.
     ///
     /// # Errors
-    /// As [`Files::set_here`]; `Busy` while sessions are attached.
+    /// `NotFound`; `NotAllowed` for another user than the owner and root; `Busy` while sessions are attached.
     pub(super) async fn remove_here(&self, name: &str, user: u32) -> Result<Rc<Volume>, Error> {
         let volume = self.owned(name, user)?;
         let sessions = volume.state.borrow().sessions.len();

@@ -2,7 +2,7 @@
 //!
 //! Owns all tasks. Engine thread only, but wakers of tasks may be used by any thread. Unlike an executor of
 //! the library, [`Tasks`] says whether a task has been woken, so the engine knows whether a turn is due. It
-//! runs no task outside of [`Tasks::run_until_stalled`]. A task runs in the [class](super::class) of what
+//! runs no task outside of [`Tasks::run_until_stalled`]. A task runs in the [class] of what
 //! spawned it.
 
 use std::cell::RefCell;

@@ -45,7 +45,7 @@ pub struct VolumeList {
 /// address of a host, or an id or its beginning.
 ///
 /// # Errors
-/// As [`find_nodes`](crate::find_nodes); `Invalid` for too many nodes.
+/// As [`find_nodes`]; `Invalid` for too many nodes.
 pub fn find_place(client: &Client, text: &str) -> Result<Place> {
     let place = match text {
         "local" => Place::Local,

@@ -278,7 +278,7 @@ impl Volume {
     }
 
     /// Sets an extended attribute. With `create` the attribute must not exist, with `replace` it must. The
-    /// nodes of [`PLACE_XATTR`](super::PLACE_XATTR) may be named as in [`find_place`].
+    /// nodes of [`PLACE_XATTR`] may be named as in [`find_place`].
     ///
     /// # Errors
     /// As [`Volume::lookup`].

@@ -38,7 +38,7 @@ crate::wire::table! {
             /// Size of the data in bytes.
             data_len: u64,
             /// Bytes of metadata that the creator writes behind the data itself: 0, or more than
-            /// [`MAX_METADATA_BYTES`](super::MAX_METADATA_BYTES), and then `object` has none.
+            /// `MAX_METADATA_BYTES`, and then `object` has none.
             metadata_len: u32,
             /// Longest wait in microseconds for others to make room.
             room_us: u64,
