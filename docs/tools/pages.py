@@ -263,10 +263,19 @@ def class_of(module: str, name: str) -> ast.ClassDef:
 
 def python_page() -> str:
     """Page of plasmon. The calls of a client stand in the order in which they are needed."""
-    parts = [("_writes", "Writes"), ("_reads", "Reads"), ("_places", "Places"), ("_client", "Client")]
+    parts = [
+        ("_writes", "Writes"),
+        ("_reads", "Reads"),
+        ("_places", "Places"),
+        ("_client", "Client"),
+        ("_regions", "Regions"),
+        ("_services", "Services"),
+        ("_sync", "Locks"),
+        ("_handle", "Handle"),
+    ]
     calls = [
         node.name
-        for module, name in [*parts, ("_handle", "Handle")]
+        for module, name in parts
         for node in class_of(module, name).body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     ]

@@ -184,7 +184,7 @@ class Reads(Handle):
             timeout: As in `get`.
             private: Whether a name is that of this user's private object.
             verify: As in `get`. Bytes that are received directly into the memory are compared by the node
-            alone.
+                alone.
 
         Returns:
             Size of the object's data in bytes. After an error the content of the memory is undefined. After

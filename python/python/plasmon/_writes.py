@@ -61,7 +61,7 @@ class Writes(Handle):
             name: Name of the object, which gets the id `ObjectId.from_name(name)`. A private object gets the
                 id `ObjectId.from_private_name(name, client.user)`, so that other users may use the same name.
             private: Whether only this user may see the object. The object is found by its name with
-            `private=True`.
+                `private=True`.
             public: Rights of other users to an object that is not private: `"r"` to read it, or `"rw"` to
                 delete and move it as well. This user and root have all rights. `None` means `"r"`; a node
                 that was started with `--public rw` treats it as `"rw"`.
