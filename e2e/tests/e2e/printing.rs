@@ -1,11 +1,12 @@
 //! Tests of the output of commands: no byte controls a terminal or misleads a reader, and a failed write is a
 //! failure.
 
-use std::fs;
 use std::process::{Command, Output, Stdio};
+use std::{fs, thread};
 
+use plasmon::service::ServeOptions;
 use plasmon::{Client, CreateOptions, ObjectId};
-use plasmon_e2e::{Cluster, binary};
+use plasmon_e2e::{Cluster, PATIENCE, binary};
 use serde_json::Value;
 
 /// Name that would clear the screen, reverse text, and hide.
@@ -153,6 +154,26 @@ fn what_cannot_be_printed_is_a_failure() {
         assert_eq!(redirected(&cluster, "get nothing --timeout 0", how).0, Some(3));
         assert_eq!(redirected(&cluster, "no-such-command", how).0, Some(2));
     }
+}
+
+#[test]
+fn a_reply_that_cannot_be_printed_is_a_failure() {
+    const REDIRECTIONS: [&str; 2] = [">&-", ">/dev/full"];
+    let cluster = Cluster::builder().start();
+    let server = cluster.client(0).serve("words", &["say"], &ServeOptions::default()).expect("it serves");
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            for _ in REDIRECTIONS {
+                let call = server.receive(Some(PATIENCE)).expect("it serves").expect("a call");
+                call.reply(b"hello").expect("it is waited for");
+            }
+        });
+        for how in REDIRECTIONS {
+            let (code, complaint) = redirected(&cluster, "call words say hello", how);
+            assert_eq!(code, Some(1), "{how}: {complaint}");
+            assert!(complaint.contains("cannot write standard output"), "{how}: {complaint}");
+        }
+    });
 }
 
 #[test]
