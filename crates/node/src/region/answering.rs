@@ -426,7 +426,7 @@ impl Regions {
     /// that map the region.
     ///
     /// # Errors
-    /// Those of [`Region::govern`].
+    /// Errors of [`Region::govern`].
     pub(super) fn govern_here(
         &self,
         region: &Rc<Region>,

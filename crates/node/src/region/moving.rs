@@ -295,7 +295,7 @@ impl Regions {
     ///
     /// # Errors
     /// `Invalid` for a region that no home gives away, such as one whose pieces are not all of its bytes.
-    /// Those of finding memory, and of the read.
+    /// Errors of finding memory, and of the read.
     pub(super) async fn take_in(
         self: &Rc<Self>,
         from: NodeId,
@@ -369,7 +369,7 @@ impl Regions {
     /// Runs `act` on the region of a handle. Follows the region and runs `act` again if the region has moved.
     ///
     /// # Errors
-    /// Those of `act`, but for `NotHere`, which says that the region has moved and that nothing was done.
+    /// Errors of `act`, but for `NotHere`, which says that the region has moved and that nothing was done.
     pub(super) async fn with_region<T>(
         self: &Rc<Self>,
         client: ClientKey,

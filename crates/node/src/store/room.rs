@@ -104,7 +104,7 @@ impl Store {
     /// taken before clients are waited for.
     ///
     /// # Errors
-    /// Those of [`Store::room`].
+    /// Errors of [`Store::room`].
     pub(super) async fn room_for(self: &Rc<Self>, wish: Wish, patience: Duration) -> Result<Extent, Error> {
         let queued = !self.room.queue.borrow().is_empty();
         if !queued || patience.is_zero() {

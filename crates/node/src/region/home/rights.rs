@@ -58,7 +58,7 @@ impl Region {
     /// change, if the rights are others now.
     ///
     /// # Errors
-    /// Those of [`Region::grant`] and [`Region::revoke`].
+    /// Errors of [`Region::grant`] and [`Region::revoke`].
     pub(crate) fn govern(
         &self,
         by: u32,

@@ -97,7 +97,7 @@ impl Region {
     /// Waits until a word has another value than `expected`. Returns the value.
     ///
     /// # Errors
-    /// Those of reading the word; `Busy` if too many calls wait. The wait fails with `Freed` when the region
+    /// Errors of reading the word; `Busy` if too many calls wait. The wait fails with `Freed` when the region
     /// ends, and with `NotAllowed` when the user may not read the region any more.
     pub(crate) fn wait(
         self: &Rc<Self>,

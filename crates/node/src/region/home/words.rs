@@ -104,7 +104,7 @@ impl Region {
     /// meanwhile.
     ///
     /// # Errors
-    /// Those of [`Region::carry_out`].
+    /// Errors of [`Region::carry_out`].
     pub(crate) async fn fill(
         self: &Rc<Self>,
         user: u32,
