@@ -1,12 +1,12 @@
-//! The bytes of calls and replies: in a frame, in memory that a client was lent, or in another node's memory.
-//! Engine thread only.
+//! The bytes of calls and replies: in a frame, in memory that a client was lent, or in another node's
+//! memory. Owns [`Lent`]. Engine thread only.
 //!
-//! Bytes that no frame carries are written to a window of the other node, if there is one with room, and are
-//! read where they lie otherwise.
+//! Bytes that no frame carries are written to a window of the other node, if there is one with
+//! room, and are read where they lie otherwise.
 //!
-//! Invariant: memory that another node may read stays what it is until that node has said that it is done,
-//! even if the call is over. A node that is no member any more says nothing, and may not know it yet: for
-//! [`HELD_FOR`] it reads what it was told, and then it has no key.
+//! Invariant: memory that another node may read keeps its bytes until that node has said that it is done,
+//! even if the call is over. A node that is no member any more says nothing, and may not know yet that it
+//! is none: for [`HELD_FOR`] it may still read, and then it has no key.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -29,13 +29,14 @@ use crate::net::network::Network;
 use crate::net::sending::describe_segments;
 use crate::transfer::{Come, Given, Written, come_plain, in_turns, locate, read_given, whole, write_plain};
 
-/// How long memory is kept that a node may read which has gone without a word. Its keys end sooner.
+/// How long memory is kept for a node that may read it and has gone without saying that it is done.
+/// The keys of such a node end sooner.
 pub(super) const HELD_FOR: Duration = Duration::from_secs(30);
 
 /// The bytes of a call or a reply.
 pub(super) struct Body {
     at: At,
-    /// Owner of the bytes. It is dropped when nobody needs the bytes any more.
+    /// Owner of the bytes, which is dropped when the bytes are needed no more.
     keeps: Option<Rc<dyn Any>>,
 }
 
@@ -57,22 +58,22 @@ struct There {
     come: RefCell<Option<Come>>,
 }
 
-/// How a body is told to another node.
+/// The bytes of a body, or their place, as another node is told.
 pub(super) struct Told {
     pub(super) data: Bytes,
     pub(super) pieces: Vec<Location>,
-    /// Write to a window of that node. It is kept for as long as that node may need it.
+    /// The write to a window of that node. It is kept for as long as that node may need the bytes.
     pub(super) written: Option<Written>,
 }
 
 impl Told {
-    /// Returns where the bytes are in the window.
+    /// Returns the place of the bytes in the window.
     pub(super) fn place(&self) -> Option<WindowPlace> {
         self.written.as_ref().map(Written::place)
     }
 }
 
-/// A reply in another node's memory, which is told when it is not read any more.
+/// A reply in another node's memory. This node is told when the reply is not read any more.
 struct Elsewhere {
     network: Rc<Network>,
     node: NodeId,
@@ -81,19 +82,19 @@ struct Elsewhere {
 
 impl Drop for Elsewhere {
     fn drop(&mut self) {
-        // A node that has gone needs no word.
+        // A node that has gone need not be told.
         self.network.tell(self.node, CallFrame::Taken { lent: self.lent });
     }
 }
 
 impl Body {
-    /// Bytes that came in a slot or a frame.
+    /// Makes a body of bytes that came in a slot or a frame.
     pub(super) fn carried(bytes: Bytes) -> Self {
         Self { at: At::Carried(bytes), keeps: None }
     }
 
-    /// Bytes that a peer has sent, or said where they lie; `None` if that cannot be. `come` looks for so many
-    /// bytes in a window.
+    /// Makes a body of bytes that a peer has sent, or of which it said where they lie. `None` if no peer
+    /// sends such a body. `come` looks for that many bytes in a window.
     pub(super) fn sent(
         from: NodeId,
         data: Bytes,
@@ -119,14 +120,14 @@ impl Body {
         }
     }
 
-    /// Lets go of the room in a window that the bytes take: nobody needs them any more.
+    /// Frees the room that the bytes take in a window, because they are needed no more.
     pub(super) fn leave_window(&self) {
         if let At::There(there) = &self.at {
             drop(there.come.take());
         }
     }
 
-    /// The bytes, if they are here already.
+    /// Returns the bytes, if they are carried by this body.
     pub(super) fn bytes(&self) -> Option<&Bytes> {
         match &self.at {
             At::Carried(bytes) => Some(bytes),
@@ -134,12 +135,12 @@ impl Body {
         }
     }
 
-    /// The bytes, if a slot has room for them.
+    /// Returns the bytes, if a slot has room for them.
     pub(super) fn payload(&self) -> Option<&[u8]> {
         self.bytes().map(|bytes| &bytes[..]).filter(|bytes| bytes.len() <= PAYLOAD_LEN)
     }
 
-    /// Has something dropped when nobody needs the bytes any more.
+    /// Has a value dropped when the bytes are needed no more.
     pub(super) fn keep(&mut self, what: Rc<dyn Any>) {
         self.keeps = Some(what);
     }
@@ -153,12 +154,12 @@ impl Body {
 /// A reply that another node has not taken, and what was written to a window of that node.
 type LentBody = (Rc<Body>, Option<Written>);
 
-/// Replies in the memory of this node's clients that other nodes read, by their numbers.
+/// Replies in the memory of this node's clients that other nodes read, by node and number.
 #[derive(Default)]
 pub(super) struct Lent(RefCell<HashMap<(NodeId, u64), LentBody>>);
 
 impl Lent {
-    /// Notes that a node reads a reply no more.
+    /// Notes that a node no longer reads a reply.
     pub(super) fn taken(&self, node: NodeId, lent: u64) {
         let taken = self.0.borrow_mut().remove(&(node, lent));
         if let Some((_, Some(written))) = taken {
@@ -174,10 +175,11 @@ impl Lent {
 }
 
 impl Calls {
-    /// The bytes that a client sends: the payload of its slot, or `len` bytes in memory that it was lent.
+    /// Makes a body of the bytes that a client sends: the payload of its slot, or `len` bytes in
+    /// memory that it was lent.
     ///
     /// # Errors
-    /// `Invalid` if it has no such memory, `TooLarge` for more bytes than a call may have.
+    /// `Invalid` if the client has no such memory, `TooLarge` for more bytes than a call may have.
     pub(super) fn body_of(
         &self,
         client: ClientKey,
@@ -201,7 +203,8 @@ impl Calls {
         Ok(Body::carried(bytes.into()))
     }
 
-    /// Bytes that a peer has sent, or said where they lie; `None` if that cannot be.
+    /// Makes a body of bytes that a peer has sent, or of which it said where they lie. `None` if no
+    /// peer sends such a body.
     pub(super) fn sent(
         &self,
         from: NodeId,
@@ -212,7 +215,7 @@ impl Calls {
         Body::sent(from, data, pieces, |len| come_plain(&self.transfer, from, written, len))
     }
 
-    /// Bytes of a reply that a peer keeps until it is told that they are not read any more.
+    /// Makes a body of a reply that a peer keeps until it is told that the bytes are not read any more.
     pub(super) fn reply_sent(
         &self,
         (node, lent): (NodeId, u64),
@@ -225,8 +228,8 @@ impl Calls {
         Some(Body { keeps, ..self.sent(node, data, pieces, written)? })
     }
 
-    /// How a body is told to another node: its bytes, or where they lie in this node's memory. Bytes that
-    /// have room in a window of that node are written there.
+    /// Returns what another node is told of a body: its bytes, or where they lie in this node's memory.
+    /// Bytes that have room in a window of that node are written there as well.
     ///
     /// # Errors
     /// `Invalid` for memory that is the client's own, which no other node reads.
@@ -248,21 +251,22 @@ impl Calls {
         }
     }
 
-    /// Lends a reply to another node, until that node has taken it; returns its number.
+    /// Lends a reply to another node, until that node has taken it; returns the number of the reply.
     pub(super) fn lend(&self, to: NodeId, body: Body, written: Option<Written>) -> u64 {
         let number = self.draw();
         self.lent.0.borrow_mut().insert((to, number), (Rc::new(body), written));
         number
     }
 
-    /// Gives back what was lent to nodes that have gone, or to all nodes, when they cannot read it any more.
+    /// Keeps the replies that were lent to nodes that have gone, or to all nodes, for as long as
+    /// those may read them.
     pub(super) fn lose_lent(&self, gone: &[NodeId], all: bool) {
         for body in self.lent.lose(gone, all) {
             self.hold(body);
         }
     }
 
-    /// Keeps a body that a node may read which has gone without a word.
+    /// Keeps a body for as long as a node may read it that has gone without saying that it is done.
     pub(super) fn hold(&self, body: Rc<Body>) {
         if body.is_lent() {
             let over = self.kernel.clock.sleep(HELD_FOR);
@@ -301,7 +305,8 @@ impl Calls {
         }
     }
 
-    /// Brings bytes that are here into a client's memory at once, if there is room; says whether it did.
+    /// Brings bytes that are in a body into a client's memory at once, if there is room. Returns
+    /// whether there was.
     ///
     /// # Errors
     /// `Invalid` if the client has no such memory.
@@ -322,14 +327,14 @@ impl Calls {
     }
 }
 
-/// Has the holder of the receiver told when nobody needs a body any more.
+/// Returns a receiver that ends when a body is needed no more.
 pub(super) fn until_dropped(body: &mut Body) -> oneshot::Receiver<()> {
     let (sender, dropped) = oneshot::channel::<()>();
     body.keep(Rc::new(sender));
     dropped
 }
 
-/// The error of bounds that were checked before.
+/// Makes the error for bounds that were checked before.
 fn inside(error: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Internal, error.to_string())
 }

@@ -1,5 +1,5 @@
-//! The one list of frames about services and their calls, which nodes send on behalf of their clients. The
-//! user of a frame is the one who asks.
+//! The one list of frames about services and their calls, which nodes send on behalf of their clients.
+//! Owns no state. Any thread. The user of a frame is the user who asks.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,8 @@ use crate::net::frame::{Location, WindowPlace, carried};
 
 /// Numbers of the frames about services.
 pub(super) const CALL_FRAMES: RangeInclusive<u8> = 130..=149;
-/// Number of bytes of a call or a reply that travel in a frame. More are written to a window, or read.
+/// Maximum number of bytes of a call or a reply that travel in a frame. More bytes are written to a
+/// window, or read.
 pub(super) const CARRIED_MAX_BYTES: u64 = 8 << 10;
 /// Maximum number of nodes of a service that a frame tells.
 pub(super) const MAX_NODES: usize = 256;

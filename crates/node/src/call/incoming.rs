@@ -1,8 +1,10 @@
-//! Calls that have come to this node, from its own clients and from other nodes. Engine thread only.
+//! Calls that have come to this node, from its own clients and from other nodes. Owns [`Incoming`].
+//! Engine thread only.
 //!
-//! Invariants: a call is answered once. It is given to one thread of a server at most, and not at all once
-//! its time is over or its caller has gone. A call that no thread was given is answered as one that was not
-//! carried out; one that was given and not answered is answered as one whose outcome is not known.
+//! Invariants: a call is answered once. It is given to one thread of a server at most, and to none
+//! once its time is over or its caller has gone. A call that was given to no thread is answered as
+//! one that was not carried out. A call that was given to a thread and not answered is answered as
+//! one whose outcome is not known.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -18,7 +20,7 @@ use super::frames::CallFrame;
 use crate::kernel::clock::Clock;
 use crate::net::frame::{Envelope, Message};
 
-/// How a call ended that a function has answered.
+/// The outcome of a call that a function has answered.
 pub(super) struct Ended {
     pub(super) body: Body,
     /// Time in which the call waited for a thread.
@@ -64,7 +66,7 @@ pub(super) struct Arriving {
     pub(super) asker: Asker,
 }
 
-/// The error for a call that was not carried out, and may be by another node.
+/// Makes the error for a call that was not carried out here, and may be carried out by another node.
 pub(super) fn nobody_here(node: NodeId) -> Error {
     let text = format!("no server of this service is on node {node} any more; the function was not run");
     Error::new(ErrorKind::NotHere, text)
@@ -75,7 +77,7 @@ impl Incoming {
         Self::with(Rc::downgrade(calls), &calls.kernel.clock, function, arriving)
     }
 
-    /// Makes a call. What is answered to other nodes goes by `calls`.
+    /// Makes a call. Answers to other nodes are sent by `calls`.
     pub(super) fn with(calls: Weak<Calls>, clock: &Rc<Clock>, function: u16, arriving: Arriving) -> Rc<Self> {
         let Arriving { user, from, body, due, one_way, asker } = arriving;
         Rc::new(Self {
@@ -94,15 +96,16 @@ impl Incoming {
         })
     }
 
-    /// Whether nobody waits for the answer, so that the function need not run.
+    /// Whether no caller waits for the answer, so that the function need not run.
     pub(super) fn caller_gone(&self) -> bool {
         let has_gone = |asker: &Asker| matches!(asker, Asker::Here(sender) if sender.is_canceled());
         let asker = self.asker.borrow();
-        // A caller that was told that its call was accepted does not wait.
+        // The caller of a one-way call that was accepted does not wait, and the function still runs.
         self.gone.get() || asker.as_ref().map_or(!self.one_way, has_gone)
     }
 
-    /// Notes that the caller waits no more. A call that no thread has is not run any more, which is told.
+    /// Notes that the caller no longer waits. A call that no thread has is not run any more, and is
+    /// answered so.
     pub(super) fn give_up(&self) {
         if self.asker.borrow().is_some() {
             self.gone.set(true);
@@ -135,10 +138,10 @@ impl Incoming {
         }
     }
 
-    /// Answers the call, unless it was answered.
+    /// Answers the call, unless it has been answered.
     pub(super) fn answer(&self, result: Result<Body, Error>) {
         let Some(asker) = self.asker.take() else { return };
-        // The caller's node may use that room again once it has the answer.
+        // The caller's node may use the room in the window again once it has the answer.
         self.body.leave_window();
         let now = self.clock.now();
         let begun = self.begun.get().unwrap_or(now);
@@ -174,7 +177,7 @@ impl Calls {
     fn return_to(&self, asked: &Envelope, ended: Result<Ended, Error>) {
         let to = asked.reply_to;
         if !self.cluster.is_member(to) {
-            // Nobody there waits for anything, and nobody would give back what was lent.
+            // No caller waits on that node, and it would not say that it is done with a reply that was lent.
             return;
         }
         let told = ended.and_then(|ended| match self.told(&ended.body, to) {

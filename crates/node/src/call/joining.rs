@@ -1,7 +1,8 @@
-//! News between this node and the homes of names: of its own servers, and of others'. Engine thread only.
+//! News between this node and the homes of names: of its own servers, and of other nodes' servers.
+//! Owns [`Handles`]. Engine thread only.
 //!
 //! Invariant: a node that has ports of a name joins its home, again and again, so that no loss of a message,
-//! of a view or of a home lasts. If nobody keeps the name, one of those who serve it takes it.
+//! of a view or of a home lasts. If no node keeps the name, one of the nodes that serve it takes it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -23,13 +24,13 @@ use crate::object::DEEDS;
 
 /// How long another node may take to answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a name is tried to be joined or taken, before the server is told why it cannot be.
+/// How long this node tries to join or to take a name, before the server is told why that failed.
 const JOIN_PATIENCE: Duration = Duration::from_secs(30);
-/// The shortest and the longest pause before that is tried again, and before a service is looked for again.
+/// The shortest and the longest pause before a name is tried again, and before a service is looked for again.
 const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
 /// How often a home is told again that this node has servers.
 const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// How long what the home of a name has told is used before it is asked again.
+/// How long the answer of a name's home is used before the home is asked again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum number of handles of a client.
@@ -62,7 +63,7 @@ struct Own {
 }
 
 impl Handles {
-    /// The service of a client's handle.
+    /// Returns the service of a client's handle.
     ///
     /// # Errors
     /// `Invalid` if the client has no such handle.
@@ -81,10 +82,10 @@ impl Handles {
         }
     }
 
-    /// Makes a handle.
+    /// Makes a handle to a service.
     ///
     /// # Errors
-    /// `Busy` if the client has too many.
+    /// `Busy` if the client has too many handles.
     fn open(&self, client: ClientKey, known: Rc<Known>) -> Result<u32, Error> {
         let mut clients = self.clients.borrow_mut();
         let own = clients.entry(client).or_default();
@@ -103,12 +104,12 @@ impl Handles {
         self.clients.borrow_mut().remove(&client);
     }
 
-    /// Forgets the services that nobody has a handle to.
+    /// Forgets the services to which no client has a handle.
     pub(super) fn tidy(&self) {
         self.known.borrow_mut().retain(|_, known| known.strong_count() > 0);
     }
 
-    /// Notes that nodes have gone.
+    /// Takes note of nodes that have gone, and so have no servers.
     pub(super) fn lose(&self, gone: &[NodeId]) {
         for known in self.known.borrow().values().filter_map(Weak::upgrade) {
             known.nodes.borrow_mut().retain(|node| !gone.contains(node));
@@ -117,7 +118,8 @@ impl Handles {
 }
 
 impl Calls {
-    /// Has this node join the home of a name; of several who ask for it at once, each is told the outcome.
+    /// Has this node join the home of a name. Each of several tasks that ask for this at once is
+    /// told the outcome.
     pub(super) fn begin_join(self: &Rc<Self>, served: &Rc<Served>) -> oneshot::Receiver<Result<(), Error>> {
         let (sender, told) = oneshot::channel();
         let mut joining = served.joining.borrow_mut();
@@ -141,7 +143,7 @@ impl Calls {
         if let Err(error) = &joined {
             let name = printable(&served.name);
             if matches!(error.kind(), ErrorKind::NotAllowed | ErrorKind::Invalid) {
-                // Somebody else has the name by now.
+                // Another user has the name by now, or with other functions.
                 let ports = served.ports.borrow().clone();
                 if !ports.is_empty() {
                     warn!("the servers of service '{name}' on this node are closed: {error}");
@@ -196,7 +198,8 @@ impl Calls {
         self.names.take(name, *owner, functions).await.map(|()| here)
     }
 
-    /// The nodes other than this one that may be the home of a name, as far as the keepers of its id know.
+    /// Returns the nodes other than this one that may be the home of a name, as far as the keepers
+    /// of its id know.
     async fn homes_of(&self, id: &ObjectId) -> Result<Vec<NodeId>, Error> {
         if self.cluster.solo() {
             return Ok(Vec::new());
@@ -223,7 +226,7 @@ impl Calls {
         self.serving.forget(served);
     }
 
-    /// Joins the homes again that may not know of this node.
+    /// Joins again the homes that may not know of this node.
     pub(super) fn join_again(self: &Rc<Self>, now: Instant) {
         for served in self.serving.all() {
             if served.ports.borrow().is_empty() {
@@ -242,7 +245,7 @@ impl Calls {
         }
     }
 
-    /// Follows the end of nodes: where a home has gone, another is joined or this node becomes it.
+    /// Follows the end of nodes. If a home has gone, this node joins another one or becomes the home.
     pub(super) fn rejoin(self: &Rc<Self>, gone: &[NodeId]) {
         for served in self.serving.all() {
             if served.joined.get().is_some_and(|(home, _)| gone.contains(&home)) {
@@ -252,7 +255,7 @@ impl Calls {
         self.join_again(self.kernel.clock.now());
     }
 
-    /// Makes a handle to a service that is there, or will be in time.
+    /// Makes a handle to a service that there is, or will be in time.
     pub(super) async fn find(
         self: Rc<Self>,
         client: ClientKey,
@@ -267,7 +270,8 @@ impl Calls {
                 Ok(known) => break known,
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
-                    // A keeper of the name, or its home, that is silent may answer yet, or leaves.
+                    // A silent keeper of the name, or its silent home, may still answer, or leave
+                    // the cluster.
                     let may_come = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::TimedOut);
                     if !may_come || is_over {
                         return Err(error);
@@ -282,7 +286,7 @@ impl Calls {
         Ok(Reply::ServiceFound { service, owner, functions })
     }
 
-    /// Finds a service, and notes what its home tells of it.
+    /// Finds a service, and notes the answer of its home.
     async fn seek(self: &Rc<Self>, name: &str, owner: Option<u32>, user: u32) -> Result<Rc<Known>, Error> {
         let id = service_id(name);
         let told = self.ask_home(name, owner, user).await?;
@@ -323,7 +327,7 @@ impl Calls {
                 told => return told,
             }
         }
-        // It may have been taken meanwhile by a process of this node.
+        // A process of this node may have taken the name meanwhile.
         if self.names.keeps(&id) {
             return self.names.sought(&id, owner, user);
         }
@@ -334,7 +338,7 @@ impl Calls {
     /// Asks the home of a service again which nodes have servers.
     ///
     /// # Errors
-    /// As [`Calls::find`]. `Invalid` if it is served with other functions now.
+    /// As [`Calls::find`]. `Invalid` if the service has other functions now.
     pub(super) async fn refresh(self: &Rc<Self>, known: &Rc<Known>) -> Result<(), Error> {
         let told = self.ask_home(&known.name, Some(known.owner), known.owner).await;
         known.asked.set(self.kernel.clock.now());
@@ -348,7 +352,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Has the home asked again if that was long ago, while what it told is used.
+    /// Has the home of a service asked again if its last answer is old. The last answer is used meanwhile.
     pub(super) fn refresh_soon(self: &Rc<Self>, known: &Rc<Known>) {
         let age = self.kernel.clock.now().saturating_duration_since(known.asked.get());
         if age < KNOWN_FOR || known.asking.replace(true) {
@@ -356,7 +360,7 @@ impl Calls {
         }
         let (calls, known) = (Rc::clone(self), Rc::clone(known));
         self.kernel.spawn(async move {
-            // If it fails, what is known is used on, and a call that finds nobody asks by itself.
+            // If this fails, the last answer is used on, and a call that finds no server asks by itself.
             _ = calls.refresh(&known).await;
             known.asking.set(false);
         });

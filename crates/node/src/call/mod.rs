@@ -1,10 +1,10 @@
 //! Calls: functions that processes run for others, on the same host or another.
 //!
-//! Engine thread only. A *service* is a name under which processes *serve* functions. Its name is kept by one
-//! node, its home ([`names`]), which knows the nodes that have servers ([`joining`]). A server has a *port*
-//! at its node ([`ports`]), at which calls wait until one of its threads receives them ([`serving`],
-//! [`incoming`]). The node of the caller chooses a node that serves ([`outgoing`]). [`bodies`] moves the
-//! bytes of calls and replies.
+//! Owns [`Calls`]. Engine thread only. A *service* is a name under which processes *serve* functions. Its
+//! name is kept by one node, its home ([`names`]), which knows the nodes that have servers ([`joining`]).
+//! A server has a *port* at its node ([`ports`]), at which calls wait until one of its threads receives
+//! them ([`serving`], [`incoming`]). The node of the caller chooses a node that serves ([`outgoing`]).
+//! [`bodies`] moves the bytes of calls and replies.
 
 mod bodies;
 mod frames;
@@ -48,17 +48,19 @@ impl Count {
     }
 }
 
-/// Numbers of calls so far.
+/// Numbers of calls since the start of the node.
 #[derive(Default)]
 struct Counts {
-    /// Calls that clients of this node made.
+    /// Number of calls that clients of this node made.
     begun: Count,
-    /// Calls that processes of this node replied to.
+    /// Number of calls that processes of this node replied to.
     served: Count,
-    /// Calls that failed in processes of this node.
+    /// Number of calls that failed in processes of this node.
     failed: Count,
-    /// Bodies that other nodes have written to windows of this one, and that this one has read there.
+    /// Number of bodies that other nodes have written to windows of this node and that this node
+    /// has taken there.
     bodies_written: Count,
+    /// Number of bodies that this node has read in the memory of other nodes.
     bodies_read: Count,
 }
 
@@ -76,7 +78,8 @@ pub(crate) struct Calls {
     handles: Handles,
     outgoing: Outgoing,
     lent: Lent,
-    /// The calls of other nodes that are not answered yet, by the numbers that those gave them.
+    /// The calls of other nodes that are not answered yet, by the calling node and the number that
+    /// it gave the call.
     foreign: RefCell<HashMap<(NodeId, u64), Weak<Incoming>>>,
     counts: Counts,
     drawn: Cell<u64>,

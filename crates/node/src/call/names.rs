@@ -1,11 +1,11 @@
-//! The names of services that this node keeps: it is their *home*. Engine thread only.
+//! The names of services that this node keeps, as their *home*. Owns [`Names`]. Engine thread only.
 //!
-//! A name is unique in the cluster as that of a region is: its home has a deed of it, an object without
-//! bytes under the id of the name, that no user sees. The home knows the owner, the functions, and the nodes
-//! that have servers.
+//! A name is unique in the cluster as that of a region is: its home has a deed of it, an object
+//! without bytes under the id of the name, which no user sees. The home knows the owner, the
+//! functions, and the nodes that have servers.
 //!
-//! Invariants: all nodes of a name are of one owner and have the same functions. A name without nodes ends.
-//! A name whose deed has gone is nobody's here.
+//! Invariants: all nodes of a name have one owner and the same functions. A name without nodes ends. A
+//! name whose deed has gone is not kept here.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::store::Store;
 
 /// Maximum number of names that a node keeps.
 const MAX_NAMES: usize = 1 << 16;
-/// Number of bytes of the rows after which a page of a list ends.
+/// Number of bytes of rows from which on a page of a list ends.
 const PAGE_BYTES: usize = 4 << 10;
 
 /// A name that this node keeps.
@@ -51,10 +51,10 @@ pub(super) struct Names {
     kept: RefCell<HashMap<ObjectId, Rc<Name>>>,
 }
 
-/// Refuses a service that belongs to somebody else than the asker expects.
+/// Refuses a service that belongs to another user than the asker expects.
 ///
 /// # Errors
-/// `NotAllowed`, with what to say instead.
+/// `NotAllowed`, with advice.
 fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: u32) -> Result<(), Error> {
     if expected.map_or(owner == user || owner == 0, |expected| owner == expected) {
         return Ok(());
@@ -64,7 +64,7 @@ fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: u32) -> Res
     Err(Error::new(ErrorKind::NotAllowed, text))
 }
 
-/// The error for a name that is not kept here.
+/// Makes the error for a name that is not kept here.
 pub(super) fn not_kept(node: NodeId) -> Error {
     Error::new(ErrorKind::NotFound, format!("node {node} does not keep the name of this service any more"))
 }
@@ -91,7 +91,8 @@ impl Names {
         self.find(id).is_some()
     }
 
-    /// Refuses to say what this node does not know: while it is no member, or has just become one again.
+    /// Refuses to answer for names while this node may not know them: while it is no member, or has
+    /// just become a member again.
     fn ensure_serves(&self) -> Result<(), Error> {
         self.cluster.ensure_member()?;
         if !self.cluster.withholds() {
@@ -102,11 +103,11 @@ impl Names {
         Err(Error::new(ErrorKind::Disconnected, text))
     }
 
-    /// Takes a name that nobody has, and becomes its home.
+    /// Takes a name that no node has, and becomes its home.
     ///
     /// # Errors
-    /// `Exists` if it is taken, or being taken; `Full` if there are too many; `Disconnected` if this node
-    /// takes nothing new.
+    /// `Exists` if the name is taken, or being taken; `Full` if this node keeps too many names;
+    /// `Disconnected` if this node takes nothing new.
     pub(super) async fn take(&self, name: &str, owner: u32, functions: &[String]) -> Result<(), Error> {
         let id = service_id(name);
         self.placement.ensure_stays()?;
@@ -122,7 +123,7 @@ impl Names {
         let claims = &self.directory.claims;
         let claim = claims.claim(id, DEEDS, Duration::ZERO).await?;
         let claim = claims.ascertain(claim, DEEDS, Duration::ZERO).await?;
-        // From here on nothing else happens until the name is kept.
+        // From here to the entry of the name no other task runs.
         self.ensure_serves()?;
         if self.store.objects.borrow().conflict(&id).is_some() {
             return Err(exists());
@@ -145,8 +146,8 @@ impl Names {
     /// Notes that a node has servers of a name.
     ///
     /// # Errors
-    /// `NotFound` if the name is not kept here, `NotAllowed` if it is another user's, `Invalid` if it has
-    /// other functions.
+    /// `NotFound` if the name is not kept here, `NotAllowed` if it belongs to another user,
+    /// `Invalid` if it has other functions.
     pub(super) fn join(
         &self,
         node: NodeId,
@@ -169,7 +170,7 @@ impl Names {
         Ok(())
     }
 
-    /// Notes that nodes have no servers of a name any more.
+    /// Notes that nodes no longer have servers of a name. A name without nodes ends.
     pub(super) fn part(&self, nodes: &[NodeId], id: &ObjectId) {
         let Some(name) = self.find(id) else { return };
         name.nodes.borrow_mut().retain(|node| !nodes.contains(node));
@@ -190,7 +191,7 @@ impl Names {
         }
     }
 
-    /// Gives a name up, which others may take then.
+    /// Gives a name up. Others may take it when its deed is deleted.
     fn end(&self, id: ObjectId, name: &Rc<Name>) {
         name.ends.set(true);
         let (deletion, name) = (Rc::clone(&self.directory.deletion), Rc::clone(name));
@@ -201,10 +202,11 @@ impl Names {
         });
     }
 
-    /// The nodes and functions of a name, for a user.
+    /// Returns the nodes and functions of a name, for a user.
     ///
     /// # Errors
-    /// `NotFound` if the name is not kept here, `NotAllowed` if it belongs to somebody else than expected.
+    /// `NotFound` if the name is not kept here, `NotAllowed` if the name belongs to another user
+    /// than expected.
     pub(super) fn sought(&self, id: &ObjectId, owner: Option<u32>, user: u32) -> Result<ask::Sought, Error> {
         self.ensure_serves()?;
         let name = self.find(id).ok_or_else(|| not_kept(self.kernel.node))?;
@@ -213,7 +215,7 @@ impl Names {
         Ok(ask::Sought { owner: name.owner, functions: name.functions.clone(), nodes })
     }
 
-    /// Forgets the names whose deeds have gone, and ends those that nobody serves.
+    /// Forgets the names whose deeds have gone, and ends the names that have no servers.
     pub(super) fn tidy(&self) {
         let has = |name: &Rc<Name>| self.store.objects.borrow().has(&name.deed);
         self.kept.borrow_mut().retain(|_, name| has(name));
@@ -224,7 +226,7 @@ impl Names {
         left.iter().for_each(|id| self.part(&[], id));
     }
 
-    /// A page of the names that a user may know: services are no secret, so all of them.
+    /// Returns a page of the names that a user may know. These are all names, because services are no secret.
     pub(super) fn page(&self, from: u64) -> (Vec<ServiceInfo>, Option<u64>) {
         let mut ids: Vec<_> = self.kept.borrow().keys().copied().collect();
         ids.sort_unstable();
@@ -253,10 +255,10 @@ impl Names {
     }
 }
 
-/// Refuses servers of a name that have other functions than those that are there.
+/// Refuses servers of a name that have other functions than its present servers.
 ///
 /// # Errors
-/// `Invalid`, which says what differs.
+/// `Invalid`, with the difference.
 pub(super) fn ensure_same(name: &str, there: &[String], here: &[String]) -> Result<(), Error> {
     if there == here {
         return Ok(());

@@ -1,11 +1,11 @@
-//! Calls that clients of this node make. Engine thread only.
+//! Calls that clients of this node make. Owns [`Outgoing`]. Engine thread only.
 //!
-//! The node is chosen here: this one if processes of it serve, else the one with the fewest of this node's
-//! calls under way. A node that has no server says so, and another is tried.
+//! The node is chosen here: this node if processes of it serve, else the node with the fewest of this
+//! node's calls under way. A node that has no server says so, and another is tried.
 //!
 //! Invariants: a call is sent to a further node only if the one before has said that the function was not
-//! run. What may have been run is never told as what was not. Memory of the caller that another node may read
-//! is kept until that node has answered, even if nobody waits for the answer any more.
+//! run. A function that may have been run is never reported as not run. Memory of the caller that another
+//! node may read is kept until that node has answered, even if nobody waits for the answer any more.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -32,11 +32,11 @@ use crate::net::frame::{Envelope, Frames, Message};
 use crate::net::network::Network;
 use crate::transfer::Written;
 
-/// The longest that a call may take, whatever the client says.
+/// The longest time that a call may take, whatever the client says.
 const LONGEST_CALL: Duration = Duration::from_secs(24 * 3600);
-/// How long after a call's time-out the node that has it may say that it was not run.
+/// How long after a call's time-out the node that has the call may say that it was not run.
 const GRACE: Duration = Duration::from_millis(50);
-/// How often the home of a service is asked which nodes have servers, for one call.
+/// How often one call asks the home of its service, or uses its last answer, for the nodes that have servers.
 const ROUNDS: usize = 3;
 
 /// Maximum number of replies of a client that wait to be taken.
@@ -46,14 +46,14 @@ const MAX_KEPT: usize = 256;
 pub(super) struct Wanted {
     pub(super) service: u32,
     pub(super) function: u16,
-    /// Number of bytes in lent memory, and where they lie; 0 if the payload is what is sent.
+    /// Number of bytes in lent memory, and their place; 0 if the payload is sent.
     pub(super) lent: (u32, LentRange),
     pub(super) payload: Bytes,
-    /// Room for a reply; `None` if none is wanted.
+    /// Room for a reply; `None` if the client wants no reply.
     pub(super) room: Option<(u32, LentRange)>,
 }
 
-/// A reply that had no room.
+/// A reply for which the client had no room.
 struct Kept {
     client: ClientKey,
     body: Rc<Body>,
@@ -85,7 +85,7 @@ impl Outgoing {
         drop(dropped);
     }
 
-    /// A reply that a client has not taken.
+    /// Returns a reply that a client has not taken.
     fn kept(&self, client: ClientKey, number: u64) -> Option<Rc<Body>> {
         let kept = self.kept.borrow();
         kept.get(&number).filter(|kept| kept.client == client).map(|kept| Rc::clone(&kept.body))
@@ -110,7 +110,7 @@ impl Outgoing {
     }
 }
 
-/// How far a call is that somebody waits for.
+/// The progress of a call that a client waits for.
 #[derive(Default)]
 struct Progress {
     /// The call at another node, which may run the function.
@@ -125,7 +125,8 @@ impl Progress {
         self.there.borrow().is_some() || self.here.borrow().as_ref().is_some_and(|call| call.is_begun())
     }
 
-    /// Gives the call up that another node has, if one has it. That node says if the function was not run.
+    /// Gives up the call at another node, if there is one; returns whether there is. That node says
+    /// if the function was not run.
     fn give_up(&self) -> bool {
         let there = self.there.borrow();
         there.iter().for_each(There::give_up);
@@ -133,14 +134,15 @@ impl Progress {
     }
 }
 
-/// A call at another node, which is told if nobody waits for the answer any more.
+/// A call at another node. That node is told if nobody waits for the answer any more.
 struct There {
     network: Rc<Network>,
     node: NodeId,
     call: u64,
-    /// The class of the call, which the word that it is given up has as well: it comes behind the call.
+    /// The class of the call. The message that gives the call up has the same class, so that it
+    /// comes behind the call.
     class: Class,
-    /// Whether it needs no word any more.
+    /// Whether the node need not be told any more that the call is given up.
     over: Cell<bool>,
 }
 
@@ -160,7 +162,7 @@ impl Drop for There {
     }
 }
 
-/// Whether an error says that the function was not run, and may be elsewhere.
+/// Whether an error says that the function was not run, and may be run by another node.
 fn is_elsewhere(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotHere | ErrorKind::Busy)
 }
@@ -195,7 +197,7 @@ impl Calls {
             ended => ended,
         };
         let ended = ended.unwrap_or_else(|| Err(late(&what, progress.may_have_run())))?;
-        // Where no reply is wanted, none is given.
+        // A caller that wants no reply has no room for one.
         let (room, into) = wanted.room.unwrap_or((0, LentRange { buffer: 0, at: 0 }));
         self.hand_over(client, ended, (room, into), (began, due))
     }
@@ -205,14 +207,14 @@ impl Calls {
         self.kernel.clock.now() + Duration::from_micros(timeout_us).min(LONGEST_CALL)
     }
 
-    /// Calls a function on whichever node runs it.
+    /// Calls a function on a node that serves it, one node after the other.
     async fn anywhere(self: &Rc<Self>, what: &What<'_>, progress: &Progress) -> Result<Ended, Error> {
         let mut refused: Vec<NodeId> = Vec::new();
         let mut why = None;
         self.refresh_soon(what.known);
         for round in 0..ROUNDS {
             if round > 0 {
-                // The servers that are known were asked in vain.
+                // All known servers were asked in vain.
                 self.refresh(what.known).await.map_err(|error| match (&why, error.kind()) {
                     (Some(why), ErrorKind::NotFound) => nobody(what.known, Some(why)),
                     _ => error,
@@ -240,7 +242,8 @@ impl Calls {
         })
     }
 
-    /// The node for a call: this one, or the one with the fewest calls under way.
+    /// Chooses the node for a call: this one, or the one with the fewest calls under way. `None` if
+    /// all have refused.
     fn choose(&self, what: &What<'_>, refused: &[NodeId]) -> Option<NodeId> {
         let here = self.kernel.node;
         if !refused.contains(&here) && self.serving.has(&what.known.id, what.known.owner) {
@@ -322,7 +325,7 @@ impl Calls {
                 }
                 None => calls.hold(body),
             }
-            // The call may be over; a reply in memory is given back then.
+            // The call may be over. A reply in memory is given back then.
             _ = sender.send(answer.map(|answer| calls.returned(node, answer)));
         });
         let answer = answer.await;
@@ -333,7 +336,7 @@ impl Calls {
                 Err(error)
             }
             Ok(Some(ended)) => ended.map_err(|error| match error.kind() {
-                // It came of an answer that makes no sense.
+                // The error comes from an answer that makes no sense.
                 ErrorKind::Internal => unknown(what, error.message()),
                 _ => error,
             }),
@@ -391,7 +394,7 @@ impl Calls {
         Ok(CallResult::of(&replied.values()))
     }
 
-    /// Brings a reply that had no room.
+    /// Brings a reply for which there was no room before.
     pub(super) async fn take_reply(
         self: Rc<Self>,
         client: ClientKey,
@@ -406,7 +409,8 @@ impl Calls {
             Error::new(ErrorKind::OutcomeUnknown, text)
         })?;
         let brought = self.bring(client, &body, into).await;
-        // The client may correct a range that it named wrongly; bytes that cannot be read stay so.
+        // The client may correct a range that it named wrongly. Other errors are final, because the
+        // bytes cannot be read.
         if brought.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Invalid) {
             let kept = self.outgoing.kept.borrow_mut().remove(&number);
             drop(kept);

@@ -1,12 +1,13 @@
-//! Ports: where calls wait for the threads of a server. Engine thread only.
+//! Ports: where calls wait for the threads of a server. Owns [`Port`] and [`Served`]. Engine thread only.
 //!
-//! A thread *receives* by a call by slot, which is parked at the port until a call comes. So a call is handed
-//! out in one turn of the engine, and there is no memory in which it could be scribbled over.
+//! A thread *receives* by a call by slot, which is parked at the port until a call comes. So a call is
+//! handed out in one turn of the engine, and never lies in memory that other threads could write to.
 //!
-//! Invariants: a call is in one port, or a thread has it. Where a call waits and a thread is parked that may
-//! have it, at this port or at another of the service, one was woken. A thread takes the calls of its own
-//! port first, and then those that wait at the other ports of its service: so none waits for a process that
-//! hangs while another has free threads. A port that has ended has neither calls nor threads.
+//! Invariants: a call is in one port, or a thread has it. If a call waits and a thread that may have
+//! it is parked, at this port or at another of the service, one such thread was woken. A thread
+//! takes the calls of its own port first, and then the calls that wait at the other ports of its
+//! service. So no call waits for a process that hangs while another process has free threads. A port
+//! that has ended has neither calls nor threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ use crate::kernel::clock::Clock;
 /// Maximum number of calls that wait at a port.
 pub(super) const MAX_WAITING: usize = 1024;
 
-/// A task that waits until the home knows of this node.
+/// The sender for a task that waits until the home knows of this node.
 type Joining = oneshot::Sender<Result<(), Error>>;
 
 /// A service as processes of this node serve it.
@@ -42,15 +43,15 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Whether somebody serves it, or is about to.
+    /// Whether processes of this node serve the service, or are about to.
     pub(super) fn is_wanted(&self) -> bool {
         !self.ports.borrow().is_empty() || self.joined.get().is_some() || self.joining.borrow().is_some()
     }
 
-    /// The number of a function.
+    /// Returns the number of a function.
     ///
     /// # Errors
-    /// `Invalid`, with the functions that there are.
+    /// `Invalid`, with the names of the functions.
     pub(super) fn function(&self, name: &str) -> Result<u16, Error> {
         if name.is_empty() {
             return Ok(PING);
@@ -64,16 +65,16 @@ impl Served {
         })
     }
 
-    /// The name of a function, for errors.
+    /// Returns the name of a function, for errors.
     pub(super) fn name_of(&self, function: u16) -> &str {
         self.functions.get(usize::from(function)).map_or("ping", String::as_str)
     }
 
-    /// The port for another call of a user: one at which threads are parked, or the fewest calls wait.
+    /// Returns the port for another call of a user: one with parked threads, or else the one at which the
+    /// fewest calls wait. `None` if there are no servers.
     ///
     /// # Errors
-    /// `NotAllowed` if no server lets the user call, `Busy` if too many calls wait already. `None` if there
-    /// are no servers.
+    /// `NotAllowed` if no server lets the user call, `Busy` if too many calls wait already.
     pub(super) fn port_for(&self, user: u32, now: Instant) -> Result<Option<Rc<Port>>, Error> {
         let ports = self.ports.borrow();
         if ports.is_empty() {
@@ -112,7 +113,7 @@ struct Parked<'a> {
 
 impl Drop for Parked<'_> {
     fn drop(&mut self) {
-        // It was woken, and has given up since: the call is for another thread.
+        // This thread was woken and gives up, so the call is for another thread.
         if matches!(self.woken.try_recv(), Ok(Some(()))) {
             self.port.pass_on();
         }
@@ -132,7 +133,7 @@ impl Port {
         })
     }
 
-    /// How many more calls wait here than threads.
+    /// Returns the number of calls that wait here, minus the number of parked threads.
     fn load(&self) -> isize {
         self.parked.borrow_mut().retain(|parked| !parked.is_canceled());
         self.waiting.borrow().len() as isize - self.parked.borrow().len() as isize
@@ -143,7 +144,7 @@ impl Port {
         self.waiting.borrow().len()
     }
 
-    /// Whether another call may wait; drops those that need no answer any more if there are too many.
+    /// Whether another call may wait. If too many wait, drops those that need no answer any more.
     fn has_room(&self, now: Instant) -> bool {
         if self.count() >= MAX_WAITING {
             self.drop_late(now);
@@ -169,13 +170,14 @@ impl Port {
         self.wake();
     }
 
-    /// Puts a call back that a thread could not be given.
+    /// Puts back a call that a thread took and could not be given.
     pub(super) fn put_back(&self, call: Rc<Incoming>) {
         self.waiting.borrow_mut().push_front(call);
         self.wake();
     }
 
-    /// Wakes a thread if a call waits: one of this port, or else one of another port that may have the call.
+    /// Wakes a thread if a call waits: a thread of this port, or else one of another port that may
+    /// have the call.
     fn wake(&self) {
         if self.waiting.borrow().is_empty() || self.wake_own() {
             return;
@@ -193,7 +195,7 @@ impl Port {
         std::iter::from_fn(|| parked.pop_front()).any(|thread| thread.send(()).is_ok())
     }
 
-    /// Wakes threads for the calls that wait at the ports of the service: one that was woken takes none.
+    /// Wakes threads for the calls that wait at all ports of the service, because a woken thread takes none.
     fn pass_on(&self) {
         self.served.ports.borrow().iter().for_each(|port| port.wake());
     }
@@ -203,20 +205,20 @@ impl Port {
         self.allow.permits(self.served.owner, call.user)
     }
 
-    /// The next call for a thread of this port.
+    /// Takes the next call for a thread of this port.
     fn take(&self) -> Option<Rc<Incoming>> {
         let own = self.waiting.borrow_mut().pop_front();
         own.or_else(|| self.served.ports.borrow().iter().find_map(|port| port.hand_to(self)))
     }
 
-    /// The first call that waits here and that another port of the service may have.
+    /// Takes the first call that waits here and that another port of the service may have.
     fn hand_to(&self, other: &Self) -> Option<Rc<Incoming>> {
         let mut waiting = self.waiting.borrow_mut();
         let at = waiting.iter().position(|call| other.may_have(call))?;
         waiting.remove(at)
     }
 
-    /// Waits for a call, the first that is still wanted.
+    /// Waits for a call. Calls that are not wanted any more are passed over.
     ///
     /// # Errors
     /// The error of the port, once the port has ended.
@@ -240,13 +242,13 @@ impl Port {
         }
     }
 
-    /// Ends the port: parked threads fail with this error. Returns the calls that wait.
+    /// Ends the port: parked threads fail with the error `why`. Returns the calls that wait.
     pub(super) fn end(&self, why: Error) -> VecDeque<Rc<Incoming>> {
         self.ended.borrow_mut().get_or_insert(why);
         let parked = self.parked.take();
         drop(parked);
         let waiting = self.waiting.take();
-        // A thread that was woken for a call of another port does not come.
+        // A thread of this port that was woken for a call at another port does not come.
         self.pass_on();
         waiting
     }

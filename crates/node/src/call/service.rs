@@ -1,5 +1,5 @@
-//! Calls as a service: their frames, their requests and calls by slot, and their reactions to events. Engine
-//! thread only.
+//! Calls as a service: their frames, their requests and calls by slot, and their reactions to events. The
+//! state is that of `Calls`. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
@@ -20,7 +20,7 @@ use crate::membership::views::Change;
 use crate::net::frame::{Envelope, Frames, Message};
 use crate::service::{Answer, Asked, Return, Service};
 
-/// How long another node may take to answer.
+/// How long another node may take to list its names.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Service for Calls {
@@ -83,11 +83,12 @@ impl Service for Calls {
         let gone = match change {
             Change::View(view) => {
                 self.names.follow_members();
-                // Nobody knows what a former membership of this node has lent.
+                // If this node begins a new membership, other nodes do not know of replies lent in
+                // the former one.
                 self.lose_lent(&view.gone, view.begins);
                 &view.gone
             }
-            // Those that are members still may read here yet.
+            // Nodes that are members still may read here yet.
             Change::Fenced { gone } => gone,
             Change::Records => return,
         };
@@ -157,7 +158,7 @@ impl Calls {
                     Ok(None) => done(Ok(())),
                     Err(error) => done(Err(error)),
                     Ok(Some((taken, due))) => Return::later(async move {
-                        // A dropped sender says that the reply was taken, or that nobody wants it.
+                        // A dropped sender says that the reply was taken, or that it is wanted no more.
                         if self.kernel.clock.bounded(Some(due), taken).await.is_none() {
                             let text = "the reply was not taken within the time-out of the call";
                             return Err(Error::new(ErrorKind::TimedOut, text));
@@ -206,14 +207,14 @@ impl Calls {
         Ok(Reply::Services { services, next })
     }
 
-    /// Acts on a member's frame, whose envelope is without it.
+    /// Acts on a frame of a member. `asked` is the envelope, without the frame.
     ///
     /// # Errors
     /// When no member sends such a frame.
     fn act(self: &Rc<Self>, asked: Envelope, frame: CallFrame) -> Result<(), WireError> {
         let (from, user) = (asked.from, asked.user);
         if asked.answers {
-            // Nobody waits for it any more: a reply in memory is given back.
+            // Nobody waits for this answer any more. A reply in memory is given back.
             if let CallFrame::Returned { data, pieces, written, lent, .. } = frame {
                 drop(self.reply_sent((from, lent), data, pieces, written));
             }
@@ -266,7 +267,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Lets a call of another node in, or refuses it.
+    /// Lets in a call of another node, or refuses it.
     fn let_in(
         self: &Rc<Self>,
         key: (NodeId, u64),

@@ -1,7 +1,7 @@
-//! Services of the processes of this node: their ports, and the calls that their threads have. Engine thread
-//! only.
+//! Services of the processes of this node: their ports, and the calls that their threads have. Owns
+//! [`Serving`]. Engine thread only.
 //!
-//! Invariants: numbers of ports and calls mean something on one connection alone, and are not used again. A
+//! Invariants: numbers of ports and calls are valid on one connection alone, and are not used again. A
 //! call that a thread has ends with the thread's answer, or with the client.
 
 use std::cell::{Cell, RefCell};
@@ -43,7 +43,7 @@ pub(super) struct Serving {
     next_port: Cell<u32>,
 }
 
-/// Refuses what no process can serve.
+/// Refuses a name, functions or permissions that no process can serve.
 ///
 /// # Errors
 /// `Invalid`.
@@ -77,14 +77,14 @@ fn check(name: &str, functions: &[String], allow: &Allow) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Invalid, why))
 }
 
-/// The error for a call whose data did not come to the server.
+/// Makes the error for a call whose data did not come to the server.
 fn unread(error: &Error) -> Error {
     let text = format!("the data of the call did not come to the server; the function was not run: {error}");
     Error::new(error.kind(), text)
 }
 
 impl Serving {
-    /// Number of ports, and of calls that wait at them.
+    /// Number of ports, number of calls that wait at them, and number of calls that threads have.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let ports = self.ports.borrow();
         let waiting = ports.values().map(|port| port.count() as u64).sum();
@@ -104,7 +104,7 @@ impl Serving {
         })
     }
 
-    /// A call that a thread of a client has.
+    /// Returns a call that a thread of a client has.
     fn begun(&self, client: ClientKey, number: u64) -> Result<Rc<Incoming>, Error> {
         let begun = self.begun.borrow();
         let own = begun.get(&number).filter(|begun| begun.client == client);
@@ -114,33 +114,33 @@ impl Serving {
         })
     }
 
-    /// Ends the wait for an answer to a call.
+    /// Takes a call from the thread of a client that has it, to be answered.
     fn end(&self, client: ClientKey, number: u64) -> Result<Rc<Incoming>, Error> {
         let call = self.begun(client, number)?;
         self.begun.borrow_mut().remove(&number);
         Ok(call)
     }
 
-    /// The service of a name, as processes of this node serve it.
+    /// Returns the service of a name, as processes of this node serve it.
     pub(super) fn served(&self, id: &ObjectId) -> Option<Rc<Served>> {
         self.served.borrow().get(id).cloned()
     }
 
-    /// All services that processes of this node serve.
+    /// Returns all services that processes of this node serve.
     pub(super) fn all(&self) -> Vec<Rc<Served>> {
         self.served.borrow().values().cloned().collect()
     }
 
-    /// Drops the calls that nobody waits for any more.
+    /// Drops the waiting calls whose time is over, or whose callers have gone.
     pub(super) fn drop_late(&self, now: Instant) {
         let ports: Vec<_> = self.ports.borrow().values().cloned().collect();
         ports.iter().for_each(|port| port.drop_late(now));
     }
 
-    /// The service of a name for another port.
+    /// Returns the service of a name, for another port.
     ///
     /// # Errors
-    /// `NotAllowed` or `Invalid` if it is served here by another user, or with other functions.
+    /// `NotAllowed` or `Invalid` if the name is served here by another user, or with other functions.
     fn served_as(&self, name: &str, owner: u32, functions: &[String]) -> Result<Rc<Served>, Error> {
         let id = service_id(name);
         let new = || {
@@ -155,7 +155,7 @@ impl Serving {
             })
         };
         let mut all = self.served.borrow_mut();
-        // A name that somebody tried to serve in vain has no owner.
+        // A name that a process tried to serve in vain has no owner.
         all.retain(|one, served| *one != id || served.is_wanted());
         let served = Rc::clone(all.entry(id).or_insert_with(new));
         drop(all);
@@ -219,8 +219,8 @@ impl Calls {
         }
     }
 
-    /// Closes a port. The calls that wait there go to other ports of the service on this node, or back to
-    /// their callers' nodes.
+    /// Closes a port. The calls that wait there go to other ports of the service on this node, or
+    /// back to their callers' nodes.
     pub(super) fn close(&self, port: &Rc<Port>, why: Error) {
         self.serving.ports.borrow_mut().remove(&(port.client, port.number));
         let served = &port.served;
@@ -237,7 +237,7 @@ impl Calls {
         }
     }
 
-    /// Ends what a client has served. Whether the functions were run that its threads had begun is not known.
+    /// Ends what a client has served. Calls that its threads have end with an unknown outcome.
     pub(super) fn end_server(&self, client: ClientKey) {
         let ports = self.serving.ports.borrow();
         let own: Vec<_> = ports.values().filter(|port| port.client == client).cloned().collect();
@@ -261,12 +261,12 @@ impl Calls {
         }
     }
 
-    /// Lets a call in: it waits at a port of this node until a thread takes it. If it is not let in, it is
-    /// answered.
+    /// Lets a call in: it waits at a port of this node until a thread takes it. A call that is not
+    /// let in is answered with the error.
     ///
     /// # Errors
-    /// `NotHere` if no process of this node serves it for that owner, `Invalid` if there is no such function,
-    /// `NotAllowed`, `Busy`. The call was not let in then.
+    /// `NotHere` if no process of this node serves the name for that owner, `Invalid` if there is no such
+    /// function, `NotAllowed` if no server lets the user call, `Busy` if too many calls wait.
     pub(super) fn admit(
         self: &Rc<Self>,
         (id, owner): (&ObjectId, u32),
@@ -312,7 +312,7 @@ impl Calls {
             port.put_back(call);
             return Err(error);
         }
-        // Nothing comes between here and the result in the client's slot.
+        // No other task runs between here and the result in the client's slot.
         let now = self.kernel.clock.now();
         call.begin(now);
         let number = self.draw();
@@ -330,7 +330,7 @@ impl Calls {
         result.ok_or_else(|| Error::new(ErrorKind::Internal, "a call has more bytes than its slot"))
     }
 
-    /// Brings the data of a call that had no room.
+    /// Brings the data of a call for which there was no room before.
     pub(super) async fn take_data(
         self: Rc<Self>,
         client: ClientKey,
@@ -339,7 +339,8 @@ impl Calls {
     ) -> Result<CallResult, Error> {
         let call = self.serving.begun(client, number)?;
         if let Err(error) = self.bring(client, &call.body, into).await {
-            // The server may correct a range that it named wrongly; bytes that cannot be read stay so.
+            // The server may correct a range that it named wrongly. Other errors are final, because
+            // the bytes cannot be read.
             if error.kind() != ErrorKind::Invalid && self.serving.end(client, number).is_ok() {
                 self.counts.failed.add(1);
                 call.answer(Err(unread(&error)));
@@ -350,7 +351,8 @@ impl Calls {
         Ok(CallResult::of(&[call.body.len()]))
     }
 
-    /// Takes the reply to a call; gives what waits until a long reply was taken, and when that is in vain.
+    /// Takes the reply to a call. For a long reply, returns the receiver that ends when the reply was
+    /// taken, and the time when the wait for that ends.
     pub(super) fn reply(
         &self,
         client: ClientKey,
@@ -375,7 +377,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether the caller of a call has gone, and how long it waits yet.
+    /// Returns whether the caller of a call has gone, and the time for which the caller still waits.
     pub(super) fn look(&self, client: ClientKey, number: u64) -> Result<CallResult, Error> {
         let call = self.serving.begun(client, number)?;
         let left = call.due.saturating_duration_since(self.kernel.clock.now());

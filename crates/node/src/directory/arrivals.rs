@@ -1,13 +1,13 @@
 //! The fetches of this node that are under way, by object, and the places where fetched objects were.
-//! Engine thread only.
+//! Owns [`Arrivals`]. Engine thread only.
 //!
-//! A keeper that deletes an object tells every node that may come to hold a replica. Bytes that are under
-//! way at that moment may still be given to the clients that asked before. They do not become a replica,
-//! since later clients would find it. Every fetch is therefore noted before it sends its first request,
-//! until it is over.
+//! A keeper that deletes an object tells every node that may come to hold a replica. Bytes that are
+//! under way at that moment may still be given to the clients that asked before. These bytes do not
+//! become a replica, because later clients would find that replica. Therefore every fetch is noted
+//! from before its first request until its end.
 //!
-//! A remembered place may be out of date. When it turns out to be wrong, it is forgotten and the keepers
-//! are asked.
+//! A remembered place may be out of date. A place that turns out to be wrong is forgotten, and the
+//! keepers are asked.
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
@@ -40,7 +40,7 @@ pub(crate) struct Place {
     pub(crate) at: Option<Rc<Lies>>,
 }
 
-/// Objects that come to this node from others, and where those were that have come.
+/// The objects that come to this node from other nodes, and the places where earlier ones were.
 pub(crate) struct Arrivals {
     /// The fetches under way, by object.
     under_way: RefCell<HashMap<ObjectId, Fetches>>,
@@ -55,7 +55,7 @@ struct Fetches {
     ended: SmallVec<[u64; 1]>,
 }
 
-/// A note that a fetch is under way. The note ends when this is dropped.
+/// A note that a fetch is under way. The note ends when this value is dropped.
 pub(crate) struct Noted {
     arrivals: Rc<Arrivals>,
     id: ObjectId,

@@ -1,8 +1,9 @@
-//! Questions to the first keeper of an object, which decides about it, and to members about what they hold.
-//! Engine thread only.
+//! Questions to the first keeper of an object, which decides about the object, and to members about what
+//! they hold. Owns no state. Engine thread only.
 //!
-//! A keeper answers only if it is the first by its own view and its view is not older than the asker's.
-//! Otherwise it answers *busy*, and the asker asks it again, or asks the first keeper of the next view.
+//! A keeper answers only if it is the first by its own view and this view is not older than the
+//! asker's. Otherwise the keeper answers *busy*, and the asker asks again: this keeper, or the
+//! first keeper of the next view.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -28,7 +29,7 @@ pub(super) const QUERY_PATIENCE: Duration = Duration::from_secs(5);
 /// Nodes that have not answered yet.
 pub(super) type Missing = Rc<RefCell<BTreeSet<NodeId>>>;
 
-/// The parts of a node that ask the nodes which decide about objects, or which hold them.
+/// Access to the nodes that decide about objects, and to those that hold them.
 pub(super) struct Asking {
     pub(super) kernel: Rc<Kernel>,
     pub(super) network: Rc<Network>,
@@ -36,9 +37,9 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Asks the first keeper of each object, following changes of the keeper. With each answer it returns
-    /// whether a keeper that was asked before may have carried out the request as well. The `question` to the
-    /// keepers after that one says how long ago the first was asked.
+    /// Asks the first keeper of each object, following changes of the keeper. Returns with each answer
+    /// whether a keeper that was asked before may have carried out the request as well. A `question` that
+    /// is asked again says how long ago the first one was asked.
     pub(super) async fn ask_first_keepers<Q: Ask, T: Copy>(
         &self,
         ids: &[ObjectId],
@@ -95,8 +96,8 @@ impl Asking {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Groups the positions of ids by their first keeper, and by whether they are asked for again, in lots
-    /// that fit a frame.
+    /// Groups the objects at the positions `which` by their first keeper, and by whether they are asked
+    /// for again. Returns the positions in lots that fit a frame.
     pub(super) fn lots(
         &self,
         ids: &[ObjectId],
@@ -120,7 +121,7 @@ impl Asking {
         asked.epoch <= self.cluster.epoch() && !self.cluster.fenced() && ids.iter().all(first)
     }
 
-    /// The answer to a node that asked this one to decide, which does not.
+    /// Returns the answer to a node that asked this node to decide, although this node does not.
     pub(super) fn not_the_keeper(&self) -> Message {
         let text = format!(
             "node {} is not the first keeper of these objects, or does not know yet that it is",
@@ -129,9 +130,9 @@ impl Asking {
         Message::Refused { error: Error::new(ErrorKind::Busy, text) }
     }
 
-    /// Returns the lives of objects that these nodes hold and that a user may see; if `withheld`, also those
-    /// that a node gives nobody yet, since it has come back. Waits for each node until it answers or has
-    /// gone.
+    /// Returns the lives of objects that these nodes hold and that a user may see. With `withheld`
+    /// the lives include those that a node has brought back and gives nobody yet. Waits for each
+    /// node until it answers or has gone.
     pub(super) async fn lives_on(
         &self,
         nodes: Vec<NodeId>,
@@ -152,7 +153,7 @@ impl Asking {
         found
     }
 
-    /// Asks a node repeatedly until it answers or is not a member any more.
+    /// Asks a node repeatedly until it answers or is not a member any more; `None` in the second case.
     pub(super) async fn ask_until_gone<Q: Ask + Clone>(
         &self,
         node: NodeId,
@@ -177,13 +178,14 @@ impl Asking {
         answer
     }
 
-    /// Whether any member holds each of the objects and the user may see it; `None` if a member does not
-    /// answer.
+    /// Returns for each object whether any member holds the object and the user may see it; `None`
+    /// if a member does not answer in time.
     pub(super) async fn held_anywhere(&self, ids: &[ObjectId], user: u32) -> Option<Vec<bool>> {
         self.held_by(self.cluster.others(&[]), ids, user).await
     }
 
-    /// Whether any of these nodes holds each of the objects. A node that has gone holds none.
+    /// Returns for each object whether any of these nodes holds the object and the user may see it;
+    /// `None` if one of the nodes does not answer in time. A node that has gone holds no object.
     pub(super) async fn held_by(&self, nodes: Vec<NodeId>, ids: &[ObjectId], user: u32) -> Option<Vec<bool>> {
         let (until, missing) = (self.kernel.clock.now() + QUERY_PATIENCE, Missing::default());
         let held = self

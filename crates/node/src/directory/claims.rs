@@ -1,10 +1,10 @@
 //! Claims: of two nodes that create one id at the same time, one gets it.
 //!
-//! Engine thread only. A node that creates an object under an id that others may know (a name, or an id
-//! that the user chose) first claims the id at the first keeper of its shard. The keeper grants the claim
-//! if it knows of no object and no other claim. An id drawn at random is not claimed and costs no message.
-//! A claim costs no message either when this node is the keeper. A claim ends when the object is published,
-//! when its node gives it up, or when its node dies.
+//! Owns [`Claims`]. Engine thread only. A node that creates an object under an id that others may know (a
+//! name, or an id that the user chose) first claims the id at the first keeper of its shard. The keeper
+//! grants the claim if it knows of no object and no other claim. An id drawn at random is not claimed and
+//! costs no message. A claim costs no message either when this node is the keeper. A claim ends when the
+//! object is published, when its node gives it up, or when its node dies.
 //!
 //! The members may change while a claim is held. Each node then claims again, at the new first keeper, the
 //! ids that it is creating, and does not seal before the answer. A keeper that has just become the first
@@ -36,9 +36,9 @@ use crate::store::Store;
 
 /// How long one request waits for an answer before the claim is made again.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a claim is repeated. It is longer than the time after which a dead keeper is removed.
+/// How long a claim is repeated. This is longer than the time after which a dead keeper is removed.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a claim that was held before waits for a claim that was not and is about to be refused.
+/// How long a claim that was held before the view changed waits for a rival claim to be refused.
 const RIVAL_PATIENCE: Duration = Duration::from_millis(2500);
 /// The pause before a claim is made again.
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
@@ -59,7 +59,7 @@ pub(crate) struct Claims {
 
 /// A claim that this node made.
 struct Own {
-    /// The number of the claim. An id may be claimed again after it was given up.
+    /// Number of the claim. An id may be claimed again after it was given up.
     number: u64,
     user: u32,
     state: State,
@@ -73,19 +73,19 @@ enum State {
     /// The claim was held before, and another keeper has yet to learn of it.
     AskingAgain,
     Held,
-    /// Another node was first: the claim is lost.
+    /// The claim is lost, because another node was first.
     Lost,
 }
 
-/// A claim that is withdrawn when this is dropped, unless it is kept for a creation or fulfilled by an
-/// object.
+/// A claim that is withdrawn when this value is dropped, unless the claim is kept for a creation or
+/// fulfilled by an object.
 pub(crate) struct Claim {
     claims: Option<Rc<Claims>>,
     id: ObjectId,
 }
 
 impl Claim {
-    /// Makes a claim of an id that nobody else knows; it needs no keeper.
+    /// Makes a claim of an id that nobody else knows. Such a claim needs no keeper.
     pub(crate) fn of_nobody(id: ObjectId) -> Self {
         Self { claims: None, id }
     }
@@ -133,23 +133,23 @@ impl Claims {
             || (self.cluster.keepers(id).first == self.kernel.node && !self.cluster.is_unsettled(id, now))
     }
 
-    /// Number of claims that this node holds.
+    /// Number of ids that this node claims or has claimed, until their claims end.
     pub(crate) fn count(&self) -> usize {
         self.own.borrow().len()
     }
 
-    /// The node that this keeper lets create an object of this id.
+    /// Returns the node that this keeper lets create an object of this id.
     pub(crate) fn claimer(&self, id: &ObjectId) -> Option<NodeId> {
         self.granted.borrow().get(id).copied()
     }
 
-    /// Returns why `asker` may not have an id; `None` if it may.
+    /// Returns why `asker` may not have an id; `None` if `asker` may have the id.
     fn against(&self, id: &ObjectId, asker: NodeId, user: u32) -> Option<Verdict> {
         if self.table.borrow_mut().knows(id, user) {
             return Some(Verdict::Exists);
         }
         if self.table.borrow_mut().doubts(id, user) {
-            // It is known soon.
+            // The keeper knows soon whether the object exists.
             return Some(Verdict::NotKeeper);
         }
         if is_planted(Bug::ClaimGrantedTwice) {
@@ -162,7 +162,7 @@ impl Claims {
     /// Claims an id for a creation that waits at most `patience`; zero stands for the longest time.
     ///
     /// # Errors
-    /// `Exists` when it is taken, `TimedOut` when no keeper can be asked.
+    /// `Exists` when the id is taken, `TimedOut` when no keeper can be asked.
     pub(crate) async fn claim(
         self: &Rc<Self>,
         id: ObjectId,
@@ -195,9 +195,9 @@ impl Claims {
         self.own.borrow_mut().insert(id, own);
     }
 
-    /// Asks the first keeper until it has decided; if the first keeper changes, asks the new one. A claim
-    /// that was held before waits a while for a claim that was not: where this node is the second keeper,
-    /// the first asks it about that other claim, which is then refused.
+    /// Asks the first keeper until it has decided; if the first keeper changes, asks the new one. With
+    /// `again` the claim was held before the view changed, and waits a while for a rival claim to end. This
+    /// node may be the second keeper: then the first keeper asks it about the rival claim, which is refused.
     async fn ask_for(
         self: &Rc<Self>,
         id: ObjectId,
@@ -211,7 +211,7 @@ impl Claims {
             let keeper = self.cluster.keepers(&id).first;
             let next_view = self.cluster.next_view();
             let verdict = if self.cluster.fenced() {
-                // The members have to decide, and this node may be a member again soon.
+                // The members have to decide, and this node may soon be a member again.
                 None
             } else if self.decides_here(&id, self.kernel.clock.now()) {
                 Some(self.judge(&id, self.kernel.node, user))
@@ -284,8 +284,8 @@ impl Claims {
         }
     }
 
-    /// Asks the node that an id was granted to whether it still creates the object. The message that it gave
-    /// up may have been lost, or have come before the claim was granted.
+    /// Asks the node that an id was granted to whether that node still creates the object. Its message
+    /// that it gave up may have been lost, or have come before the claim was granted.
     fn affirm(&self, id: &ObjectId) {
         if let Some(claimer) = self.granted.borrow().get(id) {
             self.network.tell(*claimer, Message::Affirm { ids: vec![*id] });
@@ -319,8 +319,8 @@ impl Claims {
         self.network.answer(asked, Message::Claimed { verdict });
     }
 
-    /// Decides as a first keeper that may not know all claims: asks every member what it holds, and the
-    /// second keeper what it was creating.
+    /// Decides as a first keeper that may not know all claims: asks every member what objects it holds,
+    /// and the second keeper what objects it was creating.
     async fn judge_after_asking(self: &Rc<Self>, asked: &Envelope, id: ObjectId, second: Option<NodeId>) {
         let (asker, user) = (asked.reply_to, asked.user);
         let verdict = match self.asking.held_anywhere(&[id], user).await.as_deref() {
@@ -338,7 +338,7 @@ impl Claims {
         }
     }
 
-    /// Takes note that another node creates these ids no longer.
+    /// Takes note that another node no longer creates these ids.
     pub(crate) fn on_unclaim(&self, from: NodeId, ids: &[ObjectId]) {
         let mut granted = self.granted.borrow_mut();
         for id in ids {
@@ -382,7 +382,7 @@ impl Claims {
         }
     }
 
-    /// Whether a creation may be sealed now; `None` while its claim is being made again.
+    /// Returns whether a creation may be sealed now; `None` while the claim is being made or made again.
     ///
     /// # Errors
     /// `Exists` when another node was first.
@@ -394,11 +394,12 @@ impl Claims {
         }
     }
 
-    /// Waits until a claim that is being made again is answered.
+    /// Waits until the keeper has confirmed this node's claim of an id. Returns at once if no claim
+    /// is being made.
     ///
     /// # Errors
     /// `Exists` when another node was first.
-    pub(crate) async fn settle(&self, id: &ObjectId) -> Result<(), Error> {
+    pub(crate) async fn confirm(&self, id: &ObjectId) -> Result<(), Error> {
         loop {
             if let Some(holds) = self.holds(id) {
                 return holds;
@@ -407,8 +408,8 @@ impl Claims {
         }
     }
 
-    /// Makes certain that a claim stands, right before what it was made for. A claim of a node that was alone
-    /// is made again if there are other nodes now, which do not know of it.
+    /// Makes certain that a claim holds, right before the claim is used. A claim that was made while this
+    /// node was alone is made again if there are other nodes now, because these do not know the claim.
     ///
     /// # Errors
     /// As [`Claims::claim`].
@@ -420,7 +421,7 @@ impl Claims {
     ) -> Result<Claim, Error> {
         let is_known = claim.claims.is_some() || self.cluster.solo();
         let claim = if is_known { claim } else { self.claim(claim.id, user, patience).await? };
-        self.settle(&claim.id).await?;
+        self.confirm(&claim.id).await?;
         Ok(claim)
     }
 
@@ -434,7 +435,7 @@ impl Claims {
         let _ = answered.await;
     }
 
-    /// Ends a claim because the object is sealed; the publication tells the keeper.
+    /// Ends a claim because the object is sealed. The publication of the object tells the keeper.
     pub(crate) fn fulfil(&self, id: &ObjectId) {
         self.own.borrow_mut().remove(id);
     }
@@ -451,8 +452,8 @@ impl Claims {
         }
     }
 
-    /// Follows a new view: forgets the claims of dead nodes and of shards that are kept elsewhere now, and
-    /// makes this node's own claims again where their keeper does not know them.
+    /// Follows a new view: forgets the claims of dead nodes and of shards that are no longer kept here,
+    /// and makes this node's own claims again where their keeper does not know them.
     pub(crate) fn follow(
         self: &Rc<Self>,
         old: &ShardMap,

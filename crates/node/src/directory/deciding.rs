@@ -1,4 +1,5 @@
-//! Whether objects exist: asking their first keepers, and answering as a first keeper. Engine thread only.
+//! Whether objects exist: asking their first keepers, and answering as a first keeper. Owns no
+//! state. Engine thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,9 +33,9 @@ impl Directory {
         Ok(answers.into_iter().map(|(known, _)| known).collect())
     }
 
-    /// Asks the first keepers whether objects exist in the cluster, each keeper by one question for all of
-    /// its objects. Returns one answer an id, in order. The silence of a keeper is an error of its objects
-    /// alone.
+    /// Asks the first keepers whether objects exist in the cluster, each keeper by one question for
+    /// all of its objects. Returns one answer for each id, in order. If a keeper does not answer, only
+    /// the answers about its objects are errors.
     pub(crate) async fn known_each(
         &self,
         ids: &[ObjectId],
@@ -57,9 +58,9 @@ impl Directory {
         each
     }
 
-    /// Answers, as their first keeper, whether objects exist. An object that is being created may have been
-    /// sealed while its publication is on the way. A keeper that has become one lately asks the second
-    /// keeper as well.
+    /// Answers, as the first keeper, whether objects exist. The node that creates an object is asked
+    /// whether it has sealed the object, because the publication may be on its way. A node that
+    /// became the keeper lately asks every member.
     pub(crate) fn on_query(self: &Rc<Self>, asked: Envelope, ids: Vec<ObjectId>) {
         let user = asked.user;
         if !self.asking.decides_for(&asked, &ids) {
@@ -71,8 +72,8 @@ impl Directory {
         };
         let now = self.kernel.clock.now();
         let unknown = || (0..ids.len()).filter(|at| !known[*at]);
-        // A node that is told that the object does not exist may still see it through clients of a dead
-        // daemon.
+        // The asker is told that the object does not exist only when clients of a dead daemon can
+        // no longer read the object.
         let until = unknown().filter_map(|at| self.deletion.readable_until(&ids[at], now)).max();
         let unsettled: Vec<_> =
             unknown().filter(|at| doubted[*at] || self.cluster.is_unsettled(&ids[*at], now)).collect();
@@ -98,9 +99,9 @@ impl Directory {
         });
     }
 
-    /// Refuses the fetch of an object that the second keeper knows to be lost, unless a new object of the
-    /// id is known. A keeper that has become one lately asks every member first, since the publication of a
-    /// new object may be on its way here.
+    /// Refuses the fetch of an object that the second keeper knows to be lost, unless this node knows of
+    /// a new object of the id. A node that became the keeper lately asks every member first, because the
+    /// publication of a new object may be on its way.
     pub(crate) fn on_missed(self: &Rc<Self>, asked: Envelope, id: ObjectId) {
         let directory = Rc::clone(self);
         self.kernel.spawn(async move {
@@ -125,7 +126,7 @@ impl Directory {
     }
 
     /// Asks the nodes that create objects whether they have sealed them, and every member about the objects
-    /// whose keepers have changed; `None` if one of them does not answer.
+    /// whose keepers have changed. Returns which objects are known then; `None` if a node does not answer.
     async fn look_closer(
         self: &Rc<Self>,
         ids: &[ObjectId],

@@ -1,4 +1,4 @@
-//! Deleting objects everywhere. Engine thread only.
+//! Deleting objects everywhere. Owns [`Deletion`]. Engine thread only.
 //!
 //! The first keeper of an object's shard leads the deletion in these steps:
 //! 1. It stops sending nodes to the object.
@@ -9,9 +9,10 @@
 //! Until the last step the object exists for every node that asks, so nobody finds it missing while another
 //! client can still read it.
 //!
-//! The keeper waits for a node that does not confirm until that node has left the cluster, and then for as
-//! long as clients of a dead daemon read its table. The node that asked for the deletion may not wait for
-//! so long. It is told that the outcome is unknown and which nodes are missing, while the keeper goes on.
+//! The keeper waits for a node that does not confirm until that node has left the cluster, and then
+//! for as long as clients of a dead daemon read its table. The node that asked for the deletion may
+//! not wait for that long. This node is then told that the outcome is unknown and which nodes are
+//! missing, while the keeper goes on.
 //!
 //! Both keepers together know every node that may hold a replica: when a shard moves, one of its two
 //! keepers stays. Nodes do not follow a view at the same moment, and publish again bit by bit. Therefore
@@ -39,13 +40,13 @@ use crate::store::Store;
 
 /// The pause before looking whether another deletion of the id is over.
 const DELETION_PAUSE: Duration = Duration::from_millis(5);
-/// How much longer than a lease, and than clients read a dead daemon's table, a keeper waits before it
-/// answers that the outcome is unknown.
+/// How long a keeper waits, beyond a lease and the time for which clients read a dead daemon's table,
+/// before it answers that the outcome is unknown.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(2);
-/// How much longer than a keeper the node that asked it waits.
+/// How much longer the node that asked a keeper waits than that keeper.
 pub(super) const ASKER_PATIENCE: Duration = Duration::from_secs(2);
-/// How long keepers may take to note a reader. It is longer than the time after which a dead keeper is
-/// removed.
+/// How long keepers may take to note a reader. This is longer than the time after which a dead
+/// keeper is removed.
 const ENROLMENT_PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum number of objects that a keeper deletes at a time.
 const MAX_DELETIONS: usize = 1 << 16;
@@ -65,7 +66,7 @@ pub(crate) struct Deletion {
     deleting: RefCell<HashSet<ObjectId>>,
 }
 
-/// Objects that no other deletion may touch until this is dropped.
+/// Objects that no other deletion may touch until this value is dropped.
 struct Turn {
     deletion: Rc<Deletion>,
     ids: Vec<ObjectId>,
@@ -89,7 +90,7 @@ struct Parting {
     nodes: HashMap<ObjectId, BTreeSet<NodeId>>,
     /// The nodes that send nobody to the object any more, by object.
     enlisted: HashMap<ObjectId, BTreeSet<NodeId>>,
-    /// Objects that have a life of another user, with its ownership.
+    /// Objects of which another user has a life, with the ownership of that life.
     denied: HashMap<ObjectId, Ownership>,
     /// Objects that a former keeper may have deleted for the same request.
     spared: HashSet<ObjectId>,
@@ -136,9 +137,9 @@ impl Deletion {
         }
     }
 
-    /// The time until which clients of dead daemons may read an object that no living node holds. A later
-    /// death of a node that did not hold the object does not extend it, so members that die one after the
-    /// other keep nobody waiting for ever.
+    /// Returns the time until which clients of dead daemons may read an object that no living node holds;
+    /// `None` if no client can any more. A later death of a node that did not hold the object does not
+    /// move this time, so members that die one after the other delay nobody for ever.
     pub(crate) fn readable_until(&self, id: &ObjectId, now: Instant) -> Option<Instant> {
         let end = if self.is_under_way(id) {
             self.cluster.tables_of_the_dead()
@@ -155,12 +156,14 @@ impl Deletion {
         self.deleting.borrow().contains(id)
     }
 
-    /// How long a keeper waits for the nodes that may hold the objects.
+    /// How long a keeper waits for the nodes that may hold the objects before it answers that the
+    /// outcome is unknown.
     pub(super) fn deletion_patience(&self) -> Duration {
         self.kernel.config.lease + TABLE_LIFE + KEEPER_PATIENCE
     }
 
-    /// Deletes objects as their first keeper. A former one may have done so, if it was asked some time `ago`.
+    /// Deletes objects as their first keeper. `ago` says how long ago a former keeper was asked, if
+    /// one was: it may have deleted the objects.
     pub(crate) fn on_delete(
         self: &Rc<Self>,
         asked: Envelope,
@@ -210,7 +213,8 @@ impl Deletion {
         });
     }
 
-    /// Has every node drop objects, and forgets them; `None` if this node decides about them no longer.
+    /// Has every node drop objects, and buries their lives. Returns `None` if this node no longer
+    /// decides about the objects.
     async fn delete_everywhere(
         self: &Rc<Self>,
         lives: &[(ObjectId, u64)],
@@ -248,8 +252,8 @@ impl Deletion {
             if known == parting.lives.len() && ids.iter().all(|id| self.cluster.kept_since(id, epoch)) {
                 self.have_dropped(&parting, missing).await;
             }
-            // The second keeper has to know, before any node drops an object, of what was found only now.
-            // If the members changed, other keepers may have sent nodes to the objects meanwhile.
+            // The second keeper has to know the lives that were found only now, before any node drops
+            // them. If the members changed, other keepers may have sent nodes to the objects meanwhile.
             let changed = !ids.iter().all(|id| self.cluster.kept_since(id, epoch));
             if known == parting.lives.len() && !changed {
                 break;
@@ -269,7 +273,7 @@ impl Deletion {
         (decided && decides(self)).then(|| ids.iter().map(outcome).collect())
     }
 
-    /// Ends a deletion in the directory, which then sends askers to the objects that remain.
+    /// Ends a deletion in the directory, which then sends askers to the objects that remain again.
     fn end_deletion(&self, parting: &Parting, buried: bool) {
         let mut orders = Orders::default();
         // Without a life to end, only a deletion that names another life holds askers back.
@@ -287,7 +291,7 @@ impl Deletion {
         parting.lives.keys().for_each(|id| table.end_over(id, self.kernel.node, now));
     }
 
-    /// Waits until no other deletion of these objects is under way, so that of two deletions one finds an
+    /// Waits until no other deletion of these objects is under way. Of two deletions, one then finds an
     /// object and the other does not. Returns `None` when the asker has been answered meanwhile.
     async fn turn_to_delete(self: &Rc<Self>, ids: &[ObjectId]) -> Option<Turn> {
         let (deleting, due) = (&self.deleting, self.kernel.clock.now() + self.deletion_patience());
@@ -301,15 +305,15 @@ impl Deletion {
         Some(Turn { deletion: Rc::clone(self), ids: ids.to_vec() })
     }
 
-    /// The objects of which a life has ended since a time, as far as this keeper remembers.
+    /// Returns the objects of which a life has ended since a time, as far as this keeper remembers.
     fn ended_since(&self, ids: &[ObjectId], since: Option<Instant>) -> HashSet<ObjectId> {
         let Some(since) = since else { return HashSet::default() };
         let table = self.table.borrow();
         ids.iter().filter(|id| table.has_ended_since(id, since)).copied().collect()
     }
 
-    /// Stops sending nodes to the objects that this user may delete, and notes the nodes that may hold
-    /// them.
+    /// Stops sending nodes to the objects that this user may delete. Notes in `parting` the nodes
+    /// that may hold those objects.
     fn begin_deletion(&self, ids: &[ObjectId], user: u32, parting: &mut Parting) {
         for id in ids {
             if let Some(only) = parting.only.get(id)
@@ -333,8 +337,8 @@ impl Deletion {
         }
     }
 
-    /// Stops sending nodes to objects, here and at the second keeper, and finds the nodes that may hold
-    /// them.
+    /// Stops sending nodes to objects, here and at the second keeper. Finds the nodes that may hold
+    /// these objects.
     async fn find_everybody(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -365,7 +369,7 @@ impl Deletion {
             parting.add(id, life, node);
             self.table.borrow_mut().end_too(id, life, self.kernel.node);
         }
-        // A node may have been sent meanwhile to an object that was not known a moment ago.
+        // While this keeper waited, it may have sent a node to an object that it did not know before.
         self.begin_deletion(ids, user, parting);
         if wide || !complete {
             let members = self.cluster.others(&[]);
@@ -418,8 +422,8 @@ impl Deletion {
         orders
     }
 
-    /// Has the second keepers stop sending nodes to objects. Returns the holders that they know, and
-    /// whether all of them answered.
+    /// Has the second keepers stop sending nodes to objects. Returns whether they listed all lives that
+    /// they know, and the lives with the nodes that may hold them.
     async fn enlist(
         self: &Rc<Self>,
         orders: Orders,
@@ -436,7 +440,7 @@ impl Deletion {
         (complete, known)
     }
 
-    /// Sends orders until each was carried out or its node is not a member any more.
+    /// Sends orders until each is carried out or its node is not a member any more.
     async fn order_until_gone<Q: Ask + Clone>(
         self: &Rc<Self>,
         orders: Orders,
@@ -501,8 +505,8 @@ impl Deletion {
         self.network.answer(asked, Message::Done);
     }
 
-    /// Tells the keepers that this node is about to get an object by order of another node, without asking
-    /// them.
+    /// Tells the keepers that this node is about to get an object by order of another node. The
+    /// directory is not asked for the object.
     ///
     /// # Errors
     /// When no keeper answers.
@@ -539,8 +543,8 @@ impl Deletion {
         }
     }
 
-    /// The keepers of an object other than this node: both, if this node is not a keeper. A node that follows
-    /// another view may ask it all the same.
+    /// The keepers of an object other than this node. These are both keepers if this node is none,
+    /// because a node that follows another view may ask this one all the same.
     fn other_keepers(&self, id: &ObjectId) -> impl Iterator<Item = NodeId> {
         self.cluster.keepers(id).iter().filter(|keeper| *keeper != self.kernel.node)
     }
@@ -555,7 +559,7 @@ pub(super) fn name_some(ids: &[ObjectId], one: &str, several: &str) -> String {
     }
 }
 
-/// Lives to tell nodes of, by node.
+/// The lives that each node is told of.
 #[derive(Default)]
 struct Orders(HashMap<NodeId, Vec<(ObjectId, u64)>>);
 

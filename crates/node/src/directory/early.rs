@@ -1,11 +1,11 @@
-//! Messages to the directory from nodes that follow a later view: they are held back until this node
-//! follows it.
+//! Messages to the directory from nodes that follow a later view: they are held back until this
+//! node follows it.
 //!
-//! Engine thread only. A node with a later view may publish to this node as the keeper of a shard that this
-//! node does not keep yet. An entry made at once would be dropped with the next view, and the holder would
-//! not publish it again. All messages of later views are held back, so that the messages of one node stay
-//! in order. They are held back for a limited time, since the later view may never come: the coordinator
-//! may die while it distributes it.
+//! Owns [`Early`]. Engine thread only. A node with a later view may publish to this node as the keeper of
+//! a shard that this node does not keep yet. An entry made at once would be dropped with the next view,
+//! and the holder would not publish it again. All publications and withdrawals of later views are held
+//! back, so that those of one node stay in order. They are held back for a limited time, because the
+//! coordinator may die while it distributes the later view.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::directory::Directory;
 use crate::net::frame::{Envelope, Message};
 
-/// Maximum number of messages held back; with more, none is held back.
+/// Maximum number of messages held back. A further message releases all of them.
 const MAX_EARLY_MESSAGES: usize = 1024;
 /// Maximum time for which a message is held back.
 const EARLY_PATIENCE: Duration = Duration::from_secs(2);
@@ -25,8 +25,9 @@ const EARLY_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Early(RefCell<VecDeque<(Instant, Envelope)>>);
 
 impl Early {
-    /// Forgets what peers said in views before `epoch`, in which the membership of this node begins: to a new
-    /// membership they say all of it again. A peer that followed that view first has said it already.
+    /// Forgets what peers said in views before `epoch`, in which the membership of this node begins.
+    /// Peers say all of it again to a new membership. A peer that followed the view of `epoch`
+    /// before this node has said it again already.
     pub(crate) fn forget_before(&self, epoch: u64) {
         self.0.borrow_mut().retain(|(_, envelope)| envelope.epoch >= epoch);
     }
@@ -60,7 +61,7 @@ impl Directory {
     /// Acts on the messages that were held back long enough; called regularly.
     pub(crate) fn tend_early(self: &Rc<Self>) {
         let now = self.kernel.clock.now();
-        // Later messages of the same node stay behind it.
+        // The messages that were held back later go with the first, so that those of one node stay in order.
         if self.early.0.borrow().front().is_some_and(|(since, _)| now >= *since + EARLY_PATIENCE) {
             self.take_early(|_| true);
         }
@@ -101,8 +102,8 @@ mod tests {
         };
         let now = Instant::now();
         early.0.borrow_mut().extend([8, 11, 10, 12].map(|epoch| (now, news(epoch))));
-        // A node that was taken for dead in view 10 is a member again in view 11, which some peers follow
-        // first.
+        // A node that was taken for dead in view 10 is a member again in view 11. Some peers
+        // followed view 11 before this node.
         early.forget_before(11);
         let kept: Vec<_> = early.0.borrow().iter().map(|(_, envelope)| envelope.epoch).collect();
         assert_eq!(kept, [11, 12]);

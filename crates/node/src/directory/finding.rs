@@ -1,4 +1,5 @@
-//! Finding a holder: a keeper forwards a request for an object to a node that holds it. Engine thread only.
+//! Finding a holder: a keeper forwards a request for an object to a node that holds it. Owns no
+//! state. Engine thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,8 +26,8 @@ impl Directory {
         let Envelope { from, request, reply_to, user, .. } = *asked;
         let first = self.cluster.keepers(&id).first;
         if !self.cluster.keepers(&id).contains(self.kernel.node) {
-            // Entries that are left here of a shard that moved are not valid. An asker that follows another
-            // view than both asks again.
+            // Entries that are left here of a shard that moved are not valid. The first keeper gets the
+            // request, unless a keeper has forwarded it already; the asker then asks again.
             let again = self.network.envelope(request, reply_to, user, asked.message.clone());
             _ = from == reply_to && self.network.send(first, again);
             return;
@@ -36,8 +37,8 @@ impl Directory {
         let found = self.table.borrow_mut().fetch(id, waiter, avoid, now);
         match found {
             Lookup::Holder(holder, others) => self.forward(holder, id, waiter, others),
-            // A new object may have been sealed while its publication is on the way; the first keeper knows
-            // which node creates it.
+            // A new object may have been sealed while its publication is on the way. The first
+            // keeper knows which node creates the object.
             Lookup::Lost if first != self.kernel.node && from == reply_to => {
                 let missed = Message::Find { id, missed: true, wish, avoid: avoid.to_vec() };
                 self.network.send(first, self.network.envelope(request, reply_to, user, missed));
@@ -51,8 +52,8 @@ impl Directory {
         }
     }
 
-    /// Forwards a request for short objects to their holders. Those that nobody is known to hold are not
-    /// waited for.
+    /// Forwards a request for short objects to their holders. The asker is told at once which
+    /// objects have no known holder.
     pub(crate) fn on_find_short(&self, asked: &Envelope, ids: &[ObjectId]) {
         let Envelope { request, reply_to, user, .. } = *asked;
         let (mut missing, mut found) = (Vec::new(), Vec::<(NodeId, Vec<ObjectId>)>::new());
@@ -77,8 +78,9 @@ impl Directory {
 
     /// Takes note of what a node holds.
     pub(crate) fn on_publish(self: &Rc<Self>, envelope: &Envelope, holdings: &[Holding], returned: bool) {
-        // A node that follows an older view may take this node for a keeper that it no longer is; with the
-        // next view it tells the right ones. A node that is ahead of this node knows better.
+        // A node that follows an older view may take this node for a keeper although it no longer is
+        // one; that node tells the right keepers when it follows the next view. A node with a later view
+        // knows the keepers better than this node.
         let behind = envelope.epoch < self.cluster.epoch();
         if envelope.epoch > self.cluster.epoch() {
             self.finish_sweep();
@@ -161,7 +163,7 @@ impl Directory {
         Some(Life { life: replica.life, ownership: replica.ownership() })
     }
 
-    /// Asks a keeper which nodes hold an object, and the other keeper if that one knows of none.
+    /// Asks a keeper which nodes hold an object, and then the other keeper if the first one knows of none.
     pub(crate) async fn holders(
         self: &Rc<Self>,
         id: ObjectId,

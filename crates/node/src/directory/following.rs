@@ -1,9 +1,9 @@
-//! How the directory follows a new view. Engine thread only.
+//! How the directory follows a new view. Owns no state. Engine thread only.
 //!
-//! Entries of shards that are no longer kept here are swept out, a share of the entries a turn. Holders
-//! publish again what the new keepers cannot know ([`repair`](super::repair)), and claims are made again. A
-//! node that was not a member for a while serves its objects to nobody until the keepers have seen all of
-//! them.
+//! Entries of shards that are no longer kept here are removed, one share of the entries in each
+//! turn. Holders publish again what the new keepers cannot know ([`repair`](super::repair)), and
+//! claims are made again. A node that was not a member for a while serves its objects to nobody
+//! until the keepers have seen all of them.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,11 +30,11 @@ impl Directory {
     /// Follows a new view.
     pub(crate) fn on_view(self: &Rc<Self>, change: &ViewChange) {
         if change.begins {
-            // Peers send all of it again to a new membership.
+            // Peers send all news again to a new membership.
             self.early.forget_before(self.cluster.epoch());
         }
         let (cluster, fresh) = (&self.cluster, &change.fresh);
-        // When the keepers have changed, the leader of a deletion tells the new ones anew.
+        // When the keepers have changed, the leader of a deletion enlists the new ones.
         let leads = |id: &ObjectId, leader| {
             let keepers = cluster.keepers(id);
             keepers.first == leader && keepers.contains(self.kernel.node) && !fresh.contains(&leader)
@@ -64,8 +64,8 @@ impl Directory {
         self.early.forget_before(u64::MAX);
     }
 
-    /// Withholds the objects that a former daemon left on this node's disk until the keepers have seen
-    /// them.
+    /// Withholds the objects that a former daemon left on this node's disk until the keepers have
+    /// seen those objects.
     pub(crate) fn withhold_recovered(self: &Rc<Self>) {
         if !self.cluster.solo() {
             self.cluster.withhold();
@@ -73,8 +73,8 @@ impl Directory {
         }
     }
 
-    /// Serves the objects of this node again when the keepers have been told of all of them and have had
-    /// this node drop those that they remember as deleted.
+    /// Serves the objects of this node again when the keepers have been told of all of them, and this
+    /// node has dropped those objects that the keepers remember as deleted.
     fn serve_when_seen(self: &Rc<Self>) {
         let (directory, incarnation) = (Rc::clone(self), self.kernel.incarnation.get());
         let ended = move |directory: &Self| {
@@ -91,7 +91,7 @@ impl Directory {
                 let others = directory.cluster.others(&[directory.kernel.node]);
                 join_all(others.iter().map(|node| directory.hear_from(*node, epoch))).await;
                 if ended(&directory) {
-                    // The next membership takes care of it.
+                    // The next membership serves the objects again.
                     return;
                 }
                 if !directory.repairs() && directory.cluster.epoch() == epoch {
@@ -104,15 +104,15 @@ impl Directory {
         });
     }
 
-    /// Tells nodes that this one gives out what it holds.
+    /// Tells nodes that this node serves its objects, unless it withholds them.
     pub(super) fn tell_serving(&self, nodes: &[NodeId]) {
         if !self.cluster.withholds() {
             nodes.iter().for_each(|node| _ = self.network.tell(*node, Message::Serve));
         }
     }
 
-    /// Waits for a message of a member that follows this epoch; everything that it sent before has then
-    /// arrived.
+    /// Waits for a message of a member that follows this epoch. Everything that the member sent
+    /// before has then arrived.
     async fn hear_from(self: &Rc<Self>, node: NodeId, epoch: u64) {
         while self.cluster.is_member(node) && self.cluster.epoch() == epoch {
             let mut call = Call::open(&self.network, Some(node));
@@ -126,7 +126,7 @@ impl Directory {
         }
     }
 
-    /// Has the directory follow the present members, a share of its entries a turn.
+    /// Has the directory follow the present members, one share of the entries in each turn.
     fn sweep_directory(self: &Rc<Self>, alive: HashSet<NodeId>) {
         let kept: Vec<bool> = self.cluster.shards.borrow().kept_by(self.kernel.node).collect();
         let kept_here = move |id: &ObjectId| kept[shard_of(id)];

@@ -1,10 +1,11 @@
 //! The directory: which nodes hold which objects, and which keeper decides about each.
 //!
-//! Engine thread only. [`Directory`] is made of owners, each of which names none of those after it:
+//! Engine thread only. [`Directory`] is made of owners. An owner names none that this list has after it:
 //! - [`table`] is a keeper's part of the directory.
-//! - [`Arrivals`] knows which objects come to this node, and where others were.
+//! - [`Arrivals`] knows which objects come to this node, and where earlier ones were.
 //! - [`Asking`] asks first keepers about their objects, and members about what they hold.
-//! - [`Deletion`] ends objects: as the node that asks ([`removal`]), as their first keeper, or by its order.
+//! - [`Deletion`] deletes objects: as the node that asks ([`removal`]), as their first keeper, and
+//!   by the first keeper's order.
 //! - [`Claims`] decides which node may create an object.
 //! - [`News`] tells keepers what this node holds.
 //!
@@ -52,10 +53,10 @@ pub(crate) struct Directory {
     pub(crate) cluster: Rc<Cluster>,
     /// The entries of the shards that this node keeps.
     pub(crate) table: Rc<RefCell<Table>>,
-    /// The fetches of this node.
+    /// The fetches of this node, and the places of objects that were fetched.
     pub(crate) arrivals: Rc<Arrivals>,
     asking: Rc<Asking>,
-    /// The ends of objects.
+    /// The deletions of objects.
     pub(crate) deletion: Rc<Deletion>,
     /// The claims of ids, which decide who may create an object.
     pub(crate) claims: Rc<Claims>,
@@ -104,7 +105,7 @@ impl Directory {
         (tells && !table.doubts(id, user)).then(|| table.knows(id, user))
     }
 
-    /// Whether this node, as a keeper, knows that all holders of an object have gone.
+    /// Whether this node, as a keeper, knows that no holder of an object is left.
     pub(crate) fn has_lost(&self, id: &ObjectId) -> bool {
         self.table.borrow_mut().last_holders(id).next().is_some()
     }

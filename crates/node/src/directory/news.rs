@@ -1,9 +1,9 @@
 //! News of this node's objects for other nodes: publications for the directory, and ends of leases.
 //!
-//! Engine thread only. News that somebody may wait for (a new primary, a deletion) leave at the end of
-//! their turn. All other news (a cached replica came or went, a lease is over) are batched for
-//! [`GATHERING_TIME`]. So a row of gets costs its holders and keepers a message now and then, not one or
-//! two for each get.
+//! Owns [`News`]. Engine thread only. News that a node may wait for (a new primary, a deletion) leave
+//! at the end of their turn. All other news (a cached replica came or went, a lease is over) are
+//! batched for [`GATHERING_TIME`]. So many gets in a row cost their holders and keepers a few
+//! messages, not one or two for each get.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::net::frame::{MAX_ENTRIES, Message, Withdrawal};
 use crate::net::network::Network;
 use crate::store::{Change, Store};
 
-/// How long news that nobody waits for are batched.
+/// How long news are batched if no node waits for them.
 const GATHERING_TIME: Duration = Duration::from_millis(2);
 
 /// News of this node's objects for other nodes.
@@ -60,7 +60,8 @@ impl News {
     /// Takes the changes of this node's objects from the store.
     fn take_changes(&self) {
         let changes = self.store.take_changes();
-        // The keepers are told of all objects when this node gets company, or becomes a member again.
+        // While this node is alone or no member, changes need not be told: the keepers are told of
+        // all objects later.
         if changes.is_empty() || self.cluster.fenced() {
             return;
         }
@@ -75,8 +76,8 @@ impl News {
         self.gather();
     }
 
-    /// Notes that a holder may release what it keeps for a request of this node. Returns of how many
-    /// requests the holder has not been told.
+    /// Notes that a holder may release what it keeps for a request of this node. Returns the number of
+    /// requests of which the holder has not been told yet.
     pub(crate) fn release_soon(&self, holder: NodeId, request: u64) -> usize {
         let mut releases = self.releases.borrow_mut();
         let requests = releases.entry(holder).or_default();
@@ -85,8 +86,8 @@ impl News {
         requests.len()
     }
 
-    /// Tells a holder at once of all requests for which it may release what it keeps. The frame shares a
-    /// message with others that leave in this turn.
+    /// Tells a holder now of all requests for which it may release what it keeps. The frame shares a
+    /// message with other frames that leave in this turn.
     pub(crate) fn release_now(&self, holder: NodeId) {
         if let Some(requests) = self.releases.borrow_mut().remove(&holder) {
             self.tell_releases(holder, &requests);
@@ -125,7 +126,7 @@ impl News {
                 Change::Publish(holding) => holding.id,
                 Change::Unpublish { id, .. } => *id,
             };
-            // The object may have been asked for again since, by a frame that overtakes these news.
+            // This node may have asked for the object again, by a frame that overtakes these news.
             let brings = matches!(change, Change::Unpublish { .. }) && self.arrivals.may_bring(&id);
             let remembered = Change::Unpublish { id, how: Withdrawal::Remembered };
             let change = match change {
@@ -178,7 +179,7 @@ impl Batches {
 
     fn send(self, network: &Network) {
         for (keeper, message) in self.messages {
-            // The next view replaces a keeper that has just gone, and this node then publishes again.
+            // If a keeper has just gone, the next view names another one, and this node publishes again.
             network.tell(keeper, message);
         }
     }

@@ -1,4 +1,5 @@
-//! Deletions that this node's users ask for, in the cluster or on a node that is alone. Engine thread only.
+//! Deletions that this node's users ask for, in the cluster or on a node that is alone. Owns no
+//! state. Engine thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use crate::net::frame::ask;
 use crate::object::Replica;
 
 impl Deletion {
-    /// Deletes objects of a user on every node; only the given lives, if any are given.
+    /// Deletes objects of a user on every node; only the given lives, if any are given. A node that is
+    /// alone deletes the present life in any case.
     ///
     /// # Errors
     /// `OutcomeUnknown` when some of the objects may still be on other nodes.
@@ -36,8 +38,8 @@ impl Deletion {
     /// Deletes objects on every node; only the given lives, if any are given.
     ///
     /// # Errors
-    /// `OutcomeUnknown` when a keeper does not answer, or has no answer of a node that may still hold an
-    /// object: some of the objects may still be there.
+    /// `OutcomeUnknown` when some of the objects may still exist: a keeper does not answer, or waits
+    /// for a node that may still hold an object.
     async fn delete_in_cluster(
         self: &Rc<Self>,
         ids: &[ObjectId],
@@ -72,7 +74,7 @@ impl Deletion {
         ids.iter().zip(answers).map(decide).collect()
     }
 
-    /// Whether a client of this node has pinned each of these objects.
+    /// Returns for each of these objects whether it is pinned on this node.
     fn pinned(&self, ids: &[ObjectId]) -> Vec<bool> {
         let fast = self.store.scan_pins();
         let objects = self.store.objects.borrow();
@@ -80,7 +82,7 @@ impl Deletion {
         ids.iter().map(|id| objects.get(id).is_some_and(pinned)).collect()
     }
 
-    /// Deletes objects on a node that decides alone; one scan of the clients' pins serves them all.
+    /// Deletes objects on a node that decides alone. One scan of the clients' pins serves all objects.
     pub(crate) fn delete_here(&self, ids: &[ObjectId], user: u32) -> Vec<DeleteOutcome> {
         let deleted: Vec<_> = ids.iter().map(|id| self.delete_one(id, user)).collect();
         let fast = self.store.scan_pins();

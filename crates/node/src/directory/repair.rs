@@ -1,12 +1,12 @@
 //! Publishing again to keepers: holders tell keepers what a change of members left unknown to them.
 //!
-//! Engine thread only. A keeper is *settled* in a shard when it was told of all objects of the shard that
-//! are here, and has kept the shard ever since. One walk over the objects settles all keepers. It takes a
-//! lot of objects a turn, so that gets go on meanwhile, and goes no faster than the keepers take the news.
-//! The news for a keeper are gathered until they fill a message, or until many objects were looked at:
-//! after a death among a hundred nodes, each keeper is told of few objects. A view that comes during a walk
-//! does not restart it. The walk becomes longer by one round, and what is still to be told is told to the
-//! keepers of the newest view.
+//! Owns [`Repair`]. Engine thread only. A keeper is *settled* in a shard when it was told of all objects
+//! of the shard that are here, and has kept the shard ever since. One walk over the objects settles all
+//! keepers. The walk takes one lot of objects in each turn, so that gets go on meanwhile, and waits until
+//! keepers have taken the news. The news for a keeper are gathered until they fill a message, or until
+//! many objects were looked at: after a death among a hundred nodes, each keeper is told of few objects.
+//! A view that comes during a walk does not restart the walk, but makes it longer by one round. The
+//! keepers of the newest view are told what is left.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ const LOT_OBJECTS: usize = 256;
 const LOT_PAUSE: Duration = Duration::from_millis(1);
 /// The maximum time of all pauses of a walk.
 const MAX_PAUSE_TIME: Duration = Duration::from_secs(2);
-/// Number of objects looked at before everything gathered is told.
+/// Number of objects looked at until all gathered news are told.
 pub(crate) const ROUND_OBJECTS: usize = 256 * LOT_OBJECTS;
 
 /// The progress of publishing again.
@@ -38,11 +38,11 @@ pub(crate) struct Repair {
     left: Cell<usize>,
 }
 
-/// The keepers that know all objects here.
+/// The keepers that know all objects of this node.
 struct Settled {
     /// The keepers of the last view that was followed; none before the first.
     shards: Option<Rc<ShardMap>>,
-    /// For each shard, whether its first and its second keeper know all.
+    /// For each shard, whether its first and its second keeper know all objects of this node.
     known: Vec<[bool; 2]>,
 }
 
@@ -54,8 +54,8 @@ impl Default for Repair {
 }
 
 impl Repair {
-    /// Follows a view: a keeper stays settled if it has kept a shard without a break. Returns whether any
-    /// keeper has to be told.
+    /// Follows a view: a keeper stays settled if it has kept a shard without a break. Returns
+    /// whether any keeper is not settled.
     pub(crate) fn follow(&self, shards: &Rc<ShardMap>, knows: impl Fn(NodeId) -> bool) -> bool {
         let mut settled = self.settled.borrow_mut();
         if let Some(former) = settled.shards.replace(Rc::clone(shards)) {
@@ -98,7 +98,7 @@ impl Repair {
     }
 }
 
-/// How long a walk past so many objects pauses in all.
+/// Returns how long a walk past `objects` objects pauses in all.
 pub(crate) fn rests(objects: usize) -> Duration {
     MAX_PAUSE_TIME.min(lots(objects) * LOT_PAUSE)
 }
@@ -111,14 +111,14 @@ fn lots(objects: usize) -> u32 {
 #[derive(Default)]
 pub(crate) struct Untold {
     by_keeper: HashMap<NodeId, Vec<ObjectId>>,
-    /// Number of objects looked at since everything gathered was told.
+    /// Number of objects looked at since all gathered news were told.
     looked: usize,
     /// Number of objects looked at since the last pause.
     since_pause: usize,
 }
 
 impl Untold {
-    /// How long to pause after `more` objects `of` all.
+    /// Returns how long to pause after `more` objects, of `of` on this node.
     fn pause(&mut self, more: usize, of: usize) -> Duration {
         self.since_pause += more;
         if self.since_pause < LOT_OBJECTS {
@@ -128,7 +128,7 @@ impl Untold {
         rests(of) / lots(of)
     }
 
-    /// Takes the objects that fill messages, or with `all` every object, as one list a message.
+    /// Takes the objects that fill messages, or every object with `all`, as one list for each message.
     pub(crate) fn take(&mut self, all: bool) -> Vec<(NodeId, Vec<ObjectId>)> {
         let all = all || self.looked >= ROUND_OBJECTS;
         let mut messages = Vec::new();
@@ -145,8 +145,8 @@ impl Untold {
 }
 
 impl Directory {
-    /// Tells the keepers of a new view what they cannot know. The `fresh` members know nothing; if this
-    /// node was alone before, no keeper knows anything.
+    /// Tells the keepers of a new view what they cannot know. Members that are `fresh` know nothing. If
+    /// this node was alone before, no keeper knows anything.
     pub(crate) fn repair_after(self: &Rc<Self>, fresh: &HashSet<NodeId>, was_alone: bool) {
         let knows = |node| !was_alone && !fresh.contains(&node);
         let to_learn = self.repair.follow(&self.cluster.shards.borrow(), knows);
@@ -155,7 +155,7 @@ impl Directory {
         }
     }
 
-    /// Publishes again to keepers for which there was no room in the queue for something.
+    /// Publishes all objects again to keepers whose queue had no room for a message.
     pub(crate) fn republish_to(self: &Rc<Self>, keepers: &[NodeId]) {
         if keepers.is_empty() || self.cluster.fenced() {
             return;
@@ -173,7 +173,7 @@ impl Directory {
 
     /// Starts a walk, or extends the present one by a full round.
     fn walk(self: &Rc<Self>) {
-        // The share that is being passed was begun before, so a full round is one share more.
+        // The share that the walk is passing was begun before, so a full round takes one share more.
         if self.repair.left.replace(Table::SHARDS + 1) > 0 {
             return;
         }
@@ -183,7 +183,7 @@ impl Directory {
             let repair = &directory.repair;
             while repair.left.get() > 0 {
                 if directory.cluster.fenced() {
-                    // The next membership begins with all objects.
+                    // The next membership begins a walk over all objects.
                     return repair.left.set(0);
                 }
                 directory.tell_of_share(share, &mut untold).await;
@@ -215,15 +215,15 @@ impl Directory {
     /// Publishes objects to keepers, as fast as they take the news.
     async fn tell_untold(&self, messages: Vec<(NodeId, Vec<ObjectId>)>) {
         for (keeper, ids) in messages {
-            // Since the objects were gathered, one may have gone or been created anew, and the node may not
-            // be a keeper any more.
+            // Since the objects were gathered, an object may have gone or been created anew, and
+            // the node may be a keeper no more.
             let holdings: Vec<_> = {
                 let (objects, shards) = (self.store.objects.borrow(), self.cluster.shards.borrow());
                 let untold = ids.iter().filter(|id| self.repair.is_untold(&shards, id, keeper));
                 untold.filter_map(|id| objects.get(id).map(|replica| Holding::of(replica))).collect()
             };
             if !holdings.is_empty() {
-                // While this node gives out nothing, it was no member a moment ago.
+                // A node that withholds its objects was no member a moment ago.
                 let message = match self.cluster.withholds() {
                     true => Message::Return { holdings },
                     false => Message::Publish { holdings },

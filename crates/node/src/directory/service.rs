@@ -1,4 +1,4 @@
-//! The directory as a service: its frames and its reactions to events. Engine thread only.
+//! The directory as a service: its frames and its reactions to events. Owns no state. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! The interface of the directory's code for the simulation of large clusters.
+//! The interface of the directory's code for the simulation of large clusters. Owns no state: each
+//! value belongs to the thread that made it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
@@ -81,7 +82,7 @@ impl Holder {
     }
 }
 
-/// How long a node that holds so many objects pauses in all while it publishes again.
+/// Returns how long a node that holds `objects` objects pauses in all while it publishes again.
 pub fn rests(objects: usize) -> Duration {
     super::repair::rests(objects)
 }
@@ -120,7 +121,7 @@ pub struct Frames {
     pub release: usize,
     /// Length of the frame that asks a keeper to delete an object.
     pub delete: usize,
-    /// Length of the frame that has a holder drop an object, or the other keeper bury it.
+    /// Length of the frame that has a holder drop an object, or the other keeper bury the object's life.
     pub drop: usize,
     /// Length of the frame that confirms an order.
     pub done: usize,
@@ -203,7 +204,7 @@ fn member() -> Member {
 pub struct Keeper(Table);
 
 impl Keeper {
-    /// Enters the publication of an object by a node; returns whether it was welcome.
+    /// Enters the publication of an object by a node; returns whether the object was entered.
     pub fn publish(&mut self, node: NodeId, id: ObjectId, now: Instant) -> bool {
         matches!(self.0.publish(node, holding(id), now), Published::Welcome(_))
     }

@@ -1,17 +1,17 @@
 //! A keeper's part of the directory: which nodes hold which objects, for the shards that this node keeps.
 //!
-//! Engine thread only. The table is soft state: holders publish, and publish again when shards move, so a
-//! lost entry comes back by itself. The table sends nothing: every call returns the messages that follow
-//! from it and their receivers.
+//! Owns [`Table`]. Engine thread only. The table is soft state: holders publish, and publish again when
+//! shards move, so a lost entry is restored by them. The table sends nothing: every call returns the
+//! messages that follow from it and their receivers.
 //!
-//! An id may live several times: deleted, and created anew. Each creation draws a *life*. Every message
-//! about a replica names its life, so that news of a former life cannot touch the present one.
-//! - An entry is *lost* when its last holder went without a deletion. It stays for an hour, so that a node
-//!   that asks learns that the object existed.
-//! - A *tombstone* is the memory of a deleted life. It turns away replicas that were being fetched during
-//!   the deletion.
+//! An id may have several lives: an object is deleted, and created anew. Each creation draws a *life*. Every
+//! message about a replica names its life, so that news of a former life cannot touch the present one.
+//! - An entry is *lost* when its last holder went without a deletion. A lost entry stays for an hour, so
+//!   that a node that asks learns that the object existed.
+//! - A *tombstone* is the memory of a deleted life. The tombstone turns away replicas that were
+//!   being fetched during the deletion.
 //! - An *orphan* has cached replicas only, which any eviction may take. One of its holders is told to
-//!   become the primary, until it publishes that it is.
+//!   become the primary, until this holder publishes that it is.
 //!
 //! A change of members concerns every entry, and there may be millions. The entries *follow* it a share at
 //! a time ([`Table::sweep`]), with other work in between. A request for an object before its turn has its
@@ -36,11 +36,11 @@ use crate::kernel::random::{HashMap, HashSet};
 use crate::net::frame::{Heir, Holding, Kind, Wish};
 use crate::object::{Ownership, Role};
 
-/// How long an object may be without a primary before a holder is told to become one. A primary may be
-/// about to publish itself.
+/// How long an object may be without a primary before a holder is told to become one. A primary may
+/// be about to be published.
 const ORPHAN_GRACE: Duration = Duration::from_secs(3);
-/// How long an object may have too few replicas before more are made. The node that put it usually is about
-/// to make them.
+/// How long an object may have too few replicas before more are made. Usually the node that put the
+/// object is about to make them.
 const SHORTAGE_GRACE: Duration = Duration::from_secs(3);
 /// Maximum number of further holders that an asker is told of.
 const MAX_OTHER_HOLDERS: usize = 3;
@@ -60,12 +60,12 @@ pub(crate) struct Waiter {
     pub(crate) wish: Wish,
 }
 
-/// The outcome of a request for an object.
+/// The outcome of the search for a holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// The request goes to this holder; the nodes in the list hold the object too.
+    /// The request goes to this holder. The nodes in the list hold the object too.
     Holder(NodeId, Vec<NodeId>),
-    /// There is no holder yet: the waiter was noted.
+    /// There is no holder that may be used. [`Table::fetch`] notes the waiter.
     Waiting,
     /// The object is lost: every holder is gone.
     Lost,
@@ -74,9 +74,10 @@ pub(crate) enum Lookup {
 /// The outcome of a publication.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Published {
-    /// The replica was entered; these waiters waited for it.
+    /// The replica was entered. These waiters waited for the object.
     Welcome(Vec<Waiter>),
-    /// The replica is of a life that has ended: its holder is to drop it.
+    /// The replica is refused, because its life has ended, or because the id has another primary or
+    /// kind. Its holder is to drop the replica.
     Stale,
 }
 
@@ -89,7 +90,7 @@ struct Holder {
     /// Number of nodes that are to keep the object.
     copies: u16,
     ownership: Ownership,
-    /// Whether the node came back with it after it was no member for a while.
+    /// Whether the node brought the replica back after it was no member for a while.
     returned: bool,
 }
 
@@ -99,13 +100,13 @@ struct Entry {
     kind: Kind,
     /// Whether all holders have gone, and none by a deletion.
     lost: bool,
-    /// Number of nodes that were to keep the object when one still did.
+    /// Number of nodes that were to keep the object when a node last kept it.
     wish: u16,
-    /// The holders, never empty; the last ones, if the object is lost.
+    /// The holders of the object, or the last holders if the object is lost. The list is never empty.
     holders: SmallVec<[Holder; 1]>,
 }
 
-/// The table may have ten million entries.
+/// The table may have ten million entries, so an entry has to be small.
 const _: () = assert!(size_of::<Entry>() <= 72);
 
 impl Indexed for Entry {
@@ -128,7 +129,8 @@ impl Entry {
         !self.lost && self.primary().is_none()
     }
 
-    /// Removes the holders that `keep` refuses; the last of them are remembered.
+    /// Removes the holders that `keep` refuses. If none is left, the object is lost, and the last
+    /// holders are remembered.
     fn retain(&mut self, keep: impl Fn(&Holder) -> bool) {
         self.wish = self.copies();
         if self.holders().iter().any(&keep) {
@@ -138,8 +140,9 @@ impl Entry {
         }
     }
 
-    /// Number of nodes that are to keep the object: the largest number that a keeping holder says. A holder
-    /// that was away when the number changed, or is back with what it had on disk, may say a smaller one.
+    /// Number of nodes that are to keep the object: the largest number that a keeping holder says.
+    /// A holder that was away when the number changed, or that brought the object back from disk,
+    /// may say a smaller number.
     fn copies(&self) -> u16 {
         self.keeping().map(|holder| holder.copies).max().unwrap_or(self.wish)
     }
@@ -166,7 +169,7 @@ impl Entry {
         usize::from(self.copies().max(1)).min(members)
     }
 
-    /// The life that is handed out: that of the first primary, if there is one.
+    /// The life that is handed out: that of the first primary, else that of the first holder.
     fn life(&self) -> Option<u64> {
         self.primary().or(self.holders().first()).map(|holder| holder.life)
     }
@@ -177,18 +180,20 @@ impl Entry {
 pub(crate) struct Table {
     entries: Index<Entry>,
     concerns: Concerns,
-    /// The last change of members, until all entries have followed it.
+    /// The last change of members, until all entries have followed this change.
     sweep: Option<Sweep>,
     /// The counter that spreads fetches over holders.
     turn: usize,
     waiters: HashMap<ObjectId, Vec<(Waiter, Instant)>>,
-    /// Nodes that hold nothing, and may fetch the object without asking here again, by object.
+    /// Nodes that hold no replica of an object, and may fetch the object without asking here again,
+    /// by object.
     readers: HashMap<ObjectId, SmallVec<[NodeId; 2]>>,
     /// Objects of which only readers were known at the last look.
     strays: HashSet<ObjectId>,
-    /// Nodes that have come back, and give nobody what they hold yet.
+    /// Nodes that have come back, and do not yet serve what they hold.
     returning: HashSet<NodeId>,
-    /// Whether a node ever came back with a replica: else no publication has to be compared with one.
+    /// Whether a node ever came back with a replica. If not, no publication has to be compared with
+    /// a returned one.
     any_returned: bool,
     /// Objects that are being deleted.
     leaving: HashMap<ObjectId, Leaving>,
@@ -203,20 +208,20 @@ pub(crate) struct Table {
 struct Concerns {
     /// Number of nodes of the cluster.
     members: usize,
-    /// Objects that too few nodes keep, and when each is looked at next. `None` means when the members
-    /// change: a node that kept the object dropped it to make room.
+    /// Objects that too few nodes keep, and when each is looked at next. `None` stands for the next
+    /// change of the members: a node that kept the object dropped it to make room.
     shorts: HashMap<ObjectId, Option<Instant>>,
     /// Lost objects in the order of their losses; some may have been found again.
     lost: VecDeque<(Instant, ObjectId)>,
     /// Objects without a primary, and since when.
     orphans: HashMap<ObjectId, Instant>,
-    /// Objects that may have several primaries, and when they are looked at next.
+    /// Objects that may have several primaries, and when each is looked at next.
     surplus: HashMap<ObjectId, Instant>,
 }
 
 impl Concerns {
     /// Removes the holders of an entry that `keep` refuses, and notes what becomes of the object. If too
-    /// few are left that keep it, more replicas are made at the time `restored`.
+    /// few holders that keep the object are left, more replicas are made at the time `restored`.
     fn retain(
         &mut self,
         entry: &mut Entry,
@@ -251,7 +256,7 @@ struct Sweep {
     kept_here: Box<dyn Fn(&ObjectId) -> bool>,
     alive: HashSet<NodeId>,
     at: Instant,
-    /// The next share of the entries.
+    /// Number of the next share of the entries.
     share: usize,
 }
 
@@ -268,14 +273,14 @@ impl Table {
         self.entries.len()
     }
 
-    /// Whether a living holder is known of an object that this user may see. An object that is being
-    /// deleted counts.
+    /// Whether a living holder that serves its objects is known of an object that this user may
+    /// see. An object that is being deleted counts.
     pub(crate) fn knows(&mut self, id: &ObjectId, user: u32) -> bool {
         self.settle(id);
         self.holders_of(id, user).any(|node| !self.returning.contains(&node))
     }
 
-    /// The living holders of an object that this user may see.
+    /// The nodes that hold an object that this user may see.
     fn holders_of(&self, id: &ObjectId, user: u32) -> impl Iterator<Item = NodeId> {
         let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
         holders.iter().filter(move |holder| holder.ownership.seen_by(id, user)).map(|holder| holder.node)
@@ -288,7 +293,7 @@ impl Table {
         lost.into_iter().flat_map(|entry| entry.holders.iter().map(|holder| holder.node))
     }
 
-    /// The living holders of an object that this user may see.
+    /// The nodes that hold an object that this user may see, with their roles.
     pub(crate) fn holders(&mut self, id: &ObjectId, user: u32) -> Vec<(NodeId, Role)> {
         self.settle(id);
         let holders = self.entries.get(id).map(Entry::holders).unwrap_or_default();
@@ -296,8 +301,8 @@ impl Table {
         visible.map(|holder| (holder.node, holder.role)).collect()
     }
 
-    /// Finds a holder for `waiter` that is not among `except`, or notes that it waits. A node that asks
-    /// again for the same user waits once.
+    /// Finds a holder for `waiter` that is not among `except`, or notes that the waiter waits. A node
+    /// that asks again for the same user waits once.
     pub(crate) fn fetch(&mut self, id: ObjectId, waiter: Waiter, except: &[NodeId], now: Instant) -> Lookup {
         let found = self.holders_for(id, waiter.node, except);
         if matches!(found, Lookup::Waiting) {
@@ -314,7 +319,7 @@ impl Table {
         }
     }
 
-    /// The holders that `asker` may read an object from, and notes that it may do so.
+    /// Returns the holders that `asker` may read an object from, and notes `asker` as a reader.
     fn holders_for(&mut self, id: ObjectId, asker: NodeId, except: &[NodeId]) -> Lookup {
         self.settle(&id);
         let entry = self.entries.get(&id).filter(|_| !self.leaving.contains_key(&id));
@@ -392,8 +397,8 @@ impl Table {
         Published::Welcome(waiters.into_iter().map(|(waiter, _)| waiter).collect())
     }
 
-    /// Takes out the objects under an id whose region is published now; gives their holders, with the lives.
-    /// The id of a region is no object's, unless a client that means harm has put one there.
+    /// Takes out the objects under an id when the deed of that id is published; returns their holders,
+    /// with the lives. An object can have the id of a deed only if a malicious client has put it there.
     pub(crate) fn displace_objects(&mut self, holding: &Holding) -> Vec<(NodeId, u64)> {
         let displaces = |entry: &&Entry| (entry.kind, holding.kind) == (Kind::Object, Kind::Deed);
         let Some(entry) = self.entries.get(&holding.id).filter(displaces) else { return Vec::new() };
@@ -443,9 +448,9 @@ impl Table {
         due.filter_map(|(id, _)| heir(id)).collect()
     }
 
-    /// Begins to follow a change of members: entries of shards that are kept elsewhere now go, and dead
-    /// holders. The rest of a former change is followed at once; returns the waiters for objects that are
-    /// lost by that.
+    /// Begins to follow a change of members: dead holders are removed, and entries of shards that
+    /// are no longer kept here. The rest of a former change is followed at once; returns the
+    /// waiters for objects that are lost by that.
     pub(crate) fn follow(
         &mut self,
         kept_here: impl Fn(&ObjectId) -> bool + 'static,
@@ -466,8 +471,8 @@ impl Table {
         lost
     }
 
-    /// Has the next share of the entries follow. Returns the waiters for objects that are lost; `None` when
-    /// all entries have followed.
+    /// Has the next share of the entries follow the change of members. Returns the waiters for objects
+    /// that are lost; `None` when all entries have followed.
     pub(crate) fn sweep(&mut self) -> Option<Vec<(ObjectId, Waiter)>> {
         let sweep = self.sweep.as_mut()?;
         if sweep.share == index::SHARDS {
@@ -487,12 +492,12 @@ impl Table {
         Some(lost)
     }
 
-    /// Has all remaining entries follow.
+    /// Has all remaining entries follow the change of members. Returns the waiters for objects that are lost.
     pub(crate) fn finish(&mut self) -> Vec<(ObjectId, Waiter)> {
         std::iter::from_fn(|| self.sweep()).flatten().collect()
     }
 
-    /// Has an entry follow before its turn.
+    /// Has the entry of an object follow the change of members before its turn.
     fn settle(&mut self, id: &ObjectId) {
         if let Some(sweep) = &self.sweep
             && let Some(entry) = self.entries.get_mut(id)

@@ -141,9 +141,9 @@ impl Files {
             failed: Cell::default(),
             reads: Default::default(),
         });
-        let settled = Rc::downgrade(&(Rc::clone(&files.homes) as Rc<dyn Lodgers>));
+        let lodgers = Rc::downgrade(&(Rc::clone(&files.homes) as Rc<dyn Lodgers>));
         // The slot is empty, because a node makes its files once.
-        _ = placement.drain.volumes.set(settled);
+        _ = placement.drain.volumes.set(lodgers);
         files
     }
 

@@ -1,12 +1,12 @@
 //! Placing objects where users want them: on a number of nodes, on another node, on many nodes at once.
 //!
-//! Engine thread only. The node that is asked finds out which nodes hold the object and in which life, and
-//! orders other nodes to hold it ([`super::replication`]). The nodes that are to have it at the same time
-//! form a tree: each reads from its parent the bytes that the parent has so far ([`crate::transfer`]). The
-//! first keeper of the object's shard leads a move, one at a time. While the keeper changes there may be
-//! two leaders. Therefore the former primary *hands over*: it drops its role only when the new primary
-//! itself has said that it keeps the object, and not if it was ordered meanwhile to keep it. So of two
-//! moves in opposite directions, both primaries stay.
+//! Owns no state. Engine thread only. The node that is asked finds out which nodes hold the object and in
+//! which life, and orders other nodes to hold it ([`super::replication`]). The nodes that are to get the
+//! object at the same time form a tree: each reads from its parent the bytes that the parent has so far
+//! ([`crate::transfer`]). The first keeper of the object's shard leads moves of the object, one at a time.
+//! While the keeper changes there may be two leaders. Therefore the former primary *hands over*: it drops
+//! its role only when the new primary has said that it keeps the object, and not if the former primary was
+//! ordered meanwhile to keep the object. So after two moves in opposite directions, both primaries stay.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -32,15 +32,15 @@ const PUBLICATION_PATIENCE: Duration = Duration::from_secs(10);
 const TAKEOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the former primary may take to hand over to another node.
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(8);
-/// How long orders may take when the caller sets no time-out.
+/// How long orders may take when the caller sets no time limit.
 const DEFAULT_ORDER_PATIENCE: Duration = Duration::from_secs(3600);
-/// Number of bytes that a node passes on at a time, for the shape of the tree.
+/// Number of bytes that a node passes on at a time, as the shape of the tree assumes.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// An object and the nodes that hold it.
 struct Found {
     life: u64,
-    /// Number of bytes, if the object is on this node.
+    /// Number of bytes, known if the object is on this node.
     len: Option<u64>,
     holders: Vec<(NodeId, Role)>,
 }
@@ -50,7 +50,8 @@ impl Found {
         self.holders.iter().map(|(node, _)| *node).collect()
     }
 
-    /// The nodes to read the object from. A cached replica may leave at any moment.
+    /// The nodes to read the object from: those that keep the object, else all. A cached replica
+    /// may leave at any moment.
     fn sources(&self) -> Vec<NodeId> {
         Some(self.keeping()).filter(|keeping| !keeping.is_empty()).unwrap_or_else(|| self.nodes())
     }
@@ -65,7 +66,7 @@ impl Found {
 }
 
 impl Placement {
-    /// Finds an object that a user may change. Every call that a user makes here begins with it.
+    /// Finds an object that a user may change. Every call of a user in this file begins with this check.
     async fn find(self: &Rc<Self>, id: ObjectId, user: u32) -> Result<Found, Error> {
         let due = self.kernel.clock.now() + PUBLICATION_GRACE;
         loop {
@@ -133,7 +134,7 @@ impl Placement {
         let cached: Vec<_> = found.nodes().into_iter().filter(|node| !keeping.contains(node)).collect();
         let mut left = candidates(&id, self.cluster.others(&found.keeping()), &cached);
         while keeping.len() < usize::from(copies) && !left.is_empty() && !self.is_past(due) {
-            // An object that is deleted meanwhile would be waited for on every node.
+            // Every node would wait in vain for an object that was deleted meanwhile.
             if !failed.is_empty() && self.directory.holders(id, user).await?.is_empty() {
                 return Err(nowhere(&id));
             }
@@ -174,7 +175,7 @@ impl Placement {
         Error::new(ErrorKind::TooFew, text).about(id).counting(copies.into(), keeping.len() as u64)
     }
 
-    /// Brings an object to some nodes, or to all.
+    /// Brings an object to some nodes, or to all if `nodes` is empty.
     ///
     /// # Errors
     /// When there is no such object or node.
@@ -211,10 +212,10 @@ impl Placement {
         Ok(spread(holders, failed))
     }
 
-    /// Moves an object to another node: asks the first keeper to do it.
+    /// Moves an object to another node, by way of the first keeper of its shard.
     ///
     /// # Errors
-    /// When there is no such object or node, or the node cannot take it.
+    /// When there is no such object or node, or the node cannot take the object.
     pub(crate) async fn migrate(
         self: &Rc<Self>,
         id: ObjectId,
@@ -281,7 +282,7 @@ impl Placement {
         Ok(())
     }
 
-    /// Waits until the keepers know a new primary; returns all holders that they know.
+    /// Waits until the keepers know a new primary; returns all primaries that they know.
     pub(super) async fn await_primary(
         self: &Rc<Self>,
         id: ObjectId,
@@ -315,7 +316,7 @@ impl Placement {
         Ok(primaries)
     }
 
-    /// Hands the role of primary to another node, as the first keeper has ordered.
+    /// Hands the role of primary to another node, by order of the first keeper.
     pub(crate) fn on_hand_over(
         self: &Rc<Self>,
         asked: Envelope,
@@ -369,7 +370,7 @@ impl Placement {
         Ok(())
     }
 
-    /// Sends orders at the same time, and waits until they are carried out.
+    /// Sends orders at the same time, and waits until they are carried out or have failed.
     async fn order_all(
         self: &Rc<Self>,
         orders: Vec<(NodeId, Order)>,
@@ -378,7 +379,7 @@ impl Placement {
     ) -> Vec<(NodeId, Result<(), Error>)> {
         let patience = self.until(due);
         let given = orders.into_iter().map(|(node, order)| async move {
-            // A replica on this node is only given its role: no time-out is too short for that.
+            // A replica on this node is only given its role, which may take longer than a short time limit.
             let here = node == self.kernel.node && self.store.objects.borrow().get(&order.id).is_some();
             let patience = if here { patience.max(LIFE_PATIENCE) } else { patience };
             let done = self.network.ask(node, user, ask::Acquire { order }, patience).await;
@@ -423,15 +424,15 @@ fn spread(holders: Vec<NodeId>, failed: Vec<(NodeId, Error)>) -> Spread {
     }
 }
 
-/// Chooses a parent for each target: the sources first, then the targets before it.
+/// Chooses a parent for each target: the sources come first, then the targets before this one.
 fn tree(sources: &[NodeId], targets: &[NodeId], fanout: usize) -> Vec<(NodeId, NodeId)> {
     let parents = sources.iter().chain(targets).flat_map(|node| std::iter::repeat_n(*node, fanout));
     targets.iter().copied().zip(parents).collect()
 }
 
-/// Number of nodes that read from one parent. In a row each node sends once, so the whole takes as long as
-/// one transfer and one piece for each node. If there are fewer pieces than that, two children a node are
-/// faster.
+/// Returns the number of nodes that read from one parent. In a row each node sends once, and the
+/// whole takes as long as one transfer and one piece for each node. If the object has few pieces,
+/// two children for each node are faster.
 fn fanout(len: Option<u64>, targets: usize) -> usize {
     let pieces = len.unwrap_or_default() / PIECE_BYTES;
     if pieces >= 2 * targets as u64 { 1 } else { 2 }

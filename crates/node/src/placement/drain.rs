@@ -1,17 +1,18 @@
 //! Draining: the objects that a node keeps move to other nodes, and then the node leaves.
 //!
-//! Engine thread only. A node that is being drained creates nothing and takes no order to keep anything, so
-//! its objects can only become fewer. The first keeper of the shard moves each object, like any other move
-//! ([`super::distribution`]), so its readers do not notice. An object that no node takes stays, is tried
-//! again, and keeps the node from leaving: a drain loses nothing. The node also stays until other nodes
-//! certainly have what it dropped: when a death has left a cached replica of this node as the only one, the
-//! directory takes [`SETTLING_TIME`] to make that the primary. A client's pin does not delay the drain,
-//! since its mapping outlives the node.
+//! Owns [`Drain`]. Engine thread only. A node that is being drained creates nothing and takes no order to
+//! keep anything, so its objects can only become fewer. The first keeper of the shard moves each primary,
+//! like any other move ([`super::distribution`]), so its readers do not notice. An object that no node
+//! takes stays, is tried again, and keeps the node from leaving: a drain loses nothing. The node also
+//! stays until other nodes certainly have what it dropped: when a death has left a cached replica of this
+//! node as the only one, the directory takes [`SETTLING_TIME`] to make that the primary. A client's pin
+//! does not delay the drain, because its mapping outlives the node.
 //!
-//! A node that stands still holds up the objects that it leads or was asked to take, and no others. An object
-//! whose bytes are not those that were sealed is taken by nobody who compares them. It stays, is not tried
-//! again, and keeps the node from leaving until somebody deletes it; whoever waits for the drain is told
-//! which it is. Regions stay as well, until somebody frees them.
+//! A node that stands still holds up the objects that it leads or was asked to take, and no others. An
+//! object whose bytes are not those that were sealed is taken by no node that compares them. Such an
+//! object stays, is not tried again, is named in the report of the drain, and keeps the node from
+//! leaving until it is deleted. Regions move to another node in each round, and volumes by themselves;
+//! one that stays keeps the node from leaving.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
@@ -34,9 +35,9 @@ use crate::object::{Replica, Role, Table};
 use crate::placement::Placement;
 use crate::transfer::{Transfer, check};
 
-/// Maximum number of objects moved at a time that one node takes, or of whose shards it is a keeper. It is
-/// large because each small object takes some round trips. A receiver of large objects reads no more of them
-/// at once than it does of others.
+/// Maximum number of objects moved at a time that one node takes, or of whose shards it is a keeper.
+/// The number is large because each small object takes some round trips. A receiver reads no more
+/// large objects at once because of a drain.
 const MOVES_A_NODE: usize = 32;
 /// Maximum number of objects moved at a time: a few nodes that stand still leave room for others.
 const MAX_MOVES_AT_ONCE: usize = 8 * MOVES_A_NODE;
@@ -46,31 +47,33 @@ const MAX_NODES_ASKED: usize = 4;
 const MOVE_PATIENCE: Duration = Duration::from_secs(600);
 /// How long another node may take to begin a drain or to report its progress.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
-/// The pause before objects that no node took are offered again.
+/// The pause before objects that stayed are offered again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Number of leases after which a node that has been silent is no member any more.
 const SILENT_LEASES: u32 = 2;
-/// How long a drained node waits for a client to see that it is done.
+/// How long a drained node waits for a client to see that the drain is done.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(3);
-/// How long a drained node stays after that: other clients may be looking too.
+/// How long a drained node stays after a client has seen that the drain is done, since other
+/// clients may be looking too.
 const LINGER_TIME: Duration = Duration::from_millis(500);
-/// Interval at which a drained node checks whether a client has seen it.
+/// Interval at which a drained node checks whether a client has seen that the drain is done.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// How long after a change of members, or after a replica was left to another node that kept it before, all
-/// nodes have acted on it. The directory gives orphans 3 s, and looks once a second.
+/// How long it takes until all nodes have acted on a change of members, or on a replica that was left to
+/// another node. The directory gives orphans 3 s, and looks once a second.
 const SETTLING_TIME: Duration = Duration::from_secs(6);
-/// Maximum number of damaged objects that a report names, and of regions.
+/// Maximum number of damaged objects, of regions and of volumes that a report names.
 const MAX_NAMED: usize = 8;
 /// Maximum number of characters of the reason why objects stay, so that a report fits a frame.
 const MAX_TROUBLE_CHARS: usize = 600;
 
-/// Things that live on this node beside objects: regions, or volumes of files.
+/// Things beside objects that live on this node and keep it from leaving: regions, or volumes of files.
 pub(crate) trait Lodgers {
     /// Number of things.
     fn count(&self) -> u64;
-    /// Names of at most `most` things, for people.
+    /// Returns the names of at most `most` things, for people.
     fn names(&self, most: usize) -> Vec<String>;
-    /// Number of things that no other node could take when it was last tried, if they move by themselves.
+    /// Number of things that no other node could take at the last attempt. Only things that move by
+    /// themselves are counted.
     fn refused(&self) -> u64 {
         0
     }
@@ -78,28 +81,29 @@ pub(crate) trait Lodgers {
 
 /// The regions that live on this node.
 pub(crate) trait Residents: Lodgers {
-    /// Moves all regions to a node, one after the other; gives the last error of those that stay.
+    /// Moves all regions to a node, one after the other. Returns the last error of those that stay.
     fn move_away(self: Rc<Self>, to: NodeId) -> LocalBoxFuture<'static, Option<Error>>;
 }
 
-/// The drain of this node, if there is one.
+/// The drain of this node, if one is under way.
 pub(crate) struct Drain {
-    /// The regions of this node. Set once, by the room above that has them.
+    /// The regions of this node. The value is set once, by the room above that has the regions.
     pub(crate) residents: OnceCell<Weak<dyn Residents>>,
-    /// The volumes whose home or mirror this node is, which move by themselves. Set once, as the regions are.
+    /// The volumes whose home or mirror this node is, which move by themselves. The value is set
+    /// once, by the room above that has the volumes.
     pub(crate) volumes: OnceCell<Weak<dyn Lodgers>>,
-    /// Turns at the keepers of the objects and at the nodes that take them.
+    /// Turns at the keepers of the objects and at the nodes that take the objects.
     turns: Turns,
     /// Number of drains begun so far.
     begun: Cell<u64>,
     under_way: RefCell<Option<UnderWay>>,
-    /// Whether nothing is left, so that the node is to leave.
+    /// Whether the node has nothing left and is to leave.
     over: Cell<bool>,
 }
 
 #[derive(Default)]
 struct UnderWay {
-    /// The number of the drain. Tasks of a drain that was called off have no part in a later one.
+    /// Number of the drain. Tasks of a drain that was called off have no part in a later one.
     number: u64,
     /// Number of regions that stayed when they were last offered to another node.
     refused_regions: u64,
@@ -107,14 +111,14 @@ struct UnderWay {
     left: Option<Instant>,
     moved_objects: u64,
     moved_bytes: u64,
-    /// Whether everything is on other nodes.
+    /// Whether the node has nothing left, as far as clients are told.
     finished: bool,
-    /// Whether a client was told so.
+    /// Whether a client was told that the node has nothing left.
     told: bool,
     /// Why the remaining objects were not taken.
     trouble: String,
-    /// Objects of which this node does not have the bytes that were sealed, with their lives and how that
-    /// shows.
+    /// Objects whose bytes on this node are not those that were sealed, with the life and a
+    /// description of the damage.
     damaged: HashMap<ObjectId, (u64, String)>,
 }
 
@@ -130,7 +134,7 @@ impl Drain {
         }
     }
 
-    /// Whether a drain is under way, so that nothing new comes to this node.
+    /// Whether a drain is under way. This node then takes nothing new.
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.borrow().is_some()
     }
@@ -147,14 +151,14 @@ impl Drain {
         self.under_way.borrow().as_ref().is_some_and(|drain| drain.number == number)
     }
 
-    /// Whether this node is known not to have the bytes of an object that were sealed.
+    /// Whether the bytes of a replica are known to differ from those that were sealed.
     fn knows_damaged(&self, replica: &Replica) -> bool {
         let under_way = self.under_way.borrow();
         let damaged = under_way.as_ref().and_then(|drain| drain.damaged.get(&replica.id()));
         damaged.is_some_and(|(life, _)| *life == replica.life)
     }
 
-    /// Changes the state of a drain, if that drain still goes on.
+    /// Changes the state of a drain, if that drain is still under way.
     fn note(&self, number: u64, what: impl FnOnce(&mut UnderWay)) {
         if let Some(drain) = self.under_way.borrow_mut().as_mut().filter(|drain| drain.number == number) {
             what(drain);
@@ -163,7 +167,7 @@ impl Drain {
 }
 
 impl Placement {
-    /// Whether this node is being drained, and so takes nothing new.
+    /// Whether this node is being drained. It then takes nothing new.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain.is_under_way()
     }
@@ -184,10 +188,11 @@ impl Placement {
         }
     }
 
-    /// Has a node do a step of its drain, for a user; returns the progress.
+    /// Has a node take a step of its drain, for a user; returns the progress.
     ///
     /// # Errors
-    /// `NotAllowed` for users other than root and the node's own, `Invalid` if the node cannot be drained.
+    /// `NotAllowed` for users other than root and the node's own, `Invalid` if the node cannot be
+    /// drained, `Disconnected` while its coordinator does not answer.
     pub(crate) async fn drain(
         self: &Rc<Self>,
         node: NodeId,
@@ -204,7 +209,7 @@ impl Placement {
         })
     }
 
-    /// Does a step of this node's drain for another node.
+    /// Takes a step of this node's drain for another node.
     pub(crate) fn on_drain(self: &Rc<Self>, asked: &Envelope, step: DrainStep) {
         let message = match self.drain_here(step, asked.user) {
             Ok(status) => {
@@ -276,8 +281,8 @@ impl Placement {
         Ok(())
     }
 
-    /// The progress of the drain. It names regions only if `names` says so, since a user need not know those
-    /// of others.
+    /// Returns the progress of the drain. Regions and volumes are named only if `names` says so, because
+    /// a user need not know those of other users.
     fn drain_status(&self, names: bool) -> DrainStatus {
         let left = self.left_to_drain();
         let residents = self.drain.residents().filter(|_| names);
@@ -318,7 +323,7 @@ impl Placement {
         }
         for round in 0.. {
             drain.note(number, |drain| drain.trouble.clear());
-            // A share of the table is looked at when there are turns for its objects.
+            // Each share of the table is looked at when there are turns for its objects.
             let ids = stream::iter(0..Table::SHARDS).flat_map(|shard| stream::iter(self.staying_in(shard)));
             let moves = ids.map(|id| self.drain_one(id, number, round));
             moves.buffer_unordered(MAX_MOVES_AT_ONCE).collect::<()>().await;
@@ -334,7 +339,7 @@ impl Placement {
         }
     }
 
-    /// Has another node take the regions of this one; every round it is another.
+    /// Has another node take the regions of this node, in each round another one.
     async fn move_residents(&self, number: u64, round: usize) {
         let Some(residents) = self.drain.residents().filter(|residents| residents.count() > 0) else {
             return;
@@ -353,7 +358,7 @@ impl Placement {
         }
     }
 
-    /// The objects in a share of the table that have to leave.
+    /// Returns the objects in a share of the table that have to leave.
     fn staying_in(&self, shard: usize) -> Vec<ObjectId> {
         let objects = self.store.objects.borrow();
         let staying = objects.sealed_in(shard).filter(|replica| replica.role().stays() && !replica.is_deed());
@@ -369,7 +374,8 @@ impl Placement {
         settled && self.cluster.trouble().is_none() && self.left_to_drain().nothing()
     }
 
-    /// Waits until a client knows that nothing is left, or long enough; returns whether that is still so.
+    /// Waits until a client knows that nothing is left, or long enough. Returns whether still
+    /// nothing is left.
     async fn say_farewell(&self, number: u64) -> bool {
         let drain = &self.drain;
         drain.note(number, |drain| drain.finished = true);
@@ -401,7 +407,7 @@ impl Placement {
             && let Err(error) = check(&self.kernel, &self.store, &replica).await
             && error.kind() == ErrorKind::Damaged
         {
-            // The next node would not take it either.
+            // No other node would take the object either.
             warn!("an object cannot be drained: {error}; it has to be deleted, and put again");
             let why = error.message().chars().take(MAX_TROUBLE_CHARS).collect();
             self.drain.note(number, |drain| _ = drain.damaged.insert(id, (replica.life, why)));
@@ -435,7 +441,7 @@ impl Placement {
         drop(turn);
         let others = self.cluster.others(&[&keeping[..], &[self.kernel.node]].concat());
         let mut nodes = candidates(&id, others, &cached);
-        // Every round asks other nodes, until all were asked.
+        // Every round asks other nodes, until all have been asked.
         let asked = MAX_NODES_ASKED * round;
         let mut all_asked = asked + MAX_NODES_ASKED >= nodes.len();
         let first = asked.checked_rem(nodes.len()).unwrap_or_default();
@@ -470,14 +476,14 @@ impl Placement {
                 break;
             }
         }
-        // A node that is silent for longer leaves the cluster, and is not asked any more.
+        // A node that is silent for longer than this leaves the cluster, and is not asked any more.
         let waits = may_answer && RETRY_PAUSE * round as u32 <= self.kernel.config.lease * SILENT_LEASES;
         let is_still = |keeper: &NodeId| stands_still(&self.network, *keeper);
         if let Some(error) = error.take_if(|_| waits || concerned.iter().any(is_still)) {
             return Err(error);
         }
         let (keeping, _) = self.elsewhere(id, user).await?;
-        // If fewer nodes then keep the object than are to, the directory looks for another one.
+        // If too few nodes keep the object afterwards, the directory looks for another one.
         match (replica.role(), keeping.first()) {
             (Role::Primary, Some(node)) if all_asked => {
                 self.migrate(id, user, *node, self.in_time()).await.map(drop)
@@ -493,7 +499,7 @@ impl Placement {
         }
     }
 
-    /// Returns the other nodes that keep an object, and those that have it cached.
+    /// Returns the other nodes that keep an object, and those that have only a cached replica.
     async fn elsewhere(
         self: &Rc<Self>,
         id: ObjectId,
@@ -540,7 +546,7 @@ impl Placement {
     }
 }
 
-/// Objects and regions that have not left the node yet.
+/// Objects, regions and volumes that have not left the node yet.
 struct Left {
     objects: u64,
     bytes: u64,
@@ -548,7 +554,7 @@ struct Left {
     unsealed: u64,
     /// Number of regions that live here.
     regions: u64,
-    /// Number of volumes whose home is here.
+    /// Number of volumes whose home or mirror is here.
     volumes: u64,
 }
 

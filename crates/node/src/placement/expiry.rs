@@ -1,8 +1,8 @@
 //! Objects with a time to live: they are deleted everywhere when it is over.
 //!
-//! Engine thread only. The node of the primary deletes the object, by its own clock; a node that inherits
-//! the role does so by its clock. Every replica has the time of expiry, so the time outlives any of them.
-//! Replicas elsewhere stay until the deletion reaches them, as with any other deletion.
+//! Owns [`Expiry`]. Engine thread only. The node of the primary deletes the object, by its own clock, and
+//! so does a node that inherits the role. Every replica has the time of expiry, so the time outlives any
+//! of them. Replicas elsewhere stay until the deletion reaches them, as with any other deletion.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -16,12 +16,12 @@ use tracing::{debug, warn};
 use crate::object::{Replica, Role};
 use crate::placement::Placement;
 
-/// How far ahead a task waits for an expiry; objects that end later wait for the next look.
+/// How far ahead a task waits for an expiry. Objects that expire later wait for the next look.
 const EXPIRY_HORIZON: Duration = Duration::from_secs(2);
 /// How long until a deletion with an unknown outcome is tried again, in milliseconds.
 const AGAIN_MS: u64 = 5000;
 
-/// Times of expiry: milliseconds since 1970, object and life.
+/// Times of expiry in milliseconds since 1970, each with the object and its life.
 #[derive(Default)]
 pub(crate) struct Expiry {
     ends: RefCell<BinaryHeap<Reverse<(u64, ObjectId, u64)>>>,
@@ -30,7 +30,7 @@ pub(crate) struct Expiry {
 }
 
 impl Placement {
-    /// Notes when an object expires, if it does and this node is to delete it.
+    /// Notes when an object expires, if it has a time of expiry and this node is its primary.
     pub(crate) fn note_expiry(self: &Rc<Self>, replica: &Replica) {
         if replica.expires() > 0 && replica.role() == Role::Primary {
             self.expiry.ends.borrow_mut().push(Reverse((replica.expires(), replica.id(), replica.life)));
@@ -38,7 +38,7 @@ impl Placement {
         }
     }
 
-    /// Has the time of objects be over now.
+    /// Makes objects expire now.
     pub(super) fn expire(self: &Rc<Self>, objects: impl IntoIterator<Item = (ObjectId, u64)>) {
         let now = self.kernel.clock.unix_ms();
         let ends = objects.into_iter().map(|(id, life)| Reverse((now, id, life)));

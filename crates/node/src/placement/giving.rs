@@ -1,12 +1,13 @@
 //! Giving objects of this node away: another node becomes the primary, and this node's replica a cached one.
 //!
-//! Engine thread only. The node that takes an object is sent one message with the order and with where the
-//! object lies. It reads the bytes one-sidedly, is the primary, and answers when the keepers know that. So
-//! there is no moment at which the keepers know no primary. It is a move that the former primary leads
-//! itself, of an object that nobody else knows yet.
+//! Owns [`Giving`]. Engine thread only. The node that takes an object is sent one message with the order
+//! and with the place of the object. It reads the bytes one-sidedly, becomes the primary, and answers
+//! when the keepers know that. So there is no moment at which the keepers know no primary. It is a move
+//! that the former primary leads itself, of an object that no other node knows yet.
 //!
-//! Invariants: this node drops its role only when another has said that it is the primary, and if no order to
-//! keep the object came meanwhile; a node takes [`GIVEN_AT_ONCE`] objects of another at a time.
+//! Invariants: this node drops its role only when another node has said that it is the primary, and
+//! if no order to keep the object came meanwhile. This node gives at most [`GIVEN_AT_ONCE`] objects
+//! at a time to one other node.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::transfer::{Transfer, locate};
 /// Maximum number of objects that this node gives to one other node at a time.
 const GIVEN_AT_ONCE: usize = 16;
 
-/// Objects that this node gives away.
+/// The limit on the objects that this node gives away at a time.
 pub(super) struct Giving {
     turns: Turns,
 }
@@ -36,7 +37,7 @@ impl Giving {
     }
 }
 
-/// An object that this node is giving away. It keeps its role if this is dropped.
+/// An object that this node is giving away. If this value is dropped, the node keeps its role.
 pub(crate) struct Given {
     placement: Rc<Placement>,
     replica: Rc<Replica>,
@@ -50,12 +51,12 @@ impl Drop for Given {
 }
 
 impl Given {
-    /// Drops the role of primary, which another node has now. With `copies` this node is one of so many that
-    /// keep the object, else its replica is a cached one from now on.
+    /// Drops the role of primary, which another node has now. With `copies` this node stays one of that
+    /// many that keep the object; else its replica becomes a cached one.
     pub(crate) fn let_go(self, copies: Option<u16>) {
         let (placement, replica) = (&self.placement, &self.replica);
         let undisturbed = placement.replication.handing.borrow_mut().remove(&self.id);
-        // If it was ordered meanwhile that this node keeps it, the keeper finds two primaries.
+        // If this node was ordered meanwhile to keep the object, the keeper finds two primaries and decides.
         if !undisturbed || !placement.store.objects.borrow().has(replica) || !replica.role().stays() {
             return;
         }
@@ -63,7 +64,8 @@ impl Given {
         if let Some(copies) = copies
             && !placement.is_draining()
         {
-            // If the other one dies, this node is the primary, and knows how many are to keep the object.
+            // If the new primary dies, this node becomes the primary, and knows how many nodes are
+            // to keep the object.
             if !is_planted(Bug::CopiesForgotten) {
                 replica.set_copies(replica.copies().max(copies));
             }
@@ -83,16 +85,16 @@ impl Placement {
         self.giving.turns.take(&[to]).await
     }
 
-    /// Begins to give away an object of which this node is the primary; `None` if it is on its way to another
-    /// node already.
+    /// Begins to give away an object of which this node is the primary. `None` if the object is on
+    /// its way to another node already.
     pub(crate) fn begin_giving(self: &Rc<Self>, replica: &Rc<Replica>) -> Option<Given> {
         let id = replica.id();
         let begun = self.replication.handing.borrow_mut().insert(id);
         begun.then(|| Given { placement: Rc::clone(self), replica: Rc::clone(replica), id })
     }
 
-    /// Where an object lies, for a node that is to read it, and what keeps it there. `None` if it is not in
-    /// memory.
+    /// Returns the pin of an object and its place, for a node that is to read the object. `None` if
+    /// the object is not in memory.
     pub(crate) fn lies(&self, replica: &Rc<Replica>, to: NodeId) -> Option<(Pin, Lies)> {
         let pin = Pin::new(replica)?;
         let pieces = locate(&self.store, &pin.run());
@@ -104,10 +106,11 @@ impl Placement {
         Some((pin, (head, pieces, stamp)))
     }
 
-    /// Takes an object that another node gives away, and returns when the keepers know that.
+    /// Takes an object that another node gives away. Returns when the keepers know that this node
+    /// is the primary, if it is to be.
     ///
     /// # Errors
-    /// Why this node does not have it.
+    /// The reason why this node does not have the object.
     pub(crate) async fn take(
         self: &Rc<Self>,
         order: Order,
@@ -125,10 +128,11 @@ impl Placement {
         Ok(())
     }
 
-    /// Has this node keep an object of its own as primary, with so many nodes that are to keep it.
+    /// Has this node stay the primary of an object that it holds, and sets the number of nodes that
+    /// are to keep the object.
     ///
     /// # Errors
-    /// While this node is drained.
+    /// `Disconnected` while this node is being drained, `NotFound` if the object has gone.
     pub(crate) fn stay_primary(self: &Rc<Self>, replica: &Rc<Replica>, copies: u16) -> Result<(), Error> {
         let (id, life) = (replica.id(), replica.life);
         let order = Order { id, life, role: Role::Primary, copies, patient: false, from: None };

@@ -1,9 +1,9 @@
 //! Placement of objects: how many nodes keep an object ([`replication`]), moving and spreading objects
-//! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`]) or
-//! whose client has gone ([`owned`]). A node gives objects away that are to lie elsewhere ([`giving`]).
-//! [`turns`] limits what one node has to do with at a time.
+//! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`])
+//! or whose client has gone ([`owned`]). A node gives away objects that are to lie elsewhere
+//! ([`giving`]). [`turns`] limits the number of objects that one node moves at a time.
 //!
-//! Engine thread only.
+//! Owns [`Placement`]. Engine thread only.
 
 pub(crate) mod distribution;
 pub(crate) mod drain;

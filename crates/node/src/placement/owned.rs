@@ -1,9 +1,9 @@
-//! Objects that are owned by the client that created them: they are deleted everywhere when it goes.
+//! Objects that are owned by the client that created them: they are deleted everywhere when this client goes.
 //!
-//! Engine thread only. The node of the client keeps an owned object as its primary, and does not hand it
-//! over: when that node has left, the object has lost its client as well. So a node that inherits the role
-//! of the primary deletes the object instead. Deletions that do not reach every node are tried again, as
-//! those of [`expiry`](super::expiry) are.
+//! Owns [`Owned`]. Engine thread only. The node of the client keeps an owned object as its primary, and
+//! does not hand it over: when that node has left, the object has lost its client as well. So a node that
+//! inherits the role of the primary deletes the object. Deletions that do not reach every node are tried
+//! again, as those of [`expiry`](super::expiry) are.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::kernel::random::HashMap;
 use crate::object::{Replica, Role};
 use crate::placement::Placement;
 
-/// Minimum number of a client's owned objects before those that are gone are forgotten.
+/// Number of a client's owned objects below which objects that are gone are not looked for.
 const MIN_PRUNED: usize = 1024;
 
 /// Owned objects by the clients that created them, each with its life.
@@ -25,7 +25,7 @@ pub(crate) struct Owned(RefCell<HashMap<ClientKey, Owns>>);
 /// Objects that a client owns.
 struct Owns {
     objects: Vec<(ObjectId, u64)>,
-    /// Number of objects at which those that are gone are forgotten.
+    /// Number of objects at which those that are gone are removed from the list.
     limit: usize,
 }
 
@@ -45,13 +45,14 @@ impl Placement {
         }
     }
 
-    /// Ends what a client owns.
+    /// Deletes the objects that a client owns.
     pub(crate) fn end_owned(self: &Rc<Self>, client: ClientKey) {
         let owns = self.owned.0.borrow_mut().remove(&client);
         self.expire(owns.into_iter().flat_map(|owns| owns.objects));
     }
 
-    /// Ends an object whose primary this node has become, if its client is gone with the former primary.
+    /// Deletes an owned object whose primary this node has become, because its client went with the
+    /// former primary.
     pub(super) fn end_orphan(self: &Rc<Self>, replica: &Replica) {
         if replica.is_owned() {
             self.expire([(replica.id(), replica.life)]);

@@ -1,13 +1,13 @@
 //! Kept replicas: nodes are ordered to hold objects, and objects that too few nodes keep get new replicas.
 //!
-//! Engine thread only. The number of nodes that are to keep an object (*copies* in the API) is part of what
-//! each of its holders publishes, so the directory knows it after any death. The first keeper of the shard
-//! restores it: when too few nodes keep an object for longer than a put takes, the keeper orders other
-//! nodes to, [`MAX_ORDERS`] at a time, and [`ORDERS_A_NODE`] of them to one node or for the objects of one
-//! holder. Nobody waits for these orders, so they take turns on the node that gets them: it fetches
-//! [`ARRIVALS_A_HOLDER`] objects of one holder at once, and [`MAX_ARRIVALS`] of all, each with as many reads
-//! as the window of a transfer allows. That bounds the bytes under way on each node, however many nodes have
-//! died, and a node that stands still holds up only its own objects.
+//! Owns [`Replication`]. Engine thread only. The number of nodes that are to keep an object (*copies* in
+//! the API) is part of what each of its holders publishes, so the directory knows it after any death. The
+//! first keeper of the shard restores this number: when too few nodes keep an object for longer than a put
+//! takes, the keeper orders other nodes to, [`MAX_ORDERS`] at a time, and [`ORDERS_A_NODE`] of them to one
+//! node or for the objects of one holder. No caller waits for these orders, so they take turns on the node
+//! that gets them: it fetches [`ARRIVALS_A_HOLDER`] objects of one holder at once, and [`MAX_ARRIVALS`] of
+//! all, each with as many reads as the window of a transfer allows. That bounds the bytes under way on
+//! each node, however many nodes have died, and a node that stands still holds up only its own objects.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -32,42 +32,46 @@ use crate::object::{Replica, Role};
 use crate::placement::Placement;
 use crate::transfer::Transfer;
 
-/// Maximum number of a keeper's orders under way that nobody waits for: a few nodes that stand still leave
-/// room for others.
+/// Maximum number of a keeper's orders under way for which no caller waits. A few nodes that stand
+/// still leave room for others.
 const MAX_ORDERS: usize = 8 * ORDERS_A_NODE;
-/// Maximum number of these orders to one node, and for the objects of one holder.
+/// Maximum number of a keeper's orders to one node, and for the objects of one holder, for which no
+/// caller waits.
 const ORDERS_A_NODE: usize = 32;
-/// Maximum number of objects that a node fetches at once by orders that nobody waits for: a few holders that
-/// stand still leave room for others.
+/// Maximum number of objects that a node fetches at once by orders for which no caller waits. A few
+/// holders that stand still leave room for others.
 const MAX_ARRIVALS: usize = 4 * ARRIVALS_A_HOLDER;
-/// Maximum number of these objects from one holder.
+/// Maximum number of objects that a node fetches at once from one holder by orders for which no caller waits.
 const ARRIVALS_A_HOLDER: usize = 2;
-/// How long a keeper waits until an order that nobody waits for is carried out: it may stand behind many.
+/// How long a keeper waits until an order for which no caller waits is carried out. The order may
+/// stand behind many others.
 const ORDER_PATIENCE: Duration = Duration::from_secs(600);
-/// How long a keeper pauses before it tries again to restore an object that no node could take.
+/// How long a keeper waits before it tries again to restore the replicas of an object that no node
+/// could take.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// How long a keeper pauses before it tries again to restore an object that is damaged. Until somebody
-/// deletes it, or a node comes back that has the right bytes, it would be fetched in vain.
+/// How long a keeper waits before it tries again to restore the replicas of a damaged object. Until the
+/// object is deleted, or a node with the right bytes comes back, each attempt is in vain.
 const DAMAGED_PAUSE: Duration = Duration::from_secs(300);
-/// How long an ordered object may show no sign of coming.
+/// How long the bytes of an ordered object may stay away.
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
-/// How often a fetched object may be dropped again before the order fails.
+/// Number of times that an order fetches an object before the order fails, because the object left
+/// memory each time.
 const MAX_KEEP_TRIES: usize = 3;
 
 /// The state of a node's orders and restorations.
 pub(crate) struct Replication {
     arrivals: Semaphore,
-    /// Turns at the holders that this node fetches from.
+    /// Turns at the holders from which this node fetches.
     holders: Turns,
-    /// Turns of this keeper's orders, at the holders of the objects and the nodes that take them.
+    /// Turns of this keeper's orders, at the holders of the objects and at the nodes that take them.
     ordered: Turns,
     restoring: Cell<u64>,
     orders: Cell<usize>,
     counters: RefCell<CopiesStatus>,
     /// Objects that this keeper is moving to another node.
     pub(crate) moving: RefCell<HashSet<ObjectId>>,
-    /// Objects of this node of which another node is about to be the primary. An order to keep an object
-    /// removes it from here, and the replica stays.
+    /// Objects of this node of which another node is about to be the primary. An order that this node
+    /// keeps an object takes it out of this set, and the replica stays.
     pub(crate) handing: RefCell<HashSet<ObjectId>>,
 }
 
@@ -87,7 +91,7 @@ impl Replication {
 }
 
 impl Placement {
-    /// Enters the counters of this node's orders; the directory enters its own counts.
+    /// Enters the counters of this node's orders. The counts of the directory stay as they are.
     pub(super) fn report_replication(&self, status: &mut CopiesStatus) {
         let CopiesStatus { short, claims, .. } = *status;
         let restoring = self.replication.restoring.get();
@@ -107,14 +111,14 @@ impl Placement {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
-            // Answers the nodes that were to read the object from here.
+            // Nodes that were to read the object from this one get their answer.
             placement.transfer.serve_waiting(order.id);
             placement.network.answer(&asked, message);
         });
     }
 
-    /// Holds an object in the role that an order says. Who gave the order may have said where the object
-    /// lies.
+    /// Makes this node hold an object in the role that an order says. `lies` has the place of the object,
+    /// if the node that gave the order said it.
     pub(super) async fn carry_out(
         self: &Rc<Self>,
         order: Order,
@@ -149,7 +153,8 @@ impl Placement {
         Err(Error::new(ErrorKind::Full, text))
     }
 
-    /// Refuses to keep objects of files on a node that is a cache, which may drop them, or that has no files.
+    /// Refuses to keep objects of files on a node that is a cache, which may drop them, or that is
+    /// without files.
     fn ensure_keeps(&self, order: &Order) -> Result<(), Error> {
         let (config, node) = (&self.kernel.config, self.kernel.node);
         if !order.role.stays() || parts_of(&order.id).is_none() || (config.files && !config.cache) {
@@ -160,8 +165,8 @@ impl Placement {
         Err(Error::new(ErrorKind::NotAllowed, text))
     }
 
-    /// Waits until it is the turn of an object that nobody waits for: first among those of its holder, then
-    /// among all.
+    /// Waits for the turn of an object for which no caller waits: first among those of its holder,
+    /// then among all.
     async fn turn_to_arrive(
         self: &Rc<Self>,
         id: ObjectId,
@@ -195,7 +200,7 @@ impl Placement {
         }
     }
 
-    /// Gives the replica on this node the role of an order; returns whether there is a replica.
+    /// Gives the replica on this node the role of an order. Returns whether this node has a replica.
     pub(super) fn assume(self: &Rc<Self>, order: &Order) -> Result<bool, Error> {
         if order.role.stays() {
             self.ensure_stays()?;
@@ -210,7 +215,8 @@ impl Placement {
         let role = match (order.role, before) {
             (Role::Primary, _) | (Role::Kept, Role::Primary) => Role::Primary,
             (Role::Kept, _) => Role::Kept,
-            // Only an order with a number of copies takes a kept replica away, and never the primary.
+            // A kept replica becomes a cached one only by an order with a number of copies. A
+            // primary never does.
             (Role::Cached, Role::Kept) if order.copies > 0 => Role::Cached,
             (Role::Cached, as_it_is) => as_it_is,
         };
@@ -221,7 +227,7 @@ impl Placement {
             self.keep_no_longer(&replica);
             return Ok(true);
         }
-        // An unchanged replica is published too: the node that sent the order may have missed the news.
+        // An unchanged role is published too, because the node that sent the order may have missed the news.
         self.store.set_role(&replica, role);
         if order.role.stays() {
             self.replication.handing.borrow_mut().remove(&order.id);
@@ -236,14 +242,14 @@ impl Placement {
     pub(crate) fn inherit(self: &Rc<Self>, heir: &Heir) {
         let replica = self.store.objects.borrow().get(&heir.id).cloned();
         let Some(replica) = replica else {
-            // The keeper has missed that the replica left.
+            // The keeper has missed that the replica left this node.
             return self.store.unpublish(heir.id, Withdrawal::Evicted);
         };
         if replica.life != heir.life {
             return;
         }
         let was_primary = replica.role() == Role::Primary;
-        // A replica that came by a get before the number was raised says a smaller one.
+        // A replica that was fetched before the number was raised says a smaller one.
         replica.set_copies(replica.copies().max(heir.copies));
         self.store.set_role(&replica, Role::Primary);
         self.note_expiry(&replica);
@@ -252,8 +258,8 @@ impl Placement {
         }
     }
 
-    /// Makes a replica that this node kept a cached one. Its record is removed from disk: the next start of
-    /// this node would take it for a primary, whatever has become of the object.
+    /// Turns a replica that this node kept into a cached one. Its record is removed from disk, because the
+    /// next start of this node would take the record for a primary, whatever has become of the object.
     pub(crate) fn keep_no_longer(&self, replica: &Rc<Replica>) {
         if replica.in_memory() {
             self.store.forget_on_disk(replica);
@@ -263,7 +269,7 @@ impl Placement {
         }
     }
 
-    /// Drops a replica that this node is not to keep any more. Its keepers are told of the new role first:
+    /// Drops a replica that this node no longer has to keep. Its keepers are told of the new role first:
     /// if a kept replica made room, they would not look for another node to keep the object.
     pub(crate) fn leave_to_others(&self, replica: &Rc<Replica>) {
         self.store.set_role(replica, Role::Cached);
@@ -272,7 +278,7 @@ impl Placement {
         }
     }
 
-    /// Orders replicas of objects that too few nodes keep; called regularly.
+    /// Has replicas made of objects that too few nodes keep; called regularly.
     pub(crate) fn tend_replicas(self: &Rc<Self>) {
         self.tend_surplus();
         let replication = &self.replication;
@@ -318,8 +324,8 @@ impl Placement {
         }
     }
 
-    /// Has as many nodes keep an object as are to, or as many as can. Returns how long to wait before that is
-    /// tried again, if there are still too few.
+    /// Has as many nodes keep an object as are to, or as many as can. Returns how long to wait before
+    /// another attempt, if there are still too few.
     async fn restore_replicas(self: &Rc<Self>, shortage: Shortage) -> Duration {
         let Shortage { id, life, creator, copies, keeping, cached } = shortage;
         let others = self.cluster.others(&keeping);
@@ -331,7 +337,7 @@ impl Placement {
                 break;
             }
             let concerned: Vec<_> = holder.into_iter().chain([node]).collect();
-            // Another node takes it, or this one when it goes on.
+            // Another node takes the object, or this node does at a later attempt.
             let Ok(_turn) = self.replication.ordered.take(&concerned).await else { continue };
             // The object may have been deleted, or kept elsewhere, while the previous order was under way.
             if !self.directory.table.borrow_mut().lacks(&id, life) {
@@ -347,7 +353,7 @@ impl Placement {
                     missing -= 1;
                     info!("object {id} is kept by node {node} now, in place of one that has gone");
                 }
-                // Whoever else is asked finds the same holders.
+                // Any other node would find the same holders.
                 Err(error) if error.kind() == ErrorKind::Damaged => {
                     counters.failed += 1;
                     warn!("object {id} has too few replicas, and no further one can be made: {error}");
@@ -366,8 +372,8 @@ impl Placement {
     }
 }
 
-/// Orders nodes by who is to keep an object: nodes that have it come first, then the ranking on which all
-/// nodes agree.
+/// Orders nodes by their claim to keep an object: nodes that have a replica come first, each group
+/// in the ranking on which all nodes agree.
 pub(crate) fn candidates(id: &ObjectId, nodes: Vec<NodeId>, cached: &[NodeId]) -> Vec<NodeId> {
     let (there, not): (Vec<_>, Vec<_>) =
         ranked(id, nodes).into_iter().partition(|node| cached.contains(node));

@@ -1,11 +1,12 @@
-//! Turns at other nodes: how many objects this node has one other node move at a time. Engine thread only.
+//! Turns at other nodes: the limit on the objects that this node has one other node move at a time.
 //!
-//! A move concerns several nodes: who leads it, who gives the object, who takes it. It has a turn at each of
-//! them. A node that *stands still* (nothing that it is sent comes through) ends none of its moves, and these
-//! would keep their turns at all other nodes. So a move that concerns such a node counts nowhere, and no
-//! further one begins.
+//! Owns [`Turns`]. Engine thread only. A move concerns several nodes: one leads it, one gives the object,
+//! one takes it. The move has a turn at each of them. A node *stands still* if nothing that it is sent
+//! comes through. Such a node ends none of its moves, whose turns at all other nodes would stay taken. So a
+//! move that concerns such a node is not counted at any node, and no further move that concerns it begins.
 //!
-//! Invariant: at each node there are at most so many moves as there are turns, beside those that stand still.
+//! Invariant: each node has at most as many moves as turns, apart from the moves that concern a
+//! node that stands still.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use crate::kernel::random::{HashMap, HashSet};
 use crate::net::stands_still;
 use crate::transfer::Transfer;
 
-/// How often it is looked which nodes stand still.
+/// Interval at which nodes are checked for standing still.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The turns at all nodes.
@@ -27,7 +28,7 @@ pub(super) struct Turns {
     clock: Rc<Clock>,
     /// Number of turns at each node.
     each: usize,
-    /// Whether a node stands still.
+    /// Returns whether a node stands still.
     is_still: Box<dyn Fn(NodeId) -> bool>,
     moves: Rc<Moves>,
 }
@@ -37,19 +38,19 @@ pub(super) struct Turns {
 struct Moves {
     nodes: RefCell<HashMap<u64, Vec<NodeId>>>,
     drawn: Cell<u64>,
-    /// Result of the last look; `None` when something has changed since.
+    /// Result of the last look; `None` when it no longer holds.
     seen: RefCell<Option<Seen>>,
     ended: Notify,
 }
 
-/// The nodes that stand still, and how many moves the others have.
+/// The nodes that stand still, and the number of moves of each other node.
 struct Seen {
     at: Instant,
     still: HashSet<NodeId>,
     moving: HashMap<NodeId, usize>,
 }
 
-/// A turn at each of some nodes, until this is dropped.
+/// A turn at each of some nodes. The turns end when this value is dropped.
 pub(crate) struct Turn {
     moves: Rc<Moves>,
     number: u64,
@@ -74,7 +75,7 @@ impl Seen {
 }
 
 impl Turns {
-    /// Makes turns at the members, so many at each.
+    /// Makes `each` turns at every member.
     pub(super) fn of(transfer: &Transfer, each: usize) -> Self {
         let network = Rc::clone(&transfer.network);
         Self::new(&transfer.kernel.clock, each, move |node| stands_still(&network, node))
@@ -87,7 +88,7 @@ impl Turns {
     /// Waits for a turn at each of these nodes.
     ///
     /// # Errors
-    /// `TimedOut` as soon as one of them stands still.
+    /// `TimedOut` as soon as one of the nodes stands still.
     pub(super) async fn take(&self, nodes: &[NodeId]) -> Result<Turn, Error> {
         loop {
             if let Some(still) = nodes.iter().find(|node| (self.is_still)(**node)) {
@@ -118,7 +119,7 @@ impl Turns {
         Some(Turn { moves: Rc::clone(moves), number })
     }
 
-    /// Looks which nodes stand still, and counts the moves of the others, if that was long ago.
+    /// Looks which nodes stand still, and counts the moves of the others, if the last look was long ago.
     fn look(&self) {
         let now = self.clock.now();
         let mut seen = self.moves.seen.borrow_mut();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     impl Bench {
-        /// A turn that is had at once.
+        /// Takes a turn, if that needs no wait.
         fn take(&self, nodes: &[u8]) -> Option<Result<Turn, Error>> {
             let nodes: Vec<_> = nodes.iter().map(|number| node(*number)).collect();
             self.turns.take(&nodes).now_or_never()

@@ -1,8 +1,9 @@
-//! Writing a batch: records one behind the other, small ones gathered to one write.
+//! Writing a batch: records one behind the other, and small ones gathered to one write. Owns no state: it
+//! writes with the buffer and the file of `Disk`. Spill thread only.
 //!
-//! Invariant: no record of a batch is valid before all of it is written, and a batch that fails is taken
-//! back. A record that is written in several steps gets its header last, so that a daemon that dies
-//! meanwhile leaves zeros where the header would be.
+//! Invariant: no record is valid in a file before all of its bytes are written. A batch that fails is
+//! taken back, unless that fails as well, which is logged. A record that is written in several steps gets
+//! its header last, so that a daemon that dies meanwhile leaves zeros in place of the header.
 
 use std::fs::File;
 use std::hash::Hasher as _;
@@ -57,7 +58,7 @@ pub(super) struct Tail {
     pub(super) file: File,
     /// The offset in bytes at which the next record may start.
     pub(super) end: u64,
-    /// Length of the file in bytes before the batch; 0 if there was no such file.
+    /// Length of the file in bytes before the batch; 0 if the batch made the file.
     before: u64,
 }
 
@@ -71,13 +72,13 @@ pub(super) struct Done {
     pub(super) current: Option<usize>,
 }
 
-/// A batch that was taken back, and the file to which the next one is appended.
+/// The failure of a batch, and the file to which the next batch is appended.
 pub(super) struct Failed {
     pub(super) source: io::Error,
     pub(super) tail: Option<Tail>,
 }
 
-/// Writes batches to a directory.
+/// The parts of a disk that write a batch to its directory.
 pub(super) struct Appender<'a> {
     pub(super) directory: &'a Directory,
     /// The number of the next file.
@@ -87,7 +88,7 @@ pub(super) struct Appender<'a> {
 }
 
 impl Appender<'_> {
-    /// Writes all entries behind `tail`, or none of them.
+    /// Writes all entries, beginning behind `tail`, or none of them.
     pub(super) fn write<'e>(
         self,
         tail: Option<Tail>,
@@ -129,8 +130,8 @@ impl Batch<'_> {
         self.flush()
     }
 
-    /// Chooses the file that takes a record of `len` bytes at its end. If the record is too long for the
-    /// buffer, or does not come right behind the gathered records, the buffer is empty afterwards.
+    /// Chooses the file that takes a record of `len` bytes at its end. Afterwards the buffer is empty if
+    /// the record is too long for it, or does not come right behind the gathered records.
     fn room(&mut self, len: u64) -> io::Result<usize> {
         if len >= ALIGN_FROM_BYTES || self.appender.buffer.len() as u64 + len > CHUNK_BYTES as u64 {
             self.flush()?;
@@ -160,7 +161,7 @@ impl Batch<'_> {
         let mut salt = [0; 8];
         getrandom::fill(&mut salt).map_err(io::Error::from)?;
         let salt = u64::from_le_bytes(salt);
-        // A failure uses up the number too, since it may leave a file behind.
+        // A failure uses up the number too, because it may leave a file behind.
         *self.appender.next_number = next;
         let file = self.appender.directory.create_file(number, salt)?;
         self.files.push(Tail { number, salt, file, end: FIRST_RECORD_AT, before: 0 });
@@ -215,7 +216,7 @@ fn gather(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>, len: u64) -> io:
     Ok(())
 }
 
-/// Writes a record in several steps.
+/// Writes a record in several steps, the header last.
 fn stream(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>) -> io::Result<()> {
     let header_len = record::header_len(entry.head);
     let payload_len = entry.head.payload_len().unwrap_or_default() as usize;
@@ -223,7 +224,7 @@ fn stream(tail: &Tail, buffer: &mut Vec<u8>, entry: &Entry<'_>) -> io::Result<()
     let mut done = 0;
     while done < payload_len {
         let step = (payload_len - done).min(CHUNK_BYTES);
-        // The buffer includes the padding, which only the last step has.
+        // The buffer includes the padding, which only the last step writes.
         buffer.clear();
         buffer.resize(step.next_multiple_of(UNIT_BYTES as usize), 0);
         entry.payload.copy(done, &mut buffer[..step])?;

@@ -1,9 +1,9 @@
-//! Compaction of spill files: emptying files with few live bytes, whose small records hold whole pages of
-//! disk.
+//! Compaction of spill files: files with few live bytes are emptied, because their small records
+//! hold whole pages of disk.
 //!
-//! Spill thread, when it has nothing else to do. It empties one file at a time, and moves less than a
-//! quarter of a file, so less than 16 MiB. A daemon that dies meanwhile leaves records twice, with the same
-//! sequence: either will do.
+//! The state is that of `Disk`. Runs on the spill thread when it has nothing else to do. One file is
+//! emptied at a time, and less than a quarter of a file, so less than 16 MiB, is moved. A daemon that
+//! dies meanwhile leaves records twice, with the same sequence: either of the two will do.
 
 use super::append::{Entry, Payload};
 use super::directory::read_up_to;
@@ -51,8 +51,8 @@ impl Disk {
         true
     }
 
-    /// Reads the live records of a file. Damaged ones stay where they are, so that a read of their object
-    /// reports the damage.
+    /// Reads the live records of a file. Damaged records stay where they are, so that a read of
+    /// their object reports the damage.
     fn load(&self, number: u32) -> Vec<Moving> {
         let Some(contents) = self.files.get(&number) else { return Vec::new() };
         let Ok(file) = self.directory.open_file(number) else { return Vec::new() };

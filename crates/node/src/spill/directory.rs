@@ -1,7 +1,8 @@
-//! The spill directory: its lock and the system calls on its files.
+//! The spill directory: its lock and the system calls on its files. Owns [`Directory`], which is used by
+//! the thread that opens the store, and then by the spill thread.
 //!
 //! Invariants: the lock is held as long as a [`Directory`] lives; files are reached through the directory's
-//! descriptor, so renaming the directory changes nothing; only this uid may write in it.
+//! descriptor, so that a new name of the directory changes nothing; only this uid may write in the directory.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -17,8 +18,8 @@ use super::error::SpillError;
 use super::record::{self, FIRST_RECORD_AT};
 
 const LOCK: &str = "lock";
-/// Directories of the host in which disks are mounted. A missing directory there is a disk that is not
-/// mounted.
+/// Directories of the host in which disks are usually mounted. A missing directory in one of them
+/// is a disk that is not mounted.
 const MOUNT_PARENTS: [&str; 3] = ["/", "/mnt", "/media"];
 
 /// The spill directory, locked.
@@ -31,15 +32,15 @@ pub(super) struct Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A child that was just forked has the file until it executes its program: to close it here unlocks
-        // nothing before. If the call fails, that is what is left.
+        // A child that was just forked has the file until it executes its program, so closing the file here
+        // would not release the lock at once. If the call fails, the lock is released by the close alone.
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
 impl Directory {
-    /// Locks the directory. One that is absent is made, unless it looks like a disk that is not mounted or a
-    /// slip of the pen: objects would silently fill another disk.
+    /// Locks the directory, and makes it if it is absent. An absent directory is not made if it looks like
+    /// a disk that is not mounted or like a slip of the pen: objects would silently fill another disk.
     pub(super) fn open(path: &Path) -> Result<Directory, SpillError> {
         let failed =
             |action| move |source: io::Error| SpillError::Directory { dir: path.to_owned(), action, source };
@@ -71,7 +72,7 @@ impl Directory {
         &self.path
     }
 
-    /// Number of bytes that are free on the directory's disk; 0 if the system does not tell.
+    /// Number of bytes that are free on the directory's disk; 0 if the system does not say.
     pub(super) fn free(&self) -> u64 {
         rustix::fs::fstatvfs(&self.descriptor).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
@@ -99,7 +100,7 @@ impl Directory {
 
     /// Opens a file for reading and writing.
     pub(super) fn open_file(&self, number: u32) -> io::Result<File> {
-        // NONBLOCK avoids a wait if somebody has put a pipe there.
+        // NONBLOCK avoids a wait if a pipe has this name.
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.descriptor, file_name(number), flags, Mode::empty())?;
         Ok(File::from(file))
@@ -143,7 +144,7 @@ fn lock(directory: &File, path: &Path) -> Result<File, SpillError> {
     let mut file = File::from(file.map_err(|error| failed(error.into()))?);
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
-            // The number only improves a message: a full disk is no reason to refuse.
+            // The number only improves a message, so a full disk is no reason to refuse.
             let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
             Ok(file)
         }

@@ -1,6 +1,7 @@
-//! The state of the spill directory, and the operations on it. Spill thread only.
+//! The state of the spill directory, and the operations on it. Owns [`Disk`], which is used by the thread
+//! that opens the store, and then by the spill thread.
 //!
-//! Invariants: `files` has exactly the files with live records; the space of a live record is not written;
+//! Invariants: `files` has exactly the files with live records; no byte of a live record is overwritten;
 //! the bytes between live records are dead, padding, or damage found at the start.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -50,7 +51,7 @@ pub(super) struct Disk {
     known: HashMap<Place, Place>,
     /// Files that should be emptied.
     pub(super) sparse: BTreeSet<u32>,
-    /// Whether the filesystem can punch holes, as far as is known.
+    /// Whether the filesystem can punch holes, as far as this daemon knows.
     punches: bool,
     live_bytes: u64,
     disk_bytes: u64,
@@ -76,8 +77,8 @@ impl Disk {
             buffer: Vec::new(),
             counters,
         };
-        // The record with the highest sequence counts; of two with the same one, a whole record comes
-        // before one that was cut off.
+        // Of several records of an id, the one with the highest sequence counts. Of two with one
+        // sequence, a whole record comes before one that was cut off.
         let mut newest: HashMap<ObjectId, ((u64, bool), Recovered)> = HashMap::new();
         let mut remains = Vec::new();
         for number in disk.directory.list()? {
@@ -184,7 +185,7 @@ impl Disk {
         }
     }
 
-    /// Writes records; then all of them are live, or none.
+    /// Writes records. Either all of them are live afterwards, or none.
     pub(super) fn append<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> io::Result<Vec<Place>> {
         let Disk { directory, next_number, buffer, .. } = self;
         let appender = Appender { directory, next_number, buffer };
@@ -227,7 +228,7 @@ impl Disk {
         self.count_space();
     }
 
-    /// Marks a record as dead on disk, and frees the space that can be freed.
+    /// Marks a record as dead on disk, and frees the disk space that can be freed.
     pub(super) fn erase(&mut self, place: Place) {
         let (number, offset) = (place.file, place.offset());
         let Some(contents) = self.files.get_mut(&number) else { return };
@@ -286,8 +287,8 @@ impl Disk {
                 &opened
             }
         };
-        // A scan that comes to a hole goes on where the zeros end, which has to be a record. So the run is
-        // zeroed as a whole, as soon as that frees pages that erasing its neighbours did not.
+        // A scan that comes to a hole expects a record where the zeros end. So the run of dead bytes is
+        // zeroed as a whole, as soon as that frees pages that the erasure of its neighbours did not free.
         let freed = run.start.max(record.start / PAGE_BYTES * PAGE_BYTES)
             ..run.end.min(record.end.next_multiple_of(PAGE_BYTES));
         let whole = freed.start.next_multiple_of(PAGE_BYTES) < freed.end / PAGE_BYTES * PAGE_BYTES;
@@ -317,7 +318,7 @@ impl Disk {
         self.moved.get(&place).copied().unwrap_or(place)
     }
 
-    /// Notes whether a file should be emptied.
+    /// Marks a file as sparse if it should be emptied.
     fn review(&mut self, number: u32) {
         let current = self.tail.as_ref().is_some_and(|tail| tail.number == number);
         let sparse = |contents: &Contents| !current && contents.live_bytes < contents.disk_bytes / 4;
@@ -350,7 +351,7 @@ impl Disk {
         }
     }
 
-    /// Looks how much of the disk is free, which others use as well.
+    /// Looks how much of the disk is free, because others use the disk as well.
     pub(super) fn look_at_free(&self) {
         self.counters.set_free(self.directory.free());
     }
@@ -362,7 +363,7 @@ impl Disk {
 }
 
 impl Contents {
-    /// The dead bytes around a dead range, up to the nearest live records.
+    /// The dead bytes around a dead range, up to the nearest live records on both sides.
     fn run(&self, dead: Range<u64>) -> Range<u64> {
         let before = self.live.range(..dead.start).next_back();
         let after = self.live.range(dead.end..).next();

@@ -1,4 +1,4 @@
-//! Errors of spilling and restoring objects, with advice.
+//! Errors of spilling and restoring objects, with advice. Owns no state. Any thread.
 
 use std::io;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub enum SpillError {
     /// The spill thread cannot be started.
     #[error("cannot start the spill thread: {0}; raise the limit of processes (`ulimit -u`)")]
     Thread(#[source] io::Error),
-    /// The disk has no room: the whole batch stays in memory.
+    /// The disk has no room for a batch: the whole batch stays in memory.
     #[error(
         "no room for {} ({bytes} bytes) more in the spill directory {}, where {} are free: {source}; free \
          disk space or delete objects",
@@ -81,7 +81,7 @@ pub enum SpillError {
         /// The system's error.
         source: io::Error,
     },
-    /// The batch could not be written: all of it stays in memory.
+    /// The batch could not be written: the whole batch stays in memory.
     #[error("cannot write {bytes} bytes to the spill directory {}: {source}; check the disk", .dir.display())]
     Write {
         /// The path of the directory.
@@ -115,7 +115,7 @@ pub enum SpillError {
         /// The damage.
         reason: &'static str,
     },
-    /// The object's record is as it was written, and differs from the object that was sealed.
+    /// The object's record is as it was written, but its bytes are not those of the object that was sealed.
     #[error(
         "spilled object {id} is lost: it is not what was sealed, its digest is {found:016x} and was \
          {sealed:016x} \

@@ -3,8 +3,8 @@
 //!
 //! This module owns the directory given with `--spill-dir`, its files, and the thread `plasmon-spill`,
 //! which alone touches them. The engine holds a [`SpillStore`] (not `Send`), makes requests, and gets
-//! futures. No call on it does file I/O, with two exceptions: opening it reads what a former daemon left,
-//! and dropping it waits for the requests under way.
+//! futures. No call of a [`SpillStore`] does file I/O, with two exceptions: opening the store reads what
+//! a former daemon left, and dropping it waits for the requests under way.
 //!
 //! **Promises.** The files are an extension of memory, not a database: nothing is synced, so they survive
 //! the daemon, whatever kills it, but not a power cut. Damage is noticed, and damaged bytes are never
@@ -39,7 +39,8 @@
 //! forgotten.
 //!
 //! Invariants:
-//! - A record is written before its place is returned; a batch that fails leaves nothing behind.
+//! - A record is written before its place is returned. A batch that fails leaves nothing behind, unless
+//!   its removal fails as well, which is logged.
 //! - No place is used twice while the daemon lives.
 //! - Zeros belong to no record: they are holes, padding, or headers that were never written.
 //! - Of several records of one id, the one with the highest sequence counts; the others are remains.
@@ -75,10 +76,10 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Length in bytes above which a record has a file of its own.
 const OWN_FILE_BYTES: u64 = MAX_FILE_BYTES / 4;
 
-/// Length in bytes from which a record starts on a page, so that all its pages can be punched out.
+/// Length in bytes from which a record starts on a page, so that all of its pages can be punched out.
 const ALIGN_FROM_BYTES: u64 = 64 << 10;
 
 /// Maximum number of bytes of a step in which files are read and written, through a buffer that stays in
 /// the processor's cache. So the bytes that are written are those that were checksummed, even if a client
-/// of the creator's uid changes the object at that moment.
+/// with the creator's uid changes the object at that moment.
 const CHUNK_BYTES: usize = 256 << 10;

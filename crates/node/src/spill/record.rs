@@ -1,7 +1,7 @@
-//! The encoding of spill files: their headers and their records. Plain encoding, no I/O.
+//! The encoding of spill files: their headers and their records. Owns no state. Any thread.
 //!
-//! Decoded values are untrusted: lengths are checked before they are used, and only values that a checksum
-//! covers are used.
+//! Decoded values are untrusted: lengths are checked before they are used, and only values that a
+//! checksum covers are used.
 
 use plasmon::wire::MAX_NAME_BYTES;
 use plasmon::{ObjectId, Rights};
@@ -11,22 +11,23 @@ const FILE_MAGIC: [u8; 8] = *b"PLSPILL\0";
 const FILE_VERSION: u32 = 1;
 const RECORD_VERSION: u8 = 1;
 const FLAG_PRIVATE: u8 = 1;
-/// The flag of a record with terms behind the name: the number of nodes that keep the object, and its
-/// expiry.
+/// The flag of a record with terms behind the name: the number of nodes that are to keep the
+/// object, and the time of its expiry.
 const FLAG_TERMS: u8 = 2;
 /// The flag of an object that every user may change.
 const FLAG_OPEN: u8 = 4;
 /// The flag of an object that ends with the client that created it.
 const FLAG_OWNED: u8 = 8;
 
-/// The state of a live record. The two states differ in many bits.
+/// The state of a live record, which differs in many bits from [`DEAD`].
 const LIVE: u64 = 0x4556_494c_d0c5_b7a9;
 /// The state of a record that was forgotten.
 pub(super) const DEAD: u64 = 0x4441_4544_2f3a_4856;
 
 /// Length of a file's header in bytes.
 pub(super) const FILE_HEADER_BYTES: usize = 32;
-/// Offsets in bytes of the two copies of a file's header: without the salt no record can be checked.
+/// Offsets in bytes of the two copies of a file's header. There are two because no record can be
+/// checked without the salt.
 pub(super) const FILE_HEADERS_AT: [u64; 2] = [0, 2048];
 /// Offset in bytes at which the first record of a file starts.
 pub(super) const FIRST_RECORD_AT: u64 = 4096;
@@ -60,11 +61,11 @@ pub struct Header {
     pub metadata_len: u32,
     /// The digest made at the seal; 0 when none was made.
     pub digest: u64,
-    /// When the object was created, in milliseconds since 1970.
+    /// Time when the object was created, in milliseconds since 1970.
     pub created: u64,
     /// Number of nodes that are to keep the object; 0 and 1 both mean one.
     pub copies: u16,
-    /// When the object is to be deleted, in milliseconds since 1970; 0 for never.
+    /// Time when the object is to be deleted, in milliseconds since 1970; 0 for never.
     pub expires: u64,
     /// Whether the object ends with the client that created it, and so with the daemon.
     pub owned: bool,
@@ -81,12 +82,12 @@ impl Header {
     }
 }
 
-/// The place of an object on disk. It is valid from the moment the object was written or recovered until it
-/// is forgotten.
+/// The place of an object on disk. The place is valid from the moment when the object was written or
+/// recovered until the object is forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     pub(super) file: u32,
-    /// Offset in units of 8 bytes.
+    /// Offset in the file, in units of 8 bytes.
     unit: u32,
 }
 
@@ -123,7 +124,7 @@ fn before_terms(name: usize) -> usize {
     FIXED_BYTES + name.next_multiple_of(UNIT_BYTES as usize)
 }
 
-/// Number of bytes from a record's start to the next record's; `None` if no file could hold it.
+/// Number of bytes from a record's start to the next record's start; `None` if no file could hold the record.
 pub(super) fn record_len(head: &Header) -> Option<u64> {
     let payload = head.payload_len()?.checked_next_multiple_of(UNIT_BYTES)?;
     payload.checked_add(header_len(head) as u64).filter(|len| *len <= i64::MAX as u64 / 2)
@@ -137,7 +138,7 @@ pub(super) struct Record {
     pub(super) sequence: u64,
     /// XXH3-64 of the payload.
     pub(super) payload_hash: u64,
-    /// Number of bytes from the record's start to the next record's.
+    /// Number of bytes from the record's start to the next record's start.
     pub(super) len: u64,
     pub(super) live: bool,
 }
@@ -158,7 +159,7 @@ fn seed(salt: u64, offset: u64) -> u64 {
     salt ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Writes a live record's header. `into` is [`header_len`] bytes.
+/// Writes a live record's header into `into`, which is [`header_len`] bytes long.
 pub(super) fn encode(
     into: &mut [u8],
     head: &Header,
@@ -196,7 +197,7 @@ pub(super) fn encode(
     into[8..16].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Decodes the header of a record at `offset`. `bytes` may go on beyond it.
+/// Decodes the header of a record at `offset`. `bytes` may go on beyond the header.
 pub(super) fn decode(bytes: &[u8], salt: u64, offset: u64) -> Result<Record, NoRecord> {
     let fixed: &[u8; FIXED_BYTES] = bytes.first_chunk().ok_or(NoRecord)?;
     let word = |at: usize| u64::from_le_bytes(*fixed[at..].first_chunk().expect("all words lie before 96"));
@@ -274,7 +275,7 @@ pub(super) fn encode_file(salt: u64) -> [u8; FILE_HEADER_BYTES] {
     bytes
 }
 
-/// The salt of a file, if the bytes are a header of this version.
+/// Returns the salt of a file, if the bytes are a header of this version.
 pub(super) fn decode_file(bytes: &[u8; FILE_HEADER_BYTES]) -> Result<u64, NoRecord> {
     let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("all words lie before 32"));
     let version = word(8) as u32;

@@ -1,9 +1,8 @@
-//! Reading an object back. Spill thread only.
+//! Reading an object back. The state is that of `Disk`. Spill thread only.
 //!
-//! Bytes are not trusted before their checksum is verified. Lengths from the file only ever bound a read
-//! into memory of the length that the engine expects. A record's checksum shows that the bytes are those
-//! that were written; the digest made at the seal, where there is one, shows that they are those that were
-//! sealed.
+//! Bytes are not trusted before their checksum is verified. Lengths from the file only ever bound a read into
+//! memory of the length that the engine expects. A record's checksum shows that the bytes are those that were
+//! written. The digest made at the seal, if there is one, shows that the bytes are those that were sealed.
 
 use std::hash::Hasher as _;
 use std::io;
@@ -19,7 +18,7 @@ use super::record::{self, Place};
 use crate::memory::IoRange;
 
 impl Disk {
-    /// Reads an object back.
+    /// Reads an object back, and counts the outcome.
     pub(super) fn read(
         &mut self,
         place: Place,
@@ -46,7 +45,7 @@ impl Disk {
         let contents = self.files.get(&place.file).ok_or(Fault::Damage(FORGOTTEN))?;
         let len = *contents.live.get(&offset).ok_or(Fault::Damage(FORGOTTEN))?;
         let file = self.directory.open_file(place.file)?;
-        // A short record is read whole, of a long one only its beginning.
+        // A short record is read whole. Only the beginning of a long record is read here.
         self.buffer.resize(len.min(CHUNK_BYTES as u64) as usize, 0);
         let filled = directory::read_up_to(&file, offset, &mut self.buffer)?;
         let record = record::decode(&self.buffer[..filled], contents.salt, offset);
@@ -92,7 +91,7 @@ const FORGOTTEN: &str = "it was forgotten";
 /// Why an object was not read.
 enum Fault {
     Damage(&'static str),
-    /// The digest of the bytes differs from that of the seal; this is the digest found.
+    /// The digest of the bytes, which is given here, differs from the digest of the seal.
     Altered(u64),
     Io(io::Error),
 }

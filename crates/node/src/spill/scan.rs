@@ -1,8 +1,9 @@
-//! Finding the records in a file that a former daemon left.
+//! Finding the records in a file that a former daemon left. Owns no state. Runs on the thread that
+//! opens the store.
 //!
-//! Only headers are read, so that opening does not take as long as reading everything; a payload is checked
-//! when it is asked for. Between headers, zeros are skipped (holes without reading them), and the scan
-//! searches any other bytes for the next header.
+//! Only headers are read, so that opening does not take as long as reading everything. A payload is
+//! checked when it is asked for. Between headers, zeros are skipped (holes without reading them), and the
+//! scan searches any other bytes for the next header.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +25,8 @@ pub(super) struct Scan {
     pub(super) end: u64,
     /// The live records that lie within the file, with their offsets.
     pub(super) live: Vec<(u64, Record)>,
-    /// A live record behind the others that begins in the file and is cut off.
+    /// The live record that is cut off by the end of the file, if there is one. No other record
+    /// lies behind it.
     pub(super) cut_off: Option<(u64, Record)>,
     /// Number of stretches that are neither records nor zeros: damage, or writes that were never finished.
     /// The objects to which they belonged are unknown.
@@ -52,7 +54,7 @@ pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
     let mut at = FIRST_RECORD_AT;
     // Whether `at` lies in a damaged stretch that is counted already.
     let mut lost = false;
-    // No record starts further behind: a longer file is the beginning and the rest of one object.
+    // No record starts further behind. A longer file has a single object, which begins before that.
     while at < end.min(MAX_FILE_BYTES) {
         let bytes = window.at(at)?;
         match record::decode(bytes, found.salt, at) {
@@ -88,7 +90,7 @@ pub(super) fn scan(file: &File) -> Result<Scan, ScanError> {
     Ok(found)
 }
 
-/// The salt of a file, from a header that is intact.
+/// Reads the salt of a file from a header that is intact.
 fn salt(file: &File) -> Result<u64, ScanError> {
     for at in FILE_HEADERS_AT {
         let mut header = [0; FILE_HEADER_BYTES];
@@ -101,7 +103,7 @@ fn salt(file: &File) -> Result<u64, ScanError> {
     Err(ScanError::Foreign)
 }
 
-/// A piece of a file in memory, which moves along with the scan.
+/// A piece of a file in memory. The piece moves along with the scan.
 struct Window<'a> {
     file: &'a File,
     end: u64,
@@ -110,7 +112,8 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// The bytes at `at`, which is before the end: enough for any header, unless the file ends.
+    /// Returns the bytes from `at` on, which is before the end of the file. They are enough for any
+    /// header, unless the file ends.
     fn at(&mut self, at: u64) -> io::Result<&[u8]> {
         let wanted = (self.end - at).min(MAX_HEADER_BYTES as u64);
         if at < self.start || at + wanted > self.start + self.bytes.len() as u64 {
@@ -124,7 +127,8 @@ impl Window<'_> {
         Ok(&self.bytes[(at - self.start) as usize..])
     }
 
-    /// The next byte from `at` on that is not in a hole, as far as the filesystem tells.
+    /// Returns the position of the next byte from `at` on that is not in a hole, as far as the
+    /// filesystem tells.
     fn next_data(&self, at: u64) -> u64 {
         match rustix::fs::seek(self.file, SeekFrom::Data(at)) {
             Ok(data) => data.max(at),

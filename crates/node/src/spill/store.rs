@@ -1,12 +1,12 @@
 //! The engine's side of the spill store: requests to the spill thread and their answers.
 //!
-//! Engine thread, except for [`Worker`], which is the spill thread. Requests are carried out in order,
-//! except that a read comes before all other waiting requests, since a client waits for it. So a read may
-//! still succeed after its place was forgotten.
+//! Owns [`SpillStore`], on the engine thread, and [`Worker`], which is the spill thread. Requests are
+//! carried out in order, except that a read comes before all other waiting requests, because a client
+//! waits for the read. So a read may still succeed after its place was forgotten.
 //!
 //! Invariant: memory that the spill thread copies from or to stays its object's until the thread has
-//! finished with it. The owner of that memory travels with the future, and a future that is dropped early
-//! leaves the owner with the store until then.
+//! finished with it. The owner of that memory travels with the future. A future that is dropped early
+//! leaves the owner with the store until the thread has finished.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -38,7 +38,7 @@ pub struct Item {
     pub bytes: IoRange,
 }
 
-/// Objects on disk. Dropping it finishes the pending requests and ends the thread.
+/// Objects on disk. Dropping the store finishes the pending requests and ends the thread.
 pub struct SpillStore {
     /// The sender of requests; `None` only while the store is dropped.
     jobs: Option<Sender<Job>>,
@@ -51,9 +51,9 @@ pub struct SpillStore {
 type Abandoned = (Arc<()>, Box<dyn Any>);
 
 impl SpillStore {
-    /// Opens the directory, which is made if there is none, and returns the objects that a former daemon
-    /// left in it, in no particular order. It reads every header there, so it takes time. `wake` is called
-    /// on the spill thread after every answer.
+    /// Opens the directory, which is made if there is none. Returns the objects that a former daemon left
+    /// in the directory, in no particular order. The call reads every header there, which takes time.
+    /// `wake` is called on the spill thread after every answer.
     pub fn open(
         dir: &Path,
         wake: impl Fn() + Send + 'static,
@@ -83,31 +83,32 @@ impl SpillStore {
         Ok((store, worker, recovered))
     }
 
-    /// Writes objects, all or none; small ones together in one write. `hold` keeps their memory, such as
-    /// pins. If the future is dropped before it is ready, the written objects are forgotten.
+    /// Writes all of the objects or none; small ones together in one write. `hold` keeps their memory,
+    /// such as pins. If the future is dropped before it is ready, the written objects are forgotten.
     pub fn write<H: 'static>(&self, items: Vec<Item>, hold: H) -> Pending<Vec<Place>, H> {
         self.ask(hold, |token, answer| Job::Write { items, token, answer })
     }
 
-    /// Reads an object back into an extent of its size, which is returned in any case. Unless the result is
-    /// `Ok`, the bytes of the extent are not valid. They are compared with the digest made at the object's
-    /// seal, unless that is 0.
+    /// Reads an object back into an extent of its size, which is returned in any case. The bytes of
+    /// the extent are valid only if the result is `Ok`. The bytes are compared with the digest made at
+    /// the object's seal, unless this digest is 0.
     pub fn read(&self, place: Place, id: ObjectId, digest: u64, into: Extent) -> Pending<(), Extent> {
         let range = into.io_range();
         self.ask(into, |token, answer| Job::Read(Read { place, id, digest, into: range, token, answer }))
     }
 
-    /// Forgets an object that was deleted, or is to be in memory alone again.
+    /// Forgets an object that was deleted, or that is to be only in memory again.
     pub fn forget(&self, place: Place) {
         self.send(Job::Forget(place));
     }
 
-    /// Has the disk looked at: [`SpillStore::usage`] tells soon how much of it is free now.
+    /// Has the spill thread look at the disk. Soon afterwards [`SpillStore::usage`] tells how much
+    /// of the disk is free now.
     pub fn look_at_free(&self) {
         self.send(Job::Look);
     }
 
-    /// How the directory is used.
+    /// Returns how the directory is used.
     pub fn usage(&self) -> Usage {
         self.counters.usage()
     }
@@ -141,7 +142,7 @@ impl Drop for SpillStore {
     }
 }
 
-/// Drops the memory owners with which the thread has finished.
+/// Drops the owners of memory with which the thread has finished.
 fn sweep(abandoned: &RefCell<Vec<Abandoned>>) {
     let mut done = Vec::new();
     abandoned.borrow_mut().retain_mut(|(token, hold)| {
@@ -162,7 +163,7 @@ pub struct Pending<T, H: 'static> {
     abandoned: Rc<RefCell<Vec<Abandoned>>>,
 }
 
-/// No field is structurally pinned.
+/// A future can move, because no field is structurally pinned.
 impl<T, H> Unpin for Pending<T, H> {}
 
 impl<T, H> Future for Pending<T, H> {
@@ -171,7 +172,7 @@ impl<T, H> Future for Pending<T, H> {
     /// Polls the answer.
     ///
     /// # Panics
-    /// If it was ready before.
+    /// If the future was ready before.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(self.answer.poll_unpin(context));
         let (_, hold) = self.waiting.take().expect("a future is not polled once it was ready");
@@ -208,7 +209,7 @@ struct Read {
     answer: Answer<()>,
 }
 
-/// The spill thread.
+/// The state of the spill thread.
 struct Worker<W> {
     disk: Disk,
     jobs: Receiver<Job>,
@@ -239,7 +240,7 @@ impl<W: Fn()> Worker<W> {
         self.reads.pop_front().map(Job::Read).or_else(|| self.others.pop_front())
     }
 
-    /// Takes the requests that came meanwhile; returns whether no more will come.
+    /// Takes the requests that came meanwhile. Returns whether no more will come.
     fn collect(&mut self) -> bool {
         loop {
             match self.jobs.try_recv() {
@@ -281,8 +282,8 @@ impl<W: Fn()> Worker<W> {
     }
 }
 
-/// A spill thread that is not one: a simulation carries out its requests when their time has come. Requests
-/// that are left when it is dropped are not carried out, as when the daemon is killed.
+/// The spill thread in a simulation, which carries out requests when their time has come. Requests that
+/// are left when this value is dropped are not carried out, as when the daemon is killed.
 #[cfg(test)]
 pub(crate) struct SteppedDisk(Worker<fn()>);
 
@@ -294,7 +295,7 @@ impl SteppedDisk {
         !(self.0.reads.is_empty() && self.0.others.is_empty())
     }
 
-    /// Carries out the next request. A write fails if it is to, as on a disk that is full.
+    /// Carries out the next request. With `is_full` a write fails, as on a disk that is full.
     pub(crate) fn step(&mut self, is_full: bool) {
         self.0.collect();
         match self.0.next() {

@@ -1,15 +1,15 @@
-//! Counters of the spill store. The spill thread counts, and any thread reads.
+//! Counters of the spill store. Owns [`Counters`]: the spill thread counts, and any thread reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How the spill directory is used. Sums are since the daemon started.
+/// How the spill directory is used. Sums count from the start of the daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Number of files.
     pub files: u64,
-    /// Number of bytes of live records: of the objects, and about a hundred bytes for each.
+    /// Number of bytes of live records: those of the objects, and about a hundred more for each object.
     pub live_bytes: u64,
-    /// Number of bytes that the files take on disk, holes not counted.
+    /// Number of bytes that the files take on disk, without holes.
     pub disk_bytes: u64,
     /// Number of bytes that were free on the disk at the last look.
     pub free_bytes: u64,

@@ -1,11 +1,11 @@
 //! Compaction: moving objects together, so that scattered free memory becomes one piece.
 //!
-//! Engine thread only. A *clearing* is a window of segments that would make room if its objects went
-//! elsewhere. Objects are copied a bit at a time, so that the engine serves others meanwhile. Within one
-//! turn, each object is hidden from clients, looked for among their pins, and shown again at its new place.
-//! Pinned objects, creations, regions and memory of clients stay: a window in which more lies than objects
-//! that can be moved is not begun with, and one in which something is pinned meanwhile is given up for
-//! another.
+//! Owns no state. Engine thread only. A *clearing* is a window of segments that would make room if its
+//! objects lay elsewhere. Objects are copied a few MiB at a time, so that the engine serves others
+//! meanwhile. Within one turn, each object is hidden from clients, looked for among their pins, and
+//! shown again at its new place. Pinned objects, creations, regions and memory of clients stay. A
+//! window that has more than movable objects is not begun. A window in which something is pinned
+//! meanwhile is given up, and another one is tried.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -24,12 +24,12 @@ const BUFFER_BYTES: usize = 256 << 10;
 const MAX_WINDOWS_TRIED: usize = 8;
 
 impl Store {
-    /// Whether moving objects could make room, judged by sizes.
+    /// Whether moving objects could make room, judged by the sizes alone.
     pub(crate) fn could_compact(&self, len: u64) -> bool {
         !self.arena.borrow_mut().clearings(len).is_empty()
     }
 
-    /// Makes room in one piece by moving objects.
+    /// Makes room in one piece by moving objects, and allocates it. `None` if that is not possible.
     pub(crate) async fn compact(self: &Rc<Self>, zone: Zone, len: u64) -> Option<Extent> {
         if !self.could_compact(len) {
             return None;
@@ -48,8 +48,8 @@ impl Store {
         None
     }
 
-    /// Segments that have something that cannot be moved now: what is pinned, is being created or is on its
-    /// way, regions, and memory that is lent to clients.
+    /// Returns the segments that have something that cannot be moved now: a pinned object, an object that
+    /// is being created or is on its way, a region, or memory that is lent to clients.
     async fn held_segments(&self) -> BTreeSet<u32> {
         self.reap();
         let fast = self.scan_pins();
@@ -66,12 +66,14 @@ impl Store {
             self.kernel.clock.sleep(Duration::ZERO).await;
         }
         let live = self.arena.borrow_mut().live();
-        // An object that has come since its share was looked through holds its segments, too.
+        // A segment also counts as held if an object came to it after its share of the table was
+        // looked through.
         let is_held = |(_, (live, movable)): &(u32, (u64, u64))| live > movable;
         (0..).zip(live.into_iter().zip(movable)).filter(is_held).map(|(segment, _)| segment).collect()
     }
 
-    /// Moves everything out of a window; gives up at the first thing that cannot be moved.
+    /// Moves everything out of a window; returns whether that was possible. Gives up at the first
+    /// thing that cannot be moved.
     async fn clear(self: &Rc<Self>, clearing: &Clearing) -> bool {
         let touches = |run: &Run| run.segments().any(|segment| clearing.segments.contains(&segment));
         let creations = || self.objects.borrow().creations().any(|creation| touches(&creation.extent));
@@ -101,7 +103,7 @@ impl Store {
         true
     }
 
-    /// Moves an object that nobody pins; returns whether the object is out of the way.
+    /// Moves an object that is not pinned; returns whether the object is out of the way.
     fn relocate(&self, replica: &Rc<Replica>) -> bool {
         let Some(from) = replica.run().filter(|_| self.objects.borrow().has(replica)) else {
             // The object has left memory meanwhile, or was deleted.
@@ -112,8 +114,8 @@ impl Store {
         }
         let Some(to) = self.other_place(&from, replica) else { return false };
         if !replica.in_memory() || !self.objects.borrow().has(replica) {
-            // The object was evicted to make room for itself, or was deleted: a removed entry is never
-            // shown again.
+            // The search for a place has evicted the object, or the object was deleted. A removed
+            // entry is never shown again.
             return true;
         }
         replica.hide();
@@ -127,8 +129,8 @@ impl Store {
         true
     }
 
-    /// Finds another place for an object: in the zone in which it lies, whose user could write it there as
-    /// well, or in the engine's zone of its domain.
+    /// Finds another place for an object: in its own zone, whose user can write it there as well,
+    /// or in the engine's zone of its domain.
     fn other_place(&self, from: &Run, replica: &Replica) -> Option<Extent> {
         let own = from.segments().next().and_then(|segment| self.arena.borrow().zone(segment));
         let engine = Zone { domain: replica.domain(), writer: Writer::Engine };
@@ -137,8 +139,8 @@ impl Store {
     }
 }
 
-/// Copies a sealed object. Nobody writes it meanwhile, except a user that breaks the rules, at its own
-/// cost.
+/// Copies a sealed object. The object does not change meanwhile, unless its user breaks the rules,
+/// at that user's own cost.
 fn copy(from: &Run, to: &Run) -> Result<(), OutOfBounds> {
     let mut buffer = vec![0; BUFFER_BYTES.min(from.len() as usize)];
     let mut at = 0;

@@ -1,7 +1,7 @@
-//! Content of a full store, and who has it pinned, for errors. Engine thread only.
+//! Content of a full store, and the holders of pins, for errors. Owns no state. Engine thread only.
 //!
 //! The parts that are told add up to the bytes that are used. Pins are looked up by their holders rather
-//! than by walking all objects, and at most [`MAX_PINS`] of them: a store is full often.
+//! than by walking all objects, and at most [`MAX_PINS`] of them, because a store is full often.
 
 use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::object::{InMemory, Replica, Table};
 /// Maximum number of pins that an error looks at.
 const MAX_PINS: usize = 1 << 16;
 
-/// Somebody who has objects pinned.
+/// A client or a node that has objects pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Holder {
     Client(ClientKey),
@@ -33,7 +33,7 @@ struct Pins {
     seen: HashSet<(Holder, Domain, u32)>,
     objects: HashSet<(Domain, u32)>,
     holders: HashMap<Holder, u64>,
-    /// Bytes of pinned objects that are not deleted, and of those that are.
+    /// Number of bytes of pinned objects that are not deleted.
     bytes: u64,
     deleted_bytes: u64,
     looked_at: usize,
@@ -52,7 +52,7 @@ impl Pins {
         self.count()
     }
 
-    /// Counts a pin that was looked at; breaks when it was the last one.
+    /// Counts a pin that was looked at; breaks if no further pin is to be looked at.
     fn count(&mut self) -> ControlFlow<()> {
         self.looked_at += 1;
         if self.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -64,8 +64,8 @@ impl Pins {
 }
 
 impl Store {
-    /// Describes what the store holds, in lines with the words of `plasmon status`: parts that add up, what
-    /// is pinned and by whom, and whose it is.
+    /// Describes what the store holds, in lines with the words of `plasmon status`: the parts, the pinned
+    /// bytes with their holders, and the bytes of the largest creators.
     pub(super) fn holding(&self, usage: &Usage) -> Vec<String> {
         let objects = self.objects.borrow();
         let InMemory { primary, kept, cached, unsealed } = objects.in_memory();
@@ -94,7 +94,7 @@ impl Store {
         lines
     }
 
-    /// Everything that clients and other nodes have pinned.
+    /// Returns the pins of clients and of other nodes.
     fn pins(&self, objects: &Table) -> Pins {
         let mut removed: HashMap<(Domain, u32), Rc<Replica>> = HashMap::default();
         for replica in objects.doomed() {
@@ -125,7 +125,8 @@ impl Store {
         pins
     }
 
-    /// Tells how much of the `sealed` bytes is pinned, and by whom, deleted objects included.
+    /// Tells how much of the `sealed` bytes is pinned, and the holders with most pinned bytes,
+    /// deleted objects included.
     fn tell_pins(&self, pins: &Pins, sealed: u64) -> String {
         if pins.holders.is_empty() {
             return "pinned: nothing".into();
@@ -153,7 +154,7 @@ impl Store {
         format!("pinned: {}{extent}{deleted}; by {}", size(pins.bytes), named.join(", "))
     }
 
-    /// Tells which users and clients have created most of what is here, in memory or on disk.
+    /// Tells which users and clients have created most of the bytes that are here, in memory or on disk.
     fn tell_creators(&self) -> Option<String> {
         let quotas = self.quotas.borrow();
         let users = quotas.largest_users().into_iter();

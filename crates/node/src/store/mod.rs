@@ -1,9 +1,10 @@
 //! The objects of this node and the memory for them: how much each user has, and how room is made.
 //!
-//! Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes objects to disk and reads
-//! them back, [`compaction`] moves objects together, [`quotas`] counts what each user and client holds,
-//! [`regions`] finds memory for regions, and [`holding`] tells what a full store holds, and who has it
-//! pinned. Changes are noted in the *outbox*, from which the directory takes them at the end of the turn.
+//! Owns [`Store`]. Engine thread only. [`room`] finds memory for a new object, [`spilling`] writes
+//! objects to disk and reads them back, [`compaction`] moves objects together, [`quotas`] counts what
+//! each user and client holds, [`regions`] finds memory for regions, and [`holding`] tells what a full
+//! store holds and which clients have it pinned. Changes are noted in the *outbox*, from which the
+//! directory takes them at the end of the turn.
 
 pub(crate) mod compaction;
 mod holding;
@@ -33,12 +34,11 @@ use crate::spill::SpillStore;
 
 /// The clients that read objects in place, without telling the engine.
 pub(crate) trait Readers {
-    /// Adds the pins that the clients have set by themselves.
+    /// Adds the pins that clients have set without the engine.
     fn fast_pins(&self, fast: &mut FastPins);
-    /// Whether a client has read an object by itself since the last call.
+    /// Whether a client has read an object without the engine since the last call.
     fn take_accessed(&self, replica: &Replica) -> bool;
-    /// Calls `see` for everything that a client has pinned, with the client, until `see` says that it is
-    /// enough.
+    /// Calls `see` for every pin of every client, with that client, until `see` breaks.
     fn each_pin(&self, see: &mut dyn FnMut(ClientKey, Pinned<'_>) -> ControlFlow<()>) -> ControlFlow<()>;
     /// Describes a client for people.
     fn describe(&self, client: ClientKey) -> String;
@@ -46,15 +46,16 @@ pub(crate) trait Readers {
 
 /// Something that a client has pinned.
 pub(crate) enum Pinned<'a> {
-    /// A replica, by a pin that the engine counts.
+    /// A replica, with a pin that the engine counts.
     Counted(&'a Rc<Replica>),
-    /// An entry of a table, by a pin that the client has set by itself. There may be no such entry.
+    /// An entry of a table, with a pin that the client has set without the engine. There may be no
+    /// such entry.
     Entry(Domain, u32),
 }
 
 /// The pins that are held for other nodes.
 pub(crate) trait Lessor {
-    /// Calls `see` for every object that is pinned for another node, until `see` says that it is enough.
+    /// Calls `see` for every object that is pinned for another node, with that node, until `see` breaks.
     fn each_lease(&self, see: &mut dyn FnMut(NodeId, &Rc<Replica>) -> ControlFlow<()>) -> ControlFlow<()>;
 }
 
@@ -83,10 +84,10 @@ pub(crate) struct Store {
     disk_looked: Cell<Option<Instant>>,
     restoring: RefCell<Restoring>,
     pub(crate) readers: Rc<dyn Readers>,
-    /// Set once, by the room above that has the leases.
+    /// The leases of this node. The value is set once, by the room above that has the leases.
     pub(crate) lessor: OnceCell<Weak<dyn Lessor>>,
     outbox: RefCell<Vec<Change>>,
-    /// Whether no other member was ever seen, so that nobody is to be told of changes.
+    /// Whether no other member was ever seen. Then no node is to be told of changes.
     solo: Cell<bool>,
 }
 
@@ -140,8 +141,8 @@ impl Store {
         Ok(replica)
     }
 
-    /// Gives a replica a role, and has its keepers told. They are told of an unchanged role as well, since
-    /// they may have missed it.
+    /// Gives a replica a role, and has its keepers told. They are told of an unchanged role as
+    /// well, because they may have missed it.
     pub(crate) fn set_role(&self, replica: &Replica, role: Role) {
         self.objects.borrow_mut().set_role(&replica.id(), role);
         self.publish(Holding::of(replica));
@@ -188,8 +189,8 @@ impl Store {
         self.note(Change::Unpublish { id, how });
     }
 
-    /// Puts a change into the outbox. A node that is alone keeps none: at its start it may take over
-    /// millions of objects in one turn.
+    /// Puts a change into the outbox. A node that is alone keeps no changes, because at its start it may
+    /// take over millions of objects in one turn.
     fn note(&self, change: Change) {
         if !self.solo.get() {
             self.outbox.borrow_mut().push(change);
@@ -202,7 +203,7 @@ impl Store {
         self.objects.borrow_mut().shared.set_solo(solo);
     }
 
-    /// Takes the changes since the last call, in order.
+    /// Takes the changes since the last call, in their order.
     pub(crate) fn take_changes(&self) -> Vec<Change> {
         self.outbox.take()
     }

@@ -1,8 +1,8 @@
 //! Quotas: the bytes that users and clients may fill, and have filled. Engine thread only.
 //!
-//! Every object that was created on this node counts from its creation until its deletion, in memory or on
-//! disk. It counts against its user, and against its client while that is connected. A region counts against
-//! its user.
+//! Owns [`Quotas`]. Every object that was created on this node counts from its creation until its
+//! deletion, in memory or on disk. The object counts against its user, and against its client while this
+//! client is connected. A region counts against its user.
 
 use std::cmp::Reverse;
 
@@ -13,8 +13,8 @@ use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
 use crate::object::{Head, Replica};
 
-/// The stand-in for the client of what counts against a user alone: a region, or an object that a former
-/// daemon left on disk.
+/// The stand-in for a client, for what counts against a user alone: a region, or an object that a
+/// former daemon left on disk.
 pub(crate) const NOBODY: ClientKey = ClientKey::MAX;
 /// Maximum number of users, of clients and of holders of pins that an error names.
 const MAX_NAMED: usize = 3;
@@ -31,7 +31,7 @@ pub(crate) struct Quotas {
 #[derive(Default)]
 struct Account {
     bytes: u64,
-    /// Bytes among them for which there is no memory yet, or that were not written yet.
+    /// Number of those bytes for which there is no memory yet, or which were not written yet.
     pending: u64,
     /// The limit that the client has set itself.
     limit: Option<u64>,
@@ -42,7 +42,7 @@ impl Quotas {
         Self { user_limit, client_limit, ..Self::default() }
     }
 
-    /// Counts bytes that are about to be taken, to do `what`. They are pending until [`Quotas::taken`].
+    /// Counts bytes that are about to be taken, to do `what`. The bytes are pending until [`Quotas::taken`].
     pub(crate) fn take(
         &mut self,
         what: impl Fn() -> String,
@@ -74,14 +74,14 @@ impl Quotas {
         Ok(())
     }
 
-    /// Notes that pending bytes are there now.
+    /// Notes that pending bytes are taken now.
     pub(crate) fn taken(&mut self, user: u32, client: ClientKey, len: u64) {
         for account in self.users.get_mut(&user).into_iter().chain(self.clients.get_mut(&client)) {
             account.pending = account.pending.saturating_sub(len);
         }
     }
 
-    /// Counts bytes that are there already.
+    /// Counts bytes of a user that are on this node already.
     pub(crate) fn count(&mut self, user: u32, len: u64) {
         self.users.entry(user).or_default().bytes += len;
     }
@@ -91,7 +91,7 @@ impl Quotas {
         self.subtract(head.user, client, head.len());
     }
 
-    /// Subtracts a replica that is gone from this node, or is another node's object from now on.
+    /// Subtracts a replica that is gone from this node, or that is no longer this node's primary.
     pub(crate) fn give_back(&mut self, replica: &Replica) {
         if let Some(creator) = replica.creator.take() {
             let seen = replica.snapshot();
@@ -122,19 +122,19 @@ impl Quotas {
         self.users.get(&user).map_or(0, |account| account.bytes)
     }
 
-    /// Number of bytes that a client's objects take, and the smallest of its limits.
+    /// Number of bytes that a client's objects take, and the smaller of its two limits.
     pub(crate) fn of_client(&self, client: ClientKey) -> (u64, Option<u64>) {
         let account = self.clients.get(&client);
         let own = account.and_then(|account| account.limit);
         (account.map_or(0, |account| account.bytes), own.into_iter().chain(self.client_limit).min())
     }
 
-    /// The users whose objects take most, with their bytes that are not pending.
+    /// Returns the users whose objects take most, with the number of their bytes that are not pending.
     pub(crate) fn largest_users(&self) -> Vec<(u32, u64)> {
         largest(self.users.iter().map(|(user, account)| (*user, account.there())))
     }
 
-    /// The clients whose objects take most, with their bytes that are not pending.
+    /// Returns the clients whose objects take most, with the number of their bytes that are not pending.
     pub(crate) fn largest_clients(&self) -> Vec<(ClientKey, u64)> {
         largest(self.clients.iter().map(|(client, account)| (*client, account.there())))
     }
@@ -146,7 +146,7 @@ impl Account {
     }
 }
 
-/// Accounts with the most bytes, the largest first. At most [`MAX_NAMED`] are returned.
+/// Returns the accounts with the most bytes, the largest first, at most [`MAX_NAMED`].
 pub(super) fn largest<K>(accounts: impl Iterator<Item = (K, u64)>) -> Vec<(K, u64)> {
     let mut accounts: Vec<_> = accounts.filter(|(_, bytes)| *bytes > 0).collect();
     accounts.sort_by_key(|(_, bytes)| Reverse(*bytes));

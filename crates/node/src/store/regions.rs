@@ -1,11 +1,12 @@
-//! The memory of regions: what it takes, whose it is, and in which segments it lies. Engine thread only.
+//! The memory of regions: its size, its user, and the segments in which it lies. Owns [`Regions`].
+//! Engine thread only.
 //!
-//! Bytes of a region count against the quota of its user and against a limit of all regions, from before
-//! there is memory for them until that memory is free again. So do regions against the limit of their number
-//! for a user. A region does not move, so segments in which regions lie are not cleared.
+//! The bytes of a region count against the quota of its user and against a limit of all regions, from before
+//! there is memory for them until that memory is free again. A region also counts against the limit of the
+//! number of regions of a user. A region does not move, so segments in which regions lie are not cleared.
 //!
-//! A region lies in one place of the arena if there is room in one, and otherwise in several. If its owner's
-//! processes were to map it, and no memory that they may map is free, it lies in the engine's.
+//! A region lies in one place of the arena if there is room in one, and otherwise in several. A region that
+//! its owner's processes were to map lies in the engine's memory if no memory that they may map is free.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,34 +24,34 @@ use super::room::{Makeshift, Wish};
 use crate::kernel::random::HashMap;
 use crate::memory::{Domain, Extent, Run, Writer, Zone};
 
-/// The divisor of a store's capacity that gives the limit of all regions where no setting says it.
+/// The divisor of a store's capacity that gives the default limit of all regions.
 const LIMIT_DIVISOR: u64 = 2;
-/// Maximum number of places of a region. A frame tells where all of them lie, 24 bytes each, beside what a
-/// move tells of a region: 8 KiB of 16 at most, the ends of 64 segments included.
+/// Maximum number of places of a region. A frame tells where all of them lie, with 24 bytes each, beside
+/// the other facts about a region that moves: at most 8 of 16 KiB, the ends of 64 segments included.
 const MAX_PLACES: usize = 256;
-/// Maximum number of places of all regions that lie in several. Each is a mapping of this process, and the
-/// kernel allows it 65,530 unless it is told otherwise (vm.max_map_count).
+/// Maximum number of places of all regions that lie in several. Each place is a mapping of this process,
+/// and the kernel allows a process 65,530 mappings by default (vm.max_map_count).
 const MAX_ALL_PLACES: usize = 16 << 10;
 
 /// Memory that the regions of this node take.
 #[derive(Default)]
 pub(crate) struct Regions {
-    /// Number of bytes of all regions, those included for which there is no memory yet.
+    /// Number of bytes of all regions, including those that wait for memory.
     counted: Cell<u64>,
     /// Number of bytes of all regions that have memory.
     held: Cell<u64>,
     /// Number of pieces of regions in each segment.
     segments: RefCell<BTreeMap<u32, u32>>,
-    /// Number of regions of each user, those included for which there is no memory yet.
+    /// Number of regions of each user, including those that wait for memory.
     users: RefCell<HashMap<u32, u32>>,
-    /// Number of regions that lie in several places, and of these places.
+    /// Number of regions that lie in several places, and number of these places.
     in_places: Cell<(u64, usize)>,
-    /// Number of regions that their owners' processes were to map, and cannot.
+    /// Number of regions that their owners' processes were to map and cannot.
     crowded_out: Cell<u64>,
 }
 
 impl Regions {
-    /// Number of bytes of memory of all regions, those included that were freed and are still in use.
+    /// Number of bytes of memory of all regions, including regions that were freed and are still in use.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.get()
     }
@@ -60,7 +61,7 @@ impl Regions {
         self.in_places.get().0
     }
 
-    /// Number of regions that their owners' processes were to map, and cannot.
+    /// Number of regions that their owners' processes were to map and cannot.
     pub(crate) fn crowded_out(&self) -> u64 {
         self.crowded_out.get()
     }
@@ -71,7 +72,7 @@ impl Regions {
     }
 }
 
-/// A region and its bytes, which are counted until this is dropped, or the region has its memory.
+/// A region and its bytes, which count until this value is dropped, or until the region has its memory.
 struct Counted {
     store: Option<Rc<Store>>,
     user: u32,
@@ -81,11 +82,11 @@ struct Counted {
 /// The processes that may map the memory of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mapped {
-    /// The owner's processes may.
+    /// The owner's processes may map the region.
     ByOwner,
-    /// No process may map it.
+    /// No process may map the region, as was wanted.
     ByNobody,
-    /// No process may map it, since there was no memory that the owner's processes may map.
+    /// No process may map the region, because no memory that the owner's processes may map was free.
     CrowdedOut,
 }
 
@@ -97,7 +98,7 @@ impl Drop for Counted {
     }
 }
 
-/// The memory of a region. It is free again, and counts no more, when this is dropped.
+/// The memory of a region. It is free again, and no longer counts, when this value is dropped.
 pub(crate) struct RegionMemory {
     extent: Extent,
     store: Rc<Store>,
@@ -106,8 +107,8 @@ pub(crate) struct RegionMemory {
     mapped: Mapped,
 }
 
-/// A node may have a million regions. With the counts of an `Rc` and malloc's header the memory of one takes
-/// 64 bytes; the next larger size of malloc is 80.
+/// A node may have a million regions. With the counts of an `Rc` and malloc's header the memory of a
+/// region takes 64 bytes; the next larger size of malloc is 80.
 const _: () = assert!(size_of::<RegionMemory>() <= 40);
 
 impl Deref for RegionMemory {
@@ -124,12 +125,12 @@ impl RegionMemory {
         self.mapped == Mapped::ByOwner
     }
 
-    /// Whether they were to, and no memory that they may map was free.
+    /// Whether the owner's processes were to map the region, and no memory that they may map was free.
     pub(crate) fn is_crowded_out(&self) -> bool {
         self.mapped == Mapped::CrowdedOut
     }
 
-    /// Enters the memory, which was just found, or takes it out.
+    /// Adds the memory to the counts of all regions, or takes it out of them.
     fn enter(&self, enters: bool) {
         let regions = &self.store.regions;
         let changed = |count: u64, by: u64| if enters { count + by } else { count - by };
@@ -168,12 +169,13 @@ impl Store {
         self.kernel.config.region_memory.unwrap_or(capacity / LIMIT_DIVISOR).min(capacity)
     }
 
-    /// Finds memory for a region of a user, at once or after a wait as [`Store::room`] does. Its bytes are
-    /// what the zone's earlier extents left there, or zeros. A `mappable` one lies in memory that the user's
-    /// processes may map, if there is any.
+    /// Finds memory for a region of a user, at once or after a wait as [`Store::room`] does. The bytes of
+    /// the region are what the zone's earlier extents left there, or zeros. A `mappable` region lies in
+    /// memory that the user's processes may map, if there is any.
     ///
     /// # Errors
-    /// `TooLarge` for a region that can never fit; `Full` if regions have no more room, or the user.
+    /// `TooLarge` for a region that can never fit; `Full` if all regions, or those of the user, may
+    /// take no more.
     pub(crate) async fn region_room(
         self: &Rc<Self>,
         name: &str,
@@ -263,7 +265,7 @@ impl Store {
         Ok(Counted { store: Some(Rc::clone(self)), user, len })
     }
 
-    /// Counts a region of a user no more, nor its bytes.
+    /// Takes a region of a user and its bytes out of the counts.
     fn discount_region(&self, user: u32, len: u64) {
         let regions = &self.regions;
         regions.counted.set(regions.counted.get() - len);

@@ -1,5 +1,5 @@
-//! The store's part of the report: memory, objects and spilled objects. Engine thread only; walks the
-//! table.
+//! The store's part of the report: memory, objects and spilled objects. Owns no state. Engine
+//! thread only. A report walks the table.
 
 use plasmon::status::{MemoryStatus, ObjectsStatus, SpillStatus, Status};
 

@@ -1,10 +1,11 @@
 //! Room in the arena, and the queue for it.
 //!
-//! Engine thread only. The store makes room in this order: it evicts objects that may leave memory
-//! ([`crate::object::Table::propose`]), writes primaries to disk if there is a spill directory, and moves
-//! objects together ([`super::compaction`]). A request that finds no room waits in one queue, first come,
-//! first served. It waits for as long as the node itself can make room, and beyond that for as long as it
-//! asked to wait. A request that does not want to wait is served past the queue, or refused at once.
+//! Owns [`Room`]. Engine thread only. The store makes room in this order: it evicts objects that may
+//! leave memory ([`crate::object::Table::propose`]), writes primaries to disk if there is a spill
+//! directory, and moves objects together ([`super::compaction`]). A request that finds no room waits in
+//! one queue, first come, first served. The request waits for as long as the node itself can make room,
+//! and beyond that for as long as it asked to wait. A request without patience is served past the queue
+//! if there is room, and refused at once if the node itself cannot make any.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,12 +22,12 @@ use crate::memory::{AllocError, Extent, Zone};
 use crate::net::frame::Withdrawal;
 use crate::object::{FastPins, InMemory, Keeping, Replica};
 
-/// Interval at which a queue that only clients can help is looked at.
+/// Interval at which the queue is served again while only clients can free memory.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long spilling and moving are not tried again after they were of no use.
+/// How long spilling and moving are not tried again after they made no room.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// Minimum number of bytes written to disk at a time: writes are fewer and larger, and the next requests
-/// find room.
+/// Minimum number of bytes written to disk at a time. Writes are then fewer and larger, and the
+/// next requests find room.
 const SPILL_BATCH_BYTES: u64 = 16 << 20;
 
 /// The room that a request wants.
@@ -34,26 +35,27 @@ const SPILL_BATCH_BYTES: u64 = 16 << 20;
 pub(crate) struct Wish {
     zone: Zone,
     len: u64,
-    /// Memory that is taken when the node can make no contiguous room.
+    /// Memory that is taken when the node can make no contiguous room; `None` if the request takes
+    /// contiguous room only.
     makeshift: Option<Makeshift>,
 }
 
-/// The room that is taken for want of better.
+/// The room that a request takes if there is no contiguous room.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Makeshift {
     /// Maximum number of places.
     pub(super) places: usize,
-    /// The zone that is taken if the wanted one has no room either in so many places.
+    /// The zone that is taken if the wanted one has no room either, in at most `places` places.
     pub(super) zone: Zone,
 }
 
 impl Wish {
-    /// Contiguous room.
+    /// A wish for contiguous room.
     fn whole(zone: Zone, len: u64) -> Self {
         Self { zone, len, makeshift: None }
     }
 
-    /// Contiguous room, or else what there is.
+    /// A wish for contiguous room, or else for room in several places or in another zone.
     pub(super) fn any(zone: Zone, len: u64, makeshift: Makeshift) -> Self {
         Self { zone, len, makeshift: Some(makeshift) }
     }
@@ -66,7 +68,7 @@ pub(crate) struct Room {
     /// Whether the task that serves the queue is running.
     served: Cell<bool>,
     pub(crate) compacted: Cell<u64>,
-    /// The time until which spilling and moving are not tried again, since they were of no use.
+    /// Time until which spilling and moving are not tried again, because they made no room.
     rest_until: Cell<Option<Instant>>,
 }
 
@@ -85,8 +87,8 @@ impl Room {
 }
 
 impl Store {
-    /// Finds room in the arena, at once or after a wait. What the node itself does to make room is waited
-    /// for however long it takes; clients that could free memory are waited for at most `patience`.
+    /// Finds room in the arena, at once or after a wait. The wait lasts for as long as the node itself
+    /// can make room, and then at most for `patience`, in which clients may free memory.
     ///
     /// # Errors
     /// `TooLarge` for an object that can never fit, `Full` when the objects that remain may not leave
@@ -100,8 +102,8 @@ impl Store {
         self.room_for(Wish::whole(zone, len), patience).await
     }
 
-    /// Finds the room that a request wants, as [`Store::room`] does. What it takes for want of better is
-    /// taken before clients are waited for.
+    /// Finds the room that a request wants, as [`Store::room`] does. A makeshift is taken before
+    /// clients are waited for.
     ///
     /// # Errors
     /// Errors of [`Store::room`].
@@ -129,7 +131,7 @@ impl Store {
         answered.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
     }
 
-    /// Takes for a request what there is, for want of better.
+    /// Takes the makeshift of a request, if it has one and there is room for it.
     fn make_do(&self, wish: Wish) -> Option<Extent> {
         let Wish { zone, len, makeshift } = wish;
         let Makeshift { places, zone: other } = makeshift?;
@@ -148,8 +150,8 @@ impl Store {
         spills || self.could_compact(len)
     }
 
-    /// Why there is no memory for `len` bytes of an object, if nothing that the node can do helps: requests
-    /// wait for clients to free memory.
+    /// Returns why there is no memory for `len` bytes of an object, if requests wait and nothing that the
+    /// node can do helps, so that only clients can free memory.
     pub(super) fn stuck(&self, zone: Zone, len: u64) -> Option<Error> {
         let helpless = self.room.waiting() > 0 && self.room.rest_until.get().is_some();
         let error = if helpless { self.allocate(zone, len).err() } else { None };
@@ -191,7 +193,7 @@ impl Store {
                     self.answer_front(Ok(extent));
                     continue;
                 }
-                // A full disk and pinned objects stay so for a while: only clients can help.
+                // A disk stays full, and objects stay pinned, for a while: only clients can help.
                 self.room.rest_until.set(Some(self.kernel.clock.now() + RETRY_PAUSE));
             }
             if let Some(extent) = self.make_do(wish) {
@@ -209,14 +211,14 @@ impl Store {
         }
     }
 
-    /// Ends the wait of all requests that would not wait for clients any longer.
+    /// Ends the wait of all requests whose time to wait for clients is over.
     fn refuse_impatient(&self, error: &AllocError) {
         let now = self.kernel.clock.now();
         let (impatient, patient) = self.room.queue.take().into_iter().partition(|one| one.due <= now);
         *self.room.queue.borrow_mut() = patient;
         let impatient: VecDeque<Waiting> = impatient;
         for one in impatient {
-            // The first request in the queue may want more than there is, and this one less.
+            // The first request in the queue may want more than there is, and this request less.
             let Wish { zone, len, .. } = one.wish;
             let found = self.allocate(zone, len).ok().or_else(|| self.make_do(one.wish));
             let answer = found.ok_or_else(|| self.no_room(len, error));
@@ -238,7 +240,7 @@ impl Store {
             let allocated = self.arena.borrow_mut().allocate(zone, len);
             self.follow_arena();
             match allocated {
-                // If evicting everything would not make room, nothing is evicted.
+                // Nothing is evicted if the eviction of all objects would not make room.
                 Err(AllocError::Full { .. }) if self.could_hold(len) && self.make_way(len).is_some() => {}
                 other => return other,
             }
@@ -257,15 +259,16 @@ impl Store {
         }
     }
 
-    /// Evicts objects until `bytes` more are free, or until no more may leave. Returns the bytes of data
-    /// and metadata that were freed; `None` if nothing may leave.
+    /// Frees deleted objects whose pins have ended. If there are none, evicts objects until `bytes`
+    /// more are free, or until no more may leave. Returns the number of bytes of data and metadata
+    /// that were freed; `None` if nothing was.
     pub(crate) fn make_way(&self, bytes: u64) -> Option<u64> {
         let reaped = self.reap();
         if reaped.is_some() {
             return reaped;
         }
-        // Objects that clients hold now are passed over. Pins that they set in the meantime are found by
-        // the scan after the hiding.
+        // Objects that clients have pinned now are passed over. The scan after the hiding finds the
+        // pins that clients set in the meantime.
         let held = self.scan_pins();
         let proposed = self.objects.borrow_mut().propose(
             bytes,
@@ -288,8 +291,8 @@ impl Store {
         freed
     }
 
-    /// Frees doomed objects (deleted but pinned) that no client has pinned any more. Returns the number of
-    /// bytes freed; `None` if there was no such object.
+    /// Frees the doomed objects (deleted but pinned) whose last pin has gone. Returns the number of bytes
+    /// freed; `None` if there was no such object.
     pub(crate) fn reap(&self) -> Option<u64> {
         if self.objects.borrow().limbo() == 0 {
             return None;
@@ -298,8 +301,8 @@ impl Store {
         self.objects.borrow_mut().reap(&fast)
     }
 
-    /// Scans the pins that clients have set by themselves. An object that was hidden before the scan cannot
-    /// be pinned after it.
+    /// Scans the pins that clients have set without the engine. After the scan, no client can pin
+    /// an object that was hidden before the scan.
     pub(crate) fn scan_pins(&self) -> FastPins {
         // The fence pairs with the one between a client's pin and its second look at the generation.
         fence(Ordering::SeqCst);
@@ -308,7 +311,7 @@ impl Store {
         fast
     }
 
-    /// Whether a client has read an object by itself since the last call.
+    /// Whether a client has read an object without the engine since the last call.
     pub(crate) fn take_accessed(&self, replica: &Replica) -> bool {
         self.readers.take_accessed(replica)
     }
@@ -328,7 +331,7 @@ impl Store {
         }
         match self.write_to_disk(pins).await {
             Ok(()) => true,
-            // None of these objects fits on the disk; others may.
+            // None of these objects fits on the disk; other objects may.
             Err(left) if left > 0 => {
                 let pins = take(left, left);
                 !pins.is_empty() && self.write_to_disk(pins).await.is_ok()
@@ -346,7 +349,7 @@ impl Store {
         len <= self.arena.borrow().capacity().saturating_sub(stays)
     }
 
-    /// The error that says why there is no room, and what holds it.
+    /// Makes the error that says why there is no room, and what takes the memory.
     pub(super) fn no_room(&self, len: u64, error: &AllocError) -> Error {
         let size = |bytes| ByteSize::b(bytes).display().iec();
         match error {
@@ -385,13 +388,13 @@ impl Store {
         }
     }
 
-    /// Bytes of memory that objects hold.
+    /// Number of bytes of memory that objects hold.
     fn held(&self) -> u64 {
         let InMemory { primary, kept, cached, unsealed } = self.objects.borrow().in_memory();
         primary + kept + cached + unsealed
     }
 
-    /// The settings that limit the store.
+    /// Names the settings that limit the store.
     fn what_limits(&self) -> &'static str {
         if self.kernel.config.capacity.is_some() { "--capacity and --memory" } else { "--memory" }
     }

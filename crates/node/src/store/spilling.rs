@@ -1,10 +1,10 @@
-//! Spilling: primaries are written to disk and read back. Engine thread only; the spill thread does the
-//! I/O.
+//! Spilling: primaries are written to disk and read back. The state is that of `Store`. Engine
+//! thread only; the spill thread does the I/O.
 //!
-//! An object that is being written stays readable, pinned, where it is; it leaves memory only when it is on
-//! disk. An object that is read back gets new memory. Both go on if nobody waits any more. After a failure
-//! of the disk, writing is tried again after longer and longer pauses, and at once when an object on it was
-//! deleted.
+//! An object that is being written stays readable, pinned, where it is. It leaves memory only when it
+//! is on disk. An object that is read back gets new memory. Both operations go on if nobody waits any
+//! more. After a failure of the disk, writing is tried again after longer and longer pauses, and at
+//! once when an object on the disk was deleted.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -25,17 +25,17 @@ use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
 /// How long an object on disk waits for others to make room for its return.
 const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The pause after a failure, in which nothing is written. It doubles with each further failure, up to a
-/// limit.
+/// The pause after a first failure, in which nothing is written. The pause doubles with each
+/// further failure, up to [`MAX_FAILURE_PAUSE`].
 const FAILURE_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause after failures.
 const MAX_FAILURE_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long it is known how much of the disk is free.
+/// Interval at which the disk is asked for its free bytes.
 const LOOK_AGE: Duration = Duration::from_secs(1);
 
-/// Maximum number of bytes on disk beside an object's own: its record, the rest of its last page, its
-/// file's header.
+/// Maximum number of bytes on disk beside an object's own: its record, the rest of its last page,
+/// and the header of its file.
 const RECORD_OVERHEAD_BYTES: u64 = 16 << 10;
 
 /// The last failure to write objects to disk.
@@ -52,7 +52,7 @@ impl Failing {
         Failing { error, pause, retry: now + pause }
     }
 
-    /// Whether `error` is the same failure again.
+    /// Whether `error` is of the same kind as this failure.
     fn goes_on(&self, error: &SpillError) -> bool {
         std::mem::discriminant(&self.error) == std::mem::discriminant(error)
     }
@@ -66,10 +66,10 @@ impl Store {
         self.spill.as_ref()
     }
 
-    /// Writes objects to disk, or those of them that it has room for.
+    /// Writes objects to disk, or those of them for which the disk has room.
     ///
     /// # Errors
-    /// When none of them was written: the number of bytes of objects for which the disk has room.
+    /// When no object was written: the number of bytes of objects for which the disk has room.
     pub(crate) async fn write_to_disk(&self, mut pins: Vec<Pin>) -> Result<(), u64> {
         let Some(disk) = self.spill_store() else { return Err(0) };
         // The reason why some objects were left out.
@@ -111,7 +111,8 @@ impl Store {
         }
     }
 
-    /// Notes that objects that should be on disk stay in memory, and logs a new failure once.
+    /// Notes that objects that should be on disk stay in memory. Logs only the first of several
+    /// failures of one kind.
     fn spilling_failed(&self, error: SpillError) {
         let before = self.spill_failure.take();
         if before.as_ref().is_some_and(|before| before.goes_on(&error)) {
@@ -128,8 +129,8 @@ impl Store {
         self.spill_failure.borrow().as_ref().is_some_and(|failing| self.kernel.clock.now() < failing.retry)
     }
 
-    /// Number of bytes of the disk to which objects may go, as it was a second ago at most. 0 if none go
-    /// there, or if writing failed lately.
+    /// Number of bytes that were free on the disk at the last look, which is asked for once a second. 0
+    /// if objects do not go to disk, or if writing failed lately.
     pub(crate) fn free_on_disk(&self) -> u64 {
         let Some(disk) = self.spill_store() else { return 0 };
         if self.objects.borrow().keeping() != Keeping::Disk || self.spilling_rests() {
@@ -148,7 +149,7 @@ impl Store {
         self.spill_failure.borrow().as_ref().map(|failing| failing.error.to_string())
     }
 
-    /// Explains for an error why the store is full although it spills.
+    /// Explains, for an error, why the store is full although it has a disk, or that it has none.
     pub(crate) fn spill_advice(&self) -> String {
         match (self.spill_failure(), self.spill_store()) {
             (Some(failure), _) => format!(". Spilling failed: {}", printable(&failure)),
@@ -184,7 +185,7 @@ impl Store {
         restored.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
     }
 
-    /// Why an object that is being read back finds no memory, if only clients can free some.
+    /// Returns why an object that is being read back finds no memory, if only clients can free some.
     pub(crate) fn cannot_come_back(&self, replica: &Replica) -> Option<Error> {
         let id = replica.id();
         let waits = self.restoring.borrow().contains_key(&id);
@@ -222,12 +223,13 @@ impl Store {
         }
     }
 
-    /// Takes over the objects that a former daemon left on disk; returns them.
+    /// Takes over the objects that a former daemon left on disk. Returns the objects that were taken over.
     pub(crate) fn recover(&self, recovered: Vec<Recovered>) -> Vec<Rc<Replica>> {
         let mut taken = Vec::new();
         for Recovered { header, place } in recovered {
             if header.owned || header.user == DEEDS {
-                // Its client was one of the former daemon's, and is gone. So is a deed's region.
+                // The client of an owned object was one of the former daemon's, and is gone. So is
+                // the region or service of a deed.
                 self.spill_store().inspect(|disk| disk.forget(place));
                 continue;
             }
@@ -251,7 +253,7 @@ impl Store {
     }
 }
 
-/// Splits objects into those that a disk has room for together, fewer than all, and the rest.
+/// Splits objects into those for which a disk has room together, fewer than all of them, and the rest.
 fn fitting(pins: Vec<Pin>, free: u64) -> (Vec<Pin>, Vec<Pin>) {
     let need = |pin: &Pin| pin.replica().len().saturating_add(RECORD_OVERHEAD_BYTES);
     let all = pins.iter().fold(0u64, |sum, pin| sum.saturating_add(need(pin)));

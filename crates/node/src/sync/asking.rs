@@ -1,7 +1,7 @@
-//! Locking and unlocking for the clients of this node. Engine thread only.
+//! Locking and unlocking for the clients of this node. The state is that of `Locks`. Engine thread only.
 //!
-//! Invariants: a call that ends without a guard leaves none behind, whatever comes later. The home of a guard
-//! is told of its end once; if it does not hear of that, the lease ends.
+//! Invariants: a call that ends without a guard leaves no guard behind, whatever comes later. The home of
+//! a guard is told once that the guard has ended. If the home does not hear of that, the lease ends.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,12 +21,12 @@ use crate::kernel::ClientKey;
 use crate::net::frame::Frames;
 use crate::service::Return;
 
-/// How long a call that does not wait may take to hear of the home.
+/// How long a call that does not wait for a lock may take to hear from the home.
 const EAGER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the end of a guard may take to be known at the home.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A call that waits for a lock. When it is dropped before it has the result, the ticket ends.
+/// A call that waits for a lock. If this value is dropped before the call has the result, the ticket ends.
 struct Waiting {
     locks: Rc<Locks>,
     key: Key,
@@ -42,7 +42,7 @@ impl Drop for Waiting {
 }
 
 impl Locks {
-    /// Waits for a lock.
+    /// Waits for a lock, in a call by slot.
     pub(super) fn lock(
         self: &Rc<Self>,
         client: ClientKey,
@@ -101,7 +101,7 @@ impl Locks {
         })
     }
 
-    /// The error for a lock that was not had in time.
+    /// Makes the error for a call that did not get a lock in time.
     fn late(&self, ticket: &Ticket) -> Error {
         let name = printable(&ticket.lock.name);
         let home = self.places.home(&ticket.lock.id);
@@ -114,7 +114,7 @@ impl Locks {
         Error::new(ErrorKind::TimedOut, text)
     }
 
-    /// Asks the home of a lock for it, as it is in the present view.
+    /// Asks the home that a lock has in the present view for the lock.
     pub(super) fn want(&self, ticket: &Ticket) {
         if self.cluster.fenced() {
             return;
@@ -132,7 +132,7 @@ impl Locks {
         self.network.send(to, self.network.envelope(request, own, user, frame.into_message()))
     }
 
-    /// Takes a grant of a home, made in the view of an epoch.
+    /// Takes a grant that a home made in the view of an epoch.
     pub(super) fn take_grant(
         self: &Rc<Self>,
         (from, epoch): (NodeId, u64),
@@ -141,7 +141,7 @@ impl Locks {
         (token, abandoned): (u128, bool),
     ) {
         let Some(ticket) = self.tickets.get(number) else {
-            // Nobody waits any more, and the home has been told so.
+            // No call waits any more, and the home has been told so.
             return;
         };
         let is_home =
@@ -155,7 +155,8 @@ impl Locks {
         ticket.since.set(now);
         let until = self.lease_end(&ticket, now);
         if until <= now {
-            // It took too long to come: the lock has to be asked for again. The grant may come a second time.
+            // The grant took too long to come, so the lock has to be asked for again. This grant may come
+            // a second time, which another number makes void.
             self.tell_end(&ticket, false);
             self.tickets.renumber(&ticket);
             ticket.state.replace(State::Waits(sender));
@@ -175,7 +176,7 @@ impl Locks {
         };
         self.granted.set(self.granted.get() + 1);
         if told.is_err() {
-            // The call is over, and what waits ends with it.
+            // The call is over, and its guard ends with it.
             self.let_go(&ticket, false);
         }
     }
@@ -187,7 +188,7 @@ impl Locks {
             return;
         }
         if error.kind() == ErrorKind::NotHere {
-            // One of the two nodes does not follow the present view yet.
+            // One of the two nodes does not follow the present view yet, so the home is asked again.
             ticket.asked.set(None);
             return;
         }
@@ -197,7 +198,8 @@ impl Locks {
         }
     }
 
-    /// Ends a guard or a wait by its ticket, as the client asks.
+    /// Ends a guard or a wait by its ticket, as the client asks. A guard ends at once, and the
+    /// answer comes when the home knows that.
     pub(super) fn unlock(self: &Rc<Self>, key: Key) -> Return {
         let Some(ticket) = self.tickets.find(key) else {
             let text = format!("this connection has no ticket {}: it was unlocked, or withdrawn", key.1);
@@ -215,20 +217,20 @@ impl Locks {
                 if fenced { Err(Error::new(ErrorKind::Fenced, text)) } else { Ok(CallResult::of(&[])) };
             return Return::Now(done);
         }
-        // Its guard ends now; others may have it when the home knows.
+        // The guard ends now. Others may get the lock when the home knows that.
         self.guards.forget(key.0, key.1);
         self.tickets.remove(&ticket);
         ticket.state.replace(State::Ended);
         let (locks, home) = (Rc::clone(self), self.places.home(&ticket.lock.id));
         let release = ask::Release { what: ticket.numbered(), lost: false };
         Return::in_time(async move {
-            // A home that does not answer learns it from the one that comes, or from the lease.
+            // If the home does not answer, its successor asks what is held, or the lease ends.
             _ = locks.network.ask(home, ticket.uid, release, RELEASE_PATIENCE).await;
             Ok(CallResult::of(&[]))
         })
     }
 
-    /// Ends a ticket for good.
+    /// Ends a ticket, and the guard or the wait that it has.
     pub(super) fn let_go(&self, ticket: &Ticket, lost: bool) {
         let before = ticket.state.replace(State::Ended);
         self.guards.forget(ticket.key.0, ticket.key.1);
@@ -238,7 +240,8 @@ impl Locks {
         }
     }
 
-    /// Ends a guard whose lease is over. Its ticket stays until the client lets go of it.
+    /// Ends a guard whose lease is over. The ticket of the guard stays until the client lets go of
+    /// the ticket.
     pub(super) fn lose(&self, ticket: &Ticket, why: &str) {
         ticket.state.replace(State::Ended);
         self.guards.set(ticket.key.0, ticket.key.1, 0);
@@ -254,7 +257,7 @@ impl Locks {
         self.send(self.places.home(&what.lock), 0, ticket.uid, SyncFrame::Release { what, lost });
     }
 
-    /// Ends what a client held and waited for, which has gone.
+    /// Ends the guards and waits of a client that has gone.
     pub(super) fn end_client(&self, client: ClientKey) {
         for ticket in self.tickets.of_client(client) {
             let held = ticket.until().is_some();

@@ -1,10 +1,11 @@
-//! A barrier at its home: which nodes have parties, and how many have arrived. Engine thread only.
+//! A barrier at its home: which nodes have parties, and how many have arrived. Owns [`Barrier`].
+//! Engine thread only.
 //!
-//! A node tells how many handles its clients have, and how many calls wait at it. When as many wait as the
-//! barrier has parties, all nodes are told that they pass.
+//! A node tells how many handles its clients have, and how many calls wait at the barrier. When as many
+//! calls wait as the barrier has parties, all nodes are told that they pass.
 //!
-//! Invariants: a generation is passed once, by as many calls as there are parties, and each has another
-//! index. A barrier that is broken is passed no more; it ends with its last handle.
+//! Invariants: a generation is passed once, by as many calls as there are parties, and each of these
+//! calls has another index. A broken barrier is passed no more, and ends with its last handle.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::frames::Meeting;
 /// Message of a home to a node about a barrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
-    /// This number of calls of the node pass, with indices from the first on.
+    /// The first `count` calls of the node pass, with the indices from `first` on.
     Passed { node: NodeId, generation: u64, first: u32, count: u32 },
     /// The barrier is broken.
     Broken { node: NodeId, why: String },
@@ -29,10 +30,11 @@ struct Party {
     handles: u32,
     /// Number of calls that wait for the present generation.
     arrived: u32,
-    /// The generation that the node waits for, when it has heard what it was told.
+    /// The generation that the node waits for once it has heard what it was told.
     generation: u64,
-    /// Indices of those who passed the generation before.
+    /// First index of the calls that passed the generation before.
     first: u32,
+    /// Number of calls that passed the generation before.
     count: u32,
     /// Number of handles that were closed so far.
     left: u32,
@@ -46,7 +48,7 @@ pub(super) struct Barrier {
     name: String,
     owner: Option<u32>,
     parties: u32,
-    /// A number that tells the barrier from others that had the name before.
+    /// The number that distinguishes the barrier from others that had its name before.
     life: u64,
     generation: u64,
     nodes: BTreeMap<NodeId, Party>,
@@ -77,10 +79,10 @@ impl Barrier {
         self.generation
     }
 
-    /// Refuses a further handle.
+    /// Refuses a further handle that does not fit.
     ///
     /// # Errors
-    /// `Invalid` if it expects another number of parties; `Broken` if the barrier is broken.
+    /// `Invalid` if the barrier has another number of parties; `Broken` if the barrier is broken.
     pub(super) fn ensure_joins(&self, parties: u32) -> Result<(), Error> {
         let name = printable(&self.name);
         if parties != self.parties {
@@ -93,10 +95,10 @@ impl Barrier {
         }
     }
 
-    /// Takes note of what a node tells of its parties.
+    /// Takes note of the parties that a node tells of.
     pub(super) fn gather(&mut self, node: NodeId, row: &Meeting) {
         if row.life != 0 && row.life != self.life {
-            // It remembers another barrier of the name.
+            // The node remembers an earlier barrier of the name.
             return;
         }
         let (waits, present) = (self.arrived() > 0, self.generation);
@@ -112,7 +114,7 @@ impl Barrier {
         }
         party.arrived = match party.generation.saturating_sub(row.generation) {
             0 => row.arrived,
-            // It has not heard yet that some of those have passed.
+            // The node has not heard yet that some of these calls have passed.
             _ => row.arrived.saturating_sub(party.count),
         };
         if row.generation >= party.generation {
@@ -129,12 +131,12 @@ impl Barrier {
         }
     }
 
-    /// Breaks the barrier, unless it is broken.
+    /// Breaks the barrier, if it is not broken yet.
     pub(super) fn break_up(&mut self, why: String) {
         self.broken.get_or_insert(why);
     }
 
-    /// Takes note of nodes that have gone, with their parties.
+    /// Takes note of nodes that have gone. The barrier is broken if one of them had parties.
     pub(super) fn lose(&mut self, gone: &[NodeId]) {
         for node in gone {
             if self.nodes.remove(node).is_some_and(|party| party.handles > 0) {
@@ -146,8 +148,8 @@ impl Barrier {
         }
     }
 
-    /// Takes note that all members have told of their parties. If some members have gone since, parties
-    /// that only the home before this one knew may have gone with them: then the barrier is broken.
+    /// Takes note that all members have told of their parties. If members have gone since, parties that
+    /// only the former home knew may have gone with them. Then the barrier is broken.
     pub(super) fn end_takeover(&mut self, has_lost: bool) {
         let handles: u64 = self.nodes.values().map(|party| u64::from(party.handles)).sum();
         let is_taken = std::mem::take(&mut self.is_taken) && has_lost;
@@ -163,12 +165,12 @@ impl Barrier {
         present.map(|party| u64::from(party.arrived)).sum()
     }
 
-    /// Whether nobody has a handle.
+    /// Whether no client has a handle.
     pub(super) fn is_over(&self) -> bool {
         self.nodes.values().all(|party| party.handles == 0 && party.arrived == 0)
     }
 
-    /// Passes the barrier if all have arrived; returns what nodes are to be told.
+    /// Passes the barrier if all parties have arrived. Returns the messages for the nodes.
     pub(super) fn advance(&mut self) -> Vec<Told> {
         if let Some(why) = &self.broken {
             let waits = self.nodes.iter_mut().filter(|(_, party)| !party.heard);
@@ -198,8 +200,8 @@ impl Barrier {
         told
     }
 
-    /// Tells nodes of a generation that others have passed, as a former home has decided: with the indices
-    /// that are left.
+    /// Tells nodes of a generation that others have passed by the decision of a former home. The calls of
+    /// these nodes get the indices that are left.
     fn tell_late(&mut self) -> Vec<Told> {
         let Some(passed) = self.generation.checked_sub(1) else { return Vec::new() };
         let mut taken: Vec<(u32, u32)> = self
@@ -245,7 +247,7 @@ impl Barrier {
         user == 0 || self.owner.is_none_or(|owner| owner == user)
     }
 
-    /// A row of a list.
+    /// Returns the barrier's row in a list.
     pub(super) fn info(&self, home: NodeId) -> LockInfo {
         let handles: u64 = self.nodes.values().map(|party| u64::from(party.handles)).sum();
         LockInfo {
@@ -305,7 +307,8 @@ mod tests {
         assert!(barrier.advance().is_empty());
         barrier.gather(node(2), &row(3, 3, 0));
         assert_eq!(barrier.advance(), [passed(1, 0, 0, 2), passed(2, 0, 2, 2)]);
-        // One more had arrived, and waits for the next generation; the node says so before it has heard.
+        // One more call had arrived, and waits for the next generation. The node tells of this call
+        // before it has heard that the others passed.
         barrier.gather(node(2), &row(3, 3, 0));
         assert_eq!(barrier.info(node(1)).waiting, 1);
         barrier.gather(node(2), &row(3, 2, 1));
@@ -349,7 +352,7 @@ mod tests {
     #[test]
     fn what_a_former_home_has_decided_holds_for_all() {
         let mut barrier = barrier();
-        // Node 2 has passed with the indices 1 and 2; nodes 1 and 3 have not heard of it.
+        // Node 2 has passed with the indices 1 and 2. Nodes 1 and 3 have not heard of that.
         barrier.gather(node(2), &Meeting { first: 1, count: 2, ..row(2, 0, 1) });
         barrier.gather(node(1), &row(1, 1, 0));
         barrier.gather(node(3), &row(1, 1, 0));

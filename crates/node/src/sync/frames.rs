@@ -1,8 +1,8 @@
-//! The one list of frames about locks and barriers, which nodes send on behalf of their clients. The user
-//! of a frame is the user of the client.
+//! The one list of frames about locks and barriers, which nodes send on behalf of their clients. Owns no
+//! state. Any thread. The user of a frame is the user of the client.
 //!
-//! A call of a client that waits for a lock, and the guard that comes of it, have a number, which the node
-//! of the client draws. A time is that of the clock of the node that is named.
+//! A call of a client that waits for a lock, and the guard that the call gets, have one number, which the
+//! node of the client draws. A time is that of the clock of the node that is named.
 
 use std::ops::RangeInclusive;
 

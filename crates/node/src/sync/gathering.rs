@@ -1,7 +1,7 @@
-//! The barriers whose home this node is. Engine thread only.
+//! The barriers whose home this node is. Owns [`Barriers`]. Engine thread only.
 //!
-//! Invariants: a barrier is passed or found broken only while this node is its home and has taken it over. A
-//! name without handles is free.
+//! Invariants: a barrier is passed or found broken only while this node is its home and has taken
+//! it over. A name without handles is free.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,12 +27,12 @@ impl Barriers {
         self.0.borrow().len() as u64
     }
 
-    /// Forgets all.
+    /// Forgets all barriers.
     pub(super) fn clear(&self) {
         self.0.borrow_mut().clear();
     }
 
-    /// The barriers that a user may know.
+    /// Returns the barriers that a user may know.
     pub(super) fn rows(&self, home: NodeId, user: u32) -> Vec<(ObjectId, LockInfo)> {
         let barriers = self.0.borrow();
         let seen = barriers.iter().filter(|(_, barrier)| barrier.is_seen_by(user));
@@ -44,8 +44,8 @@ impl Locks {
     /// Takes note of a node's clients at a barrier.
     ///
     /// # Errors
-    /// `NotHere` if this is not the home. Of one that is `opening`: `Invalid` if it expects other parties,
-    /// `Broken` if the barrier is broken.
+    /// `NotHere` if this node is not the home. For a handle that is being opened (`opening`): `Invalid`
+    /// if the handle expects another number of parties, `Broken` if the barrier is broken.
     pub(super) async fn on_gather(
         self: &Rc<Self>,
         node: NodeId,
@@ -55,7 +55,7 @@ impl Locks {
         let id = barrier_id(row.owner, &row.name);
         self.home.ensure_here(&id)?;
         if opening {
-            // Only then it is known whether there is one.
+            // This home knows only after the takeover whether there is a barrier of the name.
             self.prepared(&id).await?;
         }
         let joined = {
@@ -75,7 +75,7 @@ impl Locks {
         Ok(joined)
     }
 
-    /// Tells nodes what has become of a barrier, if this node may.
+    /// Tells nodes that a barrier is passed or broken, if this node may decide that.
     fn advance_barrier(self: &Rc<Self>, id: &ObjectId) {
         if !self.home.is_ready(id) {
             if self.places.is_here(id) {
@@ -105,7 +105,7 @@ impl Locks {
         }
     }
 
-    /// Tells nodes what has become of all barriers, when this node has taken over.
+    /// Tells nodes which barriers are passed or broken, when this node has taken over.
     pub(super) fn advance_barriers(self: &Rc<Self>, has_lost: bool) {
         let ids: Vec<_> = self.barriers.0.borrow().keys().copied().collect();
         for id in ids.iter().filter(|id| self.home.is_ready(id)) {
@@ -117,7 +117,7 @@ impl Locks {
         }
     }
 
-    /// Follows a view: nodes have gone, and barriers have other homes.
+    /// Follows a view: nodes have gone, and some barriers have another home.
     pub(super) fn follow_barriers(self: &Rc<Self>, change: &ViewChange, epoch: u64) {
         let coordinated = self.places.is_coordinated();
         let mut lost = Vec::new();

@@ -1,6 +1,6 @@
-//! The numbers by which clients name locks. Engine thread only.
+//! The numbers by which clients name locks. Owns [`Handles`]. Engine thread only.
 //!
-//! Invariant: a number is worth nothing on another connection, and is not used again.
+//! Invariant: a number names a lock on its own connection alone, and is not used again.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,10 +39,10 @@ impl Handles {
         Ok(handles.last)
     }
 
-    /// The lock of a handle.
+    /// Returns the lock of a handle.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound` if the client has no such handle.
     pub(super) fn get(&self, client: ClientKey, handle: u32) -> Result<Rc<Named>, Error> {
         let clients = self.0.borrow();
         let named = clients.get(&client).and_then(|handles| handles.open.get(&handle));
@@ -52,7 +52,7 @@ impl Handles {
         })
     }
 
-    /// Ends a handle. One that there is not needs no end.
+    /// Ends a handle, if there is one of this number.
     pub(super) fn close(&self, client: ClientKey, handle: u32) {
         if let Some(handles) = self.0.borrow_mut().get_mut(&client) {
             handles.open.remove(&handle);

@@ -1,7 +1,7 @@
-//! The locks whose home this node is. Engine thread only.
+//! The locks whose home this node is. Owns [`Home`]. Engine thread only.
 //!
 //! Invariants: a lock is granted only while this node is its home and has taken it over ([`Takeover`]).
-//! Tokens that this node mints grow, and are larger than those of homes before it.
+//! Tokens that this node mints grow, and are larger than those of former homes.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ const MAX_LOCKS: usize = 1 << 20;
 /// Maximum number of abandoned locks that a former home remembers.
 const MAX_LEFT: usize = 1 << 16;
 
-/// The origin of a call or a guard, as its node said it.
+/// The origin of what a node says about a call or a guard.
 pub(super) struct Source {
     pub(super) node: NodeId,
     /// Time that the clock of the node showed.
@@ -35,9 +35,9 @@ pub(super) struct Source {
 /// A lock whose last holder died or lost it.
 #[derive(Clone, Copy)]
 struct Left {
-    /// The epoch of the view in which its home became another.
+    /// The epoch of the view in which the home of the lock last became another.
     moved: u64,
-    /// Whether this node is its home, and not the one before.
+    /// Whether this node is the home of the lock now, and not the former home.
     mine: bool,
 }
 
@@ -49,12 +49,12 @@ pub(super) struct Home {
     pub(super) takeover: Takeover,
     pub(super) life: RefCell<Life>,
     locks: RefCell<HashMap<ObjectId, Lock>>,
-    /// Locks whose last holder died or lost them, and that nobody wants here.
+    /// Locks whose last holder died or lost them, and that no call wants here.
     left: RefCell<HashMap<ObjectId, Left>>,
     /// Guards that ended while this node took locks over.
     released: RefCell<HashSet<(NodeId, u64)>>,
     minted: Cell<u64>,
-    /// Before this time no call or guard is late: only those are heard of later who were known before.
+    /// Earliest time at which a call or a guard may be late.
     next_late: Cell<u64>,
 }
 
@@ -83,7 +83,7 @@ impl Home {
         self.places.is_here(id) && self.takeover.has(self.places.moved(id))
     }
 
-    /// Refuses to decide about what has another home.
+    /// Refuses to decide about a name that has another home.
     ///
     /// # Errors
     /// `NotHere`.
@@ -98,7 +98,8 @@ impl Home {
     /// Takes note of a call that wants a lock.
     ///
     /// # Errors
-    /// `NotHere`; `Full` if too many wait, or hold locks.
+    /// `NotHere` if this node is not the home; `Full` if too many calls wait for the lock, or if
+    /// this home has too many locks.
     pub(super) fn want(&self, from: &Source, row: Row, eager: bool, again: bool) -> Result<(), Error> {
         let id = lock_id(row.owner, &row.name);
         self.ensure_here(&id)?;
@@ -131,7 +132,7 @@ impl Home {
         }
     }
 
-    /// Takes note of a guard's sign of life; says whether the guard is known.
+    /// Takes note that a guard goes on; returns whether the guard is known.
     pub(super) fn keep_guard(&self, from: &Source, row: &Row) -> bool {
         let id = lock_id(row.owner, &row.name);
         let now = self.now();
@@ -142,11 +143,12 @@ impl Home {
         if let Some(Heard::Holds(_)) = heard {
             return true;
         }
-        // A home that has begun anew does not know what the one before has granted, but grants nothing yet.
+        // A coordinator's node that has begun anew does not know the guards of its former life, but
+        // grants nothing yet.
         self.places.is_coordinated() && !self.is_ready(&id) && self.adopt(from, row)
     }
 
-    /// Takes note of a wait's sign of life; says whether the wait is known.
+    /// Takes note that a wait goes on; returns whether the wait is known.
     pub(super) fn keep_wait(&self, from: &Source, Numbered { lock, number }: Numbered) -> bool {
         let now = self.now();
         let heard = {
@@ -155,7 +157,7 @@ impl Home {
         };
         match heard {
             Some(Heard::Waits) => true,
-            // It was told, and the answer was not taken.
+            // The node was told of the grant, and did not take it.
             Some(Heard::Holds(said)) => {
                 self.say([said]);
                 true
@@ -164,7 +166,7 @@ impl Home {
         }
     }
 
-    /// Takes note of a guard that another home has granted; says whether it fits what is known.
+    /// Takes note of a guard that a former home has granted; returns whether it fits the known guards.
     pub(super) fn adopt(&self, from: &Source, row: &Row) -> bool {
         let id = lock_id(row.owner, &row.name);
         if self.released.borrow().contains(&(from.node, row.number)) {
@@ -186,7 +188,7 @@ impl Home {
         fits
     }
 
-    /// Takes note of a lock whose last holder died or lost it, as its former home says.
+    /// Takes note that, according to its former home, the last holder of a lock died or lost it.
     pub(super) fn adopt_abandoned(&self, id: &ObjectId) {
         match self.locks.borrow_mut().get_mut(id) {
             Some(lock) if lock.holders().is_empty() => lock.abandoned = true,
@@ -195,7 +197,7 @@ impl Home {
         }
     }
 
-    /// Remembers a lock whose last holder died or lost it.
+    /// Remembers that the last holder of a lock died or lost it.
     fn leave(&self, id: ObjectId, mine: bool) {
         let mut left = self.left.borrow_mut();
         if left.len() < MAX_LEFT {
@@ -203,7 +205,7 @@ impl Home {
         }
     }
 
-    /// Gives a lock to those whose turn it is, if this node may.
+    /// Gives a lock to the calls whose turn it is, if this node may.
     fn advance(&self, id: &ObjectId) {
         if !self.is_ready(id) {
             if self.places.is_here(id) {
@@ -227,10 +229,10 @@ impl Home {
         self.say(said);
     }
 
-    /// Makes sure that the next life of a coordinator's node knows of a lease before it is given.
+    /// Makes sure, before a lease is given, that the next life of a coordinator's node will know of it.
     ///
     /// # Errors
-    /// `Internal` if that cannot be written.
+    /// `Internal` if the file of this life cannot be written.
     pub(super) fn note_lease(&self, ttl_ns: u64) -> Result<(), Error> {
         if !self.places.is_coordinated() {
             return Ok(());
@@ -238,7 +240,7 @@ impl Home {
         self.life.borrow_mut().note(self.now(), ttl_ns.min(nanos(MAX_TTL)), self.takeover.epoch())
     }
 
-    /// A token that is larger than all before: those of this home, and of homes before it.
+    /// Returns a token that is larger than all former tokens of this home and of its predecessors.
     fn mint(&self) -> u128 {
         let minted = self.minted.get() + 1;
         self.minted.set(minted);
@@ -253,19 +255,20 @@ impl Home {
                 }
                 Said::Refused { node, number, error } => (node, SyncFrame::Refused { number, error }),
             };
-            // A node that has gone needs no frame; its guards end with its lease.
+            // A node that has gone needs no frame. Its guards end with their leases.
             self.network.tell(node, crate::net::frame::Frames::into_message(frame));
         }
     }
 
-    /// Gives all locks to those whose turn it is.
+    /// Gives all locks to the calls whose turn it is.
     pub(super) fn advance_all(&self) {
         let ids: Vec<_> = self.locks.borrow().keys().copied().collect();
         ids.iter().for_each(|id| self.advance(id));
     }
 
-    /// Ends a taking over: what was told is complete. Locks that were waited for at former homes, and that
-    /// nobody holds, were lost with nodes that have `gone`.
+    /// Ends a takeover: everything that members hold was told. If members have gone (`has_lost`), a
+    /// lock that is free although calls waited for it at former homes counts as abandoned: its
+    /// holder may have gone with them.
     pub(super) fn end_takeover(&self, began: u64, has_lost: bool) {
         self.released.borrow_mut().clear();
         if has_lost {
@@ -279,7 +282,7 @@ impl Home {
         self.advance_all();
     }
 
-    /// Follows a view: nodes have gone, and this node may be the home of other locks than before.
+    /// Follows a view: nodes have gone, and this node may have become or ceased to be the home of locks.
     pub(super) fn follow(&self, change: &ViewChange, epoch: u64) {
         let coordinated = self.places.is_coordinated();
         let mut locks = self.locks.borrow_mut();
@@ -293,7 +296,8 @@ impl Home {
         });
         let mut free = Vec::new();
         locks.retain(|id, lock| {
-            // A node that is fenced by the clock holds nothing any more when others hear of it.
+            // Guards of a gone node end here at once only if nodes are fenced by the clock: such a node
+            // has ended its guards before others hear of its end.
             if lock.drop_nodes(&change.gone, !coordinated) {
                 free.push(*id);
             }
@@ -307,14 +311,15 @@ impl Home {
         free.iter().for_each(|id| self.advance(id));
     }
 
-    /// Forgets all: this node is no member any more.
+    /// Forgets all locks, because this node is no member any more.
     pub(super) fn clear(&self) {
         self.locks.borrow_mut().clear();
         self.left.borrow_mut().clear();
         self.takeover.reset();
     }
 
-    /// Locks whose next home is `asker` since the present view, and whose last holder died or lost them here.
+    /// Returns locks whose home is `asker` now and was this node before, and whose last holder died
+    /// or lost them.
     pub(super) fn abandoned_for(&self, asker: NodeId, most: usize) -> Vec<ObjectId> {
         let left = self.left.borrow();
         let told = left.iter().filter(|(id, left)| {
@@ -323,7 +328,7 @@ impl Home {
         told.map(|(id, _)| *id).take(most).collect()
     }
 
-    /// Ends what was not heard of for too long.
+    /// Ends the calls and guards of which this home has not heard for too long.
     pub(super) fn on_tick(&self) {
         let now = self.now();
         self.rest(now);
@@ -344,9 +349,9 @@ impl Home {
         free.iter().for_each(|id| self.advance(id));
     }
 
-    /// Has the next life of a coordinator's node wait for nothing, if nobody holds a lock.
+    /// Lets the next life of a coordinator's node begin without a wait, if no client holds a lock.
     fn rest(&self, now: u64) {
-        // A home that has not taken over does not know who holds what.
+        // A home that has not taken over does not know which locks are held.
         let mut life = self.life.borrow_mut();
         if self.places.is_coordinated() && self.takeover.has(0) && life.leaves_a_wait(now) {
             let is_held = self.locks.borrow().values().any(|lock| !lock.holders().is_empty());
@@ -354,7 +359,7 @@ impl Home {
         }
     }
 
-    /// Takes note of a call or guard, of which nothing may be heard any more from now on.
+    /// Takes note of the time after which a call or guard is late if nothing is heard of it.
     fn note_claim(&self, claim: &Claim) {
         self.next_late.set(self.next_late.get().min(claim.late_after()));
     }
@@ -371,7 +376,7 @@ impl Home {
         locks.values().any(|lock| lock.holders().iter().any(|claim| claim.node != own))
     }
 
-    /// The locks that a user may know.
+    /// Returns the locks that a user may know.
     pub(super) fn rows(&self, user: u32) -> Vec<(ObjectId, LockInfo)> {
         let (locks, now) = (self.locks.borrow(), self.now());
         let seen = locks.iter().filter(|(_, lock)| lock.is_seen_by(user));

@@ -1,9 +1,9 @@
-//! Leases: how guards are renewed, and end. Engine thread only.
+//! Leases: how guards are renewed, and end. The state is that of `Locks`. Engine thread only.
 //!
-//! While clients hold locks or wait for them, one task looks after all tickets. It tells each home what
-//! goes on by one frame for many tickets, after a third of the shortest time to live. A lease counts from
-//! before the home was asked, nine tenths of its time to live, and never lasts longer than this node's
-//! membership. It is renewed as long as its client says that it is alive.
+//! While clients hold locks or wait for them, one task looks after all tickets. After a third of a ticket's
+//! time to live it tells the home that the guard or the wait goes on, by one frame for many tickets. A
+//! lease lasts for nine tenths of its time to live, counted from before the home was asked, and never
+//! longer than this node's membership. A lease is renewed as long as its client says that it is alive.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use super::tickets::{State, Ticket};
 use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
 
-/// Into how many parts the time to live is divided, after each of which a lease is looked at.
+/// Number of looks at all tickets during the shortest time to live.
 const LOOKS: u64 = 12;
-/// How often, at most and at least, all tickets are looked at.
+/// The shortest and the longest time between two looks at all tickets.
 const PERIOD: [Duration; 2] = [Duration::from_millis(8), Duration::from_millis(250)];
 /// How long a home may take to answer.
 const BEAT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// News for a home.
+/// The guards and waits that a home is told of.
 #[derive(Default)]
 struct News {
     guards: Vec<Rc<Ticket>>,
@@ -37,14 +37,15 @@ impl Locks {
         self.alive.borrow_mut().insert(client, self.now());
     }
 
-    /// Until when a lease is valid, if nothing prolongs it: never longer than this node's membership.
+    /// Returns the time until which a lease is valid if it is not renewed. A lease never outlasts
+    /// this node's membership.
     pub(super) fn lease_end(&self, ticket: &Ticket, now: u64) -> u64 {
         let left = self.cluster.validity.left(self.kernel.clock.boot_ns()).map_or(u64::MAX, nanos);
         let member = if self.cluster.fenced() { 0 } else { now.saturating_add(left) };
         ticket.until().unwrap_or(0).min(member)
     }
 
-    /// Has a task look after the tickets, if none does.
+    /// Starts the task that looks after the tickets, if it does not run.
     pub(super) fn begin_keeping(self: &Rc<Self>) {
         if !self.is_keeping.replace(true) {
             let locks = Rc::clone(self);
@@ -57,7 +58,7 @@ impl Locks {
         }
     }
 
-    /// Looks after all tickets; returns after which time they want to be looked after again.
+    /// Looks after all tickets. Returns the time until the next look.
     fn look(self: &Rc<Self>) -> Duration {
         let now = self.now();
         let mut news: HashMap<NodeId, News> = HashMap::default();
@@ -100,7 +101,7 @@ impl Locks {
         Duration::from_nanos(shortest / LOOKS).clamp(PERIOD[0], PERIOD[1])
     }
 
-    /// Tells a home what goes on, in as many frames as that takes.
+    /// Tells a home which guards and waits go on, in as many frames as needed.
     fn tell_all(self: &Rc<Self>, home: NodeId, now: u64, News { guards, waits }: News) {
         let frames = guards.len().div_ceil(MAX_ROWS).max(waits.len().div_ceil(MAX_WAITS));
         let (mut guards, mut waits) = (guards.into_iter(), waits.into_iter());
@@ -120,7 +121,7 @@ impl Locks {
         let answer = self.network.ask(home, 0, question, BEAT_PATIENCE).await;
         guards.iter().for_each(|ticket| ticket.renewing.set(false));
         let Ok(ask::Kept { unknown }) = answer else {
-            // The home does not answer, or is not the home: the next look asks again.
+            // The home does not answer, or is not the home. The next look asks again.
             waits.iter().for_each(|ticket| ticket.asked.set(None));
             return;
         };

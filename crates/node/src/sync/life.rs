@@ -1,10 +1,11 @@
-//! The life of a coordinator's node as the home of all locks: what it leaves for the next one. Engine
-//! thread only.
+//! The life of a coordinator's node as the home of all locks, and the record that it leaves for the next
+//! life. Owns [`Life`]. Engine thread only.
 //!
-//! A coordinator's node that dies leaves guards that are valid for a while. So it keeps a file beside its
-//! socket that says until when. The next life grants nothing before. The file is written before a lease
-//! that lasts longer is given, for some time ahead, so that it is written about once a second. When nobody
-//! holds a lock any more it says so, so that the next life need not wait.
+//! A coordinator's node that dies leaves guards that are valid for a while. So it keeps a file
+//! beside its socket that says until when. The next life grants nothing before that time. The file
+//! is written before a lease is given that would outlast the time in the file, and for some time
+//! ahead, so that it is written about once a second. When no client holds a lock any more, the file
+//! says so, and the next life need not wait.
 //!
 //! Invariant: the file names a time later than the end of every guard that may be valid.
 
@@ -19,17 +20,17 @@ use plasmon::{Error, ErrorKind};
 
 use super::lock::{MARGIN, nanos};
 
-/// The time for which the file is written ahead. The next life waits so much longer than leases last.
+/// The time for which the file is written ahead. The next life waits for this time longer than leases last.
 const AHEAD_TIME: Duration = Duration::from_secs(1);
 
 /// Contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 struct Record {
-    /// The id that the kernel has drawn for the time since the host was booted.
+    /// The kernel's id of the present boot of the host.
     boot: String,
-    /// Nanoseconds since the boot, until which guards may be valid.
+    /// Time until which guards may be valid, in nanoseconds since the boot.
     until_ns: u64,
-    /// The number in the tokens that were given.
+    /// The number in the upper half of the tokens that were given.
     epoch: u64,
 }
 
@@ -37,15 +38,16 @@ struct Record {
 pub(super) struct Life {
     path: PathBuf,
     boot: String,
-    /// Time until which guards of the former life may be valid; `None` before the file was read.
+    /// Time until which guards of the former life may be valid, and the number in its tokens;
+    /// `None` before the file was read.
     former: Option<(u64, u64)>,
     record: Option<Record>,
-    /// Time since which nobody holds a lock.
+    /// Time since which no client holds a lock; `None` while one does.
     rests_since: Option<u64>,
 }
 
 impl Life {
-    /// The life of the node with this socket.
+    /// Makes the life of the node with this socket.
     pub(super) fn of(socket: &Path) -> Self {
         let mut path = socket.as_os_str().to_owned();
         path.push(".locks");
@@ -59,21 +61,21 @@ impl Life {
         }
     }
 
-    /// Reads what the former life has left.
+    /// Returns the time and the number that the former life has left.
     fn former(&mut self) -> (u64, u64) {
         if let Some(former) = self.former {
             return former;
         }
         let text = fs::read(&self.path);
         let former = match text.map(|text| serde_json::from_slice::<Record>(&text)) {
-            // Nobody was a home here before.
+            // No life was a home here before.
             Err(_) => (0, 0),
-            // It cannot name a later time, unless somebody else wrote it.
+            // A file of this program names no later time than `longest`.
             Ok(Ok(record)) if record.boot == self.boot => {
                 let longest = boot_ns().saturating_add(nanos(2 * MAX_TTL + AHEAD_TIME + MARGIN));
                 (record.until_ns.min(longest), record.epoch)
             }
-            // The host was booted since, or the file cannot be read: no lease is longer than this.
+            // The host was booted since, or the file cannot be read. No lease is longer than `MAX_TTL`.
             Ok(Ok(record)) => (nanos(MAX_TTL + MARGIN), record.epoch),
             Ok(Err(_)) => (nanos(MAX_TTL + MARGIN), 0),
         };
@@ -85,7 +87,7 @@ impl Life {
         self.former().0
     }
 
-    /// The number for tokens, which is larger than that of the former life.
+    /// Returns the number for tokens, which is at least `least` and larger than that of the former life.
     pub(super) fn epoch(&mut self, least: u64) -> u64 {
         let (_, former) = self.former();
         least.max(former.saturating_add(1))
@@ -115,14 +117,14 @@ impl Life {
         Ok(())
     }
 
-    /// Whether the next life would wait for more than it has to if nobody held a lock.
+    /// Whether the file makes the next life wait longer than needed if no client holds a lock.
     pub(super) fn leaves_a_wait(&mut self, now: u64) -> bool {
         let least = now.max(self.until());
         self.record.as_ref().is_some_and(|record| record.until_ns > least)
     }
 
-    /// Takes note whether somebody holds a lock, as the home knows it. Some time after the last guard the
-    /// file says that nobody does.
+    /// Takes note of whether a client holds a lock, as the home knows it. Some time after the last
+    /// guard, the file says that no client does.
     pub(super) fn rest(&mut self, now: u64, is_held: bool) {
         if is_held {
             self.rests_since = None;
@@ -135,7 +137,7 @@ impl Life {
         let until_ns = now.max(self.until());
         let Some(record) = self.record.as_ref() else { return };
         let record = Record { boot: self.boot.clone(), until_ns, epoch: record.epoch };
-        // If it cannot be written the next life waits longer than it has to.
+        // If the file cannot be written, the next life waits longer than needed.
         if self.write(&record).is_ok() {
             self.record = Some(record);
         }

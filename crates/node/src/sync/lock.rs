@@ -1,11 +1,11 @@
-//! A lock at its home: who holds it, and who waits for it. Engine thread only.
+//! A lock at its home: which clients hold the lock, and which wait for it. Owns [`Lock`]. Engine thread only.
 //!
-//! Those who wait get the lock in the order in which they came, and readers that stand together share it.
-//! When a node lets go of the lock, others of the same node may be first, [`MAX_TURNS`] times and
-//! [`MAX_RUN`] long: what the lock protects is at that node already.
+//! Calls that wait get the lock in the order in which they came, and readers that stand together share
+//! it. When a client lets go of the lock, others of the same node may be first, [`MAX_TURNS`] times and
+//! [`MAX_RUN`] long: the data that the lock protects are at that node already.
 //!
-//! Invariants: one holds the lock, or all who hold it share it. A token is larger than all before. Times
-//! are nanoseconds of the home's clock, but for `at_ns`.
+//! Invariants: one client holds the lock, or all that hold it share it. A token is larger than all
+//! before. Times are nanoseconds of the home's clock, except `at_ns`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use plasmon::{Error, ErrorKind, NodeId};
 
 /// Maximum number of calls that wait for a lock.
 pub(super) const MAX_WAITING: usize = 1024;
-/// How often in a row others of the same node may be first.
+/// How often in a row calls of the same node may be first.
 const MAX_TURNS: u8 = 8;
-/// How long others of the same node may be first.
+/// How long calls of the same node may be first.
 const MAX_RUN: Duration = Duration::from_millis(5);
-/// How much longer than a lease a home waits for a sign of life.
+/// How much longer than a lease a home waits for news of a guard or a wait.
 pub(super) const MARGIN: Duration = Duration::from_secs(1);
 
-/// A span in nanoseconds.
+/// Returns a span in nanoseconds.
 pub(super) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -32,7 +32,7 @@ pub(super) fn nanos(span: Duration) -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) node: NodeId,
-    /// The number of the call and its guard at that node.
+    /// The number that the node gave to the call and its guard.
     pub(super) number: u64,
     pub(super) shared: bool,
     pub(super) ttl_ns: u64,
@@ -42,11 +42,11 @@ pub(super) struct Claim {
     pub(super) since: u64,
     /// Time at which the home last heard of the call or guard.
     pub(super) heard: u64,
-    /// Time that the clock of its node showed when the node sent what was heard last.
+    /// Time that the clock of the claim's node showed when it sent the news that was heard last.
     pub(super) at_ns: u64,
-    /// Whether it does not wait: it is refused if it does not get the lock at once.
+    /// Whether the call does not wait: it is refused if it does not get the lock at once.
     pub(super) eager: bool,
-    /// Token of the guard.
+    /// Token of the guard; 0 while the call waits.
     pub(super) token: u128,
 }
 
@@ -55,12 +55,12 @@ impl Claim {
         self.node == node && self.number == number
     }
 
-    /// The time after which its lease is over, unless the home hears of it.
+    /// Returns the time after which the claim's lease is over, unless the home hears of the claim.
     pub(super) fn late_after(&self) -> u64 {
         self.heard.saturating_add(self.ttl_ns).saturating_add(nanos(MARGIN))
     }
 
-    /// Whether the home has not heard of it for so long that its lease is over.
+    /// Whether the claim's lease is over, because the home has not heard of the claim for too long.
     fn is_late(&self, now: u64) -> bool {
         self.late_after() < now
     }
@@ -71,7 +71,7 @@ impl Claim {
 pub(super) enum Said {
     /// A call has the lock.
     Granted { node: NodeId, number: u64, at_ns: u64, token: u128, abandoned: bool },
-    /// A call does not get it.
+    /// A call does not get the lock.
     Refused { node: NodeId, number: u64, error: Error },
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Said {
 pub(super) enum Heard {
     /// The call waits.
     Waits,
-    /// The call holds the lock. It may not have been told so yet.
+    /// The call holds the lock. Its node may not have been told so yet.
     Holds(Said),
     /// The home knows nothing of the call or guard.
     Unknown,
@@ -95,9 +95,11 @@ pub(super) struct Lock {
     waiting: VecDeque<Claim>,
     /// Whether the last holder died or lost the lock.
     pub(super) abandoned: bool,
-    /// The node that last had the lock, how often others of it were first in a row, and since when.
+    /// The node that last had the lock.
     last: Option<NodeId>,
+    /// Number of times in a row that a call of that node got the lock before calls that waited longer.
     turns: u8,
+    /// Time since which the lock has stayed at that node.
     run_began: u64,
 }
 
@@ -115,17 +117,17 @@ impl Lock {
         }
     }
 
-    /// Whether nobody needs to know of the lock.
+    /// Whether the lock need not be remembered.
     pub(super) fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.waiting.is_empty() && !self.abandoned
     }
 
-    /// Whether calls wait that had waited before this home began, although nobody holds the lock.
+    /// Whether the lock is free although calls wait that had waited before this home began.
     pub(super) fn has_old_waits(&self, began: u64) -> bool {
         self.holders.is_empty() && self.waiting.iter().any(|claim| claim.since < began)
     }
 
-    /// The longest time to live of the leases of those who wait.
+    /// Returns the longest time to live of the claims that wait.
     pub(super) fn longest_wait(&self) -> Option<u64> {
         self.waiting.iter().map(|claim| claim.ttl_ns).max()
     }
@@ -158,7 +160,7 @@ impl Lock {
         Ok(None)
     }
 
-    /// Takes note of a sign of life of a call or guard.
+    /// Takes note of news of a call or guard; returns its state.
     pub(super) fn hear(&mut self, node: NodeId, number: u64, at_ns: u64, now: u64) -> Heard {
         let mut all = self.holders.iter_mut().map(|claim| (claim, true));
         let mut waiting = self.waiting.iter_mut().map(|claim| (claim, false));
@@ -174,18 +176,18 @@ impl Lock {
         }
     }
 
-    /// Takes note of a guard that another home has given.
+    /// Takes note of a guard that a former home has given.
     pub(super) fn adopt(&mut self, claim: Claim) {
         self.last = Some(claim.node);
         self.holders.push(claim);
     }
 
-    /// Whether a guard fits those that are known.
+    /// Whether a guard may be valid beside the known guards.
     pub(super) fn has_place_for(&self, claim: &Claim) -> bool {
         self.holders.iter().all(|holder| holder.shared && claim.shared)
     }
 
-    /// Gives the lock to those whose turn it is.
+    /// Gives the lock to the calls whose turn it is. Returns the messages for the nodes.
     pub(super) fn advance(&mut self, now: u64, mut mint: impl FnMut() -> u128) -> Vec<Said> {
         let mut said = Vec::new();
         loop {
@@ -216,7 +218,7 @@ impl Lock {
         said
     }
 
-    /// Place in the queue of the next who gets the lock that nobody holds.
+    /// Returns the place in the queue of the call that gets the free lock next.
     fn next(&mut self, now: u64) -> Option<usize> {
         let may_jump = self.turns < MAX_TURNS && now.saturating_sub(self.run_began) < nanos(MAX_RUN);
         let same = |claim: &Claim| Some(claim.node) == self.last;
@@ -225,7 +227,7 @@ impl Lock {
         (!self.waiting.is_empty()).then_some(at)
     }
 
-    /// Ends a guard or a wait; says whether there was one.
+    /// Ends a guard or a wait; returns whether there was one.
     pub(super) fn release(&mut self, node: NodeId, number: u64, lost: bool) -> bool {
         if let Some(at) = self.holders.iter().position(|claim| claim.is(node, number)) {
             self.holders.remove(at);
@@ -237,18 +239,18 @@ impl Lock {
         self.waiting.len() < before
     }
 
-    /// The time after which a guard or a wait may be late.
+    /// Returns the time after which the first guard or wait may be late.
     pub(super) fn next_late(&self) -> u64 {
         self.holders.iter().chain(&self.waiting).map(Claim::late_after).min().unwrap_or(u64::MAX)
     }
 
-    /// Ends the guards and waits of which nothing was heard for too long; says whether there were any.
+    /// Ends the guards and waits of which nothing was heard for too long; returns whether there were any.
     pub(super) fn drop_late(&mut self, now: u64) -> bool {
         self.drop_where(|claim| claim.is_late(now), true)
     }
 
-    /// Ends the waits of nodes that are gone, and their guards if those are over; says whether there were
-    /// any.
+    /// Ends the waits of nodes that have gone, and with `guards_too` their guards; returns whether
+    /// there were any.
     pub(super) fn drop_nodes(&mut self, gone: &[NodeId], guards_too: bool) -> bool {
         self.drop_where(|claim| gone.contains(&claim.node), guards_too)
     }
@@ -268,7 +270,7 @@ impl Lock {
         user == 0 || self.owner.is_none_or(|owner| owner == user)
     }
 
-    /// A row of a list.
+    /// Returns the lock's row in a list.
     pub(super) fn info(&self, home: NodeId, now: u64) -> LockInfo {
         let holder = |claim: &Claim| LockHolder {
             node: claim.node,

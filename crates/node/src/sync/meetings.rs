@@ -1,10 +1,13 @@
-//! Barriers of this node's clients: who has a handle, and who has arrived. Engine thread only.
+//! Barriers of this node's clients: which clients have handles, and which have arrived. Owns
+//! [`Meetings`]. Engine thread only.
 //!
-//! This node adds its clients up, and tells the home of a barrier how many have handles and how many wait. It
-//! says so again whenever that has changed and the home has answered, and to each home that comes.
+//! This node adds its clients up, and tells the home of a barrier how many handles they have and
+//! how many calls wait. The home is told again whenever that has changed and the home has answered,
+//! and so is each new home.
 //!
-//! Invariants: a call that has arrived passes, hears that the barrier is broken, or breaks it by going away.
-//! Messages of a home are taken as grants of locks are ([`tickets`](super::tickets)).
+//! Invariants: a call that has arrived passes, hears that the barrier is broken, or breaks the barrier by
+//! going away. Messages of a home are accepted by the same rules as grants of locks
+//! ([`tickets`](super::tickets)).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,9 +33,9 @@ use crate::service::Return;
 const OPENING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a home may take to answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// After which time a home is told again that did not answer.
+/// The pause before a home that did not answer is told again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a generation that was passed is remembered, for a home that comes.
+/// How long a generation that was passed is remembered, for a new home.
 const REMEMBERED_TIME: Duration = Duration::from_secs(60);
 
 /// A call that waits at a barrier.
@@ -42,14 +45,15 @@ struct Arrival {
     passed: oneshot::Sender<Result<Passed, Error>>,
 }
 
-/// A barrier as this node's clients have it.
+/// A barrier as the clients of this node have it.
 struct Here {
     row: Meeting,
     arrivals: VecDeque<Arrival>,
-    /// Whether the home is to be told, and whether it is being told.
+    /// Whether the home has to be told of a change.
     changed: bool,
+    /// Whether a task is telling the home.
     is_telling: bool,
-    /// When the last handle was closed.
+    /// Time when the last handle was closed.
     idle_since: u64,
 }
 
@@ -60,9 +64,9 @@ type Opened = HashMap<u32, (ObjectId, u32)>;
 #[derive(Default)]
 pub(super) struct Meetings {
     here: RefCell<BTreeMap<ObjectId, Here>>,
-    /// Handles of each client.
+    /// The handles of each client.
     handles: RefCell<HashMap<ClientKey, Opened>>,
-    /// Tasks that wait until homes know of all changes.
+    /// Senders for tasks that wait until the homes know of all changes.
     settling: RefCell<Vec<oneshot::Sender<()>>>,
     last_handle: Cell<u32>,
     last_arrival: Cell<u64>,
@@ -83,7 +87,7 @@ impl Drop for Opening {
     }
 }
 
-/// A call that waits. When it goes away before it has the result, the barrier is broken.
+/// A call that waits. If this value is dropped before the call has the result, the barrier is broken.
 struct Waiting {
     locks: Rc<Locks>,
     id: ObjectId,
@@ -126,7 +130,7 @@ impl Here {
         Self { row, arrivals: VecDeque::new(), changed: false, is_telling: false, idle_since: 0 }
     }
 
-    /// Breaks the barrier for those who wait here.
+    /// Breaks the barrier for the calls that wait here.
     fn break_up(&mut self, why: String) {
         let why = self.row.broken.get_or_insert(why).clone();
         self.changed = true;
@@ -219,7 +223,7 @@ impl Locks {
         Ok(Opening { locks: Rc::clone(self), id, is_open: false })
     }
 
-    /// Ends a handle, or one that was not opened.
+    /// Ends a handle, which may not have been opened yet.
     fn leave(self: &Rc<Self>, id: &ObjectId, was_open: bool) {
         let mut here = self.meetings.here.borrow_mut();
         let Some(one) = here.get_mut(id) else { return };
@@ -231,8 +235,9 @@ impl Locks {
         self.gather(*id);
     }
 
-    /// Closes a client's handle to a barrier, which breaks the barrier for calls that wait. The answer comes
-    /// when the home knows of the close, so every client that opens the barrier afterwards meets its effect.
+    /// Closes a client's handle to a barrier, which breaks the barrier for calls that wait. The
+    /// answer comes when the home knows of the close. So every client that opens the barrier
+    /// afterwards finds it closed by this one.
     pub(super) async fn close_barrier(
         self: Rc<Self>,
         client: ClientKey,
@@ -256,7 +261,7 @@ impl Locks {
         Ok(Reply::Done)
     }
 
-    /// Ends the handles of a client that has gone: the barriers are broken.
+    /// Ends the handles of a client that has gone, which breaks their barriers.
     pub(super) fn end_parties(self: &Rc<Self>, client: ClientKey) {
         let handles = self.meetings.handles.borrow_mut().remove(&client);
         for (id, pid) in handles.into_iter().flat_map(HashMap::into_values) {
@@ -314,7 +319,7 @@ impl Locks {
         })
     }
 
-    /// Tells the home of a barrier what has changed, now or when it has answered.
+    /// Tells the home of a barrier what has changed, at once or after its next answer.
     fn gather(self: &Rc<Self>, id: ObjectId) {
         let mut here = self.meetings.here.borrow_mut();
         let Some(one) = here.get_mut(&id) else { return };
@@ -336,7 +341,7 @@ impl Locks {
         });
     }
 
-    /// The next meeting that the home is to be told of; `None` if the home knows of all.
+    /// Returns the next meeting that the home is to be told of; `None` if the home knows of all changes.
     fn next_told(&self, id: &ObjectId) -> Option<Meeting> {
         let mut here = self.meetings.here.borrow_mut();
         let one = here.get_mut(id)?;
@@ -348,7 +353,7 @@ impl Locks {
         one.is_telling.then(|| one.told())
     }
 
-    /// Takes what a home says about a barrier that is passed.
+    /// Takes the message of a home that a barrier is passed.
     pub(super) fn take_passed(&self, from: (NodeId, u64), id: &ObjectId, told: ask::Passed) {
         let mut here = self.meetings.here.borrow_mut();
         let Some(one) = here.get_mut(id).filter(|_| self.is_from_home(from, id)) else { return };
@@ -372,19 +377,19 @@ impl Locks {
         }
     }
 
-    /// Takes a home's word that a barrier is broken.
+    /// Takes the message of a home that a barrier is broken.
     pub(super) fn take_broken(&self, from: (NodeId, u64), id: &ObjectId, life: u64, why: String) {
         let mut here = self.meetings.here.borrow_mut();
         let one = here.get_mut(id).filter(|one| one.row.life == life && self.is_from_home(from, id));
         one.into_iter().for_each(|one| one.break_up(why.clone()));
     }
 
-    /// Whether what was said in the view of an epoch is the word of the present home.
+    /// Whether a message that was sent in the view of an epoch is from the present home.
     fn is_from_home(&self, (from, epoch): (NodeId, u64), id: &ObjectId) -> bool {
         self.places.home(id) == from && self.places.moved(id) <= epoch && !self.cluster.fenced()
     }
 
-    /// Tells the homes that have come what this node's clients do.
+    /// Tells new homes what this node's clients do.
     pub(super) fn gather_again(self: &Rc<Self>, is_new: impl Fn(&ObjectId) -> bool) {
         let ids: Vec<_> = self.meetings.here.borrow().keys().copied().collect();
         for id in ids.into_iter().filter(is_new) {
@@ -401,12 +406,12 @@ impl Meetings {
         }
     }
 
-    /// Whether the homes of some barriers are still to be told something.
+    /// Whether the homes of some of these barriers are still to be told of a change.
     pub(super) fn are_telling(&self, is_meant: impl Fn(&ObjectId) -> bool) -> bool {
         self.here.borrow().iter().any(|(id, one)| one.is_telling && is_meant(id))
     }
 
-    /// Breaks all barriers: this node is no member any more.
+    /// Breaks all barriers with handles, because this node is no member any more.
     pub(super) fn break_all(&self, why: &str) {
         for one in self.here.borrow_mut().values_mut().filter(|one| one.row.handles > 0) {
             let name = printable(&one.row.name).to_string();
@@ -426,7 +431,7 @@ impl Meetings {
     }
 }
 
-/// Whether a home is only not there yet.
+/// Whether an error of a home may soon be over.
 fn is_for_now(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotHere | ErrorKind::TimedOut | ErrorKind::Disconnected)
 }

@@ -1,12 +1,13 @@
 //! Locks and barriers: names of which one client in the cluster has each at a time, or several that share
 //! it, and names at which clients wait for each other.
 //!
-//! Engine thread only. Each lock has a *home*, a node that follows from the view ([`places`]). It keeps the
-//! queue of the lock ([`lock`], [`home`]) and learns what is held before it grants any ([`takeover`]). The
-//! node of a client has its *tickets* ([`tickets`], [`asking`]): calls that wait, and guards, whose leases
-//! it renews ([`keeping`]). [`guard`](crate::guard) has what the client sees of its guards. [`life`] is
-//! what a coordinator's node leaves for the next one. Barriers have homes as well ([`barrier`],
-//! [`gathering`]); the nodes of their clients add these up ([`meetings`]).
+//! Owns [`Locks`]. Engine thread only. Each lock has a *home*, a node that follows from the view
+//! ([`places`]). The home keeps the queue of the lock ([`lock`], [`home`]) and learns which locks are
+//! held before it grants any ([`takeover`]). The node of a client has its *tickets* ([`tickets`],
+//! [`asking`]): calls that wait, and guards, whose leases it renews ([`keeping`]).
+//! [`guard`](crate::guard) has what the client sees of its guards. [`life`] is the record that a
+//! coordinator's node leaves for the next one. Barriers have homes as well ([`barrier`], [`gathering`]);
+//! the nodes of their clients add these up ([`meetings`]).
 
 mod asking;
 mod barrier;
@@ -43,7 +44,7 @@ use crate::sessions::Sessions;
 
 /// The locks and barriers of this node: those of its clients, and those whose home it is.
 pub(crate) struct Locks {
-    /// A reference to this owner itself, for events that come without one.
+    /// A reference to this owner itself, for events that come without a reference.
     own: Weak<Self>,
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -56,12 +57,13 @@ pub(crate) struct Locks {
     home: Home,
     meetings: Meetings,
     barriers: Barriers,
-    /// For each client, the time at which it last said that it is alive.
+    /// For each client, the last time at which it said that it is alive.
     alive: RefCell<HashMap<ClientKey, u64>>,
     /// Whether a task looks after the tickets.
     is_keeping: Cell<bool>,
-    /// Numbers of guards that clients were given so far, and of those that were lost.
+    /// Number of guards that clients were given so far.
     granted: Cell<u64>,
+    /// Number of guards that clients have lost so far.
     lost: Cell<u64>,
 }
 

@@ -1,9 +1,9 @@
-//! Homes: which node decides about a lock or barrier. Engine thread only.
+//! Homes: which node decides about a lock or barrier. Owns [`Places`]. Engine thread only.
 //!
-//! The home follows from the view, so that every node knows it without asking. With an embedded coordinator
-//! it is the coordinator's node: nobody is fenced by the clock there, so that only one fixed authority is
-//! safe. Otherwise it is the first keeper of the shard of the name: a node that is not a member any more has
-//! fenced itself before others hear of it.
+//! The home follows from the view, so that every node knows it without asking. With an embedded
+//! coordinator the home is the coordinator's node: no node is fenced by the clock there, so that only one
+//! fixed authority is safe. Otherwise the home is the first keeper of the shard of the name: a node that
+//! is not a member any more has fenced itself before others hear of it.
 //!
 //! Invariant: all members that follow the view of an epoch name the same home.
 
@@ -28,7 +28,7 @@ impl Places {
         Self { cluster: Rc::clone(cluster), moved: RefCell::new(vec![0; SHARDS]) }
     }
 
-    /// Whether one node is the home of all names, and nobody is fenced by the clock.
+    /// Whether one node is the home of all names. No node is fenced by the clock then.
     pub(super) fn is_coordinated(&self) -> bool {
         self.cluster.coordinator.get().is_some()
     }
@@ -48,7 +48,7 @@ impl Places {
         if self.is_coordinated() { 0 } else { self.moved.borrow()[shard_of(id)] }
     }
 
-    /// Takes note of homes that became others with a view.
+    /// Takes note of the names whose home has changed with a view.
     pub(super) fn follow(&self, change: &ViewChange) {
         let epoch = self.cluster.epoch();
         let shards = self.cluster.shards.borrow();

@@ -1,5 +1,5 @@
-//! Locks as a service: their frames, their requests and calls by slot, and their reactions to events. Engine
-//! thread only.
+//! Locks as a service: their frames, their requests and calls by slot, and their reactions to events. The
+//! state is that of `Locks`. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -20,11 +20,11 @@ use crate::membership::views::{Change, ViewChange};
 use crate::net::frame::{Envelope, Frames, Message};
 use crate::service::{Answer, Asked, Return, Service};
 
-/// Number of bytes of the rows after which a page of a list ends.
+/// Number of bytes of rows from which on a page of a list ends.
 const PAGE_BYTES: usize = 4 << 10;
 /// How long another node may take to list its locks.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a home may take to know what is held before it renews leases.
+/// How long a home may take to learn which locks are held before it renews leases.
 const PREPARING: Duration = Duration::from_secs(4);
 
 impl Service for Locks {
@@ -151,7 +151,7 @@ impl Locks {
         Ok(Reply::LockOpened { lock: self.handles.open(client, named)? })
     }
 
-    /// Lists the locks whose home a node is.
+    /// Lists the locks and barriers whose home a node is.
     async fn list(self: Rc<Self>, client: ClientKey, node: NodeId, from: u64) -> Result<Reply, Error> {
         let user = self.sessions.client(client, |client| client.uid);
         let (locks, next) = if node == self.kernel.node {
@@ -164,7 +164,7 @@ impl Locks {
         Ok(Reply::Locks { locks, next })
     }
 
-    /// A page of the locks and barriers of this home that a user may know.
+    /// Returns a page of the locks and barriers of this home that a user may know.
     fn page(&self, from: u64, user: u32) -> (Vec<LockInfo>, Option<u64>) {
         let mut rows = self.home.rows(user);
         rows.extend(self.barriers.rows(self.kernel.node, user));
@@ -191,7 +191,7 @@ impl Locks {
         }
     }
 
-    /// Follows a view.
+    /// Follows a view: homes may have changed, and calls that wait ask the new homes.
     fn follow(self: &Rc<Self>, view: &ViewChange) {
         self.places.follow(view);
         let coordinated = self.places.is_coordinated();
@@ -222,7 +222,7 @@ impl Locks {
         }
     }
 
-    /// Acts on a member's frame, whose envelope is without it.
+    /// Acts on a frame of a member. `asked` is the envelope, without the frame.
     fn act(self: &Rc<Self>, asked: Envelope, frame: SyncFrame) {
         let from = asked.from;
         match frame {
@@ -287,7 +287,7 @@ impl Locks {
         }
     }
 
-    /// Renews the leases of a node, as their home.
+    /// Renews the leases of a node, as their home, and answers which guards and waits are unknown.
     async fn hear(self: Rc<Self>, asked: Envelope, at_ns: u64, guards: Vec<Row>, waits: Vec<Numbered>) {
         let heard = self.hear_all(asked.from, at_ns, &guards, &waits).await;
         self.answer(&asked, heard.map(|unknown| SyncFrame::Kept { unknown }));
@@ -314,7 +314,7 @@ impl Locks {
                 Err(Error::new(ErrorKind::TimedOut, text))
             })?;
         }
-        // The view may have changed since.
+        // The view may have changed while this node waited.
         for id in guards.iter().map(|row| lock_id(row.owner, &row.name)) {
             self.home.ensure_here(&id)?;
             if !self.places.is_coordinated() && !self.home.is_ready(&id) {

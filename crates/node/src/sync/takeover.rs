@@ -1,16 +1,17 @@
-//! Taking over: a home learns which locks are held before it grants any. Engine thread only.
+//! Taking over: a home learns which locks are held before it grants any. Owns [`Takeover`]. Engine
+//! thread only.
 //!
-//! A node becomes the home of locks with a view. When something is first asked of it, it asks every member
-//! of the view what it holds of these locks. A member answers when it follows the same view, and from then
-//! on it accepts no grant that was made before the lock had this home ([`Tickets`](super::tickets)). So
-//! whatever a former home has granted was told, or is never accepted. Who is not a member of the view holds
-//! nothing any more: it has fenced itself before.
+//! A node becomes the home of locks with a view. When something is first asked of the new home, it asks
+//! every member of the view what the member holds of these locks. A member answers when it follows the
+//! same view, and from then on it accepts no grant that was made before the lock had this home
+//! ([`Tickets`](super::tickets)). So a grant of a former home was told, or is never accepted. A node that
+//! is not a member of the view holds nothing any more, because it has fenced itself before.
 //!
-//! With an embedded coordinator nobody is fenced by the clock. A coordinator's node that begins anew waits
-//! until all leases that its former life gave are over ([`Life`](super::life)); holders that renew them
-//! meanwhile keep their locks.
+//! With an embedded coordinator no node is fenced by the clock. A coordinator's node that begins anew
+//! waits until all leases that its former life gave are over ([`Life`](super::life)). Holders that renew
+//! their leases meanwhile keep their locks.
 //!
-//! Invariant: a home that has taken over a lock knows all guards of it that may be valid.
+//! Invariant: a home that has taken over a lock knows all guards of this lock that may be valid.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,28 +29,28 @@ use crate::kernel::planted::{Bug, is_planted};
 
 /// How long a member may take to answer.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(5);
-/// After which time a member looks again whether homes know of its barriers.
+/// Interval at which a member looks whether homes know of its barriers.
 const TELLING_PERIOD: Duration = Duration::from_millis(5);
-/// After which time members are asked again that did not answer.
+/// The pause before members are asked again if one did not answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How far this home knows what is held.
+/// The knowledge of this home about what is held.
 #[derive(Default)]
 pub(super) struct Takeover {
-    /// The epoch of the view in which all members have told.
+    /// The epoch of the view in which all members have told what they hold.
     told: Cell<Option<u64>>,
-    /// The number in the tokens of this home, which is larger than those of homes before it.
+    /// The number in the tokens of this home, which is larger than those of former homes.
     epoch: Cell<u64>,
-    /// Whether something was asked of this home that it does not know yet.
+    /// Whether something was asked of this home that needs a takeover.
     wanted: Cell<bool>,
     is_under_way: Cell<bool>,
-    /// Whether members have gone since all have told.
+    /// Whether members have gone since all members last told what they hold.
     pub(super) has_lost: Cell<bool>,
     waiting: RefCell<Vec<oneshot::Sender<()>>>,
 }
 
 impl Takeover {
-    /// Whether this node knows what is held of locks whose home it is since the view of an epoch.
+    /// Whether this node knows what is held of locks whose home it is since the view of epoch `moved`.
     pub(super) fn has(&self, moved: u64) -> bool {
         is_planted(Bug::LockNotTakenOver) || self.told.get().is_some_and(|told| moved <= told)
     }
@@ -62,12 +63,12 @@ impl Takeover {
         self.is_under_way.get()
     }
 
-    /// Notes that something was asked that this home does not know yet.
+    /// Notes that something was asked of this home that needs a takeover.
     pub(super) fn want(&self) {
         self.wanted.set(true);
     }
 
-    /// Whether a taking over is to begin now.
+    /// Whether a takeover is to begin now. If so, it counts as under way.
     pub(super) fn begins(&self) -> bool {
         self.wanted.take() && !self.is_under_way.replace(true)
     }
@@ -78,13 +79,13 @@ impl Takeover {
         self.has_lost.set(false);
     }
 
-    /// Forgets what members have told.
+    /// Forgets that members have told what they hold.
     pub(super) fn reset(&self) {
         self.told.set(None);
     }
 }
 
-/// Guards that a member holds, and locks that it abandoned.
+/// Guards that a member holds, and locks that were abandoned at the member as their former home.
 struct Held {
     from: NodeId,
     guards: Vec<Row>,
@@ -92,7 +93,7 @@ struct Held {
 }
 
 impl Locks {
-    /// Asks until everything is known that was told to this home.
+    /// Asks the members, or waits, until this home knows what is held.
     pub(super) async fn take_over(self: Rc<Self>) {
         loop {
             let (epoch, began) = (self.cluster.epoch(), self.kernel.clock.boot_ns());
@@ -106,7 +107,7 @@ impl Locks {
                 break;
             }
             let changed = self.cluster.next_view();
-            // Either will do.
+            // A new view and the end of the pause are equally good.
             _ = self.kernel.clock.bounded(Some(self.kernel.clock.now() + PAUSE), changed).await;
         }
         let takeover = &self.home.takeover;
@@ -136,7 +137,7 @@ impl Locks {
         self.advance_barriers(has_lost);
     }
 
-    /// Asks all members what they hold; `None` if one did not answer.
+    /// Asks all members what they hold; `None` if one of them did not answer.
     async fn ask_members(self: &Rc<Self>, epoch: u64) -> Option<Vec<Held>> {
         self.cluster.ensure_member().ok()?;
         let own = self.kernel.node;
@@ -165,11 +166,12 @@ impl Locks {
         }
     }
 
-    /// Says what this node holds of locks whose home is `asker` since the view of an epoch, when this node
-    /// follows that view.
+    /// Says what this node holds of locks whose home is `asker` in the view of an epoch. Waits
+    /// until this node follows that view.
     ///
     /// # Errors
-    /// `NotHere` if this node follows a later view, so that the asker soon does.
+    /// `NotHere` if this node follows a later view, which the asker soon follows too; `TimedOut` if
+    /// this node does not follow the view in time.
     pub(super) async fn tell(
         self: &Rc<Self>,
         asker: NodeId,
@@ -197,8 +199,8 @@ impl Locks {
         Ok(ask::Told { guards, abandoned, next })
     }
 
-    /// Waits until a home knows of the calls of this node that wait at its barriers: it is to know of them
-    /// before it believes to know all.
+    /// Waits until a home knows of the calls of this node that wait at its barriers, because the home
+    /// counts as informed once this node has answered.
     async fn tell_meetings(&self, home: NodeId, due: Instant) {
         let is_meant = |id: &ObjectId| self.places.home(id) == home;
         while self.meetings.are_telling(is_meant) && self.kernel.clock.now() < due {
@@ -209,7 +211,7 @@ impl Locks {
     /// Waits until this node knows what is held of a lock whose home it is.
     ///
     /// # Errors
-    /// `NotHere` if it is not the home.
+    /// `NotHere` if this node is not the home.
     pub(super) async fn prepared(self: &Rc<Self>, id: &ObjectId) -> Result<(), Error> {
         loop {
             self.home.ensure_here(id)?;
@@ -224,14 +226,15 @@ impl Locks {
         }
     }
 
-    /// Begins to take over, if that is wanted.
+    /// Begins a takeover, if one is wanted and none is under way.
     pub(super) fn begin_takeover(self: &Rc<Self>) {
         if self.home.takeover.begins() {
             self.kernel.spawn(Rc::clone(self).take_over());
         }
     }
 
-    /// Waits until all leases are over that a former coordinator of this host gave.
+    /// Waits until all leases that the former life of this coordinator's node gave are over. `None`
+    /// if the view changes meanwhile.
     async fn wait_out(&self) -> Option<()> {
         loop {
             let left = self.home.life.borrow_mut().until().saturating_sub(self.kernel.clock.boot_ns());

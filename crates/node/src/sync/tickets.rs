@@ -1,8 +1,8 @@
-//! Tickets: what the clients of this node hold and wait for. Engine thread only.
+//! Tickets: what the clients of this node hold and wait for. Owns [`Tickets`]. Engine thread only.
 //!
-//! A client chooses a ticket for each call that waits for a lock; the guard that comes of it keeps the
-//! ticket until the client unlocks it. The number that this node draws for the ticket is how its home knows
-//! it.
+//! A client chooses a ticket for each call that waits for a lock. The guard that the call gets
+//! keeps the ticket until the client unlocks it. This node draws a number for the ticket, by which
+//! the home knows the call and the guard.
 //!
 //! Invariants: a grant is taken from the present home of the lock alone, and only if the lock has had no
 //! other home since the grant was made. A ticket that has ended stays until the client has let go of it.
@@ -52,19 +52,20 @@ pub(super) enum State {
     Ended,
 }
 
-/// Call of a client that waits for a lock or holds one.
+/// A client's call that waits for a lock, and its guard afterwards.
 pub(super) struct Ticket {
     pub(super) key: Key,
     pub(super) number: Cell<u64>,
     pub(super) lock: Rc<Named>,
     pub(super) shared: bool,
-    /// Whether it is refused if it has to wait.
+    /// Whether the call is refused if it has to wait.
     pub(super) eager: bool,
     pub(super) pid: u32,
     pub(super) uid: u32,
-    /// Time since which the ticket waits, or is held.
+    /// Time since which the call waits, or since which its guard is held.
     pub(super) since: Cell<u64>,
-    /// The home that was asked last, in the view of which epoch, and when it was last told of the wait.
+    /// The home that was asked last, the epoch of the view then, and the time when the home was
+    /// last told of the wait.
     pub(super) asked: Cell<Option<(NodeId, u64, u64)>>,
     /// Whether a home that was asked is not the home any more.
     pub(super) again: Cell<bool>,
@@ -78,8 +79,8 @@ impl Ticket {
         matches!(*self.state.borrow(), State::Waits(_))
     }
 
-    /// Until when the lease is valid that was last renewed at a time: nine tenths of its time to live, since
-    /// clocks do not run alike. `None` if the client has no guard.
+    /// Returns the time until which the lease is valid: nine tenths of its time to live after its last
+    /// renewal, because clocks do not run alike. `None` if the client has no guard.
     pub(super) fn until(&self) -> Option<u64> {
         match *self.state.borrow() {
             State::Holds { renewed, .. } => Some(renewed + self.lock.ttl_ns() / 10 * 9),
@@ -91,7 +92,7 @@ impl Ticket {
         Numbered { lock: self.lock.id, number: self.number.get() }
     }
 
-    /// The ticket as homes are told of it.
+    /// Returns the ticket as homes are told of it.
     pub(super) fn row(&self, now: u64) -> Row {
         let token = match *self.state.borrow() {
             State::Holds { token, .. } => token,
@@ -120,7 +121,7 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    /// Draws a number.
+    /// Draws a number that no ticket has had.
     pub(super) fn draw(&self) -> u64 {
         let number = self.drawn.get() + 1;
         self.drawn.set(number);
@@ -130,7 +131,8 @@ impl Tickets {
     /// Adds a ticket.
     ///
     /// # Errors
-    /// `Invalid` if the client has used it, and not let go of it; `Full` if the client has too many.
+    /// `Invalid` if the client uses this ticket already and has not let go of it; `Full` if the
+    /// client has too many.
     pub(super) fn add(&self, ticket: Rc<Ticket>) -> Result<(), Error> {
         let (client, chosen) = ticket.key;
         let mut clients = self.by_key.borrow_mut();
@@ -158,7 +160,7 @@ impl Tickets {
         self.get(number)
     }
 
-    /// Removes a ticket, of which the client has let go.
+    /// Removes a ticket that the client has let go of.
     pub(super) fn remove(&self, ticket: &Ticket) {
         let (client, chosen) = ticket.key;
         let mut clients = self.by_key.borrow_mut();
@@ -172,7 +174,7 @@ impl Tickets {
         self.by_number.borrow_mut().remove(&ticket.number.get());
     }
 
-    /// Draws another number for a ticket: what a home has said under the former one is void.
+    /// Draws another number for a ticket. What a home says under the former number is then void.
     pub(super) fn renumber(&self, ticket: &Rc<Ticket>) {
         let (client, chosen) = ticket.key;
         let former = ticket.number.replace(self.draw());
@@ -203,7 +205,7 @@ impl Tickets {
         !self.by_number.borrow().is_empty()
     }
 
-    /// Numbers of guards and of waits.
+    /// Returns the number of guards and the number of waits.
     pub(super) fn count(&self) -> (u64, u64) {
         let tickets = self.by_number.borrow();
         let held = tickets.values().filter(|ticket| ticket.until().is_some()).count();
@@ -211,7 +213,8 @@ impl Tickets {
         (held as u64, waiting as u64)
     }
 
-    /// A page of at most so many guards of some locks, from a number on, and where the next page begins.
+    /// Returns a page of at most `most` guards of some locks, from the number `from` on, and the
+    /// number at which the next page begins.
     pub(super) fn guards(
         &self,
         is_meant: impl Fn(&ObjectId) -> bool,

@@ -1,9 +1,10 @@
-//! Asking an object's keepers for it repeatedly, until an answer comes. Engine thread only.
+//! Asking an object's keepers for the object repeatedly, until an answer comes. Owns [`Asking`].
+//! Engine thread only.
 //!
 //! A keeper forwards a request to a holder, or keeps it until there is one. A keeper is asked again when
-//! the members change, when a holder has failed, and from time to time in any case, so that no lost message
-//! can strand a get. A keeper that is silent while the other one answers is asked second for a while: it
-//! may have died without being noticed yet.
+//! the members change, when a holder has failed, and from time to time in any case, so that no lost
+//! message can strand a get. A keeper that is silent while the other one answers may have died without
+//! being noticed yet: for a while it is the second to be asked.
 //!
 //! Invariants: a get has at most two open requests, and an answer to either ends both. A request that ends
 //! without an answer is withdrawn at its receiver. A lease that comes with an answer that nobody takes is
@@ -22,13 +23,14 @@ use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message};
 use crate::transfer::Transfer;
 
-/// How long the first keeper may take before the other keeper is asked as well. It is much longer than an
-/// answer takes, and short for a client whose keeper has just died.
+/// How long the first keeper may take before the other keeper is asked as well. This time is much longer
+/// than an answer takes, and short for a client whose keeper has just died.
 const ASK_OTHER: Duration = Duration::from_millis(50);
-/// How long an unanswered request then waits until it is made again; every further wait is twice as long.
+/// How long an unanswered request waits after that until another request is made. Each further wait
+/// is twice as long.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// The longest wait before an unanswered request is made again. It is shorter than the time after which a
-/// keeper forgets that this node waits.
+/// The longest wait before another request is made. This wait is shorter than the time after which
+/// a keeper forgets that this node waits.
 const ASK_AGAIN_AT_LAST: Duration = Duration::from_secs(8);
 
 /// A get that asks the keepers of its object.
@@ -36,13 +38,13 @@ pub(super) struct Asking {
     transfer: Rc<Transfer>,
     id: ObjectId,
     user: u32,
-    /// Holders that have failed since the last silence or change of the keepers.
+    /// Holders that have failed since the last silence of a keeper or change of the view.
     avoid: Vec<NodeId>,
-    /// Number of requests made since the keepers last changed.
+    /// Number of requests made since the view last changed.
     attempt: usize,
     /// How long the next request waits for an answer until another is made.
     patience: Duration,
-    /// The request before the last; its answer may still come.
+    /// The request before the last, whose answer may still come.
     earlier: Option<Ask>,
 }
 
@@ -55,7 +57,7 @@ pub(super) struct Answered {
     pub(super) asked_at: Instant,
 }
 
-/// A request to a keeper. It is withdrawn if this is dropped before its answer came.
+/// A request to a keeper. It is withdrawn if this value is dropped before an answer came.
 struct Ask {
     transfer: Rc<Transfer>,
     call: Call,
@@ -63,7 +65,8 @@ struct Ask {
     keeper: NodeId,
     room: Room,
     at: Instant,
-    /// Whether the receiver need not be told of the end: it has answered, or could not be asked.
+    /// Whether the receiver need not be told that the request has ended: it has answered, or could
+    /// not be asked.
     settled: bool,
 }
 
@@ -74,7 +77,7 @@ enum Heard {
     /// The answer to the request before the last.
     Earlier(Option<Envelope>),
     NewView,
-    /// No answer: it is time to ask again.
+    /// The time to ask again, before any answer came.
     Nothing,
 }
 
@@ -112,20 +115,21 @@ impl Asking {
     async fn until_it_may_come(&self) {
         loop {
             if self.transfer.cluster.fenced() {
-                // The keepers are known when this node is a member again.
+                // The keepers are known again when this node is a member again.
                 let _ = self.transfer.cluster.next_view().await;
                 continue;
             }
             if self.transfer.store.objects.borrow().creation(&self.id).is_none() {
                 return;
             }
-            // A replica could not be sealed now. A seal here ends the gets, and an abort ends this wait.
+            // A replica could not be sealed now. If the creation is sealed, the gets end; if it is
+            // aborted, this wait ends.
             self.transfer.kernel.clock.sleep(ASK_AGAIN).await;
         }
     }
 
-    /// Makes a request and waits for an answer to it or to the one before it; `None` when another request
-    /// is to be made.
+    /// Makes a request and waits for an answer to this request or to the one before. `None` when
+    /// another request is to be made.
     async fn ask_once(&mut self) -> Option<Answered> {
         let next_view = self.transfer.cluster.next_view();
         let again = self.transfer.kernel.clock.sleep(self.patience);
@@ -140,7 +144,7 @@ impl Asking {
                 Either::Right((Either::Right(_), _)) => Heard::Nothing,
             }
         };
-        // A request without an answer is dropped here; a lease that it still brings is given back.
+        // A request that has no answer is dropped here. A lease that its answer still brings is given back.
         match heard {
             Heard::Last(answer) => {
                 self.suspect_silent(&ask);
@@ -148,7 +152,7 @@ impl Asking {
             }
             Heard::Earlier(answer) => self.earlier.take()?.settle(answer),
             Heard::NewView => {
-                // The keepers may have changed, so everything starts anew.
+                // The keepers may have changed, so all requests begin anew.
                 self.avoid.clear();
                 (self.attempt, self.patience, self.earlier) = (0, ASK_OTHER, None);
                 None
@@ -167,7 +171,7 @@ impl Asking {
         let keeper = self.transfer.cluster.keeper_for(&self.id, self.attempt, at);
         self.attempt += 1;
         let call = Call::open(&self.transfer.network, None);
-        // Bytes that did not come whole in messages are read.
+        // After a failure a long object is read, because it may not have come whole in messages.
         let most = if self.avoid.is_empty() { MAX_MESSAGES_BYTES } else { ONE_MESSAGE_BYTES };
         let (room, wish) = self.transfer.wish(call.request(), most);
         let avoid = self.avoid.clone();
@@ -183,10 +187,12 @@ impl Asking {
         Some(ask)
     }
 
-    /// Notes which keeper was silent when the last request was answered: it is asked second from now on.
+    /// Notes which keeper was silent when the last request was answered. From now on this keeper is
+    /// the second to be asked.
     fn suspect_silent(&mut self, answered: &Ask) {
         let now = self.transfer.kernel.clock.now();
-        // Only a fast answer shows silence: after a slow one, the object may have been put only now.
+        // Only a fast answer shows that the other keeper was silent. After a slow one, the object
+        // may have been put only now.
         if let Some(silent) = self.earlier.take().filter(|_| now < answered.at + ASK_OTHER)
             && silent.keeper != answered.keeper
         {
@@ -204,7 +210,7 @@ impl Ask {
         }
     }
 
-    /// Ends the request with its answer; `None` if there will be none.
+    /// Ends the request with its answer; `None` if no answer will come.
     fn settle(mut self, answer: Option<Envelope>) -> Option<Answered> {
         self.settled = true;
         answer.map(|answer| Answered { pieces: self.room.pieces_of(answer.from), answer, asked_at: self.at })
@@ -218,7 +224,7 @@ impl Drop for Ask {
         }
         let transfer = &self.transfer;
         match self.call.take_answer() {
-            // The answer came, and nobody wants it any more.
+            // The answer came, and no get takes it any more.
             Some(answer) => transfer.decline(&answer),
             None => {
                 self.call.withdraw(self.keeper, Message::Forget { id: self.id });

@@ -1,10 +1,10 @@
-//! Measuring the best protocol parameters towards a peer, on the real peer and the real fabric. Engine
-//! thread only.
+//! Measuring the best protocol parameters towards a peer, on the real peer and the real fabric. Owns no
+//! state: a measurement lives as long as its call. Engine thread only.
 //!
-//! The peer lends memory that belongs to no object, under a lease. For small sizes, bytes inside a message
-//! are compared with a message, its answer and a read. For a large size, chunks and windows are compared in
-//! turns, so that other load affects all of them alike. The results are medians of some rounds; the whole
-//! takes a second or two.
+//! The peer lends memory that belongs to no object, under a lease. For small sizes, bytes inside a
+//! message are compared with a write to this node's window, and with a message, its answer and a read.
+//! For a large size, chunks and windows are compared in turns, so that other load affects all of them
+//! alike. The results are medians of some rounds. A measurement takes a second or two.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::net::frame::{Envelope, Location, Message};
 use crate::object::Head;
 use crate::transfer::Transfer;
 
-/// The zone of the memory that is lent.
+/// The zone of the memory that a peer is lent.
 const ZONE: Zone = Zone { domain: Domain::Shared, writer: Writer::Engine };
 const KIB: u64 = 1 << 10;
 /// The small sizes in bytes, up to the longest that comes in messages.
@@ -47,7 +47,7 @@ const SMALL_BYTES: [u64; 13] = [
     KIB * 128,
     KIB * 256,
 ];
-/// The smallest size in bytes that is written.
+/// The smallest size in bytes that is measured with a write.
 const PUSH_LEAST_BYTES: u64 = 2 * KIB;
 /// Number of rounds for each small size.
 const SMALL_ROUNDS: usize = 41;
@@ -57,23 +57,23 @@ const CHUNKS_BYTES: [u64; 4] = [256 << 10, 512 << 10, 1 << 20, 4 << 20];
 const WINDOWS_READS: [u32; 4] = [1, 2, 4, 8];
 /// Number of rounds for each chunk and window.
 const LARGE_ROUNDS: usize = 5;
-/// Length of the large object; on a slow network it is shorter, down to `LARGE_LEAST_BYTES`.
+/// Length in bytes of the large object. It is shorter on a slow network, down to [`LARGE_LEAST_BYTES`].
 const LARGE_BYTES: u64 = 32 << 20;
-/// Minimum length of the large object.
+/// Minimum length in bytes of the large object.
 const LARGE_LEAST_BYTES: u64 = 8 << 20;
-/// How long one read of the large object may take, so that the whole stays short.
+/// How long one read of the large object may take, so that a measurement stays short.
 const LARGE_READ_TIME: Duration = Duration::from_millis(100);
 /// How long the peer may take to lend memory.
 const PEER_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Transfer {
-    /// Sends a peer that measures some of the memory that was lent to it.
+    /// Sends a peer that measures `len` bytes of the memory that it was lent.
     pub(crate) fn on_probe(&self, asked: &Envelope, of: u64, (len, pushed): (u64, bool)) {
         let lent = self.leases.granted.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
         let head = scratch(len);
         let message = match lent {
             Some(lent) if len <= lent.len().min(MAX_MESSAGES_BYTES.into()) => {
-                // The memory stays mapped, whatever becomes of the lease.
+                // The memory stays mapped, even if the lease ends.
                 let written = pushed && !self.pushes.has(asked);
                 let written = written
                     .then(|| self.push(asked, &head, (&lent, Rc::new(())), Default::default))
@@ -108,7 +108,7 @@ impl Transfer {
     /// Measures towards a peer, and puts the best parameters in force.
     ///
     /// # Errors
-    /// When the peer or this node has no memory for it, or the peer leaves.
+    /// When the peer or this node has no memory for the measurement, or when the peer leaves.
     pub(crate) async fn calibrate(self: &Rc<Self>, peer: NodeId) -> Result<Calibration, Error> {
         let failed = |failure: Failure| match failure {
             Failure::Here(error) => error,
@@ -207,8 +207,8 @@ impl Measurement<'_> {
         Ok(points)
     }
 
-    /// Has so many of the lent bytes come, in messages or by a write, and copies them. Returns whether they
-    /// came by a write.
+    /// Fetches `bytes` of the lent bytes, in messages or by a write, and copies them. Returns
+    /// whether they came by a write.
     async fn bring(&self, bytes: u64, pushed: bool) -> Result<bool, Failure> {
         let Self { transfer, lease, here, .. } = self;
         let mut call = Call::open(&transfer.network, Some(lease.holder));
@@ -261,7 +261,7 @@ impl Measurement<'_> {
         Ok(plans.iter().zip(&mut times).map(point).collect())
     }
 
-    /// Reads so many of the lent bytes.
+    /// Reads `bytes` of the lent bytes.
     async fn read(&self, bytes: u64, plan: Plan) -> Result<(), Failure> {
         let Self { transfer, lease, pieces, here } = *self;
         transfer.read_part(lease.holder, pieces, here, bytes, None, plan).await.map(drop)
@@ -272,7 +272,7 @@ impl Measurement<'_> {
     }
 }
 
-/// A head that stands for an object in a probe.
+/// Makes a head that stands for an object in a probe.
 fn scratch(len: u64) -> Head {
     Head {
         id: ObjectId::from_bytes([0; ObjectId::LEN]),
@@ -294,10 +294,10 @@ fn median(times: &mut [f64]) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// The sizes up to which objects come in messages rather than by a read, and up to which those that do not
-/// fit one message come by a write rather than in either way: of all limits, the ones with which all sizes
-/// together lose least beside what is best for each. So one point that something disturbed decides nothing. A
-/// limit beyond all sizes that were measured is none.
+/// Returns two sizes: the size up to which objects come in messages rather than by a read, and the size
+/// up to which objects that do not fit one message come by a write instead. Of all sizes, these lose
+/// least over all measured points, compared with the best way for each point. So a single disturbed point
+/// decides nothing. A size beyond all measured ones means no limit.
 fn limits(points: &[SmallPoint]) -> (u32, u32) {
     let all: Vec<_> = points.iter().map(|point| [point.eager_us, point.read_us]).collect();
     let messages = limit(&all);
@@ -319,7 +319,7 @@ fn limits(points: &[SmallPoint]) -> (u32, u32) {
     (size(messages), size(written))
 }
 
-/// The number of points up to which the first of two ways is to be taken, by the times of both.
+/// Returns the number of points up to which the first of two ways is to be taken, by the times of both ways.
 fn limit(points: &[[f64; 2]]) -> usize {
     let lost = |limit: usize| -> f64 {
         let lost = |(at, [first, other]): (usize, &[f64; 2])| {

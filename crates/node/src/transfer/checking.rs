@@ -1,5 +1,5 @@
-//! Comparing a replica of this node with the digest of its seal, to find out where an object was damaged that
-//! other nodes do not take. Engine thread only.
+//! Comparing a replica of this node with the digest of its seal, to find out where an object was damaged
+//! that other nodes do not take. Owns no state. Engine thread only.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::store::Store;
 /// Compares a replica of this node with the digest of its seal, if it has one.
 ///
 /// # Errors
-/// `Damaged` if they differ, or if the object cannot be read back from disk for that reason. Other errors
-/// say nothing of the bytes.
+/// `Damaged` if the bytes have another digest, or if they cannot be read back from disk because they are
+/// damaged there. Other errors say nothing of the bytes.
 pub(crate) async fn check(kernel: &Kernel, store: &Rc<Store>, replica: &Rc<Replica>) -> Result<(), Error> {
     store.bring_back(replica).await?;
     // An object that left memory meanwhile is checked another time.

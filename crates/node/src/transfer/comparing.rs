@@ -1,8 +1,8 @@
-//! Comparing what comes from another node with the digest that was made when the object was sealed, while the
-//! bytes are in the processor's cache. Engine thread only.
+//! Comparing what comes from another node with the digest that was made when the object was sealed, while
+//! the bytes are in the processor's cache. Owns [`Comparison`]. Engine thread only.
 //!
-//! A digest is computed over the bytes in their order, and reads end in nearly that order: what comes ahead
-//! of other bytes is looked at when those are there.
+//! A digest is computed over the bytes in their order, and reads end in nearly that order. Bytes that
+//! come ahead of others are looked at when the others are there.
 //!
 //! Invariant: every byte of the object is looked at once, after it has come.
 
@@ -16,16 +16,16 @@ use crate::kernel::planted::{Bug, is_planted};
 use crate::memory::OutOfBounds;
 use crate::object::Head;
 
-/// Number of bytes that are copied out at a time: the copy stays in the first cache of the processor.
+/// Number of bytes that are copied out at a time. The copy stays in the first cache of the processor.
 const COPIED_BYTES: usize = 8 << 10;
 /// Number of bytes that are looked at until other work of the engine gets its turn.
 pub(super) const TURN_BYTES: u64 = 1 << 20;
 
-/// Whether a get wants its object compared, whatever the setting of the node says. Gets that share a fetch
-/// share this too.
+/// Whether a get wants its object compared, whatever the setting of the node says. Gets that share
+/// a fetch share this value.
 pub(super) type Wanted = Rc<Cell<bool>>;
 
-/// Whether an object is compared when it comes.
+/// Whether an object is compared when it comes. An object without a digest is not.
 pub(super) fn is_compared(head: &Head, setting: Verify, wanted: &Wanted) -> bool {
     !is_planted(Bug::NotCompared) && head.digest != 0 && (setting == Verify::Sealed || wanted.get())
 }
@@ -37,7 +37,7 @@ struct State {
     digest: Digest,
     /// Number of bytes from the beginning that were looked at.
     at: u64,
-    /// Positions and lengths of bytes that have come ahead of others.
+    /// Positions and lengths of bytes that came ahead of others and were not looked at yet.
     ahead: Vec<(u64, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl Comparison {
         Self(RefCell::new(State { digest: Digest::new(), at: 0, ahead: Vec::new() }))
     }
 
-    /// Takes note that `len` bytes from `at` on have come, which `read` copies out.
+    /// Takes note that `len` bytes from `at` on have come. `read` copies them out.
     pub(super) fn came(
         &self,
         at: u64,

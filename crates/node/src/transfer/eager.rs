@@ -1,5 +1,6 @@
-//! *eager*: the object comes inside the answer, in one round trip, with one copy on each side. If it does not
-//! fit the message, all pieces but the last come in messages right before. Engine thread only.
+//! *eager*: the object comes inside the answer, in one round trip, with one copy on each side. If
+//! the object does not fit the message, all pieces but the last come in messages right before. Owns
+//! no state. Engine thread only.
 
 use std::rc::Rc;
 
@@ -30,8 +31,8 @@ impl Transfer {
         counters.cpu_copied_bytes += head.len();
     }
 
-    /// Sends an asker the first bytes of a run in messages, as many as an object with this head has. Returns
-    /// the answer, which brings the last of them.
+    /// Sends an asker the first bytes of a run in messages, as many as an object with this head has.
+    /// Returns the answer, which brings the last of these bytes.
     pub(super) fn in_messages(&self, asked: &Envelope, head: Head, run: &Run) -> Message {
         let piece = |at: u64, len: u64| {
             let mut bytes = vec![0; len as usize];
@@ -49,7 +50,7 @@ impl Transfer {
         Message::Eager { head, bytes: piece(at, len - at) }
     }
 
-    /// Takes an object that came in messages: its pieces in order.
+    /// Takes an object that came in messages, whose pieces are in order.
     pub(super) async fn take_eager(
         self: &Rc<Self>,
         head: Head,

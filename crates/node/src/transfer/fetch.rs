@@ -1,7 +1,8 @@
-//! The requester's side of a transfer: fetching an object to this node. Engine thread only.
+//! The requester's side of a transfer: fetching an object to this node. The state is that of
+//! `Transfer`. Engine thread only.
 //!
-//! One fetch serves all gets of an object by one user, and is of the highest class of theirs. It ends when
-//! the last of them stops waiting. A place where the object was before is tried first
+//! One fetch serves all gets of an object by one user, and has the highest class of these gets. The fetch
+//! ends when the last of the gets stops waiting. A place where the object was before is tried first
 //! ([`read_first`](super::read_first)). Otherwise the object's keepers are asked
 //! ([`asking`](super::asking)). The answer of a holder decides by which protocol the object comes.
 //!
@@ -35,18 +36,18 @@ use crate::net::frame::{Envelope, Message, Stage, Withdrawal};
 use crate::object::Role;
 use crate::transfer::Transfer;
 
-/// How long to wait before asking again for an object that was deleted during its fetch.
+/// How long to wait before the keepers are asked again for an object that was deleted during its fetch.
 const ASK_ANEW: Duration = Duration::from_millis(2);
 
 pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
-/// A fetch that others may join, whether one of them wants the bytes to be compared, and the highest class of
-/// theirs.
+/// A fetch that other gets may join, whether one of its gets wants the bytes compared, and the
+/// highest class of its gets.
 pub(super) type SharedFetch = (WeakShared<Outcome>, Wanted, Rc<Cell<Class>>);
 
 impl Transfer {
     /// Fetches an object for a user. The future ends when the object is sealed on this node, or with the
-    /// reason why it will never be; it has no deadline of its own. With `verify` the object is compared with
-    /// the digest of its seal, whatever the setting of this node says.
+    /// reason why it will never be sealed here. The future has no deadline of its own. With `verify` the
+    /// object is compared with the digest of its seal, whatever the setting of this node says.
     pub(crate) fn fetch(self: &Rc<Self>, id: ObjectId, user: u32, verify: bool) -> Shared<Outcome> {
         let transfer = Rc::clone(self);
         self.share_fetch(id, user, verify, move |wanted| {
@@ -85,8 +86,9 @@ impl Transfer {
         fetch
     }
 
-    /// Fetches an object from a node that has it or is about to have it, or from where a node says that it
-    /// `lies`, and from any other node if that fails. Gets of the object join the fetch.
+    /// Fetches an object from a node that has it or is about to have it, or from where a node says
+    /// that the object `lies`. If that fails, fetches the object from any other node. Gets of the
+    /// object join the fetch.
     pub(crate) fn fetch_from(
         self: &Rc<Self>,
         id: ObjectId,
@@ -105,8 +107,8 @@ impl Transfer {
                 if is_it && matches!(transfer.kernel.config.protocol, Protocol::Auto | Protocol::Read) {
                     let mut trace = Trace::begin(&transfer.records, id, user, target.clone());
                     let _noted = Noted::begin(&transfer.directory.arrivals, id);
-                    // The directory is not asked for the object, and has to know which nodes a deletion
-                    // concerns.
+                    // The directory is not asked for the object, and has to know for a deletion
+                    // that this node may get it.
                     transfer.directory.deletion.enroll(id).await?;
                     let why = "its holder said where it lies";
                     let brought = match &lies {
@@ -131,14 +133,14 @@ impl Transfer {
         })
     }
 
-    /// Whether objects can come from other nodes, into memory given by clients as well.
+    /// Whether objects can come from other nodes, also into memory that a client gives.
     pub(crate) fn lands_anywhere(&self) -> bool {
         !self.cluster.solo()
     }
 
-    /// Fetches an object's data into memory that a client gives; `given` then has its length. The future
-    /// has no deadline of its own. When it fails or is dropped, [`Transfer::settle`] waits for the
-    /// operations that it leaves under way. `verify` is that of [`Transfer::fetch`].
+    /// Fetches an object's data into memory that a client gives; `given` then has the length of the data.
+    /// The future has no deadline of its own. When it fails or is dropped, [`Transfer::settle`] waits for
+    /// the operations that it leaves under way. `verify` is that of [`Transfer::fetch`].
     ///
     /// # Errors
     /// The reason why the object will never come.
@@ -153,8 +155,8 @@ impl Transfer {
         fetch(Rc::clone(self), id, user, target).await
     }
 
-    /// The error for an object of which no node has the bytes that were sealed, as far as the keepers know;
-    /// `None` if there are further holders, or if nobody says who the holders are.
+    /// Makes the error for an object of which no node has the bytes that were sealed, as far as the
+    /// keepers know. `None` if there are further holders, or if no keeper says which nodes are holders.
     async fn damage(&self, trace: &Trace, damaged: &[NodeId], reason: &Failure) -> Option<Error> {
         let holders = self.directory.holders(trace.id, trace.user).await.ok()?;
         let is_left = |(node, _): &(NodeId, Role)| *node != self.kernel.node && !damaged.contains(node);
@@ -203,7 +205,8 @@ async fn fetch(
             Err(Failure::Ended) => {
                 debug!("object {id} was deleted while it was on its way here; asking anew");
                 trace.failed();
-                // Nothing else is under way: bytes that come from now on were requested after the deletion.
+                // Nothing of this fetch is under way: bytes that come from now on were requested
+                // after the deletion.
                 drop(noted);
                 noted = Noted::begin(&transfer.directory.arrivals, id);
                 transfer.kernel.clock.sleep(ASK_ANEW).await;

@@ -1,11 +1,12 @@
 //! Landings: the memory to which the bytes of a fetched object come, in a replica or in memory that a
-//! client has given. Every protocol writes to a [`Landing`]. This module makes landings, compares what comes
-//! with the digest of its seal, and seals the objects that are complete. Engine thread only.
+//! client has given. Every protocol writes to a [`Landing`]. This module makes landings, compares the bytes
+//! that come with the digest of their seal, and seals the objects that are complete. Engine thread only.
 //!
-//! Invariant: every operation of a fabric or a socket owns its landing until it is finished with it, and
-//! drops it before the operation is reported as over. An attempt that failed leaves its memory to those
-//! operations, and the next attempt takes other memory. Memory that a client has given is the same each
-//! time: nothing else is written there, and the client gets no answer, before those operations are over.
+//! Invariant: every operation of a fabric or a socket owns its landing until it is finished with
+//! it, and drops the landing before the operation is reported as over. An attempt that failed
+//! leaves its memory to those operations, and the next attempt takes other memory. Memory that a
+//! client has given is the same for each attempt: before those operations are over, nothing else is
+//! written there, and the client gets no answer.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -25,9 +26,9 @@ use crate::net::registrations::Adopted;
 use crate::object::{Head, Held, Role, Sealing};
 use crate::transfer::Transfer;
 
-/// The segment of pieces that lie in no segment of the arena, but in memory that is a client's own.
+/// The segment of pieces that lie in a client's own memory, and so in no segment of the arena.
 const OWN: u32 = u32::MAX;
-/// How long to wait before checking again whether operations are over.
+/// Interval at which it is checked whether operations are over.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// The receiver of a fetched object's bytes.
@@ -35,12 +36,12 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 pub(super) enum Target {
     /// A replica on this node. Each attempt takes other memory.
     Replica,
-    /// A client's memory, for the object's data alone.
+    /// A client's memory, which takes the object's data alone.
     Given(Rc<Given>),
 }
 
 impl Target {
-    /// The name of the target, for `explain`.
+    /// Returns the name of the target, for `explain`.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Replica => "replica",
@@ -70,7 +71,7 @@ pub(crate) struct Given {
     /// Number of bytes that may be written to the memory.
     room: u64,
     attempts: Attempts,
-    /// Number of bytes of data, once all are there.
+    /// Number of bytes of data, once all of them are there.
     landed: Cell<Option<u64>>,
 }
 
@@ -87,19 +88,21 @@ pub(crate) enum GivenMemory {
 /// The memory of one attempt.
 pub(super) struct Landing {
     place: Place,
-    /// Number of bytes that are kept: all of the object's, or its data alone.
+    /// Number of bytes that are kept: all bytes of the object, or its data alone.
     len: u64,
-    /// The metadata of an object whose data comes to a client's memory, if it has to be compared.
+    /// The memory for the metadata of an object whose data comes to a client's memory, if the
+    /// object has to be compared.
     tail: Option<Extent>,
     comparison: Option<Comparison>,
-    /// Owner of memory that has to stay at the sender's side until no operation reads there.
+    /// Value that keeps the sender's memory in place. It is dropped when no operation reads there any more.
     _keeps: Option<Rc<dyn Any>>,
 }
 
 enum Place {
     Replica {
         extent: Extent,
-        /// Others that find no room wait for this memory to be a replica, which may leave, or free.
+        /// Count of replicas on their way. Fetches that find no room wait for such a replica, which may
+        /// then leave memory, or for its memory to be free.
         _counted: Counted<Rc<Cell<u64>>>,
     },
     Lent {
@@ -110,18 +113,18 @@ enum Place {
         given: Rc<Given>,
         adopted: Rc<Adopted>,
         at: u64,
-        /// The last used registration of the memory, and the number of its fabric.
+        /// The registration of the memory that was used last, and the number of its fabric.
         region: RefCell<Option<(usize, Rc<Region>)>>,
     },
 }
 
 impl Given {
-    /// Takes the first `room` bytes of a client's memory, which lie within it.
+    /// Takes the first `room` bytes of a client's memory, which has at least that many.
     pub(crate) fn new(memory: GivenMemory, room: u64) -> Rc<Self> {
         Rc::new(Self { memory, room, attempts: Attempts::default(), landed: Cell::new(None) })
     }
 
-    /// Number of bytes of data, once all are there.
+    /// Number of bytes of data, once all of them are there.
     pub(crate) fn landed(&self) -> Option<u64> {
         self.landed.get()
     }
@@ -145,8 +148,8 @@ impl Given {
         Ok(self.begin(Landing { place, len, tail, comparison, _keeps: None }))
     }
 
-    /// Takes the memory for so many bytes that are no object's. What `keeps` is kept until no operation has
-    /// the memory.
+    /// Takes the memory for `len` bytes that belong to no object. `keeps` is kept until no
+    /// operation has the memory.
     pub(super) fn take_plain(
         self: &Rc<Self>,
         len: u64,
@@ -162,7 +165,7 @@ impl Given {
         landing
     }
 
-    /// The first bytes of the memory; `None` if it has fewer.
+    /// Returns the first `len` bytes of the memory; `None` if the memory has fewer.
     fn place(self: &Rc<Self>, len: u64) -> Option<Place> {
         let given = Rc::clone(self);
         let len = Some(len).filter(|len| *len <= self.room)?;
@@ -175,7 +178,7 @@ impl Given {
         })
     }
 
-    /// The memory as a part of the arena; `None` if it is the client's own.
+    /// Returns the memory as a part of the arena; `None` if it is the client's own.
     pub(crate) fn run(&self) -> Option<Run> {
         match &self.memory {
             GivenMemory::Lent { extent, at } => extent.part(*at, self.room),
@@ -187,20 +190,20 @@ impl Given {
     /// Copies `bytes` into the memory, `at` bytes from its start.
     ///
     /// # Errors
-    /// When they are not within it.
+    /// When the bytes are not within the memory.
     pub(crate) fn write(self: &Rc<Self>, at: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
         self.all()?.write(at, bytes).map(drop)
     }
 
-    /// Copies the bytes out that lie `at` bytes from the start of the memory.
+    /// Copies bytes out of the memory, `at` bytes from its start.
     ///
     /// # Errors
-    /// When they are not within it.
+    /// When the bytes are not within the memory.
     pub(crate) fn read(self: &Rc<Self>, at: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
         self.all()?.read(at, into)
     }
 
-    /// All of the memory, for the engine itself.
+    /// Returns all of the memory, for the engine itself.
     fn all(self: &Rc<Self>) -> Result<Landing, OutOfBounds> {
         let place = self.place(self.room).ok_or(OutOfBounds { at: 0, len: self.room, extent: self.room })?;
         Ok(Landing { place, len: self.room, tail: None, comparison: None, _keeps: None })
@@ -208,13 +211,13 @@ impl Given {
 }
 
 impl Landing {
-    /// Number of bytes that are kept here. Metadata is behind the data; beside a client's memory there is
-    /// room for it only if it has to be compared.
+    /// Number of bytes that are kept here. Metadata lies behind the data. If the data comes to a client's
+    /// memory, there is room for metadata only if the object has to be compared.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// The place of a replica's memory; `None` if the memory is a client's.
+    /// Returns the place of a replica's memory; `None` if the memory is a client's.
     pub(super) fn replica(&self) -> Option<Run> {
         match &self.place {
             Place::Replica { extent, .. } => Some(Run::clone(extent)),
@@ -222,7 +225,7 @@ impl Landing {
         }
     }
 
-    /// The pieces of the memory in order.
+    /// Returns the pieces of the memory in order.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         let mut pieces: Vec<_> = match &self.place {
             Place::Replica { extent, .. } => extent.pieces().collect(),
@@ -238,19 +241,20 @@ impl Landing {
         self.len - self.tail.as_ref().map_or(0, |tail| tail.len())
     }
 
-    /// The tail and a position in it, if what lies `at` bytes from the beginning lies there.
+    /// Returns the tail and a position in it, if the byte at `at` lies in the tail.
     fn in_tail(&self, at: u64) -> Option<(&Extent, u64)> {
         let tail = self.tail.as_ref()?;
         Some((tail, at.checked_sub(self.data_len())?))
     }
 
-    /// Splits `len` bytes from `at` on where the tail begins; returns how many lie before.
+    /// Splits `len` bytes from `at` on where the tail begins; returns how many of them lie before the tail.
     fn before_tail(&self, at: u64, len: usize) -> usize {
         let before = self.data_len().saturating_sub(at);
         len.min(usize::try_from(before).unwrap_or(usize::MAX))
     }
 
-    /// Copies in the object's `bytes` from `at` on, as far as they are kept here; returns how many are.
+    /// Copies in the object's `bytes` from `at` on, as far as they are kept here; returns how many
+    /// were copied.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<u64, OutOfBounds> {
         let room = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
@@ -270,8 +274,8 @@ impl Landing {
         Ok(bytes.len() as u64)
     }
 
-    /// Copies in an object of `len` bytes that begins at byte `start` of a block, as far as it is kept here;
-    /// returns how many bytes are.
+    /// Copies in an object of `len` bytes that begins at byte `start` of a block, as far as the object is
+    /// kept here. Returns how many bytes were copied.
     pub(super) fn copy_block(&self, block: &BlockMemory, start: usize, len: u64) -> Result<u64, OutOfBounds> {
         let len = usize::try_from(self.len.min(len)).unwrap_or(usize::MAX);
         let data = self.before_tail(0, len);
@@ -282,7 +286,7 @@ impl Landing {
         Ok(len as u64)
     }
 
-    /// Copies bytes out that lie `at` bytes from the beginning.
+    /// Copies out bytes that lie `at` bytes from the beginning.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let (data, metadata) = into.split_at_mut(self.before_tail(at, into.len()));
         if !data.is_empty() {
@@ -308,15 +312,16 @@ impl Landing {
         }
     }
 
-    /// Looks at the next bytes of an object that comes in messages, wherever these are kept.
+    /// Looks at the next bytes of an object that comes in messages, if the object is compared.
+    /// These bytes need not be kept.
     pub(super) fn came_in_message(&self, bytes: &[u8]) {
         if let Some(comparison) = &self.comparison {
             comparison.add(bytes);
         }
     }
 
-    /// The bytes of the memory for another thread, without the tail. They stay the object's for as long as
-    /// the landing is owned.
+    /// Returns the bytes of the memory for another thread, without the tail. The bytes stay the
+    /// object's for as long as the landing is owned.
     pub(super) fn io_range(&self) -> Result<IoRange, OutOfBounds> {
         match &self.place {
             Place::Replica { extent, .. } => Ok(extent.io_range()),
@@ -325,13 +330,13 @@ impl Landing {
         }
     }
 
-    /// The bytes of the tail for another thread, if there is one.
+    /// Returns the bytes of the tail for another thread, if there is a tail.
     pub(super) fn io_range_of_tail(&self) -> Option<IoRange> {
         self.tail.as_ref().map(|tail| tail.io_range())
     }
 
-    /// A part of one of the landing's pieces, for an operation of a fabric, which owns the landing from now
-    /// on.
+    /// Returns a part of one of the landing's pieces, for an operation of a fabric. The operation
+    /// owns the landing from now on.
     pub(super) fn slice(
         self: &Rc<Self>,
         transfer: &Transfer,
@@ -356,7 +361,7 @@ impl Landing {
         Ok(self.owned(slice))
     }
 
-    /// Registers the memory with a fabric for one transfer; returns the regions in order.
+    /// Registers the memory with a fabric for one transfer; returns the registrations in order.
     pub(super) fn register(
         &self,
         transfer: &Transfer,
@@ -381,7 +386,7 @@ impl Landing {
         Ok(regions)
     }
 
-    /// A slice of the memory, for an operation of a fabric, which owns the landing from now on.
+    /// Has a slice of the memory own the landing, for an operation of a fabric.
     pub(super) fn owned(self: &Rc<Self>, slice: Slice) -> Slice {
         slice.with_owner(Rc::clone(self) as Rc<dyn Any>)
     }
@@ -413,7 +418,8 @@ impl Transfer {
         self.take_landing(head, target, tail, comparison).await
     }
 
-    /// As [`Transfer::landing`], for an object of which all messages are here.
+    /// Returns memory as [`Transfer::landing`] does, without room for metadata beside a client's memory.
+    /// The messages bring all bytes, so that metadata can be compared without being kept.
     pub(super) async fn landing_of_messages(
         self: &Rc<Self>,
         head: &Head,
@@ -441,13 +447,13 @@ impl Transfer {
         }
     }
 
-    /// A comparison of an object, if there is to be one.
+    /// Begins the comparison of an object; `None` if the object is not to be compared.
     fn comparison(&self, head: &Head, wanted: &Wanted) -> Option<Comparison> {
         is_compared(head, self.kernel.config.verify, wanted).then(Comparison::begin)
     }
 
-    /// Finds room for bytes of an object. Other replicas that are on their way here are waited for, if these
-    /// could leave when they have come; so is the memory of attempts that failed.
+    /// Finds room for bytes of an object. If there is none, waits for other replicas on their way that
+    /// could leave memory when they have come, and for the memory of attempts that failed.
     async fn room(self: &Rc<Self>, head: &Head, len: u64) -> Result<Extent, Error> {
         let zone = Zone { domain: head.domain(), writer: Writer::Engine };
         let due = self.kernel.clock.now() + STALLED;
@@ -469,11 +475,11 @@ impl Transfer {
         pieces.map(|piece| self.network.register_part(on, &arena, piece)).collect()
     }
 
-    /// Compares the bytes of a landing with the digest of their seal, if that is to be done: those that were
-    /// not looked at when they came.
+    /// Compares the bytes of a landing with the digest of their seal, if the object is to be compared.
+    /// Only bytes that were not looked at when they came are looked at now.
     async fn compare(&self, head: &Head, landing: &Landing, wanted: &Wanted) -> Result<(), Failure> {
         let late = match (&landing.comparison, &landing.place) {
-            // A get that has joined the fetch meanwhile wants it.
+            // A get that wants the comparison has joined the fetch meanwhile.
             (None, Place::Replica { .. }) => self.comparison(head, wanted),
             _ => None,
         };
@@ -491,11 +497,11 @@ impl Transfer {
         }
     }
 
-    /// Completes a landing: seals the replica, unless the object came to this node in another way, or notes
-    /// how many bytes a client was given.
+    /// Completes a landing: seals the replica, unless the object came to this node in another way, or
+    /// notes how many bytes a client was given.
     ///
     /// # Errors
-    /// When the bytes are not those that were sealed, or cannot be sealed here.
+    /// When the bytes are not those that were sealed, or when the object cannot be sealed here.
     pub(super) async fn land(
         &self,
         head: Head,
@@ -527,7 +533,7 @@ impl Transfer {
     /// Waits until another attempt may use the target of a fetch.
     ///
     /// # Errors
-    /// The same as [`Transfer::settle`].
+    /// As [`Transfer::settle`].
     pub(super) async fn settle_target(&self, target: &Target) -> Result<(), Error> {
         match target {
             // The next attempt takes other memory.

@@ -1,7 +1,8 @@
-//! Leases: the pins that a holder keeps for readers whose reads it cannot see. Engine thread only.
+//! Leases: the pins that a holder keeps for readers whose reads it cannot see. Owns [`Leases`].
+//! Engine thread only.
 //!
-//! The reader counts from before it asked, and relies on nine tenths of the span; the holder counts from
-//! when it answered. So the reader's end of a lease comes before the holder's.
+//! The reader counts the span from before it asked, and relies on nine tenths of the span. The holder
+//! counts from when it answered. So the reader's end of a lease comes before the holder's.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -29,7 +30,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(10);
 /// The span of a lease in milliseconds.
 pub(super) const LEASE_MS: u32 = LEASE.as_millis() as u32;
 
-/// The holder's side of a lease. It ends by itself.
+/// The holder's side of a lease, which ends at a time unless it is renewed.
 pub(super) struct Granted {
     pub(super) kept: Kept,
     pub(super) owed: Owed,
@@ -40,13 +41,13 @@ pub(super) struct Granted {
 pub(super) enum Kept {
     Object(Pin),
     Lent(Extent),
-    /// Memory that will be an object. Others read as much of it as is there; the node's own reader of the
-    /// object owns it.
+    /// Memory that will be an object. Other nodes read as much of the object as is there. This node's
+    /// own fetch of the object owns the memory.
     Passing(Run),
 }
 
 impl Kept {
-    /// The bytes that are kept.
+    /// Returns the bytes that are kept.
     pub(super) fn run(&self) -> Run {
         match self {
             Self::Object(pin) => pin.run(),
@@ -59,17 +60,17 @@ impl Kept {
 /// Duty of the holder towards the reader of a lease, beside keeping the bytes.
 pub(super) enum Owed {
     Nothing,
-    /// The object in parts, when the reader says that it is ready.
+    /// The holder sends the object in parts when the reader says that it is ready.
     Parts,
-    /// The object through a socket, to a reader that shows this secret.
+    /// The holder sends the object through a socket to a reader that shows this secret.
     Socket(u128),
-    /// Registrations made for this reader.
+    /// The holder keeps registrations that it made for this reader.
     Regions {
         _kept: Vec<Rc<Region>>,
     },
 }
 
-/// The leases that this node has given out, and what its own leases need.
+/// The leases that this node has given out, and the access to other nodes for its own leases.
 pub(super) struct Leases {
     kernel: Rc<Kernel>,
     network: Rc<Network>,
@@ -88,7 +89,7 @@ pub(super) struct Lease {
     until: Cell<Instant>,
 }
 
-/// The part of a span that the reader relies on: two clocks may differ slightly in speed.
+/// Returns the part of a span that the reader relies on, because two clocks may differ slightly in speed.
 fn trusted(span: Duration) -> Duration {
     span * 9 / 10
 }
@@ -120,7 +121,7 @@ impl Lease {
     /// Awaits an operation under the lease, and renews the lease meanwhile.
     ///
     /// # Errors
-    /// The operation's own, or when the holder does not renew the lease.
+    /// Errors of the operation, or a failure if the holder does not renew the lease.
     pub(super) async fn during<T>(
         &self,
         done: impl Future<Output = Result<T, Failure>>,
@@ -131,7 +132,7 @@ impl Lease {
         }
     }
 
-    /// Renews the lease at half time, for ever; returns when the holder does not renew it.
+    /// Renews the lease at half time, again and again. Returns when the holder does not renew it.
     async fn keep(&self) -> Failure {
         loop {
             let half = self.span.get() / 2;
@@ -166,7 +167,7 @@ impl Leases {
         self.keep(asked, Kept::Object(pin), owed);
     }
 
-    /// Keeps memory that belongs to no object for a peer.
+    /// Keeps memory that belongs to no object, for a peer.
     pub(super) fn lend(&self, asked: &Envelope, extent: Extent) {
         self.keep(asked, Kept::Lent(extent), Owed::Nothing);
     }
@@ -182,7 +183,7 @@ impl Leases {
         self.granted.borrow().contains_key(&(asked.reply_to, asked.request))
     }
 
-    /// Extends a lease. After its end the reader has to fetch again.
+    /// Extends a lease. A reader whose lease has ended has to fetch again.
     pub(super) fn renew(&self, asked: &Envelope, lease: u64) {
         let until = self.kernel.clock.now() + LEASE;
         let key = (asked.from, lease);
@@ -199,7 +200,7 @@ impl Leases {
         self.network.answer(asked, message);
     }
 
-    /// Ends the leases that their reader does not need any more.
+    /// Ends the leases that their reader no longer needs.
     pub(super) fn release(&self, reader: NodeId, requests: &[u64]) {
         let mut granted = self.granted.borrow_mut();
         for request in requests {
@@ -207,7 +208,7 @@ impl Leases {
         }
     }
 
-    /// Ends the leases whose readers have not renewed them.
+    /// Ends the leases that their readers have not renewed in time.
     pub(super) fn expire(&self, now: Instant) {
         self.granted.borrow_mut().retain(|_, lease| lease.until > now);
     }

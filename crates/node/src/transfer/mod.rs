@@ -1,13 +1,13 @@
 //! Moving objects between arenas: serving them, fetching them, and the leases in between.
 //!
-//! Engine thread only. A holder answers a fetch with the object itself (*eager*, up to a limit) or with its
-//! location and a lease (*rendezvous*): the requester then reads it, arena to arena, on the bulk lane. The
-//! holder cannot see those reads, so its pin is a lease that the reader renews while it reads. Both clocks
-//! only measure spans: the reader counts from before it asked, the holder from when it answered, so bytes
-//! read before the reader's end of the lease are certainly the object's. The place of a fetched object is
-//! remembered ([`read_first`]). When the object is needed again, it is asked for at its holder without the
-//! directory, or read without asking any node; then a stamp at the holder tells whether the object was still
-//! there.
+//! Owns [`Transfer`]. Engine thread only. A holder answers a fetch with the object itself (*eager*, up to
+//! a limit) or with its location and a lease (*rendezvous*): the requester then reads the object, arena
+//! to arena, on the bulk lane. The holder cannot see those reads, so its pin is a lease that the reader
+//! renews while it reads. Both clocks only measure spans: the reader counts from before it asked, the
+//! holder from when it answered, so bytes read before the reader's end of the lease are certainly the
+//! object's. The place of a fetched object is remembered ([`read_first`]). When the object is needed
+//! again, its holder is asked without the directory, or its bytes are read without asking any node; then
+//! a stamp at the holder tells whether the object was still there.
 //!
 //! This file composes the other files. A file imports only from files on floors below its own, and from
 //! files that the table names before it on the same floor:
@@ -102,7 +102,7 @@ use crate::net::registrations::Adopted;
 use crate::net::registrations::Registrations;
 use crate::store::{Lessor, Store};
 
-/// The transfers of this node.
+/// The transfers of this node, and the leases that it has given.
 pub(crate) struct Transfer {
     pub(crate) kernel: Rc<Kernel>,
     pub(crate) network: Rc<Network>,
@@ -111,11 +111,11 @@ pub(crate) struct Transfer {
     pub(crate) directory: Rc<Directory>,
     leases: Rc<Leases>,
     pushes: Pushes,
-    /// Fetches under way. All gets of one object by one user share one.
+    /// The fetches under way. All gets of one object by one user share one fetch.
     fetches: RefCell<HashMap<(ObjectId, u32), SharedFetch>>,
     /// Objects that come in parts, by the holder and the request.
     incoming: RefCell<HashMap<(NodeId, u64), Incoming>>,
-    /// Pieces that have come before the answers that they belong to.
+    /// Pieces that have come before their answers.
     rooms: Rc<Rooms>,
     batches: Rc<Batches>,
     relays: Rc<Relays>,
@@ -130,7 +130,7 @@ pub(crate) struct Transfer {
     slots: Slots,
     /// Number of replicas whose memory is being filled, or may still be written to.
     landings: Rc<Cell<u64>>,
-    /// The thread of sockets, started when the protocol is first used.
+    /// The thread of sockets, which is started when the protocol is first used.
     socket: OnceCell<SocketThread>,
     waker: Waker,
     /// The buffer through which bytes of this node are copied.
@@ -142,7 +142,7 @@ impl Transfer {
         let Directory { kernel, network, store, cluster, .. } = &**directory;
         let leases = Rc::new(Leases::new(kernel, network, &directory.news));
         let lessor = Rc::downgrade(&(Rc::clone(&leases) as Rc<dyn Lessor>));
-        // Whoever was first stays: there is one Transfer of a store.
+        // The first lessor stays, because a store has one `Transfer`.
         store.lessor.get_or_init(|| lessor);
         let records = Rc::new(Records::new(kernel, network, store));
         Self {
@@ -171,8 +171,8 @@ impl Transfer {
         }
     }
 
-    /// Makes room for an answer in messages of at most `most` bytes. Returns it with how the object is to
-    /// come.
+    /// Makes room for an answer in messages of at most `most` bytes. Returns the room, and the wish that
+    /// tells a holder how the object is to come.
     fn wish(&self, request: u64, most: u32) -> (Room, Wish) {
         let room = self.rooms.make(request, self.tuner.eager_max().min(most));
         let push_max = self.push_max().min(most);
@@ -188,8 +188,8 @@ impl Transfer {
         }
     }
 
-    /// Whether a node's objects may come to a window: whether this node's provider survives the death of a
-    /// writer, or the operator vouches for it.
+    /// Whether a node's objects may come to a window of this node: the provider survives the death of a
+    /// writer, or the operator vouches for that.
     fn may_push(&self, node: NodeId) -> bool {
         let domain = || self.network.domain(self.network.fabric_to(node));
         match self.kernel.config.push {
@@ -199,7 +199,8 @@ impl Transfer {
         }
     }
 
-    /// Opens a window for a node of which so many bytes came that might have been pushed: later ones will be.
+    /// Opens a window for a node if the `len` bytes that came from it might have been pushed. Later
+    /// objects of that node then come to the window.
     fn expect_pushes(&self, from: NodeId, len: u64) {
         if len <= u64::from(self.push_max()) && self.may_push(from) {
             self.network.open_window(from);
@@ -211,7 +212,7 @@ impl Transfer {
         self.slots.taken() > 0
     }
 
-    /// The present counters.
+    /// Returns the present counters.
     pub(crate) fn status(&self) -> TransferStatus {
         let alive = |(fetch, ..): &&SharedFetch| fetch.upgrade().is_some_and(|fetch| fetch.peek().is_none());
         TransferStatus {
@@ -229,12 +230,12 @@ impl Transfer {
         self.registrations.borrow_mut().adopt(memory)
     }
 
-    /// The registration of a client's memory with a fabric.
+    /// Returns the registration of a client's memory with a fabric.
     fn registration(&self, on: (usize, &Domain), adopted: &Adopted) -> Result<Rc<Region>, FabricError> {
         self.registrations.borrow_mut().region(on, adopted)
     }
 
-    /// Ends the leases whose readers have not renewed them, and forgets what is over.
+    /// Ends the leases that their readers have not renewed, and forgets what has ended.
     pub(crate) fn expire(&self, now: Instant) {
         self.leases.expire(now);
         self.pushes.expire(now);

@@ -1,5 +1,5 @@
-//! Cutting objects: the same bytes lie in pieces at the holder and in other pieces here. Engine thread
-//! only.
+//! Cutting objects: the same bytes lie in pieces at the holder and in other pieces here. Owns no
+//! state. Engine thread only.
 //!
 //! Invariants, kept by [`pairs`], which does all cutting: its pairs come in the object's order, cover every
 //! byte once, are never empty, and cross the end of no piece on either side.
@@ -10,12 +10,12 @@ use crate::memory::{Piece, Run};
 use crate::net::frame::{FRAME_MAX_BYTES, HEADER_LEN, Location};
 use crate::store::Store;
 
-/// Number of bytes of a part: what fits a message beside its header and the part's position.
+/// Number of bytes of a part: the bytes that fit a message beside its header and the part's position.
 pub(super) const PART_BYTES: usize = FRAME_MAX_BYTES - HEADER_LEN - 2 * size_of::<u64>() - size_of::<u32>();
-/// Number of bytes of an object that a node takes on at a time when several nodes take part.
+/// Number of bytes of an object that a node handles at a time when several nodes take part.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
 
-/// Bytes that lie in one place and can be cut.
+/// A run of bytes in one place that can be cut.
 pub(super) trait Stretch: Clone {
     fn len(&self) -> u64;
     /// Cuts off and returns the first `len` bytes, which are at most all of them.
@@ -82,7 +82,7 @@ pub(super) fn pairs<There: Stretch, Here: Stretch>(
     pairs_by(there, here, move || longest)
 }
 
-/// Pairs of stretches as [`pairs`] has them, where a function says how long the next pair may be.
+/// Pairs stretches as [`pairs`] does, where `longest` says how long the next pair may be.
 pub(super) fn pairs_by<There: Stretch, Here: Stretch>(
     there: impl IntoIterator<Item = There>,
     here: impl IntoIterator<Item = Here>,
@@ -104,7 +104,7 @@ pub(super) fn pairs_by<There: Stretch, Here: Stretch>(
     })
 }
 
-/// The pairs of an object's bytes from `at` on, each with its offset in the object.
+/// Adds to each pair of an object's bytes, from `at` on, its offset in the object.
 pub(super) fn placed<There, Here: Stretch>(
     pairs: impl Iterator<Item = (There, Here)>,
     mut at: u64,
@@ -122,7 +122,7 @@ pub(super) fn cut(memory: impl IntoIterator<Item = Piece>) -> impl Iterator<Item
     pairs([object], memory, PIECE_BYTES).map(|(span, piece)| (span.at, piece))
 }
 
-/// The sum of the pieces' lengths; `None` if no memory can be so long.
+/// Returns the sum of the pieces' lengths; `None` if no memory can be so long.
 pub(crate) fn whole(pieces: &[Location]) -> Option<u64> {
     pieces.iter().try_fold(0u64, |sum, piece| {
         piece.offset.checked_add(piece.len)?;
@@ -130,7 +130,7 @@ pub(crate) fn whole(pieces: &[Location]) -> Option<u64> {
     })
 }
 
-/// The pieces of `len` bytes from `at` on, of an object that lies in `pieces`.
+/// Returns the pieces of `len` bytes from `at` on, of an object that lies in `pieces`.
 pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
     let (mut skip, mut left) = (at, len);
     let mut part = Vec::new();
@@ -150,7 +150,7 @@ pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
     part
 }
 
-/// The locations of bytes of this node's arena, for peers.
+/// Returns the locations of bytes of this node's arena, for peers.
 pub(crate) fn locate(store: &Store, run: &Run) -> Vec<Location> {
     let arena = store.arena.borrow();
     let locate = |piece: Piece| Location {

@@ -1,8 +1,8 @@
-//! Bytes that are no object's: reads of other nodes' regions and of the memory that their clients lend, and
-//! copies within this node. Engine thread only.
+//! Bytes that are no object's: reads of other nodes' regions and of the memory that their clients lend,
+//! and copies within this node. Owns no state. Engine thread only.
 //!
-//! Invariant: what the caller `keeps` is kept until no operation of the fabric reads there any more, even if
-//! the read was given up.
+//! Invariant: memory that the caller `keeps` is kept until no operation of the fabric reads there
+//! any more, even if the read was given up.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -20,20 +20,21 @@ use crate::memory::Run;
 use crate::net::frame::Location;
 use crate::transfer::Transfer;
 
-/// Number of bytes that the engine copies before others get their turn.
+/// Number of bytes that the engine copies before other tasks get their turn.
 const TURN_BYTES: u64 = 1 << 20;
 /// Number of bytes that are copied by way of the processor's caches at a time.
 const CHUNK_BYTES: u64 = 256 << 10;
-/// Alignment in bytes of the buffer of copies. An allocator puts large buffers 16 bytes behind the begin of a
-/// page. Some processors (AMD's from Zen 3 on) copy with `rep movsb` at a fifth of their speed if the target
-/// lies up to 31 bytes further in its page than the source, as such a buffer does beside a region's begin.
+/// Alignment in bytes of the buffer of copies. An allocator puts large buffers 16 bytes behind the
+/// beginning of a page. Some processors (AMD's from Zen 3 on) copy with `rep movsb` at a fifth of
+/// their speed if the target lies up to 31 bytes further in its page than the source, as such a
+/// buffer does beside the beginning of a region.
 const ALIGNMENT_BYTES: usize = 4096;
 
-/// Has `copy` copy bytes of this node, some at a time, by way of a buffer that all copies share. It gets the
-/// place of the bytes, and room for them.
+/// Has `copy` copy bytes of this node, some at a time, by way of a buffer that all copies share. `copy`
+/// gets the position of the bytes, and the part of the buffer for them.
 ///
 /// # Errors
-/// `Internal` when `copy` fails: its bounds were checked before.
+/// `Internal` when `copy` fails, although its bounds were checked before.
 pub(crate) async fn in_turns<E: Display>(
     transfer: &Transfer,
     len: u64,

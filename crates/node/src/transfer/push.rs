@@ -1,12 +1,12 @@
-//! *push*: the holder writes the object to a window of its asker's, with the answer behind the write. It
-//! comes in one round trip, with one copy at the asker. Engine thread only.
+//! *push*: the holder writes the object to a window of its asker's, with the answer behind the write. The
+//! object comes in one round trip, with one copy at the asker. Owns [`Pushes`]. Engine thread only.
 //!
-//! The holder keeps the slots that it wrote to until the asker releases them by the number of its request, as
-//! it does with a lease. The asker copies the bytes to where they belong, and releases the slots in any case:
-//! also if nobody waits for the object any more.
+//! The holder keeps the slots that it wrote to until the asker releases them by the number of its
+//! request, as with a lease. The asker copies the bytes to where they belong, and releases the slots in
+//! any case: also if no get waits for the object any more.
 //!
-//! Invariant: bytes are taken only as an answer of the holder whose window it is, and only if all of them
-//! have come. Slots that are not released within the time of a lease are not used again.
+//! Invariant: bytes are taken only as an answer of the holder for which the window was made, and only if
+//! all of them have come. Slots that are not released within the time of a lease are not used again.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -29,13 +29,13 @@ use crate::object::{Head, Stamp};
 use crate::transfer::Transfer;
 
 /// Number of requests whose slots are released before the holder is told at once: half a window of the
-/// longest objects. Fewer are told with the next fetch, or some time later.
+/// longest objects. If there are fewer, the holder is told with the next fetch, or some time later.
 const RELEASED_AT_ONCE: usize = 4;
 
 /// Writes to windows of peers that the peers have not released yet.
 #[derive(Default)]
 pub(super) struct Pushes {
-    /// Objects that are being pushed, by the asker and its request.
+    /// Objects that were written and are not released, by the asker and its request.
     under_way: RefCell<HashMap<(NodeId, u64), Pushing>>,
 }
 
@@ -57,13 +57,13 @@ impl Pushes {
         self.under_way.borrow().len()
     }
 
-    /// A node that has not released what was written to it.
+    /// Returns a node that has not released the bytes that were written to its window.
     #[cfg(test)]
     pub(super) fn any_owner(&self) -> Option<NodeId> {
         self.under_way.borrow().keys().map(|(owner, _)| *owner).min()
     }
 
-    /// Takes back the slots that their owner needs no more.
+    /// Takes back the slots that their owner no longer needs.
     pub(super) fn release(&self, owner: NodeId, requests: &[u64]) {
         for request in requests {
             let pushing = self.under_way.borrow_mut().remove(&(owner, *request));
@@ -73,19 +73,20 @@ impl Pushes {
         }
     }
 
-    /// Gives up the slots whose write has failed, or whose owner is silent.
+    /// Gives up the slots whose write has failed, and those whose owner is silent.
     pub(super) fn expire(&self, now: Instant) {
         let over = |pushing: &Pushing| pushing.until <= now || pushing.written.has_failed();
         self.under_way.borrow_mut().retain(|_, pushing| !over(pushing));
     }
 
-    /// Forgets what was pushed to nodes that have gone.
+    /// Forgets the objects that were pushed to nodes that have gone.
     pub(super) fn forget(&self, gone: &[NodeId]) {
         self.under_way.borrow_mut().retain(|(owner, _), _| !gone.contains(owner));
     }
 }
 
-/// An object that has come to a window of this node. When this is dropped, its slots are released.
+/// An object that has come to a window of this node. When this value is dropped, the object's slots
+/// are released.
 pub(super) struct Pushed {
     news: Rc<News>,
     come: Option<Come>,
@@ -94,7 +95,7 @@ pub(super) struct Pushed {
 }
 
 impl Pushed {
-    /// Copies as many bytes as the landing keeps.
+    /// Copies as many bytes to a landing as this keeps.
     pub(super) fn copy_to(&self, landing: &Landing) -> Result<(), Failure> {
         let copied = self.come.as_ref().map_or(Ok(0), |come| come.copy_to(landing))?;
         landing.came(0, copied).map_err(|error| Failure::Holder(error.to_string()))
@@ -112,8 +113,8 @@ impl Drop for Pushed {
 
 impl Transfer {
     /// Makes the holder's answer to a fetch or a probe: the first bytes of a run, as many as an object with
-    /// this head has, are written to the asker's window. The asker may read the object later where it `lies`.
-    /// `None` if the asker has no room for the bytes. The write owns `owner` until it is over.
+    /// this head has, are written to the asker's window. `lies` says where the asker may read the object
+    /// later. `None` if the asker has no room for the bytes. The write owns `owner` until it is over.
     pub(super) fn push(
         &self,
         asked: &Envelope,
@@ -143,10 +144,10 @@ impl Transfer {
         Ok(Pushed { news: Rc::clone(&self.directory.news), come, holder: from, request })
     }
 
-    /// Gives back what came with an answer that nobody waits for.
+    /// Gives back the lease or the slots of an answer that no get takes.
     pub(super) fn decline(&self, answer: &Envelope) {
         if let Message::Pushed { .. } = answer.message {
-            // The place of a push that cannot be taken over is not used again either.
+            // The slots of a push that cannot be taken over are not used again either.
             drop(self.pushed(answer.from, answer.request, &answer.message));
         } else if answer.message.comes_with_a_lease() {
             self.network.tell(answer.from, Message::Release { requests: vec![answer.request] });

@@ -1,8 +1,9 @@
-//! Reading ranges of objects of other nodes, without bringing the objects here. Engine thread only.
+//! Reading ranges of objects of other nodes, without bringing the objects here. Owns no state.
+//! Engine thread only.
 //!
-//! The bytes are read one-sidedly from where their holder said that the object lies, into blocks of the
-//! pools, and behind them the holder's stamp. If the stamp has the expected value, the bytes were the
-//! object's when they were read. Nothing of them stays here, so a deletion need not know of this node.
+//! The bytes are read one-sidedly into blocks of the pools, from where their holder said that the object
+//! lies, and behind them the holder's stamp. If the stamp has the expected value, the bytes were the
+//! object's when they were read. No byte stays here, so a deletion need not know of this node.
 
 use std::ops::Range;
 
@@ -26,8 +27,8 @@ const WINDOW: u32 = 4;
 /// Reads a range of the data of an object at a holder.
 ///
 /// # Errors
-/// `NotFound` if the object does not lie there, `Invalid` if it has no such range, and why it cannot be
-/// read.
+/// `NotFound` if the object does not lie there, `Invalid` if the object has no such range, and
+/// other errors if it cannot be read.
 pub(crate) async fn read_range(
     transfer: &Transfer,
     holder: NodeId,
@@ -68,7 +69,7 @@ async fn try_range(
     };
     let reads = blocks.iter().map(read);
     let stamp_read = || Either::Right(transfer.read_slice(holder, word.clone(), stamp_there));
-    // A later read sees a later state.
+    // A later read sees a later state: the stamp is read behind the bytes.
     if transfer.network.reads_in_order(holder, &there, &stamp_there) {
         in_window(reads.chain([stamp_read()]), WINDOW + 1).await?;
     } else {

@@ -1,5 +1,5 @@
-//! *read*: the requester reads the object from the holder's arena into its own, under a lease. Neither side
-//! copies. Engine thread only.
+//! *read*: the requester reads the object from the holder's arena into its own, under a lease. Neither
+//! side copies. Owns no state. Engine thread only.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use super::striped_read::is_striped;
 use crate::transfer::Transfer;
 
 impl Transfer {
-    /// Reads an object that a holder offered, from `others` as well if it is large.
+    /// Reads an object that a holder offered, and if the object is large, from `others` as well.
     pub(super) async fn take_offer(
         self: &Rc<Self>,
         offer: Offer,

@@ -1,13 +1,14 @@
-//! *read-first*, and the remembered places of objects that this node no longer holds. Engine thread only.
+//! *read-first*, and the remembered places of objects that this node no longer holds. Owns no
+//! state. Engine thread only.
 //!
-//! An object that was fetched and evicted is asked for at its former holder, without the directory. Or its
-//! bytes are *read first*, from where they were, and behind them the holder's stamp. The holder clears the
-//! stamp before the bytes leave their place. So an unchanged stamp means that the bytes were the object's
-//! when they were read. Such a read takes no message, no lease, and no work of the holder's processor where
-//! the fabric reads by itself.
+//! An object that was fetched and evicted is asked for at its former holder, without the directory. Or
+//! its bytes are *read first*, from where they were, and behind them the holder's stamp. The holder
+//! clears the stamp before the bytes leave their place. So an unchanged stamp means that the bytes were
+//! the object's when they were read. Such a read takes no message, no lease, and no work of the holder's
+//! processor where the fabric reads by itself.
 //!
-//! A remembered place may be out of date. When it turns out to be wrong, it is forgotten and the directory
-//! is asked.
+//! A remembered place may be out of date. A place that turns out to be wrong is forgotten, and the
+//! directory is asked.
 
 use std::rc::Rc;
 
@@ -19,10 +20,10 @@ use crate::directory::arrivals::Lies;
 use crate::transfer::Transfer;
 
 impl Transfer {
-    /// Reads an object from where it was.
+    /// Reads an object from the place where it was.
     ///
     /// # Errors
-    /// When the object is not there any more, or cannot be read.
+    /// When the object is no longer there, or cannot be read.
     pub(super) async fn read_first(
         self: &Rc<Self>,
         holder: NodeId,

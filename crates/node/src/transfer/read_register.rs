@@ -1,5 +1,5 @@
-//! *read-register*: *read* with memory that is registered for each transfer, on both sides. It exists to
-//! measure what that would cost. Engine thread only.
+//! *read-register*: *read* with memory that is registered for each transfer, on both sides. This protocol
+//! exists to measure the cost of these registrations. Owns no state. Engine thread only.
 
 use std::rc::Rc;
 

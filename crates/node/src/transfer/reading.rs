@@ -1,6 +1,6 @@
 //! One-sided reads of an object's pieces into its landing, a limited number at a time. The protocols
-//! *read*, *read-first*, *striped-read*, *relayed-read* and *read-register* use it, and so do measurements.
-//! Engine thread only.
+//! *read*, *read-first*, *striped-read*, *relayed-read* and *read-register* use it, and so do
+//! measurements. Owns no state. Engine thread only.
 //!
 //! Invariants: an operation owns its memory until the fabric is finished with it. When one read fails, the
 //! whole transfer is given up at once, and the reads under way go on by themselves. The provider may still
@@ -51,7 +51,7 @@ pub(super) struct Here<'a> {
 }
 
 /// Awaits reads, `window` of them at a time, begun in their order. Returns the sum of the fabric's reads
-/// that they report. The first failure ends it.
+/// that they report. Ends with the first failure.
 pub(super) async fn in_window(
     reads: impl Iterator<Item = impl Future<Output = Result<u64, Failure>>>,
     window: u32,
@@ -133,8 +133,8 @@ impl Transfer {
         Ok(reads)
     }
 
-    /// Fills a slice by one read. The lease shows that the holder lives, but only bytes show that the bulk
-    /// lane works.
+    /// Fills a slice by one read. Gives up when no byte comes for a while: the lease shows that the
+    /// holder lives, but only bytes show that the bulk lane works.
     pub(super) async fn read_slice(&self, holder: NodeId, into: Slice, from: Remote) -> Result<u64, Failure> {
         let _permit = self.network.qos.read(holder, into.len() as u64).await;
         let read = self.network.read(holder, into, from).ok_or_else(Failure::gone)?;
@@ -142,7 +142,7 @@ impl Transfer {
         match self.kernel.clock.bounded(Some(due), read).await {
             Some(result) => result.map(|()| 1).map_err(Failure::from),
             None => {
-                // A read that does not end by itself would hold the extent until TCP gives up.
+                // A read that does not end would hold its memory until TCP gives up.
                 self.network.reset_bulk(holder);
                 Err(Failure::Holder(format!("no bytes came on the bulk lane for {STALLED:?}")))
             }

@@ -1,5 +1,5 @@
-//! Records of fetches, for `explain` during and after a fetch, and counts by protocol. Engine thread only,
-//! except the counter of arrived bytes, which the socket thread uses as well.
+//! Records of fetches, for `explain` during and after a fetch, and counts by protocol. Owns [`Records`].
+//! Engine thread only, except the counter of arrived bytes, which the socket thread uses as well.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -39,12 +39,12 @@ pub(crate) struct Records {
     pub(super) counters: RefCell<TransferStatus>,
 }
 
-/// The length in bytes from which an object counts as long. A shorter one arrives before anybody can look
-/// at its progress.
+/// The length in bytes from which an object counts as long. The progress of a shorter one is over
+/// before it can be looked at.
 const LONG_BYTES: u64 = 1 << 20;
 
-/// Number of bytes of an object that have arrived so far. The mover of the bytes counts them, a piece at a
-/// time.
+/// Number of bytes of an object that have arrived so far. The bytes are counted by the code that
+/// moves them, a piece at a time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrived(Arc<AtomicU64>);
 
@@ -66,12 +66,11 @@ struct Moving {
     arrived: Arrived,
 }
 
-/// The way of an object to this node. It has no text of its own where that can be helped, since every fetch
-/// makes one.
+/// The way of an object to this node. Its texts are borrowed where possible, because every fetch makes one.
 #[derive(Debug, Clone, Default)]
 struct Way {
     holder: Option<NodeId>,
-    /// The holders that gave parts of it besides.
+    /// The other holders that gave parts of the object.
     further: Vec<NodeId>,
     /// The number of the fabric; `None` if the bytes came through a socket.
     on: Option<usize>,
@@ -141,8 +140,8 @@ impl Drop for Shown {
     }
 }
 
-/// A fetch: what is wanted, and how it goes. Marks are set as it goes on; a later mark replaces an earlier
-/// one.
+/// A fetch: the object that is wanted, and the progress. Marks are set as the fetch goes on; a
+/// later mark replaces an earlier one.
 pub(super) struct Trace {
     records: Rc<Records>,
     pub(super) id: ObjectId,
@@ -151,7 +150,8 @@ pub(super) struct Trace {
     pub(super) target: Target,
     /// Whether a get wants the object compared.
     pub(super) wanted: Wanted,
-    /// Whether one holder alone is to give all bytes: those of several were damaged, nobody knows whose.
+    /// Whether one holder alone is to give all bytes, because bytes of several holders were damaged
+    /// and the culprit is not known.
     pub(super) alone: bool,
     shown: Option<Shown>,
     arrived: Arrived,
@@ -215,13 +215,13 @@ impl Trace {
             failures: self.way.failures,
             ..Way::default()
         };
-        // Bytes that a former attempt still counts do not belong to this one.
+        // Bytes that a former attempt still counts do not belong to this attempt.
         self.arrived = Arrived::default();
         self.shown = (bytes >= LONG_BYTES).then(|| self.show());
     }
 
     fn show(&mut self) -> Shown {
-        // A former attempt is removed before this one is entered.
+        // A former attempt is removed before this attempt is entered.
         self.shown = None;
         let key = (self.id, self.user);
         let moving = Moving { way: self.way.clone(), since: self.began, arrived: self.arrived.clone() };
@@ -234,7 +234,7 @@ impl Trace {
         self.arrived.clone()
     }
 
-    /// Adds to the reason for the protocol.
+    /// Adds a text to the reason for the protocol.
     pub(super) fn because(&mut self, more: &str) {
         self.way.why.to_mut().push_str(more);
     }
@@ -277,8 +277,8 @@ impl Trace {
         self.records.counters.borrow_mut().fetch_failures += 1;
     }
 
-    /// Notes and tells that the attempt failed because other bytes came than were sealed. Returns whether one
-    /// holder gave all of them.
+    /// Notes and logs that the attempt failed because other bytes came than were sealed. Returns
+    /// whether one holder gave all of these bytes.
     pub(super) fn told_damaged(&mut self, reason: &Failure) -> bool {
         let (id, from) = (self.id, self.way.holders().join(", "));
         warn!(object = %id, node = %from, %reason, "a damaged object came; trying elsewhere");
@@ -345,7 +345,7 @@ impl Records {
         });
     }
 
-    /// Counts an object that came in messages, of which the CPU copied so many bytes.
+    /// Counts an object that came in messages, of which the CPU copied `copied` bytes.
     pub(super) fn count_eager(&self, copied: u64) {
         let mut counters = self.counters.borrow_mut();
         counters.eager_fetched += 1;
@@ -353,7 +353,7 @@ impl Records {
         counters.cpu_copied_bytes += copied;
     }
 
-    /// Counts an object that another node wrote here.
+    /// Counts an object that another node wrote to a window here, of which the CPU copied `copied` bytes.
     pub(super) fn count_pushed(&self, copied: u64) {
         let mut counters = self.counters.borrow_mut();
         counters.pushed_fetched += 1;
@@ -361,14 +361,14 @@ impl Records {
         counters.cpu_copied_bytes += copied;
     }
 
-    /// Counts an object that this node has read.
+    /// Counts an object that this node has read from a holder.
     pub(super) fn count_rendezvous(&self, head: &Head) {
         let mut counters = self.counters.borrow_mut();
         counters.rendezvous_fetched += 1;
         counters.rendezvous_fetched_bytes += head.len();
     }
 
-    /// Whether a holder gives a long object to this node at the moment.
+    /// Whether a long object is coming to this node for a user at the moment.
     pub(crate) fn moves_here(&self, id: &ObjectId, user: u32) -> bool {
         self.moving.borrow().contains_key(&(*id, user))
     }

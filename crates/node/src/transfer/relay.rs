@@ -1,8 +1,9 @@
-//! Passing an object on while it is being read: the parent's side of *relayed-read*. Engine thread only.
+//! Passing an object on while it is being read: the parent's side of *relayed-read*. Owns
+//! [`Relays`]. Engine thread only.
 //!
 //! A node that was ordered to have an object may be asked for it by a fetch of the stage *relayed*. It
-//! offers the memory into which it reads the object, as soon as there is some, and reports repeatedly how
-//! many bytes from the beginning have come (*passed*). Nodes that asked earlier wait for that memory.
+//! offers the memory into which it reads the object, as soon as there is such memory, and reports repeatedly
+//! how many bytes from the beginning have come (*passed*). Nodes that asked earlier wait for that memory.
 //!
 //! Invariants: every reader is told an end, either that the object is sealed or that it will not be. A
 //! lease on memory that becomes an object becomes a lease on that object; a lease on other memory ends with
@@ -41,21 +42,21 @@ pub(super) struct Relays {
     by_object: RefCell<HashMap<ObjectId, Relay>>,
 }
 
-/// An object that others are to read from this node.
+/// An object that other nodes are to read from this node.
 struct Relay {
-    /// The memory into which the object is being read, once it is.
+    /// The memory into which the object is being read; `None` before the read begins.
     arrival: Option<Arrival>,
     /// Fetches that came before the object was being read.
     waiting: Vec<Envelope>,
-    /// Time at which the waiting nodes are told that nothing will come.
+    /// Time when the waiting nodes are told that the object will not come.
     until: Instant,
 }
 
-/// Memory into which an object is being read, and the readers of it.
+/// Memory into which an object is being read, and the readers of this memory.
 struct Arrival {
     head: Head,
     run: Run,
-    /// Number of bytes from the beginning that are there.
+    /// Number of bytes, from the beginning of the object, that are there.
     bytes: u64,
     readers: Vec<(NodeId, u64)>,
 }
@@ -96,7 +97,7 @@ impl Relays {
         }
     }
 
-    /// Answers a node that wants to read an object here that this node does not have, or not yet.
+    /// Answers a node that wants to read an object that this node does not have, or does not have yet.
     pub(super) fn on_fetch(&self, asked: &Envelope, id: ObjectId) {
         let arrives = {
             let mut relays = self.by_object.borrow_mut();
@@ -131,8 +132,8 @@ impl Relays {
             .tell(asked.reply_to, Message::Passed { request: asked.request, bytes, state: Passing::Under });
     }
 
-    /// Tells the readers of passed memory that it is an object now, which they keep, or that it will not be
-    /// one.
+    /// Tells the readers of passed memory either that it is an object now, on which they keep a
+    /// lease, or that it will not be one.
     fn end(&self, arrival: &Arrival, sealed: Option<&Pin>) {
         let bytes = arrival.run.len();
         let mut leases = self.leases.granted.borrow_mut();
@@ -151,21 +152,22 @@ impl Relays {
         }
     }
 
-    /// Tells a reader that all of an object that was just offered is there.
+    /// Tells a reader that all bytes of an object that was just offered are there.
     pub(super) fn pass_whole(&self, asked: &Envelope) {
         let passed = Message::Passed { request: asked.request, bytes: u64::MAX, state: Passing::Sealed };
         self.network.tell(asked.reply_to, passed);
     }
 }
 
-/// An object that is being passed on. When this is dropped without a seal, the readers are told so.
+/// An object that is being passed on. If this value is dropped without a seal, the readers are told so.
 pub(super) struct Passer {
     relays: Rc<Relays>,
     id: ObjectId,
 }
 
 impl Passer {
-    /// Lets waiting nodes read the object as it comes; `None` if it is passed on already.
+    /// Lets waiting nodes read the object as it comes. `None` if the object is passed on already,
+    /// or if the memory is a client's.
     pub(super) fn begin(all: &Rc<Relays>, head: &Head, landing: &Landing) -> Option<Self> {
         let run = landing.replica()?;
         let mut relays = all.by_object.borrow_mut();
@@ -181,7 +183,7 @@ impl Passer {
         Some(Self { relays: Rc::clone(all), id: head.id })
     }
 
-    /// Tells the readers that so many bytes from the beginning are there.
+    /// Tells the readers that the first `bytes` bytes are there.
     pub(super) fn advance(&self, bytes: u64) {
         let mut relays = self.relays.by_object.borrow_mut();
         let Some(arrival) = relays.get_mut(&self.id).and_then(|relay| relay.arrival.as_mut()) else { return };
@@ -192,8 +194,8 @@ impl Passer {
         }
     }
 
-    /// Ends the passing of a sealed object: its readers read an object from now on, if it lies where it was
-    /// read into.
+    /// Ends the passing of a sealed object. If the object lies where it was read into, its readers
+    /// read an object from now on.
     pub(super) fn seal(self) {
         let all = Rc::clone(&self.relays);
         let replica = all.store.objects.borrow().get(&self.id).cloned();

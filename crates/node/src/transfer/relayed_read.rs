@@ -1,6 +1,6 @@
-//! *relayed-read*: an object goes to many nodes at once. Each node reads from another what that one has so
-//! far, so all links are busy at the same time. This is the child's side; [`relay`](super::relay) is the
-//! parent's. Engine thread only.
+//! *relayed-read*: an object goes to many nodes at once. Each node reads from another node the bytes that
+//! this one has so far, so all links are busy at the same time. This is the child's side;
+//! [`relay`](super::relay) is the parent's. Owns [`Feeds`]. Engine thread only.
 //!
 //! A node that was ordered to have an object asks its *parent* with a fetch of the stage *relayed*. A
 //! parent that has the object offers it as always. A parent that is about to have it offers the memory into
@@ -35,7 +35,7 @@ use crate::transfer::Transfer;
 
 /// How long a parent may take until it has memory to read from.
 const OFFER_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a parent may report no progress. It may be waiting for its own parent.
+/// How long a parent may report no progress. The parent may be waiting for its own parent.
 const PASSED_PATIENCE: Duration = Duration::from_secs(2 * STALLED.as_secs());
 
 /// The reports of parents.
@@ -45,7 +45,7 @@ pub(super) struct Feeds {
     by_parent: RefCell<HashMap<(NodeId, u64), Rc<Reported>>>,
 }
 
-/// Report of a parent. Who waits for more is woken in the order of waiting, unlike with
+/// Report of a parent. Tasks that wait for more bytes are woken in the order of waiting, unlike with
 /// `tokio::sync::watch`, whose order is random.
 struct Reported {
     feed: Cell<Feed>,
@@ -59,14 +59,14 @@ impl Reported {
     }
 }
 
-/// How far a parent has come.
+/// The progress of a parent.
 #[derive(Debug, Clone, Copy)]
 struct Feed {
     bytes: u64,
     state: Passing,
 }
 
-/// The reports of one parent, until this is dropped.
+/// The reports of one parent. They are no longer taken when this value is dropped.
 struct Following {
     feeds: Rc<Feeds>,
     key: (NodeId, u64),
@@ -78,11 +78,11 @@ impl Feeds {
         Self { kernel: Rc::clone(kernel), by_parent: RefCell::default() }
     }
 
-    /// Takes a parent's report of how far it has come.
+    /// Takes a parent's report of its progress.
     pub(super) fn report(&self, from: NodeId, request: u64, bytes: u64, state: Passing) {
         if let Some(reported) = self.by_parent.borrow().get(&(from, request)) {
             let feed = reported.feed.get();
-            // A parent's end is final.
+            // The end that a parent reports is final.
             if feed.state == Passing::Under {
                 reported.set(Feed { bytes: feed.bytes.max(bytes), state });
             }
@@ -107,7 +107,7 @@ impl Following {
         Self { feeds: Rc::clone(feeds), key: (parent, request), reported }
     }
 
-    /// Waits until the parent has so many bytes.
+    /// Waits until the parent has the first `bytes` bytes.
     async fn has(&self, bytes: u64) -> Result<(), Failure> {
         self.until(|feed| feed.bytes >= bytes || feed.state == Passing::Sealed).await
     }
@@ -222,7 +222,7 @@ impl Transfer {
     }
 }
 
-/// Tracks how much of an object is there from its beginning on, although its pieces come in any order.
+/// Tracks how many bytes of an object are there from its beginning on, although its pieces come in any order.
 struct Prefix {
     ends: Vec<u64>,
     done: Vec<bool>,
@@ -235,7 +235,7 @@ impl Prefix {
         Self { done: vec![false; ends.len()], ends, first: 0 }
     }
 
-    /// Notes that a piece is there; returns the length of the complete beginning if that has grown.
+    /// Notes that a piece is there. Returns the length of the complete beginning if that has grown.
     fn done(&mut self, number: usize) -> Option<u64> {
         self.done[number] = true;
         let before = self.first;

@@ -1,8 +1,8 @@
-//! Rooms for pieces of objects that come before the answer that they belong to. Engine thread only.
+//! Rooms for pieces of objects that come before their answers. Owns [`Rooms`]. Engine thread only.
 //!
-//! A request for an object says how many bytes of it may come in messages. The holder of an object that fits
-//! sends all pieces at once. Messages of a node come in order, so that the answer, which brings the last
-//! piece, finds the others here.
+//! A request for an object says how many bytes of the object may come in messages. The holder of an
+//! object that fits sends all pieces at once. Messages of a node come in order, so that the answer, which
+//! brings the last piece, finds the others here.
 //!
 //! Invariant: pieces are kept for open requests alone, those of one holder a request, in the object's order,
 //! and at most as many bytes as the request said and [`MAX_KEPT_BYTES`] in all.
@@ -38,16 +38,16 @@ struct Kept {
     pieces: Vec<Bytes>,
 }
 
-/// Room of one request, as long as this lives.
+/// The room of one request, which ends when this value is dropped.
 pub(super) struct Room {
     rooms: Rc<Rooms>,
     request: u64,
-    /// Number of bytes that may come in messages.
+    /// Number of bytes of the object that may come in messages.
     pub(super) bytes: u32,
 }
 
 impl Rooms {
-    /// Makes room for pieces of at most `bytes` bytes, or of a message if much is kept already.
+    /// Makes room for pieces of at most `bytes` bytes in all, or for one message if much is kept already.
     pub(super) fn make(self: &Rc<Self>, request: u64, bytes: u32) -> Room {
         let scarce = self.bytes.get() > MAX_KEPT_BYTES / 2;
         let bytes = if scarce { bytes.min(ONE_MESSAGE_BYTES) } else { bytes };
@@ -56,18 +56,18 @@ impl Rooms {
         Room { rooms: Rc::clone(self), request, bytes }
     }
 
-    /// A node that has sent pieces whose answer has not come.
+    /// Returns a node that has sent pieces whose answer has not come.
     #[cfg(test)]
     pub(super) fn any_holder(&self) -> Option<NodeId> {
         self.of.borrow().values().filter(|kept| kept.bytes > 0).filter_map(|kept| kept.from).min()
     }
 
-    /// Keeps a piece; `false` if there is no room for it, or it does not follow the one before.
+    /// Keeps a piece; `false` if there is no room for the piece, or if it does not follow the one before.
     pub(super) fn take(&self, holder: NodeId, request: u64, at: u64, piece: &Bytes) -> bool {
         let mut rooms = self.of.borrow_mut();
         let Some(kept) = rooms.get_mut(&request) else { return false };
         if at == 0 {
-            // Another holder may have been asked after the first had begun.
+            // This holder may have been asked after another one had begun to send.
             self.bytes.set(self.bytes.get() - kept.clear());
             kept.from = Some(holder);
         }
@@ -84,7 +84,7 @@ impl Rooms {
 }
 
 impl Kept {
-    /// Drops the pieces; returns their bytes.
+    /// Drops the pieces; returns the number of their bytes.
     fn clear(&mut self) -> u64 {
         self.pieces.clear();
         std::mem::take(&mut self.bytes)

@@ -1,7 +1,8 @@
-//! *send*: the object comes in messages only. An object that fits one message comes as *eager* does. For
-//! others, the requester takes memory and says that it is ready, and the holder sends part after part,
-//! copied into registered blocks and out of them. The window keeps the holder from sending parts that find no
-//! block. A part out of order ends the attempt, and so does silence. Engine thread only.
+//! *send*: the object comes in messages only. An object that fits one message comes as with *eager*.
+//! For a longer object, the requester takes memory and says that it is ready, and the holder sends
+//! part after part, copied into registered blocks and out of them. The window keeps the holder from
+//! sending parts that find no block. A part out of order ends the attempt, and so does silence. The
+//! state is that of `Transfer`. Engine thread only.
 
 use std::rc::Rc;
 
@@ -36,8 +37,8 @@ struct Arrival<'a> {
 }
 
 impl Arrival<'_> {
-    /// Returns when no part has come for a while. The lease shows that the holder lives, but only parts
-    /// show that it sends them.
+    /// Returns when no part has come for a while. The lease shows that the holder lives, but only
+    /// parts show that it sends them.
     async fn stalls(&self) -> Failure {
         let received = || self.transfer.incoming.borrow().get(&self.key).map(|object| object.received);
         loop {
@@ -98,14 +99,14 @@ impl Transfer {
         self.land(head, landing, &trace.wanted).await
     }
 
-    /// Takes a part.
+    /// Takes a part of an object, or keeps it in the room of its request.
     pub(crate) fn take_part(&self, holder: NodeId, request: u64, at: u64, bytes: &Bytes) {
         let mut incoming = self.incoming.borrow_mut();
         let Some(object) = incoming.get_mut(&(holder, request)) else {
             if self.rooms.take(holder, request, at, bytes) {
                 return;
             }
-            // The rest of a transfer that was given up comes here as well, and a second answer.
+            // The rest of a transfer that was given up comes here as well, and so does a second answer.
             if !self.network.has_ended(request) {
                 self.network.drop_frame(&format!("a part from node {holder} that nobody waits for"));
             }
@@ -131,7 +132,7 @@ impl Transfer {
         }
     }
 
-    /// Sends a leased object to its reader, which is ready, once and as fast as the reader takes it.
+    /// Sends a leased object, once, to its reader that is ready, as fast as the reader takes the parts.
     pub(crate) fn stream(self: &Rc<Self>, reader: NodeId, request: u64) {
         let key = (reader, request);
         let mut leases = self.leases.granted.borrow_mut();
@@ -161,7 +162,7 @@ impl Transfer {
         });
     }
 
-    /// The length of a leased object, and its part from `at` on; `None` when the lease has ended.
+    /// Returns the length of a leased object, and its part from `at` on; `None` when the lease has ended.
     fn part(&self, lease: &(NodeId, u64), at: u64) -> Option<(u64, Vec<u8>)> {
         let leases = self.leases.granted.borrow();
         let whole = leases.get(lease)?.kept.run();

@@ -1,4 +1,5 @@
-//! The holder's side of a fetch: answering by the protocol that the asker wishes. Engine thread only.
+//! The holder's side of a fetch: answering by the protocol that the asker wishes. Owns no state.
+//! Engine thread only.
 //!
 //! Invariant: a request is answered once, and has one lease at most.
 
@@ -34,10 +35,10 @@ impl Transfer {
             }
             None => {
                 if matches!(asked.message, Message::Fetch { stage: Stage::Forwarded, .. }) {
-                    // Most likely the object was just deleted, and the directory is about to learn of it.
-                    // If not, the directory learns of it now, and the asker asks it again. A holder that
-                    // was asked without the directory cannot say what the directory knows, such as that all
-                    // nodes have lost the object.
+                    // Most likely the object was just deleted, and the directory is about to learn of the
+                    // deletion. If not, the directory learns now that the object is not here, and the
+                    // asker asks the directory again. A holder that was asked without the directory
+                    // cannot say what the directory knows, such as that all nodes have lost the object.
                     self.store.unpublish(id, Withdrawal::Deleted);
                 }
                 let text = format!("node {} does not hold object {id} any more", self.kernel.node);
@@ -61,7 +62,7 @@ impl Transfer {
         }
     }
 
-    /// Answers a fetch when the object is in memory again.
+    /// Answers a fetch when the object is back in memory.
     fn serve_from_disk(
         self: &Rc<Self>,
         asked: Envelope,
@@ -78,7 +79,7 @@ impl Transfer {
         });
     }
 
-    /// Makes the answer to a fetch: the object itself, or how it can be read and for how long.
+    /// Makes the answer to a fetch: the object itself, or how and for how long the object can be read.
     fn offer(self: &Rc<Self>, asked: &Envelope, pin: Pin, wish: Wish, others: &[NodeId]) -> Message {
         let head = pin.head();
         let fits = head.len() <= Message::eager_room(&head);
@@ -104,8 +105,8 @@ impl Transfer {
         }
     }
 
-    /// Makes the answer that says that an object of at most `most` bytes was written to the asker's window;
-    /// `None` if that has no room for it.
+    /// Makes the answer that says that an object of at most `most` bytes was written to the asker's
+    /// window. `None` if the object is longer, or if the window has no room for it.
     fn push_object(&self, asked: &Envelope, pin: &Pin, head: &Head, most: u32) -> Option<Message> {
         if head.len() > u64::from(most) {
             return None;
@@ -116,7 +117,7 @@ impl Transfer {
         Some(message)
     }
 
-    /// Makes an offer of the place of an object, to be read there.
+    /// Makes an offer of the place of an object, where the asker reads it.
     fn location(&self, asked: &Envelope, pin: Pin, head: Head, others: &[NodeId]) -> Message {
         self.records.count_served(UsedProtocol::Read, &head);
         self.records.counters.borrow_mut().rendezvous_served += 1;
@@ -125,13 +126,13 @@ impl Transfer {
         Message::Offer { head, lease_ms: LEASE_MS, pieces, stamp, others: others.to_vec() }
     }
 
-    /// Answers the nodes that waited for an object that this node was ordered to have: it is here, or will
-    /// not be.
+    /// Answers the nodes that waited for an object that this node was ordered to have. The object
+    /// is here, or will not be.
     pub(crate) fn serve_waiting(self: &Rc<Self>, id: ObjectId) {
         self.serve_at_last(self.relays.end_waiting(&id));
     }
 
-    /// Answers fetches that have waited, with the object or without it.
+    /// Answers fetches that have waited, with the object or with a refusal.
     fn serve_at_last(self: &Rc<Self>, waiting: Vec<Envelope>) {
         for asked in waiting {
             if let Message::Fetch { id, wish, ref others, .. } = asked.message {
@@ -144,7 +145,7 @@ impl Transfer {
         }
     }
 
-    /// Answers the nodes that waited for too long; called regularly.
+    /// Answers the nodes that waited for an object for too long; called regularly.
     pub(crate) fn tend_relays(self: &Rc<Self>) {
         let overdue = self.relays.overdue();
         self.serve_at_last(overdue);

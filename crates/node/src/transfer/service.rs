@@ -1,4 +1,4 @@
-//! Transfers as a service: their frames and their reactions to events. Engine thread only.
+//! Transfers as a service: their frames and their reactions to events. Owns no state. Engine thread only.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ impl Service for Transfer {
             Message::Passed { request, bytes, state } => self.feeds.report(from, *request, *bytes, *state),
             Message::Lend { len } => self.on_lend(&frame, *len),
             Message::Probe { of, len, pushed } => self.on_probe(&frame, *of, (*len, *pushed)),
-            // The asker has given up: the holder need not keep anything for this node.
+            // The asker has given up, so the holder need not keep anything for this node.
             Message::Pushed { .. } => self.decline(&frame),
             message if message.comes_with_a_lease() => self.decline(&frame),
             // The answer comes too late: nobody waits for it any more.

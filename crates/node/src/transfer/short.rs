@@ -1,13 +1,13 @@
-//! Short objects in batches: those that several fit a message are asked for and sent together. Engine thread
-//! only.
+//! Short objects in batches: objects of which several fit a message are asked for and sent
+//! together. Owns [`Batches`]. Engine thread only.
 //!
 //! A get of many objects first brings the short ones in this way: one frame to each keeper, one from there to
-//! each holder, and answers that are filled to the length of a message. What is not brought so (it is longer,
-//! nobody holds it, a frame was lost, it is damaged) is fetched afterwards like any other object, so nothing
-//! depends on this. Other gets of the objects wait for the batch before they ask for themselves.
+//! each holder, and answers that are filled to the length of a message. An object that does not come this way
+//! (it is longer, no node holds it, a frame was lost, it is damaged) is fetched afterwards like any other, so
+//! nothing depends on a batch. Other gets of the objects wait for the batch before they ask for themselves.
 //!
-//! Invariant: an answer brings objects that were asked for, each once. So what is kept of answers that nobody
-//! has looked at is bounded.
+//! Invariant: an answer brings objects that were asked for, each once. So the number of objects in
+//! answers that were not looked at yet is bounded.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -35,11 +35,12 @@ use crate::transfer::Transfer;
 const SHORT_BYTES: u64 = 4 << 10;
 /// Smallest number of objects that are asked for together.
 const LEAST_OBJECTS: usize = 4;
-/// How long answers may stay away before the rest is fetched one by one.
+/// How long answers may stay away before the remaining objects are fetched one by one.
 const BATCH_PATIENCE: Duration = Duration::from_millis(50);
-/// Number of bytes of a message that objects may take, beside the request and the lengths of the lists.
+/// Number of bytes of a message that objects may take. The other bytes are for the request and the
+/// lengths of the lists.
 const ROOM_BYTES: usize = FRAME_MAX_BYTES - HEADER_LEN - size_of::<u64>() - 2 * size_of::<u32>();
-/// Number of bytes that an object takes in a message beside its name and its bytes, at most.
+/// Maximum number of bytes that an object takes in a message beside its name and its bytes.
 const WHOLE_BYTES: usize = 96;
 
 /// The batches that wait for answers, by the numbers of their requests.
@@ -66,7 +67,7 @@ struct Answer {
     missing: Vec<ObjectId>,
 }
 
-/// A batch that waits for answers, until this is dropped.
+/// A batch that waits for answers. The batch ends when this value is dropped.
 struct Batch {
     batches: Rc<Batches>,
     request: u64,
@@ -75,7 +76,7 @@ struct Batch {
     /// Number of objects that are not here yet and may still come.
     left: Cell<usize>,
     answers: UnboundedReceiver<Answer>,
-    /// Dropped with the batch.
+    /// The sender that tells gets of the batch's end, by being dropped with it.
     _end: oneshot::Sender<()>,
 }
 
@@ -118,7 +119,8 @@ impl Drop for Batch {
 }
 
 impl Batches {
-    /// The batch that is bringing an object for a user: its end, and whether it compares objects.
+    /// Returns the end of the batch that is bringing an object for a user, and whether this batch
+    /// compares objects.
     fn coming(&self, id: &ObjectId, user: u32) -> Option<(Shared<oneshot::Receiver<()>>, Wanted)> {
         let coming = self.coming.borrow();
         let open = self.open.borrow();
@@ -126,22 +128,23 @@ impl Batches {
         Some((one.ended.clone(), Rc::clone(&one.compare)))
     }
 
-    /// Waits for the end of the batch that is bringing an object; returns whether there was one. The batch
-    /// compares objects from now on if this get wants it.
+    /// Waits for the end of the batch that is bringing an object; returns whether there was such a batch.
+    /// If this get wants it, the batch compares objects from now on.
     pub(super) async fn await_others(&self, id: &ObjectId, user: u32, wanted: &Wanted) -> bool {
         let Some((ended, compare)) = self.coming(id, user) else { return false };
         compare.set(compare.get() || wanted.get());
-        // The end comes as an error, since nothing is sent.
+        // The end comes as an error, because nothing is sent.
         let _ = ended.await;
         true
     }
 
-    /// Whether there was a batch of this number, and nobody waits for its answers any more.
+    /// Whether there was a batch of this number, and it has ended.
     fn has_ended(&self, request: u64) -> bool {
         request < self.next.get() && !self.open.borrow().contains_key(&request)
     }
 
-    /// Takes an answer; `false` if it says more than was asked, or nobody waits for it.
+    /// Takes an answer; `false` if the answer names more objects than were asked for, or if its
+    /// batch has ended.
     fn take(&self, request: u64, answer: Answer) -> bool {
         let mut open = self.open.borrow_mut();
         let Some(batch) = open.get_mut(&request) else { return false };
@@ -155,8 +158,8 @@ impl Batches {
 }
 
 impl Transfer {
-    /// Brings those of the objects here that are short and sealed, if there are several. It fails in silence:
-    /// what is not here afterwards has to be fetched. `verify` is that of [`Transfer::fetch`].
+    /// Brings here those of the objects that are short and sealed, if there are several. Failures are silent:
+    /// objects that are not here afterwards have to be fetched. `verify` is that of [`Transfer::fetch`].
     pub(crate) async fn bring_short(self: &Rc<Self>, ids: &[ObjectId], user: u32, verify: bool) {
         if ids.len() < LEAST_OBJECTS
             || self.kernel.config.protocol != Protocol::Auto
@@ -191,7 +194,7 @@ impl Transfer {
         }
     }
 
-    /// Takes an answer to a batch of this node's.
+    /// Takes an answer to a batch of this node.
     pub(super) fn on_short(&self, from: NodeId, request: u64, objects: &[Whole], missing: &[ObjectId]) {
         let answer = Answer { from, objects: objects.to_vec(), missing: missing.to_vec() };
         if !self.batches.take(request, answer) && !self.batches.has_ended(request) {
@@ -199,7 +202,7 @@ impl Transfer {
         }
     }
 
-    /// Answers a fetch of many objects that came to this node as a holder: with those that are short.
+    /// Answers, as a holder, a fetch of many objects with those that are short.
     pub(super) fn serve_short(&self, asked: &Envelope, ids: &[ObjectId]) {
         // A slow asker that has no room for more gets none of the objects.
         let gives = || !self.cluster.withholds() && self.network.takes_more(asked.reply_to);
@@ -254,7 +257,7 @@ fn ask_for_short(transfer: &Transfer, ids: &[ObjectId], request: u64, user: u32)
     }
     for ((to, holds), ids) in asked {
         let message = if holds { Message::FetchShort { ids } } else { Message::FindShort { ids } };
-        // Objects of a node that has gone are fetched one by one when no answer comes.
+        // If the node has gone, no answer comes, and its objects are fetched one by one.
         transfer.network.send(to, transfer.network.envelope(request, transfer.kernel.node, user, message));
     }
 }
@@ -281,11 +284,11 @@ async fn take_short(
 }
 
 fn tell_short(transfer: &Transfer, asked: &Envelope, objects: Vec<Whole>, missing: Vec<ObjectId>) {
-    // An asker that is gone gets no answer.
+    // An asker that has gone gets no answer.
     transfer.network.tell(asked.reply_to, Message::Short { request: asked.request, objects, missing });
 }
 
-/// An object that is short and in memory here, if a user may see it.
+/// Returns an object that is short and in memory here, if a user may see it.
 fn short(transfer: &Transfer, id: &ObjectId, user: u32) -> Option<Whole> {
     let objects = transfer.store.objects.borrow();
     let replica = objects.get(id).filter(|replica| replica.visible_to(user))?;

@@ -1,9 +1,11 @@
-//! Places at holders: how many objects this node reads from one holder at a time. Engine thread only.
+//! Places at holders: how many objects this node reads from one holder at a time. Owns [`Slots`].
+//! Engine thread only.
 //!
-//! Each holder has places of its own, so that a holder that stands still holds up nobody else's objects.
+//! Each holder has places of its own, so that a holder that stands still holds up only its own objects.
 //! Reads get places in the order in which they asked for them.
 //!
-//! Invariant: a holder has an entry for as long as an object is read from it or waits for a place.
+//! Invariant: a holder has an entry for as long as an object is read from the holder or waits for a
+//! place there.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +30,7 @@ pub(super) struct Slots {
     waiting: Cell<u64>,
 }
 
-/// A place at a holder, until this is dropped.
+/// A place at a holder, which is free again when this value is dropped.
 pub(super) struct Slot {
     _permit: OwnedSemaphorePermit,
     _taken: Counted<Rc<Cell<u64>>>,
@@ -51,7 +53,7 @@ impl Slots {
         Slot { _permit: permit, _taken: Counted::new(Rc::clone(&self.taken)) }
     }
 
-    /// The places at a holder.
+    /// Returns the places at a holder.
     fn of(&self, holder: NodeId) -> Arc<Semaphore> {
         let mut holders = self.holders.borrow_mut();
         if let Some(slots) = holders.get(&holder).and_then(Weak::upgrade) {

@@ -1,6 +1,6 @@
-//! *striped-read*: a large object that several nodes hold is read from all of them. A holder whose piece is
-//! done gets the next. A holder that has no free place, or that offers nothing until all pieces are being
-//! read, is left out. Engine thread only.
+//! *striped-read*: a large object that several nodes hold is read from all of them. Each holder serves
+//! the next unread piece as soon as its last piece has come. A holder that has no free place, or that
+//! offers nothing until all pieces are being read, is left out. Owns no state. Engine thread only.
 //!
 //! Invariants: an attempt in which any holder fails is given up as a whole, with its memory: the provider
 //! may still write the bytes of a failed read. Each holder's place is free again when nothing more is read
@@ -30,7 +30,8 @@ use crate::net::frame::{Envelope, Message, Stage, Wish};
 use crate::object::Head;
 use crate::transfer::Transfer;
 
-/// Length in bytes of the shortest object that is read so: asking others takes as long as reading so much.
+/// Length in bytes of the shortest object that is striped. Asking other holders takes as long as
+/// reading 16 MiB.
 const STRIPED_BYTES: u64 = 16 << 20;
 /// How long another holder may take to offer its replica.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(2);
@@ -44,8 +45,8 @@ pub(super) fn is_striped(head: &Head, others: &[NodeId]) -> bool {
 }
 
 impl Transfer {
-    /// Reads an object from the holder that offered it, at which it has a place, and from those of `others`
-    /// that offer it too.
+    /// Reads an object from the holder of `offer`, at which `slot` is a place, and from those of
+    /// `others` that offer the object too.
     pub(super) async fn read_striped(
         self: &Rc<Self>,
         (offer, slot): (&Offer, Slot),
@@ -56,7 +57,8 @@ impl Transfer {
         let pieces = Box::new(cut(landing.pieces())) as Box<dyn Iterator<Item = _>>;
         let work: Work = RefCell::new(pieces.peekable());
         let here = Here { landing, arrived: &trace.arrived() };
-        // Closed when the first holder has given its last piece: no other holder is waited for any more.
+        // This channel closes when the first holder has given its last piece. Then no other holder
+        // is waited for any more.
         let (reading, read) = oneshot::channel::<()>();
         let read = read.shared();
         let first = async {
@@ -80,8 +82,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Reads pieces from another holder, if it offers the same object; returns the number of the fabric's
-    /// reads.
+    /// Reads pieces from another holder, if it offers the same object. Returns the number of the fabric's
+    /// reads; `None` if the holder gave nothing.
     async fn stripe_of(
         self: &Rc<Self>,
         holder: NodeId,
@@ -118,7 +120,7 @@ impl Transfer {
         Ok((reads > 0).then_some(reads))
     }
 
-    /// Reads pieces from a holder until there are none; returns the number of the fabric's reads.
+    /// Reads pieces from a holder until no unread one is left. Returns the number of the fabric's reads.
     async fn stripe(&self, offer: &Offer, work: &Work, here: Here<'_>) -> Result<u64, Failure> {
         let plan = self.tuner.choose(offer.lease.holder, 0).plan;
         let pieces = from_fn(|| work.borrow_mut().next());

@@ -1,9 +1,10 @@
-//! How this node reads objects from each peer: the results of calibrations, and of reads since. Engine
-//! thread only.
+//! How this node reads objects from each peer: the results of calibrations, and of reads since.
+//! Owns [`Tuner`]. Engine thread only.
 //!
-//! Without a calibration the defaults hold. Every so often a large read tries a chunk or a window next to
-//! those in force. One that is certainly faster replaces them. It stays within bounds, the log reports the
-//! change, and `explain` says what was used. A calibration begins anew.
+//! Without a calibration the defaults hold. Every so often a large read tries a chunk or a window
+//! next to those in force. A plan that is certainly faster replaces the one in force. The plan stays
+//! within bounds, the log reports the change, and `explain` says which plan was used. A new
+//! calibration replaces all of that.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -20,11 +21,11 @@ use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
 use crate::net::windows::PUSHED_BYTES_MAX;
 
-/// Number of bytes of a read. It is small enough that reads of several objects share the lane fairly, and
-/// that over TCP one end takes a read out of its socket while the other puts in the next. TCP's sender does
-/// not look for acknowledgements in the middle of a read.
+/// Number of bytes of a read. A read is so small that reads of several objects share the lane fairly, and
+/// that over TCP one end takes a read out of its socket while the other puts in the next. TCP's sender
+/// does not look for acknowledgements in the middle of a read.
 const CHUNK_BYTES: u64 = 512 << 10;
-/// Number of bytes up to which an object comes in messages. Longer ones came sooner by a read over TCP.
+/// Number of bytes up to which an object comes in messages. Over TCP, longer objects came sooner by a read.
 const EAGER_BYTES: u32 = 48 << 10;
 /// Number of bytes up to which a longer object comes by a write to this node's window.
 const PUSH_BYTES: u32 = PUSHED_BYTES_MAX;
@@ -41,7 +42,7 @@ const TELLING_BYTES: u64 = 8 << 20;
 const READS_A_TRIAL: u64 = 16;
 /// Minimum number of reads by a plan before its results count.
 const LEAST_TRIALS: u32 = 3;
-/// How many times faster another plan has to be to replace the one in force.
+/// How many times as fast as the plan in force another plan has to be to replace it.
 const BETTER_RATIO: f64 = 1.05;
 /// Weight of the latest read in the mean of all.
 const LATEST_WEIGHT: f64 = 0.25;
@@ -87,7 +88,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Facts about a peer's host.
+/// The plan for a peer's host, and the rates of reads from that host.
 struct Tuning {
     plan: Plan,
     source: Source,
@@ -112,7 +113,7 @@ impl Tuning {
         }
     }
 
-    /// The plan beside the one in force whose turn it is.
+    /// Returns the plan beside the one in force that is to be tried next.
     fn neighbour(&self) -> Option<Plan> {
         let Plan { chunk, window } = self.plan;
         let around = [
@@ -125,7 +126,7 @@ impl Tuning {
         (CHUNK_BYTES_RANGE.contains(&plan.chunk) && WINDOW_READS_RANGE.contains(&plan.window)).then_some(plan)
     }
 
-    /// Notes the rate of a read by a plan; returns the new plan if another is in force from now on.
+    /// Notes the rate of a read by a plan. Returns the new plan if another one is in force from now on.
     fn saw(&mut self, plan: Plan, len: u64, took: Duration) -> Option<Plan> {
         if len < TELLING_BYTES || took.is_zero() {
             return None;
@@ -145,8 +146,9 @@ impl Tuning {
     }
 }
 
-/// The window of a host that was not calibrated, with so many bulk lanes. The first of several takes short
-/// reads ([`Network::read`](crate::net::network::Network::read)); a lane without a read carries nothing.
+/// Returns the window of a host that was not calibrated, with `lanes` bulk lanes. The first of
+/// several lanes takes short reads ([`Network::read`](crate::net::network::Network::read)); a lane
+/// without a read carries nothing.
 fn window_reads(lanes: usize) -> u32 {
     let long = u32::try_from(lanes.saturating_sub(1).max(1)).unwrap_or(u32::MAX);
     WINDOW_READS.saturating_mul(long).min(*WINDOW_READS_RANGE.end())
@@ -160,7 +162,7 @@ pub(crate) struct Tunings {
 }
 
 impl Tunings {
-    /// Loads the calibrations made with this provider before. Without a readable file there are none.
+    /// Loads the calibrations that were made with this provider. If the file cannot be read, there are none.
     pub(crate) fn load(path: Option<&Path>, provider: &str) -> Self {
         Self::of_provider(path.map(read).unwrap_or_default(), provider)
     }
@@ -184,7 +186,7 @@ impl Tunings {
         self.calibrations.insert(calibration.host.clone(), calibration);
     }
 
-    /// The tuning of a host, with so many bulk lanes to each peer.
+    /// Returns the tuning of a host, with `lanes` bulk lanes to each peer.
     fn of(&mut self, host: &str, lanes: usize) -> &mut Tuning {
         if !self.by_host.contains_key(host) {
             let plan = Plan { chunk: CHUNK_BYTES, window: window_reads(lanes) };
@@ -193,16 +195,16 @@ impl Tunings {
         self.by_host.get_mut(host).expect("just made")
     }
 
-    /// The number of bytes up to which objects are to come in messages. The holder that will answer a
-    /// fetch is not known before, so this is the smallest of the calibrated values.
+    /// Number of bytes up to which objects are to come in messages. The holder that will answer a fetch
+    /// is not known before, so this is the smallest of the calibrated values.
     fn eager_max(&self) -> u32 {
         self.calibrations.values().map(|one| one.eager_max).min().unwrap_or(EAGER_BYTES)
     }
 
-    /// The number of bytes up to which longer objects are to be written to this node's windows: the smallest
-    /// of the calibrated values, as with messages.
+    /// Number of bytes up to which longer objects are to be written to this node's windows. This is the
+    /// smallest of the calibrated values, as with messages.
     fn push_max(&self) -> u32 {
-        // Calibrations of former releases have not measured it.
+        // Calibrations of former releases have no times of writes.
         let measured = |one: &&Calibration| one.small.iter().any(|point| point.push_us > 0.0);
         let calibrated = self.calibrations.values().filter(measured).map(|one| one.push_max).min();
         calibrated.unwrap_or(PUSH_BYTES).min(PUSHED_BYTES_MAX)
@@ -222,12 +224,12 @@ impl Tuner {
         Self { kernel: Rc::clone(kernel), cluster: Rc::clone(cluster), tunings }
     }
 
-    /// Chooses how to read an object of this length from a peer.
+    /// Chooses how to read an object of `len` bytes from a peer.
     pub(super) fn choose(&self, holder: NodeId, len: u64) -> Choice {
         self.tunings.borrow_mut().of(&self.host_of(holder), self.kernel.config.lanes).choose(len)
     }
 
-    /// Takes note of a finished read of this length.
+    /// Takes note of a finished read of `len` bytes.
     pub(super) fn saw(&self, holder: NodeId, plan: Plan, len: u64, took: Duration) {
         let host = self.host_of(holder);
         if let Some(plan) = self.tunings.borrow_mut().of(&host, self.kernel.config.lanes).saw(plan, len, took)
@@ -259,7 +261,7 @@ impl Tuner {
         }
     }
 
-    /// The host of a member, without its port.
+    /// Returns the host of a member, without its port.
     pub(super) fn host_of(&self, node: NodeId) -> String {
         let view = self.cluster.view();
         let member = view.members.into_iter().find(|member| member.node == node);

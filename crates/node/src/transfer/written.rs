@@ -1,10 +1,10 @@
-//! Bytes that go to a window of another node, whatever they are: the writer's side and the owner's. Engine
-//! thread only.
+//! Bytes that go to a window of another node, whatever they are: the writer's side and the owner's. Owns
+//! no state: each value has its slots. Engine thread only.
 //!
-//! Invariants: a writer keeps its slots until the owner has said that it needs them no more. It uses no slots
-//! again whose write has failed, or whose owner was silent. An owner looks at once whether all bytes have
-//! come that a frame tells of, and takes bytes only then. It makes slots ready for other bytes before it says
-//! that it needs them no more.
+//! Invariants: a writer keeps its slots until the owner has said that it no longer needs them. Slots
+//! whose write has failed, or whose owner was silent, are not used again. An owner looks at once whether
+//! all bytes of which a frame tells have come, and takes bytes only then. An owner makes slots ready for
+//! other bytes before it says that it no longer needs them.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -19,11 +19,11 @@ use crate::net::frame::WindowPlace;
 use crate::net::windows::{MARK_BYTES, Slots, Window};
 use crate::transfer::Transfer;
 
-/// Number of slots of a window that bytes which are no object's leave to objects: half of them. Such bytes
-/// may stay there for as long as the function of a call takes.
+/// Number of slots of a window that are left to objects by bytes that are no object's: half of the slots.
+/// Such bytes may stay there for as long as the function of a call takes.
 const LEFT_TO_OBJECTS: u32 = 16;
 
-/// Bytes that this node has written to a window of a peer's. Dropped, it spoils the window.
+/// Bytes that this node has written to a window of a peer's. The drop of this value spoils the window.
 pub(crate) struct Written {
     slots: Slots,
     operation: Op,
@@ -42,7 +42,7 @@ impl Written {
         self.operation.result().is_some_and(|result| result.is_err())
     }
 
-    /// Takes note that the owner needs the bytes no more.
+    /// Gives the slots back, because the owner no longer needs the bytes.
     pub(crate) fn release(self) {
         if !self.has_failed() {
             self.slots.release();
@@ -50,7 +50,8 @@ impl Written {
     }
 }
 
-/// Bytes that have come to a window of this node. When this is dropped, their slots are ready for others.
+/// Bytes that have come to a window of this node. When this value is dropped, their slots are ready
+/// for other bytes.
 pub(crate) struct Come {
     window: Rc<Window>,
     first: u32,
@@ -59,7 +60,7 @@ pub(crate) struct Come {
 }
 
 impl Come {
-    /// Copies as many bytes as a landing keeps. Returns how many these were.
+    /// Copies as many bytes as a landing keeps. Returns the number of bytes copied.
     pub(super) fn copy_to(&self, landing: &Landing) -> Result<u64, Failure> {
         let torn = || Failure::Holder("what it wrote has changed since".into());
         let (block, at) = self.window.arrived(self.first, self.len, self.mark).ok_or_else(torn)?;
@@ -69,7 +70,7 @@ impl Come {
     /// Copies all bytes into memory that a client has given.
     ///
     /// # Errors
-    /// `Internal` when they have no room, `Disconnected` when the writer has changed them since.
+    /// `Internal` when the bytes have no room, `Disconnected` when the writer has changed them since.
     pub(crate) fn copy_into(&self, given: &Rc<Given>) -> Result<(), Error> {
         let landing = given.take_plain(self.len, None);
         let landing = landing.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
@@ -84,8 +85,8 @@ impl Drop for Come {
     }
 }
 
-/// Writes the first `len` bytes of a run to a window of a peer's, of which so many slots have to be left
-/// to others. `None` if there is no room for them. The write owns `owner` until it is over.
+/// Writes the first `len` bytes of a run to a window of a peer's, and leaves at least `left` slots free.
+/// `None` if there is no room for the bytes. The write owns `owner` until it is over.
 pub(super) fn write_to_window(
     transfer: &Transfer,
     to: NodeId,
@@ -108,8 +109,8 @@ pub(super) fn write_to_window(
     Some(Written { slots, operation, mark: u128::from_le_bytes(mark) })
 }
 
-/// Writes bytes that are no object's to a window of a peer's. `None` if they are too many, or have no room
-/// there. The write owns `owner` until it is over.
+/// Writes bytes that are no object's to a window of a peer's. `None` if the bytes are too many, or have
+/// no room there. The write owns `owner` until it is over.
 pub(crate) fn write_plain(
     transfer: &Transfer,
     to: NodeId,
@@ -120,9 +121,9 @@ pub(crate) fn write_plain(
     fits.then(|| write_to_window(transfer, to, (run, len), LEFT_TO_OBJECTS, owner)).flatten()
 }
 
-/// Takes bytes over that are no object's and that a peer says it has written to a window of this node.
-/// `None` if they have not come so: they are read then, and the peer is told of a window for those that
-/// follow.
+/// Takes over bytes that are no object's and that a peer says it has written to a window of this
+/// node. `None` if they have not come this way: the caller then reads them, and the peer is told of
+/// a window for later bytes.
 pub(crate) fn come_plain(
     transfer: &Transfer,
     from: NodeId,
@@ -136,10 +137,10 @@ pub(crate) fn come_plain(
     come
 }
 
-/// Takes bytes over that a peer has written to a window of this node, whether or not they are wanted.
+/// Takes over bytes that a peer has written to a window of this node, whether or not they are wanted.
 ///
 /// # Errors
-/// When there is no such window or place, or not all bytes have come.
+/// When there is no such window or place, or when not all bytes have come.
 pub(super) fn come(transfer: &Transfer, from: NodeId, place: WindowPlace, len: u64) -> Result<Come, Failure> {
     let WindowPlace { window: number, first, mark } = place;
     let window = transfer.network.window(from, number).ok_or_else(|| {
@@ -149,7 +150,7 @@ pub(super) fn come(transfer: &Transfer, from: NodeId, place: WindowPlace, len: u
         return Err(Failure::Holder("it wrote to no place that it was told of".into()));
     }
     if window.arrived(first, len, mark).is_none() {
-        // The rest may still come.
+        // The missing bytes may still come.
         transfer.network.spoil_window(from, number);
         return Err(Failure::Holder("not all of what it wrote has come".into()));
     }

@@ -29,7 +29,7 @@ struct Bench {
     now: Rc<Cell<Instant>>,
 }
 
-/// A call, with what its caller hears.
+/// A call, and the receiver of what its caller hears.
 struct Made {
     call: Rc<Incoming>,
     answer: oneshot::Receiver<Result<Ended, Error>>,
@@ -87,7 +87,7 @@ impl Bench {
         made
     }
 
-    /// A thread that has found nothing at its port, and is parked there.
+    /// Returns a thread that has found nothing at its port, and is parked there.
     fn parked(&self, port: &Rc<Port>) -> Thread {
         let mut thread = self.thread(port);
         assert!(received(&mut thread).is_none(), "a call was there");
@@ -109,7 +109,8 @@ impl Bench {
     }
 }
 
-/// The call that a thread gets when it is its turn; `None` if it was not woken, or found nothing.
+/// Returns the call that a thread gets when it has its turn; `None` if the thread was not woken, or
+/// found nothing.
 fn received(thread: &mut Thread) -> Option<Result<Rc<Incoming>, ErrorKind>> {
     thread.now_or_never().map(|result| result.map_err(|error| error.kind()))
 }
@@ -119,7 +120,7 @@ fn gets(thread: &mut Thread, made: &Made) -> bool {
     matches!(received(thread), Some(Ok(call)) if Rc::ptr_eq(&call, &made.call))
 }
 
-/// Kind of the error that a caller has heard, if it has.
+/// Returns the kind of the error that a caller has heard, if there is one.
 fn heard(made: &mut Made) -> Option<ErrorKind> {
     let answer = made.answer.try_recv().expect("the call is not lost");
     answer.map(|result| result.err().expect("no function has run").kind())
@@ -260,7 +261,7 @@ fn an_ended_port_tells_its_threads_and_gives_its_calls_back() {
     let (one, other, third) = (bench.port(Allow::User), bench.port(Allow::User), bench.port(Allow::User));
     let (mut parked, mut woken) = (bench.parked(&one), bench.parked(&other));
     let mut last = bench.parked(&third);
-    // Woken for a call of the first port, of which all threads were woken already.
+    // This thread was woken for a call of the first port, of which all threads had been woken.
     let [near, far] = [bench.enter(&one, OWNER), bench.enter(&one, OWNER)];
     assert_eq!(bench.end(&other), 0);
     assert_eq!(received(&mut woken).map(|result| result.err()), Some(Some(ErrorKind::Disconnected)));

@@ -1,12 +1,13 @@
 //! How objects leave the directory: the nodes that have to drop a deleted object, and the lives that have
 //! ended.
 //!
-//! Engine thread only. Every node that may come to hold an object without asking here again is known: its
-//! *holders* have published it; its *readers* were sent to a holder, or remember where it was. A deletion
-//! *begins* by holding back every request for the object. It is *ended*, and its lives are buried, when all
-//! holders and readers have dropped it. In between the object exists for every node that asks, and cannot
-//! be fetched: nobody learns that it is gone before it is gone everywhere. Only the first keeper begins a
-//! deletion by itself; the second keeper does so for the first.
+//! Engine thread only; the state is that of `Table`. Every node that may come to hold an object without
+//! asking here again is known: its *holders* have published it; its *readers* were sent to a holder, or
+//! remember where it was. A deletion *begins* by holding back every request for the object. The
+//! deletion is *ended*, and its lives are buried, when all holders and readers have dropped the object.
+//! In between the object exists for every node that asks, and cannot be fetched: no node learns that
+//! the object is gone before all have dropped it. Only the first keeper begins a deletion on its own;
+//! the second keeper does so for the first.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::kernel::random::HashSet;
 use crate::net::frame::Withdrawal;
 use crate::object::Ownership;
 
-/// How long a deletion is remembered: a node that was away comes back with what it held.
+/// How long a deletion is remembered. A node that was away may come back with a deleted object.
 pub(super) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(3600);
 /// Maximum number of tombstones; the oldest are forgotten first.
 const MAX_TOMBSTONES: usize = 1 << 18;
@@ -30,8 +31,8 @@ pub(super) struct Leaving {
     by: NodeId,
     /// The lives that end.
     lives: SmallVec<[u64; 1]>,
-    /// Nodes that withdrew their replicas meanwhile; the directory applies this if the deletion is given
-    /// up.
+    /// Nodes that withdrew their replicas since the deletion began. The table applies these
+    /// withdrawals when the deletion is over.
     withdrawn: Vec<(NodeId, Withdrawal)>,
 }
 
@@ -69,8 +70,8 @@ impl Table {
         }
     }
 
-    /// Removes a holder that no longer has its replica. Without another holder the object is lost, unless
-    /// it was deleted.
+    /// Removes a holder that no longer has its replica. Without another holder the object is lost,
+    /// unless the object was deleted.
     pub(crate) fn withdrawn(&mut self, node: NodeId, id: ObjectId, how: Withdrawal, now: Instant) {
         if let Some(leaving) = self.leaving.get_mut(&id) {
             return leaving.withdrawn.push((node, how));
@@ -82,7 +83,8 @@ impl Table {
             Withdrawal::Evicted | Withdrawal::Deleted => self.forget_reader(&id, node),
         }
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        // A node that made room with the object would do so again.
+        // More replicas are not made at once, because a node that made room with the object would
+        // do so again.
         let restored = (how == Withdrawal::Deleted).then_some(now + SHORTAGE_GRACE);
         self.concerns.retain(entry, now, restored, |holder| holder.node != node);
         // The node dropped the object because it was deleted, perhaps before the node had published it.
@@ -93,8 +95,8 @@ impl Table {
         }
     }
 
-    /// Begins the deletion of an object for a user, led by the keeper `by`. The memory that the object was
-    /// lost is dropped at once.
+    /// Begins the deletion of an object for a user, led by the keeper `by`. If the object is lost, its
+    /// lives that the user may delete are buried at once.
     pub(crate) fn begin_end(&mut self, id: ObjectId, user: u32, by: NodeId, now: Instant) -> Ending {
         self.settle(&id);
         let readers = self.readers.get(&id).map(SmallVec::as_slice).unwrap_or_default();
@@ -116,7 +118,7 @@ impl Table {
         Ending::Begun { lives: lives.into_iter().collect(), nodes }
     }
 
-    /// Whether an object is known in a life.
+    /// Whether an object is known with this life.
     pub(crate) fn has_life(&mut self, id: &ObjectId, life: u64) -> bool {
         self.settle(id);
         self.entries.get(id).is_some_and(|entry| entry.holders.iter().any(|holder| holder.life == life))
@@ -137,14 +139,14 @@ impl Table {
         self.leaving.contains_key(id)
     }
 
-    /// Ends the deletion of an object that the keeper `by` leads, complete or given up.
+    /// Ends the deletion of an object that the keeper `by` leads, whether complete or given up.
     pub(crate) fn end_over(&mut self, id: &ObjectId, by: NodeId, now: Instant) {
         if self.leaving.get(id).is_none_or(|leaving| leaving.by != by) {
             return;
         }
         let leaving = self.leaving.remove(id).expect("just seen");
         for (node, how) in leaving.withdrawn {
-            // An object of a later life that the node holds by now stays.
+            // A later life of the object that the node holds by now stays.
             let holders = self.entries.get(id).map(|entry| entry.holders.as_slice()).unwrap_or_default();
             if holders.iter().any(|holder| holder.node == node && leaving.lives.contains(&holder.life)) {
                 self.withdrawn(node, *id, how, now);
@@ -152,14 +154,14 @@ impl Table {
         }
     }
 
-    /// Gives up the deletions that their leader is no longer to lead.
+    /// Gives up the deletions that their leader may no longer lead.
     pub(crate) fn give_up_ends(&mut self, leads: impl Fn(&ObjectId, NodeId) -> bool, now: Instant) {
         let given_up = self.leaving.iter().filter(|(id, leaving)| !leads(id, leaving.by));
         let given_up: Vec<_> = given_up.map(|(id, leaving)| (*id, leaving.by)).collect();
         given_up.iter().for_each(|(id, by)| self.end_over(id, *by, now));
     }
 
-    /// Forgets the readers of objects of which nothing else is known now, nor was at the last look.
+    /// Forgets the readers of objects that had no entry at this look and at the last one.
     pub(super) fn forget_stray_readers(&mut self) {
         if self.sweep.is_some() {
             return;
@@ -176,7 +178,7 @@ impl Table {
             || self.leaving.get(id).is_some_and(|leaving| leaving.lives.contains(&life))
     }
 
-    /// Buries a life of an object: its replicas are turned away from now on.
+    /// Buries a life of an object: replicas of this life are turned away from now on.
     pub(crate) fn bury(&mut self, id: ObjectId, life: u64, now: Instant) {
         self.tombstones.entry(id).or_default().push(life);
         self.buried.push_back((now, id, life));
@@ -200,7 +202,7 @@ impl Table {
         if let Some((_, id, life)) = self.buried.pop_front()
             && let Some(lives) = self.tombstones.get_mut(&id)
         {
-            // Removes one mention only: a life that was buried again stays buried.
+            // Only one entry is removed: a life that was buried again stays buried.
             lives.iter().position(|buried| *buried == life).map(|at| lives.swap_remove(at));
             if lives.is_empty() {
                 self.tombstones.remove(&id);

@@ -1,10 +1,11 @@
-//! Objects of a node that was no member for a while and comes back. Engine thread only.
+//! Objects of a node that was no member for a while and comes back. Engine thread only; the state
+//! is that of `Table`.
 //!
-//! Others may have created an id anew meanwhile, as the object was not there. That one stays; the one that
-//! comes back is dropped, whichever of the two is published here first, and also if the new one is lost or
-//! deleted by now. Of two lives that come back, the one of the later epoch stays, by the word of either
-//! keeper ([`is_later`]). If both are of one epoch, the first keeper has the life dropped of which it hears
-//! later. The other keeper drops neither, so that not both are.
+//! While the node was away, another object of the id may have been created. The new object stays, and the
+//! one that comes back is dropped, whichever of the two is published here first, and also if the new one
+//! is lost or deleted by now. If two lives of an id come back, each keeper keeps the life of the later
+//! epoch ([`is_later`]). If both are of one epoch, the first keeper has the life dropped of which it
+//! hears later. The second keeper drops neither, else both lives might be dropped.
 
 use std::time::Instant;
 
@@ -16,12 +17,12 @@ use crate::net::frame::{Holding, Kind, Withdrawal};
 use crate::object::Role;
 
 impl Table {
-    /// Notes that a node has come back, and gives nobody what it holds until it says so.
+    /// Notes that a node has come back, and serves none of its objects until it says that it does.
     pub(crate) fn note_returning(&mut self, node: NodeId) {
         self.returning.insert(node);
     }
 
-    /// Notes that a node gives out what it holds.
+    /// Notes that a node serves its objects again.
     pub(crate) fn note_serving(&mut self, node: NodeId) {
         self.returning.remove(&node);
     }
@@ -31,7 +32,7 @@ impl Table {
         self.returning.retain(is_member);
     }
 
-    /// Whether all holders that are known of an object have come back, and give nobody what they hold yet: it
+    /// Whether all known holders of an object have come back and do not serve yet. Such an object
     /// may have been deleted.
     pub(crate) fn doubts(&mut self, id: &ObjectId, user: u32) -> bool {
         if self.returning.is_empty() {
@@ -42,9 +43,10 @@ impl Table {
             && self.holders_of(id, user).all(|node| self.returning.contains(&node))
     }
 
-    /// Whether an object that has come back with a node was created anew: a later life is known, which may
-    /// have ended since, or another node is the primary of another life. A primary that has come back as well
-    /// counts if it is later, or if it is of the same epoch and this keeper `is_first`.
+    /// Whether an object that has come back with a node was created anew meanwhile: a later life is
+    /// known, which may have ended since, or another node is the primary of another life. A primary
+    /// that has come back as well counts if its life is later, or if both lives are of one epoch
+    /// and this keeper `is_first`.
     pub(crate) fn is_replaced(&mut self, node: NodeId, holding: &Holding, is_first: bool) -> bool {
         self.settle(&holding.id);
         let ended = self.tombstones.get(&holding.id);
@@ -63,9 +65,10 @@ impl Table {
         entry.kind == holding.kind && entry.primary().is_some_and(replaces)
     }
 
-    /// Whether another node has a deed of this name, and neither came back: one of them was made by a
-    /// coordinator's node that was started anew, before the others were members of its cluster. The later
-    /// stays. Takes out the earlier, if that is known here, and gives its node and its life.
+    /// Decides between two deeds of a name that two nodes published, neither of which came back. One
+    /// of the two was made by a coordinator's node that began anew, before the other members joined.
+    /// The later deed stays. Returns whether the deed of `node` is refused, and the node and the
+    /// life of the other deed if that is taken out.
     pub(crate) fn judge_rival(
         &mut self,
         node: NodeId,
@@ -99,8 +102,9 @@ impl Table {
         }
     }
 
-    /// Takes out a primary that has come back with its node, since another node is the primary of a later
-    /// life, or has come back with a later one; gives its node and its life.
+    /// Takes out a primary that has come back with its node, if another node is the primary of
+    /// another life: of a later life, if this one has come back too. Returns the node and the life
+    /// of the primary that is taken out.
     pub(crate) fn displace_returned(
         &mut self,
         node: NodeId,

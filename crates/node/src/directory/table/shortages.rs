@@ -1,4 +1,5 @@
-//! Objects that too few nodes keep, as the directory knows them. Engine thread only.
+//! Objects that too few nodes keep, as the directory knows them. Engine thread only; the state is
+//! that of `Table`.
 
 use std::time::Instant;
 
@@ -22,8 +23,9 @@ pub(crate) struct Shortage {
 }
 
 impl Table {
-    /// Takes at most `most` objects of which this node is to have replicas made. They are not returned
-    /// again before `again`, nor now if the first node that keeps them does not move.
+    /// Takes at most `most` objects of which this node is to have replicas made. An object is not
+    /// returned again before the time `again`. An object is left out while no bytes come through to
+    /// the first node that keeps it (`moves`).
     pub(crate) fn take_short(
         &mut self,
         now: Instant,
@@ -60,7 +62,7 @@ impl Table {
         due.filter_map(shortage).collect()
     }
 
-    /// Sets the time from which an object may be looked at again, if too few nodes still keep it.
+    /// Sets the time from which an object may be looked at again, if too few nodes still keep the object.
     pub(crate) fn look_again(&mut self, id: &ObjectId, at: Instant) {
         if let Some(next) = self.concerns.shorts.get_mut(id) {
             *next = Some(at);
@@ -79,7 +81,7 @@ impl Table {
         self.concerns.shorts.len()
     }
 
-    /// Whether too few nodes still keep an object, in that life.
+    /// Whether an object still has this life, and too few nodes keep it.
     pub(crate) fn lacks(&mut self, id: &ObjectId, life: u64) -> bool {
         self.settle(id);
         let members = self.concerns.members;

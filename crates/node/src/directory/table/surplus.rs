@@ -1,4 +1,5 @@
-//! Objects that have more than one primary, and the word of the directory on them. Engine thread only.
+//! Objects that have more than one primary, as the directory knows them. Engine thread only; the
+//! state is that of `Table`.
 //!
 //! A node that was no member for a while may come back with a primary that another node has replaced
 //! meanwhile. Both stay until the first keeper has one of them hand over to the other.
@@ -28,8 +29,9 @@ impl Table {
         self.concerns.surplus.entry(id).or_insert(now + SURPLUS_GRACE);
     }
 
-    /// Objects that have had several primaries for a while, as far as this node is to see to them, each with
-    /// its creator and the primary that is to stay. They are not told again for a while.
+    /// Takes the objects that have had several primaries for a while and that are this node's to
+    /// mend, each with its creator and the primary that is to stay. An object is not returned again
+    /// before [`SURPLUS_GRACE`] is over.
     pub(crate) fn take_surplus(
         &mut self,
         now: Instant,

@@ -48,8 +48,7 @@ fn follow(directory: &mut Table, kept: bool, alive: &[NodeId], now: Instant) -> 
     lost
 }
 
-/// Begins a deletion for a user, as keeper A; returns the nodes that have to drop the object, and its
-/// lives.
+/// Begins a deletion for a user, as keeper A. Returns the nodes that have to drop the object, and its lives.
 fn begin(directory: &mut Table, id: ObjectId, user: u32) -> Ending {
     directory.begin_end(id, user, A, Instant::now())
 }
@@ -290,7 +289,7 @@ fn whoever_asks_before_all_entries_have_followed_hears_nothing_of_the_dead() {
     assert_eq!(directory.holders(&left, 0), [(B, Role::Cached)]);
     assert_eq!(directory.publish(C, primary(again, 2), now), Published::Welcome(vec![]), "A's has gone");
     assert_eq!(directory.expire(now + ORPHAN_GRACE), [], "not all is known yet");
-    // A later change finds all entries where they should be.
+    // A later change leaves all entries in their places.
     assert_eq!(directory.follow(|_| true, HashSet::from_iter([C]), now), [(waited, waiter(C))]);
     assert_eq!(directory.fetch(left, waiter(C), &[], now), Lookup::Lost);
     assert_eq!(directory.finish(), []);
@@ -363,7 +362,7 @@ fn how_many_nodes_are_to_keep_an_object_outlives_each_of_them() {
         short.iter().map(|one| (one.copies, one.keeping.as_slice())).collect::<Vec<_>>(),
         [(2, &[B][..])]
     );
-    // No more nodes can keep it than there are.
+    // No more nodes can keep an object than there are members.
     follow(&mut directory, true, &[B], now);
     assert_eq!(
         directory.take_short(now + 2 * SHORTAGE_GRACE, now + SHORTAGE_GRACE, 9, |_| true, |_| true),

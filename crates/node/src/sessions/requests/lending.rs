@@ -139,7 +139,7 @@ impl Lending {
         let (id, private) = (object.id, object.rights.is_private());
         let claim = self.creations.claim_for(client, &object, Duration::ZERO).await?;
         self.settle_buffer(client, buffer).await?;
-        self.claims.settle(&id).await?;
+        self.claims.confirm(&id).await?;
         self.creations.may_create(client, id)?;
         let metadata = object.metadata.clone();
         let mut head = self.creations.head(client, object, data_len, 0)?;

@@ -102,7 +102,7 @@ impl Creations {
         let mut head = self.head(client, object, data_len, 0)?;
         head.digest = digest;
         let (extent, charge) = self.reserve(client, &head, Writer::Engine, room).await?;
-        self.claims.settle(&head.id).await?;
+        self.claims.confirm(&head.id).await?;
         self.may_create(client, head.id)?;
         write(&extent).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         self.transfer.records.count_copy(head.len());
@@ -137,7 +137,7 @@ impl Creations {
         fill(&extent).await?;
         let written = extent.write(data_len, &metadata);
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-        self.claims.settle(&head.id).await?;
+        self.claims.confirm(&head.id).await?;
         self.may_create(NOBODY, head.id)?;
         self.transfer.records.count_copy(head.len());
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
@@ -377,7 +377,7 @@ impl Creations {
         data: Bytes,
     ) -> Outcome {
         self.own_creation(&self.store.objects.borrow(), client, &id, "seal")?;
-        self.claims.settle(&id).await.inspect_err(|_| self.give_up(&id))?;
+        self.claims.confirm(&id).await.inspect_err(|_| self.give_up(&id))?;
         self.seal_creation(client, id, digest, &data)?;
         Ok((Reply::Done, Vec::new()))
     }

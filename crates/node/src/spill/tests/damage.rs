@@ -1,4 +1,4 @@
-//! Tests with files that somebody else has altered.
+//! Tests with files that another program has altered.
 
 use proptest::prelude::*;
 

@@ -9,7 +9,7 @@ use super::*;
 
 const DIR: &str = "PLASMON_TEST_SPILL_DIR";
 
-/// The process that is killed. It prints what it is about to forget and what it has written.
+/// The process that is killed. It prints which object it is about to forget, and which it has written.
 #[test]
 #[ignore = "run by the test below"]
 fn child() {

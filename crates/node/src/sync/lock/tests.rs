@@ -1,4 +1,4 @@
-//! Locks at their home, without a node around them. They own nothing, and run on any thread.
+//! Tests of locks at their home, without a node around them.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn lock() -> Lock {
     Lock::new("a".to_owned(), None)
 }
 
-/// A lock with what it has granted.
+/// A lock, and the tokens that it has granted.
 struct Bench {
     lock: Lock,
     tokens: u128,
@@ -46,7 +46,7 @@ impl Bench {
         assert_eq!(self.lock.want(claim(at, number, shared, self.now), false), Ok(None));
     }
 
-    /// Numbers of those who are given the lock.
+    /// Returns the numbers of the calls that are given the lock.
     fn advance(&mut self) -> Vec<u64> {
         let said = self.lock.advance(self.now, || {
             self.tokens += 1;
@@ -110,7 +110,7 @@ fn a_host_hands_over_within_itself_for_a_while() {
         bench.lock.release(node(at), granted[0], false);
     }
     assert_eq!(order, [1, 10, 11, 12, 13, 14, 15, 16, 17, 2, 18]);
-    // After some time it is the others' turn.
+    // After some time it is the turn of other nodes.
     bench.want(2, 3, false);
     let granted = bench.advance();
     assert_eq!(granted, [19]);
@@ -152,7 +152,7 @@ fn what_died_or_is_not_heard_of_leaves_the_lock_abandoned() {
     let said = bench.lock.advance(bench.now, || 9);
     let granted = Said::Granted { node: node(2), number: 2, at_ns: 5, token: 9, abandoned: true };
     assert_eq!(said, [granted]);
-    // It is told again to who asks again, and not that it was abandoned.
+    // A call that asks again is told again, and not that the lock was abandoned.
     let again = Said::Granted { node: node(2), number: 2, at_ns: 7, token: 9, abandoned: false };
     assert_eq!(bench.lock.hear(node(2), 2, 7, bench.now), Heard::Holds(again));
     assert!(bench.lock.drop_nodes(&[node(2)], true));

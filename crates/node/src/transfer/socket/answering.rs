@@ -1,9 +1,10 @@
-//! The holder's side of data connections. Socket thread only.
+//! The holder's side of data connections. Owns no state: each connection has a task with its state.
+//! Socket thread only.
 //!
 //! A client of the data port is a stranger until one of its requests shows the secret of a lease. A
-//! stranger stands in a [`Door`], must send a request within a stall, and may be wrong a limited number of
-//! times, since a lease can end while a request for it is under way. A member may be silent between its
-//! requests for any time.
+//! stranger stands in a [`Door`], must send a request within a stall, and may be wrong a limited
+//! number of times, because a lease can end while a request for it is under way. A member may be
+//! silent between its requests for any time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use super::thread::{Local, Request, Shared};
 use crate::kernel::seldom::Seldom;
 use crate::net::door::{DATA, Displaced, Door, Place};
 
-/// How often a stranger may ask in vain. It is more than a member has fetches under way.
+/// How often a stranger may ask in vain. This is more often than a member has fetches under way.
 pub(super) const MOST_VAIN_ASKS: u32 = 64;
 
 /// Why a connection is closed.
@@ -48,7 +49,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 None => debug!("turned away {peer}: too many others have connected that have shown no lease"),
             },
             Err(error) => {
-                // Mostly, too many files are open: the thread waits a little instead of spinning.
+                // Usually too many files are open: the thread waits a little instead of spinning.
                 if let Some(unsaid) = TOLD.due() {
                     warn!(unsaid, "cannot accept a data connection: {error}");
                 }
@@ -111,7 +112,7 @@ async fn serve(stream: &TcpStream, place: Place, shared: &Shared) -> Result<(), 
     }
 }
 
-/// Has the engine look for the object, as Plasma's manager asked its store.
+/// Has the engine look for the object of a request, as Plasma's manager asked its store.
 async fn local_get(ask: Ask, shared: &Shared) -> Option<Local> {
     let (answer, local) = oneshot::channel();
     // An engine that has gone drops the request, before or after it arrives.

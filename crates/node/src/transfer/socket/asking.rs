@@ -1,5 +1,5 @@
-//! The reader's side of data connections: one to each holder, for as long as the holder lives. Socket
-//! thread only.
+//! The reader's side of data connections: one to each holder, for as long as there are objects to fetch
+//! or the connection lasts. Owns the queue of each connection. Socket thread only.
 //!
 //! Requests go out as soon as they come in, and answers come in the order of the requests. An object that
 //! nobody waits for any more is not read to its end: the connection is closed, and the other objects are
@@ -24,9 +24,9 @@ use super::thread::Job;
 enum End {
     /// The connection was closed between two objects, by either side.
     Idle,
-    /// The object that was coming is not wanted any more; the others are.
+    /// The object that was coming is not wanted any more, but the others are.
     Unwanted,
-    /// The object that was coming will not come, for this reason.
+    /// The objects of the connection will not come, for this reason.
     Broken(String),
 }
 
@@ -36,8 +36,8 @@ impl From<io::Error> for End {
     }
 }
 
-/// Fetches the wanted objects from one holder, until it fails, or a connection has ended and nothing is
-/// left to fetch.
+/// Fetches the wanted objects from one holder until a connection has ended and nothing is left to fetch.
+/// If the holder fails, the objects that were asked for end with the reason.
 pub(super) async fn converse(holder: SocketAddr, mut jobs: UnboundedReceiver<Job>, stall: Duration) {
     let mut queue = VecDeque::new();
     loop {
@@ -67,13 +67,13 @@ async fn connect(holder: SocketAddr, stall: Duration) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A connection, and how far it has come.
+/// A connection, and its progress.
 struct Conversation<'c> {
     stream: &'c TcpStream,
     jobs: &'c mut UnboundedReceiver<Job>,
-    /// The wanted objects; the first one is coming.
+    /// The wanted objects, of which the first is coming.
     queue: &'c mut VecDeque<Job>,
-    /// Number of them that were asked for on this connection.
+    /// Number of jobs of `queue` that this connection has asked for.
     asked: usize,
     answer: [u8; ANSWER_LEN],
     /// Number of bytes of the answer that are here.
@@ -148,7 +148,7 @@ impl<'c> Conversation<'c> {
         Ok(())
     }
 
-    /// Reads once.
+    /// Reads once, and ends the first job if its object is complete.
     fn read(&mut self) -> Result<(), End> {
         let Some(job) = self.queue.front() else {
             return match self.stream.try_read(&mut [0]) {

@@ -1,4 +1,5 @@
-//! The engine's part of the *socket* protocol, at both ends. Engine thread only.
+//! The engine's part of the *socket* protocol, at both ends. The state is that of `Transfer`.
+//! Engine thread only.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -25,7 +26,7 @@ use crate::transfer::record::Trace;
 const STALL_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Transfer {
-    /// Makes the holder's answer to a fetch: the address to connect to, and the secret to show.
+    /// Makes the holder's answer to a fetch: the port to connect to, and the secret to show.
     pub(in crate::transfer) fn dial(self: &Rc<Self>, asked: &Envelope, pin: Pin, head: Head) -> Message {
         let port = match self.data_port() {
             Ok(port) => port,
@@ -55,7 +56,7 @@ impl Transfer {
         })
     }
 
-    /// The thread of sockets, which starts when it is first needed.
+    /// Returns the thread of sockets, which starts when it is first needed.
     fn sockets(self: &Rc<Self>) -> Result<&SocketThread, Error> {
         if let Some(thread) = self.socket.get() {
             return Ok(thread);
@@ -70,7 +71,7 @@ impl Transfer {
         Ok(self.socket.get_or_init(|| thread))
     }
 
-    /// Finds the object for a request on a data connection: that of the lease which the request names.
+    /// Returns the object for a request on a data connection: that of the lease that the request names.
     fn leased(self: &Rc<Self>, ask: &Ask) -> Option<Local> {
         let leases = self.leases.granted.borrow();
         let lease = leases.get(&(ask.reader, ask.request))?;
@@ -85,8 +86,8 @@ impl Transfer {
         let transfer = Rc::clone(self);
         self.kernel.spawn(async move {
             let written = written.await.unwrap_or(0);
-            // The pin is dropped only now, even if the lease has ended: the socket thread was reading these
-            // bytes.
+            // The pin is dropped only now, even if the lease has ended, because the socket thread
+            // was reading these bytes.
             drop(pin);
             transfer.records.count(UsedProtocol::Socket, |count| count.copied_bytes += written);
             transfer.records.count_copy(written);
@@ -94,7 +95,7 @@ impl Transfer {
         Some(local)
     }
 
-    /// Connects to the holder and has it send the object: the requester's side.
+    /// Connects to the holder and has it send the object, as the requester.
     pub(in crate::transfer) async fn take_dialled(
         self: &Rc<Self>,
         head: Head,
@@ -142,8 +143,8 @@ impl Transfer {
         let owned = Rc::clone(&landing);
         self.kernel.spawn(async move {
             let ended = ended.await;
-            // The memory is dropped only now, even if nobody waits any more: the thread was writing these
-            // bytes.
+            // The memory is dropped only now, even if nobody waits any more, because the socket
+            // thread was writing there.
             drop(owned);
             // A task that has given up needs no news.
             let _ = tell.send(ended);
@@ -156,7 +157,7 @@ impl Transfer {
     }
 }
 
-/// Finds objects for the thread, for as long as it lives.
+/// Finds objects for the socket thread, for as long as that lives.
 async fn answer_requests(transfer: Rc<Transfer>, mut requests: UnboundedReceiver<Request>) {
     while let Some(Request { ask, answer }) = requests.next().await {
         // A connection that has ended needs no answer.

@@ -1,5 +1,5 @@
-//! The frames of a data connection, little-endian: a request like Plasma's `PLASMA_TRANSFER`, and an answer
-//! like its `PLASMA_DATA`, which the object's bytes follow.
+//! The frames of a data connection, little-endian: a request like Plasma's `PLASMA_TRANSFER`, and an
+//! answer like its `PLASMA_DATA`, which the object's bytes follow. Owns no state. Any thread.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use plasmon::wire::WireError;
@@ -20,7 +20,8 @@ pub(super) const ANSWER_LEN: usize = 40;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Ask {
     pub(super) id: ObjectId,
-    /// The node that was given the lease; `request` is its request then.
+    /// The node that was given the lease. `request` is the number of the request with which it
+    /// asked for the object.
     pub(super) reader: NodeId,
     pub(super) request: u64,
     /// The secret that came with the lease.
@@ -35,7 +36,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Number of bytes of both, which lie one behind the other.
+    /// Number of bytes of data and metadata together, which lie one behind the other.
     pub(super) fn bytes(self) -> usize {
         (self.data as usize).saturating_add(self.metadata as usize)
     }

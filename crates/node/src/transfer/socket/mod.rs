@@ -1,10 +1,10 @@
 //! *socket*: the protocol of the original Plasma, as the baseline with which the other protocols are
 //! compared.
 //!
-//! The reader connects to the holder's data port when it first needs it, keeps the connection for later
-//! objects, and asks for an object. The holder does a local get and answers with the sizes. Then the bytes
-//! go from shared memory to shared memory through TCP in pieces of 4 KiB, with a write(2) and a read(2)
-//! each, one object after the other.
+//! The reader connects to the holder's data port when it first needs this port, keeps the connection for
+//! later objects, and asks for an object. The holder does a local get and answers with the sizes. Then
+//! the bytes go from shared memory to shared memory through TCP in pieces of 4 KiB, with a write(2) and a
+//! read(2) each, one object after the other.
 //!
 //! This module owns the thread `plasmon-socket`, which alone does this I/O in one event loop for all
 //! connections, the port, and the connections. The thread starts and the port opens when they are first

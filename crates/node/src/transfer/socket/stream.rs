@@ -1,4 +1,4 @@
-//! The set-up of a data connection, and one system call on it at a time. Socket thread only.
+//! The set-up of a data connection, and one system call on it at a time. Owns no state. Socket thread only.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
-/// Writes some of an object's bytes from `at` on, by one write(2); returns how many.
+/// Writes some of an object's bytes from `at` on, by one write(2). Returns the number of bytes written.
 pub(super) async fn write_piece(
     stream: &TcpStream,
     bytes: &IoRange,
@@ -34,19 +34,20 @@ pub(super) async fn write_piece(
     once(stream, Interest::WRITABLE, Some(stall), || bytes.write_to(at, len, stream.as_fd())).await
 }
 
-/// Reads some of an object's bytes from `at` on, by one read(2), of a socket that is reported as readable;
-/// returns how many. Fails with `WouldBlock` when it was not readable.
+/// Reads some of an object's bytes from `at` on, by one read(2), of a socket that is reported as
+/// readable. Returns the number of bytes read. Fails with `WouldBlock` when the socket was not readable.
 pub(super) fn try_read_piece(stream: &TcpStream, bytes: &IoRange, at: usize) -> io::Result<usize> {
     let len = PIECE_BYTES.min(bytes.len() - at);
     stream.try_io(Interest::READABLE, || bytes.read_from(at, len, stream.as_fd()))
 }
 
-/// Reads some of `len` bytes that nobody wants, as [`try_read_piece`] does; returns how many.
+/// Reads and drops some of `len` bytes that are not kept, as [`try_read_piece`] does. Returns the
+/// number of bytes read.
 pub(super) fn try_skip_piece(stream: &TcpStream, len: usize) -> io::Result<usize> {
     stream.try_read(&mut [0; PIECE_BYTES][..PIECE_BYTES.min(len)])
 }
 
-/// Writes a frame.
+/// Writes a frame as a whole, or fails after a stall.
 pub(super) async fn write_frame(stream: &TcpStream, frame: &[u8], stall: Duration) -> io::Result<()> {
     let mut at = 0;
     while at < frame.len() {
@@ -58,8 +59,8 @@ pub(super) async fn write_frame(stream: &TcpStream, frame: &[u8], stall: Duratio
     Ok(())
 }
 
-/// Reads a frame, and waits for its first byte for as long as `patience`. Returns how many bytes there were
-/// before the connection ended or stalled.
+/// Reads a frame, and waits for its first byte for as long as `patience`. Returns the number of bytes
+/// that came before the connection ended or stalled.
 pub(super) async fn read_frame(
     stream: &TcpStream,
     frame: &mut [u8],

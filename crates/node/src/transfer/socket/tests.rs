@@ -24,7 +24,7 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SEGMENT: u64 = 2 << 20;
 /// A time long enough for every well-behaved peer.
 const LONG_STALL: Duration = Duration::from_secs(60);
-/// The time-out of tests that wait for its end.
+/// The stall of tests that wait for a stall to end.
 const SHORT_STALL: Duration = Duration::from_millis(300);
 
 fn nobody_sleeps() -> Wake {
@@ -59,7 +59,7 @@ fn sizes(len: u64) -> Sizes {
     Sizes { data: len - len / 3, metadata: (len / 3) as u32 }
 }
 
-/// A holder with objects, and the ends of those it gave away.
+/// A holder with objects, and the ends of the objects that it gave away.
 struct Holder {
     thread: SocketThread,
     requests: UnboundedReceiver<Request>,

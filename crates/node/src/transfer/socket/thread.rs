@@ -26,19 +26,22 @@ use crate::transfer::record::Arrived;
 /// A function that ends the engine's sleep.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Tells the engine how an operation ended, at the latest when it is dropped. From then on no byte of the
-/// memory that belongs to the operation is touched.
+/// The sender that tells the engine how an operation ended. Its drop tells the engine at the latest. From
+/// then on no byte of the memory that belongs to the operation is touched.
 pub(super) struct Done<T> {
     sender: Option<oneshot::Sender<T>>,
     wake: Wake,
 }
 
 impl<T> Done<T> {
+    /// Makes the sender for an operation, and the receiver for the engine. The receiver gets an
+    /// error if the operation ends without a result.
     pub(super) fn new(wake: &Wake) -> (Self, oneshot::Receiver<T>) {
         let (sender, receiver) = oneshot::channel();
         (Self { sender: Some(sender), wake: Arc::clone(wake) }, receiver)
     }
 
+    /// Tells the engine the result of an operation.
     pub(super) fn tell(mut self, ended: T) {
         if let Some(sender) = self.sender.take() {
             // An engine that has gone needs no news.
@@ -54,28 +57,31 @@ impl<T> Drop for Done<T> {
     }
 }
 
-/// An object to be fetched. The fields are dropped in their order: first the memory, then the engine is
-/// told.
+/// An object to be fetched. The fields are dropped in their order: the memory first, and then
+/// `done`, which tells the engine.
 pub(super) struct Job {
     pub(super) ask: Ask,
     /// The sizes that the object must have.
     pub(super) sizes: Sizes,
     /// The memory for the object's bytes; if it is shorter, only the first bytes are kept.
     pub(super) into: IoRange,
-    /// The memory for the bytes behind those, if these are kept apart.
+    /// The memory for the bytes behind those of `into`, if these bytes are kept apart.
     pub(super) tail: Option<IoRange>,
     /// The counter for the object's bytes.
     pub(super) arrived: Arrived,
     /// A handle that is gone when nobody waits for the object any more.
     pub(super) wanted: Weak<()>,
+    /// The sender that tells the engine how the fetch ended.
     pub(super) done: Done<Result<(), String>>,
 }
 
 impl Job {
+    /// Whether a get still waits for the object.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.strong_count() > 0
     }
 
+    /// Drops the memory, and then tells the engine how the fetch ended.
     pub(super) fn end(self, result: Result<(), String>) {
         let Self { into, tail, done, .. } = self;
         drop((into, tail));
@@ -83,8 +89,8 @@ impl Job {
     }
 }
 
-/// An object of this node that a reader asked for. The fields are dropped in their order, as those of a
-/// job.
+/// An object of this node that a reader asked for. The fields are dropped in their order: the memory
+/// first, and then `done`, which tells the engine.
 pub(super) struct Local {
     pub(super) sizes: Sizes,
     pub(super) bytes: IoRange,
@@ -92,12 +98,13 @@ pub(super) struct Local {
     pub(super) done: Done<u64>,
 }
 
-/// A request for a local get by the engine; the answer is `None` when there is no such lease.
+/// A request for a local get by the engine. The answer is `None` when there is no such lease.
 pub(super) struct Request {
     pub(super) ask: Ask,
     pub(super) answer: oneshot::Sender<Option<Local>>,
 }
 
+/// An order of the engine to the thread.
 enum Command {
     Listen(std::net::TcpListener),
     Fetch(SocketAddr, Box<Job>),
@@ -111,7 +118,7 @@ pub(super) struct Shared {
     pub(super) stall: Duration,
 }
 
-/// The engine's handle of the thread. Its drop closes all connections and ends the thread.
+/// The engine's handle of the thread. The drop of the handle closes all connections and ends the thread.
 pub(crate) struct SocketThread {
     /// The sender of commands; `None` only while the handle is dropped.
     commands: Option<commands::UnboundedSender<Command>>,
@@ -122,8 +129,8 @@ pub(crate) struct SocketThread {
 }
 
 impl SocketThread {
-    /// Starts the thread. Returns the handle, and the requests that the engine is to answer one after the
-    /// other.
+    /// Starts the thread. Returns the handle, and the requests that the engine is to answer one
+    /// after the other.
     pub(super) fn start(wake: Wake, stall: Duration) -> io::Result<(Self, mpsc::UnboundedReceiver<Request>)> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (requests, asked) = mpsc::unbounded();
