@@ -263,19 +263,14 @@ def class_of(module: str, name: str) -> ast.ClassDef:
 
 def python_page() -> str:
     """Page of plasmon. The calls of a client stand in the order in which they are needed."""
-    parts = [
-        ("_writes", "Writes"),
-        ("_reads", "Reads"),
-        ("_places", "Places"),
-        ("_client", "Client"),
-        ("_regions", "Regions"),
-        ("_services", "Services"),
-        ("_sync", "Locks"),
-        ("_handle", "Handle"),
-    ]
+    tree = ast.parse((ROOT / "python/python/plasmon/_client.py").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    modules = {name.name: str(node.module).split(".")[-1] for node in imports for name in node.names}
+    bases = [base.id for base in class_of("_client", "Client").bases if isinstance(base, ast.Name)]
+    parts = [(modules[base], base) for base in bases]
     calls = [
         node.name
-        for module, name in parts
+        for module, name in [*parts, ("_client", "Client"), ("_handle", "Handle")]
         for node in class_of(module, name).body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     ]

@@ -33,7 +33,7 @@ impl Which {
 
     /// Returns a function that puts the user's name of the object into an error.
     pub(crate) fn named(&self, id: ObjectId) -> impl FnOnce(plasmon::Error) -> plasmon::Error {
-        let name = self.id.is_none().then_some(self.text.as_str());
+        let name = self.name();
         move |error| name.into_iter().fold(error.about(id), |error, name| error.naming(name))
     }
 }

@@ -81,6 +81,19 @@ pub(crate) struct Get {
     /// Write the bytes of a value of Python, to a terminal and to a file of any name
     #[arg(long)]
     pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+    /// Compare the bytes with the digest made when the object was sealed, if one was made: where they come
+    /// from another node, and here
+    #[arg(long)]
+    pub(crate) verify: bool,
+    #[command(flatten)]
+    pub(crate) quiet: Quiet,
+}
+
+/// Argument of commands that wait for one object.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Waiting {
     /// Seconds to wait for the object; 0 does not wait for one that is not in the cluster
     #[arg(
         long,
@@ -90,12 +103,6 @@ pub(crate) struct Get {
         allow_negative_numbers = true
     )]
     pub(crate) timeout: Duration,
-    /// Compare the bytes with the digest made when the object was sealed, if one was made: where they come
-    /// from another node, and here
-    #[arg(long)]
-    pub(crate) verify: bool,
-    #[command(flatten)]
-    pub(crate) quiet: Quiet,
 }
 
 /// Arguments of commands that may take long.
@@ -241,15 +248,8 @@ pub(crate) struct Hash {
     pub(crate) object: Which,
     #[command(flatten)]
     pub(crate) whose: Whose,
-    /// Seconds to wait for the object; 0 does not wait for one that is not in the cluster
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "30",
-        value_parser = timeout,
-        allow_negative_numbers = true
-    )]
-    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
 }

@@ -105,7 +105,7 @@ pub(crate) fn get(socket: &Socket, as_json: bool, args: &Get) -> Result<(), Fail
         return get_as(socket, as_json, args, kind);
     }
     let quiet = as_json || args.quiet.quiet;
-    let how = (args.timeout, args.verify);
+    let how = (args.waiting.timeout, args.verify);
     let object = fetch(socket, "plasmon get", (&args.object, &args.whose), how, quiet)?;
     if !args.raw
         && let Some(value) = python::described(&object)
@@ -231,7 +231,8 @@ impl Watch {
 /// Computes the digest of an object, and compares it with that of the seal.
 pub(crate) fn hash(socket: &Socket, as_json: bool, args: &Hash) -> Result<(), Failure> {
     let quiet = as_json || args.quiet.quiet;
-    let object = fetch(socket, "plasmon hash", (&args.object, &args.whose), (args.timeout, false), quiet)?;
+    let object =
+        fetch(socket, "plasmon hash", (&args.object, &args.whose), (args.waiting.timeout, false), quiet)?;
     let digest = format!("{:016x}", object.verify()?);
     if as_json {
         let id = object.id().to_string();

@@ -67,7 +67,7 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put, kind: &str) -> Fai
 
 /// Command that writes a value of Python to its standard output in the format of a kind.
 pub(crate) fn get(socket: &Socket, args: &Get, kind: &str) -> Result<Command, Failure> {
-    let (private, timeout) = (args.whose.private, args.timeout.as_secs_f64());
+    let (private, timeout) = (args.whose.private, args.waiting.timeout.as_secs_f64());
     let options = json!({ "as": kind, "private": private, "timeout": timeout, "verify": args.verify });
     files(socket, "get", Path::new(&args.object.text), &options)
 }

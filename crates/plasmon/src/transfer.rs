@@ -92,11 +92,11 @@ used_protocols! {
     StripedRead "striped-read",
     /// One-sided reads from a node to which the object is still coming.
     RelayedRead "relayed-read",
-    /// [`Protocol::Send`].
+    /// Messages only, as [`Protocol::Send`] demands.
     Send "send",
-    /// [`Protocol::ReadRegister`].
+    /// One-sided reads with memory registered for the transfer, as [`Protocol::ReadRegister`] demands.
     ReadRegister "read-register",
-    /// [`Protocol::Socket`].
+    /// Pieces of 4 KiB through a socket, as [`Protocol::Socket`] demands.
     Socket "socket",
 }
 

@@ -148,7 +148,7 @@ fn those_who_share_hold_it_together_and_pass_nobody_who_waits() {
 #[test]
 fn waits_end_in_time_and_leave_nothing() {
     let cluster = Cluster::builder().nodes(2).start();
-    // Even where the host stands still meanwhile.
+    // The lease is longer than a busy host stands still.
     let for_long = LockOptions { timeout: Some(PATIENCE), ..LockOptions::default() };
     let held = cluster.client(0).lock("held", &for_long).expect("it is free");
     let promised = Duration::from_millis(300);

@@ -208,9 +208,8 @@ impl Regions {
                     }
                 }
                 // A keeper of the name that is silent may answer later, or leave the cluster.
-                Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error),
                 Err(error) => {
-                    if self.kernel.clock.now() + pause >= due {
+                    if error.kind() != ErrorKind::TimedOut || self.kernel.clock.now() + pause >= due {
                         return Err(error);
                     }
                 }
