@@ -97,6 +97,32 @@ fn the_lock_of_a_node_that_dies_passes_on() {
     }
 }
 
+/// Takes a lock on a node, stops the node, and checks that the guard ends with it. The time to live is
+/// longer than any test, so only the node can have ended the guard.
+fn ends_with_its_node(cluster: &mut Cluster, node: usize) {
+    let long_lived = LockOptions { ttl: Duration::from_secs(60), ..short_lived() };
+    let guard = cluster.client(node).lock("lock", &long_lived).expect("it is free");
+    let status = cluster.terminate(node, Signal::TERM);
+    assert!(status.success(), "{status}:\n{}", cluster.log(node));
+    assert!(!guard.is_valid(), "the guard outlives its node: {guard:?}");
+}
+
+#[test]
+fn the_guards_of_a_node_that_stops_are_over_before_others_get_the_locks() {
+    let mut cluster =
+        Cluster::builder().nodes(3).args(&["--lease", "30"]).etcd(EtcdOptions::default()).start();
+    ends_with_its_node(&mut cluster, 1);
+    drop(take(&cluster.client(2), "lock"));
+}
+
+#[test]
+fn a_coordinator_that_was_stopped_leaves_no_guards_to_wait_for() {
+    let mut cluster = Cluster::builder().nodes(1).start();
+    ends_with_its_node(&mut cluster, 0);
+    cluster.start_again(0, &[]);
+    drop(take(&cluster.client(0), "lock"));
+}
+
 /// Node that decides about a lock.
 fn home(cluster: &Cluster, name: &str) -> usize {
     let node = row(cluster, 0, name).expect("it is held").home.to_string();

@@ -45,10 +45,9 @@ pub(crate) struct Core {
     pub(crate) sessions: Rc<Sessions>,
     pub(crate) requests: Rc<Requests>,
     pub(crate) services: Rc<Services>,
+    pub(crate) guards: Rc<Guards>,
     #[cfg(test)]
     pub(crate) regions: Rc<Regions>,
-    #[cfg(test)]
-    pub(crate) guards: Rc<Guards>,
 }
 
 /// Resources of the host that a node has beside memory and network.
@@ -115,10 +114,9 @@ impl Core {
             sessions,
             requests,
             services,
+            guards,
             #[cfg(test)]
             regions,
-            #[cfg(test)]
-            guards,
         })
     }
 

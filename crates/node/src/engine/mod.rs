@@ -238,6 +238,8 @@ impl Node {
     pub fn run(mut self) -> Result<(), NodeError> {
         let ended = self.turns();
         let Self { control, sockets, mut tasks, core, .. } = self;
+        // Another node may give a lock to somebody else as soon as it hears of the end.
+        core.guards.end();
         // Other nodes hear of the end first, so that no node starts to read objects that are about to go.
         drop(control);
         drop(sockets);

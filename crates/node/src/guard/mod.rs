@@ -6,7 +6,7 @@
 //! [`region`](crate::region) asks for the token of a guard that a write shows.
 //!
 //! Invariants: a word belongs to one ticket until the client releases the ticket. A guard that has ended does
-//! not begin again. The words of a client that has gone are 0.
+//! not begin again. The words of a client that has gone are 0, and so are all words when the node has ended.
 
 use std::cell::RefCell;
 use std::io;
@@ -48,6 +48,12 @@ struct Client {
     free: Vec<u32>,
     /// The first word that was never used.
     fresh: u32,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.guards.values().for_each(|guard| self.words.set(guard.word, 0));
+    }
 }
 
 impl Client {
@@ -141,9 +147,12 @@ impl Guards {
 
     /// Ends all guards of a client that has gone.
     pub(crate) fn forget_all(&self, client: ClientKey) {
-        if let Some(guards) = self.clients.borrow_mut().remove(&client) {
-            guards.guards.values().for_each(|guard| guards.words.set(guard.word, 0));
-        }
+        self.clients.borrow_mut().remove(&client);
+    }
+
+    /// Ends all guards of all clients, because the node ends.
+    pub(crate) fn end(&self) {
+        self.clients.borrow_mut().clear();
     }
 
     /// Returns the lock and the token of the guard that a client's write names by its ticket.
@@ -232,6 +241,17 @@ mod tests {
         assert_eq!(begin(3), first);
         guards.forget_all(client);
         assert!(!words.is_valid(first) && !words.is_valid(second));
+    }
+
+    #[test]
+    fn no_guard_outlives_its_node() {
+        let (guards, _, client) = guards();
+        let file = guards.open(client).expect("memory");
+        let words = ClientLeases::open(&file).expect("a client maps it");
+        let word = guards.begin(client, TICKET, fence(1), u64::MAX).expect("room");
+        assert!(words.is_valid(word));
+        guards.end();
+        assert!(!words.is_valid(word));
     }
 
     #[test]
