@@ -102,14 +102,17 @@ table! {
         /// be made anew.
         246 Kept { unknown: Vec<u64> as AtMost<{ MAX_ROWS + MAX_WAITS }> },
         /// Asks a member what it holds of the locks whose home is the sender in the view of this epoch: for
-        /// the page that begins at a place, 0 or what the page before said.
-        247 Tell { epoch: u64, from: u64 } -> Told,
+        /// the guards from a number on, and for the abandoned locks after an id. 0 and none ask for the first
+        /// page.
+        247 Tell { epoch: u64, from: u64, after: Option<ObjectId> } -> Told,
         /// Says what the member holds: guards of its clients, and locks whose former home it is and whose
-        /// last holder died or lost them.
+        /// last holder died or lost them. If there are more guards, `next` is the number of the first; the
+        /// abandoned locks are in the order of their ids, and `more` says that others come after the last.
         248 Told {
             guards: Vec<Row> as AtMost<MAX_ROWS>,
-            abandoned: Vec<ObjectId> as AtMost<MAX_WAITS>,
             next: Option<u64>,
+            abandoned: Vec<ObjectId> as AtMost<MAX_WAITS>,
+            more: bool,
         },
         /// Asks for the page of the receiver's locks and barriers that begins at a place: 0, or what the page
         /// before said.

@@ -319,13 +319,25 @@ impl Home {
     }
 
     /// Returns locks whose home is `asker` now and was this node before, and whose last holder died
-    /// or lost them.
-    pub(super) fn abandoned_for(&self, asker: NodeId, most: usize) -> Vec<ObjectId> {
+    /// or lost them: the first ones after an id, in the order of their ids, and whether there are more.
+    pub(super) fn abandoned_for(
+        &self,
+        asker: NodeId,
+        after: Option<ObjectId>,
+        most: usize,
+    ) -> (Vec<ObjectId>, bool) {
         let left = self.left.borrow();
-        let told = left.iter().filter(|(id, left)| {
-            !left.mine && left.moved == self.places.moved(id) && self.places.home(id) == asker
-        });
-        told.map(|(id, _)| *id).take(most).collect()
+        let is_told = |(id, left): &(&ObjectId, &Left)| {
+            Some(**id) > after
+                && !left.mine
+                && left.moved == self.places.moved(id)
+                && self.places.home(id) == asker
+        };
+        let mut told: Vec<_> = left.iter().filter(is_told).map(|(id, _)| *id).collect();
+        told.sort_unstable();
+        let more = told.len() > most;
+        told.truncate(most);
+        (told, more)
     }
 
     /// Ends the calls and guards of which this home has not heard for too long.

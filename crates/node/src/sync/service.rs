@@ -246,10 +246,11 @@ impl Locks {
             SyncFrame::Keep { at_ns, guards, waits } => {
                 self.kernel.spawn(Rc::clone(self).hear(asked, at_ns, guards, waits));
             }
-            SyncFrame::Tell { epoch, from: at } => {
+            SyncFrame::Tell { epoch, from: at, after } => {
                 let locks = Rc::clone(self);
                 self.kernel.spawn(async move {
-                    let told = locks.tell(from, epoch, at).await.map(SyncFrame::from);
+                    let told =
+                        locks.tell(from, ask::Tell { epoch, from: at, after }).await.map(SyncFrame::from);
                     locks.answer(&asked, told);
                 });
             }

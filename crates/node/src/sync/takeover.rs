@@ -152,22 +152,27 @@ impl Locks {
 
     async fn ask_member(self: &Rc<Self>, from: NodeId, epoch: u64) -> Option<Held> {
         let mut held = Held { from, guards: Vec::new(), abandoned: Vec::new() };
-        let mut at = 0;
+        let (mut number, mut after) = (0, None);
         loop {
-            let ask::Told { guards, abandoned, next } =
-                self.network.ask(from, 0, ask::Tell { epoch, from: at }, MEMBER_PATIENCE).await.ok()?;
+            let tell = ask::Tell { epoch, from: number, after };
+            let ask::Told { guards, next, abandoned, more } =
+                self.network.ask(from, 0, tell, MEMBER_PATIENCE).await.ok()?;
+            let last = abandoned.last().copied();
+            // Pages that do not go forward would never end.
+            if next.is_some_and(|next| next <= number) || more && last <= after {
+                return None;
+            }
             held.guards.extend(guards);
             held.abandoned.extend(abandoned);
-            match next {
-                Some(next) if next > at => at = next,
-                Some(_) => return None,
-                None => return Some(held),
+            if next.is_none() && !more {
+                return Some(held);
             }
+            (number, after) = (next.unwrap_or(u64::MAX), last.or(after));
         }
     }
 
-    /// Says what this node holds of locks whose home is `asker` in the view of an epoch. Waits
-    /// until this node follows that view.
+    /// Says what this node holds of locks whose home is `asker` in the view of an epoch: guards from a number
+    /// on, and abandoned locks after an id. Waits until this node follows that view.
     ///
     /// # Errors
     /// `NotHere` if this node follows a later view, which the asker soon follows too; `TimedOut` if
@@ -175,8 +180,7 @@ impl Locks {
     pub(super) async fn tell(
         self: &Rc<Self>,
         asker: NodeId,
-        epoch: u64,
-        from: u64,
+        ask::Tell { epoch, from, after }: ask::Tell,
     ) -> Result<ask::Told, Error> {
         let due = self.kernel.clock.now() + MEMBER_PATIENCE;
         while self.cluster.epoch() < epoch || self.cluster.fenced() {
@@ -195,8 +199,8 @@ impl Locks {
             return Err(Error::new(ErrorKind::NotHere, "the view has changed meanwhile"));
         }
         let (guards, next) = self.tickets.guards(|id| self.places.home(id) == asker, from, MAX_ROWS);
-        let abandoned = if from == 0 { self.home.abandoned_for(asker, MAX_WAITS) } else { Vec::new() };
-        Ok(ask::Told { guards, abandoned, next })
+        let (abandoned, more) = self.home.abandoned_for(asker, after, MAX_WAITS);
+        Ok(ask::Told { guards, next, abandoned, more })
     }
 
     /// Waits until a home knows of the calls of this node that wait at its barriers, because the home

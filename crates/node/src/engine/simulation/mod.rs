@@ -16,6 +16,7 @@
 //! `make simulate SEED=n` runs one seed, `make simulate SECONDS=n` as many as fit, and `make simulate
 //! SEEDS=n` so many, from a seed that is drawn.
 
+mod abandoned;
 mod anew;
 mod barriers;
 mod cases;
