@@ -12,8 +12,7 @@ use crate::net::frame::ask;
 use crate::object::Replica;
 
 impl Deletion {
-    /// Deletes objects of a user on every node; only the given lives, if any are given. A node that is
-    /// alone deletes the present life in any case.
+    /// Deletes objects of a user on every node; only the given lives, if any are given.
     ///
     /// # Errors
     /// `OutcomeUnknown` when some of the objects may still be on other nodes.
@@ -24,7 +23,7 @@ impl Deletion {
         user: u32,
     ) -> Result<Vec<DeleteOutcome>, Error> {
         if self.cluster.solo() {
-            return Ok(self.delete_here(ids, user));
+            return Ok(self.delete_here(ids, lives, user));
         }
         let pinned = self.pinned(ids);
         let deleted = self.delete_in_cluster(ids, lives, user).await?;
@@ -82,9 +81,12 @@ impl Deletion {
         ids.iter().map(|id| objects.get(id).is_some_and(pinned)).collect()
     }
 
-    /// Deletes objects on a node that decides alone. One scan of the clients' pins serves all objects.
-    pub(crate) fn delete_here(&self, ids: &[ObjectId], user: u32) -> Vec<DeleteOutcome> {
-        let deleted: Vec<_> = ids.iter().map(|id| self.delete_one(id, user)).collect();
+    /// Deletes objects on a node that decides alone; only the given lives, if any are given. One scan of the
+    /// clients' pins serves all objects.
+    pub(crate) fn delete_here(&self, ids: &[ObjectId], lives: &[u64], user: u32) -> Vec<DeleteOutcome> {
+        let lives = lives.iter().copied().chain(std::iter::repeat(NO_LIFE));
+        let deleted: Vec<_> =
+            ids.iter().zip(lives).map(|(id, life)| self.delete_one(id, life, user)).collect();
         let fast = self.store.scan_pins();
         let pinned = |replica: &Rc<Replica>| replica.pins() + fast.of(replica) > 0;
         let outcomes = deleted
@@ -100,9 +102,11 @@ impl Deletion {
         outcomes
     }
 
-    fn delete_one(&self, id: &ObjectId, user: u32) -> Result<Rc<Replica>, DeleteOutcome> {
+    /// Deletes an object, unless it has another life than the given one.
+    fn delete_one(&self, id: &ObjectId, life: u64, user: u32) -> Result<Rc<Replica>, DeleteOutcome> {
         match self.store.objects.borrow().get(id) {
             None => return Err(DeleteOutcome::Absent),
+            Some(replica) if life != NO_LIFE && life != replica.life => return Err(DeleteOutcome::Absent),
             Some(replica) if !replica.ownership().may_change(user) => {
                 return Err(replica.ownership().refusal());
             }

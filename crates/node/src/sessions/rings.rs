@@ -317,7 +317,7 @@ impl Creations {
         }
         let chosen: Vec<_> = ids.iter().zip(&at_once).filter(|(_, now)| **now).map(|(id, _)| *id).collect();
         let user = self.sessions.client(key, |client| client.uid);
-        let mut outcomes = self.directory.deletion.delete_here(&chosen, user).into_iter();
+        let mut outcomes = self.directory.deletion.delete_here(&chosen, &[], user).into_iter();
         let deleted = Deleted::of(at_once.iter().map(|now| now.then(|| outcomes.next()).flatten()));
         Some(Served::Done(deleted.0))
     }

@@ -28,7 +28,7 @@ impl Requests {
             return self.sessions.reply(
                 client,
                 request,
-                &Reply::Deleted(self.directory.deletion.delete_here(&ids, user)),
+                &Reply::Deleted(self.directory.deletion.delete_here(&ids, &[], user)),
             );
         }
         let requests = Rc::clone(self);

@@ -2,11 +2,11 @@
 
 use plasmon::status::Status;
 use plasmon::wire::Operation;
-use plasmon::{ErrorKind, Filter, ObjectId};
+use plasmon::{DeleteOutcome, ErrorKind, Filter, ObjectId};
 
 use super::*;
 use crate::memory::{Domain, Writer, Zone};
-use crate::object::{FastPins, Wanted as WantedObjects};
+use crate::object::{DEEDS, FastPins, Wanted as WantedObjects};
 use plasmon::region::region_id;
 
 #[test]
@@ -204,11 +204,22 @@ fn nobody_sees_deeds() {
     }
     assert!(objects.conflict(&region.id()).is_some(), "nobody makes an object of that id");
     drop(objects);
-    let deleted = bench.placement.directory.deletion.delete_here(&[region.id()], 0);
+    let deleted = bench.placement.directory.deletion.delete_here(&[region.id()], &[], 0);
     assert!(!region.is_gone(), "root deletes no deed: {deleted:?}");
     bench.free(&region, OWNER).expect("the owner may");
     let happenings = bench.store.objects.borrow_mut().happenings.take();
     assert!(happenings.is_some_and(|all| all.is_empty()));
+}
+
+#[test]
+fn the_deletion_of_another_life_deletes_nothing() {
+    let mut bench = bench();
+    let region = bench.make("a", 64);
+    let deletion = Rc::clone(&bench.placement.directory.deletion);
+    let delete = |life| deletion.delete_here(&[region.id()], &[life], DEEDS);
+    assert_eq!(delete(region.life() ^ 1), [DeleteOutcome::Absent]);
+    assert!(bench.store.objects.borrow().get(&region.id()).is_some());
+    assert_eq!(delete(region.life()), [DeleteOutcome::Deleted]);
 }
 
 #[test]
