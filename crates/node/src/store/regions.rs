@@ -20,7 +20,7 @@ use plasmon::{Error, ErrorKind};
 
 use super::Store;
 use super::quotas::NOBODY;
-use super::room::{Makeshift, Wish};
+use super::room::Wish;
 use crate::kernel::random::HashMap;
 use crate::memory::{Domain, Extent, Run, Writer, Zone};
 
@@ -64,6 +64,11 @@ impl Regions {
     /// Number of regions that their owners' processes were to map and cannot.
     pub(crate) fn crowded_out(&self) -> u64 {
         self.crowded_out.get()
+    }
+
+    /// Maximum number of places of the next region. Regions that got memory in this turn may not count yet.
+    pub(super) fn places_left(&self) -> usize {
+        MAX_PLACES.min(MAX_ALL_PLACES.saturating_sub(self.in_places.get().1))
     }
 
     /// Whether a region lies in one of these segments.
@@ -190,8 +195,7 @@ impl Store {
             true => Zone { domain: Domain::Private(user), writer: Writer::Uid(user) },
             false => Zone::ENGINE,
         };
-        let places = MAX_PLACES.min(MAX_ALL_PLACES.saturating_sub(self.regions.in_places.get().1));
-        let wish = Wish::any(zone, len, Makeshift { places, zone: Zone::ENGINE });
+        let wish = Wish::any(zone, len, Zone::ENGINE);
         let extent = self.room_for(wish, patience).await;
         self.quotas.borrow_mut().taken(user, NOBODY, len);
         let extent = extent.map_err(|error| error.while_doing(&format!("cannot {}", what())))?;

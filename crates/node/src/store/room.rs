@@ -35,18 +35,9 @@ const SPILL_BATCH_BYTES: u64 = 16 << 20;
 pub(crate) struct Wish {
     zone: Zone,
     len: u64,
-    /// Memory that is taken when the node can make no contiguous room; `None` if the request takes
-    /// contiguous room only.
-    makeshift: Option<Makeshift>,
-}
-
-/// The room that a request takes if there is no contiguous room.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Makeshift {
-    /// Maximum number of places.
-    pub(super) places: usize,
-    /// The zone that is taken if the wanted one has no room either, in at most `places` places.
-    pub(super) zone: Zone,
+    /// The zone that is taken if the wanted one has no room, contiguous or in several places; `None` if the
+    /// request takes contiguous room of the wanted zone only.
+    makeshift: Option<Zone>,
 }
 
 impl Wish {
@@ -56,7 +47,7 @@ impl Wish {
     }
 
     /// A wish for contiguous room, or else for room in several places or in another zone.
-    pub(super) fn any(zone: Zone, len: u64, makeshift: Makeshift) -> Self {
+    pub(super) fn any(zone: Zone, len: u64, makeshift: Zone) -> Self {
         Self { zone, len, makeshift: Some(makeshift) }
     }
 }
@@ -134,8 +125,9 @@ impl Store {
     /// Takes the makeshift of a request, if it has one and there is room for it.
     fn make_do(&self, wish: Wish) -> Option<Extent> {
         let Wish { zone, len, makeshift } = wish;
-        let Makeshift { places, zone: other } = makeshift?;
+        let other = makeshift?;
         let in_places = |zone| {
+            let places = self.regions.places_left();
             let taken = self.arena.borrow_mut().allocate_in_places(zone, len, places);
             self.follow_arena();
             taken
