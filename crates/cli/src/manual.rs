@@ -109,6 +109,7 @@ fn after_help(text: &str) -> Roff {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::process::Command as Process;
 
     use clap::{CommandFactory, ValueEnum};
@@ -163,6 +164,38 @@ mod tests {
             let text = fs::read_to_string(&path).unwrap();
             assert!(text.contains(".SH SYNOPSIS\n") && text.contains(".SH OPTIONS\n"), "{text}");
         }
+    }
+
+    /// Text of all files of a folder that say something to users.
+    fn texts(folder: &Path) -> String {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let text = |path: PathBuf| match path.extension() {
+            _ if path.is_dir() => texts(&path),
+            Some(kind) if ["rs", "py", "md"].iter().any(|read| kind == *read) => {
+                fs::read_to_string(path).unwrap()
+            }
+            _ => String::new(),
+        };
+        entries.map(text).collect()
+    }
+
+    #[test]
+    fn commands_that_messages_and_documentation_name_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let named: BTreeSet<_> = ["crates", "python/python", "docs"]
+            .iter()
+            .flat_map(|folder| {
+                let text = texts(&root.join(folder));
+                let words = text.split("`plasmon ").skip(1).map(|rest| {
+                    rest.chars().take_while(|letter| letter.is_ascii_lowercase()).collect::<String>()
+                });
+                words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
+            })
+            .collect();
+        let there: BTreeSet<_> = commands().into_iter().collect();
+        assert!(named.len() > 20, "they are named in backquotes: {named:?}");
+        let missing: Vec<_> = named.difference(&there).collect();
+        assert!(missing.is_empty(), "there are no such commands: {missing:?}");
     }
 
     /// Checks the pages by groff and mandoc. Skips a formatter that is not installed.

@@ -518,6 +518,9 @@ fn a_home_that_stands_still_delays_nobody_beyond_the_time_out() {
     assert_eq!(kind(far.read(0, &mut [0; 8])), ErrorKind::TimedOut);
     assert_eq!(kind(far.wait(0, word_of(1), timeout)), ErrorKind::TimedOut);
     wait::ended_in_time("four operations", began, 4 * timeout);
+    let map =
+        || client.map_region("far", Rights::READ, Some(timeout)).expect_err("it stands still").to_string();
+    eventually("its node says that the home is silent", || map().contains("not found within the time-out"));
     // The node itself stands still: the client keeps the time.
     cluster.pause(0);
     let began = Instant::now();

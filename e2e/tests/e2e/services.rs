@@ -12,7 +12,7 @@ use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until, wait};
 
 use crate::commands::{failure, json};
-use crate::support::{ClientProcess, MIB, NOBODY, client_of, kind};
+use crate::support::{ClientProcess, LONG_LEASE, MIB, NOBODY, client_of, kind};
 
 /// Sizes in bytes of calls and replies: what a slot has room for, what a frame has, what a piece of lent
 /// memory has, and more, each with its neighbours.
@@ -522,5 +522,21 @@ fn commands_list_services_and_call_them() {
         assert_ne!(code, 0);
         let status = json(&cluster, 1, &["status"]);
         assert_eq!(status["functions"]["ports"], 1, "{status}");
+    });
+}
+
+#[test]
+fn a_silent_home_of_a_name_is_told_within_the_time_out() {
+    let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
+    served(&cluster, &[1], 1, || {
+        let client = cluster.client(0);
+        cluster.pause(1);
+        until("its node says that the home is silent", || {
+            let found = client.service("tests", Some(Duration::from_secs(1)));
+            let error = found.expect_err("the home stands still");
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            error.to_string().contains("was not found within the time-out").then_some(())
+        });
+        cluster.resume(1);
     });
 }

@@ -117,6 +117,16 @@ impl Handles {
     }
 }
 
+/// Makes the error of a search that a node held up for as long as the caller waits.
+fn unanswered(name: &str) -> Error {
+    let text = format!(
+        "service '{}' was not found within the time-out: the node that knows who serves it does not answer; \
+         `plasmon status --cluster` says which nodes are silent",
+        printable(name)
+    );
+    Error::new(ErrorKind::TimedOut, text)
+}
+
 impl Calls {
     /// Has this node join the home of a name. Each of several tasks that ask for this at once is
     /// told the outcome.
@@ -264,9 +274,12 @@ impl Calls {
         timeout_us: u64,
     ) -> Result<Reply, Error> {
         let (user, due) = (self.user(client), self.sessions.due(timeout_us));
+        // A call that waits for nobody to serve the name waits for nodes that are slow to answer.
+        let last = due.filter(|_| timeout_us > 0);
         let [mut pause, longest] = PAUSE;
         let known = loop {
-            match self.seek(&name, owner, user).await {
+            let sought = self.kernel.clock.bounded(last, self.seek(&name, owner, user)).await;
+            match sought.unwrap_or_else(|| Err(unanswered(&name))) {
                 Ok(known) => break known,
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);

@@ -9,6 +9,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures::channel::oneshot;
 use plasmon::region::{RegionInfo, RegionState, Rights, region_id};
 use plasmon::wire::{Access, NewObject, RegionPlace, Reply};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
@@ -49,6 +50,15 @@ pub(super) fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: 
     Err(Error::new(ErrorKind::NotAllowed, text))
 }
 
+/// Makes the error of a search that a node held up for as long as the caller waits.
+fn unanswered(name: &str) -> Error {
+    let text = format!(
+        "region '{name}' was not found within the time-out: its home, or a node that knows where it is, does \
+         not answer; `plasmon status --cluster` says which nodes are silent"
+    );
+    Error::new(ErrorKind::TimedOut, text)
+}
+
 impl Regions {
     /// Returns the user of a client.
     pub(super) fn user(&self, client: ClientKey) -> u32 {
@@ -72,7 +82,7 @@ impl Regions {
             Some(node) if !self.cluster.is_member(node) => {
                 let text = format!(
                     "cannot make region '{}' on node {node}: no member of this cluster has that id; \
-                     `plasmon nodes` lists the members",
+                     `plasmon status --cluster` lists the members",
                     wanted.name
                 );
                 Err(Error::new(ErrorKind::NotFound, text))
@@ -117,9 +127,13 @@ impl Regions {
         timeout_us: u64,
     ) -> Outcome {
         let (user, due) = (self.user(client), self.sessions.due(timeout_us));
+        // A call that waits for nobody to make the region waits for nodes that are slow to answer.
+        let last = due.filter(|_| timeout_us > 0);
         let [mut pause, longest] = LOOK_AGAIN_AFTER;
         loop {
-            match self.find_seen(&name, owner, rights, user).await {
+            let finding = self.find_to_the_end(name.clone(), owner, rights, user);
+            let found = self.kernel.clock.bounded(last, finding).await;
+            match found.unwrap_or_else(|| Err(unanswered(&name))) {
                 Ok(at) => return self.hand_out(client, at, rights),
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
@@ -147,6 +161,23 @@ impl Regions {
         user: u32,
     ) -> Result<At, Error> {
         self.find_by_id(region_id(name), name, owner, rights, user).await
+    }
+
+    /// Finds a region as [`Regions::find_seen`] does. Whoever waits for it may give up: the search goes on,
+    /// and a mapping that a home gives late is left.
+    async fn find_to_the_end(
+        self: &Rc<Self>,
+        name: String,
+        owner: Option<u32>,
+        rights: Rights,
+        user: u32,
+    ) -> Result<At, Error> {
+        let (sender, found) = oneshot::channel();
+        let regions = Rc::clone(self);
+        self.kernel.spawn(async move {
+            _ = sender.send(regions.find_seen(&name, owner, rights, user).await);
+        });
+        found.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
     }
 
     /// Finds a region by its name, with rights for a user. Also a user who asks for no right must have some
