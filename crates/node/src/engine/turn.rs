@@ -3,6 +3,9 @@
 //!
 //! [`Node`](super::Node) drives turns by the machine's clock, its sockets and its fabrics. A simulation
 //! drives the same turns of several nodes by a clock and a network of its own.
+//!
+//! The network, the store and the membership lie below [`crate::service`], so they are no services: a turn
+//! calls them by name, in an order that the services rely on.
 
 use std::rc::Rc;
 use std::time::Duration;
