@@ -450,11 +450,11 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        copies: u16,
+        replicas: u16,
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
-        Ok(spread(self.call_for(py, given, |client| client.replicate(id, copies, timeout))?))
+        Ok(spread(self.call_for(py, given, |client| client.replicate(id, replicas, timeout))?))
     }
 
     /// Moves an object to another node.

@@ -80,8 +80,8 @@ impl Terms {
             }
             ttl => duration(py, ttl)?,
         };
-        let copies = u16::try_from(self.replicas).ok().filter(|copies| *copies > 0);
-        let copies = copies.ok_or_else(|| invalid(py, "an object has 1 to 65,535 replicas"))?;
+        let replicas = u16::try_from(self.replicas).ok().filter(|replicas| *replicas > 0);
+        let replicas = replicas.ok_or_else(|| invalid(py, "an object has 1 to 65,535 replicas"))?;
         let room = room(py, self.timeout)?;
         Ok(CreateOptions {
             name: self.name,
@@ -89,7 +89,7 @@ impl Terms {
             room,
             digest: self.digest,
             fresh: self.fresh,
-            copies,
+            replicas,
             ttl,
             owned: self.owned,
         })

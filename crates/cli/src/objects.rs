@@ -38,7 +38,7 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Fail
         room: args.timeout,
         digest: args.digest,
         fresh: args.name.is_none() && args.id.is_none(),
-        copies: args.replicas,
+        replicas: args.replicas,
         ttl: args.ttl,
         owned: false,
     };

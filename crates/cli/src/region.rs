@@ -349,7 +349,7 @@ fn snapshot(socket: &Socket, as_json: bool, args: &Snapshot) -> Result<(), Failu
     let options = CreateOptions {
         name: args.object.clone(),
         fresh: args.object.is_none(),
-        copies: args.replicas,
+        replicas: args.replicas,
         ..CreateOptions::default()
     };
     let id = region.snapshot(id, &options)?;

@@ -12,7 +12,7 @@ use crate::support::{LONG_LEASE, MIB, get, here, kind, put, try_get, try_put};
 /// Puts an object that `copies` nodes are to keep.
 fn put_copies(client: &Client, copies: u16, pattern: Pattern, len: usize) -> ObjectId {
     let id = ObjectId::random();
-    let options = CreateOptions { copies, ..CreateOptions::default() };
+    let options = CreateOptions { replicas: copies, ..CreateOptions::default() };
     client.put(id, &pattern.bytes(len), b"", &options).unwrap_or_else(|error| panic!("put: {error}"));
     id
 }
@@ -58,7 +58,7 @@ fn a_put_returns_when_so_many_nodes_keep_the_object() {
     }
     // Created in place, it is the seal that waits.
     let id = ObjectId::random();
-    let options = CreateOptions { copies: 2, ..CreateOptions::default() };
+    let options = CreateOptions { replicas: 2, ..CreateOptions::default() };
     let mut creation = cluster.client(1).create(id, MIB as u64, b"", &options).expect("create");
     Pattern(3).fill(creation.as_mut_slice());
     creation.seal().expect("seal");
@@ -69,7 +69,7 @@ fn a_put_returns_when_so_many_nodes_keep_the_object() {
 fn too_few_nodes_are_told_and_a_later_one_takes_it() {
     let mut cluster = Cluster::builder().nodes(2).start();
     let (client, id) = (cluster.client(0), ObjectId::random());
-    let options = CreateOptions { copies: 3, ..CreateOptions::default() };
+    let options = CreateOptions { replicas: 3, ..CreateOptions::default() };
     let error = client.put(id, &Pattern(1).bytes(MIB), b"", &options).expect_err("there are two nodes");
     assert_eq!(error.kind(), ErrorKind::TooFew, "{error}");
     assert!(error.message().contains("kept by 2 of 3"), "{error}");
@@ -234,10 +234,10 @@ fn a_move_to_a_node_that_keeps_the_object_costs_no_copy() {
     let mut cluster = Cluster::builder().nodes(4).start();
     let all = [0, 1, 2, 3];
     let options = [
-        CreateOptions { copies: 2, ..CreateOptions::default() },
-        CreateOptions { copies: 2, rights: Rights::Private, ..CreateOptions::default() },
-        CreateOptions { copies: 2, ttl: Some(Duration::from_secs(3600)), ..CreateOptions::default() },
-        CreateOptions { copies: 4, ..CreateOptions::default() },
+        CreateOptions { replicas: 2, ..CreateOptions::default() },
+        CreateOptions { replicas: 2, rights: Rights::Private, ..CreateOptions::default() },
+        CreateOptions { replicas: 2, ttl: Some(Duration::from_secs(3600)), ..CreateOptions::default() },
+        CreateOptions { replicas: 4, ..CreateOptions::default() },
     ];
     let mut puts = Vec::new();
     for seed in 0..24 {
@@ -246,7 +246,7 @@ fn a_move_to_a_node_that_keeps_the_object_costs_no_copy() {
         let kept = holding(&cluster, &all, id, &[ObjectState::Kept]);
         // The node that dies is not the coordinator's.
         let to = kept.into_iter().find(|node| *node != 0);
-        puts.extend(to.map(|to| (seed as u64, id, usize::from(options.copies), to)));
+        puts.extend(to.map(|to| (seed as u64, id, usize::from(options.replicas), to)));
     }
     assert!(!puts.is_empty());
     for (seed, id, copies, to) in &puts {
@@ -347,7 +347,7 @@ fn what_is_on_disk_changes_places_too() {
 fn deaths_one_at_a_time_cost_nothing_whatever_is_moved() {
     let mut cluster = Cluster::builder().nodes(5).start();
     let all: Vec<_> = (0..5).collect();
-    let options = CreateOptions { copies: 2, ..CreateOptions::default() };
+    let options = CreateOptions { replicas: 2, ..CreateOptions::default() };
     let ids: Vec<_> = (0..30).map(|_| ObjectId::random()).collect();
     for (seed, id) in ids.iter().enumerate() {
         let bytes = Pattern(seed as u64).bytes(20_000);
@@ -436,7 +436,7 @@ fn objects_end_with_their_time_everywhere() {
     let cluster = Cluster::builder().nodes(3).start();
     let (id, forever) = (ObjectId::random(), put(&cluster.client(0), Pattern(2), 100));
     let ttl = Some(Duration::from_secs(2));
-    let options = CreateOptions { ttl, copies: 2, ..CreateOptions::default() };
+    let options = CreateOptions { ttl, replicas: 2, ..CreateOptions::default() };
     cluster.client(0).put(id, &Pattern(1).bytes(MIB), b"", &options).expect("put");
     for node in 0..3 {
         Pattern(1).check(get(&cluster.client(node), id).data());

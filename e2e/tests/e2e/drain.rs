@@ -47,7 +47,7 @@ fn everything_is_elsewhere_before_the_node_leaves() {
     }
     let private = CreateOptions { rights: Rights::Private, ..CreateOptions::default() };
     objects.push((put_with(&drained, Pattern(310), 5000, private), 310, 5000));
-    let twice = CreateOptions { copies: 2, ..CreateOptions::default() };
+    let twice = CreateOptions { replicas: 2, ..CreateOptions::default() };
     let double: Vec<_> =
         (311..321).map(|seed| put_with(&drained, Pattern(seed), 3000, twice.clone())).collect();
     let other: Vec<_> =
@@ -218,7 +218,7 @@ fn some_nodes_cannot_be_drained() {
 #[test]
 fn a_death_amid_a_drain_costs_nothing_that_is_kept_twice() {
     let mut cluster = Cluster::builder().nodes(4).etcd(EtcdOptions::default()).start();
-    let twice = CreateOptions { copies: 2, ..CreateOptions::default() };
+    let twice = CreateOptions { replicas: 2, ..CreateOptions::default() };
     let objects: Vec<_> =
         (0..200).map(|seed| put_with(&cluster.client(0), Pattern(seed), 200_000, twice.clone())).collect();
     // The one that is drained may be any with this coordinator.

@@ -59,7 +59,7 @@ fn an_owned_object_ends_with_its_node() {
     let (owner, far) = (cluster.client(1), cluster.client(2));
     let (ids, plain) = put_all(&owner);
     let kept = ObjectId::random();
-    owner.put(kept, b"kept", b"", &CreateOptions { copies: 2, ..owned() }).expect("put");
+    owner.put(kept, b"kept", b"", &CreateOptions { replicas: 2, ..owned() }).expect("put");
     // One copy is kept elsewhere, others are cached; nothing of them outlives the owner.
     ids.iter().chain([&plain, &kept]).for_each(|id| drop(get(&far, *id)));
     cluster.kill(1);

@@ -197,7 +197,7 @@ fn what_the_cluster_does_by_itself_it_does_to_everybodys_objects() {
         owners[0].put(id, b"data", b"", &options).expect("put");
         eventually("its time is over", || owners[1].contains(&[id]).expect("contains") == [Presence::Absent]);
     }
-    let options = CreateOptions { copies: 2, ..CreateOptions::default() };
+    let options = CreateOptions { replicas: 2, ..CreateOptions::default() };
     let [drained, kept] = [2, 1].map(|node| {
         let id = ObjectId::random();
         owners[node].put(id, &Pattern(1).bytes(MIB), b"", &options).expect("put");

@@ -11,7 +11,7 @@ use crate::support::{LONG_LEASE, get, put};
 const OBJECTS: u64 = 2000;
 
 fn put_twice(client: &Client, pattern: Pattern) -> ObjectId {
-    let (id, options) = (ObjectId::random(), CreateOptions { copies: 2, ..CreateOptions::default() });
+    let (id, options) = (ObjectId::random(), CreateOptions { replicas: 2, ..CreateOptions::default() });
     client.put(id, &pattern.bytes(2000), b"", &options).unwrap_or_else(|error| panic!("put: {error}"));
     id
 }

@@ -15,7 +15,7 @@ use crate::wire::{MAX_IDS, replies, requests};
 use crate::{Error, ErrorKind, NodeId, ObjectId, Result};
 
 impl Client {
-    /// Makes `copies` nodes keep an object. Kept replicas are not evicted. If a node that keeps the object
+    /// Makes `replicas` nodes keep an object. Kept replicas are not evicted. If a node that keeps the object
     /// dies, another takes its place. A number smaller than before turns surplus replicas into cached ones.
     /// The call waits until the nodes hold the object, at most for `timeout`.
     ///
@@ -23,9 +23,13 @@ impl Client {
     /// `TooFew` if fewer nodes can keep it: the object stays where it is, and the message says which nodes
     /// hold it. `Lost`, `NotFound` or `TimedOut` if there is no such object. `NotAllowed` for an object of
     /// another user, except for root and objects put with [`Rights::ReadWrite`](crate::Rights). `Invalid` for
-    /// 0 copies.
-    pub fn replicate(&self, id: ObjectId, copies: u16, timeout: Option<Duration>) -> Result<Spread> {
-        spread(self, requests::Replicate { timeout_us: microseconds(timeout), id, copies }, due(timeout))
+    /// 0 replicas.
+    pub fn replicate(&self, id: ObjectId, replicas: u16, timeout: Option<Duration>) -> Result<Spread> {
+        spread(
+            self,
+            requests::Replicate { timeout_us: microseconds(timeout), id, copies: replicas },
+            due(timeout),
+        )
     }
 
     /// Moves an object to another node: `node` becomes the primary, and the previous primary drops its
@@ -100,10 +104,10 @@ fn spread(client: &Client, question: impl Question<Answer = replies::Report>, du
 
 /// Waits until as many nodes keep a new object as `options` ask for, at most until `due`.
 pub(super) fn await_copies(client: &Client, id: ObjectId, options: &CreateOptions, due: Due) -> Result<()> {
-    if options.copies <= 1 {
+    if options.replicas <= 1 {
         return Ok(());
     }
     let due = due.filter(|_| options.timeout().is_some());
-    let request = requests::Replicate { timeout_us: microseconds(rest(due)), id, copies: options.copies };
+    let request = requests::Replicate { timeout_us: microseconds(rest(due)), id, copies: options.replicas };
     spread(client, request, due).map(drop)
 }

@@ -99,7 +99,7 @@ pub struct CreateOptions {
     /// Number of nodes that keep the object; 0 and 1 mean this node alone. The object is sealed before the
     /// other nodes have it, and the call returns when they have it. If a node that keeps the object dies,
     /// another takes its place.
-    pub copies: u16,
+    pub replicas: u16,
     /// Time to live of the object, after which it is deleted everywhere. With `None` the object lives until
     /// it is deleted.
     pub ttl: Option<Duration>,

@@ -202,5 +202,5 @@ fn made(
 /// Whether an entry of a ring can express these options. A put that several nodes are to keep cannot go
 /// through a ring, because it has to wait for these nodes.
 fn rings_have(options: &CreateOptions) -> bool {
-    options.copies <= 1
+    options.replicas <= 1
 }

@@ -30,7 +30,7 @@ impl Client {
     /// # Errors
     /// `Exists` if the id is taken. `Full` or `TooLarge` if there is no room. `Invalid` for 4 GiB of metadata
     /// or a name of more than 255 bytes. `TooFew` if the object is stored, but fewer nodes keep it than
-    /// `options.copies` asks for. `TimedOut` if no node could be asked whether the id is taken, and at the
+    /// `options.replicas` asks for. `TimedOut` if no node could be asked whether the id is taken, and at the
     /// end of the time-out `options.room`: the object may still be stored then.
     pub fn put(&self, id: ObjectId, data: &[u8], metadata: &[u8], options: &CreateOptions) -> Result<()> {
         self.put_parts(id, data.len(), &[(0, data)], metadata, options)
@@ -336,8 +336,8 @@ fn rest_of_put(
 /// Object with these options, as requests carry it.
 pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
     let name = options.name.clone().unwrap_or_default();
-    let CreateOptions { fresh, copies, owned, .. } = *options;
-    let terms = Terms { fresh, copies, ttl_ms: ttl_ms(options), owned };
+    let CreateOptions { fresh, replicas, owned, .. } = *options;
+    let terms = Terms { fresh, copies: replicas, ttl_ms: ttl_ms(options), owned };
     NewObject { id, rights: options.rights, name, metadata: Bytes::copy_from_slice(metadata), terms }
 }
 

@@ -149,7 +149,7 @@ impl Stored {
     fn put(client: &Client, chance: &mut Chance, copies: u16) -> Self {
         let (id, pattern) = (ObjectId::random(), Pattern(chance.word()));
         let len = LENGTHS.start() + chance.below(LENGTHS.end() - LENGTHS.start() + 1);
-        let options = CreateOptions { copies, fresh: true, ..CreateOptions::default() };
+        let options = CreateOptions { replicas: copies, fresh: true, ..CreateOptions::default() };
         client.put(id, &pattern.bytes(len), b"", &options).expect("put");
         Self { id, pattern, len, copies }
     }

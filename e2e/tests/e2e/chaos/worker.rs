@@ -214,7 +214,7 @@ impl Worker {
                 let options = CreateOptions {
                     rights: if *private { Rights::Private } else { Rights::Read },
                     digest: *digest,
-                    copies: *copies,
+                    replicas: *copies,
                     ..CreateOptions::default()
                 };
                 self.put(*len, options);
@@ -354,7 +354,7 @@ impl Worker {
         let seed =
             u64::from_le_bytes(model.id(model.next_of(self.number)).as_bytes()[..8].try_into().unwrap());
         let life = Life { seed, len };
-        let Record { key, id, .. } = model.begin_put(self.number, life, options.copies, self.at);
+        let Record { key, id, .. } = model.begin_put(self.number, life, options.replicas, self.at);
         let (data, metadata) = (life.data(), life.metadata());
         let end = self.call(&format!("put of {id}, {len} bytes"), Duration::ZERO, |client| {
             client.put(id, &data, &metadata, &options)
@@ -363,7 +363,7 @@ impl Worker {
             let kind = error.kind();
             let explained = matches!(kind, ErrorKind::Full | ErrorKind::Disconnected | ErrorKind::TimedOut);
             // The object was sealed, and deleted before others had it; or there are too few other nodes.
-            let spread = options.copies > 1
+            let spread = options.replicas > 1
                 && matches!(kind, ErrorKind::TooFew | ErrorKind::NotFound | ErrorKind::Lost);
             assert!(explained || spread, "{kind:?}: {error}");
         }
