@@ -6,8 +6,9 @@ use rustix::io::Errno;
 
 use crate::kernel::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, init};
 use crate::reply::Reply;
-use crate::worker::BLOCK_BYTES;
 
+/// Number of bytes of a block, which is the largest number of bytes of a write.
+pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 /// Abilities that the mount takes if the kernel offers them.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS

@@ -13,9 +13,9 @@ use crate::kernel::{
     Attr, AttrOut, Call, Dirent, EntryOut, InHeader, OpenOut, ReadIn, StatfsOut, Structure, WriteIn,
     WriteOut, fattr, fopen,
 };
-use crate::negotiation::Agreed;
+use crate::negotiation::{Agreed, BLOCK_BYTES};
 use crate::reply::Reply;
-use crate::worker::{BLOCK_BYTES, Block, Server};
+use crate::worker::{Block, Server};
 
 /// Inode of the folder.
 const ROOT: u64 = 1;

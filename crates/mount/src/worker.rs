@@ -29,8 +29,6 @@ use crate::negotiation::{self, Agreed};
 use crate::reply::Reply;
 use crate::running::{Running, is_killed};
 
-/// Number of bytes of a block, which is the largest number of bytes of a write.
-pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 /// Largest number of bytes in the block of a request other than a write. A longer request is malformed.
 const MAX_BODY_BYTES: usize = 256 << 10;
 
@@ -43,7 +41,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Memory into which a worker reads requests.
 pub(crate) trait Block: Send {
-    /// Returns the bytes of the block, at least [`BLOCK_BYTES`].
+    /// Returns the bytes of the block, at least [`negotiation::BLOCK_BYTES`].
     fn bytes(&mut self) -> &mut [u8];
 }
 

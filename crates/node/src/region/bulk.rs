@@ -31,7 +31,7 @@ use crate::kernel::ClientKey;
 use crate::memory::Run;
 use crate::net::frame::{Ask, Location};
 use crate::net::sending::{describe_segments, knows_segments};
-use crate::transfer::{Given, in_turns, locate, read_given, read_run, whole};
+use crate::transfer::{Given, in_turns, locate, part, read_given, read_run, whole};
 
 /// Longest time that a home may take to read bytes for a transfer.
 const PULL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
@@ -344,18 +344,8 @@ impl Regions {
 
 /// Returns the pieces of a range of a region. `None` if the range is not within the region.
 fn cut(pieces: &[Location], (offset, len): Range) -> Option<Vec<Location>> {
-    let (mut skip, mut left) = (offset, len);
-    let mut part = Vec::new();
-    for piece in pieces {
-        let begin = skip.min(piece.len);
-        let taken = left.min(piece.len - begin);
-        if taken > 0 {
-            part.push(Location { offset: piece.offset.checked_add(begin)?, len: taken, ..*piece });
-        }
-        skip -= begin;
-        left -= taken;
-    }
-    (skip == 0 && left == 0).then_some(part)
+    let is_within = offset.checked_add(len)? <= whole(pieces)?;
+    is_within.then(|| part(pieces, offset, len))
 }
 
 fn outside(name: &str, (offset, len): Range, size: u64) -> Error {

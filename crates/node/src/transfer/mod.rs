@@ -75,7 +75,7 @@ pub(crate) use self::landing::{Given, GivenMemory};
 #[cfg(test)]
 pub(crate) use self::lease::LEASE;
 use self::lease::Leases;
-pub(crate) use self::pieces::{locate, whole};
+pub(crate) use self::pieces::{locate, part, whole};
 pub(crate) use self::plain::{in_turns, read_given, read_run};
 use self::push::Pushes;
 use self::record::Records;

@@ -131,7 +131,7 @@ pub(crate) fn whole(pieces: &[Location]) -> Option<u64> {
 }
 
 /// Returns the pieces of `len` bytes from `at` on, of an object that lies in `pieces`.
-pub(super) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
+pub(crate) fn part(pieces: &[Location], at: u64, len: u64) -> Vec<Location> {
     let (mut skip, mut left) = (at, len);
     let mut part = Vec::new();
     for piece in pieces {
