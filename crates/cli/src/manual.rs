@@ -166,30 +166,28 @@ mod tests {
         }
     }
 
-    /// Text of all files of a folder that say something to users.
-    fn texts(folder: &Path) -> String {
-        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let text = |path: PathBuf| match path.extension() {
-            _ if path.is_dir() => texts(&path),
-            Some(kind) if ["rs", "py", "md"].iter().any(|read| kind == *read) => {
-                fs::read_to_string(path).unwrap()
-            }
-            _ => String::new(),
-        };
-        entries.map(text).collect()
+    /// Text of a file, or of all files of a folder, that say something to users.
+    fn text(path: &Path) -> String {
+        if path.is_dir() {
+            return fs::read_dir(path).unwrap().map(|entry| text(&entry.unwrap().path())).collect();
+        }
+        let is_text = path.extension().is_some_and(|kind| kind == "rs" || kind == "py" || kind == "md");
+        if is_text { fs::read_to_string(path).unwrap() } else { String::new() }
     }
 
     #[test]
     fn commands_that_messages_and_documentation_name_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let named: BTreeSet<_> = ["crates", "python/python", "docs"]
+        let named: BTreeSet<_> = ["crates", "python/python", "docs", "README.md"]
             .iter()
-            .flat_map(|folder| {
-                let text = texts(&root.join(folder));
+            .flat_map(|place| {
+                let text = text(&root.join(place));
                 let words = text.split("`plasmon ").skip(1).map(|rest| {
-                    rest.chars().take_while(|letter| letter.is_ascii_lowercase()).collect::<String>()
+                    rest.chars()
+                        .take_while(|letter| letter.is_ascii_lowercase() || *letter == '-')
+                        .collect::<String>()
                 });
-                words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
+                words.filter(|word| !word.is_empty() && !word.starts_with('-')).collect::<Vec<_>>()
             })
             .collect();
         let there: BTreeSet<_> = commands().into_iter().collect();

@@ -526,17 +526,16 @@ fn commands_list_services_and_call_them() {
 }
 
 #[test]
-fn a_silent_home_of_a_name_is_told_within_the_time_out() {
+fn a_silent_home_of_a_name_is_told_of_within_the_time_out() {
     let cluster = Cluster::builder().nodes(2).args(&LONG_LEASE).start();
-    served(&cluster, &[1], 1, || {
-        let client = cluster.client(0);
-        cluster.pause(1);
-        until("its node says that the home is silent", || {
-            let found = client.service("tests", Some(Duration::from_secs(1)));
-            let error = found.expect_err("the home stands still");
-            assert_eq!(error.kind(), ErrorKind::TimedOut);
-            error.to_string().contains("was not found within the time-out").then_some(())
-        });
-        cluster.resume(1);
+    let (server, client) = (cluster.client(1), cluster.client(0));
+    let _served = server.serve("tests", &FUNCTIONS, &ServeOptions::default()).expect("the name is free");
+    cluster.pause(1);
+    until("its node says that the home is silent", || {
+        let found = client.service("tests", Some(Duration::from_secs(1)));
+        let error = found.expect_err("the home stands still");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        error.to_string().contains("was not found within the time-out").then_some(())
     });
+    cluster.resume(1);
 }

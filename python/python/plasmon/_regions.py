@@ -243,6 +243,7 @@ class Regions(Handle):
             ObjectNotFound: There is no such region.
             NotAllowed: This user lacks one of the rights.
             RegionLost: The node on which the region lived is gone.
+            TimedOut: A node did not answer.
         """
         if mode not in ("r", "w", "rw"):
             raise InvalidArgument(f"a region is mapped with mode 'r', 'w' or 'rw', not {mode!r}")

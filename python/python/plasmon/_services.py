@@ -347,6 +347,7 @@ class Services(Handle):
         Raises:
             ObjectNotFound: No process serves it.
             NotAllowed: It belongs to another user.
+            TimedOut: A node did not answer.
         """
         wanted = None if owner is None else user_id(owner)
         service = Service(self._connected(), self._prefix + name, wanted, timeout)

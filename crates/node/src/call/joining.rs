@@ -274,12 +274,14 @@ impl Calls {
         timeout_us: u64,
     ) -> Result<Reply, Error> {
         let (user, due) = (self.user(client), self.sessions.due(timeout_us));
-        // A call that waits for nobody to serve the name waits for nodes that are slow to answer.
+        // A time-out of 0 does not end the search: the call waits for nodes that are slow to answer, and not
+        // for a server to come.
         let last = due.filter(|_| timeout_us > 0);
         let [mut pause, longest] = PAUSE;
+        let mut missed = None;
         let known = loop {
             let sought = self.kernel.clock.bounded(last, self.seek(&name, owner, user)).await;
-            match sought.unwrap_or_else(|| Err(unanswered(&name))) {
+            match sought.unwrap_or_else(|| Err(missed.take().unwrap_or_else(|| unanswered(&name)))) {
                 Ok(known) => break known,
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
@@ -289,6 +291,7 @@ impl Calls {
                     if !may_come || is_over {
                         return Err(error);
                     }
+                    missed = Some(error);
                 }
             }
             self.kernel.clock.sleep(pause).await;

@@ -102,7 +102,7 @@ impl Deletion {
         outcomes
     }
 
-    /// Deletes an object, unless it has another life than the given one.
+    /// Deletes an object of the given life, or of any life for [`NO_LIFE`].
     fn delete_one(&self, id: &ObjectId, life: u64, user: u32) -> Result<Rc<Replica>, DeleteOutcome> {
         match self.store.objects.borrow().get(id) {
             None => return Err(DeleteOutcome::Absent),

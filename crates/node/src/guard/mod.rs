@@ -6,7 +6,7 @@
 //! [`region`](crate::region) asks for the token of a guard that a write shows.
 //!
 //! Invariants: a word belongs to one ticket until the client releases the ticket. A guard that has ended does
-//! not begin again. The words of a client that has gone are 0, and so are all words when the node has ended.
+//! not begin again. The words of a client that has gone are 0. A node that stops sets all words to 0.
 
 use std::cell::RefCell;
 use std::io;

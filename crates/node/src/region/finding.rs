@@ -9,7 +9,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::channel::oneshot;
 use plasmon::region::{RegionInfo, RegionState, Rights, region_id};
 use plasmon::wire::{Access, NewObject, RegionPlace, Reply};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
@@ -127,13 +126,14 @@ impl Regions {
         timeout_us: u64,
     ) -> Outcome {
         let (user, due) = (self.user(client), self.sessions.due(timeout_us));
-        // A call that waits for nobody to make the region waits for nodes that are slow to answer.
+        // A time-out of 0 does not end the search: the call waits for nodes that are slow to answer, and not
+        // for the region to be made.
         let last = due.filter(|_| timeout_us > 0);
         let [mut pause, longest] = LOOK_AGAIN_AFTER;
+        let mut missed = None;
         loop {
-            let finding = self.find_to_the_end(name.clone(), owner, rights, user);
-            let found = self.kernel.clock.bounded(last, finding).await;
-            match found.unwrap_or_else(|| Err(unanswered(&name))) {
+            let found = self.kernel.clock.bounded(last, self.find_seen(&name, owner, rights, user)).await;
+            match found.unwrap_or_else(|| Err(missed.take().unwrap_or_else(|| unanswered(&name)))) {
                 Ok(at) => return self.hand_out(client, at, rights),
                 Err(error) => {
                     let is_over = due.is_some_and(|due| self.kernel.clock.now() + pause > due);
@@ -145,6 +145,7 @@ impl Regions {
                     if !may_come || is_over {
                         return Err(error);
                     }
+                    missed = Some(error);
                 }
             }
             self.kernel.clock.sleep(pause).await;
@@ -161,23 +162,6 @@ impl Regions {
         user: u32,
     ) -> Result<At, Error> {
         self.find_by_id(region_id(name), name, owner, rights, user).await
-    }
-
-    /// Finds a region as [`Regions::find_seen`] does. Whoever waits for it may give up: the search goes on,
-    /// and a mapping that a home gives late is left.
-    async fn find_to_the_end(
-        self: &Rc<Self>,
-        name: String,
-        owner: Option<u32>,
-        rights: Rights,
-        user: u32,
-    ) -> Result<At, Error> {
-        let (sender, found) = oneshot::channel();
-        let regions = Rc::clone(self);
-        self.kernel.spawn(async move {
-            _ = sender.send(regions.find_seen(&name, owner, rights, user).await);
-        });
-        found.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the node is stopping")))
     }
 
     /// Finds a region by its name, with rights for a user. Also a user who asks for no right must have some

@@ -29,8 +29,9 @@ const LIMIT_DIVISOR: u64 = 2;
 /// Maximum number of places of a region. A frame tells where all of them lie, with 24 bytes each, beside
 /// the other facts about a region that moves: at most 8 of 16 KiB, the ends of 64 segments included.
 const MAX_PLACES: usize = 256;
-/// Maximum number of places of all regions that lie in several. Each place is a mapping of this process,
-/// and the kernel allows a process 65,530 mappings by default (vm.max_map_count).
+/// Number of places of all regions that lie in several, at which no further region lies in several. Each
+/// place is a mapping of this process, and the kernel allows a process 65,530 mappings by default
+/// (vm.max_map_count). Regions that get memory in one turn do not count for each other.
 const MAX_ALL_PLACES: usize = 16 << 10;
 
 /// Memory that the regions of this node take.
@@ -66,7 +67,7 @@ impl Regions {
         self.crowded_out.get()
     }
 
-    /// Maximum number of places of the next region. Regions that got memory in this turn may not count yet.
+    /// Maximum number of places of the next region.
     pub(super) fn places_left(&self) -> usize {
         MAX_PLACES.min(MAX_ALL_PLACES.saturating_sub(self.in_places.get().1))
     }

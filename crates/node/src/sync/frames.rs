@@ -106,13 +106,12 @@ table! {
         /// page.
         247 Tell { epoch: u64, from: u64, after: Option<ObjectId> } -> Told,
         /// Says what the member holds: guards of its clients, and locks whose former home it is and whose
-        /// last holder died or lost them. If there are more guards, `next` is the number of the first; the
-        /// abandoned locks are in the order of their ids, and `more` says that others come after the last.
+        /// last holder died or lost them. If there are more guards, `next` is the number of the first. The
+        /// abandoned locks are in the order of their ids, and more may come after 256.
         248 Told {
             guards: Vec<Row> as AtMost<MAX_ROWS>,
             next: Option<u64>,
             abandoned: Vec<ObjectId> as AtMost<MAX_WAITS>,
-            more: bool,
         },
         /// Asks for the page of the receiver's locks and barriers that begins at a place: 0, or what the page
         /// before said.

@@ -4,6 +4,8 @@
 //! Tokens that this node mints grow, and are larger than those of former homes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -50,7 +52,7 @@ pub(super) struct Home {
     pub(super) life: RefCell<Life>,
     locks: RefCell<HashMap<ObjectId, Lock>>,
     /// Locks whose last holder died or lost them, and that no call wants here.
-    left: RefCell<HashMap<ObjectId, Left>>,
+    left: RefCell<BTreeMap<ObjectId, Left>>,
     /// Guards that ended while this node took locks over.
     released: RefCell<HashSet<(NodeId, u64)>>,
     minted: Cell<u64>,
@@ -319,25 +321,14 @@ impl Home {
     }
 
     /// Returns locks whose home is `asker` now and was this node before, and whose last holder died
-    /// or lost them: the first ones after an id, in the order of their ids, and whether there are more.
-    pub(super) fn abandoned_for(
-        &self,
-        asker: NodeId,
-        after: Option<ObjectId>,
-        most: usize,
-    ) -> (Vec<ObjectId>, bool) {
+    /// or lost them: the first ones after an id, in the order of their ids.
+    pub(super) fn abandoned_for(&self, asker: NodeId, after: Option<ObjectId>, most: usize) -> Vec<ObjectId> {
         let left = self.left.borrow();
-        let is_told = |(id, left): &(&ObjectId, &Left)| {
-            Some(**id) > after
-                && !left.mine
-                && left.moved == self.places.moved(id)
-                && self.places.home(id) == asker
-        };
-        let mut told: Vec<_> = left.iter().filter(is_told).map(|(id, _)| *id).collect();
-        told.sort_unstable();
-        let more = told.len() > most;
-        told.truncate(most);
-        (told, more)
+        let rest = left.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
+        let told = rest.filter(|(id, left)| {
+            !left.mine && left.moved == self.places.moved(id) && self.places.home(id) == asker
+        });
+        told.map(|(id, _)| *id).take(most).collect()
     }
 
     /// Ends the calls and guards of which this home has not heard for too long.

@@ -98,7 +98,8 @@ impl Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
-        if !self.home.is_held_elsewhere() {
+        // A home that has not waited out its former life does not know the guards of that life.
+        if self.home.takeover.has(0) && !self.home.is_held_elsewhere() {
             self.home.life.get_mut().end();
         }
     }

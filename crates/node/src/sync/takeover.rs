@@ -155,9 +155,9 @@ impl Locks {
         let (mut number, mut after) = (0, None);
         loop {
             let tell = ask::Tell { epoch, from: number, after };
-            let ask::Told { guards, next, abandoned, more } =
+            let ask::Told { guards, next, abandoned } =
                 self.network.ask(from, 0, tell, MEMBER_PATIENCE).await.ok()?;
-            let last = abandoned.last().copied();
+            let (last, more) = (abandoned.last().copied(), abandoned.len() == MAX_WAITS);
             // Pages that do not go forward would never end.
             if next.is_some_and(|next| next <= number) || more && last <= after {
                 return None;
@@ -199,8 +199,8 @@ impl Locks {
             return Err(Error::new(ErrorKind::NotHere, "the view has changed meanwhile"));
         }
         let (guards, next) = self.tickets.guards(|id| self.places.home(id) == asker, from, MAX_ROWS);
-        let (abandoned, more) = self.home.abandoned_for(asker, after, MAX_WAITS);
-        Ok(ask::Told { guards, next, abandoned, more })
+        let abandoned = self.home.abandoned_for(asker, after, MAX_WAITS);
+        Ok(ask::Told { guards, next, abandoned })
     }
 
     /// Waits until a home knows of the calls of this node that wait at its barriers, because the home
