@@ -124,14 +124,37 @@ pub(crate) fn lock(socket: &Socket, args: &LockArgs) -> Result<ExitCode, Failure
     })?;
     let mut running = Running { child, guard, grace: *grace, lost: None, killed: false };
     let status = running.wait(&signals).map_err(Failure::file("wait for", program))?;
-    let unlocked = running.guard.unlock();
-    let fenced = unlocked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced);
-    if running.lost.is_some() || fenced {
+    let Running { guard, lost, .. } = running;
+    let held = lost.is_none() && guard.is_valid();
+    let unlocked = unlock(guard, if held { *ttl } else { Duration::ZERO }, &signals);
+    if !held || unlocked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced) {
         let text = format!("lock '{}' was lost while the command ran", printable(name));
         return Err(Error::new(ErrorKind::Fenced, text).into());
     }
-    unlocked?;
+    if let Err(error) = unlocked {
+        output::complain(&format!(
+            "lock '{}' was held until the command ended, and is free when its lease is over, since it could \
+             not be unlocked: {error}",
+            printable(name)
+        ));
+    }
     Ok(ExitCode::from(code_of(status)))
+}
+
+/// Unlocks. Waits for the answer at most for `patience`, and until a signal comes. The node also unlocks when
+/// this process ends.
+fn unlock(guard: Guard, patience: Duration, signals: &Receiver<i32>) -> Result<(), Error> {
+    let until = Instant::now() + patience;
+    let (sender, unlocked) = channel();
+    thread::spawn(move || sender.send(guard.unlock()));
+    loop {
+        if let Ok(unlocked) = unlocked.recv_timeout(LOOK_INTERVAL) {
+            return unlocked;
+        }
+        if Instant::now() >= until || signals.try_iter().any(|signal| signal != SIGCHLD) {
+            return Err(Error::new(ErrorKind::TimedOut, "the node did not answer in time"));
+        }
+    }
 }
 
 /// Waits at a barrier.

@@ -1,6 +1,7 @@
 //! Tests of `plasmon lock` and `plasmon locks`: what the command finds, its exit codes, signals, and the end
 //! of a command whose lock is lost.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -126,4 +127,27 @@ fn a_lock_command_that_is_killed_lets_others_have_the_lock() {
     child.kill().expect("it is our child");
     child.wait().expect("it is our child");
     assert!(take(&cluster.client(1), "name").abandoned());
+}
+
+#[test]
+fn a_command_that_has_ended_tells_its_exit_code_although_the_node_stands_still() {
+    let cluster = Cluster::builder().start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let may_end = folder.path().join("may end");
+    let script = format!("echo begun; until [ -e '{}' ]; do sleep 0.05; done; exit 3", may_end.display());
+    let (child, _out) = started(locked(&cluster, 0, &["--ttl", "60s"], &script));
+    cluster.pause(0);
+    fs::write(&may_end, "").expect("there is room");
+    let pid = child.id();
+    eventually("the command has ended", || {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.is_ok_and(|children| children.is_empty())
+    });
+    // The lease goes on for long. A signal ends the wait for the node.
+    signal(&child, Signal::TERM);
+    let ended = child.wait_with_output().expect("it is our child");
+    cluster.resume(0);
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(said.contains("could not be unlocked"), "{said}");
 }

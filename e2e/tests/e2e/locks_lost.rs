@@ -126,6 +126,20 @@ fn a_coordinator_that_was_stopped_leaves_no_guards_to_wait_for() {
     drop(cluster.client(0).lock("lock", &soon).expect("nobody has it"));
 }
 
+#[test]
+fn a_coordinator_that_cannot_write_its_file_of_leases_says_so_and_gives_locks_again_later() {
+    let cluster = Cluster::builder().nodes(2).start();
+    // Nobody can write to a folder, root neither.
+    let in_the_way = cluster.node_folder(0).join("plasmon.sock.locks.next");
+    std::fs::create_dir(&in_the_way).expect("the name is free");
+    for node in [0, 1] {
+        let refused = cluster.client(node).lock("lock", &LockOptions::default()).expect_err("it cannot be");
+        assert!(refused.to_string().contains("without which no lock is given"), "{refused}");
+    }
+    std::fs::remove_dir(&in_the_way).expect("it is there");
+    drop(take(&cluster.client(1), "lock"));
+}
+
 /// Node that decides about a lock.
 fn home(cluster: &Cluster, name: &str) -> usize {
     let node = row(cluster, 0, name).expect("it is held").home.to_string();

@@ -107,7 +107,10 @@ impl Locks {
         let home = self.places.home(&ticket.lock.id);
         let text = match ticket.asked.get() {
             Some((asked, ..)) if asked == home => {
-                format!("lock '{name}' was not had in time: others hold it, as far as node {home} has said")
+                format!(
+                    "lock '{name}' was not had in time: node {home}, which decides about it, has not given \
+                     it; `plasmon locks` says who holds it"
+                )
             }
             _ => format!("lock '{name}' was not had in time: node {home}, which decides about it, is away"),
         };

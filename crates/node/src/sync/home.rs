@@ -218,11 +218,14 @@ impl Home {
         let said = {
             let mut locks = self.locks.borrow_mut();
             let Some(lock) = locks.get_mut(id) else { return };
-            if let Err(error) = lock.longest_wait().map_or(Ok(()), |ttl_ns| self.note_lease(ttl_ns)) {
-                tracing::warn!(%error, "nobody gets a lock");
-                return;
-            }
-            let said = lock.advance(self.now(), || self.mint());
+            let noted = lock.longest_wait().map_or(Ok(()), |ttl_ns| self.note_lease(ttl_ns));
+            let said = match noted {
+                Ok(()) => lock.advance(self.now(), || self.mint()),
+                Err(error) => {
+                    tracing::warn!(%error, "nobody gets a lock");
+                    lock.refuse_waiting(&error)
+                }
+            };
             if lock.is_idle() {
                 locks.remove(id);
             }

@@ -227,6 +227,12 @@ impl Lock {
         (!self.waiting.is_empty()).then_some(at)
     }
 
+    /// Ends all waits. Returns what to tell them.
+    pub(super) fn refuse_waiting(&mut self, error: &Error) -> Vec<Said> {
+        let refuse = |Claim { node, number, .. }| Said::Refused { node, number, error: error.clone() };
+        self.waiting.drain(..).map(refuse).collect()
+    }
+
     /// Ends a guard or a wait; returns whether there was one.
     pub(super) fn release(&mut self, node: NodeId, number: u64, lost: bool) -> bool {
         if let Some(at) = self.holders.iter().position(|claim| claim.is(node, number)) {

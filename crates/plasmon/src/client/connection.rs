@@ -528,8 +528,8 @@ pub(super) fn malformed(path: &Path, error: &crate::wire::WireError) -> Error {
 /// Error for a daemon that has not answered for the time `waited`.
 pub(super) fn silent(path: &Path, waited: Duration) -> Error {
     let message = format!(
-        "the node at {} did not answer within {:.1} s; it may be stopped or overloaded: see its log. The \
-         request may still be carried out",
+        "the node at {} did not answer within {:.1} s: it, or another that it asks, may be stopped or \
+         overloaded; `plasmon status --cluster` says which. The request may still be carried out",
         path.display(),
         waited.as_secs_f64()
     );
