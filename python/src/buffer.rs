@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::ffi::{CString, c_int};
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use memchr::memmem;
 use plasmon::Object;
@@ -40,25 +40,26 @@ const SHOWN_BYTES: usize = 40;
 #[pyclass(frozen, sequence, weakref, module = "plasmon")]
 pub(crate) struct Buffer {
     object: Object,
-    range: Range<usize>,
-    /// Hash of the bytes, once it was asked for.
-    hash: OnceLock<isize>,
+    /// Bytes of the object that a slice has; `None` for all. A call gives many buffers, and few are slices.
+    part: Option<Box<Range<usize>>>,
+    /// Hash of the bytes; 0 until it is asked for.
+    hash: AtomicIsize,
 }
 
 impl Buffer {
     pub(crate) fn new(object: Object) -> Self {
-        let range = 0..object.data().len();
-        Self { object, range, hash: OnceLock::new() }
+        Self { object, part: None, hash: AtomicIsize::new(0) }
     }
 
     fn data(&self) -> &[u8] {
-        &self.object.data()[self.range.clone()]
+        let data = self.object.data();
+        self.part.as_ref().map_or(data, |part| &data[Range::clone(part)])
     }
 
     /// Bytes between two places as methods of `bytes` take them, and the first place. `None` if the places
     /// are not in this order or not within the data.
     fn within(&self, start: Option<isize>, end: Option<isize>) -> Option<(usize, &[u8])> {
-        let len = self.range.len();
+        let len = self.data().len();
         let place = |at: isize| if at < 0 { len.saturating_sub(at.unsigned_abs()) } else { at as usize };
         let (start, end) = (start.map_or(0, place), end.map_or(len, place).min(len));
         (start <= end).then(|| (start, &self.data()[start..end]))
@@ -200,7 +201,7 @@ impl Buffer {
     }
 
     fn __len__(&self) -> usize {
-        self.range.len()
+        self.data().len()
     }
 
     fn __getitem__<'py>(slf: &Bound<'py, Self>, at: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -209,10 +210,9 @@ impl Buffer {
         if let Ok(slice) = at.cast::<PySlice>() {
             let slice = slice.indices(data.len() as isize)?;
             if slice.step == 1 {
-                let start = this.range.start + slice.start as usize;
-                let range = start..start + slice.slicelength;
-                let part = Self { object: this.object.clone(), range, hash: OnceLock::new() };
-                return Ok(Bound::new(py, part)?.into_any());
+                let start = this.part.as_ref().map_or(0, |part| part.start) + slice.start as usize;
+                let part = Some(Box::new(start..start + slice.slicelength));
+                return Ok(Bound::new(py, Self { part, ..Self::new(this.object.clone()) })?.into_any());
             }
             let place = |number| (slice.start + number as isize * slice.step) as usize;
             let some: Vec<u8> = (0..slice.slicelength).map(|number| data[place(number)]).collect();
@@ -267,8 +267,9 @@ impl Buffer {
     }
 
     fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
-        if let Some(hash) = self.hash.get() {
-            return Ok(*hash);
+        let known = self.hash.load(Relaxed);
+        if known != 0 {
+            return Ok(known);
         }
         let data = self.data();
         let len = data.len() as ffi::Py_ssize_t;
@@ -279,7 +280,8 @@ impl Buffer {
             Bound::from_owned_ptr_or_err(py, view)?
         };
         let hash = view.hash()?;
-        Ok(*self.hash.get_or_init(|| hash))
+        self.hash.store(hash, Relaxed);
+        Ok(hash)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
