@@ -5,7 +5,7 @@
 //! is lost, and SIGKILL after the grace.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use clap::Args as ClapArgs;
 use plasmon::sync::{Barrier, Guard, Lock, LockOptions, MAX_PARTIES, MAX_TTL, MIN_TTL};
 use plasmon::text::printable;
 use plasmon::{Error, ErrorKind, Socket};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use serde_json::json;
 use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -48,7 +48,8 @@ than that of every holder before. The store of the protected data can refuse a t
 seen. So a late write of a host that was suspended and lost the lock is refused.
 
 If the lock is lost, because this process was stopped or the node was cut off for longer than the time to \
-live, COMMAND gets SIGTERM, and SIGKILL after the grace. Signals that this process gets are passed on to \
+live, COMMAND gets SIGTERM, and SIGKILL after the grace. If this process dies, COMMAND gets SIGTERM. \
+Processes that COMMAND has started are its own to end. Signals that this process gets are passed on to \
 COMMAND; what a terminal sends reaches it by itself.
 
 Exit codes:
@@ -117,8 +118,10 @@ pub(crate) fn lock(socket: &Socket, args: &LockArgs) -> Result<ExitCode, Failure
     let signals = Signals::new(PASSED_ON.into_iter().chain([SIGCHLD]));
     let signals = received(signals.map_err(Failure::file("receive", "signals"))?);
     let (program, arguments) = command.split_first().ok_or(Failure::NoCommand)?;
-    let spawned = Command::new(program).args(arguments).env(TOKEN, guard.token().to_string()).spawn();
-    let child = spawned.map_err(|source| {
+    let mut held = Command::new(program);
+    held.args(arguments).env(TOKEN, guard.token().to_string());
+    end_with_this_process(&mut held);
+    let child = held.spawn().map_err(|source| {
         let code = if source.kind() == io::ErrorKind::NotFound { NO_SUCH_COMMAND } else { CANNOT_RUN };
         Failure::Command { command: program.to_string_lossy().into_owned(), source, code }
     })?;
@@ -139,6 +142,14 @@ pub(crate) fn lock(socket: &Socket, args: &LockArgs) -> Result<ExitCode, Failure
         ));
     }
     Ok(ExitCode::from(code_of(status)))
+}
+
+/// Has the command get SIGTERM when this process dies, because the lock is free then.
+#[allow(unsafe_code)]
+fn end_with_this_process(command: &mut Command) {
+    let ask = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: between fork and exec the closure makes one system call, and touches no memory of this process.
+    _ = unsafe { command.pre_exec(ask) };
 }
 
 /// Unlocks. Waits for the answer at most for `patience`, and until a signal comes. The node also unlocks when

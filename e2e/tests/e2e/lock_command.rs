@@ -123,9 +123,13 @@ fn a_command_that_lost_its_lock_is_ended() {
 #[test]
 fn a_lock_command_that_is_killed_lets_others_have_the_lock() {
     let cluster = Cluster::builder().nodes(2).start();
-    let (mut child, _out) = started(locked(&cluster, 0, &["--ttl", "60s"], "echo begun; exec sleep 5"));
+    let script = "trap 'echo ended; exit' TERM; echo begun; while :; do sleep 0.05; done";
+    let (mut child, mut out) = started(locked(&cluster, 0, &["--ttl", "60s"], script));
     child.kill().expect("it is our child");
     child.wait().expect("it is our child");
+    let mut said = String::new();
+    out.read_line(&mut said).expect("it is text");
+    assert_eq!(said, "ended\n", "the command goes on without the lock");
     assert!(take(&cluster.client(1), "name").abandoned());
 }
 
