@@ -118,10 +118,10 @@ pub(crate) fn lock(socket: &Socket, args: &LockArgs) -> Result<ExitCode, Failure
     let signals = Signals::new(PASSED_ON.into_iter().chain([SIGCHLD]));
     let signals = received(signals.map_err(Failure::file("receive", "signals"))?);
     let (program, arguments) = command.split_first().ok_or(Failure::NoCommand)?;
-    let mut held = Command::new(program);
-    held.args(arguments).env(TOKEN, guard.token().to_string());
-    end_with_this_process(&mut held);
-    let child = held.spawn().map_err(|source| {
+    let mut to_run = Command::new(program);
+    to_run.args(arguments).env(TOKEN, guard.token().to_string());
+    end_with_this_process(&mut to_run);
+    let child = to_run.spawn().map_err(|source| {
         let code = if source.kind() == io::ErrorKind::NotFound { NO_SUCH_COMMAND } else { CANNOT_RUN };
         Failure::Command { command: program.to_string_lossy().into_owned(), source, code }
     })?;
