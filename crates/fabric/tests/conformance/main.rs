@@ -8,6 +8,7 @@
 
 mod failures;
 mod lifetimes;
+mod memory;
 mod messages;
 mod networks;
 mod onesided;
@@ -36,7 +37,7 @@ fn main() {
 
     let everywhere =
         [messages::CASES, onesided::CASES, writes::CASES, failures::CASES, lifetimes::CASES].concat();
-    let of_libfabric = [failures::OF_LIBFABRIC, sleeping::CASES].concat();
+    let of_libfabric = [failures::OF_LIBFABRIC, memory::CASES, sleeping::CASES].concat();
     let mut trials = Vec::new();
     for provider in names.split(',') {
         let more = if in_memory(provider).is_none() { of_libfabric.as_slice() } else { &[] };
