@@ -34,10 +34,11 @@ const ALWAYS: [Default; 4] = [
     ),
 ];
 
-/// Parameters that are set on hosts without an RDMA device. ofi_rxm opens a completion queue for each endpoint,
-/// of universe x 128 + receives entries with 48 bytes each. The queue is a ring of which every entry is written
-/// before one is written again, so that all of it becomes resident, however few entries are in use at a time.
-/// tcp keeps completions that find no room in a list, and address vectors grow: there may be more peers.
+/// Parameters that are set on hosts without an RDMA device. ofi_rxm opens a completion queue for each
+/// endpoint, of universe x 128 + receives entries with 48 bytes each. The queue is a ring. Every entry is
+/// written before one is written again, so all of the ring becomes resident, however few entries are in use
+/// at a time. tcp keeps completions that find no room in a list, and address vectors grow: there may be more
+/// peers.
 const WITHOUT_RDMA: [Default; 1] =
     [("FI_UNIVERSE_SIZE", "64", "16,384 completions a queue, 0.8 MB; with 4,096 it is 50 MB an endpoint")];
 
