@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def parallel(near: plasmon.Client) -> Iterator[Any]:
     """A `Parallel` of two processes, which share arrays."""
     with joblib.parallel_config("plasmon", socket=near.socket):
         yield Parallel(n_jobs=2)
-    for pool in plasmon.joblib._pools.values():
+    for pool in plasmon.joblib._pools:
         pool.processes.shutdown(wait=True)
 
 
@@ -166,8 +167,60 @@ def test_two_threads_have_processes_of_their_own(near: plasmon.Client) -> None:
         thread.join()
     assert seen == {1_000_000: [True] * 6, 100_000_000: [False] * 6}
     until("no object to be left", lambda: not near.list())
-    for pool in plasmon.joblib._pools.values():
+    for pool in plasmon.joblib._pools:
         pool.processes.shutdown(wait=True)
+
+
+prepared: list[Any] = []
+
+
+def prepare(*what: Any) -> None:
+    prepared.append(what)
+
+
+def look_prepared(_: int) -> Any:
+    return prepared
+
+
+def test_processes_call_the_initializer_of_the_program(parallel: Any) -> None:
+    # The arguments have no hash.
+    calls = [delayed(look_prepared)(number) for number in range(6)]
+    for what in ([1], [2], [1]):
+        with Parallel(n_jobs=2, initializer=prepare, initargs=(what, "twice")) as own:
+            assert own(calls) == own(calls) == [[(what, "twice")]] * 6
+    assert Parallel(n_jobs=2)(calls) == [[]] * 6
+    assert prepared == []
+
+
+def fail_to_prepare() -> None:
+    raise LookupError("nothing to prepare")
+
+
+def test_an_initializer_that_raises_ends_the_call(parallel: Any) -> None:
+    with pytest.raises(BrokenExecutor):
+        Parallel(n_jobs=2, initializer=fail_to_prepare)(delayed(look_prepared)(0) for _ in range(4))
+    assert parallel(delayed(look_prepared)(0) for _ in range(2)) == [[]] * 2
+
+
+@pytest.fixture
+def joblibs(near: plasmon.Client, parallel: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """joblib's own tests, which name a backend, with this one."""
+    own = pytest.importorskip("joblib.test.test_parallel")
+    monkeypatch.setenv("PLASMON_SOCKET", near.socket)
+    monkeypatch.setattr(own, "Parallel", lambda **options: Parallel(**{**options, "backend": "plasmon"}))
+    return own
+
+
+@pytest.mark.parametrize("context", [joblib.parallel_config, joblib.parallel_backend])
+def test_joblibs_test_of_initializers_of_a_context(joblibs: Any, context: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(joblibs, "Parallel", Parallel)
+    joblibs.test_initializer_context(2, "plasmon", context)
+
+
+def test_joblibs_tests_of_initializers(joblibs: Any) -> None:
+    joblibs.test_initializer_parallel(2, "plasmon")
+    joblibs.test_initializer_reused(2)
+    joblibs.test_initializer_not_reused(2)
 
 
 PROGRAM = """

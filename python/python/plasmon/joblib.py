@@ -6,6 +6,9 @@
     with joblib.parallel_config("plasmon"):
         joblib.Parallel(n_jobs=4)(joblib.delayed(f)(array, i) for i in range(100))
 
+`initializer=` and `initargs=` of `Parallel` and `parallel_config` work as with loky: each process calls the
+function before its first task, and a `Parallel` with others has other processes.
+
 An array that lies in the store goes to a process as a reference, whatever its size. A large array elsewhere,
 on its own or within a frame or another value, is put once for all calls of a `Parallel`; its object ends with
 that. A large array that a process returns comes back through the store. All of them are read-only where they
@@ -23,8 +26,9 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import joblib
 import numpy as np
@@ -38,6 +42,8 @@ from plasmon._mapped import GET_SECONDS, Reference, client_of, reference, restor
 
 LEAST_BYTES = 1_000_000
 """Size of an array in bytes from which it is put, unless `Parallel(max_nbytes=)` says otherwise."""
+IDLE_SECONDS = 300
+"""Time in seconds after which a process without tasks ends, as with loky."""
 LOOK_SECONDS = 0.5
 """Time in seconds after which a process looks again whether its program still runs."""
 
@@ -65,20 +71,30 @@ class Backend(LokyBackend):  # type: ignore[misc]
         parallel: Any = None,
         prefer: str | None = None,
         require: str | None = None,
-        idle_worker_timeout: float = 300,
-        max_nbytes: float | None = LEAST_BYTES,
-        mmap_mode: str | None = "r",
-        **_of_folders: Any,
+        idle_worker_timeout: float | None = None,
+        **options: Any,
     ) -> int:
         """Takes the processes that a `Parallel` needs. Returns their number."""
+        options = {**self.backend_kwargs, **options}
+        mmap_mode = options.get("mmap_mode", "r")
         if mmap_mode not in ("r", None):
             raise ValueError(f"arrays in the store are read-only: mmap_mode cannot be {mmap_mode!r}")
         n_jobs = self.effective_n_jobs(n_jobs)
         if n_jobs == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
-        socket = self.backend_kwargs.get("socket")
-        environment = self._prepare_worker_env(n_jobs=n_jobs)
-        self._pool = _begin(n_jobs, socket, max_nbytes, idle_worker_timeout, environment)
+        if idle_worker_timeout is None:
+            idle_worker_timeout = options.get("idle_worker_timeout", IDLE_SECONDS)
+        self._pool = _begin(
+            _Settings(
+                n_jobs,
+                options.get("socket"),
+                options.get("max_nbytes", LEAST_BYTES),
+                idle_worker_timeout,
+                self._prepare_worker_env(n_jobs=n_jobs),
+                options.get("initializer"),
+                tuple(options.get("initargs", ())),
+            )
+        )
         self._workers = self._pool.processes
         self.parallel = parallel
         return n_jobs
@@ -109,21 +125,42 @@ class _Processes(ProcessPoolExecutor):  # type: ignore[misc]
         """Takes note of nothing."""
 
 
+class _Settings(NamedTuple):
+    """Settings of processes. A `Parallel` with the same ones uses the same processes."""
+
+    n_jobs: int
+    socket: str | None
+    least: float | None
+    """Size of an array in bytes from which it is put. `None` for no array."""
+    idle: float
+    """Time in seconds after which a process without tasks ends."""
+    environment: dict[str, str]
+    initializer: Callable[..., object] | None
+    """Function of the program that each process calls first."""
+    initargs: tuple[Any, ...]
+
+    def are(self, others: _Settings) -> bool:
+        """Whether others are the same. Arguments that cannot be compared are not."""
+        try:
+            return bool(self == others)
+        except Exception:
+            return False
+
+
 class _Pool:
     """Processes of loky, and the reducer of their arguments."""
 
-    def __init__(
-        self, n_jobs: int, socket: str | None, least: float | None, idle: float, environment: dict[str, str]
-    ) -> None:
-        client = client_of(socket)
-        self.arguments = _Arguments(client, least)
-        results = _Results(client.socket, least)
+    def __init__(self, settings: _Settings) -> None:
+        client = client_of(settings.socket)
+        self.settings = settings
+        self.arguments = _Arguments(client, settings.least)
+        results = _Results(client.socket, settings.least)
         self.processes = _Processes(
-            n_jobs,
-            timeout=idle,
-            env=environment,
-            initializer=_end_with,
-            initargs=(os.getpid(),),
+            settings.n_jobs,
+            timeout=settings.idle,
+            env=settings.environment,
+            initializer=_start,
+            initargs=(os.getpid(), settings.initializer, settings.initargs),
             job_reducers={np.ndarray: self.arguments, np.memmap: self.arguments},
             result_reducers={np.ndarray: results, np.memmap: results},
         )
@@ -134,25 +171,34 @@ class _Pool:
         return not flags.shutdown and flags.broken is None
 
 
-_pools: dict[Any, _Pool] = {}
-"""Processes that are in use, and those that were last used, by their settings."""
+_pools: list[_Pool] = []
+"""Processes that are in use, and those that were last used."""
 _choosing = threading.Lock()
 
 
-def _begin(
-    n_jobs: int, socket: str | None, least: float | None, idle: float, environment: dict[str, str]
-) -> _Pool:
+def _begin(settings: _Settings) -> _Pool:
     """Begins a `Parallel` on processes of these settings: existing ones if there are any, else new ones."""
-    settings = n_jobs, socket, least, idle, tuple(sorted(environment.items()))
     with _choosing:
-        for others, pool in list(_pools.items()):
-            if not pool.usable or (others != settings and not pool.arguments.users):
-                _pools.pop(others).processes.shutdown(wait=False)
-        if settings not in _pools:
-            _pools[settings] = _Pool(n_jobs, socket, least, idle, environment)
-        pool = _pools[settings]
-        pool.arguments.begin()
-        return pool
+        found = None
+        for pool in list(_pools):
+            same = pool.usable and pool.settings.are(settings)
+            if same:
+                found = pool
+            elif not (pool.usable and pool.arguments.users):
+                _pools.remove(pool)
+                pool.processes.shutdown(wait=False)
+        if found is None:
+            found = _Pool(settings)
+            _pools.append(found)
+        found.arguments.begin()
+        return found
+
+
+def _start(program: int, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
+    """Prepares this process: it ends with its program, and calls the program's function."""
+    _end_with(program)
+    if initializer is not None:
+        initializer(*initargs)
 
 
 def _end_with(program: int) -> None:
