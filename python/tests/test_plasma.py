@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import pickle
@@ -242,3 +243,9 @@ def test_get_waits_for_seals(plasma: ModuleType, client: Any, other: Any, new_id
     client.put("late", late)
     waiting.join(ANTI_HANG)
     assert values[10] == "late"
+
+
+def test_a_client_cannot_be_pickled_nor_copied(client: Any) -> None:
+    for made in (lambda: pickle.dumps({"client": client}), lambda: copy.copy(client)):
+        with pytest.raises(TypeError, match="no default __reduce__ due to non-trivial __cinit__"):
+            made()

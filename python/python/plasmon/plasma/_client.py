@@ -70,6 +70,13 @@ class PlasmaClient:
         self._creating: dict[ObjectId, Creation] = {}
         self._notifications: Notifications | None = None
 
+    def __reduce__(self) -> NoReturn:
+        # These are the words of Plasma's own client, whose class is made by Cython.
+        raise TypeError(
+            "no default __reduce__ due to non-trivial __cinit__: a client of Plasma cannot be pickled or "
+            "copied; give the other process the path of the socket, to connect there"
+        )
+
     @property
     def store_socket_name(self) -> str:
         """Path of the store's socket."""
