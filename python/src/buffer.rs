@@ -309,7 +309,7 @@ impl Buffer {
     /// Other attributes: those of `bytes`, of a copy; else those of `memoryview`.
     fn __getattr__<'py>(slf: &Bound<'py, Self>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let text = name.to_cow()?;
+        let text = name.to_string_lossy();
         if !text.starts_with('_') && py.get_type::<PyBytes>().hasattr(name)? {
             return PyBytes::new(py, slf.get().data()).getattr(name);
         }

@@ -25,7 +25,7 @@ use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descrip
 use crate::parts::{Parts, held, slices};
 use crate::placing::{Spread, found, spread};
 use crate::subscription::Subscription;
-use crate::terms::{Terms, duration, left, room, verifying};
+use crate::terms::{Terms, Text, duration, left, names, room, verifying};
 
 /// Value to store: id, size, pieces and metadata.
 type Value<'py> = (Bound<'py, PyAny>, usize, Parts<'py>, Bound<'py, PyBytes>);
@@ -52,14 +52,14 @@ impl Client {
     fn new(
         py: Python<'_>,
         socket: Option<PathBuf>,
-        name: &str,
+        name: Text,
         timeout: Option<f64>,
-        priority: &str,
+        priority: Text,
     ) -> PyResult<Self> {
         let class = priority.parse().map_err(|why: String| invalid(py, &why))?;
         let timeout =
             timeout.map(|_| duration(py, timeout)).transpose()?.map(|it| it.unwrap_or(Duration::MAX));
-        let client = detached(py, || connected(socket, name, timeout, class));
+        let client = detached(py, || connected(socket, &name, timeout, class));
         let client = client.map_err(|error| raised(py, &error))?.interruptible(signalled);
         Ok(Self {
             client: Mutex::new(Some(client)),
@@ -363,15 +363,15 @@ impl Client {
     }
 
     /// Changes the name and the quota of this client.
-    fn set_options(&self, py: Python<'_>, name: Option<&str>, quota: Option<u64>) -> PyResult<()> {
-        self.call(py, |client| client.set_options(name, quota))
+    fn set_options(&self, py: Python<'_>, name: Option<Text>, quota: Option<u64>) -> PyResult<()> {
+        self.call(py, |client| client.set_options(name.as_deref(), quota))
     }
 
     /// Subscribes to the objects of the node.
-    fn subscribe(&self, py: Python<'_>, name: &str, cluster: bool) -> PyResult<Subscription> {
+    fn subscribe(&self, py: Python<'_>, name: Text, cluster: bool) -> PyResult<Subscription> {
         let subscribe = |client: &plasmon::Client| match cluster {
-            true => client.subscribe_cluster(name),
-            false => client.subscribe(name),
+            true => client.subscribe_cluster(&name),
+            false => client.subscribe(&name),
         };
         Ok(Subscription::new(self.call(py, subscribe)?)?)
     }
@@ -419,8 +419,8 @@ impl Client {
 
     /// Lists the objects on this node or in the cluster. Returns also the nodes that did not tell theirs,
     /// each with the reason.
-    fn list(&self, py: Python<'_>, pattern: &str, cluster: bool) -> PyResult<Listed> {
-        let filter = Filter::of(pattern);
+    fn list(&self, py: Python<'_>, pattern: Text, cluster: bool) -> PyResult<Listed> {
+        let filter = Filter::of(&pattern);
         let list = self.call(py, |client| match cluster {
             true => client.list_cluster(&filter),
             false => {
@@ -462,12 +462,12 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        node: String,
+        node: Text,
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
         Ok(spread(self.call_for(py, given, |client| {
-            let (nodes, left) = found(client, &[node], timeout)?;
+            let (nodes, left) = found(client, &[node.into()], timeout)?;
             client.migrate(id, nodes[0], left)
         })?))
     }
@@ -477,7 +477,7 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        nodes: Option<Vec<String>>,
+        nodes: Option<Vec<Text>>,
         timeout: Option<f64>,
     ) -> PyResult<Spread> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
@@ -486,7 +486,7 @@ impl Client {
             return Ok((Vec::new(), Vec::new()));
         }
         Ok(spread(self.call_for(py, given, |client| {
-            let (nodes, left) = found(client, &nodes.unwrap_or_default(), timeout)?;
+            let (nodes, left) = found(client, &names(nodes), timeout)?;
             client.broadcast(id, &nodes, left)
         })?))
     }

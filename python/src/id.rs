@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::error::{invalid, wrong_type};
+use crate::terms::{Text, characters};
 
 /// Id of an object: 20 bytes, the same on every node.
 ///
@@ -33,28 +34,20 @@ impl ObjectId {
 
     /// Id of the object with this name, the same on every host.
     #[staticmethod]
-    fn from_name(py: Python<'_>, name: &str) -> PyResult<Self> {
-        if name.is_empty() {
-            return Err(invalid(py, "the name of an object cannot be empty"));
-        }
-        if hex(name).is_some() {
-            let message =
-                format!("{name} cannot be a name: 40 hexadecimal digits are an id, which from_hex makes");
-            return Err(invalid(py, &message));
-        }
-        Ok(Self(plasmon::ObjectId::from_name(name)))
+    fn from_name(py: Python<'_>, name: Text) -> PyResult<Self> {
+        Self::named(py, &name)
     }
 
     /// Id of a user's private object with this name.
     #[staticmethod]
-    fn from_private_name(py: Python<'_>, name: &str, user: u32) -> PyResult<Self> {
-        Self::from_name(py, name)?;
-        Ok(Self(plasmon::ObjectId::from_private_name(name, user)))
+    fn from_private_name(py: Python<'_>, name: Text, user: u32) -> PyResult<Self> {
+        Self::named(py, &name)?;
+        Ok(Self(plasmon::ObjectId::from_private_name(&name, user)))
     }
 
     /// Id with the given 40 hexadecimal digits.
     #[staticmethod]
-    fn from_hex(py: Python<'_>, text: &str) -> PyResult<Self> {
+    fn from_hex(py: Python<'_>, text: Text) -> PyResult<Self> {
         text.parse().map(Self).map_err(|error: ParseIdError| invalid(py, &error.to_string()))
     }
 
@@ -92,6 +85,21 @@ impl ObjectId {
     }
 }
 
+impl ObjectId {
+    /// Id of the object with a name.
+    fn named(py: Python<'_>, name: &str) -> PyResult<Self> {
+        if name.is_empty() {
+            return Err(invalid(py, "the name of an object cannot be empty"));
+        }
+        if hex(name).is_some() {
+            let message =
+                format!("{name} cannot be a name: 40 hexadecimal digits are an id, which from_hex makes");
+            return Err(invalid(py, &message));
+        }
+        Ok(Self(plasmon::ObjectId::from_name(name)))
+    }
+}
+
 /// Id with the name by which the caller called the object, for error messages.
 #[pyclass(frozen, module = "plasmon._internal")]
 pub(crate) struct Named {
@@ -102,8 +110,8 @@ pub(crate) struct Named {
 #[pymethods]
 impl Named {
     #[new]
-    fn new(id: ObjectId, name: String) -> Self {
-        Self { id: id.0, name }
+    fn new(id: ObjectId, name: Text) -> Self {
+        Self { id: id.0, name: name.into() }
     }
 }
 
@@ -135,8 +143,8 @@ pub(crate) fn object_id(given: &Bound<'_, PyAny>) -> PyResult<plasmon::ObjectId>
     if let Ok(id) = given.cast::<ObjectId>() {
         Ok(id.get().0)
     } else if let Ok(name) = given.cast::<PyString>() {
-        let name = name.to_cow()?;
-        hex(&name).map_or_else(|| Ok(ObjectId::from_name(py, &name)?.0), Ok)
+        let name = characters(name)?;
+        hex(&name).map_or_else(|| Ok(ObjectId::named(py, &name)?.0), Ok)
     } else if let Ok(bytes) = given.cast::<PyBytes>() {
         Ok(ObjectId::new(py, bytes.as_bytes())?.0)
     } else if let Ok(named) = given.cast::<Named>() {

@@ -26,14 +26,14 @@ use crate::lock::{cloned, lock, taken};
 use crate::memory::{Bytes, fill};
 use crate::placing::found;
 use crate::sync::GuardHandle;
-use crate::terms::{Terms, duration, left, room};
+use crate::terms::{Terms, Text, duration, left, room};
 
 /// Number of bytes that are copied to and from mapped memory without releasing the GIL.
 const MAX_HELD_BYTES: usize = 16 << 10;
 
 /// Options of a new region: size, node, rights of every user, whether it may be mapped, whether it ends with
 /// the client, and whether it may exist.
-type Making = (u64, Option<String>, String, bool, bool, bool);
+type Making = (u64, Option<Text>, Text, bool, bool, bool);
 /// Row of a list of regions: name, size, home, owner, the user's rights, those of every user, whether it may
 /// be mapped, was to be mapped and cannot, and its number of pieces, whether it ends with its client, handles
 /// at home, other nodes with handles, age in seconds.
@@ -64,8 +64,8 @@ impl RegionHandle {
     fn new(
         py: Python<'_>,
         client: &Client,
-        name: String,
-        rights: &str,
+        name: Text,
+        rights: Text,
         owner: Option<u32>,
         timeout: Option<f64>,
         making: Option<Making>,
@@ -74,14 +74,14 @@ impl RegionHandle {
         let letters = |text: &str| {
             Rights::of_letters(text).ok_or_else(|| invalid(py, &format!("no rights are called '{text}'")))
         };
-        let rights = letters(rights)?;
+        let rights = letters(&rights)?;
         let made = match making {
             None => client.run(py, |client| client.map_region_of(owner, &name, rights, timeout))?,
             Some((size, node, public, mappable, ephemeral, exist_ok)) => {
                 let public = letters(&public)?;
                 client.run(py, |client| {
                     let began = Instant::now();
-                    let nodes: Vec<_> = node.into_iter().collect();
+                    let nodes: Vec<_> = node.map(Into::into).into_iter().collect();
                     let node = found(client, &nodes, timeout)?.0.first().copied();
                     let room = left(timeout, began);
                     let options = RegionOptions { node, public, mappable, ephemeral, exist_ok, room };
@@ -93,7 +93,7 @@ impl RegionHandle {
         let (size, rights, owner) = (region.len(), region.rights(), region.owner());
         let closing = Arc::clone(&client.closing);
         let here = Mutex::new(region.is_mapped().then(|| region.clone().without_calls()));
-        Ok(Self { region: Mutex::new(Some(region)), here, name, size, rights, owner, closing })
+        Ok(Self { region: Mutex::new(Some(region)), here, name: name.into(), size, rights, owner, closing })
     }
 
     /// Size in bytes.
@@ -423,8 +423,8 @@ impl RegionHandle {
     }
 
     /// Gives rights to a user, or to every user.
-    fn give(&self, py: Python<'_>, user: Option<u32>, rights: &str, timeout: f64) -> PyResult<()> {
-        let rights = Rights::of_letters(rights).unwrap_or(Rights::NONE);
+    fn give(&self, py: Python<'_>, user: Option<u32>, rights: Text, timeout: f64) -> PyResult<()> {
+        let rights = Rights::of_letters(&rights).unwrap_or(Rights::NONE);
         self.call(py, timeout, |region| region.grant(principal(user), rights))
     }
 
@@ -434,11 +434,11 @@ impl RegionHandle {
     }
 
     /// Moves the region to another node.
-    fn move_to(&self, py: Python<'_>, client: &Client, node: String, timeout: f64) -> PyResult<()> {
+    fn move_to(&self, py: Python<'_>, client: &Client, node: Text, timeout: f64) -> PyResult<()> {
         let limit = duration(py, Some(timeout))?;
         let client = client.client(py)?;
         self.call(py, timeout, |region| {
-            let (nodes, left) = found(&client, &[node], limit)?;
+            let (nodes, left) = found(&client, &[node.into()], limit)?;
             region.move_to(nodes[0], left.unwrap_or(Duration::MAX))
         })
     }

@@ -26,7 +26,7 @@ use crate::lock::{cloned, lock, taken};
 use crate::memory::{Bytes, fill};
 use crate::outgoing::Outgoing;
 use crate::region::flat;
-use crate::terms::duration;
+use crate::terms::{Text, duration};
 
 /// Number of bytes that are copied without releasing the GIL.
 const MAX_HELD_BYTES: usize = 64 << 10;
@@ -47,19 +47,13 @@ pub(crate) struct ServiceHandle {
 impl ServiceHandle {
     /// Finds a service. `owner` is that of the service, if it matters.
     #[new]
-    fn new(
-        py: Python<'_>,
-        client: &Client,
-        name: String,
-        owner: Option<u32>,
-        timeout: f64,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, client: &Client, name: Text, owner: Option<u32>, timeout: f64) -> PyResult<Self> {
         let timeout = Some(duration(py, Some(timeout))?.unwrap_or(Duration::MAX));
         let found = client.run(py, |client| Service::find(client, owner, &name, timeout))?;
         let service = found.map_err(|error| raised(py, &error))?;
         let (owner, functions) = (service.owner(), service.functions().to_vec());
         let closing = Arc::clone(&client.closing);
-        Ok(Self { service: Mutex::new(Some(service)), name, owner, functions, closing })
+        Ok(Self { service: Mutex::new(Some(service)), name: name.into(), owner, functions, closing })
     }
 
     /// User id of the service's owner.
@@ -104,11 +98,11 @@ impl ServiceHandle {
     fn call<'py>(
         &self,
         py: Python<'py>,
-        function: &str,
+        function: Text,
         data: Option<&Bound<'py, PyAny>>,
         timeout: f64,
         into: Option<&Bound<'py, PyAny>>,
-        priority: Option<&str>,
+        priority: Option<Text>,
     ) -> PyResult<Bound<'py, PyAny>> {
         // The function is not run for a buffer that cannot be written.
         let room = into.map(|into| Bytes::writable(into).or_else(|_| Bytes::writable(&flat(into)?)));
@@ -116,7 +110,7 @@ impl ServiceHandle {
         let data = given(data)?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         let timeout = limit(py, timeout)?;
-        let reply = self.run(py, priority, |service| service.call(function, sent, timeout))?;
+        let reply = self.run(py, priority, |service| service.call(&function, sent, timeout))?;
         let Some((into, mut room)) = into.zip(room) else {
             return bytes_of(py, &reply).map(Bound::into_any);
         };
@@ -134,21 +128,21 @@ impl ServiceHandle {
     fn ask<'py>(
         &self,
         py: Python<'py>,
-        function: &str,
+        function: Text,
         data: &Bound<'py, PyAny>,
         timeout: f64,
-        priority: Option<&str>,
+        priority: Option<Text>,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
         let timeout = limit(py, timeout)?;
         let reply = match data.cast::<Outgoing>() {
             Ok(outgoing) => {
                 let (memory, len) = outgoing.get().take(py)?;
-                self.run(py, priority, |service| service.begin_from(function, memory, len, timeout)?.wait())?
+                self.run(py, priority, |service| service.begin_from(&function, memory, len, timeout)?.wait())?
             }
             Err(_) => {
                 let data = Bytes::of(data)?;
                 let sent = data.as_slice();
-                self.run(py, priority, |service| service.call(function, sent, timeout))?
+                self.run(py, priority, |service| service.call(&function, sent, timeout))?
             }
         };
         PyMemoryView::from(Bound::new(py, Came(Whole::Reply(reply)))?.as_any())
@@ -158,17 +152,17 @@ impl ServiceHandle {
     fn await_call(
         &self,
         py: Python<'_>,
-        function: &str,
+        function: Text,
         data: &Bound<'_, PyAny>,
         timeout: f64,
-        priority: Option<&str>,
+        priority: Option<Text>,
     ) -> PyResult<Option<AwaitedOperation>> {
         if data.is_instance_of::<Outgoing>() {
             return Ok(None);
         }
         let (data, timeout) = (bytes(data)?, limit(py, timeout)?);
-        let (service, class) = (self.service(py)?, chosen(py, priority)?);
-        let begun = during(class, || service.await_call(function, data.as_slice(), timeout));
+        let (service, class) = (self.service(py)?, chosen(py, priority.as_deref())?);
+        let begun = during(class, || service.await_call(&function, data.as_slice(), timeout));
         begun.map(|begun| begun.map(AwaitedOperation::of_call)).map_err(|error| raised(py, &error))
     }
 
@@ -183,15 +177,15 @@ impl ServiceHandle {
     fn begin(
         &self,
         py: Python<'_>,
-        function: &str,
+        function: Text,
         data: Option<&Bound<'_, PyAny>>,
         timeout: f64,
-        priority: Option<&str>,
+        priority: Option<Text>,
     ) -> PyResult<PendingOperation> {
         let data = given(data)?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         let timeout = limit(py, timeout)?;
-        let begun = self.run(py, priority, |service| service.begin(function, sent, timeout))?;
+        let begun = self.run(py, priority, |service| service.begin(&function, sent, timeout))?;
         Ok(PendingOperation::new(Begun::Call(Box::new(begun)), &self.closing))
     }
 
@@ -210,16 +204,16 @@ impl ServiceHandle {
     fn send(
         &self,
         py: Python<'_>,
-        function: &str,
+        function: Text,
         data: Option<&Bound<'_, PyAny>>,
         confirm: bool,
-        priority: Option<&str>,
+        priority: Option<Text>,
     ) -> PyResult<()> {
         let data = given(data)?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         self.run(py, priority, |service| match confirm {
-            true => service.send(function, sent),
-            false => service.post(function, sent),
+            true => service.send(&function, sent),
+            false => service.post(&function, sent),
         })
     }
 }
@@ -237,11 +231,11 @@ impl ServiceHandle {
     fn run<T: Send>(
         &self,
         py: Python<'_>,
-        priority: Option<&str>,
+        priority: Option<Text>,
         call: impl FnOnce(&Service) -> Result<T> + Send,
     ) -> PyResult<T> {
         let service = self.service(py)?;
-        let result = classed(py, priority, || ended_by(&self.closing, || call(&service)))?;
+        let result = classed(py, priority.as_deref(), || ended_by(&self.closing, || call(&service)))?;
         result.map_err(|error| raised(py, &self.told(error)))
     }
 
@@ -284,17 +278,17 @@ pub(crate) fn multicast<'py>(
     py: Python<'py>,
     client: &Client,
     services: Vec<PyRef<'py, ServiceHandle>>,
-    function: &str,
+    function: Text,
     data: &Bound<'py, PyAny>,
     timeout: f64,
-    priority: Option<&str>,
+    priority: Option<Text>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let to = services.iter().map(|service| service.service(py)).collect::<PyResult<Vec<_>>>()?;
     let (data, timeout) = (bytes(data)?, limit(py, timeout)?);
     let sent = data.as_slice();
-    let class = chosen(py, priority)?;
+    let class = chosen(py, priority.as_deref())?;
     let replies =
-        client.run(py, |client| during(class, || client.multicast(&to, function, sent, timeout)))?;
+        client.run(py, |client| during(class, || client.multicast(&to, &function, sent, timeout)))?;
     let replies = replies.map_err(|error| raised(py, &error))?;
     let told = |reply: Result<Reply>| match reply {
         Ok(reply) => bytes_of(py, &reply).map(Bound::into_any),
@@ -319,8 +313,8 @@ impl ServerHandle {
     fn new(
         py: Python<'_>,
         client: &Client,
-        name: String,
-        functions: Vec<String>,
+        name: Text,
+        functions: Vec<Text>,
         users: Option<Vec<u32>>,
     ) -> PyResult<Self> {
         let allow = match users {
@@ -328,7 +322,7 @@ impl ServerHandle {
             Some(users) if users.is_empty() => Allow::User,
             Some(users) => Allow::Users(users),
         };
-        let functions: Vec<&str> = functions.iter().map(String::as_str).collect();
+        let functions: Vec<&str> = functions.iter().map(|name| &**name).collect();
         let served = client.run(py, |client| client.serve(&name, &functions, &ServeOptions { allow }))?;
         let server = served.map_err(|error| raised(py, &error))?;
         Ok(Self { server, ended: Arc::default(), closing: Arc::clone(&client.closing) })

@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::detached::{detached, ended_by, without_signals};
 use crate::error::{closed, invalid, raised};
 use crate::lock::{cloned, lock, taken};
-use crate::terms::duration;
+use crate::terms::{Text, duration};
 
 /// Native base of `plasmon.Lock`: a handle to a lock.
 #[pyclass(frozen, subclass, weakref, module = "plasmon._internal")]
@@ -33,7 +33,7 @@ impl LockHandle {
     fn new(
         py: Python<'_>,
         client: &Client,
-        name: String,
+        name: Text,
         ttl: f64,
         shared: bool,
         public: bool,
@@ -42,7 +42,7 @@ impl LockHandle {
         let options = LockOptions { ttl, shared, public, timeout: None };
         let made = client.run(py, |client| Lock::new(client, &name, &options))?;
         let made = made.map_err(|error| raised(py, &error))?;
-        Ok(Self { lock: Mutex::new(Some(made)), name, closing: Arc::clone(&client.closing) })
+        Ok(Self { lock: Mutex::new(Some(made)), name: name.into(), closing: Arc::clone(&client.closing) })
     }
 
     /// Whether `close` was called, or the client is closed.
@@ -200,11 +200,11 @@ pub(crate) struct BarrierHandle {
 #[pymethods]
 impl BarrierHandle {
     #[new]
-    fn new(py: Python<'_>, client: &Client, name: String, parties: u32, public: bool) -> PyResult<Self> {
+    fn new(py: Python<'_>, client: &Client, name: Text, parties: u32, public: bool) -> PyResult<Self> {
         let made = client.run(py, |client| Barrier::new(client, &name, parties, public))?;
         let made = made.map_err(|error| raised(py, &error))?;
         let closing = Arc::clone(&client.closing);
-        Ok(Self { barrier: Mutex::new(Some(made)), name, parties, closing })
+        Ok(Self { barrier: Mutex::new(Some(made)), name: name.into(), parties, closing })
     }
 
     /// Number of parties.

@@ -1,6 +1,7 @@
 //! Terms on which a new object is kept: a named tuple of Python (`plasmon/_terms.py`), read here.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use plasmon::{CreateOptions, Rights};
@@ -12,10 +13,66 @@ use pyo3::types::PyString;
 
 use crate::error::{invalid, raised, wrong_type};
 
+/// Text that a caller gave, as an argument of a method. It has an encoding in UTF-8.
+pub(crate) struct Text(PyBackedStr);
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<Text> for String {
+    fn from(text: Text) -> Self {
+        (*text).to_owned()
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Text {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match given.cast::<PyString>() {
+            Ok(text) => {
+                PyBackedStr::try_from(text.to_owned()).map(Self).map_err(|error| no_utf8(&text, error))
+            }
+            Err(_) => {
+                let kind = given.get_type();
+                Err(wrong_type(given.py(), &format!("a text is a str, not {}", kind.name()?)))
+            }
+        }
+    }
+}
+
+/// Characters of a text that a caller gave.
+pub(crate) fn characters<'a>(text: &'a Bound<'_, PyString>) -> PyResult<Cow<'a, str>> {
+    text.to_cow().map_err(|error| no_utf8(text, error))
+}
+
+/// Exception for a text without an encoding in UTF-8, which `error` says.
+fn no_utf8(text: &Bound<'_, PyString>, error: PyErr) -> PyErr {
+    let py = text.py();
+    let shown = text.repr().map_or_else(|_| String::new(), |repr| repr.to_string_lossy().into_owned());
+    let message = format!(
+        "{shown} has a lone surrogate, which UTF-8 does not have: \
+         text.encode('utf-8', 'backslashreplace').decode() gives a text that has none"
+    );
+    let raised = invalid(py, &message);
+    raised.set_cause(py, Some(error));
+    raised
+}
+
+/// Names that a caller gave, none by default.
+pub(crate) fn names(given: Option<Vec<Text>>) -> Vec<String> {
+    given.unwrap_or_default().into_iter().map(Into::into).collect()
+}
+
 /// Terms on which a new object is kept, with the attributes of `plasmon._terms.Terms`.
 pub(crate) struct Terms {
     /// Name behind the id.
-    name: Option<String>,
+    name: Option<Text>,
     /// Rights of other users: "private", "r" or "rw".
     rights: PyBackedStr,
     /// Time-out in seconds, which includes the wait for room.
@@ -84,7 +141,7 @@ impl Terms {
         let replicas = replicas.ok_or_else(|| invalid(py, "an object has 1 to 65,535 replicas"))?;
         let room = room(py, self.timeout)?;
         Ok(CreateOptions {
-            name: self.name,
+            name: self.name.map(Into::into),
             rights,
             room,
             digest: self.digest,

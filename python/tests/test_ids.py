@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import plasmon
@@ -70,3 +71,64 @@ def test_forty_hexadecimal_digits_are_an_id_and_no_name(near: plasmon.Client) ->
         with pytest.raises(plasmon.InvalidArgument, match="cannot be a name"):
             make("0" * 40)
     assert near.put(b"", name="0" * 39) == ObjectId.from_name("0" * 39)
+
+
+LONE = "report-\udcff.txt"
+"""Name that a file may have: Python gives bytes that are no UTF-8 as lone surrogates."""
+
+
+def takes_text(client: plasmon.Client) -> list[Callable[[], object]]:
+    """Calls that take a text of some kind."""
+    options: Any = {"node": LONE}
+    return [
+        lambda: ObjectId.from_name(LONE),
+        lambda: ObjectId.from_private_name(LONE, 0),
+        lambda: ObjectId.from_hex(LONE),
+        lambda: client.put(b"", name=LONE),
+        lambda: client.put(b"", id=LONE, private=True),
+        lambda: client.put_many([b""], ids=[LONE]),
+        lambda: client.get(LONE, timeout=0),
+        lambda: client.get([LONE], default=None),
+        lambda: client[LONE],
+        lambda: LONE in client,
+        lambda: client.delete(LONE),
+        lambda: client.wait([LONE], timeout=0),
+        lambda: client.list(LONE),
+        lambda: len(client.mapping(LONE)),
+        lambda: client.mapping()[LONE],
+        lambda: client.mapping().update({LONE: 1}),
+        lambda: client.broadcast(b"i" * 20, [LONE]),
+        lambda: client.migrate(b"i" * 20, LONE),
+        lambda: client.set_options(name=LONE),
+        lambda: client.create_region(LONE, 10),
+        lambda: client.create_region("region", 10, **options),
+        lambda: client.map_region(LONE),
+        lambda: client.lock(LONE),
+        lambda: client.barrier(LONE, 2),
+        lambda: client.service(LONE),
+        lambda: client.serve(LONE, {"f": bytes}),
+        lambda: client.serve("service", {LONE: bytes}),
+        lambda: plasmon.connect(client.socket, namespace=LONE),
+        lambda: plasmon.connect("/tmp/\ud800"),
+        lambda: client.with_class(LONE),  # type: ignore[arg-type]
+    ]
+
+
+def test_texts_without_an_encoding_are_refused(near: plasmon.Client) -> None:
+    for number, call in enumerate(takes_text(near)):
+        with pytest.raises(plasmon.InvalidArgument) as told:
+            call()
+        assert "surrogate" in str(told.value), (number, told.value)
+        assert str(told.value).isprintable()
+    escaped = LONE.encode("utf-8", "backslashreplace").decode()
+    near.put(b"found", name=escaped)
+    assert near.get(escaped) == b"found"
+
+
+def test_a_program_of_any_name_connects(near: plasmon.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [LONE])
+    with plasmon.connect(near.socket) as client:
+        client.subscribe().close()
+        assert client.get(near.put(b"here")) == b"here"
+    with pytest.raises(plasmon.WrongType, match="path of a socket"):
+        plasmon.connect(5)  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
         namespace: str | None = None,
         priority: Priority = "normal",
     ) -> None:
-        path = None if socket is None else os.fspath(socket)
+        path = _path(socket)
         self._prefix = prefix_of(namespace)
         self._native = _internal.Client(path, _program(), timeout, priority)
         self._arguments = path, timeout, namespace, priority
@@ -331,4 +331,18 @@ def connect(
 
 def _program() -> str:
     """Name of this client in reports."""
-    return os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "python"
+    name = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "python"
+    # The name of a file may be any bytes.
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _path(path: str | os.PathLike[str] | None) -> str | None:
+    """Path of a socket that was named."""
+    if path is None:
+        return None
+    try:
+        return os.fsdecode(os.fsencode(path))
+    except TypeError as error:
+        raise WrongType(f"the path of a socket is a str or a path, not {type(path).__name__}") from error
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{path!r} cannot be the path of a socket: {error}") from error

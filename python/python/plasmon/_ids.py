@@ -54,13 +54,23 @@ def prefix_of(namespace: str | None) -> str:
         if namespace[0] == "/" or namespace[-1] == "/"
         else "it has a NUL"
         if "\0" in namespace
+        else "it has a lone surrogate, which UTF-8 does not have"
+        if not _has_utf8(namespace)
         else f"it has more than {_MAX_NAMESPACE} bytes"
-        if len(namespace.encode("utf-8", "surrogatepass")) > _MAX_NAMESPACE
+        if len(namespace.encode()) > _MAX_NAMESPACE
         else None
     )
     if wrong:
         raise InvalidArgument(f"{namespace!r} cannot be a namespace: {wrong}")
     return namespace + "/"
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def named(name: str, user: int | None, prefix: str) -> ObjectId:

@@ -231,7 +231,7 @@ class SharedNames:
 
 def _pattern(prefix: str) -> str:
     """Pattern of names that begin with a prefix, or with a part of it if the pattern were too long."""
-    while len((pattern := escape(prefix) + "*").encode()) > _PATTERN_BYTES:
+    while len((pattern := escape(prefix) + "*").encode("utf-8", "surrogatepass")) > _PATTERN_BYTES:
         prefix = prefix[:-1]
     return pattern
 
