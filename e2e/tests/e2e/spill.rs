@@ -234,6 +234,46 @@ fn a_full_disk_refuses_the_put_and_loses_nothing() {
 }
 
 #[test]
+fn what_a_full_node_has_on_disk_is_read_by_nodes_with_room() {
+    let Some(disk) = SmallDisk::new(30) else { return };
+    {
+        let mut cluster = Cluster::builder().start();
+        let full = cluster.add_node_with(&["--spill-dir", &format!("{}/spill", disk.path())]);
+        let (there, here) = (cluster.client(0), cluster.client(full));
+        let (ids, refusal) = fill(&here);
+        assert_eq!(refusal.kind(), ErrorKind::Full, "{refusal}");
+        let rows = here.list().expect("list");
+        let on_disk: Vec<_> = rows.iter().filter(|row| row.state == ObjectState::Spilled).collect();
+        assert!(on_disk.len() >= 4, "{rows:?}");
+        for row in &on_disk {
+            let seed = ids.iter().position(|id| *id == row.id).expect("it was put here") as u64;
+            // The full node says what has its memory, and why that stays there.
+            let error = try_get(&here, row.id).expect_err("no memory can be made for it");
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            for told in [&row.id.to_string() as &str, "is on disk", "  primary: ", disk.path()] {
+                assert!(error.message().contains(told), "{told:?} is not in {error}");
+            }
+            Pattern(seed).check(get(&there, row.id).data());
+        }
+        let fetches = cluster.status(0).transfer;
+        assert_eq!(fetches.cpu_copied_bytes, (on_disk.len() * 5 * MIB) as u64, "{fetches:?}");
+        // What is found damaged on disk is so for whoever asks.
+        let path = fs::read_dir(format!("{}/spill", disk.path())).expect("the daemon made it");
+        let paths = path.map(|entry| entry.expect("it can be read").path());
+        let is_spilled = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "spill");
+        for path in paths.filter(is_spilled) {
+            let file = OpenOptions::new().write(true).open(&path).expect("it is ours");
+            let len = file.metadata().expect("it is there").len();
+            (0..len / MIB as u64).for_each(|mib| {
+                file.write_all_at(b"damage", (mib * MIB as u64) + 77_777).expect("it is ours");
+            });
+        }
+        there.evict(u64::MAX).expect("evict");
+        assert_eq!(kind(try_get(&there, on_disk[0].id)), ErrorKind::Damaged);
+    }
+}
+
+#[test]
 fn a_small_disk_takes_what_it_has_room_for() {
     let Some(disk) = SmallDisk::new(12) else { return };
     {

@@ -184,7 +184,7 @@ impl Files {
         if !replica.visible_to(user) {
             return Err(not_visible(id, user));
         }
-        self.store.bring_back(&replica).await?;
+        self.store.bring_back_at_once(&replica).await?;
         let (pin, (head, pieces, stamp)) = self.placement.lies(&replica, to).ok_or_else(|| nowhere(id))?;
         let fits = at.checked_add(len.into()).is_some_and(|end| end <= head.data_len);
         if !fits || parts_of(&id).is_none() {

@@ -3,8 +3,9 @@
 //!
 //! This module owns the directory given with `--spill-dir`, its files, and the thread `plasmon-spill`,
 //! which alone touches them. The engine holds a [`SpillStore`] (not `Send`), makes requests, and gets
-//! futures. No call of a [`SpillStore`] does file I/O, with two exceptions: opening the store reads what
-//! a former daemon left, and dropping it waits for the requests under way.
+//! futures. An object for which no memory has room can be checked, and read in parts. No call of a
+//! [`SpillStore`] does file I/O, with two exceptions: opening the store reads what a former daemon left, and
+//! dropping it waits for the requests under way.
 //!
 //! **Promises.** The files are an extension of memory, not a database: nothing is synced, so they survive
 //! the daemon, whatever kills it, but not a power cut. Damage is noticed, and damaged bytes are never

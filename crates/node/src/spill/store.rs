@@ -94,7 +94,25 @@ impl SpillStore {
     /// the object's seal, unless this digest is 0.
     pub fn read(&self, place: Place, id: ObjectId, digest: u64, into: Extent) -> Pending<(), Extent> {
         let range = into.io_range();
-        self.ask(into, |token, answer| Job::Read(Read { place, id, digest, into: range, token, answer }))
+        self.ask(into, |token, answer| Job::Read { place, id, digest, into: range, token, answer })
+    }
+
+    /// Checks the bytes of an object of `len` bytes, as [`SpillStore::read`] does, without bringing them into
+    /// memory. The result is their digest.
+    pub fn check(&self, place: Place, id: ObjectId, digest: u64, len: u64) -> Pending<u64, ()> {
+        self.ask((), |_, answer| Job::Check { place, id, digest, len, answer })
+    }
+
+    /// Reads `len` bytes from `at` on of an object of `whole` bytes. The bytes are not compared with a
+    /// checksum, which only all of the object's bytes have.
+    pub fn read_part(
+        &self,
+        place: Place,
+        id: ObjectId,
+        whole: u64,
+        part: (u64, usize),
+    ) -> Pending<Vec<u8>, ()> {
+        self.ask((), |_, answer| Job::Part { place, id, whole, part, answer })
     }
 
     /// Forgets an object that was deleted, or that is to be only in memory again.
@@ -195,18 +213,11 @@ type Answer<T> = oneshot::Sender<Result<T, SpillError>>;
 /// A request of the engine. The token is dropped when no byte of the memory will be touched any more.
 enum Job {
     Write { items: Vec<Item>, token: Arc<()>, answer: Answer<Vec<Place>> },
-    Read(Read),
+    Read { place: Place, id: ObjectId, digest: u64, into: IoRange, token: Arc<()>, answer: Answer<()> },
+    Check { place: Place, id: ObjectId, digest: u64, len: u64, answer: Answer<u64> },
+    Part { place: Place, id: ObjectId, whole: u64, part: (u64, usize), answer: Answer<Vec<u8>> },
     Forget(Place),
     Look,
-}
-
-struct Read {
-    place: Place,
-    id: ObjectId,
-    digest: u64,
-    into: IoRange,
-    token: Arc<()>,
-    answer: Answer<()>,
 }
 
 /// The state of the spill thread.
@@ -214,7 +225,7 @@ struct Worker<W> {
     disk: Disk,
     jobs: Receiver<Job>,
     wake: W,
-    reads: VecDeque<Read>,
+    reads: VecDeque<Job>,
     others: VecDeque<Job>,
 }
 
@@ -237,7 +248,7 @@ impl<W: Fn()> Worker<W> {
 
     /// Takes the request that is carried out next.
     fn next(&mut self) -> Option<Job> {
-        self.reads.pop_front().map(Job::Read).or_else(|| self.others.pop_front())
+        self.reads.pop_front().or_else(|| self.others.pop_front())
     }
 
     /// Takes the requests that came meanwhile. Returns whether no more will come.
@@ -252,14 +263,26 @@ impl<W: Fn()> Worker<W> {
 
     fn sort(&mut self, job: Job) {
         match job {
-            Job::Read(read) => self.reads.push_back(read),
+            Job::Read { .. } | Job::Check { .. } | Job::Part { .. } => self.reads.push_back(job),
             other => self.others.push_back(other),
         }
     }
 
     fn work(&mut self, job: Job) {
         match job {
-            Job::Read(read) => self.read(read),
+            Job::Read { place, id, digest, into, token, answer } => {
+                let result = self.disk.read(place, id, digest, &into);
+                drop((into, token));
+                self.answer(answer, result);
+            }
+            Job::Check { place, id, digest, len, answer } => {
+                let result = self.disk.check(place, id, digest, len);
+                self.answer(answer, result);
+            }
+            Job::Part { place, id, whole, part, answer } => {
+                let result = self.disk.read_part(place, id, whole, part);
+                self.answer(answer, result);
+            }
             Job::Write { items, token, answer } => {
                 let result = self.disk.write(&items);
                 drop((items, token));
@@ -273,9 +296,7 @@ impl<W: Fn()> Worker<W> {
         }
     }
 
-    fn read(&mut self, Read { place, id, digest, into, token, answer }: Read) {
-        let result = self.disk.read(place, id, digest, &into);
-        drop((into, token));
+    fn answer<T>(&self, answer: Answer<T>, result: Result<T, SpillError>) {
         // The requester may have gone.
         let _ = answer.send(result);
         (self.wake)();

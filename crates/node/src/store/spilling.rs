@@ -58,8 +58,8 @@ impl Failing {
     }
 }
 
-/// Objects that are being read back, with the tasks that wait for them.
-pub(crate) type Restoring = HashMap<ObjectId, Shared<oneshot::Receiver<Result<(), Error>>>>;
+/// Objects that are being read back, each with how long that waits for room, and the tasks that wait for it.
+pub(crate) type Restoring = HashMap<(ObjectId, Duration), Shared<oneshot::Receiver<Result<(), Error>>>>;
 
 impl Store {
     pub(crate) fn spill_store(&self) -> Option<&SpillStore> {
@@ -159,7 +159,26 @@ impl Store {
     }
 
     /// Brings an object of this node back into memory, if it is on disk.
+    ///
+    /// # Errors
+    /// Errors of [`Store::room`] if no room was made for it in time, `Damaged` if the bytes are.
     pub(crate) async fn bring_back(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+        self.bring_back_within(replica, ROOM_PATIENCE).await
+    }
+
+    /// Brings an object back as [`Store::bring_back`] does, but waits for no client to make room.
+    ///
+    /// # Errors
+    /// Errors of [`Store::bring_back`].
+    pub(crate) async fn bring_back_at_once(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+        self.bring_back_within(replica, Duration::ZERO).await
+    }
+
+    async fn bring_back_within(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        patience: Duration,
+    ) -> Result<(), Error> {
         if replica.in_memory() {
             return Ok(());
         }
@@ -168,15 +187,16 @@ impl Store {
             let text = format!("object {id} is the deed of a region, which has no bytes");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let under_way = self.restoring.borrow().get(&id).cloned();
+        let key = (id, patience);
+        let under_way = self.restoring.borrow().get(&key).cloned();
         let restored = under_way.unwrap_or_else(|| {
             let (sender, receiver) = oneshot::channel();
             let receiver = receiver.shared();
-            self.restoring.borrow_mut().insert(id, receiver.clone());
+            self.restoring.borrow_mut().insert(key, receiver.clone());
             let (store, replica) = (Rc::clone(self), Rc::clone(replica));
             self.kernel.spawn(async move {
-                let restored = store.restore(&replica).await;
-                store.restoring.borrow_mut().remove(&id);
+                let restored = store.restore(&replica, patience).await;
+                store.restoring.borrow_mut().remove(&key);
                 // The receiver is gone if nobody waits any more.
                 let _ = sender.send(restored);
             });
@@ -188,15 +208,19 @@ impl Store {
     /// Returns why an object that is being read back finds no memory, if only clients can free some.
     pub(crate) fn cannot_come_back(&self, replica: &Replica) -> Option<Error> {
         let id = replica.id();
-        let waits = self.restoring.borrow().contains_key(&id);
+        let waits = self.restoring.borrow().contains_key(&(id, ROOM_PATIENCE));
         let error = if waits { self.stuck(zone_on_return(replica), replica.len()) } else { None };
         error.map(|error| no_memory(id, &error))
     }
 
-    async fn restore(self: &Rc<Self>, replica: &Rc<Replica>) -> Result<(), Error> {
+    async fn restore(self: &Rc<Self>, replica: &Rc<Replica>, patience: Duration) -> Result<(), Error> {
         let id = replica.id();
-        let room = self.room(zone_on_return(replica), replica.len(), ROOM_PATIENCE);
+        let room = self.room(zone_on_return(replica), replica.len(), patience);
         let extent = room.await.map_err(|error| no_memory(id, &error))?;
+        if replica.in_memory() {
+            // Somebody with another patience was faster.
+            return Ok(());
+        }
         let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) else {
             // The object was deleted: the waiters look again.
             return Ok(());
@@ -209,6 +233,39 @@ impl Store {
         read.map_err(|error| damaged(id, &error))?;
         self.objects.borrow_mut().restored(replica, extent);
         Ok(())
+    }
+
+    /// Checks an object that is on disk, without bringing it into memory. Returns the digest of its bytes;
+    /// `None` if the object is not on disk any more.
+    ///
+    /// # Errors
+    /// `Damaged` if the bytes are not those that were written or sealed.
+    pub(crate) async fn check_on_disk(&self, replica: &Replica) -> Result<Option<u64>, Error> {
+        let (id, digest) = (replica.id(), replica.snapshot().digest);
+        let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) else { return Ok(None) };
+        let (checked, ()) = disk.check(place, id, digest, replica.len()).await;
+        if replica.on_disk().is_none() {
+            return Ok(None);
+        }
+        checked.map(Some).map_err(|error| damaged(id, &error))
+    }
+
+    /// Reads `len` bytes from `at` on of an object that is on disk, without bringing the object into memory.
+    ///
+    /// # Errors
+    /// `NotFound` if the object is not on disk any more, `Damaged` if the bytes cannot be read.
+    pub(crate) async fn read_on_disk(
+        &self,
+        replica: &Replica,
+        at: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let id = replica.id();
+        let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("object {id} was deleted")));
+        };
+        let (part, ()) = disk.read_part(place, id, replica.len(), (at, len)).await;
+        part.map_err(|error| damaged(id, &error))
     }
 
     /// Frees the bytes on disk of an object that is gone.

@@ -69,7 +69,7 @@ const PEER_PATIENCE: Duration = Duration::from_secs(5);
 impl Transfer {
     /// Sends a peer that measures `len` bytes of the memory that it was lent.
     pub(crate) fn on_probe(&self, asked: &Envelope, of: u64, (len, pushed): (u64, bool)) {
-        let lent = self.leases.granted.borrow().get(&(asked.from, of)).map(|it| it.kept.run());
+        let lent = self.leases.granted.borrow().get(&(asked.from, of)).and_then(|it| it.kept.run());
         let head = scratch(len);
         let message = match lent {
             Some(lent) if len <= lent.len().min(MAX_MESSAGES_BYTES.into()) => {

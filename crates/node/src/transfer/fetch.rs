@@ -350,7 +350,6 @@ impl Transfer {
                 (life, at)
             }
             Message::Stream { head, lease_ms } => {
-                trace.answered(from, UsedProtocol::Send, head.len(), asked_for());
                 let life = head.life;
                 self.take_stream(head, lease(lease_ms), trace).await?;
                 (life, None)

@@ -44,15 +44,22 @@ pub(super) enum Kept {
     /// Memory that will be an object. Other nodes read as much of the object as is there. This node's
     /// own fetch of the object owns the memory.
     Passing(Run),
+    /// An object that is read from disk and that memory has no room for. A deletion ends it for its reader.
+    OnDisk {
+        replica: Rc<Replica>,
+        /// The digest of the bytes that were found on disk.
+        found: u64,
+    },
 }
 
 impl Kept {
-    /// Returns the bytes that are kept.
-    pub(super) fn run(&self) -> Run {
+    /// Returns the bytes that are kept, if they are in memory.
+    pub(super) fn run(&self) -> Option<Run> {
         match self {
-            Self::Object(pin) => pin.run(),
-            Self::Lent(extent) => Run::clone(extent),
-            Self::Passing(run) => run.clone(),
+            Self::Object(pin) => Some(pin.run()),
+            Self::Lent(extent) => Some(Run::clone(extent)),
+            Self::Passing(run) => Some(run.clone()),
+            Self::OnDisk { .. } => None,
         }
     }
 }
@@ -218,7 +225,7 @@ impl Lessor for Leases {
     fn each_lease(&self, see: &mut dyn FnMut(NodeId, &Rc<Replica>) -> ControlFlow<()>) -> ControlFlow<()> {
         self.granted.borrow().iter().try_for_each(|((reader, _), lease)| match &lease.kept {
             Kept::Object(pin) => see(*reader, pin.replica()),
-            Kept::Lent(_) | Kept::Passing(_) => ControlFlow::Continue(()),
+            Kept::Lent(_) | Kept::Passing(_) | Kept::OnDisk { .. } => ControlFlow::Continue(()),
         })
     }
 }

@@ -19,7 +19,7 @@
 //! | 5 | [`asking`]: requests of a get to the keepers; [`fetch`]: a get from the first request to the seal |
 //! | 5 | [`short`]: batches of short objects |
 //! | 4 | protocols: [`eager`], [`push`], [`striped_read`], [`read`], [`read_first`], [`relay`] |
-//! | 4 | further protocols: [`relayed_read`], [`send`], [`read_register`], [`socket`] |
+//! | 4 | further protocols: [`send`], [`relayed_read`], [`read_register`], [`socket`] |
 //! | 4 | [`plain`]: bytes that are no object's, and copies within this node; [`range`]: ranges of objects |
 //! | 3 | [`reading`]: one-sided reads, a limited number at a time |
 //! | 2 | [`record`]: the history of fetches; [`tuning`]: the best parameters towards a peer |

@@ -167,6 +167,10 @@ impl Transfer {
                 pieces.push(bytes);
                 self.take_eager(head, &pieces, trace).await
             }
+            Message::Stream { head, lease_ms } => {
+                let lease = Lease::new(&self.leases, from, request, lease_ms, asked_at);
+                self.take_stream(head, lease, trace).await
+            }
             Message::Refused { error } => Err(Failure::Holder(error.message().to_owned())),
             other => Err(Failure::Holder(format!("an answer of the wrong kind: {other:?}"))),
         }

@@ -1,24 +1,32 @@
 //! *send*: the object comes in messages only. An object that fits one message comes as with *eager*.
 //! For a longer object, the requester takes memory and says that it is ready, and the holder sends
 //! part after part, copied into registered blocks and out of them. The window keeps the holder from
-//! sending parts that find no block. A part out of order ends the attempt, and so does silence. The
-//! state is that of `Transfer`. Engine thread only.
+//! sending parts that find no block. A part out of order ends the attempt, and so does silence. An object
+//! that is on disk, and for which its holder has no memory, comes in this way by any protocol: each part is
+//! read when it is sent. The state is that of `Transfer`. Engine thread only.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
-use plasmon::{NodeId, UsedProtocol};
+use plasmon::digest::Digest;
+use plasmon::{Error, ErrorKind, NodeId, Protocol, UsedProtocol};
+use tracing::warn;
 
 use super::failure::{Failure, STALLED};
 use super::landing::Landing;
-use super::lease::{Lease, Owed};
+use super::lease::{Kept, Lease, Owed};
 use super::pieces::PART_BYTES;
 use super::record::{Arrived, Trace};
 use crate::net::frame::Message;
 use crate::object::Head;
 use crate::transfer::Transfer;
+
+/// Why an object comes in parts although that is not asked for.
+const ON_DISK: &str = "its holder has it on disk and no memory for it";
+/// Position of a part behind which no part comes, because the holder has given up. No object is so long.
+const GIVEN_UP: u64 = u64::MAX;
 
 /// An object that comes in parts.
 pub(super) struct Incoming {
@@ -57,6 +65,36 @@ impl Drop for Arrival<'_> {
     }
 }
 
+/// Takes the parts of an object to memory of this node.
+async fn take_parts(
+    transfer: &Rc<Transfer>,
+    head: &Head,
+    lease: &Lease,
+    trace: &mut Trace,
+) -> Result<Rc<Landing>, Failure> {
+    let _slot = transfer.slots.take(lease.holder).await;
+    let landing = transfer.landing_of_messages(head, &trace.target, &trace.wanted).await?;
+    trace.allocated();
+    let (whole, done) = oneshot::channel();
+    let key = (lease.holder, lease.request);
+    let incoming = Incoming {
+        landing: Rc::clone(&landing),
+        len: head.len(),
+        received: 0,
+        arrived: trace.arrived(),
+        whole: Some(whole),
+    };
+    transfer.incoming.borrow_mut().insert(key, incoming);
+    // When this value is dropped, the entry does not own the memory any more.
+    let arrival = Arrival { transfer, key };
+    transfer.network.tell(lease.holder, Message::Ready { request: lease.request });
+    match select(done, std::pin::pin!(arrival.stalls())).await {
+        Either::Left((Ok(()), _)) => Ok(landing),
+        Either::Left((Err(_), _)) => Err(Failure::Holder("it gave up, or sent parts out of order".into())),
+        Either::Right((failure, _)) => Err(failure),
+    }
+}
+
 impl Transfer {
     /// Takes an object that a holder will send in parts.
     pub(super) async fn take_stream(
@@ -68,30 +106,12 @@ impl Transfer {
         if head.id != trace.id {
             return Err(Failure::Holder("it sent another object".into()));
         }
-        let landing = self.landing_of_messages(&head, &trace.target, &trace.wanted).await?;
-        trace.allocated();
-        let (whole, done) = oneshot::channel();
-        let key = (lease.holder, lease.request);
-        let incoming = Incoming {
-            landing: Rc::clone(&landing),
-            len: head.len(),
-            received: 0,
-            arrived: trace.arrived(),
-            whole: Some(whole),
+        let why = match self.kernel.config.protocol {
+            Protocol::Send => "send is asked for",
+            _ => ON_DISK,
         };
-        self.incoming.borrow_mut().insert(key, incoming);
-        let arrival = Arrival { transfer: self, key };
-        self.network.tell(lease.holder, Message::Ready { request: lease.request });
-        let receiving = async {
-            match select(done, std::pin::pin!(arrival.stalls())).await {
-                Either::Left((Ok(()), _)) => Ok(()),
-                Either::Left((Err(_), _)) => Err(Failure::Holder("it sent parts out of order".into())),
-                Either::Right((failure, _)) => Err(failure),
-            }
-        };
-        lease.during(receiving).await?;
-        // The entry must not own the memory any more.
-        drop(arrival);
+        trace.answered(lease.holder, UsedProtocol::Send, head.len(), why);
+        let landing = lease.during(take_parts(self, &head, &lease, trace)).await?;
         let copied = landing.len();
         trace.copied(copied);
         trace.moved();
@@ -144,17 +164,18 @@ impl Transfer {
         drop(leases);
         let transfer = Rc::clone(self);
         self.kernel.spawn(async move {
-            let mut at = 0;
+            let mut sent = (0, Digest::new());
             // The lease alone keeps the object: a reader that takes nothing does not keep it any longer.
-            while let Some((len, bytes)) = transfer.part(&key, at) {
+            while let Some((len, bytes)) = transfer.part(&key, &mut sent).await {
+                let at = sent.0;
                 let count = bytes.len() as u64;
                 if !transfer.network.tell(reader, Message::Part { request, at, bytes: bytes.into() }) {
                     return;
                 }
                 transfer.records.count(UsedProtocol::Send, |counters| counters.copied_bytes += count);
                 transfer.records.count_copy(count);
-                at += count;
-                if at >= len {
+                sent.0 += count;
+                if sent.0 >= len {
                     return;
                 }
                 transfer.network.drained(reader).await;
@@ -162,12 +183,37 @@ impl Transfer {
         });
     }
 
-    /// Returns the length of a leased object, and its part from `at` on; `None` when the lease has ended.
-    fn part(&self, lease: &(NodeId, u64), at: u64) -> Option<(u64, Vec<u8>)> {
-        let leases = self.leases.granted.borrow();
-        let whole = leases.get(lease)?.kept.run();
-        let mut bytes = vec![0; PART_BYTES.min((whole.len() - at) as usize)];
-        whole.read(at, &mut bytes).expect("inside the object");
-        Some((whole.len(), bytes))
+    /// Returns the length of a leased object, and its next part behind the bytes that were `sent`, of which a
+    /// digest is made. `None` when the lease has ended.
+    async fn part(&self, lease: &(NodeId, u64), (at, digest): &mut (u64, Digest)) -> Option<(u64, Vec<u8>)> {
+        let (replica, found) = match &self.leases.granted.borrow().get(lease)?.kept {
+            Kept::OnDisk { replica, found } => (Rc::clone(replica), *found),
+            kept => {
+                let whole = kept.run()?;
+                let mut bytes = vec![0; PART_BYTES.min((whole.len() - *at) as usize)];
+                whole.read(*at, &mut bytes).expect("inside the object");
+                return Some((whole.len(), bytes));
+            }
+        };
+        let (id, len) = (replica.id(), replica.len());
+        let part = PART_BYTES.min(len.saturating_sub(*at) as usize);
+        let read = self.store.read_on_disk(&replica, *at, part).await.and_then(|bytes| {
+            digest.add(&bytes);
+            // The reader seals the object when it has the last part.
+            if *at + part as u64 == len && digest.value() != found {
+                return Err(Error::new(ErrorKind::Damaged, "its bytes on disk have changed"));
+            }
+            Ok(bytes)
+        });
+        match read {
+            Ok(bytes) => Some((len, bytes)),
+            Err(error) => {
+                warn!(object = %id, node = %lease.0, %error, "an object is not sent any further from disk");
+                self.leases.granted.borrow_mut().remove(lease);
+                let given_up = Message::Part { request: lease.1, at: GIVEN_UP, bytes: Bytes::new() };
+                self.network.tell(lease.0, given_up);
+                None
+            }
+        }
     }
 }

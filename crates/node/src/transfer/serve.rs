@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol, UsedProtocol};
 
-use super::lease::{LEASE_MS, Owed};
+use super::lease::{Kept, LEASE_MS, Owed};
 use super::pieces::locate;
 use super::rooms::MAX_MESSAGES_BYTES;
 use crate::net::frame::{Envelope, Location, Message, Stage, Wish, Withdrawal};
@@ -62,7 +62,8 @@ impl Transfer {
         }
     }
 
-    /// Answers a fetch when the object is back in memory.
+    /// Answers a fetch of an object that is on disk: when the object is back in memory, or, if this node has
+    /// no memory for it, by sending it from the disk, since the asker may have memory.
     fn serve_from_disk(
         self: &Rc<Self>,
         asked: Envelope,
@@ -72,10 +73,19 @@ impl Transfer {
     ) {
         let transfer = Rc::clone(self);
         self.kernel.spawn(async move {
-            match transfer.store.bring_back(&replica).await {
-                Ok(()) => transfer.serve(&asked, replica.id(), wish, &others),
-                Err(error) => transfer.network.answer(&asked, Message::Refused { error }),
-            }
+            let message = match transfer.store.bring_back_at_once(&replica).await {
+                Ok(()) => return transfer.serve(&asked, replica.id(), wish, &others),
+                Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::TooLarge) => {
+                    match transfer.store.check_on_disk(&replica).await {
+                        Ok(Some(found)) => stream_of_disk(&transfer, &asked, &replica, found),
+                        // The object was deleted, or is another one by now.
+                        Ok(None) => return transfer.serve(&asked, replica.id(), wish, &others),
+                        Err(error) => Message::Refused { error },
+                    }
+                }
+                Err(error) => Message::Refused { error },
+            };
+            transfer.network.answer(&asked, message);
         });
     }
 
@@ -150,6 +160,15 @@ impl Transfer {
         let overdue = self.relays.overdue();
         self.serve_at_last(overdue);
     }
+}
+
+/// Makes the answer that says that an object comes in parts, which are read from the disk.
+fn stream_of_disk(transfer: &Transfer, asked: &Envelope, replica: &Rc<Replica>, found: u64) -> Message {
+    let head = replica.head();
+    transfer.records.count_served(UsedProtocol::Send, &head);
+    let kept = Kept::OnDisk { replica: Rc::clone(replica), found };
+    transfer.leases.keep(asked, kept, Owed::Parts);
+    Message::Stream { head, lease_ms: LEASE_MS }
 }
 
 /// Returns where an object lies, and its stamp. An object that was removed from the table and is still pinned

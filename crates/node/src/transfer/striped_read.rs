@@ -106,6 +106,10 @@ impl Transfer {
             // The first holder goes on without this one.
             return Ok(None);
         };
+        if !matches!(answer.message, Message::Offer { .. }) {
+            self.decline(&answer);
+            return Ok(None);
+        }
         let Envelope { request, message: Message::Offer { head, lease_ms, pieces, .. }, .. } = answer else {
             return Ok(None);
         };

@@ -93,17 +93,30 @@ struct Disk {
     thread: SteppedDisk,
     /// Time at which the request under way is done.
     done_at: Option<Duration>,
-    /// Whether the disk has room for everything.
-    has_room: bool,
+    room: Room,
     /// Objects of the host's former node, which this node takes over when it is a member.
     recovered: Vec<Recovered>,
+}
+
+/// Whether a disk has room for what is written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It is drawn for each write.
+    Drawn,
+    Always,
+    Never,
 }
 
 impl Disk {
     /// Goes on with the requests.
     fn run(&mut self, now: Duration) {
         if self.done_at.take_if(|at| *at <= now).is_some() {
-            self.thread.step(!self.has_room && percent(FULL_DISK_PERCENT));
+            let is_full = match self.room {
+                Room::Drawn => percent(FULL_DISK_PERCENT),
+                Room::Always => false,
+                Room::Never => true,
+            };
+            self.thread.step(is_full);
         }
         if self.done_at.is_none() && self.thread.has_work() {
             self.done_at = Some(now + span(MAX_DISK_TIME));
@@ -216,8 +229,13 @@ impl Host {
     pub(super) fn mend(&mut self) {
         self.stalled_until = Duration::ZERO;
         self.clocks.wake();
+        self.set_disk_room(Room::Always);
+    }
+
+    /// Sets whether the disk of the node has room, if it has a disk.
+    pub(super) fn set_disk_room(&mut self, room: Room) {
         let disk = self.node.as_mut().and_then(|node| node.disk.as_mut());
-        disk.into_iter().for_each(|disk| disk.has_room = true);
+        disk.into_iter().for_each(|disk| disk.room = room);
     }
 
     /// Makes a client's request, after which a turn of the node is due. A host without a node takes no
@@ -348,7 +366,7 @@ impl Host {
         let opened = disk.map(|path| SpillStore::open_stepped(path).expect("a directory for objects"));
         let (spill, disk) = opened
             .map(|(spill, thread, recovered)| {
-                (spill, Disk { thread, done_at: None, has_room: false, recovered })
+                (spill, Disk { thread, done_at: None, room: Room::Drawn, recovered })
             })
             .unzip();
         let store = Rc::new(Store::new(&kernel, &network, arena, objects, spill, readers));

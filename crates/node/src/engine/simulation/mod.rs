@@ -28,6 +28,7 @@ mod echo;
 mod fenced;
 mod files;
 mod foreign_bytes;
+mod full_disk;
 mod host;
 mod invariants;
 mod kept;

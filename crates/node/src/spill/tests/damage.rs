@@ -32,6 +32,8 @@ fn damage_costs_the_object_it_hits() {
                 if number == hit {
                     let reason = lost(bench.read(places[number], &object.head), &object.head, &path);
                     assert!(reason.contains("damaged"), "{reason}");
+                    let checked = bench.check(places[number], &object.head).map(|_| Vec::new());
+                    assert_eq!(lost(checked, &object.head, &path), reason);
                 } else {
                     bench.assert_reads(places[number], object);
                 }
@@ -40,7 +42,7 @@ fn damage_costs_the_object_it_hits() {
         }
         bench.assert_reads(places[hit], &objects[hit]);
     }
-    assert_eq!(bench.store().usage().failures, 5 * objects.len() as u64);
+    assert_eq!(bench.store().usage().failures, 2 * 5 * objects.len() as u64);
 }
 
 #[test]

@@ -29,6 +29,32 @@ const SIZES: [usize; 16] = [
 ];
 
 #[test]
+fn objects_are_checked_and_read_in_parts() {
+    const PART_BYTES: usize = 65_000;
+    let mut bench = Bench::new();
+    let objects: Vec<Object> =
+        (0..).zip([0, 1, 100_000, CHUNK_BYTES, 3 << 20]).map(|(number, len)| object(number, len)).collect();
+    for (object, place) in objects.iter().zip(bench.write(&objects)) {
+        let (head, len) = (&object.head, object.bytes.len());
+        assert_eq!(bench.check(place, head).unwrap(), XxHash3_64::oneshot(&object.bytes).max(1));
+        let mut parts = Vec::new();
+        while parts.len() < len {
+            let part = (len - parts.len()).min(PART_BYTES);
+            parts.extend(bench.read_part(place, head, parts.len() as u64, part).unwrap());
+        }
+        assert!(parts == object.bytes, "wrong parts of {}", head.id);
+        for (at, len) in [(len as u64, 1), (0, len + 1), (u64::MAX, 1)] {
+            let beyond = bench.read_part(place, head, at, len);
+            assert!(matches!(beyond, Err(SpillError::Damaged { .. })), "{beyond:?}");
+        }
+        bench.store().forget(place);
+        bench.settle();
+        let forgotten = bench.check(place, head);
+        assert!(matches!(forgotten, Err(SpillError::Damaged { .. })), "{forgotten:?}");
+    }
+}
+
+#[test]
 fn objects_of_every_size_come_back_also_after_a_restart() {
     let mut bench = Bench::new();
     let objects: Vec<Object> = (0..).zip(SIZES).map(|(number, len)| object(number, len)).collect();

@@ -147,6 +147,14 @@ impl Bench {
         assert!(bytes == object.bytes, "wrong bytes of {}", object.head.id);
     }
 
+    fn check(&self, place: Place, head: &Header) -> Result<u64, SpillError> {
+        block_on(self.store().check(place, head.id, head.digest, head.payload_len().unwrap())).0
+    }
+
+    fn read_part(&self, place: Place, head: &Header, at: u64, len: usize) -> Result<Vec<u8>, SpillError> {
+        block_on(self.store().read_part(place, head.id, head.payload_len().unwrap(), (at, len))).0
+    }
+
     /// Waits until all earlier requests are done.
     fn settle(&mut self) {
         self.write(&[]);

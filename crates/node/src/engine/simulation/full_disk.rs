@@ -1,0 +1,69 @@
+//! A case of spilling: memory and disk of a node are full, and other nodes get what lies on the disk.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use plasmon::ObjectId;
+
+use super::host::Room;
+use super::{DISK_SEEDS, REST_TIME, Simulation};
+
+/// Seeds of the case, of clusters with disks after multiplication.
+const SEEDS: RangeInclusive<u64> = 1..=4;
+/// Number of lots of objects that are put while the disk has room: several times what memory holds.
+const LOTS: usize = 4;
+/// Length in bytes of an object of a lot.
+const LOT_BYTES: usize = 60_000;
+/// Length in bytes of an object that is sent in many parts.
+const LONG_BYTES: usize = 1_100_000;
+/// Number of the id of the long object.
+const LONG_ID: usize = 0;
+/// Time in which puts end that find no room.
+const PUT_TIME: Duration = Duration::from_secs(10);
+
+/// Runs a seed: node 0 fills its memory behind what it has written to disk, whose room then ends. Another
+/// node gets each object that node 0 has on disk alone. Returns the broken promises.
+fn full_disk(seed: u64) -> Vec<String> {
+    let mut simulation = Simulation::new(DISK_SEEDS * seed, |_| Vec::new());
+    simulation.hosts[0].set_disk_room(Room::Always);
+    simulation.put(0, LONG_ID, LONG_BYTES);
+    let mut kept = vec![simulation.ids[LONG_ID]];
+    for lot in 0..LOTS {
+        kept.extend(simulation.put_lot(0, LOT_BYTES, lot));
+    }
+    simulation.hosts[0].set_disk_room(Room::Never);
+    for lot in LOTS..2 * LOTS {
+        let ids: Vec<_> = (0..LOTS).map(|number| ObjectId::from_name(&format!("{lot} {number}"))).collect();
+        simulation.begin_puts(0, &ids, 4 * LOT_BYTES, true);
+        simulation.pass(PUT_TIME);
+    }
+    let on_disk = simulation.on_disk(0, &kept);
+    assert!(on_disk.contains(&simulation.ids[LONG_ID]), "seed {seed}: the oldest object is on disk");
+    for id in &on_disk {
+        let until = simulation.time.now() + REST_TIME;
+        simulation.prefetch(1, &[*id]);
+        while simulation.here(1, &[*id]) == 0 {
+            assert!(simulation.time.now() < until, "seed {seed}: object {id} does not come");
+            simulation.step(until, false);
+        }
+    }
+    let still = simulation.on_disk(0, &on_disk);
+    assert!(still.contains(&simulation.ids[LONG_ID]), "seed {seed}: there is no memory for it");
+    simulation.wrong()
+}
+
+impl Simulation {
+    /// Returns those of the objects of a node that are on its disk alone.
+    fn on_disk(&self, host: usize, ids: &[ObjectId]) -> Vec<ObjectId> {
+        let objects = self.hosts[host].core().expect("it runs").store.objects.borrow();
+        let is_on_disk = |id: &ObjectId| objects.get(id).is_some_and(|replica| !replica.in_memory());
+        ids.iter().copied().filter(is_on_disk).collect()
+    }
+}
+
+#[test]
+fn what_a_full_node_has_on_disk_comes_to_nodes_that_have_room() {
+    for seed in SEEDS {
+        assert_eq!(full_disk(seed), Vec::<String>::new(), "seed {seed}");
+    }
+}
