@@ -64,6 +64,7 @@ tested libraries python/tests/test_frames.py python/tests/test_registered.py pyt
 tested libraries python/tests/test_mapping.py python/tests/test_fsspec.py python/tests/test_proxystore.py
 # The tests that zarr gives to stores are coroutines.
 tested libraries -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function python/tests/test_zarr.py
+tested libraries python/tests/test_dtypes.py python/tests/test_refused.py python/tests/test_storage.py
 tested libraries python/tests/test_tables.py python/tests/test_joblib.py python/tests/test_dask.py
 # The code of a page is run by docs/tools/fences.py, for each library where it is installed.
 export PYTHONPATH=docs/tools

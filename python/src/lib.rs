@@ -75,6 +75,12 @@ mod _internal {
         plasmon::text::printable_lines(&text.to_string_lossy()).into_owned()
     }
 
+    /// Address of the first byte of a contiguous buffer in this process.
+    #[pyfunction]
+    fn address_of(memory: &Bound<'_, PyAny>) -> PyResult<usize> {
+        Ok(super::memory::Bytes::of(memory)?.address())
+    }
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::detached::init(module)?;

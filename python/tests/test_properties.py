@@ -171,6 +171,8 @@ def same(got: Any, put: Any) -> None:
             assert len(got) == len(put)
             for left, right in zip(got, put, strict=True):
                 same(left, right)
+        elif isinstance(put, complex):
+            same((got.real, got.imag), (put.real, put.imag))
         elif isinstance(put, float) and math.isnan(put):
             assert math.isnan(got)
         else:

@@ -52,12 +52,12 @@ def test_a_registered_type_is_stored_without_a_copy(near: plasmon.Client, reader
 
 
 def test_only_types_are_registered() -> None:
-    with pytest.raises(TypeError, match="only types can be registered"):
+    with pytest.raises(plasmon.WrongType, match="only types can be registered"):
         plasmon.register_type(3, reduce_image)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_pickled_is_refused_as_pickle_refuses_it(near: plasmon.Client) -> None:
-    with pytest.raises(TypeError, match="an image cannot be pickled"):
+    with pytest.raises(plasmon.WrongType, match="an image cannot be pickled"):
         near.put(Image("L", b""))
 
 

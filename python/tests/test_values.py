@@ -225,6 +225,25 @@ MALFORMED = {
     "array too small": b'{"kind":"numpy","dtype":"\'<u1\'","shape":[3],"order":"C"}',
     "array of huge shape": b'{"kind":"numpy","dtype":"\'<u1\'","shape":[4611686018427387904,8],"order":"C"}',
     "array of negative shape": b'{"kind":"numpy","dtype":"\'<u1\'","shape":[-1],"order":"C"}',
+    "array of strides without an end": (
+        b'{"kind":"numpy","dtype":"\'<u1\'","shape":[17],"order":"C","strides":[1],"offset":0}'
+    ),
+    "array of strides before the data": (
+        b'{"kind":"numpy","dtype":"\'<u1\'","shape":[2],"order":"C","strides":[-1],"offset":0}'
+    ),
+    "array behind the data": (
+        b'{"kind":"numpy","dtype":"\'<u1\'","shape":[1],"order":"C","strides":[1],"offset":16}'
+    ),
+    "array before the data": (
+        b'{"kind":"numpy","dtype":"\'<u1\'","shape":[1],"order":"C","strides":[1],"offset":-1}'
+    ),
+    "array of huge strides": (
+        b'{"kind":"numpy","dtype":"\'<u1\'","shape":[3],"order":"C","strides":[4611686018427387904],"offset":0}'
+    ),
+    "array of too few strides": (
+        b'{"kind":"numpy","dtype":"\'<u1\'","shape":[2,2],"order":"C","strides":[1],"offset":0}'
+    ),
+    "array of strides of text": b'{"kind":"numpy","dtype":"\'<u1\'","shape":[2],"order":"C","strides":"1"}',
     "array of objects": b'{"kind":"numpy","dtype":"\'|O\'","shape":[1],"order":"C"}',
     "array of code": b'{"kind":"numpy","dtype":"__import__(\'os\')","shape":[1],"order":"C"}',
     "array in strange order": b'{"kind":"numpy","dtype":"\'<u1\'","shape":[16],"order":"Z"}',

@@ -24,6 +24,9 @@ __version__: str
 def default_socket() -> str:
     """Path of the socket at which the node of this host listens by default."""
 
+def address_of(memory: Readable) -> int:
+    """Address of the first byte of a contiguous buffer in this process."""
+
 def printable(text: str) -> str:
     """Escapes every character that controls a terminal or misleads its reader. Line feeds stay."""
 

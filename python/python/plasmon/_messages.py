@@ -69,7 +69,7 @@ class _Packing:
 
     def _part(self, value: Any) -> int:
         try:
-            encoded = _values.encode(value)
+            encoded = _values.encode(value, streams=True)
         except Exception as error:
             if self._allow_pickle:
                 raise

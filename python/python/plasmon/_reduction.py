@@ -5,7 +5,8 @@ arrays that way, others copy them into the pickle. This module pickles values of
 
 - types that a program has registered (`register_type`);
 - PyTorch's tensors on the CPU, also within a `state_dict` or any other value;
-- Polars' frames and series, by way of Arrow;
+- NumPy's arrays that do not lie in one piece, or whose elements are times (`_memory.py`);
+- Arrow's arrays, cut to what they show, and Polars' frames and series, by way of Arrow (`_columns.py`);
 - arrays that offer DLPack in the memory of the CPU, such as JAX's: they come back by `from_dlpack` of their
   own package, or as NumPy arrays if it has none.
 
@@ -27,9 +28,12 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import plasmon.errors
+from plasmon import _columns, _memory
+from plasmon._columns import from_arrow as from_arrow
+from plasmon._columns import to_arrow as to_arrow
 
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module that makes a value again, and its arguments."""
@@ -38,8 +42,6 @@ Reduce = Callable[[Any], Any]
 
 T = TypeVar("T")
 
-_SMALL_SLICE_BYTES = 4096
-"""Memory beside a slice that is stored with it, in bytes."""
 _CPU = 1
 """Number of the CPU among DLPack's devices."""
 
@@ -71,39 +73,89 @@ def register_type(of: type[T], reduce: Callable[[T], Reduced]) -> None:
             the name of its module; they need not register the type.
     """
     if not isinstance(of, type):
-        raise TypeError(f"only types can be registered, not {of!r}")
+        raise plasmon.errors.WrongType(f"only types can be registered, not {of!r}")
     _registered[of] = reduce
     _reducer.cache_clear()
 
 
-class _Copies(threading.local):
-    """Copies that the thread made for the value that it is pickling: why, and how many bytes."""
+class Pickled(NamedTuple):
+    """Pickle of a value."""
 
-    def __init__(self) -> None:
-        self.made: list[tuple[str, int]] = []
+    pickle: bytes
+    buffers: list[memoryview]
+    """Memory beside the pickle. Some of it may be in several buffers."""
+    places: list[_memory.Place]
+    """Where the buffers are in the memory of this process."""
+    copied: list[tuple[str, int]]
+    """Copies that were made: why, and how many bytes."""
 
 
-_copies = _Copies()
-
-
-def dumps(
-    value: Any, out_of_band: Callable[[pickle.PickleBuffer], bool]
-) -> tuple[bytes, list[tuple[str, int]]]:
-    """Pickles a value. `out_of_band` is called with memory that can stay where it is.
-
-    Returns:
-        The pickle, and the copies that were made beside it: why, and how many bytes.
+def dumps(value: Any) -> Pickled:
+    """Pickles a value.
 
     Raises:
         Exception: As `pickle.dumps`, if the value cannot be pickled.
     """
-    file, outer = BytesIO(), _copies.made
-    _copies.made = []
-    try:
+    dump = _memory.Dump()
+    pickled = _dump(value, dump)
+    stored = [place.span for place in pickled.places]
+    # An array was copied although its memory is stored with another array: both are to share it.
+    if any(_memory.Dump(stored).has(span) for span in dump.sparse):
+        return _dump(value, _memory.Dump(stored))
+    return pickled
+
+
+def _dump(value: Any, dump: _memory.Dump) -> Pickled:
+    file, buffers = BytesIO(), []
+
+    def out_of_band(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            buffers.append(buffer.raw())
+        except BufferError:  # Not in one piece: it goes into the pickle.
+            return True
+        return False
+
+    with _memory.dumping(dump):
         _pickler()(file, protocol=5, buffer_callback=out_of_band).dump(value)
-        return file.getvalue(), _copies.made
+    places = _memory.places([_memory.span_of(buffer) for buffer in buffers])
+    return Pickled(file.getvalue(), buffers, places, dump.copied)
+
+
+def loads(pickled: memoryview, buffers: list[memoryview], shared: list[memoryview]) -> Any:
+    """Unpickles a value.
+
+    Args:
+        pickled: The pickle.
+        buffers: Memory beside it.
+        shared: Memory in which several of the buffers overlap.
+
+    Raises:
+        Exception: As `pickle.loads`.
+    """
+    outer = _loading.shared
+    _loading.shared = [_Shared(memory) for memory in shared]
+    try:
+        return pickle.loads(pickled, buffers=buffers)
     finally:
-        _copies.made = outer
+        _loading.shared = outer
+
+
+class _Shared:
+    """Memory of several buffers of a value that a thread is reading."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self.memory = memory
+        self.begin, self.end = _memory.span_of(memory)
+        self.tensor: Any = None
+        """Tensor of its bytes, of which tensors are parts, once there is one."""
+
+
+class _Loading(threading.local):
+    def __init__(self) -> None:
+        self.shared: list[_Shared] = []
+
+
+_loading = _Loading()
 
 
 @cache
@@ -137,9 +189,11 @@ def _reducer(of: type) -> Reduce | None:
     if package == "polars":
         polars = sys.modules["polars"]
         return _reduce_polars if of in (polars.DataFrame, polars.Series) else None
-    if package == "pyarrow":
-        arrow = sys.modules["pyarrow"]
-        return _reduce_arrow if of in (arrow.Table, arrow.RecordBatch) else None
+    if package == "numpy" and of is sys.modules["numpy"].ndarray:
+        return _reduce_ndarray
+    array = getattr(sys.modules.get("pyarrow"), "Array", None)
+    if array is not None and issubclass(of, array):
+        return _columns.reduce_array if of.__reduce__ is array.__reduce__ else None
     known = [("numpy", "ndarray"), ("torch", "Tensor")]
     if issubclass(of, tuple(getattr(sys.modules.get(module), name, ()) for module, name in known)):
         return None
@@ -148,6 +202,25 @@ def _reducer(of: type) -> Reduce | None:
     # A class that says how it is pickled keeps its way, unless it is the array of a whole package.
     pickles = (of.__reduce__, of.__reduce_ex__) != (object.__reduce__, object.__reduce_ex__)
     return _reduce_dlpack if hasattr(of, "__array_namespace__") or not pickles else None
+
+
+# NumPy
+
+
+def _reduce_ndarray(array: Any) -> Any:
+    """Takes an array apart of which NumPy would copy the elements into the pickle."""
+    dtype = array.dtype
+    is_whole = array.flags.forc and dtype.kind not in "mM"
+    # Types that other packages add have numbers from 256 on. Their elements may be references.
+    if is_whole or dtype.hasobject or dtype.num >= 256 or not array.nbytes:
+        return NotImplemented
+    memory, offset, strides = _memory.layout_of(array, "an array is not in one piece")
+    return _ndarray, (pickle.PickleBuffer(memory.data), dtype, array.shape, offset, strides)
+
+
+def _ndarray(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]) -> Any:
+    """Array over memory."""
+    return importlib.import_module("numpy").ndarray(shape, dtype, memory, offset, strides)
 
 
 # PyTorch
@@ -161,38 +234,63 @@ def _reduce_tensor(tensor: Any) -> Any:
         return NotImplemented
     if tensor.requires_grad and not tensor.is_leaf:
         return NotImplemented
-    if not tensor.is_contiguous():
-        _copies.made.append(("a tensor is not contiguous", tensor.nelement() * tensor.element_size()))
-    elements = tensor.detach().contiguous()
-    memory = elements.reshape(-1).view(torch.uint8).numpy()
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return _tensor, (pickle.PickleBuffer(memory), dtype, tuple(tensor.shape), tensor.requires_grad)
+    elements = tensor.detach()
+    about = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.requires_grad
+    if elements.is_contiguous():
+        memory = elements.reshape(-1).view(torch.uint8).numpy()
+        return _tensor, (pickle.PickleBuffer(memory), *about)
+    import numpy as np
+
+    width, steps = elements.element_size(), elements.stride()
+    extent = 1 + sum((size - 1) * step for size, step in zip(elements.shape, steps, strict=True))
+    memory = elements.as_strided((extent,), (1,)).view(torch.uint8).numpy()
+    array = np.ndarray(elements.shape, f"V{width}", memory, 0, [width * step for step in steps])
+    layout = _memory.layout_of(array, "a tensor is not contiguous")
+    strides = tuple(stride // width for stride in layout.strides)
+    return _tensor, (pickle.PickleBuffer(layout.memory.data), *about, strides, layout.offset // width)
 
 
-def _tensor(memory: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
+def _tensor(
+    memory: Any,
+    dtype: str,
+    shape: tuple[int, ...],
+    requires_grad: bool,
+    strides: tuple[int, ...] | None = None,
+    offset: int = 0,
+) -> Any:
     """Makes a tensor over memory."""
     torch = importlib.import_module("torch")
+    kind = getattr(torch, dtype)
     if memoryview(memory).nbytes:
-        flat = torch.from_numpy(_writable(memory, "a tensor of PyTorch", "clone() it"))
-        tensor = flat.view(getattr(torch, dtype)).reshape(shape)
+        elements = _flat_tensor(memory, kind)
+        tensor = (
+            elements.reshape(shape)
+            if strides is None
+            else elements.as_strided(shape, strides, elements.storage_offset() + offset)
+        )
     else:
-        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+        tensor = torch.empty(shape, dtype=kind)
     return tensor.requires_grad_() if requires_grad else tensor
 
 
+def _flat_tensor(memory: Any, kind: Any) -> Any:
+    """Tensor of one axis over memory, which shares its storage with other tensors of the value there."""
+    begin, end = _memory.span_of(memoryview(memory))
+    width = importlib.import_module("torch").empty(0, dtype=kind).element_size()
+    for shared in _loading.shared:
+        if shared.begin <= begin and end <= shared.end and not (begin - shared.begin) % width:
+            if shared.tensor is None:
+                shared.tensor = _tensor_of_bytes(shared.memory)
+            return shared.tensor[begin - shared.begin : end - shared.begin].view(kind)
+    return _tensor_of_bytes(memory).view(kind)
+
+
+def _tensor_of_bytes(memory: Any) -> Any:
+    torch = importlib.import_module("torch")
+    return torch.from_numpy(_writable(memory, "a tensor of PyTorch", "clone() it"))
+
+
 # Arrow and Polars
-
-
-def _reduce_arrow(data: Any) -> Any:
-    """Copies a slice, of which PyArrow would pickle the whole memory."""
-    if data.get_total_buffer_size() <= 2 * data.nbytes + _SMALL_SLICE_BYTES:
-        return NotImplemented
-    _copies.made.append(("a slice of Arrow data was cut out", data.nbytes))
-    arrow = sys.modules["pyarrow"]
-    sink = arrow.BufferOutputStream()
-    with arrow.ipc.new_stream(sink, data.schema) as writer:
-        writer.write(data)
-    return read_stream, (sink.getvalue(), isinstance(data, arrow.Table))
 
 
 def read_stream(stream: Any, is_table: bool) -> Any:
@@ -202,29 +300,11 @@ def read_stream(stream: Any, is_table: bool) -> Any:
 
 
 def _reduce_polars(value: Any) -> Any:
-    """Takes a frame or a series apart, as Arrow data. Without PyArrow, Polars pickles both itself."""
+    """Takes a frame or a series apart, as Arrow data. Polars pickles what Arrow does not keep."""
     arrow = to_arrow(value)
-    return NotImplemented if arrow is None else (from_arrow, arrow)
-
-
-def to_arrow(value: Any) -> tuple[Any, bool] | None:
-    """Arrow table with the memory of a frame of Polars, or of a series, and whether it is a series.
-
-    `None` for other values, and where there is no PyArrow.
-    """
-    polars = sys.modules.get("polars")
-    frame, series = getattr(polars, "DataFrame", None), getattr(polars, "Series", None)
-    if type(value) not in (frame, series) or importlib.util.find_spec("pyarrow") is None:
-        return None
-    is_series = type(value) is series
-    whole = value.to_frame() if is_series else value
-    return whole.to_arrow(compat_level=polars.CompatLevel.newest()), is_series  # type: ignore[union-attr]
-
-
-def from_arrow(arrow: Any, is_series: bool) -> Any:
-    """Frame of Polars over Arrow data, or its only column."""
-    frame = importlib.import_module("polars").from_arrow(arrow, rechunk=False)
-    return frame.to_series() if is_series else frame
+    if arrow is None:
+        return NotImplemented
+    return from_arrow, arrow
 
 
 # DLPack and other interfaces
@@ -266,24 +346,17 @@ def _from_dlpack(namespace: str | None, elements: Any) -> Any:
 
 def other_form(value: Any) -> Any | None:
     """Arrow table or NumPy array with the memory of a value that cannot be pickled, if it offers one."""
-    if hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__"):
-        return importlib.import_module("pyarrow").table(value)
-    if hasattr(value, "__array_interface__"):
-        return importlib.import_module("numpy").asarray(value)
+    # Frames of pandas and Polars are more than that, and come back as they are or not at all.
+    if type(value).__module__.partition(".")[0] in ("pandas", "polars"):
+        return None
+    try:
+        if hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__"):
+            return importlib.import_module("pyarrow").table(value)
+        if hasattr(value, "__array_interface__"):
+            return importlib.import_module("numpy").asarray(value)
+    except Exception:  # It does not keep what it offers.
+        return None
     return None
-
-
-class _Alias:
-    """Memory that NumPy takes for writable, for packages that know no read-only memory."""
-
-    def __init__(self, memory: Any, address: int, length: int) -> None:
-        self._memory = memory
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (length,),
-            "typestr": "|u1",
-            "data": (address, False),
-        }
 
 
 def _writable(memory: Any, what: str, remedy: str) -> Any:
@@ -298,4 +371,4 @@ def _writable(memory: Any, what: str, remedy: str) -> Any:
         plasmon.errors.ReadOnlyMemory,
         stacklevel=2,
     )
-    return np.asarray(_Alias(elements, elements.ctypes.data, elements.nbytes))
+    return np.asarray(_memory.Alias(elements, elements.ctypes.data, elements.nbytes, is_writable=True))

@@ -5,14 +5,16 @@ The metadata of an object describes its data. It is empty for plain bytes. Metad
 `MAGIC`, whose last byte is the version of this format, is followed by a JSON object in UTF-8:
 
     {"kind": "numpy", "dtype": D, "shape": [n, ...], "order": "C" or "F"}
-        The data is the array's elements. D is a Python literal, as in the .npy format of NumPy.
+        The data is the array's elements. D is a Python literal, as in the .npy format of NumPy. With
+        "strides": [n, ...] and "offset": n, which count bytes, the elements are these of the data.
     {"kind": "arrow", "type": "table", "batch", "frame" or "series"}
         The data is a stream of Arrow IPC: of a "batch", with one record batch; of a "frame" of Polars; of a
         "series" of Polars, with one column.
     {"kind": "pickle", "type": type's name, "pickle": P, "table": T, "buffers": N}
         The data begins with P bytes of pickle protocol 5. From T on, a multiple of 8, there are N pairs of
         64-bit little-endian integers: offset in the data, and length, of every out-of-band buffer in order.
-        Buffers lie at multiples of 64.
+        Buffers lie at multiples of 64. Those that share memory overlap in the data as they do in memory, with
+        the same place modulo 64.
 
 "kind" comes first: lists show it, even of metadata that are cut off (`crates/plasmon/src/value.rs`).
 "copied" may stand beside them: a list of pairs, why bytes were copied before they were stored, and how many.
@@ -30,9 +32,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plasmon import _reduction
+from plasmon import _columns, _memory, _reduction, _refused
 from plasmon._internal import Buffer
-from plasmon.errors import MalformedValue, WrongType
+from plasmon.errors import Error, MalformedValue, WrongType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +44,6 @@ MAGIC = b"PLPY\x01"
 """First bytes of the metadata of values of this package, version 1."""
 
 _ALIGNMENT = 64
-_STRIDED = "an array is not in one piece"
 _NOTED_BYTES = 64 << 10
 """Size of a pickle from which `explain` tells that its bytes were copied."""
 _BYTES = (bytes, bytearray, memoryview, mmap.mmap, Buffer)
@@ -60,8 +61,16 @@ class Encoded(NamedTuple):
     write: Callable[[memoryview], None] | None = None
 
 
-def encode(value: Any) -> Encoded:
-    """Encodes a value. A value that lies in one piece is not copied."""
+def encode(value: Any, *, streams: bool = False) -> Encoded:
+    """Encodes a value. A value that lies in one piece is not copied.
+
+    Args:
+        value: The value.
+        streams: Whether tables and frames are streams of Arrow IPC even if their columns share memory.
+
+    Raises:
+        WrongType: The value cannot be stored, or a part of it, which the message names.
+    """
     if type(value) is bytes:
         return Encoded(b"", len(value), [(0, value)])
     if isinstance(value, _BYTES):
@@ -74,18 +83,21 @@ def encode(value: Any) -> Encoded:
         if encoded is not None:
             return encoded
     arrow = sys.modules.get("pyarrow")
+    table, kind = None, ""
     if isinstance(value, (getattr(arrow, "Table", ()), getattr(arrow, "RecordBatch", ()))):
-        return _encode_arrow(
-            value, "batch" if isinstance(value, getattr(arrow, "RecordBatch", ())) else "table"
-        )
-    if (taken := _reduction.to_arrow(value)) is not None:
-        table, is_series = taken
-        return _encode_arrow(table, "series" if is_series else "frame")
+        table, kind = value, "batch" if isinstance(value, getattr(arrow, "RecordBatch", ())) else "table"
+    elif (taken := _reduction.to_arrow(value)) is not None:
+        table, kind = taken[0], "series" if taken[1] else "frame"
+    if table is not None and (streams or not _columns.shares_memory(table)):
+        return _encode_arrow(table, kind)
     try:
         return _encode_pickle(value)
-    except Exception:
-        if (other := _reduction.other_form(value)) is None:
-            raise
+    except MemoryError:
+        raise
+    except _columns.failures() as error:
+        other = None if isinstance(error, Error) else _reduction.other_form(value)
+        if other is None or type(other) is type(value):
+            raise _refused.refusal(value, error) from error
         return encode(other)
 
 
@@ -102,7 +114,9 @@ def decode(buffer: Buffer) -> Any:
     try:
         decoder, wrong, header = _header(buffer.metadata)
         return decoder(header, buffer)
-    except wrong as error:
+    except _columns.failures() as error:
+        if isinstance(error, Exception) and not isinstance(error, wrong):
+            raise
         raise MalformedValue(
             f"object {buffer.id} cannot be read as a Python value ({type(error).__name__}: {error}); "
             "get_buffers() reads its bytes"
@@ -226,13 +240,19 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Encoded | None:
             return None
     except (ValueError, TypeError, SyntaxError):
         return None
-    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-    elements = array.T if fortran else np.ascontiguousarray(array)
-    header = {"dtype": literal, "shape": list(array.shape), "order": "F" if fortran else "C"}
-    copied = [] if fortran or array.flags.c_contiguous else [(_STRIDED, array.nbytes)]
-    metadata = _metadata("numpy", copied, **header)
-    data = elements.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
-    return Encoded(metadata, array.nbytes, [(0, data)])
+    header: dict[str, object] = {"dtype": literal, "shape": list(array.shape), "order": "C"}
+    copied: list[tuple[str, int]] = []
+    if not array.nbytes:
+        memory = np.empty(0, np.uint8)
+    elif array.flags.forc:
+        header["order"] = "C" if array.flags.c_contiguous else "F"
+        memory = array.reshape(-1, order="A").view(np.uint8)
+    else:
+        with _memory.dumping(_memory.Dump()) as dump:
+            memory, offset, strides = _memory.layout_of(array, "an array is not in one piece")
+        header |= {"strides": list(strides), "offset": offset}
+        copied = dump.copied
+    return Encoded(_metadata("numpy", copied, **header), memory.nbytes, [(0, memory.data)])
 
 
 def _has_literal(dtype: np.dtype[Any]) -> bool:
@@ -252,7 +272,16 @@ def _has_literal(dtype: np.dtype[Any]) -> bool:
     return dtype.type is np.void and all(_has_literal(field[0]) for field in dtype.fields.values())
 
 
-def _array_header(header: dict[str, Any]) -> tuple[Callable[..., Any], tuple[int, ...], Any, Any]:
+class _ArrayHeader(NamedTuple):
+    make: Callable[..., Any]
+    shape: tuple[int, ...]
+    dtype: Any
+    offset: int
+    strides: tuple[int, ...] | None
+    order: str
+
+
+def _array_header(header: dict[str, Any]) -> _ArrayHeader:
     import numpy as np
 
     dtype = np.lib.format.descr_to_dtype(ast.literal_eval(header["dtype"]))
@@ -261,19 +290,24 @@ def _array_header(header: dict[str, Any]) -> tuple[Callable[..., Any], tuple[int
     shape = tuple(header["shape"])
     if min(shape, default=0) < 0:  # NumPy would make up a size.
         raise ValueError("a dimension is negative")
-    return np.ndarray, shape, dtype, header["order"]
+    strides = tuple(header["strides"]) if "strides" in header else None
+    return _ArrayHeader(np.ndarray, shape, dtype, header.get("offset", 0), strides, header["order"])
 
 
-def _decode_array(header: tuple[Callable[..., Any], tuple[int, ...], Any, Any], buffer: Buffer) -> Any:
-    make, shape, dtype, order = header
-    array = make(shape, dtype, buffer, 0, None, order)
-    if array.nbytes != len(buffer):
+def _decode_array(header: _ArrayHeader, buffer: Buffer) -> Any:
+    make, shape, dtype, offset, strides, order = header
+    # NumPy compares strides with the size of the memory.
+    array = make(shape, dtype, buffer, offset, strides, order)
+    if strides is None and array.nbytes != len(buffer):
         raise ValueError(f"the array has {array.nbytes} bytes and the object {len(buffer)}")
     return array
 
 
 def _encode_arrow(value: Any, kind: str) -> Encoded:
     import pyarrow as pa
+
+    with _memory.dumping(_memory.Dump()) as dump:
+        value = _columns.cut_for_stream(value)
 
     def write_to(sink: Any) -> None:
         with pa.ipc.new_stream(sink, value.schema) as writer:
@@ -285,8 +319,11 @@ def _encode_arrow(value: Any, kind: str) -> Encoded:
 
     # A dry run counts the bytes without touching those of the columns.
     counter = pa.MockOutputStream()
-    write_to(counter)
-    return Encoded(_metadata("arrow", type=kind), counter.size(), [], write)
+    try:
+        write_to(counter)
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise _refused.refusal(value, error) from error
+    return Encoded(_metadata("arrow", dump.copied, type=kind), counter.size(), [], write)
 
 
 def _arrow_header(header: dict[str, Any]) -> tuple[Any, str]:
@@ -302,27 +339,25 @@ def _decode_arrow(header: tuple[Any, str], buffer: Buffer) -> Any:
 
 
 def _encode_pickle(value: Any) -> Encoded:
-    buffers: list[memoryview] = []
-
-    def out_of_band(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            buffers.append(buffer.raw())
-        except BufferError:  # Not in one piece: it goes into the pickle.
-            return True
-        return False
-
-    pickled, copied = _reduction.dumps(value, out_of_band)
+    pickled, buffers, places, copied = _reduction.dumps(value)
     if len(pickled) >= _NOTED_BYTES:
         copied.append(("memory is within the pickle, since its type does not hand it over", len(pickled)))
     table = _aligned(len(pickled), 8)
     end = table + 16 * len(buffers)
     parts: list[tuple[int, Readable]] = []
-    entries = bytearray()
-    for buffer in buffers:
-        offset = _aligned(end, _ALIGNMENT)
-        entries += struct.pack("<QQ", offset, buffer.nbytes)
-        parts.append((offset, buffer))
-        end = offset + buffer.nbytes
+    offsets = [0] * len(buffers)
+    for (begin, _), numbers in sorted(places, key=lambda place: min(place.buffers)):
+        start = _aligned(end, _ALIGNMENT)
+        if len(numbers) > 1:
+            start += begin % _ALIGNMENT
+        end = start
+        for number in numbers:
+            buffer = buffers[number]
+            offsets[number] = start + _memory.span_of(buffer)[0] - begin
+            if (rest := buffer[max(end - offsets[number], 0) :]).nbytes:
+                parts.append((end, rest))
+                end += rest.nbytes
+    entries = b"".join(struct.pack("<QQ", *one) for one in zip(offsets, map(_length, buffers), strict=True))
     kind = type(value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     header = {"type": name, "pickle": len(pickled), "table": table, "buffers": len(buffers)}
@@ -330,11 +365,19 @@ def _encode_pickle(value: Any) -> Encoded:
     return Encoded(metadata, end, [(0, pickled), (table, entries), *parts])
 
 
+def _length(buffer: memoryview) -> int:
+    return buffer.nbytes
+
+
 def _decode_pickle(header: dict[str, Any], buffer: Buffer) -> Any:
     data = memoryview(buffer)
-    table = struct.Struct("<QQ").iter_unpack(_slice(data, header["table"], 16 * header["buffers"]))
+    table = list(struct.Struct("<QQ").iter_unpack(_slice(data, header["table"], 16 * header["buffers"])))
     buffers = [_slice(data, offset, length) for offset, length in table]
-    return pickle.loads(_slice(data, 0, header["pickle"]), buffers=buffers)
+    pickled = _slice(data, 0, header["pickle"])
+    places = _memory.places([(offset, offset + length) for offset, length in table])
+    if shared := [data[slice(*place.span)] for place in places if len(place.buffers) > 1]:
+        return _reduction.loads(pickled, buffers, shared)
+    return pickle.loads(pickled, buffers=buffers)
 
 
 def _slice(data: memoryview, offset: int, length: int) -> memoryview:

@@ -52,6 +52,8 @@ class Writes(Handle):
         - arrays of objects, of subclasses, and of types that a literal of NumPy cannot describe are pickled:
           types with metadata, aligned structures, records, types of other packages. NumPy's own pickles
           preserve all of these, but may convert elements of a foreign byte order to the native one;
+        - slices of Arrow data are stored without the rest, and memory that arrays or tensors within a value
+          share is stored once;
         - values that cannot be pickled come back as a PyArrow table if they offer Arrow's PyCapsule
           interface, and as a NumPy array if they offer `__array_interface__`.
 
@@ -86,6 +88,7 @@ class Writes(Handle):
             StoreFull: There is no room, and none can be made.
             ObjectTooLarge: The value is larger than the whole store.
             InvalidArgument: The id or the name is invalid.
+            WrongType: The value cannot be stored. The message says which part of it.
         """
         fresh = id is None and name is None
         object_id, name = self._identify(id, name, private)
