@@ -238,7 +238,8 @@ MALFORMED = {
         b'{"kind":"numpy","dtype":"\'<u1\'","shape":[1],"order":"C","strides":[1],"offset":-1}'
     ),
     "array of huge strides": (
-        b'{"kind":"numpy","dtype":"\'<u1\'","shape":[3],"order":"C","strides":[4611686018427387904],"offset":0}'
+        b'{"kind":"numpy","dtype":"\'<u1\'","shape":[3],"order":"C",'
+        b'"strides":[4611686018427387904],"offset":0}'
     ),
     "array of too few strides": (
         b'{"kind":"numpy","dtype":"\'<u1\'","shape":[2,2],"order":"C","strides":[1],"offset":0}'
