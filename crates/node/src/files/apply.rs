@@ -13,8 +13,9 @@ use super::change::{Begun, Change, Made};
 use super::map::{Map, Piece, Place, References};
 use super::ranges;
 use super::state::{
-    Body, CREDIT_BYTES, Counters, ENTRY_BYTES, Entry, FileSession, Folder, Head, Held, INODE_BYTES, Inode,
-    LOCK_BYTES, OPEN_BYTES, OUTCOME_BYTES, Opens, RANGE_BYTES, SECTION_BYTES, State, Stored,
+    Body, CREDIT_BYTES, Counters, ENTRY_BYTES, Entry, FOLDER_BYTES, FileSession, Folder, Head, Held,
+    INODE_BYTES, Inode, LOCK_BYTES, OBJECT_BYTES, OPEN_BYTES, OUTCOME_BYTES, Opens, RANGE_BYTES,
+    SECTION_BYTES, State, Stored,
 };
 
 impl State {
@@ -178,10 +179,12 @@ impl State {
             Made::Target(target) => Body::Target(target),
             Made::Other => Body::Nothing,
         };
-        if let Body::Target(target) = &body {
-            self.memory += target.len() as u64;
-        }
-        self.memory += INODE_BYTES;
+        self.memory += INODE_BYTES
+            + match &body {
+                Body::Folder(_) => FOLDER_BYTES,
+                Body::Target(target) => target.len() as u64,
+                Body::File(_) | Body::Nothing => 0,
+            };
         self.inodes.insert(number, Box::new(Inode { head, above, xattrs: None, body }));
         if head.links == 0 {
             self.unlinked.insert(number);
@@ -191,7 +194,10 @@ impl State {
     /// Notes length and node of an object that a section refers to.
     fn know(&mut self, piece: &Piece, object: Option<(u64, NodeId)>) {
         if let (Place::Object(id, _), Some((len, node))) = (&piece.place, object) {
-            self.objects.entry(*id).or_insert(Stored { references: 0, len, node });
+            self.objects.entry(*id).or_insert_with(|| {
+                self.memory += OBJECT_BYTES;
+                Stored { references: 0, len, node }
+            });
             self.condemned.remove(id);
         }
     }
@@ -295,6 +301,7 @@ impl State {
             object.references = object.references.saturating_sub(1);
             if object.references == 0 {
                 self.objects.remove(id);
+                self.memory -= OBJECT_BYTES;
                 self.condemned.insert(*id);
             }
         }
@@ -318,7 +325,7 @@ impl State {
         let added = value.as_ref().map_or(0, |value| size(len, value));
         let before = match value {
             Some(value) => xattrs.insert(name, value),
-            None => xattrs.remove(&name),
+            None => xattrs.remove(&*name),
         };
         if xattrs.is_empty() {
             inode.xattrs = None;
@@ -390,7 +397,7 @@ impl State {
             Body::Target(target) => self.memory -= target.len() as u64,
             Body::Folder(folder) => {
                 let names = folder.names.keys().map(|name| ENTRY_BYTES + name.len() as u64);
-                self.memory -= names.sum::<u64>();
+                self.memory -= FOLDER_BYTES + names.sum::<u64>();
             }
             Body::File(_) | Body::Nothing => {}
         }

@@ -1,5 +1,7 @@
 //! The map of a file: sections by offset. Owns [`Map`]. Engine thread only.
 //!
+//! Most files have one section, so the memory of few sections is that of these sections alone.
+//!
 //! Invariants: sections do not overlap and are not empty. `used` and `inline` are the sums of their bytes.
 
 use std::borrow::Cow;
@@ -11,6 +13,8 @@ use plasmon::ObjectId;
 use plasmon::wire::body::Reader;
 use plasmon::wire::files::MAX_INLINE_BYTES;
 use plasmon::wire::{AtMost, Draw, Types, Wire, WireError, record};
+
+use super::few::Few;
 
 /// The place of the bytes of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,10 +94,93 @@ impl References {
     }
 }
 
+/// Maximum number of pieces of a map that are kept in a list.
+const MAX_FEW: usize = 16;
+
+/// Pieces by offset.
+#[derive(Debug, Clone)]
+enum Pieces {
+    /// At most [`MAX_FEW`].
+    Few(Few<u64, Piece>),
+    Many(Box<BTreeMap<u64, Piece>>),
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self::Few(Few::default())
+    }
+}
+
+/// Compares the pieces, whichever way they are kept.
+impl PartialEq for Pieces {
+    fn eq(&self, other: &Self) -> bool {
+        let all = 0..u64::MAX;
+        self.len() == other.len() && self.beginning_in(all.clone()).eq(other.beginning_in(all))
+    }
+}
+
+impl Eq for Pieces {}
+
+impl Pieces {
+    fn len(&self) -> usize {
+        match self {
+            Self::Few(few) => few.len(),
+            Self::Many(many) => many.len(),
+        }
+    }
+
+    /// Returns the last piece that begins before an offset.
+    fn before(&self, offset: u64) -> Option<(u64, &Piece)> {
+        match self {
+            Self::Few(few) => few.split(&offset).0.last().map(|(at, piece)| (*at, piece)),
+            Self::Many(many) => many.range(..offset).next_back().map(|(at, piece)| (*at, piece)),
+        }
+    }
+
+    /// Returns the pieces that begin in a range, in their order.
+    fn beginning_in(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
+        let (few, many) = match self {
+            _ if range.is_empty() => (&[][..], None),
+            Self::Few(few) => {
+                let rest = few.split(&range.start).1;
+                (&rest[..rest.partition_point(|(at, _)| *at < range.end)], None)
+            }
+            Self::Many(many) => (&[][..], Some(many.range(range))),
+        };
+        let few = few.iter().map(|(at, piece)| (*at, piece));
+        few.chain(many.into_iter().flatten().map(|(at, piece)| (*at, piece)))
+    }
+
+    /// Enters a piece.
+    fn insert(&mut self, offset: u64, piece: Piece) {
+        match self {
+            Self::Few(few) if few.len() < MAX_FEW => _ = few.insert(offset, piece),
+            Self::Few(few) => {
+                let all = few.take().chain([(offset, piece)]);
+                *self = Self::Many(Box::new(all.collect()));
+            }
+            Self::Many(many) => _ = many.insert(offset, piece),
+        }
+    }
+
+    /// Removes the piece that begins at an offset.
+    fn remove(&mut self, offset: u64) -> Option<Piece> {
+        let many = match self {
+            Self::Few(few) => return few.remove(&offset),
+            Self::Many(many) => many,
+        };
+        let piece = many.remove(&offset)?;
+        if many.len() <= MAX_FEW / 2 {
+            *self = Self::Few(Few::of(std::mem::take(&mut **many).into_iter()));
+        }
+        Some(piece)
+    }
+}
+
 /// Map of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map {
-    pieces: BTreeMap<u64, Piece>,
+    pieces: Pieces,
     used: u64,
     inline: u64,
 }
@@ -116,10 +203,9 @@ impl Map {
 
     /// Returns the sections that reach into a range, in their order.
     pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
-        let before = self.pieces.range(..range.start).next_back();
-        let before = before.filter(move |(offset, piece)| **offset + piece.len > range.start);
-        let rest = (range.start < range.end).then(|| self.pieces.range(range));
-        before.into_iter().chain(rest.into_iter().flatten()).map(|(offset, piece)| (*offset, piece))
+        let before = self.pieces.before(range.start);
+        let before = before.filter(|(offset, piece)| offset + piece.len > range.start);
+        before.into_iter().chain(self.pieces.beginning_in(range))
     }
 
     /// Number of bytes of sections in a range: of all, and of those whose bytes lie in the map.
@@ -139,7 +225,7 @@ impl Map {
     }
 
     fn remove(&mut self, offset: u64, references: &mut References) -> Option<Piece> {
-        let piece = self.pieces.remove(&offset)?;
+        let piece = self.pieces.remove(offset)?;
         references.note(&piece, false);
         self.used -= piece.len;
         self.inline -= piece.inline_len();
@@ -167,8 +253,7 @@ impl Map {
     /// Puts a section over what is there. Sections whose bytes lie in the map are joined if they touch.
     pub(super) fn cover(&mut self, offset: u64, piece: Piece, references: &mut References) {
         self.punch(offset..offset + piece.len, references);
-        let before = self.pieces.range(..offset).next_back();
-        let before = before.filter(|(at, one)| *at + one.len == offset).map(|(at, one)| (*at, one));
+        let before = self.pieces.before(offset).filter(|(at, one)| at + one.len == offset);
         let joined = match (before, &piece.place) {
             (Some((at, Piece { place: Place::Inline(first), .. })), Place::Inline(second)) => Some((
                 at,
@@ -228,14 +313,17 @@ mod tests {
 
     #[test]
     fn what_was_put_last_lies_on_top() {
-        const LEN: usize = 64;
+        // There are more sections than a list has, and fewer again.
+        const LEN: usize = 128;
+        let mut kept = [0, 0];
         for seed in 0..300 {
             let mut draw = Draw::new(seed);
             let (mut map, mut model) = (Map::default(), vec![None; LEN]);
             let mut counts = std::collections::BTreeMap::<ObjectId, i64>::new();
-            for _ in 0..40 {
+            for _ in 0..80 {
                 let offset = draw.below(LEN);
-                let len = draw.below(LEN - offset) + usize::from(offset < LEN);
+                let most = if draw.below(8) == 0 { LEN - offset } else { (LEN - offset).min(8) };
+                let len = draw.below(most) + 1;
                 let mut references = References::default();
                 match draw.below(4) {
                     0 => {
@@ -258,6 +346,7 @@ mod tests {
                     *counts.entry(id).or_default() += if more { 1 } else { -1 };
                 }
                 assert_eq!(bytes(&map, LEN), model, "seed {seed}");
+                kept[usize::from(matches!(map.pieces, Pieces::Many(_)))] += 1;
                 assert_eq!(map.used(), model.iter().flatten().count() as u64);
                 let mut found = std::collections::BTreeMap::<ObjectId, i64>::new();
                 for (_, piece) in map.within(0..LEN as u64) {
@@ -273,7 +362,23 @@ mod tests {
             let mut references = References::default();
             map.clear(&mut references);
             assert_eq!((map.used(), map.inline(), map.count()), (0, 0, 0));
+            assert_eq!(map, Map::default());
         }
+        assert!(kept.iter().all(|times| *times > 1000), "{kept:?}");
+    }
+
+    #[test]
+    fn maps_with_the_same_sections_are_the_same() {
+        let piece = |at: u64| Piece { len: 1, place: Place::Object(ObjectId::from_bytes([at as u8; 20]), 0) };
+        let (mut fell, mut grew) = (Map::default(), Map::default());
+        let mut references = References::default();
+        (0..40).for_each(|at| fell.put(at, piece(at), &mut references));
+        (12..40).for_each(|at| fell.punch(at..at + 1, &mut references));
+        (0..12).for_each(|at| grew.put(at, piece(at), &mut references));
+        assert!(matches!((&fell.pieces, &grew.pieces), (Pieces::Many(_), Pieces::Few(_))));
+        assert_eq!(fell, grew);
+        grew.punch(3..4, &mut references);
+        assert_ne!(fell, grew);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod check;
 mod credit;
 mod cut;
 mod decide;
+mod few;
 mod following;
 mod frames;
 #[cfg(feature = "fuzzing")]

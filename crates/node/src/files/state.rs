@@ -13,6 +13,7 @@ use plasmon::wire::files::{
 use plasmon::wire::record;
 use plasmon::{NodeId, ObjectId};
 
+use super::few::Few;
 use super::map::Map;
 use crate::kernel::random::HashMap;
 
@@ -62,7 +63,7 @@ pub(super) enum Body {
 }
 
 /// Extended attributes by name.
-pub(super) type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
+pub(super) type Xattrs = Few<Box<[u8]>, Box<[u8]>>;
 
 /// An inode.
 #[derive(Debug)]
@@ -211,8 +212,8 @@ pub(crate) struct State {
     pub(super) credit_of: HashMap<u32, u64>,
     /// Number of bytes that lie in maps.
     pub(super) inline: u64,
-    /// Number of bytes of memory of names, targets, sections, extended attributes, opens, locks, outcomes and
-    /// credit, with their overhead.
+    /// Number of bytes of memory of names, targets, sections, objects, extended attributes, opens, locks,
+    /// outcomes and credit, with their overhead.
     pub(super) memory: u64,
     /// Number of changes that were applied here.
     pub(super) changes: u64,
@@ -222,10 +223,14 @@ pub(crate) struct State {
 pub(super) const INODE_BYTES: u64 = size_of::<Inode>() as u64 + 40;
 /// Bytes of memory that an entry of a folder takes beside its name.
 pub(super) const ENTRY_BYTES: u64 = 160;
-/// Bytes of memory that a volume takes with one file that has a short name.
-pub(super) const VOLUME_BYTES: u64 = 2 * INODE_BYTES + ENTRY_BYTES + 16;
-/// Bytes of memory that a section takes, with its share of the object's row.
-pub(super) const SECTION_BYTES: u64 = 160;
+/// Bytes of memory that a folder takes beside its inode: what its tables of names begin with.
+pub(super) const FOLDER_BYTES: u64 = 440;
+/// Bytes of memory that a volume takes with one folder that has a short name.
+pub(super) const VOLUME_BYTES: u64 = 2 * (INODE_BYTES + FOLDER_BYTES) + ENTRY_BYTES + 16;
+/// Bytes of memory that a section takes beside bytes that lie in the map.
+pub(super) const SECTION_BYTES: u64 = 96;
+/// Bytes of memory that the row of an object takes.
+pub(super) const OBJECT_BYTES: u64 = 120;
 /// Bytes of memory that an open inode takes, in the tables of session and volume.
 pub(super) const OPEN_BYTES: u64 = 96;
 /// Bytes of memory that a lock takes.
@@ -275,7 +280,7 @@ impl State {
             credit: 0,
             credit_of: HashMap::default(),
             inline: 0,
-            memory: INODE_BYTES,
+            memory: INODE_BYTES + FOLDER_BYTES,
             changes: 0,
         }
     }

@@ -60,6 +60,14 @@ fn anonymous() -> Option<u64> {
     Some(resident.saturating_sub(shared) * page_size() as u64)
 }
 
+/// Number of bytes that this process has taken from its allocator.
+#[cfg(all(test, target_env = "gnu"))]
+pub(crate) fn taken() -> u64 {
+    // SAFETY: it only counts.
+    let info = unsafe { libc::mallinfo2() };
+    (info.uordblks + info.hblkhd) as u64
+}
+
 #[cfg(target_env = "gnu")]
 fn give_back() {
     // SAFETY: it takes nothing from anybody: only pages that hold no allocation go.

@@ -51,6 +51,8 @@ pub(crate) use extent::Home;
 pub use extent::{Extent, Piece, Run};
 pub(crate) use foreign::ForeignMemory;
 pub(crate) use heap::Heap;
+#[cfg(all(test, target_env = "gnu"))]
+pub(crate) use heap::taken;
 pub use io::IoRange;
 pub use mapping::SegmentMemory;
 pub use system::PageKind;

@@ -15,7 +15,7 @@ use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, WRITE, without_privileges};
 use crate::files::change::Change;
 use crate::files::map::{Map, Piece, Place};
-use crate::files::state::{Head, Inode, OPEN_BYTES, Opens, SECTION_BYTES};
+use crate::files::state::{Head, Inode, OBJECT_BYTES, OPEN_BYTES, Opens, SECTION_BYTES};
 use crate::object::ROOT;
 
 /// Maximum number of sections that one clone makes. The session repeats the operation for the rest.
@@ -223,7 +223,7 @@ fn put_over(draft: &mut Draft<'_>, number: u64, put: &Put<'_>) -> Result<bool, E
     }
     let owner = asking.inode(number)?.head.uid;
     let credit = asking.use_credit(owner, credit, more)?;
-    asking.ensure_memory(sections.len() as u64 * SECTION_BYTES + inline)?;
+    asking.ensure_memory(sections.len() as u64 * (SECTION_BYTES + OBJECT_BYTES) + inline)?;
     draft.changes.extend(changes.into_iter().chain(credit));
     let head = draft.touch(number)?;
     head.size = head.size.max(end);

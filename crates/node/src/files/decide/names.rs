@@ -8,7 +8,7 @@ use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_ENTRY_NAME_BYTES, M
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, SEARCH, SET_GROUP, WRITE};
 use crate::files::change::{Change, Made};
-use crate::files::state::{ENTRY_BYTES, Entry, Folder, Head, INODE_BYTES, Inode, Opens};
+use crate::files::state::{ENTRY_BYTES, Entry, FOLDER_BYTES, Folder, Head, INODE_BYTES, Inode, Opens};
 
 /// Checks a name.
 ///
@@ -72,7 +72,8 @@ impl<'a> Asking<'a> {
         if terms.inodes > 0 && count >= terms.inodes {
             return Err(Errno::Full);
         }
-        self.ensure_memory(INODE_BYTES + ENTRY_BYTES)?;
+        let tables = if kind == FileKind::Folder { FOLDER_BYTES } else { 0 };
+        self.ensure_memory(INODE_BYTES + tables + ENTRY_BYTES)?;
         let inherits = above.mode & SET_GROUP != 0;
         let gid = if inherits { above.gid } else { self.who.gid };
         let mut mode = mode as u16 & 0o7777;

@@ -57,8 +57,8 @@ pub(super) fn get(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
 /// Returns the names of all attributes of an inode.
 pub(super) fn list(asking: &Asking<'_>, number: u64) -> Decided {
     let inode = asking.inode(number)?;
-    let names = inode.xattrs.iter().flat_map(|xattrs| xattrs.keys());
-    let names: Vec<u8> = names.flat_map(|name| name.iter().copied().chain([0])).collect();
+    let xattrs = inode.xattrs.iter().flat_map(|xattrs| xattrs.iter());
+    let names: Vec<u8> = xattrs.flat_map(|(name, _)| name.iter().copied().chain([0])).collect();
     Ok(Decision::tells(FileOutcome::Bytes(names.into())))
 }
 
@@ -104,7 +104,7 @@ pub(super) fn remove(asking: &Asking<'_>, number: u64, name: &[u8]) -> Decided {
     if name.starts_with(OWN_PREFIX) {
         return set_own(asking, number, name, None);
     }
-    if !inode.xattrs.as_ref().is_some_and(|xattrs| xattrs.contains_key(name)) {
+    if inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(name)).is_none() {
         return Err(Errno::NoXattr);
     }
     let mut draft = Draft::new(asking);

@@ -3,6 +3,8 @@
 mod credit;
 mod data;
 mod locks;
+#[cfg(target_env = "gnu")]
+mod memory;
 mod mirrors;
 mod model;
 mod names;
