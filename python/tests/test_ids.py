@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import plasmon
@@ -132,3 +133,19 @@ def test_a_program_of_any_name_connects(near: plasmon.Client, monkeypatch: pytes
         assert client.get(near.put(b"here")) == b"here"
     with pytest.raises(plasmon.WrongType, match="path of a socket"):
         plasmon.connect(5)  # type: ignore[arg-type]
+
+
+def test_users_and_arguments_without_an_encoding_are_refused(near: plasmon.Client) -> None:
+    with near.create_region("texts", 10) as region, near.serve("texts", {"f": bytes}):
+        for wrong in ("\ud800", "a\0b"):
+            arguments: Any = {"arguments": [wrong]}, {"memory": wrong}, {"environment": {"A": wrong}}
+            calls: list[Callable[[], object]] = [
+                partial(near.serve, "x", {"f": bytes}, allow=[wrong]),
+                partial(near.service, "texts", owner=wrong),
+                partial(region.grant, wrong, "r"),
+                *(partial(plasmon.LocalCluster, 1, **options) for options in arguments),
+            ]
+            for call in calls:
+                with pytest.raises(plasmon.InvalidArgument) as told:
+                    call()
+                assert str(told.value).isprintable()

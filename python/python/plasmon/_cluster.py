@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from plasmon._client import Client
 from plasmon._closing import Closing
-from plasmon.errors import Error, InvalidArgument
+from plasmon.errors import Error, InvalidArgument, WrongType
 
 _START_SECONDS = 60.0
 """Longest time for a node to serve, and for the nodes to know each other."""
@@ -75,6 +75,8 @@ class LocalCluster(Closing):
         if provider is not None:
             self._options += ["--provider", provider]
         self._environment = {**_bare_environment(), **(environment or {})}
+        for text in (*self._options, *self._environment, *self._environment.values()):
+            _check_text(text)
         self._folder = Path(tempfile.mkdtemp(prefix="plasmon-"))
         self._nodes: list[_Node] = []
         self._clients: dict[int, Client] = {}
@@ -361,3 +363,15 @@ def _program_folders() -> list[Path]:
 
 def _how(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+
+def _check_text(text: object) -> None:
+    """Refuses what cannot be an argument of a program, or in its environment."""
+    if not isinstance(text, str):
+        raise WrongType(f"arguments and environment of a node are texts, not {type(text).__name__}")
+    try:
+        has_nul = b"\0" in os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{text!r} cannot be given to a program: {error}") from error
+    if has_nul:
+        raise InvalidArgument(f"{text!r} cannot be given to a program: it has a NUL")

@@ -302,7 +302,7 @@ def user_id(user: int | str) -> int | None:
     if isinstance(user, str):
         try:
             return pwd.getpwnam(user).pw_uid
-        except KeyError:
+        except (KeyError, ValueError):  # Texts with NUL or a lone surrogate are no names.
             raise InvalidArgument(f"this host has no user {user!r}: give the user's id") from None
     if not 0 <= user < 1 << 32:
         raise InvalidArgument(f"a user has no id {user}")
