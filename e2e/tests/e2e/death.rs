@@ -6,7 +6,7 @@ use std::time::Duration;
 use plasmon::{Error, ErrorKind, Object, ObjectId, Protocol};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
-use crate::support::{ClientProcess, MIB, get, kind, put, stop_a_fetch, try_get};
+use crate::support::{ClientProcess, MIB, descriptors, get, kind, own_memory, put, stop_a_fetch, try_get};
 
 const BIG: usize = 256 * MIB;
 
@@ -267,4 +267,42 @@ fn a_keeper_that_hangs_hardly_slows_gets_of_what_others_hold() {
     assert_eq!(cluster.status(0).cluster.members.len(), 3, "all came before its lease was over");
     cluster.resume(2);
     Pattern(0).check(get(&cluster.client(2), objects[0]).data());
+}
+
+/// Brings objects of all sizes from every node to every other.
+fn exchange(cluster: &Cluster) {
+    let nodes = 0..cluster.nodes();
+    eventually("every node knows every node", || {
+        nodes.clone().all(|node| cluster.status(node).cluster.members.len() == nodes.len())
+    });
+    for (home, len) in nodes.clone().flat_map(|home| [1_000, 100_000, 3 * MIB].map(|len| (home, len))) {
+        let client = cluster.client(home);
+        let id = put(&client, Pattern(1), len);
+        nodes.clone().for_each(|node| drop(get(&cluster.client(node), id)));
+        client.delete(&[id]).expect("nobody is dead");
+    }
+}
+
+#[test]
+fn a_node_keeps_nothing_of_peers_that_died_and_came_back() {
+    const DEATHS: usize = 5;
+    let mut cluster = Cluster::builder().nodes(3).memory("64MiB").start();
+    // Tables, connections and windows are made at first.
+    exchange(&cluster);
+    let has = |cluster: &Cluster| (descriptors(cluster, 0), own_memory(cluster, 0));
+    let before = has(&cluster);
+    for death in 0..DEATHS {
+        let victim = 1 + death % 2;
+        cluster.kill(victim);
+        cluster.start_again(victim, &[]);
+        exchange(&cluster);
+    }
+    // Nodes that connect to each other at the same moment may keep both connections, on each of two lanes.
+    eventually("connections to dead nodes are closed", || has(&cluster).0 <= before.0 + 2 * 2 * 2);
+    let now = has(&cluster).1;
+    assert!(
+        now < before.1 + 8 * MIB as u64,
+        "it has {now} bytes after {DEATHS} deaths, and had {}",
+        before.1
+    );
 }
