@@ -17,7 +17,7 @@ demo: ## Two nodes, 336,776 flights put on one and queried in place on the other
 test: ## Everything a change must pass: formatting, lints, types, all tests
 	@scripts/test.sh
 
-test-all: ## `make test`, all RDMA tests, the end-to-end tests on loopback too, all benchmarks in short, 10,000 seeds, loom models, documentation, demo
+test-all: ## `make test`, all RDMA tests, the end-to-end tests on loopback too, all benchmarks in short, 10,000 seeds, five drawn seeds of chaos, loom models, documentation, demo
 	@scripts/test.sh --all
 
 docs: ## The site of the documentation in .cache/site, with all links checked

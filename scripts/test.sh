@@ -59,6 +59,12 @@ rdma_at_length() { PLASMON_BIN=$VENV/bin/plasmon PLASMON_E2E_LONG=1 scripts/test
 end_to_end_on_loopback() { PLASMON_E2E_NETNS=0 PLASMON_E2E_LONG=1 end_to_end; }
 # The simulation gets the same seeds every time; `make simulate SEEDS=10000` draws others.
 simulation_at_length() { PLASMON_SIMULATE_FIRST=1 scripts/simulate.sh seeds 10000; }
+# Each run has seeds of its own. They are so long since most of what they found took several rounds.
+chaos_of_drawn_seeds() {
+    local _ failed=0
+    for _ in 1 2 3 4 5; do scripts/test-chaos.sh random 5 || failed=1; done
+    return "$failed"
+}
 # Loom replaces the atomics of the whole crate, which therefore has a target folder of its own.
 models() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$(target_dir)/loom \
@@ -93,6 +99,7 @@ if [ "${1:-}" = --all ]; then
     STEPS+=(
         "end_to_end_on_loopback end-to-end tests on loopback"
         "simulation_at_length 10,000 seeds of the simulation"
+        "chaos_of_drawn_seeds five drawn seeds of chaos"
         "models loom models of shared memory"
         "documentation documentation"
         "site site of the documentation"
