@@ -132,7 +132,7 @@ impl Directory {
         for (node, life) in displaced {
             self.network.tell(node, Message::Drop { lives: vec![(holding.id, life)] });
         }
-        if holding.role == Role::Primary {
+        if holding.standing.role() == Role::Primary {
             self.claims.published(holder, &holding.id);
         }
         match published {

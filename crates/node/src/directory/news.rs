@@ -66,7 +66,7 @@ impl News {
             return;
         }
         let urgent = |change: &Change| match change {
-            Change::Publish(holding) => holding.role.stays(),
+            Change::Publish(holding) => holding.standing.role().stays(),
             Change::Unpublish { how, .. } => *how == Withdrawal::Deleted,
         };
         if changes.iter().any(urgent) {
@@ -192,8 +192,8 @@ mod tests {
     use plasmon::ObjectId;
 
     use super::*;
-    use crate::net::frame::{Holding, Kind};
-    use crate::object::{Ownership, Role};
+    use crate::net::frame::{Holding, Kind, Standing};
+    use crate::object::Ownership;
 
     #[test]
     fn news_of_an_object_stay_in_order_and_share_messages() {
@@ -203,7 +203,7 @@ mod tests {
         let publish = |id| {
             Change::Publish(Holding {
                 id,
-                role: Role::Primary,
+                standing: Standing::Primary,
                 copies: 1,
                 life: 1,
                 ownership,

@@ -12,11 +12,11 @@ use super::table::{Lookup, Published, Table, Waiter};
 use crate::control::simulation::{change_text, members_text};
 use crate::membership::shards::{Keepers, ShardMap, shard_of};
 use crate::net::frame::{
-    Envelope, Holding, Kind, Location, MAX_ENTRIES, MESSAGE_HEADER_LEN, Message, Verdict, Wish,
+    Envelope, Holding, Kind, Location, MAX_ENTRIES, MESSAGE_HEADER_LEN, Message, Standing, Verdict, Wish,
 };
 use crate::net::members::{Change, Gone, Member, Reach};
 use crate::object::Stamp;
-use crate::object::{Head, Ownership, Role};
+use crate::object::{Head, Ownership};
 
 /// The keepers of all shards.
 #[derive(PartialEq, Eq)]
@@ -236,7 +236,7 @@ impl Keeper {
 
 fn holding(id: ObjectId) -> Holding {
     let ownership = Ownership { user: 0, rights: Rights::default() };
-    Holding { id, role: Role::Primary, copies: 1, life: 1, ownership, kind: Kind::Object }
+    Holding { id, standing: Standing::Primary, copies: 1, life: 1, ownership, kind: Kind::Object }
 }
 
 fn len(message: Message) -> usize {

@@ -33,7 +33,7 @@ use self::ends::Leaving;
 pub(crate) use self::shortages::Shortage;
 use crate::kernel::index::{self, Index, Indexed};
 use crate::kernel::random::{HashMap, HashSet};
-use crate::net::frame::{Heir, Holding, Kind, Wish};
+use crate::net::frame::{Heir, Holding, Kind, Standing, Wish};
 use crate::object::{Ownership, Role};
 
 /// How long an object may be without a primary before a holder is told to become one. A primary may
@@ -87,6 +87,8 @@ struct Holder {
     node: NodeId,
     life: u64,
     role: Role,
+    /// Whether the node became the primary because no other was left.
+    is_heir: bool,
     /// Number of nodes that are to keep the object.
     copies: u16,
     ownership: Ownership,
@@ -359,12 +361,14 @@ impl Table {
 
     /// Enters the publication of an object by a node.
     pub(crate) fn publish(&mut self, node: NodeId, holding: Holding, now: Instant) -> Published {
-        let Holding { id, role, copies, life, ownership, kind } = holding;
+        let Holding { id, standing, copies, life, ownership, kind } = holding;
+        let role = standing.role();
         self.settle(&id);
         if self.has_ended(&id, life) {
             return Published::Stale;
         }
-        let holder = Holder { node, life, role, copies, ownership, returned: false };
+        let is_heir = standing == Standing::Heir;
+        let holder = Holder { node, life, role, is_heir, copies, ownership, returned: false };
         let new = || Entry { id, kind, lost: false, wish: 0, holders: smallvec![holder] };
         let entry = self.entries.get_or_insert_with(&id, new);
         if entry.kind != kind {

@@ -169,6 +169,7 @@ struct Rare {
     expires: u64,
     owned: bool,
     construction_s: Cell<u32>,
+    is_heir: Cell<bool>,
 }
 
 /// With the counts of an `Rc` and malloc's header a replica takes 80 bytes; the next larger size of malloc
@@ -325,6 +326,20 @@ impl Replica {
 
     pub(super) fn set_role(&self, role: Role) {
         self.role.set(role);
+        if role != Role::Primary {
+            self.set_heir(false);
+        }
+    }
+
+    /// Whether this node is the primary because no other was left.
+    pub(crate) fn is_heir(&self) -> bool {
+        self.rare.get().is_some_and(|rare| rare.is_heir.get())
+    }
+
+    pub(crate) fn set_heir(&self, is_heir: bool) {
+        if is_heir != self.is_heir() {
+            self.rare.get_or_init(Box::default).is_heir.set(is_heir);
+        }
     }
 
     /// Whether the object's bytes are in memory.

@@ -227,6 +227,9 @@ impl Placement {
             self.keep_no_longer(&replica);
             return Ok(true);
         }
+        if order.role == Role::Primary {
+            replica.set_heir(false);
+        }
         // An unchanged role is published too, because the node that sent the order may have missed the news.
         self.store.set_role(&replica, role);
         if order.role.stays() {
@@ -251,6 +254,9 @@ impl Placement {
         let was_primary = replica.role() == Role::Primary;
         // A replica that was fetched before the number was raised says a smaller one.
         replica.set_copies(replica.copies().max(heir.copies));
+        if !was_primary {
+            replica.set_heir(true);
+        }
         self.store.set_role(&replica, Role::Primary);
         self.note_expiry(&replica);
         if !was_primary {

@@ -19,6 +19,7 @@ use super::Store;
 use super::quotas::NOBODY;
 use crate::kernel::random::HashMap;
 use crate::memory::{Writer, Zone};
+use crate::net::frame::Holding;
 use crate::object::{DEEDS, Head, Held, Keeping, Pin, Replica, Role, Sealing};
 use crate::spill::{Header, Item, Recovered, SpillError, SpillStore};
 
@@ -294,8 +295,12 @@ impl Store {
             let (user, len) = (head.user, head.len());
             let bytes = Held::Disk(place);
             let new = Sealing { head, role: Role::Primary, creator: Some(NOBODY), bytes, created };
-            match self.seal(new) {
+            let sealed = self.objects.borrow_mut().seal(new);
+            match sealed {
                 Ok(replica) => {
+                    // Another node may have taken the role, and has the bytes at hand.
+                    replica.set_heir(true);
+                    self.publish(Holding::of(&replica));
                     self.quotas.borrow_mut().count(user, len);
                     taken.push(replica);
                 }

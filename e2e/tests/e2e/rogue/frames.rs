@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 19;
+pub(crate) const VERSION: u8 = 20;
 /// Version of the messages to the coordinator.
 const MESSAGES: u32 = 7;
 

@@ -76,7 +76,7 @@ impl Table {
         is_first: bool,
         now: Instant,
     ) -> (bool, Option<(NodeId, u64)>) {
-        if (holding.kind, holding.role) != (Kind::Deed, Role::Primary) {
+        if (holding.kind, holding.standing.role()) != (Kind::Deed, Role::Primary) {
             return (false, None);
         }
         self.settle(&holding.id);
@@ -112,7 +112,7 @@ impl Table {
         returned: bool,
         now: Instant,
     ) -> Option<(NodeId, u64)> {
-        if !self.any_returned || (holding.role != Role::Primary && !returned) {
+        if !self.any_returned || (holding.standing.role() != Role::Primary && !returned) {
             return None;
         }
         self.settle(&holding.id);

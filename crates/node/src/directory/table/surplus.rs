@@ -2,24 +2,30 @@
 //! state is that of `Table`.
 //!
 //! A node that was no member for a while may come back with a primary that another node has replaced
-//! meanwhile. Both stay until the first keeper has one of them hand over to the other.
+//! meanwhile. Both stay until the first keeper has one of them hand over to the other: an heir to any other,
+//! so that an object ends with the node where somebody has put it, or moved it to.
 
 use std::time::{Duration, Instant};
 
 use plasmon::{NodeId, ObjectId};
 
-use super::{Entry, Table};
+use super::{Entry, Holder, Table};
 use crate::object::Role;
 
 /// How long an object may have several primaries: one may be about to hand over to another.
 const SURPLUS_GRACE: Duration = Duration::from_secs(10);
 
 impl Entry {
-    /// Whether more than one node is the primary of the life that is handed out.
-    pub(super) fn has_surplus(&self) -> bool {
+    /// The primaries of the life that is handed out.
+    fn primaries(&self) -> impl Iterator<Item = &Holder> {
         let life = self.life();
-        let primary = |holder: &&super::Holder| holder.role == Role::Primary && Some(holder.life) == life;
-        self.holders().iter().filter(primary).nth(1).is_some()
+        let primary = move |holder: &&Holder| holder.role == Role::Primary && Some(holder.life) == life;
+        self.holders().iter().filter(primary)
+    }
+
+    /// Whether there is more than one primary of the life that is handed out.
+    pub(super) fn has_surplus(&self) -> bool {
+        self.primaries().nth(1).is_some()
     }
 }
 
@@ -45,7 +51,7 @@ impl Table {
         let due = surplus.iter_mut().filter(|(id, at)| **at <= now && mine(id));
         let told = |(id, at): (&ObjectId, &mut Instant)| {
             *at = now + SURPLUS_GRACE;
-            let stays = entries.get(id)?.primary()?;
+            let stays = entries.get(id)?.primaries().min_by_key(|primary| primary.is_heir)?;
             Some((*id, stays.ownership.user, stays.node))
         };
         due.filter_map(told).collect()

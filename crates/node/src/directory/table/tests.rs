@@ -25,7 +25,7 @@ fn of_seven(rights: Rights) -> Ownership {
 fn primary(id: ObjectId, life: u64) -> Holding {
     Holding {
         id,
-        role: Role::Primary,
+        standing: Standing::Primary,
         copies: 0,
         life,
         ownership: of_seven(Rights::Read),
@@ -34,7 +34,7 @@ fn primary(id: ObjectId, life: u64) -> Holding {
 }
 
 fn cached(id: ObjectId, life: u64) -> Holding {
-    Holding { role: Role::Cached, ..primary(id, life) }
+    Holding { standing: Standing::Cached, ..primary(id, life) }
 }
 
 fn new() -> (Table, ObjectId, Instant) {
@@ -312,16 +312,16 @@ fn what_is_kept_elsewhere_leaves_a_share_at_a_time() {
     assert_eq!(before, 0);
 }
 
-fn of(copies: u16, role: Role, holding: Holding) -> Holding {
-    Holding { copies, role, ..holding }
+fn of(copies: u16, standing: Standing, holding: Holding) -> Holding {
+    Holding { copies, standing, ..holding }
 }
 
 #[test]
 fn objects_that_too_few_nodes_keep_are_told_after_a_while_and_not_again_before_it_is_time() {
     let (mut directory, id, now) = new();
     follow(&mut directory, true, &[A, B, C], now);
-    directory.publish(A, of(2, Role::Primary, primary(id, 1)), now);
-    directory.publish(C, of(2, Role::Cached, primary(id, 1)), now);
+    directory.publish(A, of(2, Standing::Primary, primary(id, 1)), now);
+    directory.publish(C, of(2, Standing::Cached, primary(id, 1)), now);
     assert_eq!(directory.short(), 1);
     assert_eq!(
         directory.take_short(now, now, 9, |_| true, |_| true),
@@ -340,7 +340,7 @@ fn objects_that_too_few_nodes_keep_are_told_after_a_while_and_not_again_before_i
     assert!(directory.lacks(&id, 1) && !directory.lacks(&id, 2));
     directory.look_again(&id, later);
     assert_eq!(directory.take_short(later, again, 9, |_| true, |_| true).len(), 1, "it was in vain");
-    directory.publish(C, of(2, Role::Kept, primary(id, 1)), later);
+    directory.publish(C, of(2, Standing::Kept, primary(id, 1)), later);
     assert_eq!(directory.take_short(again, again, 9, |_| true, |_| true), []);
     assert_eq!(directory.short(), 0);
     assert!(!directory.lacks(&id, 1));
@@ -350,9 +350,9 @@ fn objects_that_too_few_nodes_keep_are_told_after_a_while_and_not_again_before_i
 fn how_many_nodes_are_to_keep_an_object_outlives_each_of_them() {
     let (mut directory, id, now) = new();
     follow(&mut directory, true, &[A, B, C], now);
-    directory.publish(A, of(2, Role::Primary, primary(id, 1)), now);
-    directory.publish(B, of(2, Role::Kept, primary(id, 1)), now);
-    directory.publish(C, of(0, Role::Cached, primary(id, 1)), now);
+    directory.publish(A, of(2, Standing::Primary, primary(id, 1)), now);
+    directory.publish(B, of(2, Standing::Kept, primary(id, 1)), now);
+    directory.publish(C, of(0, Standing::Cached, primary(id, 1)), now);
     assert_eq!(directory.short(), 0);
     follow(&mut directory, true, &[B, C], now);
     // A holder that keeps the object becomes primary before one that may drop it, whatever the ids.
@@ -374,11 +374,11 @@ fn how_many_nodes_are_to_keep_an_object_outlives_each_of_them() {
 fn how_many_are_to_keep_an_object_is_not_forgotten_by_one_who_was_away() {
     let (mut directory, id, now) = new();
     follow(&mut directory, true, &[A, B, C], now);
-    directory.publish(A, of(2, Role::Primary, primary(id, 1)), now);
-    directory.publish(B, of(3, Role::Kept, primary(id, 1)), now);
+    directory.publish(A, of(2, Standing::Primary, primary(id, 1)), now);
+    directory.publish(B, of(3, Standing::Kept, primary(id, 1)), now);
     assert_eq!(directory.short(), 1, "A is back with what it had before three were wished");
     // The number survives the nodes that keep the object: a cached holder from before is told of it.
-    directory.publish(C, of(0, Role::Cached, primary(id, 1)), now);
+    directory.publish(C, of(0, Standing::Cached, primary(id, 1)), now);
     follow(&mut directory, true, &[C], now);
     assert_eq!(directory.expire(now + ORPHAN_GRACE), [(C, Heir { id, life: 1, copies: 3 })]);
 }
@@ -388,7 +388,7 @@ fn who_keeps_an_object_no_more_is_missed_however_it_left() {
     let (mut directory, id, now) = new();
     follow(&mut directory, true, &[A, B, C], now);
     for node in [A, B] {
-        directory.publish(node, of(2, Role::Primary, primary(id, 1)), now);
+        directory.publish(node, of(2, Standing::Primary, primary(id, 1)), now);
     }
     assert!(directory.suffices_without(&id, &[C]) && !directory.suffices_without(&id, &[A]));
     assert!(!directory.suffices_without(&ObjectId::random(), &[]), "nothing is known of it");
@@ -402,10 +402,10 @@ fn who_keeps_an_object_no_more_is_missed_however_it_left() {
     // change.
     let made_room = ObjectId::random();
     for node in [A, B] {
-        directory.publish(node, of(2, Role::Primary, primary(made_room, 1)), now);
+        directory.publish(node, of(2, Standing::Primary, primary(made_room, 1)), now);
     }
     directory.withdrawn(A, made_room, Withdrawal::Evicted, now);
-    directory.publish(C, of(2, Role::Cached, primary(made_room, 1)), now);
+    directory.publish(C, of(2, Standing::Cached, primary(made_room, 1)), now);
     assert_eq!(directory.short(), 2);
     assert_eq!(
         directory.take_short(now + SHORTAGE_GRACE, now + 2 * SHORTAGE_GRACE, 9, |_| true, |_| true),
@@ -420,7 +420,7 @@ fn who_keeps_an_object_no_more_is_missed_however_it_left() {
 fn a_kept_replica_of_a_former_life_is_stale() {
     let (mut directory, id, now) = new();
     directory.publish(A, primary(id, 2), now);
-    assert_eq!(directory.publish(B, of(2, Role::Kept, primary(id, 1)), now), Published::Stale);
+    assert_eq!(directory.publish(B, of(2, Standing::Kept, primary(id, 1)), now), Published::Stale);
 }
 
 #[test]
@@ -430,7 +430,10 @@ fn of_two_lives_of_one_epoch_that_come_back_the_first_keeper_drops_that_of_which
     directory.note_returned(A, &id);
     let [first, second] = [true, false];
     assert!(!directory.is_replaced(A, &primary(id, 1), first), "it is told once more");
-    assert!(!directory.is_replaced(B, &of(2, Role::Kept, primary(id, 1)), first), "it is of the same life");
+    assert!(
+        !directory.is_replaced(B, &of(2, Standing::Kept, primary(id, 1)), first),
+        "it is of the same life"
+    );
     assert!(directory.is_replaced(B, &primary(id, 2), first));
     assert!(!directory.is_replaced(B, &primary(id, 2), second), "or both keepers might drop one each");
     // An object that was created anew stays, and both keepers know it.
@@ -533,7 +536,7 @@ fn no_object_takes_the_place_of_a_region() {
     // A new region is not refused for an object of its id, which goes.
     let (mut directory, _, now) = new();
     directory.publish(B, later, now);
-    directory.publish(C, Holding { role: Role::Cached, ..later }, now);
+    directory.publish(C, Holding { standing: Standing::Cached, ..later }, now);
     assert!(!directory.knows(&id, DEEDS) && !directory.is_replaced(A, &deed, true));
     assert!(directory.is_replaced(A, &primary(id, 1), true));
     assert_eq!(directory.displace_objects(&deed), [(B, 2 << 48), (C, 2 << 48)]);
@@ -544,4 +547,13 @@ fn no_object_takes_the_place_of_a_region() {
     follow(&mut directory, true, &[A], now);
     assert_eq!(directory.displace_objects(&deed), []);
     assert_eq!(directory.publish(A, deed, now), Published::Welcome(Vec::new()));
+}
+
+#[test]
+fn an_heir_hands_over_to_a_primary_that_comes_back() {
+    let (mut directory, id, now) = new();
+    directory.publish(B, Holding { standing: Standing::Heir, ..primary(id, 1) }, now);
+    directory.publish(A, primary(id, 1), now);
+    assert_eq!(directory.take_surplus(now, |_| true), []);
+    assert_eq!(directory.take_surplus(now + Duration::from_secs(10), |_| true), [(id, 7, A)]);
 }

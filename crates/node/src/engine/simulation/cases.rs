@@ -39,7 +39,7 @@ const MANY: usize = 24;
 
 impl Simulation {
     /// Has the coordinator take a node for gone. The node fences itself first.
-    fn expel(&mut self, host: usize) {
+    pub(super) fn expel(&mut self, host: usize) {
         self.begin_expelling(host);
         self.note_cut_off(host);
         self.pass(VIEW_TIME);
@@ -141,7 +141,7 @@ impl Simulation {
     }
 
     /// Has a client of a host get an object that its node does not have. Returns how the get ended.
-    fn get_anew(&mut self, host: usize, id: usize) -> Result<(), String> {
+    pub(super) fn get_anew(&mut self, host: usize, id: usize) -> Result<(), String> {
         let evict = Request::Evict { bytes: u64::MAX };
         self.with_worker(host, |worker, simulation| worker.ask_further(simulation, evict));
         assert!(self.await_workers().is_empty(), "an eviction ends");
@@ -169,7 +169,7 @@ impl Simulation {
 }
 
 /// A cluster of a seed, in which nothing happens by itself.
-fn cluster(seed: u64) -> Simulation {
+pub(super) fn cluster(seed: u64) -> Simulation {
     let simulation = Simulation::new(seed, |_| Vec::new());
     simulation.network.change_faults(|faults| {
         (faults.spoiled_read_ppm, faults.cut_ppm, faults.early_send_ppm) = (0, 0, 0);

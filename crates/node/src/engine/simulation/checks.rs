@@ -85,7 +85,7 @@ impl Simulation {
     }
 
     /// The role of each replica of an object, with its life.
-    fn roles(&self, id: usize) -> Vec<(usize, Role, u64)> {
+    pub(super) fn roles(&self, id: usize) -> Vec<(usize, Role, u64)> {
         let of = |(number, host): (usize, &Host)| {
             let objects = host.core()?.store.objects.borrow();
             let replica = objects.get(&self.ids[id])?;

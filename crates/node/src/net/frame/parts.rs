@@ -145,12 +145,43 @@ codes! {
     }
 }
 
+codes! {
+    /// The role in which a node holds an object, and whether it is an heir.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Standing: u8 {
+        0 Primary,
+        1 Cached,
+        2 Kept,
+        /// The primary, because no other was left. If a primary comes back, the heir hands over to it.
+        3 Heir,
+    }
+}
+
+impl Standing {
+    fn of(replica: &Replica) -> Self {
+        match replica.role() {
+            Role::Primary if replica.is_heir() => Self::Heir,
+            Role::Primary => Self::Primary,
+            Role::Cached => Self::Cached,
+            Role::Kept => Self::Kept,
+        }
+    }
+
+    pub(crate) fn role(self) -> Role {
+        match self {
+            Self::Primary | Self::Heir => Role::Primary,
+            Self::Cached => Role::Cached,
+            Self::Kept => Role::Kept,
+        }
+    }
+}
+
 record! {
     /// An object that a node holds, as the node tells the directory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Holding {
         pub(crate) id: ObjectId,
-        pub(crate) role: Role,
+        pub(crate) standing: Standing,
         /// Number of nodes that are to keep the object; 0 and 1 both mean one.
         pub(crate) copies: u16,
         /// The life of the id.
@@ -167,7 +198,7 @@ impl Holding {
     pub(crate) fn of(replica: &Replica) -> Self {
         Self {
             id: replica.id(),
-            role: replica.role(),
+            standing: Standing::of(replica),
             copies: replica.copies(),
             life: replica.life,
             ownership: replica.ownership(),

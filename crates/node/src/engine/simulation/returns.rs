@@ -1,0 +1,60 @@
+//! Cases of nodes that are no members for a while: what they hold stays where it was put.
+
+use std::time::Duration;
+
+use super::cases::cluster;
+use super::{REST_TIME, Simulation};
+use crate::object::Role;
+
+/// Number of nodes that a case needs.
+const MIN_NODES: usize = 4;
+/// Number of clusters of each case.
+const CLUSTERS: usize = 4;
+/// Number of the node that puts.
+const PUTTER: usize = 0;
+/// An id of which one node is to keep the object.
+const ID: usize = 0;
+/// Length in bytes of an object.
+const LEN_BYTES: usize = 100;
+/// Time in which nodes follow a change of members, and tell each other what they hold.
+const SETTLED_TIME: Duration = Duration::from_secs(5);
+
+/// Clusters without disks that have enough nodes, with their seeds.
+fn clusters() -> impl Iterator<Item = (u64, Simulation)> {
+    let seeds = (1..).filter(|seed: &u64| !seed.is_multiple_of(super::DISK_SEEDS));
+    let clusters = seeds.map(|seed| (seed, cluster(seed)));
+    clusters.filter(|(_, simulation)| simulation.hosts.len() >= MIN_NODES).take(CLUSTERS)
+}
+
+impl Simulation {
+    /// Ends a case, and checks that all promises hold.
+    fn close(mut self, seed: u64) {
+        let wrong = self.wrong();
+        assert!(wrong.is_empty(), "seed {seed}:\n{}\n{}", self.log.join("\n"), wrong.join("\n"));
+    }
+}
+
+#[test]
+fn an_object_stays_where_it_was_put_although_the_node_was_away() {
+    for (seed, mut simulation) in clusters() {
+        let object = simulation.ids[ID];
+        simulation.put(PUTTER, ID, LEN_BYTES);
+        simulation.get_anew(1, ID).expect("it is there");
+        simulation.expel(PUTTER);
+        simulation.pass(SETTLED_TIME);
+        let primary = |simulation: &Simulation| {
+            let roles = simulation.roles(ID).into_iter();
+            roles.filter(|(_, role, _)| *role == Role::Primary).map(|(host, ..)| host).collect::<Vec<_>>()
+        };
+        assert_eq!(primary(&simulation), [0, 1], "seed {seed}: the one that is away, and its heir");
+        simulation.join(PUTTER);
+        simulation.pass(REST_TIME);
+        assert_eq!(primary(&simulation), [PUTTER], "seed {seed}");
+        simulation.hosts[1].kill();
+        simulation.coordinator.forget(&mut simulation.hosts, simulation.time.now(), None);
+        simulation.pass(SETTLED_TIME);
+        assert_eq!(simulation.here(PUTTER, &[object]), 1, "seed {seed}");
+        simulation.bring_back(1);
+        simulation.close(seed);
+    }
+}
