@@ -193,6 +193,43 @@ fn who_missed_what_etcd_has_forgotten_follows_all_the_same() {
 }
 
 #[test]
+fn what_a_node_holds_is_found_although_it_hears_of_several_views_at_once() {
+    let mut cluster = cluster(5, "60", EtcdOptions::default());
+    for node in [3, 4] {
+        cluster.terminate(node, Signal::TERM);
+    }
+    agree(&cluster, &[0, 1, 2]);
+    let holder = cluster.client(0);
+    let ids: Vec<_> = (0..300).map(|number| put(&holder, Pattern(number), 100)).collect();
+    // While it stands still, some shards pass to two other nodes and back, and these drop their entries.
+    cluster.pause(0);
+    for node in [3, 4] {
+        cluster.start_again(node, &[]);
+    }
+    let follow = |cluster: &Cluster, count: usize, nodes: &[usize]| {
+        eventually("they follow, and tell each other what they hold", || {
+            let mut all = nodes.iter().map(|node| cluster.status(*node).cluster);
+            all.all(|cluster| cluster.members.len() == count && !cluster.healing)
+        });
+    };
+    follow(&cluster, 5, &[1, 2, 3, 4]);
+    for node in [3, 4] {
+        cluster.terminate(node, Signal::TERM);
+    }
+    follow(&cluster, 3, &[1, 2]);
+    // A new session brings everything since the last one at once.
+    cluster.kill_etcd(0);
+    cluster.start_etcd(0);
+    cluster.resume(0);
+    agree(&cluster, &[0, 1, 2]);
+    assert_eq!(cluster.status(0).cluster.fencings, 0, "{}", cluster.log(0));
+    let client = cluster.client(1);
+    for (number, id) in ids.iter().enumerate() {
+        Pattern(number as u64).check(get(&client, *id).data());
+    }
+}
+
+#[test]
 fn nodes_that_do_not_say_who_they_are_are_not_let_in() {
     let cluster = cluster(2, "5", EtcdOptions { servers: 1, tls: true, users: true });
     let id = put(&cluster.client(1), Pattern(1), MIB);

@@ -4,6 +4,7 @@
 //! hold a control connection to that node. They are members for as long as the node sends, and take it for
 //! lost when it is silent for a lease.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use super::messages::{
 };
 use super::records::{Proposal, Proposed, Records};
 use super::registry::Registry;
-use crate::net::members::{Member, View};
+use crate::net::members::{Change, Member, View};
 
 /// How long one attempt at a connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -31,14 +32,19 @@ pub(crate) struct Leading {
     registry: Arc<Registry>,
     views: watch::Receiver<Arc<View>>,
     records: watch::Receiver<Arc<Records>>,
+    /// The view that the engine was told last.
+    view: View,
+    /// The changes that have led to the present view since.
+    changes: VecDeque<Arc<Change>>,
     /// The records as they were last told to the engine.
     told: Arc<Records>,
 }
 
 impl Leading {
     pub(crate) fn new(node: NodeId, registry: &Arc<Registry>) -> Self {
-        let (views, records) = (registry.views(), registry.records());
-        Self { node, registry: Arc::clone(registry), views, records, told: Arc::default() }
+        let (views, records, registry) = (registry.views(), registry.records(), Arc::clone(registry));
+        let (view, changes) = (View { epoch: 0, members: Vec::new() }, VecDeque::new());
+        Self { node, registry, views, records, view, changes, told: Arc::default() }
     }
 }
 
@@ -52,24 +58,34 @@ impl Coordinator for Leading {
     }
 
     async fn join(&mut self, _: &Member) -> Result<Joined, JoinError> {
-        let view = View::clone(&self.views.borrow_and_update());
+        self.view.clone_from(&self.views.borrow_and_update());
         self.told = Arc::clone(&self.records.borrow_and_update());
+        let view = self.view.clone();
         Ok(Joined { view, coordinator: Some(self.node), records: Records::clone(&self.told) })
     }
 
     async fn next(&mut self) -> Result<News, Loss> {
         let ended = || Loss::Membership("its registry has ended".into());
-        tokio::select! {
-            changed = self.views.changed() => {
-                changed.map_err(|_| ended())?;
-                Ok(News::View(View::clone(&self.views.borrow_and_update())))
+        loop {
+            if let Some(change) = self.changes.pop_front() {
+                let skips = change.skips;
+                // Each change begins where the one before has led.
+                self.view.follow(Change::clone(&change));
+                return Ok(News::View { view: self.view.clone(), skips });
             }
-            changed = self.records.changed() => {
-                changed.map_err(|_| ended())?;
-                let now = Arc::clone(&self.records.borrow_and_update());
-                let news = now.since(&self.told);
-                self.told = now;
-                Ok(News::Records(news))
+            tokio::select! {
+                changed = self.views.changed() => {
+                    changed.map_err(|_| ended())?;
+                    let now = Arc::clone(&self.views.borrow_and_update());
+                    self.changes.extend(self.registry.changes(&self.view, &now));
+                }
+                changed = self.records.changed() => {
+                    changed.map_err(|_| ended())?;
+                    let now = Arc::clone(&self.records.borrow_and_update());
+                    let news = now.since(&self.told);
+                    self.told = now;
+                    return Ok(News::Records(news));
+                }
             }
         }
     }
@@ -183,8 +199,9 @@ impl Coordinator for Following {
         };
         match membership.next_message().await.map_err(Loss::Coordinator)? {
             FromCoordinator::Changed(change) => {
+                let skips = change.skips;
                 if self.view.follow(change) {
-                    return Ok(News::View(self.view.clone()));
+                    return Ok(News::View { view: self.view.clone(), skips });
                 }
                 let text = "a change of members of another epoch than the last one";
                 Err(Loss::Coordinator(invalid(text)))

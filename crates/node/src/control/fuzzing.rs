@@ -45,6 +45,7 @@ pub(crate) fn control_messages() -> Vec<Vec<u8>> {
         epoch: 4,
         gone: vec![Gone { node, incarnation: 4 }],
         joined: vec![member.clone()],
+        skips: true,
     };
     let record = VolumeRecord {
         name: "main".into(),

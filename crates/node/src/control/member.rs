@@ -1,8 +1,9 @@
 //! A node's life as a member: join, stay, and join anew when the membership is lost, whatever the
 //! coordinator.
 //!
-//! Owns the present membership. Control thread. Views go to the engine in the order of their epochs. Between
-//! two memberships of this node lies a loss, and the second one has a higher incarnation.
+//! Owns the present membership. Control thread. Views go to the engine in the order of their epochs, each of
+//! them, or with the word that some were left out: nodes conclude from the views what others remember.
+//! Between two memberships of this node lies a loss, and the second one has a higher incarnation.
 
 use std::io;
 use std::time::Duration;
@@ -60,7 +61,11 @@ pub(crate) struct Joined {
 /// An event while a node is a member.
 pub(crate) enum News {
     /// The members changed.
-    View(View),
+    View {
+        view: View,
+        /// Whether there were views between this one and the last, which the coordinator cannot tell.
+        skips: bool,
+    },
     /// Records of volumes changed.
     Records(Vec<RecordNews>),
     /// The answer to a proposal.
@@ -190,7 +195,7 @@ async fn stay(
             }
         };
         match news {
-            Ok(News::View(view)) => events.send(Event::View(view)),
+            Ok(News::View { view, skips }) => events.send(Event::View { view, skips }),
             Ok(News::Records(news)) => events.send(Event::Records(news)),
             Ok(News::Proposed(proposed)) => events.send(Event::Proposed(proposed)),
             Ok(News::Answers(answers)) => events.send(Event::Answers(answers)),

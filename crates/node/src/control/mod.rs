@@ -68,7 +68,11 @@ pub(crate) enum Event {
         records: Records,
     },
     /// The members changed.
-    View(View),
+    View {
+        view: View,
+        /// Whether there were views between this one and the last, of which nobody told this node.
+        skips: bool,
+    },
     /// Records of volumes changed.
     Records(Vec<RecordNews>),
     /// The coordinator has looked at a proposal of this node.

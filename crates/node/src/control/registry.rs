@@ -321,15 +321,16 @@ impl Registry {
         self.tell(wire, records.since(&Records::default())).await
     }
 
-    /// The changes that lead from one view to the other: single steps if they are remembered, else one.
-    fn changes(&self, told: &View, view: &View) -> Vec<Arc<Change>> {
+    /// The changes that lead from one view to the other: single steps if they are remembered, else one that
+    /// skips views.
+    pub(super) fn changes(&self, told: &View, view: &View) -> Vec<Arc<Change>> {
         let members = self.lock();
         let since = members.changes.iter().skip_while(|change| change.before != told.epoch);
         let steps: Vec<_> = since.take_while(|change| change.epoch <= view.epoch).cloned().collect();
         drop(members);
         match steps.last() {
             Some(last) if last.epoch == view.epoch => steps,
-            _ => vec![Arc::new(view.since(told))],
+            _ => vec![Arc::new(Change { skips: true, ..view.since(told) })],
         }
     }
 
@@ -362,6 +363,8 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::embedded::Leading;
+    use crate::control::member::{Coordinator, News};
 
     fn node(number: u8) -> NodeId {
         NodeId::from_bytes([number; 16])
@@ -400,6 +403,47 @@ mod tests {
         let next = VolumeRecord { name: "main.7".into(), ..record(7, 2, 2) };
         let proposal = Proposal { ask: 2, record: next.clone(), removes: false };
         assert_eq!(registry.propose(&proposal).outcome, Ok(Some(next)), "it goes on under its name");
+    }
+
+    #[test]
+    fn the_node_of_the_coordinator_follows_every_view() {
+        let member = |number| Member {
+            node: node(number),
+            incarnation: 1,
+            listen: String::new(),
+            fabrics: vec![],
+            token: 0,
+        };
+        let registry = Registry::new(member(1), Duration::from_secs(2));
+        let mut own = Leading::new(node(1), &registry);
+        let announce = |members: &[Member]| {
+            let mut known = registry.lock();
+            let view = View { members: members.to_vec(), ..View::clone(&known.view) };
+            registry.announce(&mut known, view);
+        };
+        let test = async {
+            own.join(&member(1)).await.expect("it is a member");
+            announce(&[member(1), member(2)]);
+            announce(&[member(1), member(2), member(3)]);
+            announce(&[member(1), member(3)]);
+            let mut told = Vec::new();
+            for _ in 0..3 {
+                match own.next().await {
+                    Ok(News::View { view, skips }) => told.push((view.epoch, view.members.len(), skips)),
+                    _ => panic!("it was told something else"),
+                }
+            }
+            assert_eq!(told, [(2, 2, false), (3, 3, false), (4, 2, false)]);
+            // Too many changes are not remembered.
+            for number in 0..=MAX_REMEMBERED_CHANGES {
+                announce(&[member(1), member(number as u8)]);
+            }
+            let Ok(News::View { view, skips }) = own.next().await else {
+                panic!("it was told something else")
+            };
+            assert_eq!((view.epoch, skips), (registry.views().borrow().epoch, true));
+        };
+        tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(test);
     }
 
     #[test]

@@ -26,9 +26,9 @@ use super::deletion::Deletion;
 use super::table::Table;
 use crate::kernel::Kernel;
 use crate::kernel::planted::{Bug, is_planted};
-use crate::kernel::random::{HashMap, HashSet};
+use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
-use crate::membership::shards::ShardMap;
+use crate::membership::views::ViewChange;
 use crate::net::calls::Call;
 use crate::net::frame::{Envelope, Message, Verdict};
 use crate::net::network::Network;
@@ -454,17 +454,11 @@ impl Claims {
 
     /// Follows a new view: forgets the claims of dead nodes and of shards that are no longer kept here,
     /// and makes this node's own claims again where their keeper does not know them.
-    pub(crate) fn follow(
-        self: &Rc<Self>,
-        old: &ShardMap,
-        fresh: &HashSet<NodeId>,
-        alive: impl Fn(NodeId) -> bool,
-        was_solo: bool,
-    ) {
+    pub(crate) fn follow(self: &Rc<Self>, change: &ViewChange, was_solo: bool) {
         let cluster = &self.cluster;
-        self.granted
-            .borrow_mut()
-            .retain(|id, claimer| alive(*claimer) && cluster.keepers(id).contains(self.kernel.node));
+        self.granted.borrow_mut().retain(|id, claimer| {
+            change.alive.contains(claimer) && cluster.keepers(id).contains(self.kernel.node)
+        });
         if was_solo {
             // No keeper was asked while this node was alone.
             let creating: Vec<_> =
@@ -474,7 +468,7 @@ impl Claims {
         let mut again = Vec::new();
         for (id, own) in self.own.borrow_mut().iter_mut() {
             let first = cluster.keepers(id).first;
-            let knows = old.keepers(id).first == first && !fresh.contains(&first);
+            let knows = change.former.keepers(id).first == first && change.remembers(first);
             if was_solo || (own.state == State::Held && !knows) {
                 own.state = State::AskingAgain;
                 again.push((*id, own.number, own.user));

@@ -2,22 +2,27 @@
 //! node follows it.
 //!
 //! Owns [`Early`]. Engine thread only. A node with a later view may publish to this node as the keeper of
-//! a shard that this node does not keep yet. An entry made at once would be dropped with the next view,
-//! and the holder would not publish it again. All publications and withdrawals of later views are held
-//! back, so that those of one node stay in order. They are held back for a limited time, because the
-//! coordinator may die while it distributes the later view.
+//! a shard that this node does not keep yet. An entry made at once would be dropped with a view in
+//! between, and the holder would not publish it again. All that nodes say of their objects in later views is
+//! held back, so that the messages of one node stay in order. They take about as much memory as the entries
+//! that they make.
+//!
+//! Without its coordinator this node follows no later view, until it is a member anew and is told everything
+//! again. Then messages are held back for [`EARLY_PATIENCE`] only: the coordinator may have died while it
+//! distributed the later view, and may be away for long.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use plasmon::NodeId;
+
 use crate::directory::Directory;
 use crate::net::frame::{Envelope, Message};
 
-/// Maximum number of messages held back. A further message releases all of them.
-const MAX_EARLY_MESSAGES: usize = 1024;
-/// Maximum time for which a message is held back.
+/// Maximum time for which a message is held back while this node has no coordinator. This node may be a
+/// member anew without knowing it yet, and what is said to the new member is not said again.
 const EARLY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Messages of nodes that follow a later view, in the order in which they came.
@@ -31,24 +36,20 @@ impl Early {
     pub(crate) fn forget_before(&self, epoch: u64) {
         self.0.borrow_mut().retain(|(_, envelope)| envelope.epoch >= epoch);
     }
+
+    /// Forgets what nodes said that are no members any more, or as another incarnation.
+    pub(crate) fn forget_from(&self, gone: &[NodeId]) {
+        self.0.borrow_mut().retain(|(_, envelope)| !gone.contains(&envelope.from));
+    }
 }
 
 impl Directory {
     /// Holds back a message of a later view; returns any other message.
     pub(crate) fn hold_early(self: &Rc<Self>, envelope: Envelope) -> Option<Envelope> {
-        let news = matches!(
-            envelope.message,
-            Message::Publish { .. } | Message::Return { .. } | Message::Unpublish { .. }
-        );
-        if !news || envelope.epoch <= self.cluster.epoch() || self.cluster.fenced() {
+        if envelope.epoch <= self.cluster.epoch() || self.cluster.fenced() {
             return Some(envelope);
         }
-        let early = &self.early.0;
-        if early.borrow().len() >= MAX_EARLY_MESSAGES {
-            self.take_early(|_| true);
-            return Some(envelope);
-        }
-        early.borrow_mut().push_back((self.kernel.clock.now(), envelope));
+        self.early.0.borrow_mut().push_back((self.kernel.clock.now(), envelope));
         None
     }
 
@@ -60,6 +61,9 @@ impl Directory {
 
     /// Acts on the messages that were held back long enough; called regularly.
     pub(crate) fn tend_early(self: &Rc<Self>) {
+        if self.cluster.awaits_views() {
+            return;
+        }
         let now = self.kernel.clock.now();
         // The messages that were held back later go with the first, so that those of one node stay in order.
         if self.early.0.borrow().front().is_some_and(|(since, _)| now >= *since + EARLY_PATIENCE) {
@@ -67,12 +71,13 @@ impl Directory {
         }
     }
 
-    /// Takes note of what a node says that it holds, or holds no longer.
+    /// Takes note of what a node says of its objects.
     pub(crate) fn note_news(self: &Rc<Self>, envelope: &Envelope) {
         match &envelope.message {
             Message::Publish { holdings } => self.on_publish(envelope, holdings, false),
             Message::Return { holdings } => self.on_publish(envelope, holdings, true),
             Message::Unpublish { how, ids } => self.on_unpublish(envelope.from, *how, ids),
+            Message::Serve => self.table.borrow_mut().note_serving(envelope.from),
             _ => {}
         }
     }

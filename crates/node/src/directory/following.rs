@@ -30,24 +30,27 @@ impl Directory {
     /// Follows a new view.
     pub(crate) fn on_view(self: &Rc<Self>, change: &ViewChange) {
         if change.begins {
-            // Peers send all news again to a new membership.
+            // Peers send all news again to a new membership. They did not tell the former one what they
+            // dropped since it has ended.
             self.early.forget_before(self.cluster.epoch());
+            self.forget_entries();
         }
+        self.early.forget_from(&change.gone);
         let (cluster, fresh) = (&self.cluster, &change.fresh);
         // When the keepers have changed, the leader of a deletion enlists the new ones.
         let leads = |id: &ObjectId, leader| {
             let keepers = cluster.keepers(id);
-            keepers.first == leader && keepers.contains(self.kernel.node) && !fresh.contains(&leader)
+            keepers.first == leader && keepers.contains(self.kernel.node) && change.remembers(leader)
         };
         self.table.borrow_mut().give_up_ends(leads, self.kernel.clock.now());
         self.table.borrow_mut().forget_returning(|node| change.alive.contains(node) && !fresh.contains(node));
-        self.sweep_directory(change.alive.clone());
+        self.sweep_directory(change);
         self.deletion.enroll_again();
         if !cluster.solo() {
-            self.repair_after(fresh, change.was_solo);
+            self.repair_after(|node| !change.was_solo && change.remembers(node));
         }
         let was_solo = change.was_solo && !cluster.solo();
-        self.claims.follow(&change.former, fresh, |node| change.alive.contains(&node), was_solo);
+        self.claims.follow(change, was_solo);
         if change.begins && cluster.withholds() {
             self.serve_when_seen();
         }
@@ -56,12 +59,17 @@ impl Directory {
 
     /// Drops this node's part of the directory, because this node is not a member any more.
     pub(crate) fn on_fenced(&self) {
+        self.forget_entries();
+        self.table.borrow_mut().forget_returning(|_| false);
+        self.early.forget_before(u64::MAX);
+    }
+
+    /// Forgets who holds what. What was deleted is remembered.
+    fn forget_entries(&self) {
         let mut table = self.table.borrow_mut();
         table.follow(|_| false, HashSet::from_iter([self.kernel.node]), self.kernel.clock.now());
         // Nodes that waited here ask another keeper.
         table.finish();
-        table.forget_returning(|_| false);
-        self.early.forget_before(u64::MAX);
     }
 
     /// Withholds the objects that a former daemon left on this node's disk until the keepers have
@@ -127,11 +135,21 @@ impl Directory {
     }
 
     /// Has the directory follow the present members, one share of the entries in each turn.
-    fn sweep_directory(self: &Rc<Self>, alive: HashSet<NodeId>) {
-        let kept: Vec<bool> = self.cluster.shards.borrow().kept_by(self.kernel.node).collect();
-        let kept_here = move |id: &ObjectId| kept[shard_of(id)];
-        let lost = self.table.borrow_mut().follow(kept_here, alive, self.kernel.clock.now());
-        self.tell_lost(lost);
+    fn sweep_directory(self: &Rc<Self>, change: &ViewChange) {
+        let kept: Rc<[bool]> = self.cluster.shards.borrow().kept_by(self.kernel.node).collect();
+        let follow = |alive| {
+            let kept = Rc::clone(&kept);
+            let kept_here = move |id: &ObjectId| kept[shard_of(id)];
+            let lost = self.table.borrow_mut().follow(kept_here, alive, self.kernel.clock.now());
+            self.tell_lost(lost);
+        };
+        let mut alive = change.alive.clone();
+        alive.retain(|node| !change.gone.contains(node));
+        if alive.len() < change.alive.len() {
+            // A member in another incarnation tells again what it holds, and not what it holds no longer.
+            follow(alive);
+        }
+        follow(change.alive.clone());
         let (directory, epoch) = (Rc::clone(self), self.cluster.epoch());
         self.kernel.spawn(async move {
             // The next view has a task of its own.

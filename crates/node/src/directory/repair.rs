@@ -16,7 +16,7 @@ use plasmon::{NodeId, ObjectId};
 
 use crate::directory::Directory;
 use crate::kernel::planted::{Bug, is_planted};
-use crate::kernel::random::{HashMap, HashSet};
+use crate::kernel::random::HashMap;
 use crate::membership::shards::{SHARDS, ShardMap, shard_of};
 use crate::net::frame::Message;
 use crate::net::frame::{Holding, MAX_ENTRIES};
@@ -145,10 +145,9 @@ impl Untold {
 }
 
 impl Directory {
-    /// Tells the keepers of a new view what they cannot know. Members that are `fresh` know nothing. If
-    /// this node was alone before, no keeper knows anything.
-    pub(crate) fn repair_after(self: &Rc<Self>, fresh: &HashSet<NodeId>, was_alone: bool) {
-        let knows = |node| !was_alone && !fresh.contains(&node);
+    /// Tells the keepers of a new view what they cannot know. `knows` says whether a member knows what it
+    /// was told in the view before.
+    pub(crate) fn repair_after(self: &Rc<Self>, knows: impl Fn(NodeId) -> bool) {
         let to_learn = self.repair.follow(&self.cluster.shards.borrow(), knows);
         if to_learn && !is_planted(Bug::KeeperNotTold) {
             self.walk();

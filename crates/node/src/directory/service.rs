@@ -29,12 +29,11 @@ impl Service for Directory {
             Message::Find { id, missed, wish, avoid } => self.on_find(&frame, (*id, *missed), avoid, *wish),
             Message::FindShort { ids } => self.on_find_short(&frame, ids),
             Message::Forget { id } => _ = self.table.borrow_mut().forget(id, frame.reply_to, frame.request),
-            Message::Publish { .. } | Message::Return { .. } | Message::Unpublish { .. } => {
+            Message::Publish { .. } | Message::Return { .. } | Message::Unpublish { .. } | Message::Serve => {
                 if let Some(news) = self.hold_early(frame) {
                     self.note_news(&news);
                 }
             }
-            Message::Serve => self.table.borrow_mut().note_serving(from),
             Message::Delete { lives, asked_us } => {
                 self.deletion.on_delete(frame.clone(), lives.clone(), asked_us.map(Duration::from_micros));
             }

@@ -173,14 +173,18 @@ pub fn view_len(members: usize) -> usize {
 
 /// Number of bytes by which the coordinator tells each other member of a node that joins.
 pub fn join_len() -> usize {
-    change_text(Change { before: 999_999, epoch: 1_000_000, gone: Vec::new(), joined: vec![member()] }).len()
+    change_text(change(Vec::new(), vec![member()])).len()
 }
 
 /// Number of bytes by which the coordinator tells each member of a node that has gone.
 pub fn death_len() -> usize {
     let Member { node, incarnation, .. } = member();
     let gone = vec![Gone { node, incarnation }];
-    change_text(Change { before: 999_999, epoch: 1_000_000, gone, joined: Vec::new() }).len()
+    change_text(change(gone, Vec::new())).len()
+}
+
+fn change(gone: Vec<Gone>, joined: Vec<Member>) -> Change {
+    Change { before: 999_999, epoch: 1_000_000, gone, joined, skips: false }
 }
 
 /// A member with TCP over IPv4, as it describes itself.

@@ -20,10 +20,11 @@ use futures::channel::oneshot;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use self::shards::{Keepers, ShardMap};
+use self::views::ViewChange;
 use self::volumes::Volumes;
 use crate::control::validity::Validity;
 use crate::kernel::Kernel;
-use crate::kernel::random::{HashMap, HashSet};
+use crate::kernel::random::HashMap;
 use crate::net::members::View;
 use crate::net::network::Network;
 use crate::net::rekey::Rekeying;
@@ -147,6 +148,12 @@ impl Cluster {
         if self.kernel.config.etcd.is_none() {
             self.kernel.lives.note_epoch(epoch);
         }
+    }
+
+    /// Whether this node is going to follow the views that other members follow. Without its coordinator it
+    /// is not, until it is a member anew; with etcd it ceases to be a member then.
+    pub(crate) fn awaits_views(&self) -> bool {
+        self.connected() || self.coordinator.get().is_none()
     }
 
     /// Whether the coordinator answers.
@@ -318,15 +325,14 @@ impl Cluster {
         self.shards.borrow().is_member(node)
     }
 
-    /// Notes the shards whose keepers are others than before, or in another order. Nodes that are `fresh`
-    /// count as others.
-    pub(crate) fn note_moved(&self, old: &Rc<ShardMap>, fresh: &HashSet<NodeId>) {
+    /// Notes the shards whose keepers are others than before, or in another order, or may not remember what
+    /// they kept.
+    fn note_moved(&self, change: &ViewChange) {
         let (epoch, shards) = (self.epoch(), self.shards.borrow());
-        if Rc::ptr_eq(old, &shards) && fresh.is_empty() {
+        if change.moves_nothing(&shards) {
             return;
         }
-        let places = shards.former_places(old, |node| !fresh.contains(&node));
-        for (moved, places) in self.moved.borrow_mut().iter_mut().zip(places) {
+        for (moved, places) in self.moved.borrow_mut().iter_mut().zip(change.former_places(&shards)) {
             if places != [Some(0), Some(1)] {
                 *moved = (epoch, self.followed.get());
             }

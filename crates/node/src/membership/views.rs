@@ -37,6 +37,8 @@ pub(crate) enum Change {
 pub(crate) struct ViewChange {
     /// Whether a membership of this node begins: peers know nothing of this incarnation.
     pub(crate) begins: bool,
+    /// Whether there were views in between, which this node does not know.
+    skips: bool,
     /// Members that are not members any more, or are members in another incarnation.
     pub(crate) gone: Vec<NodeId>,
     /// Members that were not members before, or not in this incarnation.
@@ -47,6 +49,28 @@ pub(crate) struct ViewChange {
     pub(crate) former: Rc<ShardMap>,
     /// Whether this node never had another member in its view before.
     pub(crate) was_solo: bool,
+}
+
+impl ViewChange {
+    /// Whether a member remembers what it knew in the view before. A new incarnation does not. Any other
+    /// member has let go of what it did not have to keep in a view that this node did not see.
+    pub(crate) fn remembers(&self, member: NodeId) -> bool {
+        !self.skips && !self.fresh.contains(&member)
+    }
+
+    /// For every shard, the place at which each of its keepers stood in the view before, if that keeper
+    /// remembers what it kept.
+    pub(crate) fn former_places<'a>(
+        &'a self,
+        shards: &'a ShardMap,
+    ) -> impl Iterator<Item = [Option<usize>; 2]> + 'a {
+        shards.former_places(&self.former, |node| self.remembers(node))
+    }
+
+    /// Whether every shard has the same keepers as in the view before, and they remember what they kept.
+    pub(crate) fn moves_nothing(&self, shards: &Rc<ShardMap>) -> bool {
+        !self.skips && self.fresh.is_empty() && Rc::ptr_eq(shards, &self.former)
+    }
 }
 
 impl Cluster {
@@ -70,12 +94,12 @@ impl Cluster {
                 self.join(incarnation, view)
             }
             // A view that was sent before this node was fenced is not valid any more.
-            Event::View(view) if !self.fenced() => self.follow(view, false),
+            Event::View { view, skips } if !self.fenced() => self.follow(view, false, skips),
             Event::Records(news) if !self.fenced() => {
                 self.volumes.follow(news);
                 Some(Change::Records)
             }
-            Event::View(_) | Event::Records(_) => None,
+            Event::View { .. } | Event::Records(_) => None,
             Event::Proposed(proposed) => {
                 self.volumes.complete(proposed);
                 None
@@ -121,7 +145,7 @@ impl Cluster {
         let without = self.outlived.take()?;
         let mut view = self.view();
         view.members.retain(|member| member.node != without);
-        self.follow(view, false)
+        self.follow(view, false, false)
     }
 
     /// Notes that the coordinator does not answer; returns the number of such losses.
@@ -194,10 +218,10 @@ impl Cluster {
         self.kernel.incarnation.set(incarnation);
         self.network.follow(self.epoch(), &[]);
         self.view.borrow_mut().members.clear();
-        self.follow(view, true)
+        self.follow(view, true, false)
     }
 
-    fn follow(&self, view: View, begins: bool) -> Option<Change> {
+    fn follow(&self, view: View, begins: bool, skips: bool) -> Option<Change> {
         let nodes: Vec<NodeId> = view.members.iter().map(|member| member.node).collect();
         let former = Rc::clone(&self.shards.borrow());
         let shards = match former.is_of(&nodes) {
@@ -229,9 +253,10 @@ impl Cluster {
         let was_solo = self.solo.replace(self.solo.get() && nodes.len() == 1);
         self.store.set_solo(self.solo.get());
         self.note_dead(&gone, now);
-        self.note_moved(&former, &fresh);
         self.former.replace((before.members.len() > 1).then(|| Rc::clone(&former)));
         let alive = nodes.into_iter().collect();
-        Some(Change::View(ViewChange { begins, gone, fresh, alive, former, was_solo }))
+        let change = ViewChange { begins, skips, gone, fresh, alive, former, was_solo };
+        self.note_moved(&change);
+        Some(Change::View(change))
     }
 }

@@ -79,6 +79,9 @@ pub(crate) struct Change {
     pub(crate) gone: Vec<Gone>,
     /// Incarnations that have become members, in the order they joined.
     pub(crate) joined: Vec<Member>,
+    /// Whether there were views between the two.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) skips: bool,
 }
 
 /// An incarnation that is not a member any more.
@@ -96,7 +99,7 @@ impl Gone {
 }
 
 impl View {
-    /// Returns the change from the view `before` to this one.
+    /// Returns the change from the view `before` to this one, which is the next.
     pub(crate) fn since(&self, before: &Self) -> Change {
         let of = |view: &Self| view.members.iter().map(Gone::of).collect::<HashSet<_>>();
         let (old, new) = (of(before), of(self));
@@ -106,6 +109,7 @@ impl View {
             epoch: self.epoch,
             gone: before.members.iter().map(Gone::of).filter(|gone| !new.contains(gone)).collect(),
             joined: joined.cloned().collect(),
+            skips: false,
         }
     }
 

@@ -52,11 +52,10 @@ impl Places {
     pub(super) fn follow(&self, change: &ViewChange) {
         let epoch = self.cluster.epoch();
         let shards = self.cluster.shards.borrow();
-        if change.fresh.is_empty() && Rc::ptr_eq(&shards, &change.former) {
+        if change.moves_nothing(&shards) {
             return;
         }
-        let places = shards.former_places(&change.former, |node| !change.fresh.contains(&node));
-        for (moved, [first, _]) in self.moved.borrow_mut().iter_mut().zip(places) {
+        for (moved, [first, _]) in self.moved.borrow_mut().iter_mut().zip(change.former_places(&shards)) {
             if first != Some(0) {
                 *moved = epoch;
             }

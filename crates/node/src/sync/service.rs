@@ -207,14 +207,14 @@ impl Locks {
         let epoch = self.cluster.epoch();
         self.follow_barriers(view, epoch);
         self.gather_again(|id| {
-            view.begins || view.fresh.contains(&self.places.home(id)) || self.places.moved(id) == epoch
+            view.begins || !view.remembers(self.places.home(id)) || self.places.moved(id) == epoch
         });
         for ticket in self.tickets.all().iter().filter(|ticket| ticket.waits()) {
             let home = self.places.home(&ticket.lock.id);
             let knows = |(asked, epoch, _): (NodeId, u64, u64)| {
                 asked == home && epoch >= self.places.moved(&ticket.lock.id)
             };
-            if view.begins || view.fresh.contains(&home) || !ticket.asked.get().is_some_and(knows) {
+            if view.begins || !view.remembers(home) || !ticket.asked.get().is_some_and(knows) {
                 ticket.again.set(true);
                 ticket.asked.set(None);
                 self.want(ticket);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, GetOptions, KeyValue, LeaseKeepAliveResponse, PutOptions, Txn, TxnOp,
+    Client, Compare, CompareOp, Event, GetOptions, KeyValue, LeaseKeepAliveResponse, PutOptions, Txn, TxnOp,
     TxnOpResponse, TxnResponse, WatchResponse,
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -318,7 +318,7 @@ impl Etcd {
                 // The watch has ended; the next session goes on from this revision.
                 membership.session = None;
                 self.waiting.push_back(News::Records(news));
-                Ok(Some(News::View(membership.roster.view())))
+                Ok(Some(News::View { view: membership.roster.view(), skips: true }))
             }
             Err(error) => Ok(membership.drop_session(&error.to_string())),
         }
@@ -389,24 +389,29 @@ impl Membership {
         None
     }
 
-    /// Follows the events of the watch.
+    /// Follows the events of the watch, each revision by itself: a server that a node has turned to tells all
+    /// that happened meanwhile at once, and the node follows the same views as the others all the same.
     fn follow(&mut self, news: &WatchResponse) -> Result<Vec<News>, Loss> {
-        let (mut changed, mut records, mut last) = (false, Vec::new(), 0);
-        for event in news.events() {
-            changed |= self.roster.apply(event, self.members_prefix.as_bytes());
-            records.extend(self.volumes.apply(event));
-            last = last.max(event.kv().map_or(0, KeyValue::mod_revision));
+        let revision = |event: &Event| event.kv().map_or(0, KeyValue::mod_revision);
+        let mut all = Vec::new();
+        for events in news.events().chunk_by(|one, next| revision(one) == revision(next)) {
+            let (mut changed, mut records) = (false, Vec::new());
+            for event in events {
+                changed |= self.roster.apply(event, self.members_prefix.as_bytes());
+                records.extend(self.volumes.apply(event));
+            }
+            self.roster.saw(revision(&events[0]));
+            all.extend(changed.then(|| News::View { view: self.roster.view(), skips: false }));
+            all.extend((!records.is_empty()).then_some(News::Records(records)));
         }
         // A response without events says how far the watch has come; with events, the last event does.
-        match news.header() {
-            Some(header) if news.events().is_empty() && !news.created() => self.roster.saw(header.revision()),
-            _ => self.roster.saw(last),
+        if let Some(header) = news.header().filter(|_| news.events().is_empty() && !news.created()) {
+            self.roster.saw(header.revision());
         }
         if !self.roster.has(self.node, self.incarnation) {
             return Err(Loss::Membership("its record in etcd is gone".into()));
         }
-        let view = changed.then(|| News::View(self.roster.view()));
-        Ok(view.into_iter().chain((!records.is_empty()).then_some(News::Records(records))).collect())
+        Ok(all)
     }
 }
 

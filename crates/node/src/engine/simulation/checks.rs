@@ -1,12 +1,16 @@
 //! Checks of a cluster that has come to rest. Checks that hold at any moment are in [`super::invariants`],
 //! whose opening says why the checks of this file wait.
 
+use std::rc::Rc;
 use std::time::Duration;
 
+use plasmon::ObjectId;
 use plasmon_linear::{Action, Call, violations};
 
 use super::host::Host;
+use super::worker::USER;
 use super::{FIRST_REPLICATED_ID, IDS, REST_TIME, Simulation};
+use crate::engine::Core;
 use crate::object::Role;
 use crate::transfer::LEASE;
 
@@ -111,6 +115,15 @@ impl Simulation {
             let known = self.known_holders(id);
             format!("id {id} is to have one primary and {promised} keepers: {roles:?}; keepers know {known}")
         })
+    }
+
+    /// Whether both keepers of an object know a holder, by the view of the first member.
+    pub(super) fn is_known(&self, object: &ObjectId) -> bool {
+        let cores: Vec<_> = self.hosts.iter().filter_map(Host::core).collect();
+        let member = cores.iter().find(|core| !core.cluster.fenced()).expect("there are members");
+        let keepers = member.cluster.keepers(object);
+        let knows = |core: &Rc<Core>| !core.directory.table.borrow_mut().holders(object, USER).is_empty();
+        cores.iter().filter(|core| keepers.contains(core.kernel.node)).all(|core| knows(core))
     }
 
     /// Text about the holders of an object that its keepers know.

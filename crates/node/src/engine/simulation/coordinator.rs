@@ -1,18 +1,23 @@
 //! The coordinator of a simulation: the list of members, and what it tells them.
 //!
-//! Each node hears all news in their order, after a delay of its own. An expelled node has fenced itself
-//! before the others hear that it is gone, as the leases of the real coordinators make sure.
+//! Each node hears all news in their order, after a delay of its own. In some runs one node hears all of them
+//! seconds later. An expelled node has fenced itself before the others hear that it is gone, as the leases of
+//! the real coordinators make sure.
 
 use std::time::Duration;
 
 use super::host::Host;
-use super::span;
+use super::{below, percent, span};
 use crate::control::Event;
 use crate::control::records::{Proposed, Records, VolumeRecord};
 use crate::net::members::{Member, View};
 
 /// Longest time that news take to a node.
 const MAX_NEWS_DELAY: Duration = Duration::from_millis(20);
+/// Longest time by which a node hears later than the others.
+const MAX_LAG: Duration = Duration::from_secs(4);
+/// Number of runs in a hundred in which a node hears later than the others.
+const LAG_PERCENT: usize = 20;
 
 /// The members, and the number of their changes.
 #[derive(Default)]
@@ -23,6 +28,10 @@ pub(super) struct Coordinator {
     last_incarnation: u64,
     members: Vec<Member>,
     records: Records,
+    /// A host that hears of everything later than the others, and by how much.
+    pub(super) late: Option<(usize, Duration)>,
+    /// A host that is told of no view, until [`Coordinator::catch_up`] tells it the last one.
+    pub(super) deaf: Option<usize>,
 }
 
 impl Coordinator {
@@ -43,7 +52,7 @@ impl Coordinator {
             coordinator: None,
             records: self.records.clone(),
         };
-        hosts[host].send(joined, now + span(MAX_NEWS_DELAY));
+        hosts[host].send(joined, now + self.delay(host));
         self.tell(hosts, now, Some(host));
     }
 
@@ -73,7 +82,7 @@ impl Coordinator {
     /// Answers what members have asked for.
     pub(super) fn decide(&mut self, hosts: &mut [Host], now: Duration) {
         let before = self.records.clone();
-        for host in hosts.iter_mut() {
+        for (number, host) in hosts.iter_mut().enumerate() {
             let proposals = host.take_proposals();
             if !self.has(host) {
                 continue;
@@ -83,15 +92,15 @@ impl Coordinator {
                 let record = self.records.get(&proposal.record.name);
                 let outcome = Ok(record.map(|record| VolumeRecord::clone(record)));
                 let proposed = Proposed { ask: proposal.ask, outcome };
-                host.send(Event::Proposed(proposed), now + span(MAX_NEWS_DELAY));
+                host.send(Event::Proposed(proposed), now + self.delay(number));
             }
         }
         let news = self.records.since(&before);
         if news.is_empty() {
             return;
         }
-        for host in hosts.iter_mut().filter(|host| self.has(host)) {
-            host.send(Event::Records(news.clone()), now + span(MAX_NEWS_DELAY));
+        for (number, host) in hosts.iter_mut().enumerate().filter(|(_, host)| self.has(host)) {
+            host.send(Event::Records(news.clone()), now + self.delay(number));
         }
     }
 
@@ -126,9 +135,27 @@ impl Coordinator {
 
     fn tell(&self, hosts: &mut [Host], now: Duration, but: Option<usize>) {
         for (number, host) in hosts.iter_mut().enumerate() {
-            if Some(number) != but && self.has(host) {
-                host.send(Event::View(self.view()), now + span(MAX_NEWS_DELAY));
+            if Some(number) != but && self.deaf != Some(number) && self.has(host) {
+                host.send(Event::View { view: self.view(), skips: false }, now + self.delay(number));
             }
         }
+    }
+
+    /// Tells the deaf host the present view, and that it has missed others.
+    pub(super) fn catch_up(&mut self, hosts: &mut [Host], now: Duration) {
+        if let Some(host) = self.deaf.take() {
+            hosts[host].send(Event::View { view: self.view(), skips: true }, now + self.delay(host));
+        }
+    }
+
+    /// Draws whether a host hears later than the others in this run, and which.
+    pub(super) fn draw_lag(&mut self, hosts: usize) {
+        self.late = percent(LAG_PERCENT).then(|| (below(hosts), span(MAX_LAG)));
+    }
+
+    /// Draws the time that news take to a host.
+    fn delay(&self, host: usize) -> Duration {
+        let lag = self.late.filter(|(late, _)| *late == host).map_or(Duration::ZERO, |(_, lag)| lag);
+        lag + span(MAX_NEWS_DELAY)
     }
 }

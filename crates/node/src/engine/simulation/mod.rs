@@ -256,6 +256,7 @@ impl Simulation {
     /// Runs a seed from beginning to end.
     fn run(seed: u64) -> Outcome {
         let mut simulation = Self::with(seed, |_| Vec::new(), Setup::draw);
+        simulation.coordinator.draw_lag(simulation.hosts.len());
         let until = simulation.time.now() + Duration::from_secs(2) + span(Duration::from_secs(8));
         while simulation.time.now() < until && simulation.broken_at.is_none() {
             simulation.step(until, true);

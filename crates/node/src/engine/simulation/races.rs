@@ -30,7 +30,7 @@ fn lot(name: &str) -> Vec<ObjectId> {
 
 impl Simulation {
     /// Has the other client begin to delete objects.
-    fn begin_deletion(&mut self, ids: &[ObjectId]) {
+    pub(super) fn begin_deletion(&mut self, ids: &[ObjectId]) {
         let delete = Request::Delete { ids: ids.to_vec() };
         self.with_worker(GETS, |worker, simulation| worker.ask_further(simulation, delete));
     }

@@ -1,4 +1,5 @@
-//! Cases of nodes that are no members for a while: what they hold stays where it was put.
+//! Cases of nodes that are no members for a while, and of nodes that hear late of such changes: what they
+//! hold is found, and stays where it was put.
 
 use std::time::Duration;
 
@@ -12,12 +13,16 @@ const MIN_NODES: usize = 4;
 const CLUSTERS: usize = 4;
 /// Number of the node that puts.
 const PUTTER: usize = 0;
+/// Number of the keeper that hears late.
+const LATE: usize = 1;
 /// An id of which one node is to keep the object.
 const ID: usize = 0;
 /// Length in bytes of an object.
 const LEN_BYTES: usize = 100;
 /// Time in which nodes follow a change of members, and tell each other what they hold.
 const SETTLED_TIME: Duration = Duration::from_secs(5);
+/// Time by which the late keeper hears later.
+const LAG: Duration = Duration::from_secs(3);
 
 /// Clusters without disks that have enough nodes, with their seeds.
 fn clusters() -> impl Iterator<Item = (u64, Simulation)> {
@@ -27,6 +32,19 @@ fn clusters() -> impl Iterator<Item = (u64, Simulation)> {
 }
 
 impl Simulation {
+    /// Number of the node that comes and goes.
+    fn guest(&self) -> usize {
+        self.hosts.len() - 1
+    }
+
+    /// Has the guest become a member and cease to be one, so that some shards pass to it and back.
+    fn come_and_go(&mut self) {
+        let guest = self.guest();
+        self.join(guest);
+        self.pass(Duration::from_millis(300));
+        self.expel(guest);
+    }
+
     /// Ends a case, and checks that all promises hold.
     fn close(mut self, seed: u64) {
         let wrong = self.wrong();
@@ -55,6 +73,48 @@ fn an_object_stays_where_it_was_put_although_the_node_was_away() {
         simulation.pass(SETTLED_TIME);
         assert_eq!(simulation.here(PUTTER, &[object]), 1, "seed {seed}");
         simulation.bring_back(1);
+        simulation.close(seed);
+    }
+}
+
+#[test]
+fn what_a_node_holds_is_known_although_it_was_not_told_of_all_views() {
+    for (seed, mut simulation) in clusters() {
+        let guest = simulation.guest();
+        simulation.expel(guest);
+        let ids = simulation.put_lot(PUTTER, LEN_BYTES, 0);
+        simulation.pass(SETTLED_TIME);
+        simulation.coordinator.deaf = Some(PUTTER);
+        simulation.come_and_go();
+        simulation.pass(SETTLED_TIME);
+        simulation.coordinator.catch_up(&mut simulation.hosts, simulation.time.now());
+        simulation.pass(SETTLED_TIME);
+        let unknown: Vec<_> = ids.iter().filter(|id| !simulation.is_known(id)).collect();
+        assert!(unknown.is_empty(), "seed {seed}: {} of {} are unknown", unknown.len(), ids.len());
+        simulation.bring_back(guest);
+        simulation.pass(REST_TIME);
+        simulation.begin_deletion(&ids);
+        simulation.close(seed);
+    }
+}
+
+#[test]
+fn a_keeper_that_hears_late_of_views_knows_what_it_was_told_meanwhile() {
+    for (seed, mut simulation) in clusters() {
+        let guest = simulation.guest();
+        simulation.expel(guest);
+        let mut ids = simulation.put_lot(PUTTER, LEN_BYTES, 0);
+        simulation.pass(SETTLED_TIME);
+        simulation.coordinator.late = Some((LATE, LAG));
+        simulation.come_and_go();
+        ids.extend(simulation.put_lot(PUTTER, LEN_BYTES, 1));
+        simulation.pass(LAG + SETTLED_TIME);
+        simulation.coordinator.late = None;
+        let unknown: Vec<_> = ids.iter().filter(|id| !simulation.is_known(id)).collect();
+        assert!(unknown.is_empty(), "seed {seed}: {} of {} are unknown", unknown.len(), ids.len());
+        simulation.bring_back(guest);
+        simulation.pass(REST_TIME);
+        simulation.begin_deletion(&ids);
         simulation.close(seed);
     }
 }

@@ -15,6 +15,10 @@ use crate::transfer::pushes_with;
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Longest time that a partition or a stall lasts.
 const MAX_OUTAGE: Duration = Duration::from_secs(4);
+/// Number of nodes in a hundred that are expelled while the coordinator is away.
+const BLACKOUT_PERCENT: usize = 80;
+/// Longest time between the first and the last expulsion while the coordinator is away.
+const BLACKOUT_TIME: Duration = Duration::from_secs(1);
 /// Longest time for which the better network separates two hosts: longer than nodes need to change to the
 /// other network.
 const MAX_DETOUR: Duration = Duration::from_secs(9);
@@ -72,6 +76,9 @@ enum Kind {
     Expulsion,
     /// A node is drained. Its host gets a new one later.
     Drain,
+    /// The coordinator is away: most nodes are expelled, one after the other, and are members again later, in
+    /// any order.
+    Blackout,
 }
 
 /// Something that is to happen.
@@ -105,7 +112,9 @@ impl Weather {
     /// the meantime, also if their ids were created anew and deleted. So clients delete nothing in such a
     /// run.
     pub(super) fn brings_back(&self, have_disks: bool) -> bool {
-        self.kinds.contains(&Kind::Expulsion) || have_disks && self.kinds.contains(&Kind::Death)
+        self.kinds.contains(&Kind::Expulsion)
+            || self.kinds.contains(&Kind::Blackout)
+            || have_disks && self.kinds.contains(&Kind::Death)
     }
 
     /// Whether connections break, so that messages come late.
@@ -141,7 +150,7 @@ impl Simulation {
     /// Decides which kinds of things happen in this run.
     pub(super) fn draw_weather(&mut self) {
         // Members change in one way only, because promises hold for one failure at a time.
-        let change = [Kind::Death, Kind::Expulsion, Kind::Drain][below(3)];
+        let change = [Kind::Death, Kind::Expulsion, Kind::Drain, Kind::Blackout][below(4)];
         let all = [change, Kind::Partition, Kind::Stall, Kind::Cut];
         self.weather.kinds = all.into_iter().filter(|_| percent(50)).collect();
         if self.network.has_better() {
@@ -198,6 +207,14 @@ impl Simulation {
         Some(if percent(50) { (host, other) } else { (other, host) })
     }
 
+    /// Expels a host's node at a time, and takes it back later.
+    fn expel_for_a_while(&mut self, host: usize, at: Duration) {
+        self.hosts[host].is_expelled = true;
+        self.hosts[host].send(Event::Expelled, at);
+        self.note_cut_off(host);
+        self.weather.plan(at + span(MAX_OUTAGE), Plan::Return(host));
+    }
+
     /// Has a host's node become a member. The node may be a new one.
     pub(super) fn bring_back(&mut self, host: usize) {
         if !self.hosts[host].is_alive() {
@@ -235,11 +252,13 @@ impl Simulation {
                 self.weather.plan(now + span(MAX_DETOUR), Plan::Heal(one, other));
             }
             Kind::Stall => self.hosts[host].stall(now + span(MAX_OUTAGE)),
-            Kind::Expulsion if is_whole => {
-                self.hosts[host].is_expelled = true;
-                self.hosts[host].send(Event::Expelled, now);
-                self.note_cut_off(host);
-                self.weather.plan(now + span(MAX_OUTAGE), Plan::Return(host));
+            Kind::Expulsion if is_whole => self.expel_for_a_while(host, now),
+            Kind::Blackout if is_whole => {
+                for host in 0..self.hosts.len() {
+                    if percent(BLACKOUT_PERCENT) {
+                        self.expel_for_a_while(host, now + span(BLACKOUT_TIME));
+                    }
+                }
             }
             Kind::Drain if is_whole => {
                 self.hosts[host].drain();
