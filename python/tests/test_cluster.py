@@ -39,6 +39,22 @@ def test_nodes_join_stop_and_leave_nothing_behind() -> None:
     assert not folder.exists()
 
 
+def test_a_long_temporary_folder_is_none_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A job's TMPDIR may be so long that no path in it can be that of a socket."""
+    long = tmp_path / ("a" * (105 - len(str(tmp_path)) - 1))
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with plasmon.LocalCluster(nodes=1, memory="64MiB") as cluster:
+        folder = Path(cluster.sockets[0]).parent
+        assert folder.parent == Path("/tmp")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert cluster.client().get(cluster.client().put(b"x")) == b"x"
+    assert not folder.exists()
+    assert not list(long.iterdir())
+    with pytest.raises(plasmon.InvalidArgument, match="at most 107"):
+        plasmon.connect(long / "plasmon.sock")
+
+
 def test_a_node_that_ends_by_itself_is_told() -> None:
     cluster = plasmon.LocalCluster(nodes=1, memory="64MiB")
     os.kill(cluster.pids[0], signal.SIGKILL)

@@ -4,7 +4,8 @@
 //! Owns no state. The main thread prints once, on standard output. Invariant: a shell runs a printed command
 //! as it is, on a host that has the files that the command names.
 
-use std::net::{IpAddr, SocketAddr};
+use std::fs;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use plasmon_node::Node;
@@ -53,20 +54,38 @@ impl Announcement<'_> {
         let join = self.join();
         if self.address().is_some_and(|address| address.ip().is_loopback()) {
             text += &format!("other nodes of this host join with:\n    {join}\n");
-            text += match self.args.join {
-                Some(_) => {
-                    "other hosts cannot reach this node; for that, start it with --listen HOST as well\n"
-                }
-                None => {
-                    "other hosts cannot join; for that, start this node with an address of this host:\n    \
-                     plasmon serve --listen HOST\n"
-                }
-            };
+            text += &self.unreachable();
         } else {
             let copy = if self.secret_file.is_some() { " that have a copy of the secret" } else { "" };
             text += &format!("nodes of other hosts{copy} join with:\n    {join}\n");
         }
         text
+    }
+
+    /// Says why other hosts do not reach a node that listens on loopback, and what to do about it.
+    fn unreachable(&self) -> String {
+        let named = self.args.listen.as_deref().filter(|listen| !is_loopback(listen));
+        let own = own_address().map_or_else(|| "ADDRESS".to_owned(), |address| address.to_string());
+        match (named, self.args.join.is_some()) {
+            (Some(listen), _) => {
+                let name = host_of(listen);
+                let address = self.address().map_or_else(String::new, |address| address.ip().to_string());
+                format!(
+                    "other hosts cannot reach this node: on this host the name {name} is {address} (see \
+                     /etc/hosts); start it with the address that others know:\n    \
+                     plasmon serve --listen {own}\n"
+                )
+            }
+            (None, true) => {
+                format!(
+                    "other hosts cannot reach this node; for that, start it with --listen {own} as well\n"
+                )
+            }
+            (None, false) => format!(
+                "other hosts cannot join; for that, start this node with an address of this host:\n    \
+                 plasmon serve --listen {own}\n"
+            ),
+        }
     }
 
     /// Command by which another node joins.
@@ -100,14 +119,17 @@ impl Announcement<'_> {
         words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Address by which other nodes reach this one: a node that listens on all addresses is reached by the
-    /// name of its host.
+    /// Address by which other nodes reach this one: a node that listens on all addresses is reached at that
+    /// of its host. The host's name may be one of loopback there, and unknown elsewhere.
     fn reachable(&self) -> String {
         match self.address() {
-            Some(address) if address.ip().is_unspecified() => {
-                let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-                format!("{name}:{}", address.port())
-            }
+            Some(address) if address.ip().is_unspecified() => match own_address() {
+                Some(own) => SocketAddr::new(own, address.port()).to_string(),
+                None => {
+                    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+                    format!("{name}:{}", address.port())
+                }
+            },
             _ => self.node.listen().to_owned(),
         }
     }
@@ -119,7 +141,76 @@ impl Announcement<'_> {
 
 /// Whether an address to listen on is named as one of loopback.
 pub(crate) fn is_loopback(address: &str) -> bool {
+    let host = host_of(address);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The host in an address to listen on.
+fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let ip: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
-    host == "localhost" || ip.is_some_and(|ip| ip.is_loopback())
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Address of this host that other hosts reach: that of the route to elsewhere, or else the first one that
+/// the kernel has. `None` if all addresses are of loopback.
+fn own_address() -> Option<IpAddr> {
+    // Connecting a datagram socket sends nothing; it asks the routing table. The addresses are those of no
+    // host (RFC 5737, RFC 3849).
+    let route = |(any, there)| {
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((there, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    let routes = [("0.0.0.0", "192.0.2.1"), ("::", "2001:db8::1")].into_iter().filter_map(route);
+    let table = fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
+    let mut own = routes.chain(local_addresses(&table));
+    own.find(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+/// Addresses of a host in the text of its routing table, `/proc/net/fib_trie`: each stands in a line before
+/// the one that says that it is local.
+fn local_addresses(table: &str) -> impl Iterator<Item = IpAddr> + '_ {
+    let pairs = table.lines().zip(table.lines().skip(1));
+    pairs
+        .filter(|(_, kind)| kind.trim() == "/32 host LOCAL")
+        .filter_map(|(address, _)| address.trim().strip_prefix("|-- ")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_host_stand_in_its_routing_table() {
+        let table = "\
+Main:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 10.0.0.0
+        /24 link UNICAST
+Local:
+     +-- 10.0.0.0/24 2 0 2
+        |-- 10.0.0.5
+           /32 host LOCAL
+        |-- 10.0.0.255
+           /32 link BROADCAST
+     +-- 127.0.0.0/8 2 0 2
+           |-- 127.0.0.1
+              /32 host LOCAL
+";
+        let own = local_addresses(table).map(|address| address.to_string()).collect::<Vec<_>>();
+        assert_eq!(own, ["10.0.0.5", "127.0.0.1"]);
+    }
+
+    #[test]
+    fn a_name_is_no_address_of_loopback() {
+        for (address, expected) in
+            [("127.0.1.1:0", true), ("[::1]:4740", true), ("localhost:0", true), ("node7:0", false)]
+        {
+            assert_eq!(is_loopback(address), expected, "{address}");
+        }
+        assert_eq!(
+            [host_of("[fe80::1]:4740"), host_of("node7:0"), host_of("node7")],
+            ["fe80::1", "node7", "node7"]
+        );
+    }
 }

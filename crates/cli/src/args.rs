@@ -63,9 +63,10 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "plasmon", version = env!("PLASMON_VERSION"), after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Unix socket of this host's node [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR, or without that
-    /// /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for others; if the user has no
-    /// socket there, commands use /run/plasmon/plasmon.sock]. A socket given here may belong to any user
+    /// Unix socket of this host's node [default: plasmon/plasmon.sock in $XDG_RUNTIME_DIR, or without that,
+    /// or if its path is too long, /run/plasmon/plasmon.sock for root and /tmp/plasmon-UID/plasmon.sock for
+    /// others; if the user has no socket there, commands use /run/plasmon/plasmon.sock]. A socket given here
+    /// may belong to any user
     #[arg(long, global = true, env = "PLASMON_SOCKET", hide_env_values = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON for programs to read

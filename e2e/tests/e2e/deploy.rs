@@ -152,6 +152,16 @@ for host in 0 1 2; do plasmon get "of $host" --timeout 60 >"$RESULTS/$SLURM_NODE
 
 #[test]
 fn the_job_script_starts_a_node_for_each_host() {
+    job_script_starts_nodes("hosts");
+}
+
+#[test]
+fn the_job_script_starts_nodes_where_paths_are_too_long_for_sockets() {
+    job_script_starts_nodes(&"h".repeat(105));
+}
+
+/// Runs a job whose hosts have their temporary folders in one of this name.
+fn job_script_starts_nodes(hosts: &str) {
     let folder = tempfile::tempdir().expect("the temporary folder is writable");
     let at = |name: &str| folder.path().join(name);
     fs::create_dir(at("bin")).expect("the folder is ours");
@@ -169,8 +179,10 @@ fn the_job_script_starts_a_node_for_each_host() {
     let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
     command.arg(deploy().join("slurm/plasmon.sbatch")).args(["bash", "-c", PROGRAM]);
-    command.env("PATH", path).env("HOSTS", at("hosts")).env("RESULTS", at("results"));
-    command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NUM_NODES", "3").env("SLURM_JOB_NODELIST", "host[0-2]");
+    command.env("PATH", path).env("HOSTS", at(hosts)).env("RESULTS", at("results"));
+    // Jobs of other runs of this test have other numbers, so that they share no folder.
+    let job = format!("{}{}", std::process::id(), hosts.len());
+    command.env("SLURM_JOB_ID", &job).env("SLURM_JOB_NUM_NODES", "3").env("SLURM_JOB_NODELIST", "host[0-2]");
     command.env("SLURM_MEM_PER_NODE", "32").env_remove("PLASMON_MEMORY");
     let output = command.output().expect("bash runs");
     let log = String::from_utf8_lossy(&output.stderr);
@@ -180,7 +192,9 @@ fn the_job_script_starts_a_node_for_each_host() {
             let got = fs::read_to_string(at("results").join(format!("{host}-{other}")));
             assert_eq!(got.expect("it was got"), format!("{other}\n"), "{log}");
         }
-        let left: Vec<_> = fs::read_dir(at("hosts").join(host.to_string())).expect("it is there").collect();
+        let left: Vec<_> = fs::read_dir(at(hosts).join(host.to_string())).expect("it is there").collect();
         assert!(left.is_empty(), "node {host} has stopped and cleaned up, but left {left:?}: {log}");
+        let elsewhere = Path::new("/tmp").join(format!("plasmon-{job}-host{host}"));
+        assert!(!elsewhere.exists(), "node {host} has left {}", elsewhere.display());
     }
 }

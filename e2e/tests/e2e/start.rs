@@ -1,13 +1,15 @@
 //! Tests of nodes that cannot start: they tell the reason, and disturb no other node.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use plasmon::Client;
-use plasmon_e2e::{Cluster, Daemon, Pattern, Refused, SECRET_FILE, binary, eventually};
+use plasmon_e2e::{
+    Cluster, Daemon, Pattern, Refused, SECRET_FILE, binary, eventually, own_namespaces, secret_file, until,
+};
 use rustix::process::geteuid;
 
 use crate::support::{MIB, as_nobody, get, put};
@@ -173,4 +175,85 @@ fn two_daemons_of_one_host_are_two_nodes() {
     assert_eq!(mode & 0o007, 0, "mode {mode:o}: others may connect though nobody said so");
     drop(other);
     eventually("the first is alone and well", || cluster.status(0).cluster.members.len() == 1);
+}
+
+#[test]
+fn a_path_that_is_too_long_for_a_socket_is_refused_with_its_source() {
+    let cluster = Cluster::builder().start();
+    let folder = cluster.folder().join("a".repeat(120));
+    let path = folder.join("plasmon.sock");
+    let named = refused(&cluster, serve(&path, "127.0.0.1:0"));
+    assert!(named.contains("at most 107") && named.contains("--socket"), "{named}");
+    let mut command = Command::new(binary());
+    command.args(["serve", "--json", "--exit-with-parent", "--memory", "16MiB", "--listen", "127.0.0.1:0"]);
+    command.env("PLASMON_SOCKET", &path);
+    let by_variable = refused(&cluster, command);
+    assert!(by_variable.contains("at most 107"), "{by_variable}");
+    assert!(by_variable.contains("PLASMON_SOCKET names it"), "{by_variable}");
+    let error = Client::connect(&path).err().expect("no socket has such a path");
+    assert!(error.message().contains("at most 107"), "{error}");
+    assert!(!folder.exists(), "a folder was made in vain");
+}
+
+/// Starts a daemon on the host of a node whose own name, `plasmon-host`, is 127.0.1.1 there. Returns what it
+/// prints, and what it logs if it ends instead of serving.
+fn said_on_such_a_host(cluster: &Cluster, node: usize, listen: &str, further: &[&str]) -> (String, String) {
+    const OWN_HOSTS: &str = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+    let file = |name: &str| cluster.folder().join(name);
+    fs::write(file("hosts"), "127.0.0.1 localhost\n127.0.1.1 plasmon-host\n").expect("the folder is ours");
+    let mut command = cluster.command(node, Path::new("unshare"));
+    command.args(["-m", "sh", "-c", OWN_HOSTS]).arg(file("hosts")).arg(binary());
+    command.args(["serve", "--memory", "16MiB", "--listen", listen]).args(further);
+    command.arg("--socket").arg(file("own-name.sock")).env("PLASMON_CONFIG", "/dev/null");
+    command.env(SECRET_FILE, secret_file(cluster.folder()));
+    command.stdin(Stdio::null());
+    command.stdout(File::create(file("out")).expect("the folder is ours"));
+    command.stderr(File::create(file("err")).expect("the folder is ours"));
+    let read = |name: &str| fs::read_to_string(file(name)).unwrap_or_default();
+    let mut child = command.spawn().expect("unshare runs");
+    until("the daemon serves or ends", || {
+        let ended = child.try_wait().expect("it is our child").is_some();
+        (ended || read("out").contains("serve --listen") || read("out").contains("--join")).then_some(())
+    });
+    // The text is written at once.
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    (read("out"), read("err"))
+}
+
+#[test]
+fn a_host_whose_name_is_an_address_of_loopback_says_so() {
+    if !own_namespaces() {
+        return eprintln!("skipped: all hosts are this one");
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let (out, _) = said_on_such_a_host(&cluster, 1, "plasmon-host", &[]);
+    let own = cluster.address(1).to_string();
+    assert!(out.contains("plasmon-host is 127.0.1.1 (see /etc/hosts)"), "{out}");
+    assert!(out.contains(&format!("plasmon serve --listen {own}")), "{out}");
+    let first = cluster.listen(0).to_string();
+    let (_, err) = said_on_such_a_host(&cluster, 1, "plasmon-host:0", &["--join", &first]);
+    assert!(err.contains("plasmon-host is that address") && err.contains("/etc/hosts"), "{err}");
+    assert!(err.contains(&format!("--listen {own}")), "{err}");
+    assert_eq!(cluster.status(0).cluster.members.len(), 2);
+}
+
+#[test]
+fn a_node_that_listens_everywhere_prints_an_address_that_works_elsewhere() {
+    if !own_namespaces() {
+        return eprintln!("skipped: all hosts are this one");
+    }
+    let cluster = Cluster::builder().nodes(2).start();
+    let mut command = cluster.serve_at(0, &cluster.folder().join("everywhere.sock"));
+    command.args(["--listen", "0.0.0.0"]);
+    let first = cluster.launch(0, command).expect("it starts");
+    let join = first.announced("join").to_owned();
+    let place =
+        join.split_whitespace().skip_while(|word| *word != "--join").nth(1).expect("it has an address");
+    assert!(place.starts_with(&format!("{}:", cluster.address(0))), "{join}");
+    let mut command = cluster.serve_at(1, &cluster.folder().join("elsewhere.sock"));
+    command.args(["--join", place]);
+    let second = cluster.launch(1, command).expect("it joins from another host");
+    let client = Client::connect(second.socket()).expect("it serves");
+    assert_eq!(client.status().expect("status").cluster.members.len(), 2);
 }

@@ -27,6 +27,8 @@ _STOP_SECONDS = 20.0
 """Longest time for a node to end after SIGTERM."""
 _POLL_SECONDS = 0.01
 """Time between two checks of a condition."""
+_SOCKET_PATH_BYTES = 107
+"""Largest number of bytes of the path of a socket, which the kernel sets."""
 _LOG_SHOWN_CHARS = 4000
 """Length of the end of a log in an error."""
 
@@ -36,8 +38,8 @@ class LocalCluster(Closing):
 
     The program is `$PLASMON_BIN`, else `plasmon` beside the Python interpreter or where pip has installed it,
     else `plasmon` on the `PATH`.
-    Sockets and logs lie in a private temporary directory. The nodes end with the cluster, and with this
-    process.
+    Sockets and logs lie in a private temporary directory, in `/tmp` if `TMPDIR` is too long for sockets. The
+    nodes end with the cluster, and with this process.
 
         with plasmon.LocalCluster(nodes=2) as cluster:
             cluster.client(0).put(b"hello", name="greeting")
@@ -77,7 +79,7 @@ class LocalCluster(Closing):
         self._environment = {**_bare_environment(), **(environment or {})}
         for text in (*self._options, *self._environment, *self._environment.values()):
             _check_text(text)
-        self._folder = Path(tempfile.mkdtemp(prefix="plasmon-"))
+        self._folder = Path(folder_for_sockets("plasmon-", "node-1000.sock"))
         self._nodes: list[_Node] = []
         self._clients: dict[int, Client] = {}
         self._etcd: _Etcd | None = None
@@ -310,6 +312,18 @@ class _Etcd:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
+
+
+def folder_for_sockets(prefix: str, longest: str) -> str:
+    """Makes a private temporary folder in which a socket may have a name as long as `longest`.
+
+    It lies in `/tmp` if `TMPDIR` is too long: the path of a socket has at most 107 bytes.
+    """
+    folder = tempfile.mkdtemp(prefix=prefix)
+    if len(os.fsencode(os.path.join(folder, longest))) <= _SOCKET_PATH_BYTES:
+        return folder
+    os.rmdir(folder)
+    return tempfile.mkdtemp(prefix=prefix, dir="/tmp")
 
 
 def _free_ports(count: int) -> list[int]:

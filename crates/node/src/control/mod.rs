@@ -24,7 +24,7 @@ pub(crate) mod simulation;
 pub(crate) mod validity;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -187,6 +187,22 @@ pub enum ControlError {
         /// The address that was asked for.
         address: SocketAddr,
     },
+    /// The name to listen on is an address that no other host reaches, and the cluster is on other hosts.
+    #[error(
+        "will not join the cluster at {join} from {address}: on this host the name {name} is that address \
+         (see /etc/hosts), and no other host reaches it; name the address that others know with --listen, \
+         such as --listen {own}"
+    )]
+    Loopback {
+        /// The name that was to be listened on.
+        name: String,
+        /// The address that the name has on this host.
+        address: SocketAddr,
+        /// The place of the cluster.
+        join: String,
+        /// The address of this host that leads there.
+        own: IpAddr,
+    },
     /// The system does not let this node handle a signal.
     #[error("cannot handle SIGTERM and SIGINT: {0}; without them the node could not be stopped cleanly")]
     Signals(io::Error),
@@ -255,6 +271,7 @@ impl Listener {
         if guard.secret().is_none() && !address.ip().is_loopback() {
             return Err(ControlError::Unguarded { address });
         }
+        ensure_reached(config, address)?;
         let monitor = match &config.metrics {
             Some(address) => Some(runtime.block_on(monitor::Listener::bind(address))?),
             None => None,
@@ -332,17 +349,33 @@ impl Drop for Control {
     }
 }
 
+/// Returns the address of this host that leads to another place, and the address of that place.
+fn route_to(place: &str) -> io::Result<(IpAddr, IpAddr)> {
+    let to = place.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    // Connecting a datagram socket sends nothing; it asks the routing table.
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(to)?;
+    Ok((socket.local_addr()?.ip(), to.ip()))
+}
+
+/// Refuses a name to listen on that is an address of loopback on this host, if the cluster is on another
+/// host. An address of loopback that was named as such is taken.
+fn ensure_reached(config: &Config, address: SocketAddr) -> Result<(), ControlError> {
+    let (Some(listen), Some(join)) = (&config.listen, &config.join) else { return Ok(()) };
+    let name = listen.rsplit_once(':').map_or(listen.as_str(), |(name, _)| name);
+    let is_address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+    match route_to(join) {
+        Ok((own, there)) if address.ip().is_loopback() && !is_address && own != there => {
+            Err(ControlError::Loopback { name: name.to_owned(), address, join: join.clone(), own })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The address to listen on: the given one, or the one that leads to the cluster, or the default.
 fn listen_address(config: &Config) -> Result<String, ControlError> {
-    // Connecting a datagram socket sends nothing; it asks the routing table.
-    let route = |to: &str| {
-        use std::net::{ToSocketAddrs, UdpSocket};
-        let to = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(to)?;
-        Ok::<_, io::Error>(SocketAddr::new(socket.local_addr()?.ip(), 0).to_string())
-    };
+    let route = |to: &str| route_to(to).map(|(own, _)| SocketAddr::new(own, 0).to_string());
     match (&config.listen, &config.etcd, &config.join) {
         (Some(address), ..) => Ok(address.clone()),
         (None, None, None) => Ok(crate::config::DEFAULT_LISTEN.to_owned()),

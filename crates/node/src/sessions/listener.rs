@@ -44,6 +44,9 @@ pub enum ListenError {
         /// The process of the other daemon, or the user of its socket.
         daemon: String,
     },
+    /// The path is too long for a socket.
+    #[error("{0}")]
+    TooLong(plasmon::Error),
     /// A file that is not a socket is at the path.
     #[error("{0} exists and is not a socket; it was left alone: choose another path with --socket")]
     NotSocket(PathBuf),
@@ -104,6 +107,7 @@ impl Listener {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        Socket::check_length(path).map_err(ListenError::TooLong)?;
         check_way(path, directory)?;
         if !directory.exists() {
             let mut builder = fs::DirBuilder::new();

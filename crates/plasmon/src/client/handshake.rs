@@ -72,9 +72,9 @@ pub(super) fn connect_to(at: &Socket, name: &str, mut until: Until<'_>) -> Resul
 /// Connects a non-blocking socket, and returns it with the user id of its daemon.
 fn reach(at: &Socket, until: &mut Until<'_>) -> Result<(UnixStream, u32)> {
     let path = at.path();
-    let address = SocketAddrUnix::new(path).map_err(|_| {
-        let message =
-            format!("'{}' cannot be the path of a socket: it takes at most 107 bytes", path.display());
+    Socket::check_length(path)?;
+    let address = SocketAddrUnix::new(path).map_err(|errno| {
+        let message = format!("'{}' cannot be the path of a socket: {errno}", path.display());
         Error::new(ErrorKind::Invalid, message)
     })?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

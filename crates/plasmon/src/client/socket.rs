@@ -18,6 +18,12 @@ use crate::{Error, ErrorKind, Result};
 
 /// Folder of the node that serves the whole host. It lies in `/run`, where only root can create it.
 const HOST_FOLDER: &str = "/run/plasmon";
+/// Environment variable that names the socket.
+const VARIABLE: &str = "PLASMON_SOCKET";
+/// Maximum number of bytes of the path of a socket, which the kernel sets.
+const MAX_PATH_BYTES: usize = 107;
+/// Maximum number of bytes that a daemon adds to the default path if another daemon serves there.
+const MAX_ADDED_BYTES: usize = "-1000".len();
 const ROOT_UID: u32 = 0;
 /// Longest text of an address and a port.
 const MAX_ADDRESS_BYTES: u64 = 100;
@@ -50,18 +56,20 @@ impl From<&Socket> for Socket {
 
 impl Default for Socket {
     /// Socket at which a daemon of this user listens by default: `$PLASMON_SOCKET`, else
-    /// `plasmon/plasmon.sock` in `$XDG_RUNTIME_DIR`, else `/run/plasmon/plasmon.sock` for root, else
-    /// `/tmp/plasmon-<uid>/plasmon.sock`.
+    /// `plasmon/plasmon.sock` in `$XDG_RUNTIME_DIR` if that is short enough, else `/run/plasmon/plasmon.sock`
+    /// for root, else `/tmp/plasmon-<uid>/plasmon.sock`.
     fn default() -> Self {
         let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(path) = variable(VARIABLE) {
+            return Self::from(PathBuf::from(path));
+        }
+        let runtime = variable("XDG_RUNTIME_DIR").map(|folder| Path::new(&folder).join("plasmon"));
         let user = geteuid();
-        let folder = match (variable("PLASMON_SOCKET"), variable("XDG_RUNTIME_DIR")) {
-            (Some(path), _) => return Self::from(PathBuf::from(path)),
-            (None, Some(folder)) => Path::new(&folder).join("plasmon"),
-            (None, None) if user.is_root() => HOST_FOLDER.into(),
-            (None, None) => format!("/tmp/plasmon-{}", user.as_raw()).into(),
+        let own = || match user.is_root() {
+            true => HOST_FOLDER.to_owned(),
+            false => format!("/tmp/plasmon-{}", user.as_raw()),
         };
-        Self::in_folder(&folder)
+        Self::in_first(runtime, Path::new(&own()))
     }
 }
 
@@ -84,6 +92,36 @@ impl Socket {
     /// If the current folder is gone.
     pub fn absolute(&self) -> io::Result<Self> {
         Ok(Self { path: absolute(&self.path)?, named: self.named })
+    }
+
+    /// Checks that a path is short enough for a socket.
+    ///
+    /// # Errors
+    /// `Invalid`, which says what named the path.
+    pub fn check_length(path: &Path) -> Result<()> {
+        let len = path.as_os_str().len();
+        if len <= MAX_PATH_BYTES {
+            return Ok(());
+        }
+        let by_variable =
+            env::var_os(VARIABLE).is_some_and(|named| absolute(named).ok() == absolute(path).ok());
+        let advice = match by_variable {
+            true => format!("{VARIABLE} names it: set that to a shorter one"),
+            false => format!("name a shorter one (--socket, {VARIABLE}, or the argument of connect)"),
+        };
+        let text = format!(
+            "'{}' cannot be the path of a socket: it has {len} bytes, and the system takes at most \
+             {MAX_PATH_BYTES}; {advice}",
+            path.display()
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+
+    /// Socket in the first of two folders, if its path is short enough there, whatever a daemon adds to it.
+    fn in_first(first: Option<PathBuf>, second: &Path) -> Self {
+        let fits = |one: &Self| one.path.as_os_str().len() + MAX_ADDED_BYTES <= MAX_PATH_BYTES;
+        let first = first.map(|folder| Self::in_folder(&folder)).filter(fits);
+        first.unwrap_or_else(|| Self::in_folder(second))
     }
 
     fn in_folder(folder: &Path) -> Self {
@@ -169,6 +207,20 @@ mod tests {
 
     fn peer(uid: u32) -> Peer {
         Peer { uid, gid: uid, pid: None }
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_refused_or_not_chosen() {
+        let folder = |len: usize| PathBuf::from(format!("/{}", "d".repeat(len - 1)));
+        let (short, own) = (MAX_PATH_BYTES - "/plasmon.sock".len(), Path::new("/tmp/plasmon-1"));
+        let taken = |len| Socket::in_first(Some(folder(len)), own).path().starts_with(folder(len));
+        assert_eq!([taken(short - MAX_ADDED_BYTES), taken(short - MAX_ADDED_BYTES + 1)], [true, false]);
+        assert_eq!(Socket::in_first(None, own).path(), own.join("plasmon.sock"));
+        assert_eq!(Socket::check_length(&folder(MAX_PATH_BYTES)), Ok(()));
+        let error = Socket::check_length(&folder(130)).expect_err("no socket has such a path");
+        for told in ["130 bytes", "at most 107", "--socket", "PLASMON_SOCKET"] {
+            assert!(error.message().contains(told), "{error}");
+        }
     }
 
     #[test]

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from plasmon import errors
-from plasmon._cluster import find_binary
+from plasmon._cluster import find_binary, folder_for_sockets
 from plasmon._internal import printable
 
 _START_SECONDS = 60.0
@@ -66,7 +65,7 @@ def start_plasma_store(
     """
     if use_valgrind and use_profiler:
         raise ValueError("Plasma does not run under valgrind and a profiler at once")
-    folder = tempfile.mkdtemp(prefix="plasma-")
+    folder = folder_for_sockets("plasma-", "plasma.sock")
     process: subprocess.Popen[bytes] | None = None
     try:
         socket = os.path.join(folder, "plasma.sock")
