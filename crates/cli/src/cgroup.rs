@@ -1,4 +1,5 @@
-//! Memory limits of the control groups of a process, of version 1 and 2.
+//! Memory limits of the control groups of a process, of version 1 and 2: for all memory but huge pages of the
+//! host's pool, and for these.
 //!
 //! The daemon checks its own limits before it takes memory, and `plasmon doctor` those of a node. A process
 //! is in one group of each hierarchy. `/proc/<pid>/cgroup` has the path of the group from the hierarchy's
@@ -7,18 +8,51 @@
 
 use std::path::Path;
 
-/// Names that a version of control groups gives its filesystem and its files.
-struct Version {
-    /// Type of the filesystem.
-    kind: &'static str,
-    limit: &'static str,
-    /// Keys of `memory.stat` for memory that cannot be reclaimed, of the group and of all below it.
-    kept: [&'static str; 2],
+/// Version of control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    First,
+    Second,
 }
 
-const FIRST: Version =
-    Version { kind: "cgroup", limit: "memory.limit_in_bytes", kept: ["total_rss", "total_shmem"] };
-const SECOND: Version = Version { kind: "cgroup2", limit: "memory.max", kept: ["anon", "shmem"] };
+impl Version {
+    /// Type of the filesystem.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::First => "cgroup",
+            Self::Second => "cgroup2",
+        }
+    }
+}
+
+/// Controller that limits memory, with the names of its files in both versions.
+struct Controller {
+    name: &'static str,
+    /// Limits, each with the file of what is used of it, or with none if `memory.stat` tells that.
+    limits: fn(Version) -> &'static [(&'static str, Option<&'static str>)],
+}
+
+const MEMORY: Controller = Controller {
+    name: "memory",
+    limits: |version| match version {
+        Version::First => &[("memory.limit_in_bytes", None)],
+        Version::Second => &[("memory.max", None)],
+    },
+};
+/// Huge pages of 2 MiB: those that are used, and those that are reserved for mappings.
+const HUGE_PAGES: Controller = Controller {
+    name: "hugetlb",
+    limits: |version| match version {
+        Version::First => &[
+            ("hugetlb.2MB.limit_in_bytes", Some("hugetlb.2MB.usage_in_bytes")),
+            ("hugetlb.2MB.rsvd.limit_in_bytes", Some("hugetlb.2MB.rsvd.usage_in_bytes")),
+        ],
+        Version::Second => &[
+            ("hugetlb.2MB.max", Some("hugetlb.2MB.current")),
+            ("hugetlb.2MB.rsvd.max", Some("hugetlb.2MB.rsvd.current")),
+        ],
+    },
+};
 
 /// Limit in bytes from which on there is none: version 1 has no word for that.
 const UNLIMITED_BYTES: u64 = 1 << 60;
@@ -37,33 +71,61 @@ pub(crate) struct Allowance {
 /// Allowance of the group with the least room, among those of a process (such as `/proc/self`). `None` if
 /// none has a limit. `read` returns the text of a file of the host.
 pub(crate) fn allowance(read: impl Fn(&str) -> Option<String>, process: &str) -> Option<Allowance> {
-    let groups = read(&format!("{process}/cgroup"))?;
-    let mounts = read(&format!("{process}/mountinfo"))?;
-    let of_folder = |version: &Version, folder: &str| {
-        let folder = folder.trim_end_matches('/');
-        let file = format!("{folder}/{}", version.limit);
-        let limit = read(&file)?.trim().parse().ok().filter(|limit| *limit < UNLIMITED_BYTES)?;
-        let stat = read(&format!("{folder}/memory.stat")).unwrap_or_default();
-        let used = version.kept.iter().filter_map(|key| value(&stat, key)).sum();
-        Some(Allowance { limit, used, file })
-    };
-    let folders = folders(&groups, &mounts);
-    let allowances = folders.iter().filter_map(|(version, folder)| of_folder(version, folder));
-    allowances.min_by_key(|allowance| allowance.limit.saturating_sub(allowance.used))
+    allowance_by(&MEMORY, read, process)
 }
 
-/// Folders of all groups that limit the memory of a process.
-fn folders(groups: &str, mounts: &str) -> Vec<(&'static Version, String)> {
+/// Allowance of huge pages, as [`allowance`] returns that of other memory.
+pub(crate) fn huge_allowance(read: impl Fn(&str) -> Option<String>, process: &str) -> Option<Allowance> {
+    allowance_by(&HUGE_PAGES, read, process)
+}
+
+fn allowance_by(
+    controller: &Controller,
+    read: impl Fn(&str) -> Option<String>,
+    process: &str,
+) -> Option<Allowance> {
+    let groups = read(&format!("{process}/cgroup"))?;
+    let mounts = read(&format!("{process}/mountinfo"))?;
+    let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
+    let of_limit = |version: Version, folder: &str, (limit, used): (&str, Option<&str>)| {
+        let folder = folder.trim_end_matches('/');
+        let file = format!("{folder}/{limit}");
+        let limit = number(&file).filter(|limit| *limit < UNLIMITED_BYTES)?;
+        let used = match used {
+            Some(used) => number(&format!("{folder}/{used}")).unwrap_or(0),
+            None => kept(version, &read(&format!("{folder}/memory.stat")).unwrap_or_default()),
+        };
+        Some(Allowance { limit, used, file })
+    };
+    let folders = folders(controller, &groups, &mounts);
+    let limits = folders.iter().flat_map(|(version, folder)| {
+        (controller.limits)(*version).iter().filter_map(|limit| of_limit(*version, folder, *limit))
+    });
+    limits.min_by_key(|allowance| allowance.limit.saturating_sub(allowance.used))
+}
+
+/// Memory in bytes that cannot be reclaimed, of a group and of all below it, by its `memory.stat`.
+fn kept(version: Version, stat: &str) -> u64 {
+    let keys = match version {
+        Version::First => ["total_rss", "total_shmem"],
+        Version::Second => ["anon", "shmem"],
+    };
+    keys.iter().filter_map(|key| value(stat, key)).sum()
+}
+
+/// Folders of all groups of a controller in which a process is.
+fn folders(controller: &Controller, groups: &str, mounts: &str) -> Vec<(Version, String)> {
     let mut found = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
         let version = match controllers {
-            "" => &SECOND,
-            all if all.split(',').any(|one| one == "memory") => &FIRST,
+            "" => Version::Second,
+            all if all.split(',').any(|one| one == controller.name) => Version::First,
             _ => continue,
         };
-        for Mount { root, point } in mounts.lines().filter_map(|line| Mount::parse(line, version)) {
+        let mounted = mounts.lines().filter_map(|line| Mount::parse(line, version, controller));
+        for Mount { root, point } in mounted {
             // A group outside the mounted part belongs to a namespace whose root is that part.
             let below = Path::new(path).strip_prefix(&root).unwrap_or(Path::new(""));
             let all = below.ancestors().filter_map(Path::to_str);
@@ -82,14 +144,14 @@ struct Mount {
 }
 
 impl Mount {
-    /// Parses a line of `mountinfo`. `None` if its hierarchy does not limit memory.
-    fn parse(line: &str, version: &Version) -> Option<Self> {
+    /// Parses a line of `mountinfo`. `None` if its hierarchy does not have the controller.
+    fn parse(line: &str, version: Version, controller: &Controller) -> Option<Self> {
         let (mount, filesystem) = line.split_once(" - ")?;
         let (mut mount, mut filesystem) = (mount.split(' ').skip(3), filesystem.split(' '));
         let (root, point) = (mount.next()?, mount.next()?);
         let (kind, options) = (filesystem.next()?, filesystem.nth(1)?);
-        let limits = version.kind == SECOND.kind || options.split(',').any(|one| one == "memory");
-        (kind == version.kind && limits)
+        let limits = version == Version::Second || options.split(',').any(|one| one == controller.name);
+        (kind == version.kind() && limits)
             .then(|| Self { root: unescape(root), point: unescape(point).trim_end_matches('/').to_owned() })
     }
 }
@@ -217,6 +279,42 @@ rw,nsdelegate,memory_recursiveprot
             ];
             assert_eq!(allowed(&files).map(|allowance| allowance.limit), Some(GIB), "{groups}");
         }
+    }
+
+    #[test]
+    fn huge_pages_have_limits_of_their_own() {
+        let allowed = |files: &[(&str, &str)]| {
+            let files: HashMap<_, _> = files.iter().copied().collect();
+            huge_allowance(|path| files.get(path).map(|text| (*text).to_owned()), "/proc/self")
+        };
+        // A container of Kubernetes without hugepages-2Mi.
+        let mut files = vec![
+            ("/proc/self/cgroup", "0::/pod\n"),
+            ("/proc/self/mountinfo", UNIFIED),
+            ("/sys/fs/cgroup/pod/memory.max", "1073741824\n"),
+            ("/sys/fs/cgroup/pod/hugetlb.2MB.max", "0\n"),
+            ("/sys/fs/cgroup/pod/hugetlb.2MB.current", "0\n"),
+            ("/sys/fs/cgroup/pod/hugetlb.2MB.rsvd.max", "max\n"),
+        ];
+        let file = "/sys/fs/cgroup/pod/hugetlb.2MB.max".to_owned();
+        assert_eq!(allowed(&files), Some(Allowance { limit: 0, used: 0, file }));
+        files[3].1 = "max\n";
+        assert_eq!(allowed(&files), None);
+        // What is reserved counts where that has a limit.
+        files[5].1 = "4194304\n";
+        files.push(("/sys/fs/cgroup/pod/hugetlb.2MB.rsvd.current", "2097152\n"));
+        let file = "/sys/fs/cgroup/pod/hugetlb.2MB.rsvd.max".to_owned();
+        assert_eq!(allowed(&files), Some(Allowance { limit: 4 << 20, used: 2 << 20, file }));
+
+        let mounts = "36 31 0:33 / /sys/fs/cgroup/hugetlb rw - cgroup cgroup rw,hugetlb\n";
+        let limit = "/sys/fs/cgroup/hugetlb/job/hugetlb.2MB.limit_in_bytes";
+        let files = [
+            ("/proc/self/cgroup", "5:memory:/job\n6:hugetlb:/job\n"),
+            ("/proc/self/mountinfo", mounts),
+            (limit, "2097152\n"),
+            ("/sys/fs/cgroup/hugetlb/hugetlb.2MB.limit_in_bytes", "9223372036852678656\n"),
+        ];
+        assert_eq!(allowed(&files), Some(Allowance { limit: 2 << 20, used: 0, file: limit.into() }));
     }
 
     #[test]

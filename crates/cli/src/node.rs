@@ -141,6 +141,8 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
     let yields_socket = socket.is_none();
     let socket = socket.map_or_else(Socket::default, Socket::from);
     let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let allowance = |cgroup::Allowance { limit, used, file }| Allowance { limit, used, file };
     Ok(Config {
         // A socket that the environment names is one that was asked for.
         yields_socket,
@@ -156,8 +158,8 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         lanes: args.lanes.into(),
         qos: args.qos,
         classes: args.classes.clone().unwrap_or_default(),
-        allowance: cgroup::allowance(|path| fs::read_to_string(path).ok(), "/proc/self")
-            .map(|cgroup::Allowance { limit, used, file }| Allowance { limit, used, file }),
+        allowance: cgroup::allowance(read, "/proc/self").map(allowance),
+        huge_allowance: cgroup::huge_allowance(read, "/proc/self").map(allowance),
         huge_pages: !args.no_huge_pages,
         prefault: !args.no_prefault,
         numa: match args.numa {

@@ -50,6 +50,9 @@ pub struct Config {
     pub classes: Grants,
     /// The limits of the process's control groups; `None` where there is no limit.
     pub allowance: Option<Allowance>,
+    /// The huge pages of the host's pool that the control groups of this process allow; `None` if they have
+    /// no limit.
+    pub huge_allowance: Option<Allowance>,
     /// Whether to use huge pages when the machine has enough of them free.
     pub huge_pages: bool,
     /// Whether to touch all memory in the background after the start.
@@ -241,6 +244,7 @@ impl Config {
             qos: Qos::Off,
             classes: Grants::default(),
             allowance: None,
+            huge_allowance: None,
             huge_pages: true,
             prefault: true,
             numa: Numa::Auto,

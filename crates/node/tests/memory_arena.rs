@@ -27,6 +27,7 @@ fn config(segments: u64) -> ArenaConfig {
         huge_pages,
         prefault: false,
         near: None,
+        huge_allowance: None,
     }
 }
 
@@ -261,6 +262,7 @@ fn memory_is_allocated_in_the_background() {
         huge_pages,
         prefault: true,
         near: None,
+        huge_allowance: None,
     };
     let mut arena = Arena::new(&config).unwrap();
     wait(&mut arena);
@@ -321,6 +323,7 @@ fn an_arena_can_go_while_it_is_being_populated_and_recycled() {
         huge_pages,
         prefault: true,
         near: None,
+        huge_allowance: None,
     };
     for rounds in 0..20 {
         let mut arena = Arena::new(&config).unwrap();

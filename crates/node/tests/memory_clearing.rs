@@ -17,8 +17,14 @@ fn segments(extent: &Extent) -> Vec<u32> {
 
 fn arena(segments: u64) -> Arena {
     let (capacity, segment_size) = (segments * SEGMENT, Some(SEGMENT));
-    let config =
-        ArenaConfig { capacity, segment_size, huge_pages: HugePages::Never, prefault: false, near: None };
+    let config = ArenaConfig {
+        capacity,
+        segment_size,
+        huge_pages: HugePages::Never,
+        prefault: false,
+        near: None,
+        huge_allowance: None,
+    };
     Arena::new(&config).unwrap()
 }
 

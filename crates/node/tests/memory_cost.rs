@@ -36,8 +36,14 @@ static COUNTING: Counting = Counting;
 /// Fills an arena with `count` extents, then frees one at random and takes another, again and again.
 fn measure(len: u64, count: usize) {
     let huge_pages = HugePages::Never;
-    let config =
-        ArenaConfig { capacity: CAPACITY, segment_size: None, huge_pages, prefault: false, near: None };
+    let config = ArenaConfig {
+        capacity: CAPACITY,
+        segment_size: None,
+        huge_pages,
+        prefault: false,
+        near: None,
+        huge_allowance: None,
+    };
     let mut arena = Arena::new(&config).unwrap();
     let mut extents: Vec<Extent> = Vec::with_capacity(count);
     let before = HEAP.load(Ordering::Relaxed);

@@ -3,6 +3,8 @@
 
 mod wait;
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, ptr};
 
@@ -33,8 +35,14 @@ fn arena() -> Option<(MutexGuard<'static, ()>, Arena)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let huge_pages = HugePages::Require;
-    let config =
-        ArenaConfig { capacity: CAPACITY, segment_size: Some(HUGE), huge_pages, prefault: true, near: None };
+    let config = ArenaConfig {
+        capacity: CAPACITY,
+        segment_size: Some(HUGE),
+        huge_pages,
+        prefault: true,
+        near: None,
+        huge_allowance: None,
+    };
     match Arena::new(&config) {
         Ok(arena) => Some((turn, arena)),
         Err(error @ ArenaError::HugePages { .. }) => {
@@ -79,6 +87,39 @@ impl Drop for Rest {
             // SAFETY: mapped in `take`, and never used.
             unsafe { rustix::mm::munmap(self.0, self.1) }.unwrap();
         }
+    }
+}
+
+/// Control group that allows no huge page, gone when this value is dropped. The hierarchy is mounted for it.
+struct Group(PathBuf);
+
+impl Group {
+    /// Makes the group. `None` if this process may not, or the kernel has no limits of huge pages.
+    fn new() -> Option<Group> {
+        let hierarchy = std::env::temp_dir().join(format!("plasmon-hugetlb-{}", std::process::id()));
+        fs::create_dir(&hierarchy).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "cgroup", "-o", "hugetlb", "test"]).arg(&hierarchy).output();
+        if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+            fs::remove_dir(&hierarchy).unwrap();
+            return None;
+        }
+        let group = Group(hierarchy);
+        fs::create_dir(group.folder()).unwrap();
+        fs::write(group.folder().join("hugetlb.2MB.limit_in_bytes"), "0").unwrap();
+        Some(group)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.join("none")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        fs::remove_dir(self.folder()).unwrap();
+        assert!(Command::new("umount").arg(&self.0).status().unwrap().success());
+        fs::remove_dir(&self.0).unwrap();
     }
 }
 
@@ -208,6 +249,7 @@ fn without_a_pool_the_kernel_is_asked_for_huge_pages() {
             huge_pages,
             prefault: true,
             near: None,
+            huge_allowance: None,
         };
         let mut arena = Arena::new(&config).unwrap();
         if arena.page_kind() == PageKind::Huge {
@@ -230,4 +272,33 @@ fn without_a_pool_the_kernel_is_asked_for_huge_pages() {
         populated(&mut arena);
         assert_eq!(arena.usage().transparent, expected);
     }
+}
+
+#[test]
+fn a_process_that_may_have_no_huge_page_takes_base_pages() {
+    const LIMITED: &str = "PLASMON_TEST_LIMITED";
+    if std::env::var_os(LIMITED).is_some() {
+        // The pool has free pages. A touch of one of them would end this process.
+        let (huge_pages, segment_size) = (HugePages::Auto, Some(HUGE));
+        let (prefault, near, huge_allowance) = (false, None, None);
+        let config =
+            ArenaConfig { capacity: CAPACITY, segment_size, huge_pages, prefault, near, huge_allowance };
+        let mut arena = Arena::new(&config).unwrap();
+        assert_eq!(arena.page_kind(), PageKind::Base);
+        let extent = arena.allocate(ENGINE, HUGE).unwrap();
+        extent.write(0, &[7; 4096]).unwrap();
+        return;
+    }
+    let Some((_turn, arena)) = arena() else { return };
+    drop(arena);
+    let Some(group) = Group::new() else {
+        eprintln!("skipped: no control group can limit huge pages here");
+        return;
+    };
+    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.folder().display());
+    let mut child = Command::new("sh");
+    child.args(["-c", &enter, "sh"]).arg(std::env::current_exe().unwrap());
+    child.args(["--exact", "a_process_that_may_have_no_huge_page_takes_base_pages", "--nocapture"]);
+    let ended = child.env(LIMITED, "1").output().unwrap();
+    assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
 }

@@ -31,6 +31,7 @@ fn arena() -> Arena {
         huge_pages,
         prefault: false,
         near: None,
+        huge_allowance: None,
     })
     .unwrap()
 }

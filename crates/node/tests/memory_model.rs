@@ -91,6 +91,7 @@ impl Model {
             huge_pages: HugePages::Never,
             prefault: true,
             near: None,
+            huge_allowance: None,
         });
         Model {
             arena: arena.unwrap(),

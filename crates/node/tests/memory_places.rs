@@ -18,6 +18,7 @@ fn arena(segments: u64) -> Arena {
         huge_pages: HugePages::Never,
         prefault: false,
         near: None,
+        huge_allowance: None,
     };
     Arena::new(&config).unwrap()
 }

@@ -261,6 +261,7 @@ impl Fabric {
             huge_pages: HugePages::Never,
             prefault: false,
             near: None,
+            huge_allowance: None,
         })?;
         let open = domain.register(arena.memory(0), Access::REMOTE_READ)?;
         open.slice(0, open.len())?.copy_from_slice(&Pattern(7).bytes(open.len()))?;

@@ -7,6 +7,7 @@
 use super::Case;
 use super::files::{chosen, meminfo};
 use super::finding::Finding;
+use crate::cgroup::{self, Allowance};
 use crate::output::{pages as memory_pages, size};
 
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -21,6 +22,10 @@ const WHY: &str = "In base pages a first write takes five to ten times as long (
                    to 0.7 on a small, busy virtual machine), and each client pays again for its own mapping \
                    (1.5 us, against 0.01).";
 
+/// Why a node does without huge pages of the pool.
+const STAND_IN: &str = "Not needed: the kernel gives transparent huge pages (see there). Only those of the \
+                        pool are certain.";
+
 /// Checks the pool of huge pages, and whether the kernel makes transparent ones.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
     let pool = Pool::read(case);
@@ -33,8 +38,18 @@ pub(super) fn suffice(case: &Case) -> bool {
     let pool = Pool::read(case);
     match &case.node {
         Some(node) if node.memory.capacity >= case.memory => node.memory.pages == "huge",
-        _ => pool.free_for(case) >= pages(case.memory),
+        _ => pool.free_for(case) >= pages(case.memory) && forbidden(case).is_none(),
     }
+}
+
+/// Limit that the control groups of the node set for huge pages, if the arena needs more.
+fn forbidden(case: &Case) -> Option<Allowance> {
+    let (process, is_node) = case.process();
+    let own = case.node.as_ref().map(|node| &node.memory).filter(|memory| is_node && memory.pages == "huge");
+    let own = own.map_or(0, |memory| pages(memory.capacity) * HUGE_PAGE_BYTES);
+    let allowance = cgroup::huge_allowance(|path| case.files.text(path), &process)?;
+    let room = (allowance.limit + own).saturating_sub(allowance.used);
+    Some(allowance).filter(|_| pages(case.memory) * HUGE_PAGE_BYTES > room)
 }
 
 /// Pool of huge pages, counted in pages.
@@ -75,6 +90,22 @@ fn huge_pages(case: &Case, pool: Pool) -> Finding {
         node.memory.pages == "base" && node.memory.huge < node.memory.capacity
     });
     let Some(missing) = needed.checked_sub(free).filter(|missing| *missing > 0) else {
+        if let Some(Allowance { limit, used, file }) = forbidden(case) {
+            let found = format!(
+                "{free} of 2 MiB are free, enough for the {needed} needed, and a node may have {} here, {} \
+                 of it used ({file})",
+                size(limit),
+                size(used)
+            );
+            if given_by_kernel(case) {
+                return Finding::ok(TOPIC, found).because(STAND_IN);
+            }
+            return Finding::advice(TOPIC, found, WHY).mend(
+                "raise the limit (hugepages-2Mi in resources.limits of Kubernetes, hugetlb.2MB.max of a \
+                 control group)",
+                case.serve(case.memory),
+            );
+        }
         if !base {
             return Finding::ok(TOPIC, format!("{needed} of 2 MiB needed, {free} there for Plasmon"));
         }
@@ -89,9 +120,7 @@ fn huge_pages(case: &Case, pool: Pool) -> Finding {
         pool.total
     );
     if given_by_kernel(case) {
-        let stand_in = "Not needed: the kernel gives transparent huge pages (see there). Only those of the \
-                        pool are certain.";
-        return Finding::ok(TOPIC, found).because(stand_in);
+        return Finding::ok(TOPIC, found).because(STAND_IN);
     }
     let finding = Finding::advice(TOPIC, found, WHY);
     if missing * HUGE_PAGE_BYTES > available(case) {
@@ -149,7 +178,7 @@ fn transparent(case: &Case, pool: Pool) -> Option<Finding> {
     let text = case.files.text(SHMEM_ENABLED)?;
     let choice = chosen(&text)?;
     let found = format!("shmem_enabled is {choice}");
-    if pool.free_for(case) >= pages(case.memory) {
+    if pool.free_for(case) >= pages(case.memory) && forbidden(case).is_none() {
         return Some(
             Finding::ok(TOPIC, found).because("They play no part where the pool of huge pages suffices."),
         );

@@ -180,6 +180,22 @@ fn a_pool_of_huge_pages_suffices_or_grows_by_what_is_missing() {
 }
 
 #[test]
+fn huge_pages_that_a_container_may_not_have_do_not_suffice() {
+    let limited = |bytes: u64| {
+        let host = Host::plain().pool(2048, 2048, 0);
+        host.with("/proc/self/mountinfo", "34 24 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+            .with("/sys/fs/cgroup/user.slice/hugetlb.2MB.max", &format!("{bytes}\n"))
+            .with("/sys/fs/cgroup/user.slice/hugetlb.2MB.current", "0\n")
+    };
+    assert_eq!(limited(4 * GIB).severity("huge_pages"), Severity::Ok);
+    let forbidden = limited(0).finding("huge_pages");
+    assert_eq!(forbidden.severity, Severity::Advice);
+    assert!(forbidden.found.contains("/sys/fs/cgroup/user.slice/hugetlb.2MB.max"), "{forbidden:?}");
+    // The arena then takes memory that others could have.
+    assert_eq!(limited(0).meminfo("MemAvailable", 1 << 20).severity("memory"), Severity::Problem);
+}
+
+#[test]
 fn what_a_running_node_has_counts_as_its_own() {
     let node = |pages| Host::plain().node(pages, "tcp;ofi_rxm", "127.0.0.1:1");
     assert_eq!(node("huge").pool(2048, 0, 0).severity("huge_pages"), Severity::Ok);

@@ -389,6 +389,7 @@ fn arena_config(config: &Config, near: Option<u32>) -> ArenaConfig {
         huge_pages: if config.huge_pages { HugePages::Auto } else { HugePages::Never },
         prefault: config.prefault,
         near,
+        huge_allowance: config.huge_allowance.clone(),
     }
 }
 

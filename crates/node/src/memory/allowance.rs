@@ -1,5 +1,6 @@
 //! The memory that the control groups of the process allow. A node that needs more does not start; otherwise
-//! the kernel would end the node while its memory is touched. Owns no state; used at the start.
+//! the kernel would end the node while its memory is touched. Huge pages of the host's pool have a limit of
+//! their own; a node that needs more of them takes base pages. Owns no state; used at the start.
 
 use bytesize::ByteSize;
 use tracing::warn;
@@ -58,11 +59,40 @@ impl Allowance {
     }
 }
 
+impl Allowance {
+    /// Reason why an arena of `capacity` bytes cannot have huge pages of the pool, if this is their limit;
+    /// `None` if it can.
+    pub(super) fn huge_shortage(&self, capacity: u64) -> Option<String> {
+        let Self { limit, used, file } = self;
+        let room = limit.saturating_sub(*used);
+        (capacity > room).then(|| {
+            format!(
+                "{} in huge pages are needed, and the control group of this process allows {} ({file}, {} of \
+                 it used): raise the limit (resources.limits hugepages-2Mi of Kubernetes), or lower --memory",
+                ByteSize(capacity),
+                ByteSize(*limit),
+                ByteSize(*used)
+            )
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn huge_pages_have_a_limit_of_their_own() {
+        let shortage =
+            |limit, used| Allowance { limit, used, file: "hugetlb.2MB.max".into() }.huge_shortage(4 * GIB);
+        assert_eq!([shortage(4 * GIB, 0), shortage(5 * GIB, GIB)], [None, None]);
+        for (limit, used) in [(0, 0), (4 * GIB, 1), (GIB, 2 * GIB)] {
+            let text = shortage(limit, used).expect("that is too little");
+            assert!(text.contains("hugetlb.2MB.max") && text.contains("4.0 GiB"), "{text}");
+        }
+    }
 
     #[test]
     fn an_arena_has_to_fit_with_what_is_beside_it() {

@@ -44,6 +44,8 @@ pub struct Arena {
     pages: PageKind,
     /// Whether to ask for huge pages where the pool gives none.
     transparent: bool,
+    /// Whether control groups limit the huge pages of this process.
+    limited: bool,
     segments: Vec<Segment>,
     zones: BTreeMap<Zone, ZoneState>,
     changes: Vec<SegmentChange>,
@@ -84,6 +86,9 @@ impl Arena {
 
     fn build(plan: &Plan) -> Result<Arena, ArenaError> {
         let pages = plan.pages;
+        if pages == PageKind::Huge {
+            memfd::probe_page(pages).map_err(ArenaError::NoHugePage)?;
+        }
         memfd::probe_seal(pages.granule(), pages)
             .map_err(|source| ArenaError::Unsealable { pages: pages.name(), source })?;
         let range = Arc::new(
@@ -112,6 +117,7 @@ impl Arena {
             home: Rc::new(home),
             pages,
             transparent: plan.transparent,
+            limited: plan.limited,
             segments,
             zones: BTreeMap::new(),
             changes: Vec::new(),

@@ -1,5 +1,6 @@
 //! The configuration of the arena, checked against the host. Owns no state; used once, at the start.
 
+use super::allowance::Allowance;
 use super::error::ArenaError;
 use super::system::{self, HUGE_PAGE_BYTES, HugePagePool, PageKind};
 
@@ -21,6 +22,8 @@ pub struct ArenaConfig {
     pub prefault: bool,
     /// The NUMA node on which the memory is to be; `None` leaves it to the kernel.
     pub near: Option<u32>,
+    /// The huge pages that the control groups of the process allow; `None` if they have no limit.
+    pub huge_allowance: Option<Allowance>,
 }
 
 /// Whether the arena uses huge pages (of 2 MiB).
@@ -45,6 +48,9 @@ pub(super) struct Plan {
     pub(super) near: Option<u32>,
     /// Whether to ask the kernel for huge pages where the pool gives none.
     pub(super) transparent: bool,
+    /// Whether control groups limit the huge pages of this process. The kernel then ends a process that
+    /// touches a page beyond the limit.
+    pub(super) limited: bool,
     may_use_base_pages: bool,
 }
 
@@ -73,6 +79,7 @@ impl Plan {
                 prefault: config.prefault,
                 near: config.near,
                 transparent: config.huge_pages != HugePages::Never,
+                limited: config.huge_allowance.is_some(),
                 may_use_base_pages: config.huge_pages != HugePages::Require,
             }),
             _ => Err(ArenaError::TooManySegments { count, segment_size }),
@@ -110,13 +117,21 @@ fn choose_pages(config: &ArenaConfig, segment_size: u64, capacity: u64) -> Resul
     } else {
         Some(format!("segments of {segment_size} bytes are not made of them: choose a multiple of 2 MiB"))
     };
-    match shortage {
-        None => Ok(PageKind::Huge),
-        Some(reason) if wish == HugePages::Require => Err(ArenaError::HugePages { reason }),
-        Some(reason) => {
+    let forbidden = || config.huge_allowance.as_ref().and_then(|allowance| allowance.huge_shortage(capacity));
+    match (shortage, wish) {
+        (Some(reason), HugePages::Require) => Err(ArenaError::HugePages { reason }),
+        (Some(reason), _) => {
             tracing::debug!(%reason, "no huge pages of the pool");
             Ok(PageKind::Base)
         }
+        (None, _) => match (forbidden(), wish) {
+            (None, _) => Ok(PageKind::Huge),
+            (Some(reason), HugePages::Require) => Err(ArenaError::HugePages { reason }),
+            (Some(reason), _) => {
+                tracing::warn!(%reason, "base pages, although the pool has enough huge pages");
+                Ok(PageKind::Base)
+            }
+        },
     }
 }
 
@@ -133,7 +148,8 @@ mod tests {
     use super::*;
 
     fn config(capacity: u64, segment_size: Option<u64>) -> ArenaConfig {
-        ArenaConfig { capacity, segment_size, huge_pages: HugePages::Never, prefault: false, near: None }
+        let (huge_pages, prefault, near, huge_allowance) = (HugePages::Never, false, None, None);
+        ArenaConfig { capacity, segment_size, huge_pages, prefault, near, huge_allowance }
     }
 
     #[test]

@@ -67,6 +67,12 @@ pub enum ArenaError {
         /// The reason, with advice.
         reason: String,
     },
+    /// The host has enough huge pages, and the kernel gives this process none.
+    #[error(
+        "the kernel gives this process no huge page of the pool ({0}): look at the limits of its control \
+         groups (hugetlb.2MB.max)"
+    )]
+    NoHugePage(#[source] io::Error),
     /// The memory figures of the host cannot be read.
     #[error("cannot read the host's memory figures from /proc/meminfo (is /proc mounted?): {0}")]
     Meminfo(#[source] io::Error),

@@ -88,12 +88,25 @@ impl Memfd {
         &self.file
     }
 
+    /// Allocates the first `len` bytes of the file. A touch of a page that the kernel does not give would end
+    /// the process; this call fails instead.
+    pub(super) fn fill(&self, len: u64) -> io::Result<()> {
+        fallocate(&self.file, FallocateFlags::empty(), 0, len).map_err(io::Error::from)
+    }
+
     /// Frees the file's memory now, even while clients keep it mapped. The kernel refuses that for an
     /// engine-written file: there the memory becomes free when the last client unmaps it.
     pub(super) fn empty(&self, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.file, flags, 0, len).map_err(io::Error::from)
     }
+}
+
+/// Checks that the kernel gives this process a page of this kind. A page of the pool may be free and still
+/// not be for this process, whose control groups may allow none.
+pub(super) fn probe_page(pages: PageKind) -> io::Result<()> {
+    let len = pages.granule();
+    Memfd::new(len, pages)?.fill(len)
 }
 
 /// Checks that this kernel keeps others from mapping an engine-written file writable. (Some kernels before

@@ -346,6 +346,7 @@ impl Host {
             huge_pages: HugePages::Never,
             prefault: false,
             near: None,
+            huge_allowance: None,
         });
         let arena = arena.expect("there is memory for a small arena");
         let objects = Table::new(keeping, arena.home());

@@ -109,6 +109,7 @@ mod tests {
             huge_pages: HugePages::Never,
             prefault: false,
             near: None,
+            huge_allowance: None,
         };
         let mut arena = Arena::new(&config).expect("there is memory for a small arena");
         let pages: Vec<_> = (0..32).map(|_| arena.allocate(Zone::ENGINE, PAGE).expect("a page")).collect();

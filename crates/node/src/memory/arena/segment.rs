@@ -146,6 +146,10 @@ impl Arena {
         }
         let file = Memfd::new(size, pages)?;
         self.home.range.map(index * size as usize, size as usize, file.read_write().as_fd())?;
+        if pages == PageKind::Huge && self.limited {
+            // Clients may still have the pages of the segment that is replaced, which count as well.
+            file.fill(size)?;
+        }
         Ok(file)
     }
 }

@@ -83,6 +83,7 @@ impl Bench {
             huge_pages: HugePages::Never,
             prefault: false,
             near: None,
+            huge_allowance: None,
         };
         let arena = Arena::new(&config).unwrap();
         let mut bench = Bench { arena, dir, store: None, wakes: Arc::default(), _temporary: temporary };

@@ -38,6 +38,7 @@ fn arena() -> Arena {
         huge_pages: HugePages::Never,
         prefault: false,
         near: None,
+        huge_allowance: None,
     })
     .unwrap()
 }

@@ -70,6 +70,7 @@ fn bench_with(set: impl FnOnce(&mut Config)) -> Bench {
         huge_pages: HugePages::Never,
         prefault: false,
         near: None,
+        huge_allowance: None,
     });
     let arena = arena.expect("there is memory for a small arena");
     let objects = Table::new(Keeping::Memory, arena.home());
