@@ -173,6 +173,7 @@ fn config(socket: Option<PathBuf>, args: &Serve) -> Result<Config, Box<dyn Error
         calibration: absolute(&args.calibration)?.or_else(own_files::calibration),
         spin: args.spin.map(Duration::from_micros),
         lease: args.lease,
+        drain_on_stop: args.drain_on_stop,
         spill_dir: absolute(&args.spill_dir)?,
         cache: args.cache,
         public: args.public,

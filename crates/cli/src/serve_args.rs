@@ -197,6 +197,10 @@ pub(crate) struct Serve {
     /// Seconds of silence after which a node counts as dead; with etcd at least 2, in whole seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = lease)]
     pub(crate) lease: Duration,
+    /// Seconds in which a node that is told to stop (SIGTERM, Ctrl-C) hands over what it keeps to other nodes
+    /// before it ends, as `plasmon drain` does; 0 ends it at once, and so does a second signal
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    pub(crate) drain_on_stop: Duration,
     /// Stop when the process that started this one ends
     #[arg(long)]
     pub(crate) exit_with_parent: bool,

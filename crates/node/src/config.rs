@@ -72,6 +72,8 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// How long a node may be silent before the coordinator takes it for dead.
     pub lease: Duration,
+    /// How long a node that is told to stop hands over what it keeps before it ends; zero ends at once.
+    pub drain_on_stop: Duration,
     /// Absolute path of the directory to which primaries are spilled when memory is needed. `None` refuses
     /// new objects then. It excludes `cache`.
     pub spill_dir: Option<PathBuf>,
@@ -254,6 +256,7 @@ impl Config {
             calibration: None,
             spin: None,
             lease: DEFAULT_LEASE,
+            drain_on_stop: Duration::ZERO,
             spill_dir: None,
             cache: false,
             client_quota: None,

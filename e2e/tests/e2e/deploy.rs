@@ -81,6 +81,16 @@ fn the_file_of_settings_is_one() {
 }
 
 #[test]
+fn a_unit_that_is_stopped_has_time_for_its_drain() {
+    let unit = read("systemd/plasmon.service");
+    let seconds = |start: &str| -> u64 {
+        let value = unit.lines().find_map(|line| line.strip_prefix(start));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {start} in {unit}"))
+    };
+    assert!(seconds("Environment=PLASMON_DRAIN_ON_STOP=") + 10 < seconds("TimeoutStopSec="));
+}
+
+#[test]
 fn systemd_takes_the_unit() {
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
         return eprintln!("skipped: there is no systemd-analyze here");

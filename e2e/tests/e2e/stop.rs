@@ -142,3 +142,51 @@ fn shared_memory() -> BTreeSet<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
+
+#[test]
+fn a_node_that_is_stopped_says_what_only_it_keeps() {
+    let mut cluster = Cluster::builder().nodes(2).start();
+    let client = cluster.client(1);
+    let twice = CreateOptions { replicas: 2, ..CreateOptions::default() };
+    client.put(ObjectId::random(), &Pattern(9).bytes(MIB), b"", &twice).expect("put");
+    (0..3).for_each(|seed| _ = put(&client, Pattern(seed), MIB));
+    assert!(cluster.terminate(1, Signal::TERM).success());
+    let log = cluster.log(1);
+    assert!(
+        log.contains("only this node keeps objects: 3 (3.0 MiB), regions: 0, which end with it"),
+        "{log}"
+    );
+    assert!(log.contains("--drain-on-stop"), "{log}");
+}
+
+#[test]
+fn a_node_that_is_stopped_hands_over_what_it_keeps() {
+    let mut cluster = Cluster::builder().nodes(2).args(&["--drain-on-stop", "5m"]).start();
+    let client = cluster.client(1);
+    let ids: Vec<_> = (0..4).map(|seed| put(&client, Pattern(seed), MIB)).collect();
+    assert!(cluster.terminate(1, Signal::TERM).success(), "{}", cluster.log(1));
+    let there = cluster.client(0);
+    for (seed, id) in (0..).zip(&ids) {
+        Pattern(seed).check(get(&there, *id).data());
+    }
+    // The last node has nobody to hand over to.
+    assert!(cluster.terminate(0, Signal::TERM).success(), "{}", cluster.log(0));
+    let log = cluster.log(0);
+    assert!(log.contains("there is no drain before the end"), "{log}");
+    assert!(log.contains("only this node keeps objects: 4 (4.0 MiB)"), "{log}");
+}
+
+#[test]
+fn a_node_whose_drain_takes_too_long_stops_all_the_same() {
+    let mut cluster = Cluster::builder().nodes(2).args(&["--drain-on-stop", "300ms"]).start();
+    // Nobody else has room for it.
+    let filled = cluster.client(0);
+    (0..4).for_each(|seed| _ = put(&filled, Pattern(seed), 12 * MIB));
+    put(&cluster.client(1), Pattern(9), 30 * MIB);
+    assert!(cluster.terminate(1, Signal::TERM).success(), "{}", cluster.log(1));
+    let log = cluster.log(1);
+    assert!(
+        log.contains("has not moved everything") && log.contains("only this node keeps objects: 1 ("),
+        "{log}"
+    );
+}

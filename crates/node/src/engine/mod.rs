@@ -24,7 +24,7 @@ use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use plasmon::NodeId;
 use plasmon_fabric::{FabricError, Provider};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 pub(crate) use self::core::{Core, Host};
 use self::turn::Inbox;
@@ -282,10 +282,8 @@ impl Node {
             for event in self.events.try_iter() {
                 work += 1;
                 match event {
-                    Event::Stop(why) => {
-                        info!("stopping: {why}");
-                        return Ok(());
-                    }
+                    Event::Stop(why) if self.core.placement.stop(why) => return Ok(()),
+                    Event::Stop(_) => {}
                     Event::Failed(error) => return Err(error.into()),
                     event => self.core.on_event(event),
                 }

@@ -99,6 +99,8 @@ pub(crate) struct Drain {
     under_way: RefCell<Option<UnderWay>>,
     /// Whether the node has nothing left and is to leave.
     over: Cell<bool>,
+    /// Whether the node was told to stop.
+    stops: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -131,7 +133,28 @@ impl Drain {
             begun: Cell::default(),
             under_way: RefCell::default(),
             over: Cell::default(),
+            stops: Cell::default(),
         }
+    }
+
+    /// Notes that the node was told to stop. Returns whether it was told before.
+    pub(super) fn stops(&self) -> bool {
+        self.stops.replace(true)
+    }
+
+    /// Has the node leave, whatever is left.
+    pub(super) fn end(&self) {
+        self.over.set(true);
+    }
+
+    /// Notes that no client waits for the end of the drain that is under way.
+    pub(super) fn expect_no_look(&self) {
+        self.under_way.borrow_mut().iter_mut().for_each(|drain| drain.told = true);
+    }
+
+    /// Number of regions that live on this node.
+    pub(super) fn residents_count(&self) -> u64 {
+        self.residents().map_or(0, |residents| residents.count())
     }
 
     /// Whether a drain is under way. This node then takes nothing new.
@@ -283,7 +306,7 @@ impl Placement {
 
     /// Returns the progress of the drain. Regions and volumes are named only if `names` says so, because
     /// a user need not know those of other users.
-    fn drain_status(&self, names: bool) -> DrainStatus {
+    pub(super) fn drain_status(&self, names: bool) -> DrainStatus {
         let left = self.left_to_drain();
         let residents = self.drain.residents().filter(|_| names);
         let volumes = self.drain.volumes().filter(|_| names);
@@ -540,7 +563,7 @@ impl Placement {
 
     fn left_to_drain(&self) -> Left {
         let (objects, bytes, unsealed) = self.store.objects.borrow().staying();
-        let regions = self.drain.residents().map_or(0, |residents| residents.count());
+        let regions = self.drain.residents_count();
         let volumes = self.drain.volumes().map_or(0, |volumes| volumes.count());
         Left { objects, bytes, unsealed: unsealed as u64, regions, volumes }
     }

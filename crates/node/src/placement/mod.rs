@@ -1,7 +1,8 @@
 //! Placement of objects: how many nodes keep an object ([`replication`]), moving and spreading objects
 //! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`])
 //! or whose client has gone ([`owned`]). A node gives away objects that are to lie elsewhere
-//! ([`giving`]). [`turns`] limits the number of objects that one node moves at a time.
+//! ([`giving`]), and says what ends with it when it stops ([`stopping`]). [`turns`] limits the number of
+//! objects that one node moves at a time.
 //!
 //! Owns [`Placement`]. Engine thread only.
 
@@ -12,6 +13,7 @@ mod giving;
 mod owned;
 pub(crate) mod replication;
 mod service;
+mod stopping;
 mod turns;
 
 use std::rc::Rc;
