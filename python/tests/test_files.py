@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plasmon
@@ -202,3 +203,31 @@ def test_a_value_is_described_at_a_terminal(near: plasmon.Client, value: object,
     finally:
         os.close(screen)
         os.close(terminal)
+
+
+def test_functions_of_values_are_called(near: plasmon.Client) -> None:
+    functions: dict[str, Any] = {
+        "add": lambda one, other: one + other,
+        "table": lambda: pa.table({"a": [1, 2]}),
+        "none": lambda: None,
+    }
+    plain = {"upper": lambda data: b"plain"}
+    with near.serve("sums", functions, values=True), near.serve("bytes", plain):
+        assert told(near, "call", "sums", "add", "[1, 2.5]", "--values") == "3.5\n"
+        assert (
+            told(near, "call", "sums", "add", "-", "--values", given=b'["a", "\xc3\xa4"]') == '"a\\u00e4"\n'
+        )
+        assert json.loads(told(near, "call", "sums", "table", "--values")) == [{"a": 1}, {"a": 2}]
+        assert json.loads(told(near, "--json", "call", "sums", "none", "--values")) == {"reply": None}
+        for arguments, said in [
+            (["sums", "add", "1", "--values"], "write '[1]'"),
+            (["sums", "add", "[1", "--values"], "are no JSON"),
+            (["sums", "add", '[1, "a"]', "--values"], "TypeError"),
+            (["sums", "add", "[1, 2]"], "`plasmon call --values`"),
+            (["bytes", "upper", "[]", "--values"], "`plasmon call`"),
+        ]:
+            done = command(near, "call", *arguments)
+            assert done.returncode == 1, done.stderr
+            assert said in done.stderr.decode(), done.stderr
+            assert "unpack" not in done.stderr.decode(), done.stderr
+        assert command(near, "call", "nobody", "x", "--values").returncode == 3

@@ -44,6 +44,8 @@ Exit codes:
   12 the outcome is unknown: a node that decides it does not answer, and what was asked may have been done
      (rm, region, call); the lock was lost, or the barrier is broken (lock, barrier, region)
 
+Times are seconds, or have a unit: 200ms, 30s, 5m, 1h, 2d.
+
 Examples:
   plasmon serve --memory 8GiB
   plasmon serve --listen 10.0.0.1:4740

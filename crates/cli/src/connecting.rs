@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use plasmon::{Client, Error, Socket};
 
+use crate::values::{NO_TIME, in_seconds};
+
 /// Time that a command may take.
 pub(crate) struct Within {
     timeout: Option<Duration>,
@@ -48,8 +50,8 @@ pub(crate) fn connect(socket: &Socket, name: &str) -> Result<Client, Error> {
     Within::new(None).connect(socket, name)
 }
 
-/// Parses a time-out in seconds. Infinity means no limit.
+/// Parses a time-out: seconds, or a number with a unit. Infinity means no limit.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
-    let timeout = plasmon::timeout(text.parse().unwrap_or(f64::NAN)).map_err(|error| error.to_string())?;
+    let timeout = plasmon::timeout(in_seconds(text).ok_or(NO_TIME)?).map_err(|error| error.to_string())?;
     Ok(timeout.unwrap_or(Duration::MAX))
 }

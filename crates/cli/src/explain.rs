@@ -13,8 +13,9 @@ use crate::output::{json, line, size, table};
 
 /// Prints how an object came to this node, or where the bytes of a file lie.
 pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<(), Failure> {
-    if let Some(file) = explain_file::named(args) {
-        return explain_file::explain(socket, as_json, &file);
+    let file = explain_file::named(args);
+    if let Some(file) = file.as_ref().filter(|file| file.is_there) {
+        return explain_file::explain(socket, as_json, file);
     }
     let client = connect(socket, "plasmon explain")?;
     let id = args.object.id(&client, &args.whose);
@@ -23,7 +24,11 @@ pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<
         explanation.here != "absent" || explanation.arriving.is_some() || explanation.fetched.is_some();
     let elsewhere = if seen { Vec::new() } else { client.locations(id).map_err(args.object.named(id))? };
     if !seen && elsewhere.is_empty() {
-        return Err(unknown(args, id));
+        // A path in a mounted folder that names no object either is that of a file that does not exist.
+        return match file {
+            Some(file) => explain_file::explain(socket, as_json, &file),
+            None => Err(unknown(args, id)),
+        };
     }
     if as_json {
         return json(&serde_json::to_string_pretty(&explanation).expect("plain values"));

@@ -24,6 +24,9 @@ const SHOWN_DIGITS: usize = 8;
 pub(crate) struct Named {
     volume: String,
     path: PathBuf,
+    /// Whether the name can only be that of a file. Otherwise nothing is at the path, and the name may be
+    /// that of an object.
+    pub(crate) is_there: bool,
 }
 
 /// Object in which bytes of a file lie.
@@ -44,18 +47,32 @@ pub(crate) fn named(args: &Located) -> Option<Named> {
         && !volume.contains('/')
         && !path.starts_with('/')
     {
-        return Some(Named { volume: volume.to_owned(), path: Path::new("/").join(path) });
+        return Some(Named { volume: volume.to_owned(), path: Path::new("/").join(path), is_there: true });
     }
     if !text.contains('/') {
         return None;
     }
-    // A text that is no path may be the name of an object.
-    let (volume, path) = plasmon_mount::volume_of(Path::new(text)).ok().flatten()?;
+    // A text that is no path within a mounted volume may be the name of an object.
+    let (volume, path) = within_volume(Path::new(text))?;
     // Makes the mount commit bytes that it holds back. A file that this user may not read is told as it is.
     if fs::metadata(text).is_ok_and(|found| found.is_file()) {
         _ = File::open(text).and_then(|file| file.sync_all());
     }
-    Some(Named { volume, path })
+    Some(Named { volume, path, is_there: Path::new(text).exists() })
+}
+
+/// Volume within which a path lies, and the path there. `None` for a path outside all mounted volumes. The
+/// last parts of the path need not exist.
+fn within_volume(path: &Path) -> Option<(String, PathBuf)> {
+    let found = |folder: &Path| {
+        let rest = path.strip_prefix(folder).ok()?;
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        // A folder that does not exist may lie in one that does.
+        let within = plasmon_mount::volume_of(folder).ok()?;
+        let whole = |at: PathBuf| if rest.as_os_str().is_empty() { at } else { at.join(rest) };
+        Some(within.map(|(volume, at)| (volume, whole(at))))
+    };
+    path.ancestors().find_map(found)?
 }
 
 /// Prints where the bytes of a file lie, and how its objects came to this node.

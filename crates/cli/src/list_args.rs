@@ -56,7 +56,7 @@ pub(crate) struct Rm {
     #[arg(long)]
     pub(crate) unnamed: bool,
     /// Of these, only objects that were sealed at least this long ago, as in 90s, 10m, 1h or 2d
-    #[arg(long, value_name = "AGE", value_parser = age)]
+    #[arg(long, value_name = "AGE", value_parser = seconds)]
     pub(crate) older: Option<Duration>,
     /// Print what would be deleted, and delete nothing
     #[arg(long)]
@@ -68,33 +68,4 @@ pub(crate) struct Rm {
 /// Parses a name, an id or a pattern.
 fn wanted(text: &str) -> Result<String, String> {
     if text.parse::<plasmon::ObjectId>().is_ok() { Ok(text.to_owned()) } else { name(text) }
-}
-
-/// Parses an age: seconds, or a number with a unit.
-fn age(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
-        Some(number) => (number, &text[number.len()..]),
-        None => (text, "s"),
-    };
-    let factor = match unit {
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => 1,
-    };
-    let long = || format!("{text} is too long");
-    seconds(number)?.checked_mul(factor).ok_or_else(long)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_have_units() {
-        for (text, seconds) in [("90", 90), ("90s", 90), ("10m", 600), ("1h", 3600), ("2d", 172_800)] {
-            assert_eq!(age(text), Ok(Duration::from_secs(seconds)));
-        }
-        assert!(age("1w").is_err() && age("h").is_err() && age("").is_err() && age("1e300d").is_err());
-    }
 }

@@ -24,6 +24,7 @@ use crate::connecting::Within;
 use crate::failure::Failure;
 use crate::names::name;
 use crate::output::{self, line};
+use crate::values::seconds;
 
 /// Time between two looks at the guard.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -67,7 +68,7 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10s", value_parser = time_to_live)]
     ttl: Duration,
     /// Time to wait for the lock, such as 5s; 0 does not wait [default: without limit]
-    #[arg(long, value_name = "SECONDS", value_parser = time)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Share the lock with others that also pass --shared
     #[arg(long)]
@@ -76,7 +77,7 @@ pub(crate) struct LockArgs {
     #[arg(long)]
     public: bool,
     /// Time between SIGTERM and SIGKILL for a command that lost the lock
-    #[arg(long, value_name = "SECONDS", default_value = "5s", value_parser = time)]
+    #[arg(long, value_name = "SECONDS", default_value = "5s", value_parser = seconds)]
     grace: Duration,
     /// Command to run, with its arguments
     #[arg(value_name = "COMMAND", last = true, required = true, num_args = 1..)]
@@ -97,7 +98,7 @@ pub(crate) struct BarrierArgs {
     #[arg(value_name = "PARTIES", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PARTIES)))]
     parties: u32,
     /// Time to wait, such as 30s [default: without limit]
-    #[arg(long, value_name = "SECONDS", value_parser = time)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
     /// Use everybody's barrier of this name [default: this user's]
     #[arg(long)]
@@ -245,20 +246,9 @@ fn code_of(status: ExitStatus) -> u8 {
     status.code().or_else(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// Parses a time in seconds, with the unit or without.
-fn time(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1e-3),
-        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
-    };
-    let seconds = number.parse::<f64>().ok();
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds * unit).ok());
-    time.ok_or_else(|| "write a time such as 30s, 0.5 or 200ms".into())
-}
-
 /// Parses the time to live of a lease.
 fn time_to_live(text: &str) -> Result<Duration, String> {
-    let ttl = time(text)?;
+    let ttl = seconds(text)?;
     if (MIN_TTL..=MAX_TTL).contains(&ttl) {
         return Ok(ttl);
     }
@@ -270,14 +260,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units_or_are_seconds() {
-        let times = ["30s", "0.5", "200ms", "0"].map(|text| time(text).unwrap().as_millis());
-        assert_eq!(times, [30_000, 500, 200, 0]);
-        for text in ["", "s", "-1s", "5m", "nan"] {
-            assert!(time(text).is_err(), "{text}");
-        }
+    fn leases_live_within_bounds() {
         assert!(time_to_live("61s").is_err() && time_to_live("99ms").is_err());
-        assert_eq!(time_to_live("60s"), Ok(MAX_TTL));
+        assert_eq!(time_to_live("1m"), Ok(MAX_TTL));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) struct Put {
     pub(crate) ttl: Option<Duration>,
     /// Seconds that the call may take, including the wait for room in a full store [default: as long as the
     /// node itself takes, without waiting for others to make room]
-    #[arg(long, value_name = "SECONDS", value_parser = timeout, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -99,8 +99,7 @@ pub(crate) struct Waiting {
         long,
         value_name = "SECONDS",
         default_value = "30",
-        value_parser = timeout,
-        allow_negative_numbers = true
+        value_parser = timeout
     )]
     pub(crate) timeout: Duration,
 }
@@ -183,7 +182,7 @@ pub(crate) struct Broadcast {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Spreading {
     /// Seconds to wait [default: without limit]
-    #[arg(long, value_name = "SECONDS", value_parser = timeout, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) quiet: Quiet,
@@ -204,8 +203,7 @@ pub(crate) struct Prefetch {
         long,
         value_name = "SECONDS",
         default_value = "60",
-        value_parser = timeout,
-        allow_negative_numbers = true
+        value_parser = timeout
     )]
     pub(crate) timeout: Duration,
 }
@@ -228,8 +226,7 @@ pub(crate) struct Wait {
         long,
         value_name = "SECONDS",
         default_value = "30",
-        value_parser = timeout,
-        allow_negative_numbers = true
+        value_parser = timeout
     )]
     pub(crate) timeout: Duration,
     #[command(flatten)]

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::object_args::{Get, Put};
 use crate::output::size;
+use crate::service::CallFunction;
 
 /// Variable that names the program of the nodes to the Python package.
 const PROGRAM: &str = "PLASMON_BIN";
@@ -72,7 +73,22 @@ pub(crate) fn get(socket: &Socket, args: &Get, kind: &str) -> Result<Command, Fa
     files(socket, "get", Path::new(&args.object.text), &options)
 }
 
-/// Command that puts a file as a value (`call` is put), or writes a value (`get`), with these options.
+/// Calls a function of a service with values of Python, which `arguments` has as a list in JSON, and prints
+/// what it returns. Returns only if that fails.
+pub(crate) fn call(socket: &Socket, as_json: bool, args: &CallFunction, arguments: &[u8]) -> Failure {
+    let options = json!({
+        "function": args.function,
+        "arguments": String::from_utf8_lossy(arguments),
+        "owner": args.owner,
+        "timeout": args.timeout.as_secs_f64(),
+        "json": as_json,
+    });
+    let command = files(socket, "call", Path::new(&args.service), &options);
+    command.map_or_else(|failure| failure, become_it)
+}
+
+/// Command that puts a file as a value (`call` is put), writes a value (`get`), or calls a function of a
+/// service (`call`), with these options.
 fn files(socket: &Socket, call: &str, what: &Path, options: &Value) -> Result<Command, Failure> {
     let mut command = command(FILES)?;
     command.arg(call).arg(options.to_string()).arg("--").arg(what);

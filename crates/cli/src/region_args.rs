@@ -6,14 +6,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use clap::{Args as ClapArgs, Subcommand};
 use plasmon::region::{Principal, Rights};
 
 use crate::connecting::timeout;
 use crate::names::name;
 use crate::users::user_id;
-use crate::values::positive_size;
+use crate::values::{any_size, positive_size};
 
 /// Commands of `plasmon region`.
 #[derive(Debug, Subcommand)]
@@ -76,8 +75,7 @@ pub(crate) struct Which {
         long,
         value_name = "SECONDS",
         default_value = "30",
-        value_parser = timeout,
-        allow_negative_numbers = true
+        value_parser = timeout
     )]
     pub(crate) timeout: Duration,
 }
@@ -112,7 +110,7 @@ pub(crate) struct Create {
     pub(crate) exist_ok: bool,
     /// Seconds that the command may take, including the wait for room in a full store [default: as long as
     /// the node itself takes, without waiting for others to make room]
-    #[arg(long, value_name = "SECONDS", value_parser = timeout, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -132,10 +130,10 @@ pub(crate) struct Read {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Span {
     /// Offset of the first byte
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = any_size)]
     pub(crate) offset: u64,
     /// Number of bytes [default: up to the end]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = any_size)]
     pub(crate) size: Option<u64>,
 }
 
@@ -147,7 +145,7 @@ pub(crate) struct Write {
     /// File to write into the region; - reads standard input
     pub(crate) file: PathBuf,
     /// Offset of the first byte
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = any_size)]
     pub(crate) offset: u64,
 }
 
@@ -172,13 +170,13 @@ pub(crate) struct Copy {
     #[arg(value_name = "SOURCE", value_parser = name)]
     pub(crate) source: String,
     /// Offset of the first byte in the source
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = any_size)]
     pub(crate) source_offset: u64,
     /// Offset of the first byte in the region
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = any_size)]
     pub(crate) offset: u64,
     /// Number of bytes [default: up to the end of the source]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = any_size)]
     pub(crate) size: Option<u64>,
 }
 
@@ -188,10 +186,10 @@ pub(crate) struct Add {
     #[command(flatten)]
     pub(crate) region: Which,
     /// Offset of the word, a multiple of 8
-    #[arg(value_parser = bytes)]
+    #[arg(value_parser = any_size)]
     pub(crate) offset: u64,
     /// Number to add, which may be negative
-    #[arg(value_name = "N", default_value = "1", value_parser = word, allow_negative_numbers = true)]
+    #[arg(value_name = "N", default_value = "1", value_parser = word)]
     pub(crate) value: u64,
 }
 
@@ -201,13 +199,13 @@ pub(crate) struct Cas {
     #[command(flatten)]
     pub(crate) region: Which,
     /// Offset of the word, a multiple of 8
-    #[arg(value_parser = bytes)]
+    #[arg(value_parser = any_size)]
     pub(crate) offset: u64,
     /// Value that is expected
-    #[arg(value_parser = word, allow_negative_numbers = true)]
+    #[arg(value_parser = word)]
     pub(crate) expected: u64,
     /// Value that the word gets
-    #[arg(value_parser = word, allow_negative_numbers = true)]
+    #[arg(value_parser = word)]
     pub(crate) value: u64,
 }
 
@@ -217,7 +215,7 @@ pub(crate) struct Word {
     #[command(flatten)]
     pub(crate) region: Which,
     /// Offset of the word, a multiple of 8
-    #[arg(default_value = "0", value_parser = bytes)]
+    #[arg(default_value = "0", value_parser = any_size)]
     pub(crate) offset: u64,
 }
 
@@ -309,12 +307,6 @@ fn principal(text: &str) -> Result<Principal, String> {
     if text == "everyone" { Ok(Principal::Everyone) } else { user_id(text).map(Principal::User) }
 }
 
-/// Parses a number of bytes, which may be 0.
-fn bytes(text: &str) -> Result<u64, String> {
-    let size = text.parse::<ByteSize>().map(|size| size.as_u64());
-    size.map_err(|error| format!("{error}; write a number of bytes such as 8, or 4KiB"))
-}
-
 /// Parses a word of 64 bits: a decimal number, which may be negative, or hexadecimal digits behind 0x.
 fn word(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
@@ -334,12 +326,6 @@ mod tests {
         assert_eq!(word("18446744073709551615"), Ok(u64::MAX));
         assert!(word("18446744073709551616").is_err() && word("-9223372036854775809").is_err());
         assert!(word("0x").is_err() && word("").is_err() && word("1.5").is_err());
-    }
-
-    #[test]
-    fn bytes_may_be_none() {
-        assert_eq!([bytes("0"), bytes("320"), bytes("4KiB")], [Ok(0), Ok(320), Ok(4096)]);
-        assert!(bytes("-8").is_err() && bytes("").is_err());
     }
 
     #[test]

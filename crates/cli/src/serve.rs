@@ -31,6 +31,15 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Failure> {
     Err(Failure::File { action: "run", path: daemon, source: error })
 }
 
+/// Value of a setting that a node would have which is started here without options. `None` if it has none, or
+/// if the settings cannot be read.
+pub(crate) fn setting(name: &str) -> Option<String> {
+    let daemon = daemon(&env::current_exe().ok()?)?;
+    let printed = Command::new(daemon).args(["serve", "--print-config", "--json"]).output().ok()?;
+    let settings: serde_json::Value = serde_json::from_slice(&printed.stdout).ok()?;
+    settings[name]["value"].as_str().map(str::to_owned)
+}
+
 /// Path of the daemon's program for the command `own`.
 fn daemon(own: &Path) -> Option<PathBuf> {
     PLACES.iter().map(|place| own.with_file_name(place)).find(|path| path.exists())

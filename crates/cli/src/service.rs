@@ -16,13 +16,15 @@ use crate::failure::Failure;
 use crate::listing::{complete, short};
 use crate::names::name;
 use crate::output::{self, age, standard, table, tolerant};
+use crate::python;
 use crate::users::user_id;
 use crate::values::seconds;
 
 /// Arguments of `plasmon call`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-The reply is printed as it is. The exit code is 12 if the function may have been run and no reply came, 1 if \
+The reply is printed as it is; with --values it is a value of Python and printed as JSON, by the Python \
+package. The exit code is 12 if the function may have been run and no reply came, 1 if \
 it was run and failed, 3 if there is no such service, 4 if no server was free within the time-out.")]
 pub(crate) struct CallFunction {
     /// Name of the service
@@ -31,9 +33,12 @@ pub(crate) struct CallFunction {
     /// Name of the function
     #[arg(value_name = "FUNCTION")]
     pub(crate) function: String,
-    /// Data of the call; - for standard input
+    /// Data of the call; - for standard input. With --values the arguments, as a list in JSON: '[1, "two"]'
     #[arg(value_name = "DATA|-", default_value = "", allow_hyphen_values = true)]
     pub(crate) data: String,
+    /// Call a function that takes and returns values of Python (`serve(..., values=True)`)
+    #[arg(long, conflicts_with = "explain")]
+    pub(crate) values: bool,
     /// User to whom the service belongs [default: this user or root]
     #[arg(long, value_name = "USER", value_parser = user_id)]
     pub(crate) owner: Option<u32>,
@@ -89,6 +94,9 @@ pub(crate) fn call(socket: &Socket, as_json: bool, args: &CallFunction) -> Resul
         }
         data => data.as_bytes().to_vec(),
     };
+    if args.values {
+        return Err(python::call(socket, as_json, args, &data));
+    }
     let within = Within::new(Some(args.timeout));
     let client = within.connect(socket, "plasmon call")?;
     let service = Service::find(&client, args.owner, &args.service, None)?;

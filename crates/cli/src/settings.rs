@@ -21,9 +21,9 @@ const PREFIX: &str = "PLASMON_";
 /// Length behind the prefix from which two letters of a name may be wrong.
 const LONG_NAME: usize = 8;
 
-/// Adds environment variables to all arguments of `serve`.
+/// Adds environment variables to all arguments of `serve`, and takes negative numbers as values.
 pub(crate) fn with_environment(command: Command) -> Command {
-    with_switches(command).mut_subcommand(SERVE, |serve| {
+    with_switches(with_negative_numbers(command)).mut_subcommand(SERVE, |serve| {
         serve.mut_args(|arg| match arg.get_long().map(str::to_owned) {
             Some(long) if long == "config" || is_setting(&long) => {
                 arg.env(variable(&long)).hide_env_values(true)
@@ -31,6 +31,14 @@ pub(crate) fn with_environment(command: Command) -> Command {
             _ => arg,
         })
     })
+}
+
+/// Makes all arguments take numbers below zero as values, so that a value is refused for what it is and not
+/// as an unknown option.
+fn with_negative_numbers(command: Command) -> Command {
+    command
+        .mut_args(|arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg })
+        .mut_subcommands(with_negative_numbers)
 }
 
 /// Makes switches take `=false` as well, so that a switch which is on in a file can be switched off once.

@@ -178,6 +178,31 @@ fn errors_say_what_is_known_and_what_to_do() {
 }
 
 #[test]
+fn values_of_arguments_are_refused_for_what_they_are() {
+    let cluster = Cluster::builder().start();
+    let size = "write a size such as 4096, 512MiB or 4GiB";
+    let time = "write a time such as 30, 0.5, 200ms, 30s, 5m, 1h or 2d";
+    let cases: [(&[&str], &str); 6] = [
+        (&["serve", "--memory", "4GBB"], size),
+        (&["serve", "--memory", "-1"], size),
+        (&["evict", "-1"], size),
+        (&["region", "create", "name", "-1"], size),
+        (&["lock", "name", "--timeout", "5 m", "--", "true"], time),
+        (&["wait", "name", "--timeout", "5w"], time),
+    ];
+    for (words, said) in cases {
+        let (code, message) = failure(&cluster, 0, words);
+        assert_eq!(code, 2, "{words:?}: {message}");
+        assert!(message.contains(said) && message.contains("invalid value"), "{words:?}: {message}");
+        assert!(!message.contains("parse"), "{words:?} quotes a library: {message}");
+    }
+    // Minutes are as good as seconds.
+    output(&cluster, 0, &["lock", "name", "--timeout", "5m", "--ttl", "1m", "--", "true"]);
+    let (code, _) = failure(&cluster, 0, &["wait", "name", "--timeout", "0.001m"]);
+    assert_eq!(code, 4);
+}
+
+#[test]
 fn a_digest_is_made_and_compared_on_any_node() {
     let cluster = Cluster::builder().nodes(2).start();
     let data = Pattern(3).bytes(2 * MIB + 1);

@@ -1,11 +1,14 @@
 //! Tests of `plasmon doctor`: without a node, and with one.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use plasmon_e2e::{Cluster, binary};
+use plasmon_e2e::{Cluster, Pattern, binary};
 use serde_json::Value;
+
+use crate::support::{MIB, put};
 
 /// Number of columns that nearly every terminal has.
 const WIDTH: usize = 100;
@@ -116,4 +119,37 @@ fn a_node_that_was_killed_is_told_from_none() {
     cluster.kill(0);
     let report = report(&cluster.socket(0), &["--memory", "64MiB"]);
     assert_eq!(finding(&report, "node")["severity"], "advice", "{report:#}");
+}
+
+#[test]
+fn what_a_killed_node_left_on_disk_is_named_with_its_size() {
+    let mut cluster = Cluster::builder().args(&["--spill-dir", "spill"]).start();
+    let client = cluster.client(0);
+    // Each has a file of its own.
+    (0..6).for_each(|seed| _ = put(&client, Pattern(seed), 20 * MIB));
+    let folder = cluster.node_folder(0).join("spill");
+    let words = ["--memory", "64MiB", "--spill-dir", folder.to_str().expect("it is text")];
+    let nobody = cluster.folder().join("none.sock");
+    let topics = |report: &Value| {
+        let findings = report["findings"].as_array().expect("it is a list").iter();
+        findings.filter(|finding| finding["topic"] == "spill_files").count()
+    };
+    assert_eq!(topics(&report(&cluster.socket(0), &words)), 0, "the node has them");
+    assert_eq!(topics(&report(&nobody, &words)), 0, "another node has them");
+    cluster.kill(0);
+    let left = report(&nobody, &words);
+    let found = finding(&left, "spill_files")["found"].as_str().expect("it is text");
+    let files = fs::read_dir(&folder).expect("the daemon made it").flatten().map(|entry| entry.path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "spill")).collect();
+    assert!(files.len() >= 3, "{files:?}");
+    for file in &files {
+        let name = file.file_name().expect("it has one").to_str().expect("it is text");
+        assert!(found.contains(&format!("{name} (20.")), "{found}");
+    }
+    // A node that is started with the setting has the directory without being asked.
+    let mut command = Command::new(binary());
+    command.args(["doctor", "--json", "--memory", "64MiB"]).arg("--socket").arg(&nobody);
+    command.env("PLASMON_SPILL_DIR", &folder).env("PLASMON_CONFIG", "/dev/null");
+    let told: Value = serde_json::from_slice(&command.output().expect("plasmon runs").stdout).expect("JSON");
+    assert_eq!(topics(&told), 1, "{told:#}");
 }

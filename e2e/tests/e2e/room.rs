@@ -9,7 +9,7 @@ use plasmon_e2e::{Cluster, Pattern, binary, eventually};
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 
 use crate::raw::Raw;
-use crate::support::{MIB, get, kind, put, try_put};
+use crate::support::{MIB, get, kind, put, try_get, try_put};
 
 #[test]
 fn an_object_larger_than_the_store_is_refused() {
@@ -21,6 +21,26 @@ fn an_object_larger_than_the_store_is_refused() {
     }
     assert_eq!(cluster.status(0).memory.used, 0);
     Pattern(1).check(get(&client, put(&client, Pattern(1), MIB)).data());
+}
+
+#[test]
+fn a_refusal_of_a_large_object_names_the_object_and_the_node() {
+    let mut cluster = Cluster::builder().start();
+    let small = cluster.add_node_with(&["--capacity", "8MiB"]);
+    let (client, node) = (cluster.client(small), cluster.client(small).node().to_string());
+    let new = ObjectId::random();
+    let refusals = [
+        client.create(new, 9 * MIB as u64, b"", &CreateOptions::default()).map(drop),
+        try_get(&client, put(&cluster.client(0), Pattern(1), 9 * MIB)).map(drop),
+    ];
+    for (refusal, what) in refusals.into_iter().zip(["cannot create object", "cannot fetch object"]) {
+        let error = refusal.expect_err("it does not fit");
+        let id = error.id().expect("it is about an object").to_string();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        for told in [what, &id, &node, "9.0 MiB", "8.0 MiB", "--capacity"] {
+            assert!(error.message().contains(told), "no {told} in {error}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
-"""Files as values, for the command line: `plasmon put --as` and `plasmon get --as` run this module.
+"""Values for the command line: `plasmon put --as`, `plasmon get --as` and `plasmon call --values` run this.
 
-Arguments are the call (`put` or `get`), its options as JSON, `--`, and the file or the object.
+Arguments are the call (`put`, `get` or `call`), its options as JSON, `--`, and the file, the object or the
+service.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _CODES: list[tuple[type[Exception], int]] = [
     (errors.ObjectLost, 8),
     (errors.ObjectDamaged, 9),
     (errors.TooFewReplicas, 10),
+    (errors.OutcomeUnknown, 12),
 ]
 """Exit codes of the command line for errors. Others have 1."""
 
@@ -140,12 +142,28 @@ def _get(client: plasmon.Client, which: str, options: dict[str, Any]) -> None:
     out.flush()
 
 
+def _call(client: plasmon.Client, service: str, options: dict[str, Any]) -> None:
+    """Calls a function of a service of values, and prints what it returns."""
+    told, timeout = options["arguments"].strip(), options["timeout"]
+    try:
+        arguments = json.loads(told) if told else []
+    except ValueError as error:
+        told = "the arguments are no JSON, such as '[1, \"two\"]'"
+        raise ValueError(f"{told}: {error}") from None
+    if not isinstance(arguments, list):
+        raise ValueError(f"the arguments are one value and no list: write '[{told}]'")
+    with client.service(service, owner=options["owner"]) as found:
+        value = found.invoke(options["function"], *arguments, timeout=timeout)
+        told = json.dumps({"reply": value} if options["json"] else value, default=_plain)
+    print(told, flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """Runs a call of the command line, and returns its exit code."""
     call, options, _, what = arguments
     try:
         with plasmon.connect() as client:
-            (_put if call == "put" else _get)(client, what, json.loads(options))
+            {"put": _put, "get": _get, "call": _call}[call](client, what, json.loads(options))
         return 0
     except BrokenPipeError:  # Whoever reads has read enough, and what Python still writes goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

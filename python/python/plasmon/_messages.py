@@ -124,10 +124,13 @@ def unpack(data: memoryview, allow_pickle: bool, checked: bool) -> Any:
     Raises:
         MalformedValue: It is no message, or one with a pickle that is not allowed.
     """
+    if bytes(data[: len(MAGIC)]) != MAGIC or len(data) < _START.size:
+        raise MalformedValue(
+            f"{len(data)} bytes came that are no values of Python: services of values are called by `invoke` "
+            "and `plasmon call --values`, services of bytes by `call` and `plasmon call`"
+        )
     try:
-        magic, length = _START.unpack_from(data)
-        if magic != MAGIC:
-            raise ValueError("they do not begin as a message does")
+        _, length = _START.unpack_from(data)
         if length > len(data) - _START.size:
             raise ValueError("the header does not end")
         header = json.loads(bytes(data[_START.size : _START.size + length]))
@@ -142,8 +145,7 @@ def unpack(data: memoryview, allow_pickle: bool, checked: bool) -> Any:
     except Exception as error:
         # Reading a table runs code of its extension types, and a pickle any code.
         raise MalformedValue(
-            f"{len(data)} bytes cannot be read as values ({type(error).__name__}: {error}); `call` is for "
-            "services of bytes, `invoke` for services of values"
+            f"{len(data)} bytes cannot be read as values of Python ({type(error).__name__}: {error})"
         ) from error
 
 

@@ -32,6 +32,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::{self, line};
+use crate::serve::setting;
 use crate::serve_args::{self, DEFAULT_MEMORY};
 use daemon::Answer;
 use files::Files;
@@ -47,7 +48,8 @@ pub(crate) struct Doctor {
     /// Memory that the store is to have [default: that of this host's node, or else 4GiB]
     #[arg(long, value_name = "SIZE", value_parser = serve_args::memory)]
     pub(crate) memory: Option<u64>,
-    /// Directory for spilled objects [default: that of this host's node]
+    /// Directory for spilled objects [default: that of this host's node, or of the settings of one that is
+    /// started here]
     #[arg(long, value_name = "DIR")]
     pub(crate) spill_dir: Option<PathBuf>,
 }
@@ -124,7 +126,10 @@ pub(crate) fn doctor(socket: &Socket, as_json: bool, args: &Doctor) -> Result<()
         files: Files::of_this_host(),
         shell: Shell::of_this_user(),
         memory: args.memory.or(told).unwrap_or(default),
-        spill: args.spill_dir.clone().or_else(|| spills.map(PathBuf::from)),
+        spill: args.spill_dir.clone().or_else(|| match &node {
+            Some(_) => spills.map(PathBuf::from),
+            None => setting("spill-dir").map(PathBuf::from),
+        }),
         node,
     };
     let mut findings = examine(&case, &answer);

@@ -2,7 +2,9 @@
 //!
 //! Owns no state. Main thread.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{statfs, statvfs};
 
@@ -11,11 +13,72 @@ use super::finding::Finding;
 use crate::output::size;
 
 const TOPIC: &str = "spill_directory";
+/// Topic of files of a node that does not run.
+const LEFT: &str = "spill_files";
+/// Extension of the files, and name of the file that a node locks beside them.
+const EXTENSION: &str = "spill";
+const LOCK: &str = "lock";
+/// Number of bytes of a block in which the system counts the disk space of files.
+const BLOCK_BYTES: u64 = 512;
+/// Maximum number of files that a finding names.
+const MAX_NAMED: usize = 8;
 /// Type of a tmpfs in the result of `statfs`.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Checks the spill directory.
+/// Checks the spill directory, and names files there that no node has.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
+    let left = case.spill.as_deref().and_then(|directory| left_behind(case, directory));
+    directory(case).into_iter().chain(left).collect()
+}
+
+/// Names the files of a node that has ended, or was killed, and that no other node has taken over.
+fn left_behind(case: &Case, directory: &Path) -> Option<Finding> {
+    let is_nodes = |node: &plasmon::status::Status| Path::new(&node.spill.directory) == directory;
+    if case.node.as_ref().is_some_and(is_nodes) || is_locked(case, &directory.join(LOCK)) {
+        return None;
+    }
+    let entries = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
+    let spilled = entries.filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
+    let bytes = |path: &PathBuf| Some(fs::symlink_metadata(path).ok()?.blocks() * BLOCK_BYTES);
+    let mut files: Vec<(PathBuf, u64)> =
+        spilled.filter_map(|path| Some((path.clone(), bytes(&path)?))).collect();
+    files.sort();
+    if files.is_empty() {
+        return None;
+    }
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut named: Vec<_> = files
+        .iter()
+        .take(MAX_NAMED)
+        .map(|(path, bytes)| format!("{} ({})", name(path), size(*bytes)))
+        .collect();
+    if files.len() > MAX_NAMED {
+        named.push(format!("{} more", files.len() - MAX_NAMED));
+    }
+    let found = format!(
+        "{} has {} of a node that does not run: {}",
+        directory.display(),
+        size(files.iter().map(|(_, bytes)| bytes).sum()),
+        named.join(", ")
+    );
+    let why =
+        "A node that is started with this directory has their objects again. Until then they take disk.";
+    let remove = format!("rm {}/*.{EXTENSION}", directory.display());
+    let finding =
+        Finding::advice(LEFT, found, why).mend("start a node that takes them over", case.serve(case.memory));
+    Some(finding.mend("or remove them, if nobody needs what is in them", remove))
+}
+
+/// Whether a process has locked a file.
+fn is_locked(case: &Case, file: &Path) -> bool {
+    let Ok(found) = fs::metadata(file) else { return false };
+    let locks = case.files.text("/proc/locks").unwrap_or_default();
+    let of_file = format!(":{}", found.ino());
+    locks.lines().any(|line| line.split_whitespace().any(|word| word.ends_with(&of_file)))
+}
+
+/// Checks the directory itself.
+fn directory(case: &Case) -> Vec<Finding> {
     let Some(directory) = &case.spill else {
         let text = "none: when memory is short, new objects wait for room, and are refused at their time-out";
         return vec![Finding::ok(TOPIC, text)];

@@ -60,7 +60,10 @@ fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: u32) -> Res
         return Ok(());
     }
     let name = printable(name);
-    let text = format!("service '{name}' belongs to user {owner}: say owner={owner} to use it all the same");
+    let text = format!(
+        "service '{name}' belongs to user {owner}: name its owner to use it all the same (`--owner {owner}`, \
+         in Python owner={owner})"
+    );
     Err(Error::new(ErrorKind::NotAllowed, text))
 }
 

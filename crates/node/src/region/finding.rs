@@ -45,7 +45,10 @@ pub(super) fn ensure_owner(name: &str, owner: u32, expected: Option<u32>, user: 
     if is_expected {
         return Ok(());
     }
-    let text = format!("region '{name}' belongs to user {owner}: say owner={owner} to map it all the same");
+    let text = format!(
+        "region '{name}' belongs to user {owner}: name its owner to map it all the same (`--owner {owner}`, \
+         in Python owner={owner})"
+    );
     Err(Error::new(ErrorKind::NotAllowed, text))
 }
 

@@ -348,8 +348,9 @@ impl Store {
             AllocError::TooLarge { capacity, .. } => Error::new(
                 ErrorKind::TooLarge,
                 format!(
-                    "an object of {} cannot fit: the whole store has {}; start the node with more {}",
+                    "an object of {} cannot fit: the whole store of node {} has {}; start that with more {}",
                     size(len),
+                    self.kernel.node,
                     size(*capacity),
                     self.what_limits()
                 ),

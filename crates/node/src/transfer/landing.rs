@@ -463,7 +463,10 @@ impl Transfer {
                 Err(error) if error.kind() == ErrorKind::Full && may_help && self.store.could_hold(len) => {
                     self.kernel.clock.sleep(LOOK_AGAIN_AFTER).await;
                 }
-                found => return found,
+                found => {
+                    let fetch = || format!("cannot fetch object {}", head.id);
+                    return found.map_err(|error| error.about(head.id).while_doing(&fetch()));
+                }
             }
         }
     }

@@ -4,17 +4,17 @@
 
 use std::thread;
 
-use plasmon::NodeId;
 use plasmon::files::{
     Actor, AttachOptions, Errno, File, OpenOptions, PLACE_XATTR, Place, Volume, VolumeChange, VolumeTerms,
     Volumes,
 };
 use plasmon::status::FilesStatus;
+use plasmon::{CreateOptions, NodeId, ObjectId};
 use plasmon_e2e::{Chance, Cluster, Pattern, eventually, until};
 use serde_json::{Value, json};
 
 use super::{Mounted, can_mount, text};
-use crate::commands::json as command;
+use crate::commands::{failure, json as command};
 use crate::support::{LONG_LEASE, MIB};
 
 /// Home of the volume.
@@ -206,6 +206,15 @@ fn a_file_is_explained_by_its_path() {
     let told = command(&cluster, HOME, &["explain", text(&mounted.path("small"))]);
     assert_eq!((&told["volume"], &told["path"]), (&json!("main"), &json!("/small")));
     assert_eq!(told["sections"], json!([{ "offset": 0, "len": 10, "object": null }]));
+    // A path in the folder at which nothing is is that of a file, unless an object has this name.
+    let nothing = mounted.path("no-folder/nope");
+    let (code, message) = failure(&cluster, HOME, &["explain", text(&nothing)]);
+    assert_eq!(code, 3, "{message}");
+    assert!(message.contains("/no-folder/nope") && !message.contains("object"), "{message}");
+    let name = CreateOptions { name: Some(text(&nothing).to_owned()), ..CreateOptions::default() };
+    cluster.client(HOME).put(ObjectId::from_name(text(&nothing)), b"x", b"", &name).expect("put");
+    let told = command(&cluster, HOME, &["explain", text(&nothing)]);
+    assert_eq!(told["here"], "primary", "{told}");
 }
 
 /// Reads parts of a file of so many bytes at random, all within a range, and compares them.
