@@ -4,7 +4,8 @@
 //! their offsets; a full block becomes an object, in the background. A commit names the objects to the home:
 //! all of them, or the first ones, which were settled while the writer went on. Invariants: pieces of a
 //! block do not overlap in the block; later bytes are committed later, or stand later in a commit; no commit
-//! names an object that is not there yet.
+//! names an object that is not there yet; an object is named by one commit, since its sections may be replaced
+//! as soon as they are committed, and the object is deleted then.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use super::credit::Cover;
 use super::placing::{Attempts, Target};
 use super::putting::Puts;
 use super::{Error, Result};
-use crate::NodeId;
 use crate::wire::files::{
     Errno, MAX_FILE_BYTES, MAX_INLINE_BYTES, MAX_SECTIONS, Section, Source, Time, parts_of,
 };
+use crate::{NodeId, ObjectId};
 
 /// Size in bytes up to which writes wait in memory of this process, since such objects travel by the ring.
 const SMALL_BYTES: usize = 64 << 10;
@@ -161,7 +162,7 @@ impl Writer {
 
     /// Appends bytes to the open block.
     fn append(&mut self, target: &Target<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
-        if self.open.as_ref().is_some_and(|open| open.used + bytes.len() > BLOCK_BYTES) {
+        if self.open.as_ref().is_some_and(|open| !open.has_room(offset, bytes.len())) {
             self.store_open(target)?;
         }
         let attempts = Attempts::begin();
@@ -203,10 +204,8 @@ impl Writer {
         if self.ahead.is_some() || self.lost.is_some() || self.bytes < AHEAD_BYTES {
             return None;
         }
-        let is_of =
-            |section: &Section, wanted| matches!(&section.source, Source::Object { id, .. } if *id == wanted);
         let there = match self.puts.first_open() {
-            Some(open) => self.stored.iter().position(|section| is_of(section, open))?,
+            Some(open) => self.stored.iter().position(|section| object_of(section) == Some(open))?,
             None => self.stored.len(),
         };
         let sections = self.stored.get(self.settled..there).filter(|sections| !sections.is_empty())?.to_vec();
@@ -330,10 +329,14 @@ impl Writer {
         self.settle(target)
     }
 
-    /// Returns the first part of the settled sections that are not committed, as many as a commit can have.
-    /// `None` if there are none.
+    /// Returns the first part of the settled sections that are not committed, as many as a commit can have with
+    /// all sections of an object. `None` if there are none.
     pub(super) fn part(&self) -> Option<Commit> {
-        let sections = self.stored[..self.settled].chunks(MAX_SECTIONS).next()?.to_vec();
+        let settled = &self.stored[..self.settled];
+        let most = settled.chunks(MAX_SECTIONS).next()?;
+        let is_next = |section: &Section| Some(object_of(section)) == settled.get(most.len()).map(object_of);
+        let end = most.iter().rposition(|section| !is_next(section)).map_or(most.len(), |last| last + 1);
+        let sections = most[..end].to_vec();
         Some(Commit { sections, modified: self.last, drops_privileges: self.drops_privileges })
     }
 
@@ -360,10 +363,7 @@ impl Writer {
 
     /// Returns the lowest counter of the objects that wait for a commit.
     pub(super) fn first_object(&self) -> Option<u64> {
-        let counter = |section: &Section| match &section.source {
-            Source::Object { id, .. } => parts_of(id).map(|(_, _, counter)| counter),
-            Source::Inline(_) => None,
-        };
+        let counter = |section: &Section| parts_of(&object_of(section)?).map(|(_, _, counter)| counter);
         self.stored.iter().filter_map(counter).min()
     }
 
@@ -414,6 +414,12 @@ impl Writer {
 }
 
 impl Open {
+    /// Whether bytes for an offset of the file can be appended, so that one commit can name all pieces.
+    fn has_room(&self, offset: u64, len: usize) -> bool {
+        let goes_on = self.pieces.last().is_some_and(|last| last.offset + last.len == offset);
+        self.used + len <= BLOCK_BYTES && (goes_on || self.pieces.len() < MAX_SECTIONS)
+    }
+
     fn append(&mut self, target: &Target<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
         let used = self.used;
         if let Memory::Own(own) = &mut self.memory
@@ -437,10 +443,18 @@ impl Open {
     }
 }
 
+/// Returns the object in which a section lies, if it lies in one.
+fn object_of(section: &Section) -> Option<ObjectId> {
+    match &section.source {
+        Source::Object { id, .. } => Some(*id),
+        Source::Inline(_) => None,
+    }
+}
+
 /// Whether a section lies in an object that another session has made.
 fn is_of_another(section: &Section, session: u32) -> bool {
-    let maker = |id| parts_of(id).map(|(_, maker, _)| maker);
-    matches!(&section.source, Source::Object { id, .. } if maker(id).is_some_and(|maker| maker != session))
+    let maker = object_of(section).and_then(|id| parts_of(&id)).map(|(_, maker, _)| maker);
+    maker.is_some_and(|maker| maker != session)
 }
 
 /// Returns the time of the clock of this host.
@@ -487,6 +501,31 @@ mod tests {
         assert_eq!(second.sections, (96..100).map(section).collect::<Vec<_>>());
         writer.committed(&second);
         assert!(writer.part().is_none());
+    }
+
+    #[test]
+    fn an_object_is_named_by_one_commit() {
+        // As many as a commit names, or fewer.
+        for pieces in [1, 7, 40, 50, MAX_SECTIONS as u64] {
+            let piece = |number: u64| Section { offset: number, ..whole(number / pieces, 1) };
+            let stored: Vec<_> = (0..5 * pieces).map(piece).collect();
+            let settled = stored.len();
+            let mut writer = Writer { stored, settled, bytes: 1 << 40, ..Writer::default() };
+            let mut named = Vec::new();
+            while let Some(part) = writer.part() {
+                assert!(part.sections.len() <= MAX_SECTIONS);
+                let mut objects: Vec<_> = part.sections.iter().map(object_of).collect();
+                objects.dedup();
+                named.extend(objects);
+                writer.committed(&part);
+            }
+            assert_eq!(named, (0..5).map(|number| object_of(&whole(number, 1))).collect::<Vec<_>>());
+        }
+        let full = Open { memory: Memory::Own(Vec::new()), used: 0, pieces: Vec::new() };
+        assert!(full.has_room(7, BLOCK_BYTES) && !full.has_room(7, BLOCK_BYTES + 1));
+        let Writer { open: Some(full), .. } = writer(MAX_SECTIONS as u64) else { panic!("it is open") };
+        let end = 2 * MAX_SECTIONS as u64 - 1;
+        assert!(full.has_room(end, 9) && !full.has_room(end + 1, 9), "the last piece alone may grow");
     }
 
     #[test]
