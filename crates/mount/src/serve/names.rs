@@ -1,7 +1,8 @@
 //! Requests about names, attributes, extended attributes and folders.
 //!
-//! Owns the entries of open folders that were listed and not read yet. Any worker. Invariant: an entry that
-//! exists from the first to the last page of a listing is listed once, since a listing goes on by cookies.
+//! Owns the entries of open folders that were listed and not read yet. Any worker. Invariants: an entry that
+//! exists from the first to the last page of a listing is listed once, since a listing goes on by cookies;
+//! a listing ends, since it has no entries that were made after its first page.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,9 +35,18 @@ const MAX_ASKED: u32 = 512;
 /// Number of bytes of one block of `statfs`.
 const STATFS_BYTES: u64 = 4 << 10;
 
-/// Open folder, with the last page that was listed of it.
+/// Open folder.
 #[derive(Default)]
-pub(super) struct Listing(Mutex<Option<Kept>>);
+pub(super) struct Listing(Mutex<Listed>);
+
+/// Part of an open folder that was listed.
+#[derive(Default)]
+struct Listed {
+    /// Largest cookie of the listing, which began with the open or with the last rewind.
+    upto: Option<u64>,
+    /// Page that was listed last.
+    kept: Option<Kept>,
+}
 
 /// Page of a folder of which entries are left to read.
 struct Kept {
@@ -92,10 +102,13 @@ impl VolumeServer {
             Call::Opendir(_) => {
                 let fh = self.next_folder.fetch_add(1, Ordering::Relaxed);
                 self.folders.lock().insert(fh, Arc::default());
+                volume.open_folder(node);
                 reply.structure(&OpenOut { fh, ..OpenOut::default() });
             }
             Call::Releasedir(release) => {
-                self.folders.lock().remove(&release.fh);
+                if self.folders.lock().remove(&release.fh).is_some() {
+                    volume.close_folder(node);
+                }
                 reply.done();
             }
             Call::Fsyncdir => reply.done(),
@@ -173,9 +186,9 @@ impl VolumeServer {
         let Some(listing) = self.folders.lock().get(&read.fh).cloned() else {
             return reply.error(Errno::BADF);
         };
-        let mut listed = Listed { bytes: Vec::new(), room: read.size as usize, plus };
-        match self.fill(actor, node, read, &listing, &mut listed) {
-            Ok(_current) => reply.parts(&[&listed.bytes]),
+        let mut entries = Entries { bytes: Vec::new(), room: read.size as usize, plus };
+        match self.fill(actor, node, read, &listing, &mut entries) {
+            Ok(_current) => reply.parts(&[&entries.bytes]),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -187,21 +200,32 @@ impl VolumeServer {
         node: u64,
         read: ReadIn,
         listing: &Listing,
-        listed: &mut Listed,
+        out: &mut Entries,
     ) -> Result<Current<'_>> {
-        let mut kept = listing.0.lock();
+        let mut listed = listing.0.lock();
+        let Listed { upto, kept } = &mut *listed;
         let mut offset = read.offset;
+        if offset == 0 {
+            *upto = None;
+        }
         if offset == 0 || kept.as_ref().is_none_or(|kept| kept.from != offset) {
             let after = offset.saturating_sub(ABOVE_OFFSET);
             let most = (read.size / SHORTEST_ENTRY).clamp(1, MAX_ASKED);
-            *kept = Some(Kept { from: offset, page: self.volume.list(actor, node, after, most)? });
+            let page = self.volume.list(actor, node, (after, *upto), most)?;
+            *upto = Some(page.last);
+            *kept = Some(Kept { from: offset, page });
         }
         let current = self.volume.current();
         let Some(Kept { from, page }) = kept.as_mut() else { return Ok(current) };
-        let above = if node == ROOT_INODE { ROOT_INODE } else { page.above };
+        let above = match page.above {
+            // A folder that was removed lies nowhere.
+            _ if node == ROOT_INODE => ROOT_INODE,
+            0 => node,
+            above => above,
+        };
         for (name, inode, next) in [(&b"."[..], node, SELF_OFFSET), (b"..", above, ABOVE_OFFSET)] {
             if offset < next {
-                if !listed.push(name, inode, next, 4, &EntryOut::default()) {
+                if !out.push(name, inode, next, 4, &EntryOut::default()) {
                     *kept = None;
                     return Ok(current);
                 }
@@ -212,12 +236,12 @@ impl VolumeServer {
         for entry in &page.entries {
             let next = entry.cookie.saturating_add(ABOVE_OFFSET);
             // Attributes that are old by now are left out: the kernel asks for them if it needs them.
-            let out = match self.kept(&current, page.keep, &[node, entry.attributes.inode]) {
+            let known = match self.kept(&current, page.keep, &[node, entry.attributes.inode]) {
                 Duration::ZERO => EntryOut::default(),
                 kept => entry_out(&entry.attributes, kept),
             };
             let kind = dirent_kind(entry.attributes.kind);
-            if !listed.push(&entry.name, entry.attributes.inode, next, kind, &out) {
+            if !out.push(&entry.name, entry.attributes.inode, next, kind, &known) {
                 break;
             }
             taken += 1;
@@ -234,13 +258,13 @@ impl VolumeServer {
 }
 
 /// Answer with entries of a folder, in the form that the kernel reads.
-struct Listed {
+struct Entries {
     bytes: Vec<u8>,
     room: usize,
     plus: bool,
 }
 
-impl Listed {
+impl Entries {
     /// Appends an entry. Returns whether there was room.
     fn push(&mut self, name: &[u8], ino: u64, off: u64, kind: u32, out: &EntryOut) -> bool {
         let head = if self.plus { EntryOut::LEN } else { 0 };
@@ -284,12 +308,12 @@ mod tests {
 
     #[test]
     fn entries_are_padded_to_eight_bytes() {
-        let mut listed = Listed { bytes: Vec::new(), room: 64, plus: false };
-        assert!(listed.push(b"a", 7, 3, 8, &EntryOut::default()));
-        assert_eq!(listed.bytes.len(), 32);
-        assert_eq!(&listed.bytes[24..26], b"a\0");
-        assert!(listed.push(b"12345678", 8, 4, 8, &EntryOut::default()));
-        assert!(!listed.push(b"b", 9, 5, 8, &EntryOut::default()), "there is no room");
-        assert_eq!(listed.bytes.len(), 64);
+        let mut entries = Entries { bytes: Vec::new(), room: 64, plus: false };
+        assert!(entries.push(b"a", 7, 3, 8, &EntryOut::default()));
+        assert_eq!(entries.bytes.len(), 32);
+        assert_eq!(&entries.bytes[24..26], b"a\0");
+        assert!(entries.push(b"12345678", 8, 4, 8, &EntryOut::default()));
+        assert!(!entries.push(b"b", 9, 5, 8, &EntryOut::default()), "there is no room");
+        assert_eq!(entries.bytes.len(), 64);
     }
 }

@@ -112,7 +112,7 @@ impl State {
                 }
             }
             Change::PutEntry { folder, name, inode, cookie } => {
-                self.set_name(folder, Rc::clone(&name), None);
+                self.remove_name(folder, &name);
                 self.put_entry(folder, name, Entry { inode, cookie });
             }
             Change::PutPiece { inode, offset, piece, object } => {
@@ -138,13 +138,12 @@ impl State {
         }
     }
 
-    /// Applies changes, and lets inodes go that have neither links nor opens afterwards. With `keeps` these
-    /// stay, because a session may have them open without the home knowing. `note` is called with each change
-    /// before it is applied.
+    /// Applies changes, and lets inodes go that have neither links nor opens afterwards, except those for
+    /// which `keeps` holds. `note` is called with each change before it is applied.
     pub(super) fn carry_out(
         &mut self,
         changes: Vec<Change>,
-        keeps: bool,
+        keeps: impl Fn(u64) -> bool,
         mut note: impl FnMut(&Self, &Change),
     ) {
         let mut unused = Vec::new();
@@ -161,10 +160,7 @@ impl State {
             note(self, &change);
             self.apply(change);
         }
-        if keeps {
-            return;
-        }
-        for inode in unused.into_iter().filter(|inode| self.unlinked.contains(inode)).collect::<Vec<_>>() {
+        for inode in unused.into_iter().filter(|inode| !keeps(*inode)).collect::<Vec<_>>() {
             if !self.opens.contains_key(&inode) && self.unlinked.contains(&inode) {
                 note(self, &Change::Forget { inode });
                 self.apply(Change::Forget { inode });
@@ -224,24 +220,28 @@ impl State {
         }
     }
 
+    /// Has a name of a folder stand for an inode, or for none. A name that stays keeps its place in lists, so
+    /// that a list under way does not miss it.
     fn set_name(&mut self, number: u64, name: Rc<[u8]>, inode: Option<u64>) {
         let Some(folder) = self.folder_mut(number) else { return };
-        let len = name.len() as u64;
-        if let Some(entry) = folder.names.remove(&name) {
-            folder.order.remove(&entry.cookie);
-            if inode.is_none()
-                && folder.names.capacity() > 64
-                && folder.names.len() * 8 < folder.names.capacity()
-            {
-                folder.names.shrink_to_fit();
-            }
-            self.memory -= ENTRY_BYTES + len;
+        let Some(inode) = inode else { return self.remove_name(number, &name) };
+        if let Some(entry) = folder.names.get_mut(&name) {
+            entry.inode = inode;
+            return;
         }
-        if let (Some(inode), Some(folder)) = (inode, self.folder_mut(number)) {
-            folder.last_cookie += 1;
-            let cookie = folder.last_cookie;
-            self.put_entry(number, name, Entry { inode, cookie });
+        folder.last_cookie += 1;
+        let cookie = folder.last_cookie;
+        self.put_entry(number, name, Entry { inode, cookie });
+    }
+
+    fn remove_name(&mut self, number: u64, name: &[u8]) {
+        let Some(folder) = self.folder_mut(number) else { return };
+        let Some(entry) = folder.names.remove(name) else { return };
+        folder.order.remove(&entry.cookie);
+        if folder.names.capacity() > 64 && folder.names.len() * 8 < folder.names.capacity() {
+            folder.names.shrink_to_fit();
         }
+        self.memory -= ENTRY_BYTES + name.len() as u64;
     }
 
     /// Enters a name that a folder does not have.

@@ -1,5 +1,5 @@
-//! Operations that wait for other sessions: for a lock, or, before they cut a file, for sessions that write
-//! to the file. Engine thread only.
+//! Operations that wait for other sessions: for a lock, or, before they cut a file or set what its commits
+//! set, for sessions that write to the file. Engine thread only.
 //!
 //! Owns no state: [`watch`](super::watch) knows what a cut waits for. Invariant: an operation that waits is
 //! tried again when others have confirmed, have released a lock, or have told their opens.
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use plasmon::Error;
-use plasmon::wire::files::{FileAnswer, FileAsked, FileOperation};
+use plasmon::wire::files::{Change as TimeChange, FileAnswer, FileAsked, FileOperation, SetAttributes};
 
 use super::Files;
 use super::change::Change;
@@ -102,13 +102,14 @@ impl Files {
     }
 }
 
-/// Returns the file that an operation cuts: the operation changes its size, makes a hole, or clones over its
-/// bytes. Bytes that were written before the cut and are committed after it would undo the cut.
+/// Returns the file that an operation cuts: the operation makes a hole, clones over its bytes, or changes its
+/// size or other attributes that come with bytes. Bytes that were written before the cut and are committed
+/// after it would undo the cut.
 fn cut_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
     match operation {
         FileOperation::Punch { inode, len, .. } if *len > 0 => Some(*inode),
         FileOperation::Clone { inode, .. } if !decision.changes.is_empty() => Some(*inode),
-        FileOperation::SetAttributes { inode, set } => set.size.map(|_| *inode),
+        FileOperation::SetAttributes { inode, set } => is_undone_by_commits(set).then_some(*inode),
         FileOperation::Open { inode, truncate: true, .. } => Some(*inode),
         FileOperation::Create { truncate: true, .. } => {
             decision.changes.iter().find_map(|change| match change {
@@ -118,6 +119,12 @@ fn cut_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
         }
         _ => None,
     }
+}
+
+/// Whether the commit of bytes that were written before undoes a change of attributes: of the size, of the
+/// time at which the file was written, or of bits that writes clear.
+fn is_undone_by_commits(set: &SetAttributes) -> bool {
+    set.size.is_some() || set.modified != TimeChange::Keep || set.mode.is_some_and(|mode| mode & 0o6000 != 0)
 }
 
 /// Returns the sessions other than `by` that have a file open to write.

@@ -58,7 +58,7 @@ fn count_of<'a>(counts: &'a mut FileKinds, operation: &FileOperation) -> &'a mut
             &mut counts.writes
         }
         O::Lock { .. } | O::TestLock { .. } => &mut counts.locks,
-        O::Discard { .. } | O::Reserve { .. } | O::GiveBack { .. } => &mut counts.room,
+        O::Discard { .. } | O::Reserve { .. } | O::GiveBack { .. } | O::MakeRoom => &mut counts.room,
     }
 }
 

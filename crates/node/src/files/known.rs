@@ -50,7 +50,9 @@ impl Known {
         let mut known = self.0.borrow_mut();
         let mut known = known.get_mut(&number);
         let mut is_known = |inode: u64| {
+            // Of an inode that is gone nothing is told.
             inode == ROOT_INODE
+                || state.inode(inode).is_none()
                 || session.opens.contains_key(&inode)
                 || known.as_mut().is_some_and(|known| known.get(&inode).is_some())
                 || may_find(state, &who, inode)

@@ -9,12 +9,14 @@
 //! session when cached names, attributes or bytes have changed ([`watch`], [`following`]). Objects that are
 //! to lie on other nodes are brought there ([`place`], [`keeping`], [`pull`]), ranges of objects are read
 //! where they lie ([`peek`]), and objects that no file has are deleted ([`sweep`]). [`check`] compares the
-//! counts of a volume with its files, and [`credit`] lets unused credit lapse. [`tally`] counts the work of
-//! homes, and [`abuse`] logs faults of clients. [`known`] and [`granted`] remember which inodes and bytes
-//! sessions without trust may name.
+//! counts of a volume with its files, and [`credit`] lets unused credit lapse. Inodes without a name stay for
+//! a moment ([`lingering`]). [`answer`] tells sessions what they may keep, [`tally`] counts the work of homes,
+//! and [`abuse`] logs faults of clients. [`known`] and [`granted`] remember which inodes and bytes sessions
+//! without trust may name.
 
 mod abuse;
 mod access;
+mod answer;
 mod apply;
 mod attached;
 mod change;
@@ -33,6 +35,7 @@ mod inherited;
 mod keeping;
 mod kinds;
 mod known;
+mod lingering;
 mod log;
 mod long;
 mod making;

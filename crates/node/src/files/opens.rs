@@ -20,11 +20,11 @@ use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Files;
 use super::access::is_trusted;
+use super::answer::kept;
 use super::attached::{Attached, HOME_PATIENCE, HOME_PAUSE};
 use super::frames::{MAX_OBJECTS, SessionKey, ask};
 use super::inherited::Part;
 use super::state::Opens;
-use super::volume::kept;
 use crate::kernel::ClientKey;
 use crate::kernel::random::{HashMap, HashSet};
 

@@ -203,8 +203,8 @@ impl Service for Files {
         let tally = self.homes.tally();
         status.files = FilesStatus {
             volumes: volumes.len() as u64,
-            inodes: sum(|volume| volume.state.borrow().inodes.len() as u64),
-            bytes: sum(|volume| volume.state.borrow().used),
+            inodes: sum(|volume| volume.counts().1),
+            bytes: sum(|volume| volume.counts().0),
             memory: sum(|volume| volume.state.borrow().memory),
             memory_limit: self.limits.get().memory,
             sessions: sum(|volume| volume.state.borrow().sessions.len() as u64),

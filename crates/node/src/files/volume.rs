@@ -15,12 +15,12 @@ use futures::channel::oneshot;
 use plasmon::text::printable;
 use plasmon::wire::MAX_IDS;
 use plasmon::wire::files::{
-    Attributes, Errno, Extended, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange,
-    VolumeInfo, VolumeState,
+    Errno, FileAnswer, FileAsked, FileOperation, FileOutcome, Time, VolumeChange, VolumeInfo, VolumeState,
 };
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::abuse::Blamed;
+use super::answer::{gone_folder, kept};
 use super::change::{Begun, Change};
 use super::credit::Lapsing;
 use super::cut::{Operation, Ran, Run};
@@ -28,9 +28,10 @@ use super::decide::{Asking, Decision, Limits, decide, who};
 use super::frames::{SessionKey, Wish};
 use super::inherited::Inherited;
 use super::known::Known;
+use super::lingering::{Lingering, lacks_room};
 use super::log::Log;
 use super::state::{FileSession, State};
-use super::watch::{News, VALID_TIME, Waiting, Watchers, stale_of};
+use super::watch::{News, Waiting, Watchers, stale_of};
 use crate::control::records::VolumeRecord;
 use crate::kernel::Kernel;
 use crate::kernel::random::random_u64;
@@ -61,7 +62,7 @@ pub(super) struct Volume {
     /// Whether no other node could join when it was last tried.
     pub(super) nobody_joins: Cell<bool>,
     /// Time until which the only session may keep what it was told.
-    valid_until: Cell<Instant>,
+    pub(super) valid_until: Cell<Instant>,
     /// Number of sessions that are about to come.
     coming: Cell<usize>,
     /// Tasks that wait until a lock may have become free.
@@ -80,6 +81,7 @@ pub(super) struct Volume {
     pub(super) watchers: RefCell<Watchers>,
     pub(super) blamed: Blamed,
     pub(super) lapsing: RefCell<Lapsing>,
+    pub(super) lingering: RefCell<Lingering>,
     /// Number of bytes for which nodes had room when they were asked last.
     pub(super) room: Cell<Option<u64>>,
     pub(super) room_asked: Cell<Option<Instant>>,
@@ -110,6 +112,7 @@ impl Volume {
             watchers: RefCell::new(Watchers::new(now)),
             blamed: Blamed::default(),
             lapsing: RefCell::new(Lapsing::new(now)),
+            lingering: RefCell::default(),
             room: Cell::default(),
             room_asked: Cell::default(),
         }
@@ -117,11 +120,12 @@ impl Volume {
 
     /// Returns the time of this node, for inodes.
     pub(super) fn time(kernel: &Kernel) -> Time {
-        let ms = kernel.clock.unix_ms();
-        Time { seconds: (ms / 1000) as i64, nanos: (ms % 1000) as u32 * 1_000_000 }
+        let since = Duration::from_nanos(kernel.clock.unix_ns());
+        Time { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
     }
 
     pub(super) fn info(&self, mirrors: Vec<NodeId>) -> VolumeInfo {
+        let (used, inodes) = self.counts();
         let known = self.state.borrow();
         let (now, created) = (Self::time(&self.kernel), known.created);
         let ms = |time: Time| time.seconds * 1000 + i64::from(time.nanos / 1_000_000);
@@ -134,8 +138,8 @@ impl Volume {
             joining: self.log.joining(),
             state: VolumeState::Served,
             terms: known.terms.clone(),
-            used: known.used,
-            inodes: known.inodes.len() as u64,
+            used,
+            inodes,
             sessions: known.sessions.len() as u32,
             memory: known.memory,
             age_ms: u64::try_from(ms(now) - ms(created)).unwrap_or(0),
@@ -154,17 +158,6 @@ impl Volume {
         terms.place = change.place.unwrap_or(terms.place);
         terms.shared = change.shared.unwrap_or(terms.shared);
         self.commit(&mut state, vec![Change::Terms(terms)]);
-    }
-
-    /// Applies changes, and tells mirrors.
-    pub(super) fn commit(&self, state: &mut State, changes: Vec<Change>) {
-        // A session that has not told its opens may have any inode open.
-        let keeps = self.inherited.borrow().is_untold();
-        let mut lapsing = self.lapsing.borrow_mut();
-        state.carry_out(changes, keeps, |state, change| {
-            lapsing.note(state, change);
-            self.log.note(state, change);
-        });
     }
 
     /// Lets credit lapse that sessions do not use, if a turn is over.
@@ -343,18 +336,16 @@ impl Volume {
             }
         }
         self.operations.set(self.operations.get() + 1);
-        let decided = {
-            let session = state.sessions.get(&key.session).ok_or_else(ended)?;
-            let asking = Asking {
-                state: &state,
-                number: key.session,
-                session,
-                who: who(session, &asked.actor),
-                now: Self::time(&self.kernel),
-                limits,
-            };
-            let named = self.known.ensure_named(&state, key.session, asked);
-            named.and_then(|()| decide(&asking, asked.operation.clone()))
+        self.note_free(limits.free);
+        if asked.operation == FileOperation::MakeRoom {
+            self.forget_lingering(&mut state);
+        }
+        let gone = gone_folder(&state, &asked.operation);
+        let decided = match self.decide(&state, operation, limits)? {
+            Err(errno) if lacks_room(errno) && self.forget_lingering(&mut state) => {
+                self.decide(&state, operation, limits)?
+            }
+            decided => decided,
         };
         let decision = match decided {
             Ok(decision) => decision,
@@ -363,12 +354,12 @@ impl Volume {
             }
             Err(errno) => {
                 let is_lock = matches!(asked.operation, FileOperation::Lock { .. });
-                if !is_lock && matches!(errno, Errno::Full | Errno::OverQuota | Errno::Again) {
+                if !is_lock && lacks_room(errno) {
                     self.lapsing.borrow_mut().note_refused();
                 }
                 self.blame_refused(&state, key.session, &asked.operation, errno);
                 let outcome = FileOutcome::Failed(errno);
-                return Ok(Run::only(self.answer(&state, operation, outcome, limits), None));
+                return Ok(Run::only(self.answer(&state, operation, (outcome, None), limits), None));
             }
         };
         if let Some(news) = self.before_cut(&state, operation, &decision) {
@@ -376,8 +367,30 @@ impl Volume {
         }
         let (news, waiting) = self.tell_of(&state, operation, &decision);
         let outcome = self.carry_out(&mut state, decision, key.session, asked);
-        let answer = self.answer(&state, operation, outcome, limits);
+        let answer = self.answer(&state, operation, (outcome, gone), limits);
         Ok(Run::Done(Box::new(Ran { answer, waiting, news })))
+    }
+
+    /// Decides about an operation.
+    fn decide(
+        &self,
+        state: &State,
+        operation: &Operation<'_>,
+        limits: Limits,
+    ) -> Result<Result<Decision, Errno>, Error> {
+        let Operation { key, asked, .. } = operation;
+        let session = state.sessions.get(&key.session).ok_or_else(ended)?;
+        let asking = Asking {
+            state,
+            number: key.session,
+            session,
+            who: who(session, &asked.actor),
+            now: Self::time(&self.kernel),
+            limits,
+            lingering: &self.lingering.borrow(),
+        };
+        let named = self.known.ensure_named(state, key.session, asked);
+        Ok(named.and_then(|()| decide(&asking, asked.operation.clone())))
     }
 
     /// Returns the news of a decision for other sessions, and what its answer waits for.
@@ -398,7 +411,7 @@ impl Volume {
     }
 
     /// Whether there is one session, and no other is about to come.
-    fn is_alone(&self, state: &State) -> bool {
+    pub(super) fn is_alone(&self, state: &State) -> bool {
         state.sessions.len() == 1 && self.coming.get() == 0
     }
 
@@ -433,34 +446,6 @@ impl Volume {
             self.wake();
         }
         outcome
-    }
-
-    fn answer(
-        &self,
-        state: &State,
-        operation: &Operation<'_>,
-        outcome: FileOutcome,
-        limits: Limits,
-    ) -> FileAnswer {
-        let now = self.kernel.clock.now();
-        let asked = &operation.asked.operation;
-        let mut folders = folders_of(state, asked, &outcome);
-        let may_keep = if self.is_alone(state) {
-            self.valid_until.set(now + VALID_TIME);
-            true
-        } else if operation.follows {
-            let room = limits.memory.saturating_sub(state.memory);
-            let (session, mut watchers) = (operation.key.session, self.watchers.borrow_mut());
-            if !watchers.give_folders(now, session, &folders, room) {
-                folders.clear();
-            }
-            watchers.give(now, session, asked, &outcome, room)
-        } else {
-            folders.clear();
-            false
-        };
-        let valid_ms = if may_keep { VALID_TIME.as_millis() as u32 } else { 0 };
-        FileAnswer { valid_ms, outcome, folders, limited: Some(state.terms.are_limited()) }
     }
 
     /// Gives other tasks a turn.
@@ -514,30 +499,6 @@ impl Volume {
     }
 }
 
-/// Returns attributes of the folders in which an operation has changed names, and of folders that it moved.
-fn folders_of(state: &State, operation: &FileOperation, outcome: &FileOutcome) -> Vec<Attributes> {
-    use FileOperation as O;
-    let above = match operation {
-        _ if matches!(outcome, FileOutcome::Failed(_)) => return Vec::new(),
-        O::Create { name, .. } if name.is_empty() => return Vec::new(),
-        O::Create { folder, .. }
-        | O::MakeFolder { folder, .. }
-        | O::MakeNode { folder, .. }
-        | O::MakeSymlink { folder, .. }
-        | O::Link { folder, .. }
-        | O::Unlink { folder, .. }
-        | O::RemoveFolder { folder, .. } => BTreeSet::from([*folder]),
-        O::Rename { folder, name, to_folder, to_name, .. } => {
-            let moved = [state.entry(*folder, name), state.entry(*to_folder, to_name)];
-            let moved = moved.into_iter().flatten().map(|entry| entry.inode);
-            let is_folder = |inode: &u64| state.inode(*inode).is_some_and(|inode| inode.folder().is_some());
-            [*folder, *to_folder].into_iter().chain(moved.filter(is_folder)).collect()
-        }
-        _ => return Vec::new(),
-    };
-    above.into_iter().filter_map(|folder| state.attributes(folder)).collect()
-}
-
 /// Returns the sessions other than `by` that have a file open, or none if they are too many to be told.
 fn openers(state: &State, by: u32, inode: u64) -> Vec<u32> {
     let own = state.sessions.get(&by).and_then(|session| session.opens.get(&inode));
@@ -556,42 +517,10 @@ fn ended() -> Error {
     Error::new(ErrorKind::Fenced, "the session has ended: attach to the volume anew")
 }
 
-/// Returns an outcome as it is kept. Whoever repeats the operation asks for the map of an opened file too.
-pub(super) fn kept(outcome: &FileOutcome) -> FileOutcome {
-    match outcome {
-        FileOutcome::Opened { attributes, created, map } if !map.sections.is_empty() => {
-            let map = Extended { sections: Vec::new(), next: Some(0) };
-            FileOutcome::Opened { attributes: attributes.clone(), created: *created, map }
-        }
-        other => other.clone(),
-    }
-}
-
 fn ensure_number(session: &FileSession, asked: &FileAsked) -> Result<(), Error> {
     if asked.number == 0 || asked.number < session.answered || asked.answered > asked.number {
         let text = format!("operation {} of a session was answered before", asked.number);
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use plasmon::wire::files::{ROOT_INODE, Section, Source, VolumeTerms};
-
-    use super::*;
-
-    #[test]
-    fn an_outcome_is_kept_without_a_map() {
-        let state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
-        let attributes = state.attributes(ROOT_INODE).expect("every volume has a root");
-        let section = Section { offset: 0, len: 3, source: Source::Inline("abc".into()) };
-        let opened = |sections, next| {
-            let map = Extended { sections, next };
-            FileOutcome::Opened { attributes: attributes.clone(), created: true, map }
-        };
-        assert_eq!(kept(&opened(vec![section], None)), opened(Vec::new(), Some(0)));
-        let empty = opened(Vec::new(), None);
-        assert_eq!(kept(&empty), empty);
-    }
 }

@@ -108,8 +108,19 @@ impl Walk {
 
     /// Notes a change that is about to be applied.
     pub(super) fn note(&mut self, state: &State, change: &Change) {
-        if self.has(change.key()) {
+        if self.has(change.key()) && !self.is_ahead(state, change) {
             self.gathered.push(&filled(state, change));
+        }
+    }
+
+    /// Whether a change is of an entry that the mirror does not have yet, in a folder of which it has others.
+    /// The walk brings the entry as it is then.
+    fn is_ahead(&self, state: &State, change: &Change) -> bool {
+        match (self.cursor, change) {
+            (Cursor::Inodes(next, Some(upto)), Change::Name { folder, name, .. }) if *folder == next => {
+                state.entry(*folder, name).is_some_and(|entry| entry.cookie > upto)
+            }
+            _ => false,
         }
     }
 

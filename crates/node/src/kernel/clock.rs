@@ -109,7 +109,8 @@ impl Clock {
         }
     }
 
-    fn unix_ns(&self) -> u64 {
+    /// The time of day as [`Clock::unix_ms`] tells it, in nanoseconds.
+    pub(crate) fn unix_ns(&self) -> u64 {
         let (began, unix) = self.began;
         (unix + self.now().saturating_duration_since(began)).as_nanos() as u64
     }

@@ -136,10 +136,11 @@ impl<F: FnMut(&Finding)> Walk<'_, F> {
         let mut folders = vec![(ROOT_INODE, Vec::new())];
         while let Some((folder, path)) = folders.pop() {
             self.checked.folders += 1;
-            let mut after = 0;
+            let (mut after, mut upto) = (0, None);
             loop {
-                let listed = self.volume.list(&self.volume.actor(), folder, after, LISTED_AT_ONCE);
+                let listed = self.volume.list(&self.volume.actor(), folder, (after, upto), LISTED_AT_ONCE);
                 let Some(page) = self.unless_hidden(listed)? else { break };
+                upto = Some(page.last);
                 for entry in &page.entries {
                     after = entry.cookie;
                     let mut path = path.clone();

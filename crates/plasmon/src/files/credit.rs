@@ -28,6 +28,8 @@ const IDLE_TIME: Duration = Duration::from_secs(1);
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 /// Smallest part of a write for which the home is asked after it has refused a larger part.
 const MIN_PART_BYTES: u64 = 4 << 10;
+/// Time in which a close comes from the kernel.
+const CLOSE_INTERVAL: Duration = Duration::from_millis(20);
 /// Time between two questions whether other sessions have given credit back.
 const ASK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -278,7 +280,11 @@ impl Shared {
         }
         // Waiting bytes count fully, also where they replace bytes of the file; their commit may free credit.
         self.commit_before(inode, state)?;
-        self.give_back(Duration::ZERO);
+        if !self.free_room() {
+            // The close of a removed file may still be on its way from the kernel.
+            thread::sleep(CLOSE_INTERVAL);
+            self.free_room();
+        }
         let begun = Instant::now();
         loop {
             let returns = self.credits.returns();
@@ -288,8 +294,7 @@ impl Shared {
                 // This session was given some ahead of need meanwhile, or another thread of it gave some
                 // back.
                 Err(error) if is_patient && lacks_room(&error) => {
-                    self.give_back(Duration::ZERO);
-                    if self.credits.returns() == returns {
+                    if !self.free_room() && self.credits.returns() == returns {
                         return Err(error);
                     }
                 }
@@ -381,6 +386,20 @@ impl Shared {
             self.credits.pool.lock().returns += 1;
         }
         !spare.is_empty()
+    }
+
+    /// Frees room that this session holds in vain: of files that are closed, and of credit that no write was
+    /// promised. Returns whether there was some.
+    pub(super) fn free_room(&self) -> bool {
+        let told = self.tell_all_closes();
+        let gave = self.session.is_limited() && self.give_back(Duration::ZERO);
+        told || gave
+    }
+
+    /// Frees room for a write for which a node has no memory. Returns whether objects are being deleted.
+    pub(super) fn make_room(&self) -> bool {
+        self.free_room();
+        self.session.ask_steadily(None, FileOperation::MakeRoom).is_ok()
     }
 
     /// Gives back credit that has been idle for [`IDLE_TIME`].

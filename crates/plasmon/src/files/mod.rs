@@ -40,6 +40,7 @@ mod locks;
 mod lookahead;
 mod map;
 mod names;
+mod open_folders;
 mod opens;
 mod path;
 mod peek;

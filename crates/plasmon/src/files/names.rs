@@ -41,8 +41,10 @@ pub struct Page {
     pub entries: Vec<Listed>,
     /// Whether the page is the last one.
     pub end: bool,
-    /// Inode of the folder above.
+    /// Inode of the folder above. 0 for a folder that was removed.
     pub above: u64,
+    /// Largest cookie of the list, with which its further pages are asked for.
+    pub last: u64,
     /// Time for which names and attributes may be kept without asking again.
     pub keep: Keep,
 }
@@ -67,6 +69,7 @@ impl Shared {
     /// Returns how full the volume is, including waiting bytes of this session, and how much a user may still
     /// write.
     pub(super) fn usage(&self, actor: &Actor) -> Result<VolumeUsage> {
+        self.tell_all_closes();
         // The home does not count bytes that wait for a commit here.
         let waiting = self.credits.promised();
         let FileOutcome::Usage(told) = self.ask(actor, FileOperation::Usage)?.0 else {
@@ -250,15 +253,25 @@ impl Volume {
         self.done(actor, FileOperation::Rename { folder, name, to_folder, to_name, no_replace, exchange })
     }
 
-    /// Returns at most `most` entries of a folder behind a cookie. `.` and `..` are not among them.
+    /// Returns at most `most` entries of a folder behind a cookie, `after`. `.` and `..` are not among them.
+    /// `upto` is [`Page::last`] of the first page of the list, or None for the first page: names that are
+    /// made meanwhile are not listed, so that the list ends.
     ///
     /// # Errors
-    /// As [`Volume::lookup`].
-    pub fn list(&self, actor: &Actor, folder: u64, after: u64, most: u32) -> Result<Page> {
-        let (outcome, keep) = self.0.ask(actor, FileOperation::List { folder, after, most })?;
-        let FileOutcome::Entries { mut entries, end, above } = outcome else { return Err(unexpected()) };
+    /// As [`Volume::lookup`], but a folder that was removed has no entries.
+    pub fn list(
+        &self,
+        actor: &Actor,
+        folder: u64,
+        (after, upto): (u64, Option<u64>),
+        most: u32,
+    ) -> Result<Page> {
+        let (outcome, keep) = self.0.ask(actor, FileOperation::List { folder, after, upto, most })?;
+        let FileOutcome::Entries { mut entries, end, above, last } = outcome else {
+            return Err(unexpected());
+        };
         entries.iter_mut().try_for_each(|entry| self.0.overlay(&mut entry.attributes))?;
-        Ok(Page { entries, end, above, keep })
+        Ok(Page { entries, end, above, last, keep })
     }
 
     /// Returns the value of an extended attribute.

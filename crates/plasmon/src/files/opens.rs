@@ -43,6 +43,13 @@ pub(super) struct Closes {
     reopened: AtomicU64,
 }
 
+impl Closes {
+    /// Notes a close of which the home is to be told.
+    pub(super) fn note(&self, inode: u64) {
+        self.closed.lock().push(inode);
+    }
+}
+
 impl Shared {
     pub(super) fn close(&self, inode: u64) {
         let mut inodes = self.inodes.lock();
@@ -68,10 +75,25 @@ impl Shared {
     /// told now are told later.
     pub(super) fn tell_closes(&self) {
         self.open_again();
-        let Some(mut telling) = self.closes.telling.try_lock() else { return };
-        if self.closes.reopened.load(Ordering::Acquire) != self.session.losses() {
-            return;
+        if let Some(mut telling) = self.closes.telling.try_lock() {
+            self.tell(&mut telling);
         }
+    }
+
+    /// Tells the home of all closes so far, since closed files may have room that is needed. Returns whether
+    /// there was one.
+    pub(super) fn tell_all_closes(&self) -> bool {
+        self.open_again();
+        let until = Instant::now() + self.session.patience();
+        self.session.lock(&self.closes.telling, until).is_ok_and(|mut telling| self.tell(&mut telling))
+    }
+
+    /// Tells the home of closes, until it knows all or does not answer. Returns whether there was one.
+    fn tell(&self, telling: &mut Telling) -> bool {
+        if self.closes.reopened.load(Ordering::Acquire) != self.session.losses() {
+            return false;
+        }
+        let mut any = false;
         loop {
             let lasting = match telling.closes.take() {
                 Some(lasting) => lasting,
@@ -80,7 +102,7 @@ impl Shared {
                     let inodes: Vec<u64> =
                         self.closes.closed.lock().iter().take(MAX_CLOSED).copied().collect();
                     if inodes.is_empty() {
-                        return;
+                        return any;
                     }
                     self.session.begin_lasting(losses, FileOperation::Closed { inodes })
                 }
@@ -92,14 +114,16 @@ impl Shared {
             let answered = self.session.ask_lasting(&lasting);
             if self.session.losses() != lasting.losses() {
                 // The opens ended with the former session.
-                return self.session.end_lasting(&lasting);
+                self.session.end_lasting(&lasting);
+                return any;
             }
             if answered.is_err_and(|error| may_be_done(&error)) {
                 telling.closes = Some(lasting);
-                return;
+                return any;
             }
             self.session.end_lasting(&lasting);
             self.closes.closed.lock().drain(..told);
+            any = true;
         }
     }
 
@@ -109,7 +133,9 @@ impl Shared {
         let inodes = self.inodes.lock();
         let open = |(number, inode): (&u64, &Arc<Inode>)| (*number, inode.opens.load(Ordering::Relaxed));
         let mut opens: BTreeMap<u64, u32> = inodes.iter().map(open).collect();
-        self.closes.closed.lock().iter().for_each(|inode| *opens.entry(*inode).or_default() += 1);
+        for inode in self.open_folders.at_home().iter().chain(self.closes.closed.lock().iter()) {
+            *opens.entry(*inode).or_default() += 1;
+        }
         opens.into_iter().collect()
     }
 
@@ -133,6 +159,7 @@ impl Shared {
             }
             self.folders.clear();
             self.session.ahead().clear();
+            self.open_folders.begin_again();
             let opens = |inode: &Arc<Inode>| inode.opens.load(Ordering::Relaxed) as usize;
             let inodes = self.inodes.lock();
             self.closes.closed.lock().clear();

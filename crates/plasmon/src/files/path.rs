@@ -137,8 +137,9 @@ pub struct ReadDir {
     volume: Volume,
     folder: u64,
     page: vec::IntoIter<crate::wire::files::Listed>,
-    /// Cookie behind which the next page begins. `None` if there is no further page.
-    next: Option<u64>,
+    /// Cookie behind which the next page begins, and the largest cookie of the list, which the first page
+    /// tells. `None` if there is no further page.
+    next: Option<(u64, Option<u64>)>,
 }
 
 impl Volume {
@@ -244,7 +245,8 @@ impl Volume {
         if found.kind != FileKind::Folder {
             return Err(Error::new(Errno::NotFolder).at(path));
         }
-        Ok(ReadDir { volume: self.clone(), folder: found.inode, page: Vec::new().into_iter(), next: Some(0) })
+        let (page, next) = (Vec::new().into_iter(), Some((0, None)));
+        Ok(ReadDir { volume: self.clone(), folder: found.inode, page, next })
     }
 
     /// Returns the user of this session, on whose behalf operations by path are made.
@@ -458,11 +460,12 @@ impl Iterator for ReadDir {
             if let Some(listed) = self.page.next() {
                 return Some(Ok(DirEntry { name: listed.name.to_vec(), attributes: listed.attributes }));
             }
-            let after = self.next.take()?;
-            match self.volume.list(&self.volume.actor(), self.folder, after, LISTED_AT_ONCE) {
+            let from = self.next.take()?;
+            match self.volume.list(&self.volume.actor(), self.folder, from, LISTED_AT_ONCE) {
                 Ok(page) => {
                     let last = page.entries.last().map(|entry| entry.cookie);
-                    self.next = last.filter(|last| !page.end && *last > after);
+                    let next = last.filter(|last| !page.end && *last > from.0);
+                    self.next = next.map(|next| (next, Some(page.last)));
                     self.page = page.entries.into_iter();
                 }
                 Err(error) => return Some(Err(error)),

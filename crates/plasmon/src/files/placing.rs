@@ -6,8 +6,9 @@
 //! stays; the node that a section names to the home is a hint; no commit names an object that fewer nodes
 //! keep than are to, while there are more nodes that may.
 
-use std::sync::Arc;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,9 +45,19 @@ pub(super) struct Placing {
     puts: AtomicU64,
     /// Whether the node is to be asked in the background.
     asking: AtomicBool,
+    /// Function that frees memory which the session holds in vain, and returns whether some is coming.
+    room_maker: OnceLock<MakesRoom>,
 }
 
+/// Function that frees memory, and returns whether some is coming.
+type MakesRoom = Box<dyn Fn() -> bool + Send + Sync>;
+
 impl Placing {
+    /// Sets the function that frees memory which the session holds in vain.
+    pub(super) fn set_room_maker(&self, makes_room: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.room_maker.set(Box::new(makes_room));
+    }
+
     /// Asks the node again if something was put since the last time. Returns whether it is short of memory.
     pub(super) fn look(&self, attached: &Attached) -> bool {
         if self.puts.load(Ordering::Relaxed) > 0 {
@@ -90,14 +101,16 @@ impl Placing {
     }
 }
 
-/// Attempts to find room, as long as other nodes may take objects.
+/// Attempts to find room, as long as other nodes may take objects, or objects are being deleted.
 pub(super) struct Attempts {
     begun: Instant,
+    /// Whether room may have come since the last attempt.
+    is_coming: Cell<bool>,
 }
 
 impl Attempts {
     pub(super) fn begin() -> Self {
-        Self { begun: Instant::now() }
+        Self { begun: Instant::now(), is_coming: Cell::new(true) }
     }
 }
 
@@ -240,16 +253,20 @@ impl Target<'_> {
     }
 
     /// Returns whether an attempt that failed for want of room is to be repeated, since other nodes may take
-    /// objects. If so, waits for [`ROOM_INTERVAL`] before.
+    /// objects, or objects are being deleted. If so, waits for [`ROOM_INTERVAL`] before.
     pub(super) fn may_have_room<T>(&self, done: &Result<T>, attempts: &Attempts) -> bool {
         let is_full = |error: &Error| error.errno() == Errno::Full;
         if !done.as_ref().is_err_and(is_full) {
             return false;
         }
         self.blocks.give_back();
+        let is_coming = self.placing.room_maker.get().is_some_and(|makes_room| makes_room());
         self.placing.ask(self.attached, self.place);
         let patience = if self.placing.room.load(Ordering::Relaxed) { ROOM_PATIENCE } else { FULL_PATIENCE };
-        let may = self.placing.is_elsewhere(self.attached) && attempts.begun.elapsed() < patience;
+        // What was being deleted may have gone after this attempt and before the question.
+        let was_coming = attempts.is_coming.replace(is_coming);
+        let may_come = was_coming || is_coming || self.placing.is_elsewhere(self.attached);
+        let may = may_come && attempts.begun.elapsed() < patience;
         if may {
             thread::sleep(ROOM_INTERVAL);
         }

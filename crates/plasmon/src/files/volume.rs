@@ -20,6 +20,7 @@ use super::failures::Seen;
 use super::folders::Folders;
 use super::inode::{Inode, State};
 use super::names::Entry;
+use super::open_folders::OpenFolders;
 use super::opens::Closes;
 use super::placing::{Placing, Target};
 use super::reader::Reads;
@@ -66,6 +67,7 @@ pub(super) struct Shared {
     pub(super) tidying: Tidying,
     pub(super) inodes: Mutex<HashMap<u64, Arc<Inode>>>,
     pub(super) closes: Closes,
+    pub(super) open_folders: OpenFolders,
     pub(super) unlocks: Unlocks,
     /// Whether the session has ended.
     over: Mutex<bool>,
@@ -111,12 +113,15 @@ impl Volume {
             tidying: Tidying::default(),
             inodes: Mutex::default(),
             closes: Closes::default(),
+            open_folders: OpenFolders::default(),
             unlocks: Unlocks::default(),
             over: Mutex::new(false),
             ended: Condvar::new(),
         });
         let of = Arc::downgrade(&shared);
         shared.session.set_opens(move || of.upgrade().map(|shared| shared.opens()).unwrap_or_default());
+        let of = Arc::downgrade(&shared);
+        shared.placing.set_room_maker(move || of.upgrade().is_some_and(|shared| shared.make_room()));
         let volume = Self(Arc::clone(&shared), Arc::new(End(Arc::clone(&shared))));
         let spawned =
             thread::Builder::new().name("plasmon-files".to_owned()).spawn(move || shared.look_after());
@@ -351,8 +356,7 @@ impl Shared {
     pub(super) fn ask(&self, actor: &Actor, operation: FileOperation) -> Result<(FileOutcome, Keep)> {
         let (mut outcome, mut keep) = self.ask_whole(actor, &operation)?;
         if let FileOutcome::Failed(Errno::Full | Errno::OverQuota) = outcome
-            && self.session.is_limited()
-            && self.give_back(Duration::ZERO)
+            && self.free_room()
         {
             (outcome, keep) = self.ask_whole(actor, &operation)?;
         }
@@ -371,6 +375,11 @@ impl Shared {
         let answered = self.session.ask_of(of, actor, operation.clone());
         self.open_again();
         let Answered { outcome, keep, folders, folders_keep, .. } = answered?;
+        if outcome == FileOutcome::Failed(Errno::Stale) {
+            // The kernel looks the name up again, and the home is to answer: what is kept has led here.
+            self.session.ahead().clear();
+            self.folders.clear();
+        }
         let current = self.session.told().current();
         self.folders.learn(&current, operation, (&outcome, keep), (&folders, folders_keep));
         Ok((outcome, keep))
@@ -480,6 +489,7 @@ impl Shared {
             self.commit_if_old(number, &inode);
         }
         self.tell_unlocks();
+        self.tell_open_folders();
         self.tell_closes();
         self.tell_left();
         self.give_idle_back();

@@ -4,8 +4,8 @@
 //! their offsets; a full block becomes an object, in the background. A commit names the objects to the home:
 //! all of them, or the first ones, which were settled while the writer went on. Invariants: pieces of a
 //! block do not overlap in the block; later bytes are committed later, or stand later in a commit; no commit
-//! names an object that is not there yet; an object is named by one commit, since its sections may be replaced
-//! as soon as they are committed, and the object is deleted then.
+//! names an object that is not there yet; an object is named by one commit, since its sections may be
+//! replaced as soon as they are committed, and the object is deleted then.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -329,8 +329,8 @@ impl Writer {
         self.settle(target)
     }
 
-    /// Returns the first part of the settled sections that are not committed, as many as a commit can have with
-    /// all sections of an object. `None` if there are none.
+    /// Returns the first part of the settled sections that are not committed, as many as a commit can have
+    /// with all sections of an object. `None` if there are none.
     pub(super) fn part(&self) -> Option<Commit> {
         let settled = &self.stored[..self.settled];
         let most = settled.chunks(MAX_SECTIONS).next()?;

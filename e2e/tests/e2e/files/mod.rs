@@ -22,6 +22,7 @@ mod native;
 mod place;
 mod posix;
 mod programs;
+mod removed;
 mod room;
 mod shared;
 mod show;

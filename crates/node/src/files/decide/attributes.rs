@@ -102,15 +102,18 @@ fn strip_group(asking: &Asking<'_>, head: &mut Head) {
 pub(super) fn usage(asking: &Asking<'_>) -> Decided {
     let (state, limits) = (asking.state, &asking.limits);
     let terms = &state.terms;
-    let room = if terms.capacity > 0 { terms.capacity.saturating_sub(state.used) } else { u64::MAX };
+    let spare = asking.lingering.spare(state, asking.who.uid);
+    let used = state.used.saturating_sub(spare.bytes);
+    let room = if terms.capacity > 0 { terms.capacity.saturating_sub(used) } else { u64::MAX };
     let free = limits.free.min(room);
-    let capacity = if terms.capacity > 0 { terms.capacity } else { state.used.saturating_add(free) };
-    let inodes = state.inodes.len() as u64;
+    let capacity = if terms.capacity > 0 { terms.capacity } else { used.saturating_add(free) };
+    let inodes = (state.inodes.len() as u64).saturating_sub(spare.inodes);
     let possible = inodes + limits.memory.saturating_sub(state.memory) / INODE_BYTES;
     let most_inodes = if terms.inodes > 0 { terms.inodes.min(possible) } else { possible };
     let by_user = state.used_by.get(&asking.who.uid).copied().unwrap_or_default();
+    let by_user = by_user.saturating_sub(spare.of_user);
     let of_quota = if terms.user_quota > 0 { terms.user_quota.saturating_sub(by_user) } else { u64::MAX };
     let available = free.min(of_quota);
-    let usage = VolumeUsage { capacity, used: state.used, free, available, most_inodes, inodes };
+    let usage = VolumeUsage { capacity, used, free, available, most_inodes, inodes };
     Ok(Decision::tells(FileOutcome::Usage(usage)))
 }

@@ -8,10 +8,13 @@ use plasmon::wire::files::{Errno, FileOutcome, MAX_FILE_BYTES, MAX_RESERVED_BYTE
 
 use super::{Asking, Decided, Decision, Say};
 use crate::files::change::Change;
+use crate::files::map::Map;
 use crate::files::state::CREDIT_BYTES;
 
 /// Part of the free room that a session is given ahead of its need, as a divisor.
 const AHEAD_PART: u64 = 8;
+/// Maximum number of files without a name that are looked at for room that may come.
+const MAX_NAMELESS: usize = 1 << 10;
 
 /// Bytes that are neither in files nor in credit: of the volume, and of a user's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,15 +86,25 @@ impl Asking<'_> {
         Ok((used > 0).then_some(left))
     }
 
-    /// Returns the room for bytes of a user's files if all other sessions gave back their credit.
+    /// Returns the room for bytes of a user's files if all other sessions gave back their credit, and told
+    /// that they have closed the files that have no name.
     fn room_at_best(&self, uid: u32) -> Room {
         let (state, now) = (self.state, self.room(uid));
+        let is_others =
+            |inode: &&u64| state.opens.contains_key(inode) && !self.session.opens.contains_key(inode);
+        let nameless = state.unlinked.iter().filter(is_others).filter_map(|inode| state.inode(*inode));
+        let (mut closing, mut closing_of_user) = (0_u64, 0_u64);
+        for inode in nameless.take(MAX_NAMELESS) {
+            let bytes = inode.map().map_or(0, Map::used);
+            closing += bytes;
+            closing_of_user += if inode.head.uid == uid { bytes } else { 0 };
+        }
         let own = self.session.credit.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let own_of_user = self.session.credit.get(&uid).copied().unwrap_or_default();
         let of_user = state.credit_of.get(&uid).copied().unwrap_or_default().saturating_sub(own_of_user);
         Room {
-            of_volume: now.of_volume.saturating_add(state.credit.saturating_sub(own)),
-            of_user: now.of_user.saturating_add(of_user),
+            of_volume: now.of_volume.saturating_add(state.credit.saturating_sub(own)).saturating_add(closing),
+            of_user: now.of_user.saturating_add(of_user).saturating_add(closing_of_user),
         }
     }
 }
@@ -119,6 +132,14 @@ pub(super) fn reserve(asking: &Asking<'_>, number: u64, bytes: u64, patient: boo
         Vec::new()
     };
     Ok(Decision { changes, say: Say::Outcome(FileOutcome::Reserved { uid, bytes }) })
+}
+
+/// Tells whether room comes from objects that no file has any more. What lingered has gone before.
+pub(super) fn make_room(asking: &Asking<'_>) -> Decided {
+    if asking.state.condemned.is_empty() {
+        return Err(Errno::NotFound);
+    }
+    Ok(Decision::tells(FileOutcome::Done))
 }
 
 /// Takes back credit that a session gives up.

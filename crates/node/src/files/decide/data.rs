@@ -38,7 +38,8 @@ pub(super) fn range(offset: u64, len: u64) -> Result<Range<u64>, Errno> {
 pub(super) fn open(asking: &Asking<'_>, number: u64, read: bool, write: bool, truncate: bool) -> Decided {
     let inode = asking.inode(number)?;
     let session = asking.number;
-    if inode.head.links == 0 && !asking.session.opens.contains_key(&number) {
+    let is_findable = inode.head.links > 0 || asking.lingering.has(number);
+    if !is_findable && !asking.session.opens.contains_key(&number) {
         return Err(Errno::Stale);
     }
     match inode.head.kind {
@@ -228,6 +229,8 @@ fn put_over(draft: &mut Draft<'_>, number: u64, put: &Put<'_>) -> Result<bool, E
     let head = draft.touch(number)?;
     head.size = head.size.max(end);
     head.modified = modified.filter(|time| time.nanos < 1_000_000_000).unwrap_or(head.modified);
+    // The clock of the host that wrote may be ahead of the clock here.
+    head.changed = head.changed.max(head.modified);
     if drops_privileges {
         head.mode = without_privileges(head);
     }

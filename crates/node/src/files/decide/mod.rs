@@ -24,6 +24,7 @@ use self::credit::Covers;
 pub(super) use self::data::{FEW_OPENS, MAX_OPENS};
 use super::access::Who;
 use super::change::Change;
+use super::lingering::Lingering;
 use super::map::{Map, Piece, Place};
 use super::state::{Body, FileSession, Head, Inode, State};
 
@@ -44,6 +45,7 @@ pub(super) struct Asking<'a> {
     pub(super) who: Who<'a>,
     pub(super) now: Time,
     pub(super) limits: Limits,
+    pub(super) lingering: &'a Lingering,
 }
 
 /// Answer to an operation. It is completed after the changes were applied.
@@ -135,7 +137,7 @@ impl<'a> Draft<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// Returns an inode that exists.
+    /// Returns an inode that exists. Numbers are never used again, so one that is not there was removed.
     fn inode(&self, number: u64) -> Result<&'a Inode, Errno> {
         self.state.inode(number).ok_or(Errno::Stale)
     }
@@ -192,7 +194,7 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
             rename::rename(asking, &move_, no_replace, exchange)
         }
         O::LookAhead { folder, name, most } => names::look_ahead(asking, folder, &name, most),
-        O::List { folder, after, most } => names::list(asking, folder, after, most),
+        O::List { folder, after, upto, most } => names::list(asking, folder, (after, upto), most),
         O::ListUnnamed { after } => names::list_unnamed(asking, after),
         O::Open { inode, read, write, truncate } => data::open(asking, inode, read, write, truncate),
         O::Closed { inodes } => data::close(asking, inodes),
@@ -222,6 +224,7 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::Usage => attributes::usage(asking),
         O::Reserve { inode, bytes, patient } => credit::reserve(asking, inode, bytes, patient),
         O::GiveBack { uid, bytes } => Ok(credit::give_back(asking, uid, bytes)),
+        O::MakeRoom => credit::make_room(asking),
         O::Tidy { inode, replaces, section } => data::tidy(asking, inode, replaces, &section),
     }
 }
@@ -287,12 +290,14 @@ impl State {
         })
     }
 
-    /// Returns the entries of a folder behind a cookie that fit a page, and whether they are the last.
-    fn entries(&self, folder: u64, after: u64, most: u32) -> Option<(Vec<Listed>, bool)> {
+    /// Returns the entries of a folder behind a cookie and up to another one that fit a page, and whether
+    /// they are the last.
+    fn entries(&self, folder: u64, (after, upto): (u64, u64), most: u32) -> Option<(Vec<Listed>, bool)> {
         let names = self.inode(folder)?.folder()?;
         let most = (most.max(1) as usize).min(plasmon::wire::files::MAX_LISTED);
         let (mut page, mut bytes) = (Vec::new(), 0);
-        for (cookie, name) in names.order.range(after.saturating_add(1)..) {
+        let behind = names.order.range(after.saturating_add(1)..);
+        for (cookie, name) in behind.take_while(|(cookie, _)| **cookie <= upto) {
             if bytes >= PAGE_BYTES || page.len() == most {
                 return Some((page, false));
             }
@@ -305,10 +310,13 @@ impl State {
         Some((page, true))
     }
 
-    /// Returns the inodes without a name behind a number that fit a page, and whether they are the last.
+    /// Returns the open inodes without a name behind a number that fit a page, and whether they are the last.
     fn unnamed(&self, after: u64) -> (Vec<Listed>, bool) {
         let (mut page, mut bytes) = (Vec::new(), 0);
         for number in self.unlinked.range(after.saturating_add(1)..) {
+            if !self.opens.contains_key(number) {
+                continue;
+            }
             if bytes >= PAGE_BYTES || page.len() == plasmon::wire::files::MAX_LISTED {
                 return (page, false);
             }

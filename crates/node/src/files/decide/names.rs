@@ -28,9 +28,12 @@ fn is_dots(name: &[u8]) -> bool {
 }
 
 impl<'a> Asking<'a> {
-    /// Returns a folder with its names.
+    /// Returns a folder with its names. A folder that was removed has no names.
+    ///
+    /// # Errors
+    /// `NotFound` if the folder is gone.
     pub(super) fn folder(&self, number: u64) -> Result<(&'a Inode, &'a Folder), Errno> {
-        let inode = self.inode(number)?;
+        let inode = self.state.inode(number).ok_or(Errno::NotFound)?;
         Ok((inode, inode.folder().ok_or(Errno::NotFolder)?))
     }
 
@@ -303,12 +306,23 @@ pub(super) fn remove_folder(asking: &Asking<'_>, folder: u64, name: &[u8]) -> De
     Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
 }
 
-/// Lists the entries of a folder behind a cookie.
-pub(super) fn list(asking: &Asking<'_>, folder: u64, after: u64, most: u32) -> Decided {
-    let (inode, _) = asking.folder(folder)?;
+/// Lists the entries of a folder behind a cookie, up to the last one that the folder had when the list began.
+/// So the list ends, however many names are made meanwhile. A folder that is gone has no entries.
+pub(super) fn list(
+    asking: &Asking<'_>,
+    folder: u64,
+    (after, upto): (u64, Option<u64>),
+    most: u32,
+) -> Decided {
+    let Some(inode) = asking.state.inode(folder) else {
+        let none = FileOutcome::Entries { entries: Vec::new(), end: true, above: 0, last: 0 };
+        return Ok(Decision::tells(none));
+    };
+    let names = inode.folder().ok_or(Errno::NotFolder)?;
     asking.who.ensure_may(&inode.head, READ)?;
-    let (entries, end) = asking.state.entries(folder, after, most).ok_or(Errno::Stale)?;
-    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: inode.above }))
+    let last = upto.unwrap_or(names.last_cookie);
+    let (entries, end) = asking.state.entries(folder, (after, last), most).ok_or(Errno::Io)?;
+    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: inode.above, last }))
 }
 
 /// Looks up a name, and lists the entries behind it.
@@ -317,13 +331,14 @@ pub(super) fn look_ahead(asking: &Asking<'_>, folder: u64, name: &[u8], most: u3
     asking.who.ensure_may(&inode.head, READ | SEARCH)?;
     ensure_name(name)?;
     let first = names.names.get(name).ok_or(Errno::NotFound)?;
-    let (entries, end) = asking.state.entries(folder, first.cookie - 1, most).ok_or(Errno::Stale)?;
-    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: inode.above }))
+    let last = names.last_cookie;
+    let (entries, end) = asking.state.entries(folder, (first.cookie - 1, last), most).ok_or(Errno::Io)?;
+    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: inode.above, last }))
 }
 
 /// Lists inodes without a name behind a number. Only root may: no folder says who may know these inodes.
 pub(super) fn list_unnamed(asking: &Asking<'_>, after: u64) -> Decided {
     asking.who.ensure_root()?;
     let (entries, end) = asking.state.unnamed(after);
-    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: 0 }))
+    Ok(Decision::tells(FileOutcome::Entries { entries, end, above: 0, last: 0 }))
 }

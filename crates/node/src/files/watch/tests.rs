@@ -274,7 +274,12 @@ fn entries_that_come_with_a_name_are_watched() {
     let state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
     let attributes = state.attributes(ROOT_INODE).expect("there is a root");
     let listed = |name: &'static str| Listed { name: name.into(), cookie: 1, attributes: attributes.clone() };
-    let page = FileOutcome::Entries { entries: vec![listed("a"), listed("b")], end: true, above: ROOT_INODE };
+    let page = FileOutcome::Entries {
+        entries: vec![listed("a"), listed("b")],
+        end: true,
+        above: ROOT_INODE,
+        last: 2,
+    };
     let ahead = FileOperation::LookAhead { folder: ROOT_INODE, name: "a".into(), most: 9 };
     assert!(watchers.give(now, 2, &ahead, &page, MEMORY));
     assert!(watchers.give(now, 3, &ahead, &FileOutcome::Failed(Errno::NotFound), MEMORY));

@@ -196,6 +196,8 @@ crate::wire::table! {
             folder: u64,
             /// Cookie behind which the page begins: 0, or that of the last entry that is known.
             after: u64,
+            /// Largest cookie of the list, as its first page told it. None for the first page.
+            upto: Option<u64>,
             /// Largest number of entries.
             most: u32,
         },
@@ -382,6 +384,9 @@ crate::wire::table! {
             /// Largest number of entries.
             most: u32,
         },
+        /// Has what is kept of removed files go at once, because a node has no memory for bytes. The outcome
+        /// is `Done` if objects are being deleted, or else the errno `NotFound`.
+        34 MakeRoom,
     }
 }
 
@@ -439,6 +444,7 @@ impl FileOperation {
             | Self::Usage
             | Self::Discard { .. }
             | Self::GiveBack { .. }
+            | Self::MakeRoom
             | Self::ListUnnamed { .. } => [None, None],
         }
     }

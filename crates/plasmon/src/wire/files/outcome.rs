@@ -164,8 +164,10 @@ crate::wire::table! {
             entries: Vec<Listed> as AtMost<MAX_LISTED>,
             /// Whether these are the last.
             end: bool,
-            /// Inode of the folder above.
+            /// Inode of the folder above. 0 for a folder that was removed.
             above: u64,
+            /// Largest cookie of the list: names that are made later have larger ones.
+            last: u64,
         },
         /// Target of a link, value of an extended attribute, or names of extended attributes.
         9 Bytes(bytes: Bytes),
@@ -193,8 +195,8 @@ crate::wire::record! {
         /// Outcome of the operation.
         pub outcome: FileOutcome,
         /// Attributes of the folders in which the operation has changed names, and of folders that it has
-        /// moved. They may be kept for [`FOLDERS_MS`](super::FOLDERS_MS) from when the operation was sent.
-        /// Empty if they may not be kept.
+        /// moved or removed. They may be kept for [`FOLDERS_MS`](super::FOLDERS_MS) from when the operation
+        /// was sent. Empty if they may not be kept.
         pub folders: Vec<Attributes> as AtMost<MAX_FOLDERS>,
         /// Whether the volume has a capacity or quotas, so that writes need credit. None if the answer is not
         /// the home's.

@@ -530,6 +530,7 @@ fn a_session_ends_opens_of_its_own_alone() {
         who: who(session, &actor),
         now: Time::default(),
         limits: bench.limits,
+        lingering: &Lingering::default(),
     };
     let inodes = vec![own, others, 1 << 63, own, u64::MAX, own];
     let changes = decide(&asking, FileOperation::Closed { inodes }).unwrap().changes;

@@ -19,6 +19,7 @@ use plasmon::{NodeId, ObjectId};
 
 use super::{Asking, Limits, decide, who};
 use crate::files::change::{Begun, Change};
+use crate::files::lingering::Lingering;
 use crate::files::state::State;
 
 /// Session of root.
@@ -81,9 +82,13 @@ impl Bench {
     /// Applies changes, and tells mirrors.
     pub(super) fn commit(&mut self, changes: Vec<Change>) {
         let mirrors = &mut self.mirrors;
-        self.state.carry_out(changes, false, |state, change| {
-            mirrors.iter_mut().for_each(|mirror| mirror.note(state, change));
-        });
+        self.state.carry_out(
+            changes,
+            |_| false,
+            |state, change| {
+                mirrors.iter_mut().for_each(|mirror| mirror.note(state, change));
+            },
+        );
     }
 
     /// Carries an operation out for a user.
@@ -102,6 +107,7 @@ impl Bench {
             who: who(session, actor),
             now: Time { seconds: self.now, nanos: 0 },
             limits: self.limits,
+            lingering: &Lingering::default(),
         };
         let decision = decide(&asking, operation)?;
         self.commit(decision.changes);
@@ -157,7 +163,7 @@ impl Bench {
     pub(super) fn names(&mut self, folder: u64) -> Vec<String> {
         let (mut names, mut after) = (Vec::new(), 0);
         loop {
-            let list = FileOperation::List { folder, after, most: 2 };
+            let list = FileOperation::List { folder, after, upto: None, most: 2 };
             let Ok(FileOutcome::Entries { entries, end, .. }) = self.run(list) else {
                 panic!("the folder can be listed");
             };

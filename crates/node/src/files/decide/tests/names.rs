@@ -223,8 +223,8 @@ fn a_list_goes_on_where_it_stopped_while_names_go() {
     }
     let (mut found, mut after) = (Vec::new(), 0);
     loop {
-        let list = FileOperation::List { folder: TOP, after, most: 7 };
-        let Ok(FileOutcome::Entries { entries, end, above }) = bench.run(list) else { panic!() };
+        let list = FileOperation::List { folder: TOP, after, upto: None, most: 7 };
+        let Ok(FileOutcome::Entries { entries, end, above, .. }) = bench.run(list) else { panic!() };
         assert_eq!(above, TOP);
         for entry in entries {
             after = entry.cookie;
@@ -237,7 +237,7 @@ fn a_list_goes_on_where_it_stopped_while_names_go() {
         }
     }
     assert_eq!(found, names, "each once, although all were removed");
-    let list = FileOperation::List { folder: TOP, after: u64::MAX, most: 7 };
+    let list = FileOperation::List { folder: TOP, after: u64::MAX, upto: None, most: 7 };
     assert!(
         matches!(bench.run(list), Ok(FileOutcome::Entries { entries, end: true, .. }) if entries.is_empty())
     );
@@ -281,6 +281,23 @@ fn times_are_those_of_the_home_or_those_that_are_set() {
     let before = bench.look(TOP, ".").unwrap().modified;
     bench.make_file(TOP, "b");
     assert!(bench.look(TOP, ".").unwrap().modified > before);
+    // The clock of the host that writes may be ahead.
+    let ahead = Time { seconds: bench.now + 100, nanos: 7 };
+    let (section, _) = bench.section(0, 10);
+    let commit = FileOperation::Commit {
+        inode: file,
+        sections: vec![section],
+        modified: Some(ahead),
+        drops_privileges: false,
+        credit: 0,
+        credit_of: 0,
+    };
+    let attributes = bench.entry(commit).unwrap();
+    assert_eq!(
+        (attributes.modified, attributes.changed),
+        (ahead, ahead),
+        "no bytes are later than the change"
+    );
 }
 
 #[test]
@@ -303,4 +320,92 @@ fn a_name_is_looked_up_with_those_that_were_made_after_it() {
     assert_eq!(look(&mut bench, &names[3], 4), Err(Errno::NotFound));
     assert_eq!(look(&mut bench, "", 4), Err(Errno::NotFound));
     assert_eq!(look(&mut bench, "..", 4), Err(Errno::NotFound));
+}
+
+#[test]
+fn a_list_ends_with_what_was_there_when_it_began() {
+    let mut bench = Bench::new();
+    for number in 0..10 {
+        bench.make_file(TOP, &number.to_string());
+    }
+    let (mut found, mut from) = (Vec::new(), (0, None));
+    loop {
+        let (after, upto) = from;
+        let list = FileOperation::List { folder: TOP, after, upto, most: 3 };
+        let Ok(FileOutcome::Entries { entries, end, last, .. }) = bench.run(list) else { panic!() };
+        for entry in &entries {
+            let name = String::from_utf8(entry.name.to_vec()).unwrap();
+            bench.run(rename(TOP, &name, TOP, &format!("{name}+"))).unwrap();
+            found.push(name);
+        }
+        if end {
+            break;
+        }
+        from = (entries.last().unwrap().cookie, Some(last));
+    }
+    assert_eq!(found, (0..10).map(|number| number.to_string()).collect::<Vec<_>>());
+    assert_eq!(bench.names(TOP).len(), 10);
+}
+
+#[test]
+fn a_name_that_stands_for_another_inode_keeps_its_place_in_lists() {
+    let mut bench = Bench::new();
+    for name in ["a", "b", "c", "new"] {
+        bench.make_file(TOP, name);
+    }
+    let memory = bench.state.memory;
+    bench.run(rename(TOP, "new", TOP, "b")).unwrap();
+    assert_eq!(bench.names(TOP), ["a", "b", "c"]);
+    assert!(bench.state.memory < memory);
+    let exchange = FileOperation::Rename {
+        folder: TOP,
+        name: named("a"),
+        to_folder: TOP,
+        to_name: named("c"),
+        no_replace: false,
+        exchange: true,
+    };
+    bench.run(exchange).unwrap();
+    assert_eq!(bench.names(TOP), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_folder_that_is_gone_has_no_names_and_gets_none() {
+    let mut bench = Bench::new();
+    let folder = bench.make_folder(TOP, "d");
+    let file = bench.make_file(TOP, "a");
+    bench.run(FileOperation::RemoveFolder { folder: TOP, name: named("d") }).unwrap();
+    let fails = |bench: &mut Bench, folder| {
+        let link = FileOperation::Link { inode: file, folder, name: named("x") };
+        let make = FileOperation::MakeFolder { folder, name: named("x"), mode: 0o755 };
+        let remove = FileOperation::RemoveFolder { folder, name: named("x") };
+        let ahead = FileOperation::LookAhead { folder, name: named("x"), most: 4 };
+        let all = [
+            lookup(folder, "x"),
+            create(folder, "x", false),
+            make,
+            link,
+            unlink(folder, "x"),
+            remove,
+            rename(folder, "x", TOP, "y"),
+            rename(TOP, "a", folder, "y"),
+            ahead,
+        ];
+        for operation in all {
+            let what = format!("{operation:?}");
+            assert_eq!(bench.run(operation).map(drop), Err(Errno::NotFound), "{what}");
+        }
+        assert!(bench.names(folder).is_empty());
+    };
+    fails(&mut bench, folder);
+    // One that is open is there, and has no names either.
+    let opened = bench.make_folder(TOP, "d");
+    let open = FileOperation::Open { inode: opened, read: true, write: false, truncate: false };
+    bench.run(open).unwrap();
+    bench.run(FileOperation::RemoveFolder { folder: TOP, name: named("d") }).unwrap();
+    fails(&mut bench, opened);
+    let attributes = bench.entry(FileOperation::GetAttributes { inode: opened }).unwrap();
+    assert_eq!((attributes.links, attributes.kind), (0, FileKind::Folder));
+    bench.close(opened);
+    assert_eq!(bench.entry(FileOperation::GetAttributes { inode: opened }), Err(Errno::Stale));
 }
