@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -271,3 +272,19 @@ def test_a_value_that_was_got_can_be_copied_and_pickled(near: plasmon.Client) ->
     base = np.arange(1000)
     got = near.get(near.put([base, base[::2]]))
     assert np.array_equal(copy.deepcopy(got)[1], base[::2])
+
+
+def test_arrays_over_files_are_read_in_place_and_share(
+    near: plasmon.Client, reader: plasmon.Client, tmp_path: Path
+) -> None:
+    whole = np.memmap(tmp_path / "file", np.float64, "w+", shape=(300, 1000))
+    whole[:] = np.arange(300_000).reshape(300, 1000)
+    for value in (whole, [whole, whole[10:], whole[::2, 5]]):
+        assert _values.encode(value).size < whole.nbytes + SMALL
+        got = reader.get(near.put(value), timeout=30)
+        for left, right in zip(*(v if isinstance(v, list) else [v] for v in (got, value)), strict=True):
+            assert type(left) is type(right) is np.memmap
+            assert np.array_equal(left, right)
+            assert is_in_store(left.ctypes.data)
+            assert not left.flags.writeable
+    assert np.shares_memory(got[0], got[2])

@@ -189,8 +189,10 @@ def _reducer(of: type) -> Reduce | None:
     if package == "polars":
         polars = sys.modules["polars"]
         return _reduce_polars if of in (polars.DataFrame, polars.Series) else None
-    if package == "numpy" and of is sys.modules["numpy"].ndarray:
-        return _reduce_ndarray
+    if package == "numpy":
+        numpy = sys.modules["numpy"]
+        if of in (numpy.ndarray, numpy.memmap):
+            return _reduce_ndarray if of is numpy.ndarray else _reduce_memmap
     array = getattr(sys.modules.get("pyarrow"), "Array", None)
     if array is not None and issubclass(of, array):
         return _columns.reduce_array if of.__reduce__ is array.__reduce__ else None
@@ -221,6 +223,18 @@ def _reduce_ndarray(array: Any) -> Any:
 def _ndarray(memory: Any, dtype: Any, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]) -> Any:
     """Array over memory."""
     return importlib.import_module("numpy").ndarray(shape, dtype, memory, offset, strides)
+
+
+def _reduce_memmap(array: Any) -> Any:
+    """Takes an array over a file apart, of which NumPy would copy all elements into the pickle."""
+    if array.dtype.hasobject:
+        return NotImplemented
+    return _memmap, (array.view(sys.modules["numpy"].ndarray),)
+
+
+def _memmap(array: Any) -> Any:
+    """Array of the same class over memory, which has no file any more, as after NumPy's own pickle."""
+    return array.view(importlib.import_module("numpy").memmap)
 
 
 # PyTorch
