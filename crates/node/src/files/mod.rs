@@ -10,9 +10,9 @@
 //! to lie on other nodes are brought there ([`place`], [`keeping`], [`pull`]), ranges of objects are read
 //! where they lie ([`peek`]), and objects that no file has are deleted ([`sweep`]). [`check`] compares the
 //! counts of a volume with its files, and [`credit`] lets unused credit lapse. Inodes without a name stay for
-//! a moment ([`lingering`]). [`answer`] tells sessions what they may keep, [`tally`] counts the work of homes,
-//! and [`abuse`] logs faults of clients. [`known`] and [`granted`] remember which inodes and bytes sessions
-//! without trust may name.
+//! a moment ([`lingering`]). [`answer`] tells sessions what they may keep, [`tally`] counts the work of
+//! homes, and [`abuse`] logs faults of clients. [`known`] and [`granted`] remember which inodes and bytes
+//! sessions without trust may name.
 
 mod abuse;
 mod access;
