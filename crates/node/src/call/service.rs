@@ -177,6 +177,9 @@ impl Calls {
             ServiceCall::Fail { number } => {
                 done(self.fail(client, number, &String::from_utf8_lossy(&request.payload)))
             }
+            ServiceCall::Refuse { number } => {
+                done(self.refuse(client, number, &String::from_utf8_lossy(&request.payload)))
+            }
             ServiceCall::Look { number } => Return::Now(self.look(client, number)),
         }
     }

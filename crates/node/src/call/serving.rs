@@ -371,9 +371,18 @@ impl Calls {
 
     /// Ends a call with the error that its server tells.
     pub(super) fn fail(&self, client: ClientKey, number: u64, text: &str) -> Result<(), Error> {
+        self.end_with(client, number, Error::new(ErrorKind::Raised, text))
+    }
+
+    /// Ends a call whose function its server did not run.
+    pub(super) fn refuse(&self, client: ClientKey, number: u64, text: &str) -> Result<(), Error> {
+        self.end_with(client, number, Error::new(ErrorKind::TimedOut, text))
+    }
+
+    fn end_with(&self, client: ClientKey, number: u64, error: Error) -> Result<(), Error> {
         let call = self.serving.end(client, number)?;
         self.counts.failed.add(1);
-        call.answer(Err(Error::new(ErrorKind::Raised, text)));
+        call.answer(Err(error));
         Ok(())
     }
 

@@ -117,6 +117,11 @@ crate::wire::call_table! {
             /// Number of the call.
             number: u64,
         } -> Looked,
+        /// Says that a function was not run, and in the payload why.
+        129 Refuse {
+            /// Number of the call.
+            number: u64,
+        } with text,
     }
 }
 
@@ -219,6 +224,7 @@ mod tests {
             ),
             (ServiceCall::Fail { number: 9 }, 127, [9, 0, 0, 0, 0, 0]),
             (ServiceCall::Look { number: 9 }, 128, [9, 0, 0, 0, 0, 0]),
+            (ServiceCall::Refuse { number: 9 }, 129, [9, 0, 0, 0, 0, 0]),
         ] {
             assert_eq!(call.encode(), (number, arguments));
             assert_eq!(ServiceCall::decode(number, arguments, &[]), Some(call));
@@ -227,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_no_call() {
-        for number in [ServiceCall::FIRST - 1, 129, ServiceCall::LAST] {
+        for number in [ServiceCall::FIRST - 1, 130, ServiceCall::LAST] {
             assert_eq!(ServiceCall::decode(number, [0; 6], &[]), None);
         }
         let first = |word| ServiceCall::decode(120, [word, 0, 0, 0, 0, 0], &[7]);
