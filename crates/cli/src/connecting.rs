@@ -20,8 +20,17 @@ impl Within {
         Self { timeout, began: Instant::now() }
     }
 
-    /// Connects to the node.
+    /// Connects to the node. Calls of the client have the same time-out.
     pub(crate) fn connect(&self, socket: &Socket, name: &str) -> Result<Client, Error> {
+        let client = self.reach(socket, name)?;
+        Ok(match self.timeout {
+            Some(timeout) if !timeout.is_zero() => client.within(timeout),
+            _ => client,
+        })
+    }
+
+    /// Connects to the node within the time-out. Calls of the client have their own.
+    pub(crate) fn reach(&self, socket: &Socket, name: &str) -> Result<Client, Error> {
         let client = Client::connect_with(socket, name, self.timeout, None)?;
         if !client.is_trusted() {
             let (path, owner) = (client.socket().display(), client.owner());
@@ -30,10 +39,7 @@ impl Within {
                        false data"
             );
         }
-        Ok(match self.timeout {
-            Some(timeout) if !timeout.is_zero() => client.within(timeout),
-            _ => client,
-        })
+        Ok(client)
     }
 
     /// Rest of the time-out, at least 1 us. The rest is zero only if the time-out itself is, because a zero

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use std::{io::IsTerminal, thread};
 
 use clap::Args as ClapArgs;
-use plasmon::sync::{Barrier, Guard, Lock, LockOptions, MAX_PARTIES, MAX_TTL, MIN_TTL};
+use plasmon::sync::{Barrier, Guard, LockOptions, MAX_PARTIES, MAX_TTL, MIN_TTL};
 use plasmon::text::printable;
 use plasmon::{Error, ErrorKind, Socket};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
@@ -108,10 +108,11 @@ pub(crate) struct BarrierArgs {
 /// Takes a lock, runs a command, and returns the exit code.
 pub(crate) fn lock(socket: &Socket, args: &LockArgs) -> Result<ExitCode, Failure> {
     let LockArgs { name, ttl, timeout, shared, public, grace, command } = args;
-    // The time-out is that of the lock. Connecting has its own.
-    let client = Within::new(None).connect(socket, "plasmon lock")?;
-    let options = LockOptions { ttl: *ttl, shared: *shared, public: *public, timeout: *timeout };
-    let guard = Lock::new(&client, name, &options)?.take(*timeout).map_err(|error| match error.kind() {
+    let within = Within::new(*timeout);
+    // The time-out is that of the wait for the lock, and not that of unlocking.
+    let client = within.reach(socket, "plasmon lock")?;
+    let options = LockOptions { ttl: *ttl, shared: *shared, public: *public, timeout: within.left() };
+    let guard = client.lock(name, &options).map_err(|error| match error.kind() {
         ErrorKind::Busy => Error::new(ErrorKind::TimedOut, error.message()),
         _ => error,
     })?;

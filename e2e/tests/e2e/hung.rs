@@ -1,6 +1,6 @@
 //! Tests of a stopped daemon: calls end by the client's own clock, and work again when the daemon continues.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -279,13 +279,20 @@ fn commands_end_at_their_time_out() {
     let cluster = Cluster::builder().start();
     let id = put(&cluster.client(0), Pattern(1), 100).to_string();
     cluster.pause(0);
-    let commands: [&[&str]; 5] =
-        [&["get", &id], &["wait", &id], &["hash", &id], &["put", "-"], &["replicate", &id, "2"]];
+    let commands: [(&[&str], &str, &[&str]); 7] = [
+        (&["get", &id], "0.2", &[]),
+        (&["wait", &id], "0.2", &[]),
+        (&["hash", &id], "0.2", &[]),
+        (&["put", "-"], "0.2", &[]),
+        (&["replicate", &id, "2"], "0.2", &[]),
+        (&["lock", "name"], "0.2s", &["--", "true"]),
+        (&["barrier", "name", "2"], "0.2s", &[]),
+    ];
     let mut running = Vec::new();
-    for words in commands {
+    for (words, timeout, last) in commands {
         let mut command = Command::new(binary());
-        command.args(words).args(["--timeout", "0.2"]).arg("--socket").arg(cluster.socket(0));
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(words).args(["--timeout", timeout]).arg("--socket").arg(cluster.socket(0)).args(last);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it runs");
         // The command may have ended without reading.
         let _ = child.stdin.take().expect("it is a pipe").write_all(b"data");
@@ -294,6 +301,9 @@ fn commands_end_at_their_time_out() {
     for (words, mut child) in running {
         let status = until(&format!("{words:?} ends"), || child.try_wait().expect("it is our child"));
         assert_eq!(status.code(), Some(4), "{words:?}");
+        let mut said = String::new();
+        child.stderr.take().expect("it is a pipe").read_to_string(&mut said).expect("it is text");
+        assert!(!said.contains("10.0 s"), "{words:?} waited for another time than it was told: {said}");
     }
     cluster.resume(0);
 }

@@ -70,6 +70,7 @@ mod start;
 mod still;
 mod stop;
 mod support;
+mod time_outs;
 mod trust;
 mod verify;
 mod watch;

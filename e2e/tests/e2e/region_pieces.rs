@@ -3,7 +3,7 @@
 
 use plasmon::region::{Region, RegionOptions, Rights};
 use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
-use plasmon_e2e::{Cluster, Pattern, eventually};
+use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
 
 use crate::commands::{failure, json};
 use crate::support::{MIB, get, kind};
@@ -85,7 +85,10 @@ fn a_region_in_pieces_is_as_good_as_any() {
     let buffers = [&client, &other].map(|client| client.buffer(3 * MIB, true, None).expect("there is room"));
     let teeth = comb(&client);
     let used = cluster.status(0).memory.used;
-    let region = client.create_region("r", LEN as u64, &RegionOptions::default()).expect("there is room");
+    let region = client
+        .create_region("r", LEN as u64, &RegionOptions::default())
+        .expect("there is room")
+        .with_timeout(PATIENCE);
     assert!(region.is_mapped());
     let info = region.info().expect("it is there");
     assert!(info.pieces >= 32 && info.mappable && !info.crowded_out, "{info:?}");
@@ -96,11 +99,12 @@ fn a_region_in_pieces_is_as_good_as_any() {
     check(&region, &whole);
     exercise(&region, &mut whole, 1);
     // By one more process of the host, of which a handle can read only; by calls; and from another host.
-    let second = cluster.client(0).map_region("r", Rights::READ, None).expect("it is there");
+    let second =
+        cluster.client(0).map_region("r", Rights::READ, None).expect("it is there").with_timeout(PATIENCE);
     assert!(second.is_mapped());
     check(&second, &whole);
     assert_eq!(kind(second.write(0, &[1])), ErrorKind::NotAllowed);
-    let far = other.map_region("r", Rights::ALL, None).expect("it is there");
+    let far = other.map_region("r", Rights::ALL, None).expect("it is there").with_timeout(PATIENCE);
     check(&far, &whole);
     exercise(&far, &mut whole, 3);
     check(&region, &whole);
@@ -145,8 +149,9 @@ fn a_region_moves_from_pieces_to_pieces() {
     let cluster = Cluster::builder().nodes(3).memory("64MiB").start();
     let nodes: Vec<_> = (0..3).map(|number| node(&cluster, number)).collect();
     let teeth: Vec<_> = nodes[..2].iter().map(|(client, _)| comb(client)).collect();
-    let region = nodes[0].0.create_region("r", LEN as u64, &nodes[0].1).expect("there is room");
-    let far = nodes[2].0.map_region("r", Rights::ALL, None).expect("it is there");
+    let region =
+        nodes[0].0.create_region("r", LEN as u64, &nodes[0].1).expect("there is room").with_timeout(PATIENCE);
+    let far = nodes[2].0.map_region("r", Rights::ALL, None).expect("it is there").with_timeout(PATIENCE);
     let mut whole = vec![0; LEN];
     exercise(&far, &mut whole, 9);
     for (to, in_pieces) in [(1, true), (2, false), (0, true)] {
@@ -201,7 +206,10 @@ fn a_region_for_which_no_mappable_memory_is_left_is_reached_by_calls() {
     let (_kept, freed): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(nth, _)| nth % 4 == 0);
     freed.into_iter().for_each(|(_, region)| region.free().expect("free"));
     eventually("there is room", || cluster.status(0).memory.free > 4 * MIB as u64);
-    let region = client.create_region("r", 2 * MIB as u64, &RegionOptions::default()).expect("there is room");
+    let region = client
+        .create_region("r", 2 * MIB as u64, &RegionOptions::default())
+        .expect("there is room")
+        .with_timeout(PATIENCE);
     assert!(!region.is_mapped());
     assert_eq!(kind(region.view()), ErrorKind::NotHere);
     let info = region.info().expect("it is there");
@@ -210,11 +218,13 @@ fn a_region_for_which_no_mappable_memory_is_left_is_reached_by_calls() {
     assert_eq!(cluster.status(0).regions.crowded_out, 1);
     let data = Pattern(2).bytes(2 * MIB);
     region.write(0, &data).expect("write");
-    let far = cluster.client(1).map_region("r", Rights::ALL, None).expect("it is there");
+    let far =
+        cluster.client(1).map_region("r", Rights::ALL, None).expect("it is there").with_timeout(PATIENCE);
     check(&far, &data);
     // On a node that has the memory for it, it is mapped.
     far.move_to(cluster.client(1).node(), std::time::Duration::from_secs(60)).expect("there is room");
-    let near = cluster.client(1).map_region("r", Rights::ALL, None).expect("it is there");
+    let near =
+        cluster.client(1).map_region("r", Rights::ALL, None).expect("it is there").with_timeout(PATIENCE);
     assert!(near.is_mapped() && near.info().expect("it is there").mappable);
     check(&near, &data);
 }

@@ -327,6 +327,34 @@ fn data_that_cannot_be_read_end_their_call_and_not_their_server() {
 }
 
 #[test]
+fn a_call_whose_data_find_no_room_is_told_as_one_that_was_not_run() {
+    let cluster = Cluster::builder().nodes(2).memory("64MiB").start();
+    let server = serve(&cluster, 1);
+    let service = find(&cluster, 0);
+    let hog = cluster.client(1);
+    thread::scope(|threads| {
+        // The server is parked, with room for short data, when the memory of its node is taken.
+        let receiving = threads.spawn(|| server.receive(Some(PATIENCE)));
+        eventually("it waits for a call", || cluster.status(1).memory.used >= MIB as u64);
+        let mut taken = Vec::new();
+        for len in [8 * MIB, MIB, MIB / 4, MIB / 64] {
+            taken.extend(std::iter::from_fn(|| hog.buffer(len, true, None).ok()));
+        }
+        let refused = service.call("f", &Pattern(1).bytes(LONG), PATIENCE).map(drop);
+        let refused = refused.expect_err("there is no room for its data");
+        assert_eq!(refused.kind(), ErrorKind::TimedOut, "{refused}");
+        assert!(refused.message().contains("not run"), "{refused}");
+        drop(taken);
+        let calling = threads.spawn(|| service.call("f", b"short", PATIENCE));
+        let call = receiving.join().expect("no panic").expect("it serves on").expect("the next call");
+        assert_eq!(call.data(), b"short");
+        call.reply(b"on").expect("it is waited for");
+        assert_eq!(&*calling.join().expect("no panic").expect("it is answered"), b"on");
+    });
+    nothing_is_left(&cluster);
+}
+
+#[test]
 fn the_node_of_a_long_reply_dies_before_it_is_taken() {
     let mut cluster = Cluster::builder().nodes(3).args(&LONG_LEASE).start();
     let mut by_hand = ByHand::connect(&cluster, 2);
@@ -374,6 +402,7 @@ fn numbers_of_others_and_of_nothing_are_refused() {
             ServiceCall::Reply { number, len: 0, data: NOWHERE },
             ServiceCall::Fail { number },
             ServiceCall::Look { number },
+            ServiceCall::Refuse { number },
             ServiceCall::TakeData { number, into },
             ServiceCall::ReplyAndReceive { number, port, room: 0, into: NOWHERE },
         ]
@@ -477,7 +506,9 @@ fn a_257th_call_waits_for_a_slot_and_no_longer_than_its_time() {
     let (began, promised) = (Instant::now(), Duration::from_millis(300));
     let late = service.call("f", b"no slot", promised).map(drop);
     wait::ended_in_time("the call", began, promised);
-    assert_eq!(kind(late), ErrorKind::TimedOut, "it was not sent");
+    let late = late.expect_err("no slot is free");
+    assert_eq!(late.kind(), ErrorKind::Busy, "{late}");
+    assert!(late.message().contains("256 calls"), "the node answers, so it is not to blame: {late}");
     thread::scope(|threads| {
         let calling = threads.spawn(|| service.call("f", b"the last", PATIENCE));
         let mut begun = begun.into_iter();

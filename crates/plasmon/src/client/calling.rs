@@ -11,9 +11,11 @@ use super::Client;
 use super::connection::{Undo, unexpected};
 use super::due::{Due, due};
 use super::vigil::Vigil;
-use crate::shared::{CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, Manner, WaitStats};
+use crate::shared::{
+    CallPayload, CallRequest, CallResult, CallUnderWay, ClientCalls, Manner, SLOTS, WaitStats,
+};
 use crate::wire::{BySlot, ClusterCall, Reached, SlotResult, requests};
-use crate::{Class, NodeId, Result};
+use crate::{Class, Error, ErrorKind, NodeId, Result};
 
 /// Times of a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +79,21 @@ impl Calls<'_> {
     pub(super) fn begin(&self, request: &CallRequest, manner: Manner, due: Due) -> Result<Call> {
         let slots = Arc::clone(self.slots(due)?);
         let mut vigil = Vigil::new(self.0, due);
-        ClientCalls::submit(slots, request, manner, &mut || vigil.goes_on()).map_err(|_| vigil.error())
+        ClientCalls::submit(slots, request, manner, &mut || vigil.goes_on())
+            .map_err(|_| self.short(vigil.error()))
+    }
+
+    /// Error of a call that found no free slot. If the daemon lives, the calls of this client itself have all
+    /// slots.
+    fn short(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::TimedOut || !self.0.connection.is_lively() {
+            return error;
+        }
+        let text = format!(
+            "this client has {SLOTS} calls and operations under way, and none of them was over in time: take \
+             the results of those that were begun, or make fewer at a time"
+        );
+        Error::new(ErrorKind::Busy, text)
     }
 
     /// Waits for the result of a call. An error means that there is no result: the call may still be carried

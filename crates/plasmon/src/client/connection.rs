@@ -52,8 +52,9 @@ use crate::{Error, ErrorKind, ObjectId, Result};
 
 /// Time between two checks whether a waiting call was interrupted.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest time that the release of a pin waits for a daemon that does not read its socket.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest time that the release of a pin waits for a daemon that does not read its socket. Calls that end by
+/// their time-outs release what they had taken.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Function that a waiting call asks again and again. `true` ends the call.
 pub(super) type Interrupt<'a> = &'a mut dyn FnMut() -> bool;
@@ -443,7 +444,7 @@ impl Connection {
     }
 
     /// Later end of a wait whose end has come, if the daemon lives and `longest` is not over.
-    fn later(&self, longest: Due, now: Instant) -> Due {
+    pub(super) fn later(&self, longest: Due, now: Instant) -> Due {
         let lives = self.fast().is_some_and(Fast::lives);
         longest.filter(|longest| lives && now < *longest).map(|longest| longest.min(now + IMMEDIATE_TIMEOUT))
     }

@@ -50,6 +50,12 @@ pub(super) fn rest(due: Due) -> Option<Duration> {
     })
 }
 
+/// Time-out to send for the rest of a call that was given `timeout` and ends at `due`. A time-out of zero
+/// stays zero, because it has another meaning.
+pub(super) fn rest_of(timeout: Duration, due: Due) -> Duration {
+    if timeout.is_zero() { timeout } else { rest(due).unwrap_or(timeout) }
+}
+
 /// End of a call, put off by the time since `since`, which the program spent itself.
 pub(super) fn put_off(due: Due, since: Instant) -> Due {
     due.and_then(|due| due.checked_add(since.elapsed()))

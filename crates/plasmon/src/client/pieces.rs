@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::Client;
 use super::connection::Connection;
+use super::due::Due;
 use super::scratch::lend;
 use super::writable::Writable;
 use crate::wire::{LentRange, Request};
@@ -66,13 +67,14 @@ fn shelf(len: usize) -> Result<usize> {
 }
 
 impl Piece {
-    /// Takes a piece of `len` bytes or more, at most [`MAX_PIECE_BYTES`].
-    pub(super) fn of(client: &Client, len: usize) -> Result<Self> {
+    /// Takes a piece of `len` bytes or more, at most [`MAX_PIECE_BYTES`]. If no piece is free, the daemon is
+    /// asked for memory, at most until `due`.
+    pub(super) fn of(client: &Client, len: usize, due: Due) -> Result<Self> {
         let shelf = shelf(len)?;
         if let Some(piece) = Self::on(shelf, client) {
             return Ok(piece);
         }
-        let (number, memory, _) = lend(client, LENT_BYTES, true, None)?;
+        let (number, memory, _) = lend(client, LENT_BYTES, true, (None, due))?;
         let (spoiled, taken) = (AtomicBool::new(false), AtomicUsize::new(1));
         let lent = Arc::new(Lent { number, memory, spoiled, taken });
         let others = (PIECE_BYTES[shelf]..LENT_BYTES).step_by(PIECE_BYTES[shelf]);
@@ -127,6 +129,11 @@ impl Piece {
         let start = |place: &Place| place.lent.memory.memory().as_ptr().wrapping_add(place.at);
         self.place.as_ref().map_or(ptr::null_mut(), start)
     }
+}
+
+/// Whether an error says that the daemon has no memory to lend.
+pub(super) fn has_no_room(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Full | ErrorKind::TooLarge | ErrorKind::Busy)
 }
 
 impl Drop for Piece {

@@ -290,11 +290,16 @@ impl Client {
     /// waits as long as `timeout` says; with zero it brings only those that exist.
     ///
     /// # Errors
-    /// `Busy` if the node is bringing too many objects already.
+    /// `Busy` if the node is bringing too many objects already. `TimedOut` if the node does not answer within
+    /// the time-out: it may bring them all the same.
     pub fn prefetch(&self, ids: &[ObjectId], timeout: Duration) -> Result<()> {
         let timeout_us = microseconds(Some(timeout));
+        let (longest, answer) = (longest_of_get(self, Some(timeout)), self.due_of_answer());
+        let due = due(Some(timeout)).into_iter().chain(answer).min();
         for ids in ids.chunks(MAX_IDS) {
-            self.ask(requests::Prefetch { timeout_us, ids: ids.to_vec() }, Undo::Nothing)?;
+            let prefetch = requests::Prefetch { timeout_us, ids: ids.to_vec() };
+            let ticket = self.connection.send(&prefetch.into(), Undo::Nothing)?.while_alive(longest);
+            self.answer_to::<requests::Prefetch>(ticket, due)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use rustix::fs::fstat;
 use super::connection::{Undo, unexpected};
 use super::copies::await_copies;
 use super::digest::digest;
-use super::due::{due, rest};
+use super::due::{Due, due, rest_of};
 use super::reading::{compared, microseconds};
 use super::writable::{CreationMemory, Writable};
 use super::writing::{check, new_object, room_us};
@@ -110,8 +110,8 @@ impl Client {
     /// `Full` or `TooLarge` if there is no room; `room` is the longest wait for room. `Busy` for more than
     /// 4,096 scratches. `Disconnected`, or `TimedOut` if the daemon does not answer.
     pub fn buffer(&self, len: usize, private: bool, room: Option<Duration>) -> Result<Scratch> {
-        let (buffer, memory, capacity) = lend(self, len, private, room)?;
-        Ok(Scratch::new(self, buffer, memory, capacity, private))
+        let due = CreateOptions { room, ..CreateOptions::default() }.due(self);
+        buffer_until(self, len, private, (room, due))
     }
 
     /// Registers memory of the program with the node, so that objects can be received into it without a copy.
@@ -159,7 +159,7 @@ impl Client {
             let request = requests::GetInto { timeout_us, id, buffer, at, room, verify: self.verifies };
             let due = due(timeout);
             let landed = ask_for(self, request, Undo::Cancel, timeout)?;
-            left = if timeout == Some(Duration::ZERO) { timeout } else { rest(due) };
+            left = timeout.map(|timeout| rest_of(timeout, due));
             // The daemon or the network card wrote the bytes without the compiler's knowledge.
             std::hint::black_box(&mut *into);
             match landed.data_len {
@@ -230,17 +230,28 @@ impl Client {
     }
 }
 
-/// Asks the node for memory of its store. Returns its number, the memory, and the size in bytes of the
-/// largest object that it can become.
+/// Lends memory as [`Client::buffer`] does, at most until `due`.
+pub(super) fn buffer_until(
+    client: &Client,
+    len: usize,
+    private: bool,
+    limits: (Option<Duration>, Due),
+) -> Result<Scratch> {
+    let (buffer, memory, capacity) = lend(client, len, private, limits)?;
+    Ok(Scratch::new(client, buffer, memory, capacity, private))
+}
+
+/// Asks the node for memory of its store, at most until `due`. `room` is the longest wait for others to make
+/// room. Returns the number of the memory, the memory, and the size in bytes of the largest object that it
+/// can become.
 pub(super) fn lend(
     client: &Client,
     len: usize,
     private: bool,
-    room: Option<Duration>,
+    (room, due): (Option<Duration>, Due),
 ) -> Result<(u64, Writable, u64)> {
     let options = CreateOptions { room, ..CreateOptions::default() };
     let lend = requests::Lend { len: len as u64, private, room_us: room_us(&options) };
-    let due = options.due(client);
     let replies::Lent { buffer, offset, capacity, .. } = client.ask_until(lend, Undo::Lend, due)?;
     let span = Span { offset, data_len: len as u64, metadata_len: 0, digest: 0 };
     let memory = if len == 0 { Writable::anonymous(0) } else { client.connection.arena().writable(span) };

@@ -75,8 +75,9 @@ impl Client {
     ) -> Result<Vec<Result<Reply>>> {
         let mut replies = Vec::with_capacity(to.len());
         for some in to.chunks(MAX_CAST) {
+            let limits = (timeout, due(Some(timeout)));
             let begun: Vec<Result<PendingReply>> =
-                some.iter().map(|service| service.begin(function, data, timeout)).collect();
+                some.iter().map(|service| service.begin_until(function, data, limits)).collect();
             for reply in begun.into_iter().map(|begun| begun.and_then(PendingReply::wait)) {
                 match reply {
                     Err(error) if error.kind() == crate::ErrorKind::Interrupted => return Err(error),

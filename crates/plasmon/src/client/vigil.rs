@@ -15,6 +15,8 @@ use crate::{Error, ErrorKind};
 pub(super) struct Vigil<'a> {
     client: &'a Client,
     due: Due,
+    /// End of the wait as long as the daemon lives, if that is later than `due`.
+    longest: Due,
     interrupted: bool,
     over: bool,
     /// Time of the first question.
@@ -24,7 +26,12 @@ pub(super) struct Vigil<'a> {
 impl<'a> Vigil<'a> {
     /// Watch that ends when `due` is over, the caller interrupts it, or the daemon is gone.
     pub(super) fn new(client: &'a Client, due: Due) -> Self {
-        Self { client, due, interrupted: false, over: false, since: None }
+        Self { client, due, longest: None, interrupted: false, over: false, since: None }
+    }
+
+    /// Has the wait go on beyond its end until `longest`, as long as the daemon lives.
+    pub(super) fn while_alive(self, longest: Due) -> Self {
+        Self { longest, ..self }
     }
 
     /// Whether to go on waiting.
@@ -32,7 +39,11 @@ impl<'a> Vigil<'a> {
         let now = Instant::now();
         self.since.get_or_insert(now);
         self.interrupted = self.client.interrupt.as_ref().is_some_and(|interrupt| interrupt());
-        self.over = self.due.is_some_and(|due| now >= due);
+        if self.due.is_some_and(|due| now >= due) {
+            let later = self.client.connection.later(self.longest, now);
+            self.over = later.is_none();
+            self.due = later.or(self.due);
+        }
         !self.interrupted && !self.over && self.client.connection.is_alive()
     }
 

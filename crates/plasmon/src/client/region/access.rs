@@ -161,10 +161,11 @@ impl Region {
         if len == 0 {
             return Ok(());
         }
-        let copied = self.carry_out(self.copying(offset, source, (from, len))?, &[], self.timeout);
+        let due = due(Some(self.timeout));
+        let copied = self.carry_out(self.copying(offset, source, (from, len))?, &[], (self.timeout, due));
         copied.map(drop).map_err(|error| match error.kind() {
             // The source is no more, and says why itself.
-            ErrorKind::NotFound => source.info().err().unwrap_or(error),
+            ErrorKind::NotFound => source.info_until(due).err().unwrap_or(error),
             _ => error,
         })
     }
@@ -259,7 +260,7 @@ impl Region {
             return Ok(found);
         }
         let call = RegionCall::On(Operation::Wait { offset, expected });
-        Ok(self.carry_out(call, &[], timeout)?.values[0])
+        Ok(self.carry_out(call, &[], (timeout, due(Some(timeout))))?.values[0])
     }
 
     /// Wakes the calls that wait for a change of the word at `offset`, after the word was changed in mapped
@@ -295,11 +296,16 @@ impl Region {
 
     /// Has an operation carried out by the region's home.
     pub(super) fn perform(&self, operation: Operation, payload: &[u8]) -> Result<CallResult> {
-        self.carry_out(RegionCall::On(operation), payload, self.timeout)
+        self.carry_out(RegionCall::On(operation), payload, (self.timeout, due(Some(self.timeout))))
     }
 
-    fn carry_out(&self, call: RegionCall, payload: &[u8], timeout: Duration) -> Result<CallResult> {
-        let due = due(Some(timeout));
+    /// Has a call carried out, which the daemon is to end after `timeout`, and which ends at `due`.
+    pub(super) fn carry_out(
+        &self,
+        call: RegionCall,
+        payload: &[u8],
+        (timeout, due): (Duration, Due),
+    ) -> Result<CallResult> {
         let begun = self.begin(call, payload, timeout, due)?;
         self.settle(call, Calls(&self.client).finish(begun, due))
     }

@@ -200,8 +200,12 @@ impl Region {
     /// # Errors
     /// `Freed` or `Lost` if the region is no more. `Disconnected`, or `TimedOut` if a node does not answer.
     pub fn info(&self) -> Result<RegionInfo> {
+        self.info_until(self.due())
+    }
+
+    fn info_until(&self, due: Due) -> Result<RegionInfo> {
         let describe = requests::DescribeRegion { handle: self.handle.number };
-        let replies::Region(info) = self.ask(describe, self.due())?;
+        let replies::Region(info) = self.ask(describe, due)?;
         *self.handle.home.lock() = info.home;
         Ok(info)
     }

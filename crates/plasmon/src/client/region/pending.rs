@@ -68,7 +68,7 @@ impl Region {
             let what = RegionCall::On(Operation::Read { offset, len: len as u64 });
             Stage::InSlot(self.begin(what, &[], self.timeout, due)?, what, len)
         } else {
-            let piece = Piece::of(&self.client, len)?;
+            let piece = Piece::of(&self.client, len, due)?;
             Stage::InPiece(self.begin_reading(offset, len, piece, due)?, len)
         };
         Ok(self.pending(stage, due, |outcome| outcome.bytes))
@@ -89,7 +89,7 @@ impl Region {
             let what = RegionCall::On(Operation::Write { offset });
             Stage::InSlot(self.begin(what, data, self.timeout, due)?, what, 0)
         } else {
-            let piece = Piece::of(&self.client, data.len())?;
+            let piece = Piece::of(&self.client, data.len(), due)?;
             Stage::InPiece(self.begin_writing(offset, data, piece, due)?, 0)
         };
         Ok(self.pending(stage, due, drop))

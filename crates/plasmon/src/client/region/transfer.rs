@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 
 use super::Region;
+use crate::Result;
 use crate::client::calling::{Call, Calls};
-use crate::client::due::{Due, due, rest};
-use crate::client::pieces::{MAX_PIECE_BYTES, Piece};
+use crate::client::due::{Due, due, rest_of};
+use crate::client::pieces::{MAX_PIECE_BYTES, Piece, has_no_room};
 use crate::shared::{CallResult, PAYLOAD_LEN};
 use crate::wire::{LentRange, Operation, RegionCall};
-use crate::{ErrorKind, Result};
 
 /// Number of chunks that are under way at a time.
 const CHUNKS_UNDER_WAY: usize = 2;
@@ -51,9 +51,9 @@ impl Region {
                 self.finish(chunk, due)?.take(place);
             }
             let len = bytes.len();
-            match Piece::of(&self.client, len) {
+            match Piece::of(&self.client, len, due) {
                 Ok(piece) => under_way.push_back((self.begin_reading(at, len, piece, due)?, bytes)),
-                Err(error) if has_no_room(error.kind()) => self.read_by_slots(at, bytes)?,
+                Err(error) if has_no_room(&error) => self.read_by_slots(at, bytes, due)?,
                 Err(error) => return Err(error),
             }
             at += len as u64;
@@ -79,9 +79,9 @@ impl Region {
             {
                 self.finish(chunk, due)?;
             }
-            match Piece::of(&self.client, bytes.len()) {
+            match Piece::of(&self.client, bytes.len(), due) {
                 Ok(piece) => under_way.push_back(self.begin_writing(at, bytes, piece, due)?),
-                Err(error) if has_no_room(error.kind()) => self.write_by_slots(at, bytes)?,
+                Err(error) if has_no_room(&error) => self.write_by_slots(at, bytes, due)?,
                 Err(error) => return Err(error),
             }
             at += bytes.len() as u64;
@@ -127,19 +127,21 @@ impl Region {
         self.settle(what, Calls(&self.client).finish(call, due)).map(drop)
     }
 
-    fn read_by_slots(&self, mut offset: u64, into: &mut [u8]) -> Result<()> {
+    fn read_by_slots(&self, mut offset: u64, into: &mut [u8], due: Due) -> Result<()> {
         for bytes in into.chunks_mut(PAYLOAD_LEN) {
             let len = bytes.len();
-            let result: CallResult = self.perform(Operation::Read { offset, len: len as u64 }, &[])?;
+            let read = RegionCall::On(Operation::Read { offset, len: len as u64 });
+            let result: CallResult = self.carry_out(read, &[], (self.left(due), due))?;
             bytes.copy_from_slice(self.bytes_of(&result, len)?);
             offset += len as u64;
         }
         Ok(())
     }
 
-    fn write_by_slots(&self, mut offset: u64, data: &[u8]) -> Result<()> {
+    fn write_by_slots(&self, mut offset: u64, data: &[u8], due: Due) -> Result<()> {
         for bytes in data.chunks(PAYLOAD_LEN) {
-            self.perform(Operation::Write { offset }, bytes)?;
+            let write = RegionCall::On(Operation::Write { offset });
+            self.carry_out(write, bytes, (self.left(due), due))?;
             offset += bytes.len() as u64;
         }
         Ok(())
@@ -147,11 +149,6 @@ impl Region {
 
     /// Time-out of a call that is part of an operation that ends at `due`.
     fn left(&self, due: Due) -> std::time::Duration {
-        rest(due).unwrap_or(self.timeout)
+        rest_of(self.timeout, due)
     }
-}
-
-/// Whether an error says that the daemon has no memory to lend.
-fn has_no_room(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Full | ErrorKind::TooLarge | ErrorKind::Busy)
 }

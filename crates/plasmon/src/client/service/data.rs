@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::{NOWHERE, begin};
 use crate::client::calling::Calls;
-use crate::client::due::Due;
-use crate::client::pieces::{MAX_PIECE_BYTES, Piece};
-use crate::client::reading::microseconds;
+use crate::client::due::{Due, rest_of};
+use crate::client::pieces::{MAX_PIECE_BYTES, Piece, has_no_room};
+use crate::client::scratch::buffer_until;
 use crate::client::{Client, Scratch};
 use crate::service::MAX_DATA_BYTES;
 use crate::shared::{CallResult, PAYLOAD_LEN};
@@ -28,11 +28,12 @@ enum Memory {
 }
 
 impl Memory {
-    fn new(client: &Client, len: usize) -> Result<Self> {
+    /// Takes memory, for which the daemon is asked at most until `due`.
+    fn new(client: &Client, len: usize, due: Due) -> Result<Self> {
         if len <= MAX_PIECE_BYTES {
-            return Piece::of(client, len).map(Self::Piece);
+            return Piece::of(client, len, due).map(Self::Piece);
         }
-        client.buffer(len, true, None).map(Self::Scratch)
+        buffer_until(client, len, true, (None, due)).map(Self::Scratch)
     }
 
     fn range(&self) -> LentRange {
@@ -58,8 +59,14 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Copies bytes into lent memory, if no slot has room for them.
-    pub(super) fn new(client: &Client, data: &[u8]) -> Result<Self> {
+    /// Sends nothing.
+    pub(super) fn nothing() -> Self {
+        Self { memory: None, len: 0 }
+    }
+
+    /// Copies bytes into lent memory, if no slot has room for them. The daemon is asked for memory at most
+    /// until `due`.
+    pub(super) fn new(client: &Client, data: &[u8], due: Due) -> Result<Self> {
         let len = data.len();
         if len <= PAYLOAD_LEN {
             return Ok(Self { memory: None, len });
@@ -68,7 +75,7 @@ impl Sent {
             let text = format!("{len} bytes are more than a call or a reply may have: {MAX_DATA_BYTES}");
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
-        let mut memory = Memory::new(client, len)?;
+        let mut memory = Memory::new(client, len, due)?;
         match &mut memory {
             Memory::Piece(piece) => piece.put(data),
             Memory::Scratch(scratch) => scratch.as_mut_slice()[..len].copy_from_slice(data),
@@ -134,13 +141,17 @@ impl Sent {
     }
 }
 
-/// Room for bytes that come with a result.
+/// Room for bytes that come with a result. Without room, a further call takes the bytes that come.
+#[derive(Default)]
 pub(super) struct Room(Option<Piece>);
 
 impl Room {
-    /// Takes room, if the daemon has any. Without room, a further call takes the bytes that come.
-    pub(super) fn new(client: &Client) -> Self {
-        Self(Piece::of(client, ROOM_BYTES).ok())
+    /// Takes room, if the daemon has any. The daemon is asked at most until `due`.
+    pub(super) fn new(client: &Client, due: Due) -> Result<Self> {
+        match Piece::of(client, ROOM_BYTES, due) {
+            Err(error) if has_no_room(&error) => Ok(Self::default()),
+            piece => Ok(Self(Some(piece?))),
+        }
     }
 
     /// Takes room that is free, as [`Room::new`] does, without asking the daemon for more.
@@ -197,8 +208,8 @@ impl Data {
     ) -> Result<Self> {
         let too_long = || Error::new(ErrorKind::TooLarge, format!("{len} bytes do not fit into memory"));
         let len = usize::try_from(len).map_err(|_| too_long())?;
-        let mut memory = Memory::new(client, len)?;
-        let call = begin(client, what(memory.range()), &[], microseconds(Some(timeout)), due)?;
+        let mut memory = Memory::new(client, len, due)?;
+        let call = begin(client, what(memory.range()), &[], rest_of(timeout, due), due)?;
         memory.set_busy(true);
         Calls(client).finish(call, due)?.into_result()?;
         memory.set_busy(false);

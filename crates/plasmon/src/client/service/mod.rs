@@ -23,7 +23,7 @@ pub use self::server::{Call, Server};
 use self::data::{Room, Sent};
 use super::calling::{Call as SlotCall, Calls};
 use super::connection::unexpected;
-use super::due::{Due, due, rest};
+use super::due::{Due, due, rest, rest_of};
 use super::reading::microseconds;
 use super::{Client, Scratch};
 use crate::service::{PING, Times};
@@ -151,8 +151,8 @@ impl Service {
     /// # Errors
     /// As [`Service::call`].
     pub fn ping(&self, timeout: Duration) -> Result<Times> {
-        let nothing = Sent::new(&self.handle.client, &[])?;
-        self.begin_with(PING, nothing, &[], timeout)?.wait().map(|reply| reply.times())
+        let limits = (timeout, due(Some(timeout)));
+        self.begin_with(PING, Sent::nothing(), &[], limits)?.wait().map(|reply| reply.times())
     }
 
     /// Begins a call as [`Service::call`] makes it. Up to 256 calls and operations of a client are under way
@@ -161,8 +161,18 @@ impl Service {
     /// # Errors
     /// As [`Service::call`], for what is known at once.
     pub fn begin(&self, function: &str, data: &[u8], timeout: Duration) -> Result<PendingReply> {
+        self.begin_until(function, data, (timeout, due(Some(timeout))))
+    }
+
+    /// Begins a call as [`Service::begin`] does, with a time-out and the end that follows from it.
+    pub(super) fn begin_until(
+        &self,
+        function: &str,
+        data: &[u8],
+        limits: (Duration, Due),
+    ) -> Result<PendingReply> {
         let function = self.number_of(function)?;
-        self.begin_with(function, Sent::new(&self.handle.client, data)?, data, timeout)
+        self.begin_with(function, Sent::new(&self.handle.client, data, limits.1)?, data, limits)
     }
 
     /// Begins a call as [`Service::begin`] does, without a copy: its data are the first bytes of lent memory.
@@ -176,7 +186,8 @@ impl Service {
         len: usize,
         timeout: Duration,
     ) -> Result<PendingReply> {
-        self.begin_with(self.number_of(function)?, Sent::lent(memory, len)?, &[], timeout)
+        let limits = (timeout, due(Some(timeout)));
+        self.begin_with(self.number_of(function)?, Sent::lent(memory, len)?, &[], limits)
     }
 
     fn begin_with(
@@ -184,18 +195,13 @@ impl Service {
         function: u16,
         mut sent: Sent,
         data: &[u8],
-        timeout: Duration,
+        (timeout, due): (Duration, Due),
     ) -> Result<PendingReply> {
         let client = &self.handle.client;
-        let (began, due) = (Instant::now(), due(Some(timeout)));
-        let mut room = Room::new(client);
-        let call = begin(
-            client,
-            self.called(function, &sent, &room),
-            sent.payload(data),
-            microseconds(Some(timeout)),
-            due,
-        )?;
+        let began = Instant::now();
+        let mut room = Room::new(client, due)?;
+        let what = self.called(function, &sent, &room);
+        let call = begin(client, what, sent.payload(data), rest_of(timeout, due), due)?;
         sent.set_busy(true);
         room.set_busy(true);
         Ok(PendingReply { service: self.clone(), call, sent, room, due, began })
@@ -241,10 +247,10 @@ impl Service {
 
     fn begin_send(&self, function: &str, data: &[u8], due: Due) -> Result<(SlotCall, Sent)> {
         let (client, function) = (&self.handle.client, self.number_of(function)?);
-        let mut sent = Sent::new(client, data)?;
+        let mut sent = Sent::new(client, data, due)?;
         let (len, range) = (sent.len(), sent.range());
         let what = ServiceCall::Send { service: self.handle.number, function, len, data: range };
-        let call = begin(client, what, sent.payload(data), microseconds(Some(SEND_TIMEOUT)), due)?;
+        let call = begin(client, what, sent.payload(data), rest_of(SEND_TIMEOUT, due), due)?;
         sent.set_busy(true);
         Ok((call, sent))
     }
@@ -336,8 +342,14 @@ impl fmt::Debug for PendingReply {
     }
 }
 
-/// Begins a call by slot. After an error nothing was submitted.
-fn begin(client: &Client, what: ServiceCall, payload: &[u8], timeout_us: u64, due: Due) -> Result<SlotCall> {
+/// Begins a call by slot, which the daemon is to end after `timeout`. After an error nothing was submitted.
+fn begin(
+    client: &Client,
+    what: ServiceCall,
+    payload: &[u8],
+    timeout: Duration,
+    due: Due,
+) -> Result<SlotCall> {
     client.connection.check_process()?;
     let Some(payload) = CallPayload::new(payload) else {
         return Err(Error::new(ErrorKind::Internal, "no slot has room for these bytes"));
@@ -345,6 +357,7 @@ fn begin(client: &Client, what: ServiceCall, payload: &[u8], timeout_us: u64, du
     // Only a call with a reply is ended when its caller waits no more: the server is told. All others go on.
     let manner = Manner { far: false, goes_on: !matches!(what, ServiceCall::Call { .. }) };
     let (opcode, arguments) = what.encode();
+    let timeout_us = microseconds(Some(timeout));
     let request = CallRequest { opcode, class: Class::chosen(), timeout_us, arguments, payload };
     Calls(client).begin(&request, manner, due)
 }

@@ -1,9 +1,11 @@
 //! Servers: threads of this process that receive calls and reply to them.
 //!
-//! Owns the number of a port, and calls that came while their receivers were interrupted. Any thread
-//! receives; each call belongs to the thread that received it. A thread that receives is parked in a call by
-//! slot. If the thread is interrupted, the daemon ends the wait, and a call that came meanwhile is kept for
-//! the next receiver. Invariant: an interrupt loses no call.
+//! Owns the number of a port, calls that came while their receivers were interrupted, and waits that the
+//! daemon did not end in time. Any thread receives; each call belongs to the thread that received it. A
+//! thread that receives is parked in a call by slot. If the thread is interrupted, the daemon ends the wait,
+//! and a call that came meanwhile is kept for the next receiver. If the thread's time is over and the daemon
+//! does not say so, the next receiver goes on with the wait. Invariant: neither an interrupt nor a time-out
+//! loses a call.
 
 use std::fmt;
 use std::mem;
@@ -16,8 +18,7 @@ use super::data::{Data, Room, Sent};
 use super::{SlotCall, begin};
 use crate::client::calling::Calls;
 use crate::client::connection::unexpected;
-use crate::client::due::{Due, due};
-use crate::client::reading::microseconds;
+use crate::client::due::{Due, due as due_of};
 use crate::client::vigil::Vigil;
 use crate::client::{Client, Scratch};
 use crate::service::{Caller, PING};
@@ -33,6 +34,8 @@ const PARK: Duration = Duration::from_secs(2);
 const REPLY_PARK: Duration = Duration::from_millis(500);
 /// Time after which a parked thread looks whether the daemon lives. After a signal the thread looks at once.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Shortest time after which it looks, if its time is short.
+const SHORTEST_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Time-out of calls that the daemon answers by itself.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -48,6 +51,24 @@ pub struct Server {
     closed: AtomicBool,
     /// Calls that came while their receivers were interrupted.
     ready: Mutex<Vec<Call>>,
+    /// Waits that the daemon did not end within the time-outs of their receivers.
+    left: Mutex<Vec<Parked>>,
+}
+
+/// Wait for a call at a port, with the room for the call's data.
+struct Parked {
+    wait: SlotCall,
+    room: Room,
+    /// Whether the daemon may end the wait early.
+    ends_early: bool,
+}
+
+/// End of a wait for a call.
+enum Unparked {
+    /// The result, and whether the thread was interrupted meanwhile.
+    Answered(CallResult, Room, bool),
+    /// The daemon has not answered in time. The next receiver goes on with the wait.
+    Late,
 }
 
 impl Drop for Server {
@@ -75,6 +96,7 @@ impl Server {
             port,
             closed: AtomicBool::new(false),
             ready: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 
@@ -97,8 +119,7 @@ impl Server {
     /// `Interrupted`; the next thread that asks receives a call that came meanwhile. `Disconnected`.
     /// `NotAllowed` or `Invalid` if the name is another user's by now, or is served with other functions.
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Option<Call>> {
-        let due = due(timeout);
-        self.receive_after(None, timeout, due)
+        self.receive_after(None, timeout, due_of(timeout))
     }
 
     /// Replies to a call, and waits for the next one. This takes one call of the daemon if the reply is of at
@@ -120,8 +141,7 @@ impl Server {
             })?;
             return self.receive(timeout);
         }
-        let due = due(timeout);
-        self.receive_after(Some((call, data)), timeout, due)
+        self.receive_after(Some((call, data)), timeout, due_of(timeout))
     }
 
     /// Replies to a call, if there is one to reply to, and waits for the next.
@@ -140,25 +160,15 @@ impl Server {
             }
             let most = if reply.is_some() { REPLY_PARK } else { PARK };
             let left = until.map_or(most, |until| until.saturating_duration_since(Instant::now()).min(most));
-            let mut room = Room::new(&self.client);
-            let (port, len, into) = (self.port, room.len(), room.range());
-            let answered = reply.take();
-            let (what, payload) = match &answered {
-                Some((call, data)) => {
-                    let number = call.received.number;
-                    (ServiceCall::ReplyAndReceive { number, port, room: len, into }, *data)
-                }
-                None => (ServiceCall::Receive { port, room: len, into }, &[][..]),
+            let left_over = if reply.is_none() { self.left.lock().pop() } else { None };
+            let parked = match left_over {
+                Some(parked) => parked,
+                None => self.begin_to_park(reply.take(), left, due)?,
             };
-            // After an error the call is dropped, which its caller is told.
-            let parked = begin(&self.client, what, payload, microseconds(Some(left)), due)?;
-            let ends_early = answered.is_none();
-            if let Some((mut call, _)) = answered {
-                call.answered = true;
-            }
-            room.set_busy(true);
-            let (result, interrupted) = self.park(parked, left, ends_early)?;
-            room.set_busy(false);
+            let (result, room, interrupted) = match self.park(parked, left, due)? {
+                Unparked::Answered(result, room, interrupted) => (result, room, interrupted),
+                Unparked::Late => return Ok(None),
+            };
             match result.into_result() {
                 Ok(result) => {
                     let call = self.received(&result, &room)?;
@@ -178,28 +188,68 @@ impl Server {
         }
     }
 
-    /// Waits for the end of a parked call, also if the thread is interrupted; returns whether it was. The
-    /// call may end early then, or at its time.
-    fn park(&self, mut parked: SlotCall, left: Duration, ends_early: bool) -> Result<(CallResult, bool)> {
+    /// Replies to a call, if there is one to reply to, and begins to wait for the next. The daemon is to end
+    /// the wait after `left`.
+    fn begin_to_park(&self, reply: Option<(Call, &[u8])>, left: Duration, due: Due) -> Result<Parked> {
+        // A reply is worth more than room for the next call.
+        let mut room =
+            Room::new(&self.client, due.or_else(|| self.client.due_of_answer())).unwrap_or_default();
+        let (port, len, into) = (self.port, room.len(), room.range());
+        let (what, payload) = match &reply {
+            Some((call, data)) => {
+                let number = call.received.number;
+                (ServiceCall::ReplyAndReceive { number, port, room: len, into }, *data)
+            }
+            None => (ServiceCall::Receive { port, room: len, into }, &[][..]),
+        };
+        // After an error the call is dropped, which its caller is told.
+        let wait = begin(&self.client, what, payload, left, due)?;
+        let ends_early = reply.is_none();
+        if let Some((mut call, _)) = reply {
+            call.answered = true;
+        }
+        room.set_busy(true);
+        Ok(Parked { wait, room, ends_early })
+    }
+
+    /// Waits for the end of a parked call, also if the thread is interrupted: the call may end early then, or
+    /// at its time. If the daemon has not ended the call at `due`, the next receiver goes on with it.
+    fn park(&self, parked: Parked, left: Duration, due: Due) -> Result<Unparked> {
         self.client.connection.check_process()?;
+        let Parked { mut wait, mut room, ends_early } = parked;
         let quiet = Client { interrupt: None, ..self.client.clone() };
-        let mut vigil = Vigil::new(&quiet, due(Some(left + DAEMON_PATIENCE)));
+        let longest = due_of(Some(left + DAEMON_PATIENCE));
+        let mut vigil = Vigil::new(&quiet, due.into_iter().chain(longest).min());
         let interrupt = self.client.interrupt.as_ref();
         let mut interrupted = false;
         let mut is_new = false;
-        while !parked.comes_napping(LOOK_INTERVAL, &mut || {
+        // A thread whose time is short looks more often, so that it ends in time.
+        let rest = due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()));
+        let nap = (rest / 2).clamp(SHORTEST_LOOK_INTERVAL, LOOK_INTERVAL);
+        while !wait.comes_napping(nap, &mut || {
             is_new = !interrupted && interrupt.is_some_and(|interrupt| interrupt());
             !is_new && vigil.goes_on()
         }) {
             if !is_new {
-                return Err(vigil.error());
+                let error = vigil.error();
+                // If the daemon is gone, so are the calls that it may have handed out.
+                if error.kind() != ErrorKind::TimedOut {
+                    return Err(error);
+                }
+                self.left.lock().push(Parked { wait, room, ends_early });
+                return if due.is_some_and(|due| Instant::now() >= due) {
+                    Ok(Unparked::Late)
+                } else {
+                    Err(error)
+                };
             }
             interrupted = true;
             if ends_early {
-                parked.end_early();
+                wait.end_early();
             }
         }
-        Ok((parked.take(), interrupted))
+        room.set_busy(false);
+        Ok(Unparked::Answered(wait.take(), room, interrupted))
     }
 
     /// Call that was received. `None` if the call is answered already, because it was a ping, or because its
@@ -216,7 +266,7 @@ impl Server {
                 Ok(data) => data,
                 // If the daemon has gone, whoever receives next is told.
                 Err(error) => {
-                    _ = call.fail(&format!("the function was not run: {error}"));
+                    _ = call.refuse(&format!("the function was not run: {error}"));
                     return Ok(None);
                 }
             },
@@ -236,7 +286,7 @@ impl Server {
         let quiet = Client { interrupt: None, ..self.client.clone() };
         let number = call.received.number;
         let (take, left) = (|into| ServiceCall::TakeData { number, into }, call.left());
-        Data::take(&quiet, call.received.len, take, left, due(Some(left)))
+        Data::take(&quiet, call.received.len, take, left, due_of(Some(left)))
     }
 }
 
@@ -286,7 +336,7 @@ impl Call {
     /// caller did not take a long reply in time. `Disconnected`. If the caller has gone, nobody gets the
     /// reply, which is no error.
     pub fn reply(self, data: &[u8]) -> Result<()> {
-        match Sent::new(&self.client, data) {
+        match Sent::new(&self.client, data, due_of(Some(self.patience()))) {
             Ok(sent) => self.reply_with(sent, data),
             Err(error) => self.reply_nothing(error),
         }
@@ -312,7 +362,7 @@ impl Call {
     fn reply_with(mut self, mut sent: Sent, data: &[u8]) -> Result<()> {
         let number = self.received.number;
         let reply = ServiceCall::Reply { number, len: sent.len(), data: sent.range() };
-        let left = self.left().min(Duration::from_secs(24 * 3600)) + DAEMON_PATIENCE;
+        let left = self.patience();
         sent.set_busy(true);
         let replied = self.ask(reply, sent.payload(data), left);
         sent.settle(&replied);
@@ -325,16 +375,33 @@ impl Call {
     ///
     /// # Errors
     /// `Disconnected`.
-    pub fn fail(mut self, text: &str) -> Result<()> {
+    pub fn fail(self, text: &str) -> Result<()> {
+        let number = self.received.number;
+        self.end_with(ServiceCall::Fail { number }, text)
+    }
+
+    /// Tells the caller that the function was not run. The caller gets `text`, cut to 320 bytes, as an error
+    /// of the kind `TimedOut`.
+    fn refuse(self, text: &str) -> Result<()> {
+        let number = self.received.number;
+        self.end_with(ServiceCall::Refuse { number }, text)
+    }
+
+    fn end_with(mut self, what: ServiceCall, text: &str) -> Result<()> {
         let end = (0..=text.len().min(PAYLOAD_LEN)).rev().find(|end| text.is_char_boundary(*end));
         let text = &text.as_bytes()[..end.unwrap_or(0)];
         self.answered = true;
-        self.ask(ServiceCall::Fail { number: self.received.number }, text, DAEMON_PATIENCE).map(drop)
+        self.ask(what, text, DAEMON_PATIENCE).map(drop)
+    }
+
+    /// Longest time that a reply may take: until the caller stops waiting, and the daemon has said so.
+    fn patience(&self) -> Duration {
+        self.left().min(Duration::from_secs(24 * 3600)) + DAEMON_PATIENCE
     }
 
     fn ask(&self, what: ServiceCall, payload: &[u8], timeout: Duration) -> Result<CallResult> {
-        let due = due(Some(timeout));
-        let call = begin(&self.client, what, payload, microseconds(Some(timeout)), due)?;
+        let due = due_of(Some(timeout));
+        let call = begin(&self.client, what, payload, timeout, due)?;
         Calls(&self.client).finish(call, due)?.into_result()
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Came, DROP_TIMEOUT, check_name, wait};
+use super::{Came, DROP_TIMEOUT, Limits, check_name, wait};
 use crate::client::Client;
 use crate::client::calling::Calls;
 use crate::client::connection::{Connection, Undo, unexpected};
@@ -85,7 +85,7 @@ impl Barrier {
     /// `Broken` if a party died, left or waited no longer; the error says who. `TimedOut` if not all arrived
     /// in time, and `Interrupted`, both of which break the barrier for the others. `Disconnected`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<u64> {
-        wait(&self.client, self.call(), timeout)?.and_then(|came| index_of(&self.client, &came))
+        wait(&self.client, self.call(), Limits::of(timeout))?.and_then(|came| index_of(&self.client, &came))
     }
 
     pub(super) fn client(&self) -> &Client {

@@ -20,6 +20,7 @@ use crate::client::calling::Call;
 use crate::client::connection::{Connection, Undo};
 use crate::client::due::due;
 use crate::client::fork::Process;
+use crate::client::reading::microseconds;
 use crate::wire::SyncCall;
 use crate::{ErrorKind, Result};
 
@@ -189,7 +190,7 @@ impl Kept {
 /// Makes a call, and waits for its answer. Returns whether the daemon may still answer further ones.
 fn say(connection: &Connection, call: SyncCall) -> bool {
     let said = || -> Result<()> {
-        let ticket = connection.send(&by_socket(call, Some(BEAT_PATIENCE)), Undo::Nothing)?;
+        let ticket = connection.send(&by_socket(call, microseconds(Some(BEAT_PATIENCE))), Undo::Nothing)?;
         ticket.wait(due(Some(BEAT_PATIENCE)), None).map(drop)
     };
     said().err().is_none_or(|error| error.kind() != ErrorKind::Disconnected)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Came, DROP_TIMEOUT, check_name, wait};
+use super::{Came, DROP_TIMEOUT, Limits, check_name, wait};
 use crate::client::Client;
 use crate::client::calling::Calls;
 use crate::client::connection::{Connection, Undo, unexpected};
@@ -70,8 +70,14 @@ impl Lock {
     ///
     /// # Errors
     /// `Invalid` for a name of 0 or more than 255 bytes, and for a time to live that is not within 0.1 s and
-    /// 60 s. `Busy` for too many handles. `Disconnected`, or `TimedOut` if the daemon does not answer.
+    /// 60 s. `Busy` for too many handles. `Disconnected`, or `TimedOut` if the daemon does not answer within
+    /// `options.timeout`.
     pub fn new(client: &Client, name: &str, options: &LockOptions) -> Result<Self> {
+        Self::until(client, name, options, Limits::of(options.timeout))
+    }
+
+    /// Makes a handle as [`Lock::new`] does, within the limits of the wait for the lock.
+    pub(super) fn until(client: &Client, name: &str, options: &LockOptions, limits: Limits) -> Result<Self> {
         check_name("lock", name)?;
         let LockOptions { ttl, shared, public, .. } = *options;
         if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
@@ -81,7 +87,7 @@ impl Lock {
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let due = client.due_of_answer();
+        let due = limits.due.or_else(|| client.due_of_answer());
         let connection = &client.connection;
         Calls(client).slots(due)?;
         if !connection.holds.has_leases() {
@@ -111,8 +117,12 @@ impl Lock {
     /// `Busy` if the lock is held and the time-out is zero. `TimedOut` if it was not free in time.
     /// `Interrupted`. `Disconnected`. The lock is not held after an error.
     pub fn take(&self, timeout: Option<Duration>) -> Result<Guard> {
+        self.take_until(Limits::of(timeout))
+    }
+
+    pub(super) fn take_until(&self, limits: Limits) -> Result<Guard> {
         let asking = Asking::new(self)?;
-        let came = wait(&self.client, asking.call(), timeout);
+        let came = wait(&self.client, asking.call(), limits);
         asking.guard(came)
     }
 }

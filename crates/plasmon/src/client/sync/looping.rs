@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::barriers::{Barrier, index_of};
 use super::locks::{Asking, Guard, Lock};
-use super::{Came, by_socket, due_of};
+use super::{Came, Limits, by_socket};
 use crate::client::connection::{Undo, silent};
 use crate::client::{Client, Pending};
 use crate::wire::SyncCall;
@@ -36,8 +36,10 @@ pub struct AwaitedPassage {
 
 impl Awaited {
     fn begin(client: &Client, call: SyncCall, timeout: Option<Duration>) -> Result<Self> {
-        let (request, due) = (by_socket(call, timeout), due_of(timeout));
-        let call = client.connection.begin(&request, Undo::Cancel, Vec::new(), false, (due, None))?;
+        let limits = Limits::of(timeout);
+        let request = by_socket(call, limits.timeout_us());
+        let ends = (limits.due, limits.longest);
+        let call = client.connection.begin(&request, Undo::Cancel, Vec::new(), false, ends)?;
         Ok(Self { call, began: Instant::now() })
     }
 

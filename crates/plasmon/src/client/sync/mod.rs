@@ -25,7 +25,7 @@ pub use self::looping::{AwaitedGuard, AwaitedPassage};
 use self::keeper::Keeper;
 use super::calling::Calls;
 use super::connection::{Undo, unexpected};
-use super::due::{Due, due};
+use super::due::{Due, due, rest_of};
 use super::paging::pages;
 use super::reading::microseconds;
 use super::vigil::Vigil;
@@ -75,7 +75,8 @@ impl Client {
     /// # Errors
     /// As [`Lock::new`] and [`Lock::take`].
     pub fn lock(&self, name: &str, options: &LockOptions) -> Result<Guard> {
-        Lock::new(self, name, options)?.take(options.timeout)
+        let limits = Limits::of(options.timeout);
+        Lock::until(self, name, options, limits)?.take_until(limits)
     }
 
     /// Makes a handle to a barrier, at which `parties` handles wait for each other. The barrier is this
@@ -139,28 +140,28 @@ impl From<replies::Called> for Came {
 ///
 /// A call that is given up is cancelled. The outer error means that the daemon may not have answered, and
 /// that a lock may have been granted all the same. The inner error is the daemon's refusal.
-fn wait(client: &Client, call: SyncCall, timeout: Option<Duration>) -> Result<Result<Came>> {
+fn wait(client: &Client, call: SyncCall, limits: Limits) -> Result<Result<Came>> {
     let connection = &client.connection;
     connection.check_process()?;
     let waits = &connection.holds.slot_waits;
     let nth = waits.fetch_add(1, Ordering::Relaxed);
     let came = if nth < MAX_SLOT_WAITS {
-        wait_by_slot(client, call, timeout)
+        wait_by_slot(client, call, limits)
     } else {
-        wait_by_socket(client, call, timeout)
+        wait_by_socket(client, call, limits)
     };
     waits.fetch_sub(1, Ordering::Relaxed);
     came
 }
 
-fn wait_by_slot(client: &Client, call: SyncCall, timeout: Option<Duration>) -> Result<Result<Came>> {
-    let due = due_of(timeout);
+fn wait_by_slot(client: &Client, call: SyncCall, limits: Limits) -> Result<Result<Came>> {
+    let Limits { due, longest, .. } = limits;
     let (opcode, arguments) = call.encode();
-    let timeout_us = microseconds(timeout);
+    let timeout_us = limits.timeout_us();
     let request =
         CallRequest { opcode, class: Class::chosen(), timeout_us, arguments, payload: CallPayload::EMPTY };
     let mut begun = Calls(client).begin(&request, Manner { far: false, goes_on: false }, due)?;
-    let mut vigil = Vigil::new(client, due);
+    let mut vigil = Vigil::new(client, due).while_alive(longest);
     if !begun.comes(&mut || vigil.goes_on()) {
         let error = vigil.error();
         if let SyncCall::Lock { ticket, .. } = call {
@@ -173,9 +174,10 @@ fn wait_by_slot(client: &Client, call: SyncCall, timeout: Option<Duration>) -> R
     Ok(begun.take().into_result().map(came))
 }
 
-fn wait_by_socket(client: &Client, call: SyncCall, timeout: Option<Duration>) -> Result<Result<Came>> {
-    let ticket = client.connection.send(&by_socket(call, timeout), Undo::Cancel)?;
-    let reply = match finish_all(client, ticket, due_of(timeout)) {
+fn wait_by_socket(client: &Client, call: SyncCall, limits: Limits) -> Result<Result<Came>> {
+    let request = by_socket(call, limits.timeout_us());
+    let ticket = client.connection.send(&request, Undo::Cancel)?.while_alive(limits.longest);
+    let reply = match finish_all(client, ticket, limits.due) {
         Ok(mut replies) => replies.pop().ok_or_else(|| unexpected("no reply"))?,
         Err(error) if error.kind() == ErrorKind::Busy => return Ok(Err(error)),
         Err(error) => return Err(error),
@@ -183,16 +185,32 @@ fn wait_by_socket(client: &Client, call: SyncCall, timeout: Option<Duration>) ->
     client.connection.only::<requests::Call>(reply).map(|called| Ok(Came::from(called)))
 }
 
-/// End of a wait that begins now. A time-out of zero becomes [`EAGER_PATIENCE`], because the message to the
-/// home takes time.
-fn due_of(timeout: Option<Duration>) -> Due {
-    due(timeout.map(|timeout| if timeout.is_zero() { EAGER_PATIENCE } else { timeout }))
+/// Time-out of a wait, and its ends.
+#[derive(Clone, Copy)]
+struct Limits {
+    timeout: Option<Duration>,
+    due: Due,
+    /// End of the wait as long as the daemon lives, if that is later than `due`.
+    longest: Due,
+}
+
+impl Limits {
+    /// Limits of a wait that begins now. With a time-out of zero it goes on for [`EAGER_PATIENCE`] while the
+    /// daemon lives, because the message to the home takes time.
+    fn of(timeout: Option<Duration>) -> Self {
+        let eager = timeout.filter(Duration::is_zero).map(|_| EAGER_PATIENCE);
+        Self { timeout, due: due(timeout), longest: eager.and_then(|eager| due(Some(eager))) }
+    }
+
+    /// Time-out to send for what is left.
+    fn timeout_us(&self) -> u64 {
+        microseconds(self.timeout.map(|timeout| rest_of(timeout, self.due)))
+    }
 }
 
 /// Request that makes by the socket a call that slots can make.
-fn by_socket(call: SyncCall, timeout: Option<Duration>) -> Request {
+fn by_socket(call: SyncCall, timeout_us: u64) -> Request {
     let (operation, arguments) = call.encode();
-    let timeout_us = microseconds(timeout);
     let class = Class::chosen();
     Request::Call { operation, class, timeout_us, arguments: arguments.to_vec(), payload: Bytes::new() }
 }
