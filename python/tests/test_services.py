@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -107,6 +110,88 @@ def test_errors_of_functions_reach_the_caller(service: plasmon.Service) -> None:
     with pytest.raises(plasmon.InvalidArgument, match="no function 'none'"):
         service.call("none")
     assert service.call("echo", b"goes on") == b"goes on"
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise SystemExit
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class Sly(str):
+    __slots__ = ()
+
+    def __format__(self, _: str) -> str:
+        raise SystemExit
+
+    def __str__(self) -> str:
+        return "\udcff"
+
+
+class Refusing(logging.Filter):
+    def filter(self, _: logging.LogRecord) -> bool:
+        raise SystemExit
+
+
+EXCEPTIONS: list[Callable[[], BaseException]] = [
+    lambda: FileNotFoundError(2, "no such file", "\udcff\udcfe"),
+    lambda: ValueError("\ud800"),
+    lambda: ValueError(Sly("sly")),
+    lambda: type("Name\udcff", (Exception,), {})("text"),
+    lambda: Nameless("Hidden", (Exception,), {})("text"),
+    UnprintableError,
+    SystemExit,
+    KeyboardInterrupt,
+    GeneratorExit,
+    lambda: ExceptionGroup("\udcff", [ValueError("\udcff")]),
+    lambda: plasmon.InvalidArgument("\udcff"),
+    lambda: plasmon.TimedOut("\udcff"),
+    lambda: plasmon.Disconnected("\udcff"),
+]
+"""Exceptions whose names and texts are hard to tell."""
+
+
+def test_nothing_that_a_function_raises_or_returns_ends_a_thread(
+    near: plasmon.Client, reader: plasmon.Client
+) -> None:
+    def act(data: bytes) -> Any:
+        what = int(data)
+        if what < len(EXCEPTIONS):
+            raise EXCEPTIONS[what]()
+        return ["text", 1, object(), memoryview(bytes(16))[::2], Sly("sly"), [b""]][what - len(EXCEPTIONS)]
+
+    log = logging.getLogger("plasmon")
+    refusing = Refusing()
+    log.setLevel(logging.DEBUG)
+    log.addFilter(refusing)
+    try:
+        with near.serve("awkward", {"act": act, "echo": bytes}) as server:
+            with reader.service("awkward", timeout=ANTI_HANG) as service:
+                for what in range(len(EXCEPTIONS) + 6):
+                    with pytest.raises(plasmon.CallFailed) if what != len(EXCEPTIONS) + 3 else nullcontext():
+                        service.call("act", str(what).encode(), timeout=ANTI_HANG)
+                    assert service.call("echo", b"on", timeout=ANTI_HANG) == b"on", what
+                with pytest.raises(plasmon.CallFailed, match=r"no such file: '.udcff.udcfe'"):
+                    service.call("act", b"0", timeout=ANTI_HANG)
+                # An exception may be raised in the thread of a server at any place.
+                [thread] = server._threads
+                assert thread.ident is not None
+                for _ in range(3):
+                    raising = ctypes.pythonapi.PyThreadState_SetAsyncExc
+                    raising(ctypes.c_ulong(thread.ident), ctypes.py_object(ValueError))
+                    with suppress(plasmon.CallFailed):
+                        service.call("echo", b"its call is dropped", timeout=ANTI_HANG)
+                    assert service.call("echo", b"on", timeout=ANTI_HANG) == b"on"
+                assert thread.is_alive()
+            assert not server.closed
+    finally:
+        log.removeFilter(refusing)
+        log.setLevel(logging.NOTSET)
 
 
 def test_what_is_no_bytes_is_refused(near: plasmon.Client) -> None:

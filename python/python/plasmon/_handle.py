@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from types import FunctionType
 
 from plasmon import _internal
+from plasmon._arguments import text
 from plasmon._ids import IdLike, identify, is_hex, named, several
 from plasmon._internal import Named, ObjectId
 
@@ -33,6 +34,10 @@ class Handle:
         """Connection of this client, to be given to native code."""
         _ = self._native.node  # A forked child connects here.
         return self._native
+
+    def _full(self, name: str, what: str) -> str:
+        """Name of something in the cluster, by which a caller of this client calls it."""
+        return self._prefix + text(name, f"the name of {what}")
 
     def _identify(self, id: IdLike | None, name: str | None, private: bool) -> tuple[ObjectId, str | None]:
         """Id and name of a new object."""

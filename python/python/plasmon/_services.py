@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import inspect
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakSet
 
 from plasmon import _internal, _messages
+from plasmon._arguments import shown, wait_seconds, whole
 from plasmon._classes import Priority
 from plasmon._closing import Closing
 from plasmon._handle import Handle
@@ -44,7 +46,10 @@ _servers: WeakSet[Server] = WeakSet()
 
 def expose(function: _F) -> _F:
     """Marks a method as one that `Client.serve` offers if it is given the object."""
-    function.__dict__["_plasmon_exposed"] = True
+    marks = getattr(function, "__dict__", None)
+    if not callable(function) or not isinstance(marks, dict):
+        raise WrongType(f"a method is exposed, not {shown(function)}")
+    marks["_plasmon_exposed"] = True
     return function
 
 
@@ -203,7 +208,7 @@ class Server(_internal.ServerHandle, Closing):
             Error: Something else than `close` ended the server: its node is gone, or the name is another
                 user's by now.
         """
-        over = self._over.wait(timeout)
+        over = self._over.wait(wait_seconds(timeout))
         if over and self._error is not None:
             raise self._error
         return over
@@ -228,15 +233,21 @@ class Server(_internal.ServerHandle, Closing):
             while True:
                 try:
                     received = self.receive(*answered or ())
+                    answered = None
+                    if received is None:
+                        break
+                    answered = self._answer(received)
+                    del received
                 except TimedOut:
                     # The node does not answer now. It may again.
                     answered = None
-                    continue
-                if received is None:
-                    break
-                answered = self._answer(received)
-                del received
-        except BaseException as error:
+                except Error:
+                    raise
+                except BaseException:
+                    # The program may raise an exception in any of its threads, at any place.
+                    answered = None
+                    _note("a thread of service %r goes on after an exception", self._name)
+        except Error as error:
             self._error = error
         finally:
             with self._counting:
@@ -255,10 +266,8 @@ class Server(_internal.ServerHandle, Closing):
             if not isinstance(reply, _internal.Outgoing) and len(reply := _bytes(reply)) <= _MAX_JOINT_BYTES:
                 return received, reply
         except BaseException as error:
-            _log.info(
-                "function %r of service %r failed", self._names[received.function], self._name, exc_info=True
-            )
-            failure = f"{type(error).__name__}: {_text(error)}"
+            _note("function %r of service %r failed", self._names[received.function], self._name)
+            failure = _failure(error)
             self._tell(lambda: received.fail(failure))
             return None
         finally:
@@ -270,8 +279,8 @@ class Server(_internal.ServerHandle, Closing):
         """Answers a call. A caller that does not take the answer must not end the server."""
         try:
             tell()
-        except Error:
-            _log.info("a caller of service %r has no answer", self._name, exc_info=True)
+        except Exception:
+            _note("a caller of service %r has no answer", self._name)
 
     def _follow_fork(self) -> None:
         """Ends the server in a forked child, which has none of its threads."""
@@ -322,12 +331,11 @@ class Services(Handle):
             NotAllowed: The name belongs to another user.
             InvalidArgument: Others serve other functions under the name, or an argument is wrong.
         """
-        if not 0 < threads <= MAX_THREADS:
-            raise InvalidArgument(f"a server has 1 to {MAX_THREADS} threads, not {threads}")
+        threads = whole(threads, "the number of threads of a server", 1, MAX_THREADS)
         if allow_pickle and not values:
             raise InvalidArgument("allow_pickle=True is for functions of values: give values=True as well")
         offered = functions_of(functions)
-        server = Server(self._connected(), self._prefix + name, [*offered], _users(allow))
+        server = Server(self._connected(), self._full(name, "a service"), [*offered], _users(allow))
         server._client, server._name, server._names = self, name, tuple(offered)
         if values:
             server._run = [self._of_values(function, allow_pickle) for function in offered.values()]
@@ -350,7 +358,7 @@ class Services(Handle):
             TimedOut: A node did not answer.
         """
         wanted = None if owner is None else user_id(owner)
-        service = Service(self._connected(), self._prefix + name, wanted, timeout)
+        service = Service(self._connected(), self._full(name, "a service"), wanted, timeout)
         service._client, service._name = self, name
         return service
 
@@ -425,11 +433,26 @@ def _bytes(reply: Any) -> memoryview | bytes | bytearray:
     return view.cast("B") if view.c_contiguous and view.nbytes else view.tobytes()
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "(its text cannot be told)"
+def _failure(error: BaseException) -> str:
+    """Type and text of an exception, for a caller.
+
+    Lone surrogates are escaped, since no text between processes has them.
+    """
+    told: list[str] = []
+    # Both may be code of the program.
+    parts: tuple[Callable[[], str], ...] = (lambda: type(error).__name__, lambda: str(error))
+    for part in parts:
+        try:
+            told.append(str.__str__(part()).encode("utf-8", "backslashreplace").decode())
+        except BaseException:
+            told.append("(its text cannot be told)" if told else "Exception")
+    return ": ".join(told)
+
+
+def _note(text: str, *args: object) -> None:
+    """Logs what failed, with the exception. What the program has put into its log must not end a thread."""
+    with contextlib.suppress(BaseException):
+        _log.info(text, *args, exc_info=True)
 
 
 def functions_of(given: Any) -> dict[str, Callable[..., Any]]:
@@ -444,7 +467,7 @@ def functions_of(given: Any) -> dict[str, Callable[..., Any]]:
             )
     for name, function in functions.items():
         if not isinstance(name, str) or not callable(function):
-            raise WrongType(f"functions are callables by their names, not {function!r} by {name!r}")
+            raise WrongType(f"functions are callables by their names, not {shown(function)} by {shown(name)}")
     return functions
 
 
@@ -457,12 +480,12 @@ def _is_exposed(owner: object, name: str) -> bool:
 
 def _users(allow: Any) -> list[int] | None:
     """Ids of those who may call. `None` for every user."""
-    if allow == "user":
-        return []
-    if allow == EVERYONE:
-        return None
+    if isinstance(allow, str) and allow in ("user", EVERYONE):
+        return [] if allow == "user" else None
     if isinstance(allow, (str, bytes)) or not isinstance(allow, Iterable):
-        raise InvalidArgument(f"those who may call are 'user', 'everyone', or several users, not {allow!r}")
+        raise InvalidArgument(
+            f"those who may call are 'user', 'everyone', or several users, not {shown(allow)}"
+        )
     users = [user_id(user) for user in allow]
     return None if None in users else [user for user in users if user is not None]
 
