@@ -17,9 +17,10 @@ use pyo3::types::{PyBool, PyBytes};
 use crate::begun::Word;
 use crate::classes::{chosen, during};
 use crate::error::{invalid, raised, raised_of_region};
+use crate::given::given;
 use crate::lock::{lock, taken};
 use crate::memory::Bytes;
-use crate::region::{RegionHandle, flat};
+use crate::region::RegionHandle;
 use crate::service::outcome_of;
 use crate::sync::GuardHandle;
 use crate::terms::duration;
@@ -66,14 +67,26 @@ impl RegionCalls {
     }
 
     #[pyo3(signature = (offset = 0, size = None, *, timeout = 30.0))]
-    fn read(&self, py: Python<'_>, offset: u64, size: Option<usize>, timeout: f64) -> Begun {
+    fn read(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] size: Option<usize>,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
         let size = size.unwrap_or(self.0.get().size().saturating_sub(offset) as usize);
         self.begin(py, timeout, Told::Bytes, |region, _| region.await_read(offset, size))
     }
 
     #[pyo3(signature = (buffer, offset = 0, *, timeout = 30.0))]
-    fn read_into(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: u64, timeout: f64) -> Begun {
-        let bytes = Bytes::writable(buffer).or_else(|_| Bytes::writable(&flat(buffer)?))?;
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
+        let bytes = Bytes::given_to_fill(buffer)?;
         self.begin(py, timeout, Told::Into(bytes, false), |region, told| {
             let Told::Into(bytes, is_there) = told else { return Ok(None) };
             let into = bytes.as_mut_slice();
@@ -92,12 +105,12 @@ impl RegionCalls {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        offset: u64,
-        timeout: f64,
-        fence: Option<&GuardHandle>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
+        #[pyo3(from_py_with = given)] fence: Option<Bound<'_, GuardHandle>>,
     ) -> Begun {
-        let data = Bytes::of(data).or_else(|_| Bytes::of(&flat(data)?))?;
-        let guard = fence.map(|fence| fence.shown(py)).transpose()?;
+        let data = Bytes::given(data)?;
+        let guard = fence.map(|fence| fence.get().shown(py)).transpose()?;
         self.begin(py, timeout, Told::Of(data), |region, told| match (told, &guard) {
             (Told::Of(data), None) => region.await_write(offset, data.as_slice()),
             (Told::Of(data), Some(guard)) => region.await_write_fenced(offset, data.as_slice(), guard),
@@ -106,7 +119,14 @@ impl RegionCalls {
     }
 
     #[pyo3(signature = (value = 0, offset = 0, size = None, *, timeout = 30.0))]
-    fn fill(&self, py: Python<'_>, value: u8, offset: u64, size: Option<u64>, timeout: f64) -> Begun {
+    fn fill(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] value: u8,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] size: Option<u64>,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
         let range = self.0.get().range(offset, size);
         let operation = Operation::Fill { offset, len: range.end - range.start, byte: value };
         self.far(py, timeout, Told::Nothing, |region| region.await_operation(operation, &[]))
@@ -116,45 +136,81 @@ impl RegionCalls {
     fn copy_from(
         &self,
         py: Python<'_>,
-        source: &RegionHandle,
-        source_offset: u64,
-        offset: u64,
-        size: Option<u64>,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] source: Bound<'_, RegionHandle>,
+        #[pyo3(from_py_with = given)] source_offset: u64,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] size: Option<u64>,
+        #[pyo3(from_py_with = given)] timeout: f64,
     ) -> Begun {
+        let source = source.get();
         let range = source.range(source_offset, size);
         let source = source.region(py)?;
         self.far(py, timeout, Told::Nothing, |region| region.await_copy(offset, &source, range))
     }
 
     #[pyo3(signature = (offset, value = Word(1), *, timeout = 30.0))]
-    fn fetch_add(&self, py: Python<'_>, offset: u64, value: Word, timeout: f64) -> Begun {
+    fn fetch_add(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] value: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
         self.operate(py, timeout, Told::Word, Operation::FetchAdd { offset, value: value.0 })
     }
 
     #[pyo3(signature = (offset, value, *, timeout = 30.0))]
-    fn swap(&self, py: Python<'_>, offset: u64, value: Word, timeout: f64) -> Begun {
+    fn swap(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] value: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
         self.operate(py, timeout, Told::Word, Operation::Swap { offset, value: value.0 })
     }
 
     #[pyo3(signature = (offset, expected, value, *, timeout = 30.0))]
-    fn compare_swap(&self, py: Python<'_>, offset: u64, expected: Word, value: Word, timeout: f64) -> Begun {
+    fn compare_swap(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] expected: Word,
+        #[pyo3(from_py_with = given)] value: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
         let operation = Operation::CompareSwap { offset, expected: expected.0, value: value.0 };
         self.operate(py, timeout, Told::Word, operation)
     }
 
     #[pyo3(signature = (offset, *, timeout = 30.0))]
-    fn test_and_set(&self, py: Python<'_>, offset: u64, timeout: f64) -> Begun {
+    fn test_and_set(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
         self.operate(py, timeout, Told::Flag, Operation::TestAndSet { offset })
     }
 
     #[pyo3(signature = (offset, expected, *, timeout = 30.0))]
-    fn wait(&self, py: Python<'_>, offset: u64, expected: Word, timeout: f64) -> Begun {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] expected: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
         self.operate(py, timeout, Told::Word, Operation::Wait { offset, expected: expected.0 })
     }
 
     #[pyo3(signature = (offset, *, timeout = 30.0))]
-    fn notify(&self, py: Python<'_>, offset: u64, timeout: f64) -> Begun {
+    fn notify(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> Begun {
         self.operate(py, timeout, Told::Nothing, Operation::Notify { offset })
     }
 }

@@ -3,6 +3,8 @@
 //! Owns the client, and finds open creations and scratches. Any thread. Invariant: no call waits while it has
 //! the GIL.
 
+mod running;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,17 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use plasmon::{ClusterList, CreateOptions, DeleteOutcome, ErrorKind, Filter, Presence, Result, not_allowed};
+use plasmon::{ClusterList, DeleteOutcome, ErrorKind, Filter, Presence, Result, not_allowed};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::buffer::Buffer;
 use crate::connecting::connected;
-use crate::detached::{detached, ended_by};
-use crate::error::{closed, invalid, raised, raised_for, signalled};
+use crate::detached::detached;
+use crate::error::{invalid, raised, signalled};
+use crate::given::given;
 use crate::id::{object_id, object_ids};
 use crate::listing::{Listed, rows};
-use crate::lock::{cloned, lock, taken};
+use crate::lock::{lock, taken};
 use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::parts::{Parts, held, slices};
 use crate::placing::{Spread, found, spread};
@@ -51,9 +55,9 @@ impl Client {
     #[new]
     fn new(
         py: Python<'_>,
-        socket: Option<PathBuf>,
+        #[pyo3(from_py_with = given)] socket: Option<PathBuf>,
         name: Text,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
         priority: Text,
     ) -> PyResult<Self> {
         let class = priority.parse().map_err(|why: String| invalid(py, &why))?;
@@ -116,21 +120,26 @@ impl Client {
         &self,
         py: Python<'_>,
         id: &Bound<'_, PyAny>,
-        size: usize,
-        parts: Parts<'_>,
-        metadata: &[u8],
-        terms: Terms,
+        #[pyo3(from_py_with = given)] size: usize,
+        #[pyo3(from_py_with = given)] parts: Parts<'_>,
+        #[pyo3(from_py_with = given)] metadata: PyBackedBytes,
+        #[pyo3(from_py_with = given)] terms: Terms,
     ) -> PyResult<()> {
         let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let parts = held(&parts)?;
         self.call_for_new(py, id, &options, |client| {
-            client.put_parts(id, size, &slices(&parts), metadata, &options)
+            client.put_parts(id, size, &slices(&parts), &metadata, &options)
         })
     }
 
     /// Stores values, each given as id, size, parts and metadata. Small values share requests. Raises the
     /// first error after all values were tried.
-    fn put_many(&self, py: Python<'_>, values: Vec<Value<'_>>, terms: Terms) -> PyResult<()> {
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] values: Vec<Value<'_>>,
+        #[pyo3(from_py_with = given)] terms: Terms,
+    ) -> PyResult<()> {
         let mut options = self.options(py, terms)?;
         let values = values
             .iter()
@@ -167,13 +176,13 @@ impl Client {
         &self,
         py: Python<'_>,
         id: &Bound<'_, PyAny>,
-        size: u64,
-        metadata: &[u8],
-        terms: Terms,
+        #[pyo3(from_py_with = given)] size: u64,
+        #[pyo3(from_py_with = given)] metadata: PyBackedBytes,
+        #[pyo3(from_py_with = given)] terms: Terms,
     ) -> PyResult<Creation> {
         let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let creation =
-            self.call_for_new(py, id, &options, |client| client.create(id, size, metadata, &options))?;
+            self.call_for_new(py, id, &options, |client| client.create(id, size, &metadata, &options))?;
         let creation = Creation::new(creation);
         let mut creations = lock(&self.creations);
         creations.retain(|_, open| open.strong_count() > 0);
@@ -182,14 +191,20 @@ impl Client {
     }
 
     /// Lends memory of the node.
-    fn buffer(&self, py: Python<'_>, size: usize, private: bool, timeout: Option<f64>) -> PyResult<Scratch> {
+    fn buffer(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] size: usize,
+        #[pyo3(from_py_with = given)] private: bool,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+    ) -> PyResult<Scratch> {
         let room = room(py, timeout)?;
         let scratch = self.call(py, |client| client.buffer(size, private, room))?;
         Ok(self.keep(scratch))
     }
 
     /// Registers a file in memory with the node.
-    fn register(&self, py: Python<'_>, file: i32) -> PyResult<Scratch> {
+    fn register(&self, py: Python<'_>, #[pyo3(from_py_with = given)] file: i32) -> PyResult<Scratch> {
         let file = descriptor(py, file)?;
         Ok(self.keep(self.call(py, |client| client.register(file))?))
     }
@@ -200,10 +215,11 @@ impl Client {
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
         into: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
-        verify: bool,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] verify: bool,
     ) -> PyResult<usize> {
-        let (id, mut into, timeout) = (object_id(given)?, Bytes::writable(into)?, duration(py, timeout)?);
+        let (id, mut into, timeout) =
+            (object_id(given)?, Bytes::given_to_fill(into)?, duration(py, timeout)?);
         self.call_for(py, given, |client| {
             verifying(client, verify).get_into(id, into.as_mut_slice(), timeout)
         })
@@ -216,8 +232,8 @@ impl Client {
         py: Python<'_>,
         id: &Bound<'_, PyAny>,
         from: &Bound<'_, PyAny>,
-        metadata: &[u8],
-        terms: Terms,
+        #[pyo3(from_py_with = given)] metadata: PyBackedBytes,
+        #[pyo3(from_py_with = given)] terms: Terms,
     ) -> PyResult<Option<bool>> {
         let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let (address, len) = {
@@ -228,7 +244,7 @@ impl Client {
             return Ok(None);
         };
         self.call_for_new(py, id, &options, |client| {
-            client.put_from(id, &mut held.lock(), len, metadata, &options)
+            client.put_from(id, &mut held.lock(), len, &metadata, &options)
         })
         .map(Some)
     }
@@ -251,8 +267,8 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
-        verify: bool,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] verify: bool,
     ) -> PyResult<Vec<Buffer>> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         let look =
@@ -273,8 +289,8 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
-        verify: bool,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] verify: bool,
     ) -> PyResult<Vec<Option<Buffer>>> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         let look = |client: &plasmon::Client| {
@@ -305,7 +321,7 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Vec<Option<Buffer>>> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         let objects = self.call_for(py, given, |client| {
@@ -328,8 +344,8 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
-        verify: bool,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] verify: bool,
     ) -> PyResult<Buffer> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
         if !verify && let Some(here) = self.look(py, |client| client.get_here(&id))? {
@@ -344,8 +360,8 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        count: usize,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] count: usize,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Vec<bool>> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         self.call_for(py, given, |client| client.wait(&ids, count, timeout, Some(&mut signalled)))
@@ -358,17 +374,27 @@ impl Client {
     }
 
     /// Evicts objects until `bytes` more are free. Returns the number of bytes freed.
-    fn evict(&self, py: Python<'_>, bytes: u64) -> PyResult<u64> {
+    fn evict(&self, py: Python<'_>, #[pyo3(from_py_with = given)] bytes: u64) -> PyResult<u64> {
         self.call(py, |client| client.evict(bytes))
     }
 
     /// Changes the name and the quota of this client.
-    fn set_options(&self, py: Python<'_>, name: Option<Text>, quota: Option<u64>) -> PyResult<()> {
+    fn set_options(
+        &self,
+        py: Python<'_>,
+        name: Option<Text>,
+        #[pyo3(from_py_with = given)] quota: Option<u64>,
+    ) -> PyResult<()> {
         self.call(py, |client| client.set_options(name.as_deref(), quota))
     }
 
     /// Subscribes to the objects of the node.
-    fn subscribe(&self, py: Python<'_>, name: Text, cluster: bool) -> PyResult<Subscription> {
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        name: Text,
+        #[pyo3(from_py_with = given)] cluster: bool,
+    ) -> PyResult<Subscription> {
         let subscribe = |client: &plasmon::Client| match cluster {
             true => client.subscribe_cluster(&name),
             false => client.subscribe(&name),
@@ -419,7 +445,12 @@ impl Client {
 
     /// Lists the objects on this node or in the cluster. Returns also the nodes that did not tell theirs,
     /// each with the reason.
-    fn list(&self, py: Python<'_>, pattern: Text, cluster: bool) -> PyResult<Listed> {
+    fn list(
+        &self,
+        py: Python<'_>,
+        pattern: Text,
+        #[pyo3(from_py_with = given)] cluster: bool,
+    ) -> PyResult<Listed> {
         let filter = Filter::of(&pattern);
         let list = self.call(py, |client| match cluster {
             true => client.list_cluster(&filter),
@@ -450,8 +481,8 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        replicas: u16,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] replicas: u16,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Spread> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
         Ok(spread(self.call_for(py, given, |client| client.replicate(id, replicas, timeout))?))
@@ -463,7 +494,7 @@ impl Client {
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
         node: Text,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Spread> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
         Ok(spread(self.call_for(py, given, |client| {
@@ -477,8 +508,8 @@ impl Client {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        nodes: Option<Vec<Text>>,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] nodes: Option<Vec<Text>>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Spread> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
         // An empty list would mean all nodes in the frame.
@@ -492,7 +523,12 @@ impl Client {
     }
 
     /// Brings an object to this node and keeps it in memory here.
-    fn pin(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+    fn pin(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+    ) -> PyResult<()> {
         let (id, timeout) = (object_id(given)?, duration(py, timeout)?);
         self.call_for(py, given, |client| client.pin(id, timeout))
     }
@@ -504,7 +540,12 @@ impl Client {
     }
 
     /// Begins to bring objects to this node.
-    fn prefetch(&self, py: Python<'_>, given: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+    fn prefetch(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+    ) -> PyResult<()> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?.unwrap_or(Duration::MAX));
         self.call_for(py, given, |client| client.prefetch(&ids, timeout))
     }
@@ -512,89 +553,5 @@ impl Client {
     /// Status report of the node, as JSON.
     fn status(&self, py: Python<'_>) -> PyResult<String> {
         self.call(py, plasmon::Client::status_json)
-    }
-}
-
-impl Client {
-    pub(crate) fn client(&self, py: Python<'_>) -> PyResult<plasmon::Client> {
-        cloned(&self.client).ok_or_else(|| raised(py, &closed()))
-    }
-
-    /// Looks for objects in memory with the GIL and the lock held, because that takes less time than to
-    /// release the GIL or to clone the client. `look` must not run Python code, which might give the GIL to
-    /// another thread that waits for the lock.
-    fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&plasmon::Client) -> T) -> PyResult<T> {
-        let found = lock(&self.client).as_ref().map(look);
-        found.ok_or_else(|| raised(py, &closed()))
-    }
-
-    /// Makes a call of the client without the GIL. Signals end the call where it waits, and so does `close`.
-    fn call<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
-    ) -> PyResult<T> {
-        self.run(py, call)?.map_err(|error| raised(py, &error))
-    }
-
-    /// Makes a call as `call` does, for objects that the caller gave.
-    fn call_for<T: Send>(
-        &self,
-        py: Python<'_>,
-        given: &Bound<'_, PyAny>,
-        call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
-    ) -> PyResult<T> {
-        self.run(py, call)?.map_err(|error| raised_for(py, error, given))
-    }
-
-    /// Makes a call as `call` does, for a new object.
-    fn call_for_new<T: Send>(
-        &self,
-        py: Python<'_>,
-        id: plasmon::ObjectId,
-        options: &plasmon::CreateOptions,
-        call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
-    ) -> PyResult<T> {
-        let named = |error: plasmon::Error| match &options.name {
-            Some(name) => error.about(id).naming(name),
-            None => error.about(id),
-        };
-        self.run(py, call)?.map_err(|error| raised(py, &named(error)))
-    }
-
-    pub(crate) fn run<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&plasmon::Client) -> Result<T> + Send,
-    ) -> PyResult<Result<T>> {
-        let client = self.client(py)?;
-        let result = detached(py, || ended_by(&self.closing, || call(&client)));
-        Ok(result.map_err(|error| match error.kind() {
-            ErrorKind::Interrupted if self.closing.load(Ordering::Relaxed) => closed(),
-            _ => error,
-        }))
-    }
-
-    /// Options of a new object.
-    fn options(&self, py: Python<'_>, terms: Terms) -> PyResult<CreateOptions> {
-        let options = terms.options(py)?;
-        if options.owned {
-            self.owns.store(true, Ordering::Relaxed);
-        }
-        Ok(options)
-    }
-
-    fn keep(&self, scratch: plasmon::Scratch) -> Scratch {
-        let scratch = Scratch::new(scratch);
-        let mut scratches = lock(&self.scratches);
-        scratches.retain(|_, held| held.strong_count() > 0);
-        scratches.insert(scratch.address(), Arc::downgrade(scratch.held()));
-        scratch
-    }
-
-    fn creation(&self, py: Python<'_>, id: plasmon::ObjectId) -> PyResult<Arc<OpenCreation>> {
-        self.client(py)?;
-        let found = lock(&self.creations).remove(&id).and_then(|open| open.upgrade());
-        found.ok_or_else(|| invalid(py, &format!("this client is not creating object {id}")))
     }
 }

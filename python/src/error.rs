@@ -91,6 +91,12 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Disconnected, "this client is closed: connect again")
 }
 
+/// Whether an exception is one of `plasmon.errors`.
+pub(crate) fn is_ours(error: &PyErr, py: Python<'_>) -> bool {
+    let class = py.import("plasmon.errors").and_then(|errors| errors.getattr("Error"));
+    class.is_ok_and(|class| error.matches(py, &class).unwrap_or(false))
+}
+
 /// Exception for an invalid argument.
 pub(crate) fn invalid(py: Python<'_>, message: &str) -> PyErr {
     exception(py, class_of(ErrorKind::Invalid), &printable(message))

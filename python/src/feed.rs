@@ -1,14 +1,16 @@
 //! Streams of events, as Python waits for them.
 //!
-//! Invariant: no thread waits for the lock of the stream with the GIL, because a thread that waits for an
-//! event holds that lock and takes the GIL to check for signals. [`Feed::close`] does not wait for the lock
-//! at all: when the interpreter ends, a thread that holds it may never return.
+//! One thread at a time waits for an event, and others wait for their turn, no longer than their time-outs.
+//!
+//! Invariant: no thread waits for the lock of the stream: a thread that waits for an event holds that lock
+//! and takes the GIL to check for signals. [`Feed::close`] does not wait for it either: when the interpreter
+//! ends, a thread that holds it may never return.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use plasmon::{Error, ErrorKind, Result};
 use pyo3::prelude::*;
@@ -17,6 +19,9 @@ use crate::detached::detached;
 use crate::error::raised;
 use crate::lock::{lock, taken};
 use crate::terms::duration;
+
+/// Time between two checks whether a thread that waits for its turn was interrupted.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stream of events that comes by a socket of its own.
 pub(crate) trait Events: AsFd + Send {
@@ -35,6 +40,10 @@ pub(crate) trait Events: AsFd + Send {
 pub(crate) struct Feed<S> {
     /// Stream of events, locked by the thread that waits for one. `None` once closed.
     stream: Mutex<Option<S>>,
+    /// Whether a thread waits for an event.
+    taken: Mutex<bool>,
+    /// Notified when it does not any more.
+    free: Condvar,
     /// Socket of the stream, for ending that wait. `None` once closed.
     socket: Mutex<Option<UnixStream>>,
     process: u32,
@@ -45,6 +54,8 @@ impl<S: Events> Feed<S> {
         let socket = stream.as_fd().try_clone_to_owned()?.into();
         Ok(Self {
             stream: Mutex::new(Some(stream)),
+            taken: Mutex::default(),
+            free: Condvar::new(),
             socket: Mutex::new(Some(socket)),
             process: std::process::id(),
         })
@@ -59,15 +70,23 @@ impl<S: Events> Feed<S> {
         interrupt: &mut (dyn FnMut() -> bool + Send),
     ) -> PyResult<Option<S::Event>> {
         let timeout = duration(py, timeout)?;
-        let event = detached(py, || {
+        let event: Result<Option<S::Event>> = detached(py, || {
+            let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+            if !self.take_turn(until, &mut *interrupt)? {
+                return Ok(None);
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now())).or(timeout);
             let mut held = lock(&self.stream);
             let event = match held.as_mut() {
-                Some(stream) => stream.wait(timeout, interrupt),
+                Some(stream) => stream.wait(left, interrupt),
                 None => Err(closed()),
             };
             if self.is_closed() {
                 held.take();
             }
+            drop(held);
+            *lock(&self.taken) = false;
+            self.free.notify_one();
             event
         });
         let event = match event {
@@ -76,6 +95,27 @@ impl<S: Events> Feed<S> {
             other => other,
         };
         event.map_err(|error| raised(py, &error))
+    }
+
+    /// Waits until no other thread waits for an event, and takes its place. Returns `false` if the time is
+    /// over before.
+    fn take_turn(&self, until: Option<Instant>, interrupt: &mut dyn FnMut() -> bool) -> Result<bool> {
+        let mut taken = lock(&self.taken);
+        while *taken {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            let nap = left.unwrap_or(CHECK_INTERVAL).min(CHECK_INTERVAL);
+            // The check may run code of the program, which may use this feed.
+            drop(self.free.wait_timeout(taken, nap));
+            if interrupt() {
+                return Err(Error::new(ErrorKind::Interrupted, "the wait was interrupted"));
+            }
+            taken = lock(&self.taken);
+        }
+        *taken = true;
+        Ok(true)
     }
 
     /// Descriptor of the connection, readable when an event may have come.

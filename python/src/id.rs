@@ -4,9 +4,11 @@ use std::borrow::Cow;
 
 use plasmon::ParseIdError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use crate::error::{invalid, wrong_type};
+use crate::given::given;
 use crate::terms::{Text, characters};
 
 /// Id of an object: 20 bytes, the same on every node.
@@ -24,24 +26,24 @@ impl ObjectId {
     const LENGTH: usize = plasmon::ObjectId::LEN;
 
     #[new]
-    fn new(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
-        let bytes = data.try_into().map_err(|_| {
-            let len = plasmon::ObjectId::LEN;
-            invalid(py, &format!("an object id takes {len} bytes, not {}", data.len()))
-        })?;
-        Ok(Self(plasmon::ObjectId::from_bytes(bytes)))
+    fn new(py: Python<'_>, #[pyo3(from_py_with = given)] data: PyBackedBytes) -> PyResult<Self> {
+        Self::of_bytes(py, &data)
     }
 
     /// Id of the object with this name, the same on every host.
     #[staticmethod]
     fn from_name(py: Python<'_>, name: Text) -> PyResult<Self> {
-        Self::named(py, &name)
+        Self::of_name(py, &name)
     }
 
     /// Id of a user's private object with this name.
     #[staticmethod]
-    fn from_private_name(py: Python<'_>, name: Text, user: u32) -> PyResult<Self> {
-        Self::named(py, &name)?;
+    fn from_private_name(
+        py: Python<'_>,
+        name: Text,
+        #[pyo3(from_py_with = given)] user: u32,
+    ) -> PyResult<Self> {
+        Self::of_name(py, &name)?;
         Ok(Self(plasmon::ObjectId::from_private_name(&name, user)))
     }
 
@@ -86,8 +88,15 @@ impl ObjectId {
 }
 
 impl ObjectId {
-    /// Id of the object with a name.
-    fn named(py: Python<'_>, name: &str) -> PyResult<Self> {
+    fn of_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        let bytes = data.try_into().map_err(|_| {
+            let len = plasmon::ObjectId::LEN;
+            invalid(py, &format!("an object id takes {len} bytes, not {}", data.len()))
+        })?;
+        Ok(Self(plasmon::ObjectId::from_bytes(bytes)))
+    }
+
+    fn of_name(py: Python<'_>, name: &str) -> PyResult<Self> {
         if name.is_empty() {
             return Err(invalid(py, "the name of an object cannot be empty"));
         }
@@ -110,7 +119,7 @@ pub(crate) struct Named {
 #[pymethods]
 impl Named {
     #[new]
-    fn new(id: ObjectId, name: Text) -> Self {
+    fn new(#[pyo3(from_py_with = given)] id: ObjectId, name: Text) -> Self {
         Self { id: id.0, name: name.into() }
     }
 }
@@ -144,9 +153,9 @@ pub(crate) fn object_id(given: &Bound<'_, PyAny>) -> PyResult<plasmon::ObjectId>
         Ok(id.get().0)
     } else if let Ok(name) = given.cast::<PyString>() {
         let name = characters(name)?;
-        hex(&name).map_or_else(|| Ok(ObjectId::named(py, &name)?.0), Ok)
+        hex(&name).map_or_else(|| Ok(ObjectId::of_name(py, &name)?.0), Ok)
     } else if let Ok(bytes) = given.cast::<PyBytes>() {
-        Ok(ObjectId::new(py, bytes.as_bytes())?.0)
+        Ok(ObjectId::of_bytes(py, bytes.as_bytes())?.0)
     } else if let Ok(named) = given.cast::<Named>() {
         Ok(named.get().id)
     } else {

@@ -14,6 +14,7 @@ mod connecting;
 mod detached;
 mod error;
 mod feed;
+mod given;
 mod id;
 mod listing;
 mod lock;

@@ -11,6 +11,7 @@ use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::detached::ended_by;
 use crate::error::{closed, raised, raised_for};
+use crate::given::given;
 use crate::id::object_ids;
 use crate::lock::{cloned, lock, taken};
 use crate::terms::duration;
@@ -43,7 +44,7 @@ impl Loop {
         &self,
         py: Python<'_>,
         ids: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Option<Vec<Buffer>>> {
         let ids = object_ids(ids)?;
         duration(py, timeout)?;
@@ -60,8 +61,8 @@ impl Loop {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
-        verify: bool,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] verify: bool,
     ) -> PyResult<Pending> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         let client = self.client(py)?;
@@ -74,8 +75,8 @@ impl Loop {
         &self,
         py: Python<'_>,
         given: &Bound<'_, PyAny>,
-        count: usize,
-        timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] count: usize,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Pending> {
         let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
         Pending::new(given, self.client(py)?.begin_wait(&ids, count, timeout))
@@ -149,7 +150,11 @@ impl Pending {
 
     /// Objects of a get that is complete, `None` for each that is not in the cluster, and the positions of
     /// those that did not come in time. With `last` the latter are an error. Raises the first other error.
-    fn existing(&self, py: Python<'_>, last: bool) -> PyResult<(Vec<Option<Buffer>>, Vec<usize>)> {
+    fn existing(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] last: bool,
+    ) -> PyResult<(Vec<Option<Buffer>>, Vec<usize>)> {
         let mut late = Vec::new();
         let mut found = Vec::new();
         for (at, result) in self

@@ -12,12 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plasmon::CreationMemory;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::detached::detached;
-use crate::error::{invalid, raised};
+use crate::error::{invalid, raised, wrong_type};
+use crate::given::refused;
 use crate::id::ObjectId;
 use crate::lock::lock;
 
@@ -286,6 +288,15 @@ pub(crate) fn descriptor(py: Python<'_>, number: i32) -> PyResult<OwnedFd> {
     file.try_clone_to_owned().map_err(|error| invalid(py, &format!("descriptor {number}: {error}")))
 }
 
+/// Buffer of bytes over the memory of an object, whose elements may be of any type.
+pub(crate) fn flat<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let view = PyMemoryView::from(object)?;
+    if view.getattr("nbytes")?.eq(0)? {
+        return Ok(PyBytes::new(object.py(), &[]).into_any());
+    }
+    view.call_method1("cast", ("B",))
+}
+
 /// Bytes of another Python object, held in place through the buffer protocol.
 pub(crate) struct Bytes(PyBuffer<u8>);
 
@@ -294,7 +305,7 @@ impl Bytes {
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = PyBuffer::get(object)?;
         if !buffer.is_c_contiguous() {
-            return Err(PyTypeError::new_err("the bytes to store are not contiguous"));
+            return Err(wrong_type(object.py(), "the bytes are not contiguous"));
         }
         Ok(Self(buffer))
     }
@@ -303,9 +314,21 @@ impl Bytes {
     pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytes = Self::of(object)?;
         if bytes.0.readonly() {
-            return Err(PyTypeError::new_err("the memory to receive an object cannot be written"));
+            return Err(wrong_type(object.py(), "the memory that is to receive bytes cannot be written"));
         }
         Ok(bytes)
+    }
+
+    /// Bytes of an argument, an object with a buffer whose elements may be of any type.
+    pub(crate) fn given(argument: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let bytes = Self::of(argument).or_else(|_| Self::of(&flat(argument)?));
+        bytes.map_err(|error| refused(argument, error))
+    }
+
+    /// Bytes for writing of an argument, an object with a buffer whose elements may be of any type.
+    pub(crate) fn given_to_fill(argument: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let bytes = Self::writable(argument).or_else(|_| Self::writable(&flat(argument)?));
+        bytes.map_err(|error| refused(argument, error))
     }
 
     /// Address of the first byte.

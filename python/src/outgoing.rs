@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 
 use crate::client::Client;
 use crate::error::{invalid, raised};
+use crate::given::given;
 use crate::lock::taken;
 use crate::memory::fill;
 
@@ -37,7 +38,7 @@ impl Outgoing {
 impl Outgoing {
     /// Lends `size` bytes.
     #[new]
-    fn new(py: Python<'_>, client: &Client, size: usize) -> PyResult<Self> {
+    fn new(py: Python<'_>, client: &Client, #[pyo3(from_py_with = given)] size: usize) -> PyResult<Self> {
         let lent = client.run(py, |client| client.buffer(size, true, None))?;
         let lent = lent.map_err(|error| raised(py, &error))?;
         Ok(Self { memory: lent.memory(), len: size, lent: Mutex::new(Some(lent)) })

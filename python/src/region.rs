@@ -5,24 +5,25 @@
 //! waits, while a handle is locked.
 #![allow(unsafe_code)]
 
+mod running;
+
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use plasmon::region::{Principal, RegionInfo, RegionOptions, Rights, View};
-use plasmon::{Error, ErrorKind, Region, Result};
+use plasmon::{Error, ErrorKind, Region};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::begun::{Begun, PendingOperation, Word};
-use crate::classes::classed;
 use crate::client::Client;
-use crate::detached::ended_by;
-use crate::error::{closed, invalid, raised_of_region};
+use crate::error::{invalid, raised_of_region};
+use crate::given::given;
 use crate::id::ObjectId;
-use crate::lock::{cloned, lock, taken};
+use crate::lock::{lock, taken};
 use crate::memory::{Bytes, fill};
 use crate::placing::found;
 use crate::sync::GuardHandle;
@@ -66,9 +67,9 @@ impl RegionHandle {
         client: &Client,
         name: Text,
         rights: Text,
-        owner: Option<u32>,
-        timeout: Option<f64>,
-        making: Option<Making>,
+        #[pyo3(from_py_with = given)] owner: Option<u32>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] making: Option<Making>,
     ) -> PyResult<Self> {
         let timeout = room(py, timeout)?;
         let letters = |text: &str| {
@@ -159,9 +160,9 @@ impl RegionHandle {
     fn read<'py>(
         &self,
         py: Python<'py>,
-        offset: u64,
-        size: Option<usize>,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] size: Option<usize>,
+        #[pyo3(from_py_with = given)] timeout: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let size = size.unwrap_or(self.size.saturating_sub(offset) as usize);
         if offset.checked_add(size as u64).is_none_or(|end| end > self.size) {
@@ -185,10 +186,10 @@ impl RegionHandle {
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        offset: u64,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
     ) -> PyResult<usize> {
-        let mut bytes = Bytes::writable(buffer).or_else(|_| Bytes::writable(&flat(buffer)?))?;
+        let mut bytes = Bytes::given_to_fill(buffer)?;
         let into = bytes.as_mut_slice();
         self.read_to(py, offset, into, timeout)?;
         Ok(into.len())
@@ -214,14 +215,14 @@ impl RegionHandle {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        offset: u64,
-        timeout: f64,
-        fence: Option<&GuardHandle>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
+        #[pyo3(from_py_with = given)] fence: Option<Bound<'_, GuardHandle>>,
     ) -> PyResult<()> {
-        let data = Bytes::of(data).or_else(|_| Bytes::of(&flat(data)?))?;
+        let data = Bytes::given(data)?;
         let bytes = data.as_slice();
         if let Some(fence) = fence {
-            let guard = fence.shown(py)?;
+            let guard = fence.get().shown(py)?;
             return self.call(py, timeout, |region| region.write_fenced(offset, bytes, &guard));
         }
         match (bytes.len() <= MAX_HELD_BYTES).then(|| self.look(|region| region.write(offset, bytes))) {
@@ -238,7 +239,14 @@ impl RegionHandle {
     ///     size: Number of bytes; by default all up to the end.
     ///     timeout: Time in seconds that the call may take.
     #[pyo3(signature = (value = 0, offset = 0, size = None, *, timeout = 30.0))]
-    fn fill(&self, py: Python<'_>, value: u8, offset: u64, size: Option<u64>, timeout: f64) -> PyResult<()> {
+    fn fill(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] value: u8,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] size: Option<u64>,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<()> {
         let range = self.range(offset, size);
         self.call(py, timeout, |region| region.fill(range, value))
     }
@@ -257,12 +265,13 @@ impl RegionHandle {
     fn copy_from(
         &self,
         py: Python<'_>,
-        source: &Self,
-        source_offset: u64,
-        offset: u64,
-        size: Option<u64>,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] source: Bound<'_, Self>,
+        #[pyo3(from_py_with = given)] source_offset: u64,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] size: Option<u64>,
+        #[pyo3(from_py_with = given)] timeout: f64,
     ) -> PyResult<()> {
+        let source = source.get();
         let range = source.range(source_offset, size);
         let source = source.region(py)?;
         self.call(py, timeout, |region| region.copy_from(offset, &source, range))
@@ -278,7 +287,13 @@ impl RegionHandle {
     /// Raises:
     ///     OutcomeUnknown: The word may have been changed, or may be later.
     #[pyo3(signature = (offset, value = Word(1), *, timeout = 30.0))]
-    fn fetch_add(&self, py: Python<'_>, offset: u64, value: Word, timeout: f64) -> PyResult<u64> {
+    fn fetch_add(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] value: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<u64> {
         self.word(py, timeout, |region| region.fetch_add(offset, value.0))
     }
 
@@ -289,7 +304,13 @@ impl RegionHandle {
     ///     value: Value that the word gets.
     ///     timeout: Time in seconds that the call may take.
     #[pyo3(signature = (offset, value, *, timeout = 30.0))]
-    fn swap(&self, py: Python<'_>, offset: u64, value: Word, timeout: f64) -> PyResult<u64> {
+    fn swap(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] value: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<u64> {
         self.word(py, timeout, |region| region.swap(offset, value.0))
     }
 
@@ -304,10 +325,10 @@ impl RegionHandle {
     fn compare_swap(
         &self,
         py: Python<'_>,
-        offset: u64,
-        expected: Word,
-        value: Word,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] expected: Word,
+        #[pyo3(from_py_with = given)] value: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
     ) -> PyResult<u64> {
         self.word(py, timeout, |region| region.compare_swap(offset, expected.0, value.0))
     }
@@ -318,7 +339,12 @@ impl RegionHandle {
     ///     offset: Offset of the word, a multiple of 8.
     ///     timeout: Time in seconds that the call may take.
     #[pyo3(signature = (offset, *, timeout = 30.0))]
-    fn test_and_set(&self, py: Python<'_>, offset: u64, timeout: f64) -> PyResult<bool> {
+    fn test_and_set(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<bool> {
         self.word(py, timeout, |region| region.test_and_set(offset))
     }
 
@@ -344,7 +370,13 @@ impl RegionHandle {
     /// Raises:
     ///     TimedOut: The word was not changed in time.
     #[pyo3(signature = (offset, expected, *, timeout = 30.0))]
-    fn wait(&self, py: Python<'_>, offset: u64, expected: Word, timeout: f64) -> PyResult<u64> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] expected: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<u64> {
         let limit = duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
         self.call(py, timeout, |region| region.wait(offset, expected.0, limit))
     }
@@ -355,7 +387,12 @@ impl RegionHandle {
     ///     offset: Offset of the word, a multiple of 8.
     ///     timeout: Time in seconds that the call may take.
     #[pyo3(signature = (offset, *, timeout = 30.0))]
-    fn notify(&self, py: Python<'_>, offset: u64, timeout: f64) -> PyResult<()> {
+    fn notify(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<()> {
         self.call(py, timeout, |region| region.notify(offset))
     }
 
@@ -369,9 +406,9 @@ impl RegionHandle {
     fn begin_read(
         &self,
         py: Python<'_>,
-        offset: u64,
-        size: usize,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] size: usize,
+        #[pyo3(from_py_with = given)] timeout: f64,
     ) -> PyResult<PendingOperation> {
         let begun = self.call(py, timeout, |region| region.begin_read(offset, size))?;
         Ok(self.pending(Begun::Read(begun)))
@@ -388,10 +425,10 @@ impl RegionHandle {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        offset: u64,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] timeout: f64,
     ) -> PyResult<PendingOperation> {
-        let data = Bytes::of(data).or_else(|_| Bytes::of(&flat(data)?))?;
+        let data = Bytes::given(data)?;
         let bytes = data.as_slice();
         let begun = self.call(py, timeout, |region| region.begin_write(offset, bytes))?;
         Ok(self.pending(Begun::Write(begun)))
@@ -407,9 +444,9 @@ impl RegionHandle {
     fn begin_fetch_add(
         &self,
         py: Python<'_>,
-        offset: u64,
-        value: Word,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] offset: u64,
+        #[pyo3(from_py_with = given)] value: Word,
+        #[pyo3(from_py_with = given)] timeout: f64,
     ) -> PyResult<PendingOperation> {
         let begun = self.call(py, timeout, |region| region.begin_fetch_add(offset, value.0))?;
         Ok(self.pending(Begun::Add(begun)))
@@ -423,18 +460,35 @@ impl RegionHandle {
     }
 
     /// Gives rights to a user, or to every user.
-    fn give(&self, py: Python<'_>, user: Option<u32>, rights: Text, timeout: f64) -> PyResult<()> {
+    fn give(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] user: Option<u32>,
+        rights: Text,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<()> {
         let rights = Rights::of_letters(&rights).unwrap_or(Rights::NONE);
         self.call(py, timeout, |region| region.grant(principal(user), rights))
     }
 
     /// Takes all rights from a user, or those of every user.
-    fn withdraw(&self, py: Python<'_>, user: Option<u32>, timeout: f64) -> PyResult<()> {
+    fn withdraw(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] user: Option<u32>,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<()> {
         self.call(py, timeout, |region| region.revoke(principal(user)))
     }
 
     /// Moves the region to another node.
-    fn move_to(&self, py: Python<'_>, client: &Client, node: Text, timeout: f64) -> PyResult<()> {
+    fn move_to(
+        &self,
+        py: Python<'_>,
+        client: &Client,
+        node: Text,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<()> {
         let limit = duration(py, Some(timeout))?;
         let client = client.client(py)?;
         self.call(py, timeout, |region| {
@@ -444,13 +498,19 @@ impl RegionHandle {
     }
 
     /// Makes an object of the region's bytes.
-    fn copy_to(&self, py: Python<'_>, id: ObjectId, terms: Terms, timeout: f64) -> PyResult<ObjectId> {
+    fn copy_to(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] id: ObjectId,
+        #[pyo3(from_py_with = given)] terms: Terms,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<ObjectId> {
         let options = terms.options(py)?;
         self.call(py, timeout, |region| region.snapshot(id.0, &options)).map(ObjectId)
     }
 
     /// Row of a list for the region as it is now.
-    fn describe(&self, py: Python<'_>, timeout: f64) -> PyResult<Row> {
+    fn describe(&self, py: Python<'_>, #[pyo3(from_py_with = given)] timeout: f64) -> PyResult<Row> {
         self.call(py, timeout, Region::info).map(row)
     }
 
@@ -462,76 +522,8 @@ impl RegionHandle {
     /// Raises:
     ///     NotAllowed: This user has not the rights of a master.
     #[pyo3(signature = (*, timeout = 30.0))]
-    fn free(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+    fn free(&self, py: Python<'_>, #[pyo3(from_py_with = given)] timeout: f64) -> PyResult<()> {
         self.call(py, timeout, |region| region.clone().free())
-    }
-}
-
-impl RegionHandle {
-    pub(crate) fn region(&self, py: Python<'_>) -> PyResult<Region> {
-        if self.closing.load(Ordering::Relaxed) {
-            return Err(raised_of_region(py, &closed()));
-        }
-        cloned(&self.region).ok_or_else(|| raised_of_region(py, &given_up(&self.name)))
-    }
-
-    /// Makes an operation with the GIL held, if the region is mapped here: it is some loads and stores.
-    #[inline]
-    fn look<T>(&self, operation: impl FnOnce(&Region) -> Result<T>) -> Option<Result<T>> {
-        if self.closing.load(Ordering::Relaxed) {
-            return None;
-        }
-        let done = lock(&self.here).as_ref().map(operation)?;
-        Some(done).filter(|done| done.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::NotHere))
-    }
-
-    /// Makes a call without the GIL. Signals and the end of the client end it where it waits.
-    fn call<T: Send>(
-        &self,
-        py: Python<'_>,
-        timeout: f64,
-        call: impl FnOnce(&Region) -> Result<T> + Send,
-    ) -> PyResult<T> {
-        let timeout = duration(py, Some(timeout))?.unwrap_or(Duration::MAX);
-        let region = self.region(py)?.with_timeout(timeout);
-        let result = classed(py, None, || ended_by(&self.closing, || call(&region)))?;
-        result.map_err(|error| self.raised(py, &error))
-    }
-
-    fn raised(&self, py: Python<'_>, error: &Error) -> PyErr {
-        match error.kind() {
-            ErrorKind::Interrupted if self.closing.load(Ordering::Relaxed) => raised_of_region(py, &closed()),
-            _ => raised_of_region(py, error),
-        }
-    }
-
-    fn read_to(&self, py: Python<'_>, offset: u64, into: &mut [u8], timeout: f64) -> PyResult<()> {
-        if into.len() <= MAX_HELD_BYTES
-            && let Some(done) = self.look(|region| region.read(offset, &mut *into))
-        {
-            return done.map_err(|error| raised_of_region(py, &error));
-        }
-        self.call(py, timeout, |region| region.read(offset, into))
-    }
-
-    fn word<T: Send>(
-        &self,
-        py: Python<'_>,
-        timeout: f64,
-        operation: impl Fn(&Region) -> Result<T> + Sync + Send,
-    ) -> PyResult<T> {
-        match self.look(&operation) {
-            Some(done) => done.map_err(|error| raised_of_region(py, &error)),
-            None => self.call(py, timeout, operation),
-        }
-    }
-
-    pub(crate) fn range(&self, offset: u64, size: Option<u64>) -> std::ops::Range<u64> {
-        offset..size.map_or(self.size.max(offset), |size| offset.saturating_add(size))
-    }
-
-    fn pending(&self, begun: Begun) -> PendingOperation {
-        PendingOperation::new(begun, &self.closing)
     }
 }
 
@@ -576,21 +568,8 @@ fn row(info: RegionInfo) -> Row {
     )
 }
 
-/// Buffer of bytes over the memory of an object, whose elements may be of any type.
-pub(crate) fn flat<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let view = PyMemoryView::from(object)?;
-    if view.getattr("nbytes")?.eq(0)? {
-        return Ok(PyBytes::new(object.py(), &[]).into_any());
-    }
-    view.call_method1("cast", ("B",))
-}
-
 fn principal(user: Option<u32>) -> Principal {
     user.map_or(Principal::Everyone, Principal::User)
-}
-
-fn given_up(name: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("this handle to region '{name}' is closed: map the region again"))
 }
 
 fn beyond(region: &Region, offset: u64, size: u64) -> Error {

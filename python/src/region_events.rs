@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use crate::client::Client;
 use crate::error::{raised, signalled};
 use crate::feed::{Events, Feed};
+use crate::given::given;
 
 /// Row of an event: kind, name and owner of the region (`None` for a gap), new home, user (`None` also for
 /// every user), rights, number of missed events.
@@ -48,7 +49,11 @@ impl RegionEvents {
     }
 
     /// Waits for the next event. Returns `None` if none comes within `timeout` seconds.
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Row>> {
+    fn next(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+    ) -> PyResult<Option<Row>> {
         let is_closing = || self.closing.load(Ordering::Relaxed);
         if is_closing() {
             self.close();

@@ -22,10 +22,10 @@ use crate::classes::{chosen, classed, during};
 use crate::client::Client;
 use crate::detached::{detached, ended_by, without_signals};
 use crate::error::{closed, invalid, raised};
+use crate::given::given;
 use crate::lock::{cloned, lock, taken};
-use crate::memory::{Bytes, fill};
+use crate::memory::{Bytes, fill, flat};
 use crate::outgoing::Outgoing;
-use crate::region::flat;
 use crate::terms::{Text, duration};
 
 /// Number of bytes that are copied without releasing the GIL.
@@ -47,7 +47,13 @@ pub(crate) struct ServiceHandle {
 impl ServiceHandle {
     /// Finds a service. `owner` is that of the service, if it matters.
     #[new]
-    fn new(py: Python<'_>, client: &Client, name: Text, owner: Option<u32>, timeout: f64) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        client: &Client,
+        name: Text,
+        #[pyo3(from_py_with = given)] owner: Option<u32>,
+        #[pyo3(from_py_with = given)] timeout: f64,
+    ) -> PyResult<Self> {
         let timeout = Some(duration(py, Some(timeout))?.unwrap_or(Duration::MAX));
         let found = client.run(py, |client| Service::find(client, owner, &name, timeout))?;
         let service = found.map_err(|error| raised(py, &error))?;
@@ -100,14 +106,13 @@ impl ServiceHandle {
         py: Python<'py>,
         function: Text,
         data: Option<&Bound<'py, PyAny>>,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] timeout: f64,
         into: Option<&Bound<'py, PyAny>>,
         priority: Option<Text>,
     ) -> PyResult<Bound<'py, PyAny>> {
         // The function is not run for a buffer that cannot be written.
-        let room = into.map(|into| Bytes::writable(into).or_else(|_| Bytes::writable(&flat(into)?)));
-        let room = room.transpose()?;
-        let data = given(data)?;
+        let room = into.map(Bytes::given_to_fill).transpose()?;
+        let data = data.map(Bytes::given).transpose()?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         let timeout = limit(py, timeout)?;
         let reply = self.run(py, priority, |service| service.call(&function, sent, timeout))?;
@@ -130,7 +135,7 @@ impl ServiceHandle {
         py: Python<'py>,
         function: Text,
         data: &Bound<'py, PyAny>,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] timeout: f64,
         priority: Option<Text>,
     ) -> PyResult<Bound<'py, PyMemoryView>> {
         let timeout = limit(py, timeout)?;
@@ -140,7 +145,7 @@ impl ServiceHandle {
                 self.run(py, priority, |service| service.begin_from(&function, memory, len, timeout)?.wait())?
             }
             Err(_) => {
-                let data = Bytes::of(data)?;
+                let data = Bytes::given(data)?;
                 let sent = data.as_slice();
                 self.run(py, priority, |service| service.call(&function, sent, timeout))?
             }
@@ -154,13 +159,13 @@ impl ServiceHandle {
         py: Python<'_>,
         function: Text,
         data: &Bound<'_, PyAny>,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] timeout: f64,
         priority: Option<Text>,
     ) -> PyResult<Option<AwaitedOperation>> {
         if data.is_instance_of::<Outgoing>() {
             return Ok(None);
         }
-        let (data, timeout) = (bytes(data)?, limit(py, timeout)?);
+        let (data, timeout) = (Bytes::given(data)?, limit(py, timeout)?);
         let (service, class) = (self.service(py)?, chosen(py, priority.as_deref())?);
         let begun = during(class, || service.await_call(&function, data.as_slice(), timeout));
         begun.map(|begun| begun.map(AwaitedOperation::of_call)).map_err(|error| raised(py, &error))
@@ -179,10 +184,10 @@ impl ServiceHandle {
         py: Python<'_>,
         function: Text,
         data: Option<&Bound<'_, PyAny>>,
-        timeout: f64,
+        #[pyo3(from_py_with = given)] timeout: f64,
         priority: Option<Text>,
     ) -> PyResult<PendingOperation> {
-        let data = given(data)?;
+        let data = data.map(Bytes::given).transpose()?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         let timeout = limit(py, timeout)?;
         let begun = self.run(py, priority, |service| service.begin(&function, sent, timeout))?;
@@ -206,10 +211,10 @@ impl ServiceHandle {
         py: Python<'_>,
         function: Text,
         data: Option<&Bound<'_, PyAny>>,
-        confirm: bool,
+        #[pyo3(from_py_with = given)] confirm: bool,
         priority: Option<Text>,
     ) -> PyResult<()> {
-        let data = given(data)?;
+        let data = data.map(Bytes::given).transpose()?;
         let sent = data.as_ref().map_or(&[][..], Bytes::as_slice);
         self.run(py, priority, |service| match confirm {
             true => service.send(&function, sent),
@@ -277,14 +282,14 @@ pub(crate) fn outcome_of(py: Python<'_>, outcome: AwaitedReply) -> PyResult<Boun
 pub(crate) fn multicast<'py>(
     py: Python<'py>,
     client: &Client,
-    services: Vec<PyRef<'py, ServiceHandle>>,
+    #[pyo3(from_py_with = given)] services: Vec<PyRef<'py, ServiceHandle>>,
     function: Text,
     data: &Bound<'py, PyAny>,
-    timeout: f64,
+    #[pyo3(from_py_with = given)] timeout: f64,
     priority: Option<Text>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let to = services.iter().map(|service| service.service(py)).collect::<PyResult<Vec<_>>>()?;
-    let (data, timeout) = (bytes(data)?, limit(py, timeout)?);
+    let (data, timeout) = (Bytes::given(data)?, limit(py, timeout)?);
     let sent = data.as_slice();
     let class = chosen(py, priority.as_deref())?;
     let replies =
@@ -314,8 +319,8 @@ impl ServerHandle {
         py: Python<'_>,
         client: &Client,
         name: Text,
-        functions: Vec<Text>,
-        users: Option<Vec<u32>>,
+        #[pyo3(from_py_with = given)] functions: Vec<Text>,
+        #[pyo3(from_py_with = given)] users: Option<Vec<u32>>,
     ) -> PyResult<Self> {
         let allow = match users {
             None => Allow::Everyone,
@@ -469,7 +474,7 @@ impl ReceivedCall {
                 detached(py, || without_signals(|| call.reply_from(memory, len)))
             }
             Err(_) => {
-                let data = Bytes::of(data)?;
+                let data = Bytes::given(data)?;
                 let (call, sent) = (self.take(py)?, data.as_slice());
                 detached(py, || without_signals(|| call.reply(sent)))
             }
@@ -478,9 +483,9 @@ impl ReceivedCall {
     }
 
     /// Says that the function failed, and why.
-    fn fail(&self, py: Python<'_>, text: &str) -> PyResult<()> {
+    fn fail(&self, py: Python<'_>, text: Text) -> PyResult<()> {
         let call = self.take(py)?;
-        detached(py, || without_signals(|| call.fail(text))).map_err(|error| raised(py, &error))
+        detached(py, || without_signals(|| call.fail(&text))).map_err(|error| raised(py, &error))
     }
 }
 
@@ -513,15 +518,6 @@ impl Came {
         // SAFETY: `slf` holds the bytes, which nobody writes.
         unsafe { fill(&slf, view, bytes.as_ptr().cast_mut(), bytes.len(), true, flags) }
     }
-}
-
-/// Bytes of an object with a buffer, whose elements may be of any type.
-fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-    Bytes::of(object).or_else(|_| Bytes::of(&flat(object)?))
-}
-
-fn given(data: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Bytes>> {
-    data.map(bytes).transpose()
 }
 
 fn limit(py: Python<'_>, timeout: f64) -> PyResult<Duration> {

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use crate::error::signalled;
 use crate::feed::{Events, Feed};
+use crate::given::given;
 use crate::id::ObjectId;
 
 /// Row of an event: kind, id (`None` for a gap), data size and metadata size in bytes, number of missed
@@ -40,7 +41,11 @@ impl Subscription {
 #[pymethods]
 impl Subscription {
     /// Waits for the next event. Returns `None` if none comes within `timeout` seconds.
-    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Row>> {
+    fn next(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+    ) -> PyResult<Option<Row>> {
         Ok(self.0.next(py, timeout, &mut signalled)?.map(row))
     }
 

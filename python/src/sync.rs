@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use crate::client::Client;
 use crate::detached::{detached, ended_by, without_signals};
 use crate::error::{closed, invalid, raised};
+use crate::given::given;
 use crate::lock::{cloned, lock, taken};
 use crate::terms::{Text, duration};
 
@@ -34,12 +35,13 @@ impl LockHandle {
         py: Python<'_>,
         client: &Client,
         name: Text,
-        ttl: f64,
-        shared: bool,
-        public: bool,
+        #[pyo3(from_py_with = given)] ttl: f64,
+        #[pyo3(from_py_with = given)] shared: bool,
+        #[pyo3(from_py_with = given)] public: bool,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Self> {
         let ttl = duration(py, Some(ttl))?.unwrap_or(Duration::MAX);
-        let options = LockOptions { ttl, shared, public, timeout: None };
+        let options = LockOptions { ttl, shared, public, timeout: duration(py, timeout)? };
         let made = client.run(py, |client| Lock::new(client, &name, &options))?;
         let made = made.map_err(|error| raised(py, &error))?;
         Ok(Self { lock: Mutex::new(Some(made)), name: name.into(), closing: Arc::clone(&client.closing) })
@@ -52,7 +54,11 @@ impl LockHandle {
     }
 
     /// Waits for the lock, for ever if there is no time-out.
-    fn take(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<GuardHandle> {
+    fn take(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+    ) -> PyResult<GuardHandle> {
         let (lock, timeout) = (self.lock(py)?, duration(py, timeout)?);
         let taken = detached(py, || ended_by(&self.closing, || lock.take(timeout)));
         let guard = taken.map_err(|error| raised(py, &told(error, &self.closing)))?;
@@ -60,7 +66,11 @@ impl LockHandle {
     }
 
     /// Begins to wait for the lock, for an event loop.
-    fn begin(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<AwaitedSync> {
+    fn begin(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+    ) -> PyResult<AwaitedSync> {
         let begun = self.lock(py)?.await_guard(duration(py, timeout)?);
         begun
             .map(|begun| AwaitedSync::new(Begun::Lock(begun), &self.closing))
@@ -200,7 +210,13 @@ pub(crate) struct BarrierHandle {
 #[pymethods]
 impl BarrierHandle {
     #[new]
-    fn new(py: Python<'_>, client: &Client, name: Text, parties: u32, public: bool) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        client: &Client,
+        name: Text,
+        #[pyo3(from_py_with = given)] parties: u32,
+        #[pyo3(from_py_with = given)] public: bool,
+    ) -> PyResult<Self> {
         let made = client.run(py, |client| Barrier::new(client, &name, parties, public))?;
         let made = made.map_err(|error| raised(py, &error))?;
         let closing = Arc::clone(&client.closing);
@@ -229,14 +245,18 @@ impl BarrierHandle {
     ///     BarrierBroken: A party died, left or waited no longer. The error says who.
     ///     TimedOut: Not all parties arrived in time.
     #[pyo3(signature = (timeout = None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
+    fn wait(&self, py: Python<'_>, #[pyo3(from_py_with = given)] timeout: Option<f64>) -> PyResult<u64> {
         let (barrier, timeout) = (self.barrier(py)?, duration(py, timeout)?);
         let passed = detached(py, || ended_by(&self.closing, || barrier.wait(timeout)));
         passed.map_err(|error| raised(py, &told(error, &self.closing)))
     }
 
     /// Begins to wait at the barrier, for an event loop.
-    fn begin(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<AwaitedSync> {
+    fn begin(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+    ) -> PyResult<AwaitedSync> {
         let begun = self.barrier(py)?.await_passage(duration(py, timeout)?);
         let begun = begun.map(|begun| AwaitedSync::new(Begun::Barrier(begun), &self.closing));
         begun.map_err(|error| raised(py, &error))

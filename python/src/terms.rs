@@ -12,6 +12,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
 
 use crate::error::{invalid, raised, wrong_type};
+use crate::given::refused;
 
 /// Text that a caller gave, as an argument of a method. It has an encoding in UTF-8.
 pub(crate) struct Text(PyBackedStr);
@@ -118,7 +119,7 @@ fn field<'py, T: for<'a> FromPyObject<'a, 'py>>(
         if error.is_instance_of::<PyTypeError>(py) {
             wrong_type(py, &format!("argument '{name}': {}", error.value(py)))
         } else {
-            error
+            refused(&given, error)
         }
     })
 }

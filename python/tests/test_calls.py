@@ -123,7 +123,7 @@ def test_infinity_is_for_ever(near: plasmon.Client) -> None:
 
 @pytest.mark.parametrize("size", [-1, 1 << 63, 1 << 70])
 def test_sizes_that_are_none_are_refused(near: plasmon.Client, size: int) -> None:
-    with pytest.raises(plasmon.InvalidArgument, match=f"{size} bytes"):
+    with pytest.raises(plasmon.InvalidArgument, match=f"not {size}"):
         near.create("x", size)
 
 
@@ -133,7 +133,7 @@ def test_arguments_of_other_types_are_refused(near: plasmon.Client) -> None:
         wrong.create("x", "1")
     with pytest.raises(TypeError):
         wrong.create("x", 1, "text")
-    with pytest.raises(TypeError, match="'timeout': must be real number, not str"):
+    with pytest.raises(TypeError, match="must be real number, not str"):
         wrong.get("x", timeout="1")
     with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
         near.put(lambda: 0)

@@ -149,3 +149,4 @@ def test_users_and_arguments_without_an_encoding_are_refused(near: plasmon.Clien
                 with pytest.raises(plasmon.InvalidArgument) as told:
                     call()
                 assert str(told.value).isprintable()
+        region.free()

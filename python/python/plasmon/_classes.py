@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, get_args
 
-from plasmon.errors import InvalidArgument
+from plasmon._arguments import one_of
 
 Priority = Literal["high", "normal", "low"]
 """Class of work."""
@@ -27,8 +27,7 @@ def priority(priority: Priority) -> Iterator[None]:
     Args:
         priority: "high", "normal" or "low", instead of the class of the client.
     """
-    if priority not in get_args(Priority):
-        raise InvalidArgument(f"'{priority}' is no class; classes are high, normal and low")
+    one_of(priority, get_args(Priority), "classes are high, normal and low")
     former = CHOSEN.set(priority)
     try:
         yield

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self, cast
 from weakref import WeakSet
 
 from plasmon import _internal
+from plasmon._arguments import text
 from plasmon._classes import Priority
 from plasmon._closing import Closing
 from plasmon._ids import ONE, IdLike, is_hex, prefix_of
@@ -132,8 +133,6 @@ class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
         Raises:
             InvalidArgument: The name is empty or longer than 255 bytes, or the quota is out of range.
         """
-        if quota is not None and not 0 <= quota < 1 << 64:
-            raise InvalidArgument(f"a quota cannot be {quota} bytes")
         self._native.set_options(name, quota)
 
     def subscribe(self, *, cluster: bool = False) -> Subscription:
@@ -184,7 +183,7 @@ class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
                 objects.
             InvalidArgument: The pattern is longer than a name may be.
         """
-        wanted = "" if pattern is None else str(pattern)
+        wanted = "" if pattern is None else _text_of(pattern)
         here = self._prefix if not is_hex(wanted) else ""
         rows, missing = self._native.list(glob.escape(here) + (wanted or "*") if here else wanted, cluster)
         objects = [ObjectInfo(*row, kind, tuple(nodes)) for row, kind, nodes in rows]
@@ -327,6 +326,10 @@ def connect(
         TimedOut: The node does not answer.
     """
     return Client(socket, timeout, namespace, priority)
+
+
+def _text_of(pattern: str | ObjectId) -> str:
+    return str(pattern) if isinstance(pattern, ObjectId) else text(pattern, "a pattern of names")
 
 
 def _program() -> str:

@@ -17,10 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from plasmon._arguments import one_of, whole
 from plasmon._client import Client
 from plasmon._closing import Closing
 from plasmon.errors import Error, InvalidArgument, WrongType
 
+_MAX_NODES = 1 << 10
+"""Largest number of nodes that one host starts."""
 _START_SECONDS = 60.0
 """Longest time for a node to serve, and for the nodes to know each other."""
 _STOP_SECONDS = 20.0
@@ -68,10 +71,8 @@ class LocalCluster(Closing):
         arguments: Sequence[str] = (),
         environment: dict[str, str] | None = None,
     ) -> None:
-        if nodes < 1:
-            raise InvalidArgument(f"a cluster has at least one node, not {nodes}")
-        if coordinator not in ("embedded", "etcd"):
-            raise InvalidArgument(f'a coordinator is "embedded" or "etcd", not {coordinator!r}')
+        nodes = whole(nodes, "the number of nodes", 1, _MAX_NODES)
+        one_of(coordinator, ("embedded", "etcd"), 'a coordinator is "embedded" or "etcd"')
         self._binary = find_binary()
         self._options = ["--memory", str(memory), *arguments]
         if provider is not None:
@@ -106,17 +107,18 @@ class LocalCluster(Closing):
 
     def log(self, node: int) -> str:
         """Log of a node so far."""
-        return self._nodes[node].log()
+        return self._node(node).log()
 
     def connect(self, node: int = 0) -> Client:
         """Makes a new connection to a node. The caller closes it."""
-        return Client(self._nodes[node].socket)
+        return Client(self._node(node).socket)
 
     def client(self, node: int = 0) -> Client:
         """Cluster's own connection to a node, which is closed with the cluster."""
-        if node not in self._clients:
-            self._clients[node] = self.connect(node)
-        return self._clients[node]
+        number = self._node(node).number
+        if number not in self._clients:
+            self._clients[number] = self.connect(number)
+        return self._clients[number]
 
     def add(self) -> int:
         """Starts one more node, which joins the others. Returns its number once it serves."""
@@ -131,7 +133,7 @@ class LocalCluster(Closing):
 
     def kill(self, node: int) -> None:
         """Kills a node as a crash would (SIGKILL)."""
-        self._nodes[node].end(signal.SIGKILL)
+        self._node(node).end(signal.SIGKILL)
 
     def stop(self, node: int) -> None:
         """Stops a node as an administrator would (SIGTERM).
@@ -139,7 +141,7 @@ class LocalCluster(Closing):
         Raises:
             Error: The node did not end, and was killed.
         """
-        self._nodes[node].end(signal.SIGTERM)
+        self._node(node).end(signal.SIGTERM)
 
     def close(self) -> None:
         """Stops all nodes, the last one first, and removes their files.
@@ -161,6 +163,10 @@ class LocalCluster(Closing):
 
     def __repr__(self) -> str:
         return f"<plasmon.LocalCluster of {len(self._nodes)} nodes in {self._folder}>"
+
+    def _node(self, number: int) -> _Node:
+        """Node of a number, as `add` returned it."""
+        return self._nodes[whole(number, "the number of a node", 0, len(self._nodes) - 1)]
 
     def _wait_for_members(self) -> None:
         """Waits until every node knows all others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from plasmon._arguments import shown, text
 from plasmon._internal import ObjectId
 from plasmon.errors import InvalidArgument, WrongType
 
@@ -31,9 +32,9 @@ def several(ids: IdLike | Iterable[IdLike]) -> Iterable[IdLike]:
 _HEX_DIGITS = 2 * ObjectId.LENGTH
 
 
-def is_hex(text: str) -> bool:
+def is_hex(name: str) -> bool:
     """Whether a text is an id, and no name."""
-    return len(text) == _HEX_DIGITS and all(digit in "0123456789abcdefABCDEF" for digit in text)
+    return len(name) == _HEX_DIGITS and all(digit in "0123456789abcdefABCDEF" for digit in name)
 
 
 _MAX_NAMESPACE = 200
@@ -45,8 +46,7 @@ def prefix_of(namespace: str | None) -> str:
     """Prefix of all names of a namespace: the namespace and a slash, or empty without a namespace."""
     if namespace is None:
         return ""
-    if not isinstance(namespace, str):
-        raise WrongType(f"a namespace is a str, not {type(namespace).__name__}")
+    namespace = text(namespace, "a namespace")
     wrong = (
         "it is empty"
         if not namespace
@@ -54,8 +54,6 @@ def prefix_of(namespace: str | None) -> str:
         if namespace[0] == "/" or namespace[-1] == "/"
         else "it has a NUL"
         if "\0" in namespace
-        else "it has a lone surrogate, which UTF-8 does not have"
-        if not _has_utf8(namespace)
         else f"it has more than {_MAX_NAMESPACE} bytes"
         if len(namespace.encode()) > _MAX_NAMESPACE
         else None
@@ -65,18 +63,9 @@ def prefix_of(namespace: str | None) -> str:
     return namespace + "/"
 
 
-def _has_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def named(name: str, user: int | None, prefix: str) -> ObjectId:
     """Id of the object of this name. `user` owns the object if it is private, and is `None` otherwise."""
-    if not isinstance(name, str):
-        raise WrongType(f"a name is a str, not {type(name).__name__}")
+    name = text(name, "a name")
     if not name:
         raise InvalidArgument("the name of an object cannot be empty")
     if is_hex(name):
@@ -98,7 +87,7 @@ def identify(
         id = ObjectId.from_hex(id)
     if isinstance(id, str):
         if name is not None and name != id:
-            raise InvalidArgument(f"two names for one object: {id!r} and {name!r}")
+            raise InvalidArgument(f"two names for one object: {shown(id)} and {shown(name)}")
         name = id
         id = None
     if isinstance(id, bytes):

@@ -670,7 +670,9 @@ class ReceivedCall:
 class LockHandle:
     """Native base of `plasmon.Lock`: a handle to a lock."""
 
-    def __new__(cls, client: Client, name: str, ttl: float, shared: bool, public: bool) -> Self: ...
+    def __new__(
+        cls, client: Client, name: str, ttl: float, shared: bool, public: bool, timeout: float | None
+    ) -> Self: ...
     @property
     def closed(self) -> bool:
         """Whether `close` was called, or the client is closed."""

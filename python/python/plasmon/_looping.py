@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import plasmon
 from plasmon import _internal
+from plasmon._arguments import seconds, wait_seconds
 from plasmon._terms import left
 from plasmon.errors import Disconnected, InvalidArgument, TimedOut
 
@@ -53,7 +54,7 @@ def patiently(
     @wraps(method)
     async def call(self: _C, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         bound = signature.bind(self._client, *args, **kwargs)
-        timeout = bound.arguments.get("timeout")
+        timeout = seconds(bound.arguments.get("timeout"))
         began = time.monotonic()
 
         def made() -> _T:
@@ -113,8 +114,9 @@ class Looping:
         # Context variables of the task, such as a chosen class of work, hold in the thread as well.
         running = self._asyncio.run_in_executor(threads, copy_context().run, run)
         try:
-            if timeout is not None and timeout > 0:
-                await asyncio.wait([running], timeout=timeout)
+            limit = wait_seconds(timeout)
+            if limit:
+                await asyncio.wait([running], timeout=limit)
                 if not begun.is_set():
                     running.cancel()
                     raise TimedOut(
@@ -126,6 +128,13 @@ class Looping:
             cancellation.cancel()
             running.cancel()
             raise
+
+    async def _within(
+        self, threads: ThreadPoolExecutor, call: Callable[[Any], _T], timeout: float | None
+    ) -> _T:
+        """Runs a call in a thread, with what is left of its time-out when a thread is free."""
+        began = time.monotonic()
+        return await self._run(threads, lambda: call(left(timeout, began)), timeout)
 
     async def _operate(self, call: Callable[[], _T], timeout: float | None) -> _T:
         """Makes a call on a region or a service in a thread: in another one if it may wait for others."""

@@ -9,6 +9,7 @@ from glob import escape
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from plasmon import _values
+from plasmon._arguments import shown
 from plasmon._internal import Buffer, ObjectId, Scratch, default_socket
 from plasmon._records import ObjectInfo, Public
 from plasmon._terms import Terms, rights
@@ -296,7 +297,7 @@ class NamedObjects(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if not isinstance(key, str):
-            raise KeyError(key)
+            raise ObjectNotFound(f"{shown(key)} is no name")
         return _values.decode(self._names.read(self._prefix + key))
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -304,7 +305,7 @@ class NamedObjects(MutableMapping[str, Any]):
 
     def __delitem__(self, key: str) -> None:
         if not isinstance(key, str):
-            raise KeyError(key)
+            raise ObjectNotFound(f"{shown(key)} is no name")
         if not self._names.delete(self._prefix + key):
             raise ObjectNotFound(f"there is no object {self._prefix + key!r} in the cluster to delete")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from plasmon import _values
+from plasmon._arguments import several, whole
 from plasmon._handle import Handle
 from plasmon._ids import IdLike
 from plasmon._records import Spread
-from plasmon.errors import InvalidArgument
 
 
 class Places(Handle):
@@ -56,8 +56,7 @@ class Places(Handle):
             ObjectNotFound: No node holds the object.
             NotAllowed: The object belongs to another user, who did not put it with `public="rw"`.
         """
-        if not 0 < replicas < 1 << 16:
-            raise InvalidArgument(f"there cannot be {replicas} replicas")
+        replicas = whole(replicas, "a number of replicas", 1, (1 << 16) - 1)
         return Spread(*self._native.replicate(self._one(id, private), replicas, timeout))
 
     def migrate(
@@ -115,7 +114,7 @@ class Places(Handle):
         """
         if isinstance(nodes, str):
             nodes = [nodes]
-        some = None if nodes is None else list(nodes)
+        some = None if nodes is None else several(nodes, "nodes")
         return Spread(*self._native.broadcast(self._one(id, private), some, timeout))
 
     def pin(self, id: IdLike, timeout: float | None = None, *, private: bool = False) -> None:
@@ -177,6 +176,5 @@ class Places(Handle):
         Returns:
             Number of bytes freed, which is smaller than `size` if no more objects may be evicted.
         """
-        if not 0 <= size < 1 << 64:
-            raise InvalidArgument(f"cannot free {size} bytes")
+        size = whole(size, "a number of bytes to free", 0, (1 << 64) - 1)
         return self._native.evict(size)

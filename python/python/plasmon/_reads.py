@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from plasmon import _values
+from plasmon._arguments import whole
 from plasmon._handle import Handle
 from plasmon._ids import ONE, IdLike, several
 from plasmon._internal import Buffer, ObjectId
@@ -247,10 +248,8 @@ class Reads(Handle):
             InvalidArgument: There are too many ids, or the count is not between 0 and their number.
         """
         object_ids = [self._identify(id, None, private)[0] for id in several(ids)]
-        if count is None:
-            count = len(object_ids)
-        if not 0 <= count <= len(object_ids):
-            raise InvalidArgument(f"cannot wait for {count} of {len(object_ids)} objects")
+        most = len(object_ids)
+        count = most if count is None else whole(count, f"the number of {most} objects to wait for", 0, most)
         here = self._native.wait(object_ids, count, timeout)
         ready = [id for id, is_here in zip(object_ids, here, strict=True) if is_here]
         return ready, [id for id, is_here in zip(object_ids, here, strict=True) if not is_here]

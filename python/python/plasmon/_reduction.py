@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import plasmon.errors
 from plasmon import _columns, _memory
+from plasmon._arguments import shown
 from plasmon._columns import from_arrow as from_arrow
 from plasmon._columns import to_arrow as to_arrow
 
@@ -73,7 +74,7 @@ def register_type(of: type[T], reduce: Callable[[T], Reduced]) -> None:
             the name of its module; they need not register the type.
     """
     if not isinstance(of, type):
-        raise plasmon.errors.WrongType(f"only types can be registered, not {of!r}")
+        raise plasmon.errors.WrongType(f"only types can be registered, not {shown(of)}")
     _registered[of] = reduce
     _reducer.cache_clear()
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from plasmon import _internal
+from plasmon._arguments import one_of, shown, whole
 from plasmon._closing import Closing
 from plasmon._handle import Handle
 from plasmon._internal import ObjectId
 from plasmon._subscription import RegionEvents
 from plasmon._terms import Terms
-from plasmon.errors import InvalidArgument, TimedOut
+from plasmon.errors import InvalidArgument, TimedOut, WrongType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,19 +102,26 @@ class Region(_internal.RegionHandle, Closing):
         """
         import numpy as np
 
-        kind = np.dtype(dtype)
+        try:
+            kind = np.dtype(dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise WrongType(f"{shown(dtype)} is no type of elements: {error}") from None
+        if not kind.itemsize:
+            raise InvalidArgument(f"elements of {kind} have no bytes")
+        offset = whole(offset, "the offset of the first byte", 0, self.size)
         if kind.hasobject:
             raise InvalidArgument(f"a region holds bytes, and {kind} has elements that are Python objects")
         memory = self.view()
         try:
             flat = np.frombuffer(memory[offset:], dtype=np.uint8)
-            if shape == -1:
+            if isinstance(shape, int) and shape == -1:
                 flat = flat[: len(flat) - len(flat) % kind.itemsize]
                 return flat.view(kind)
             return np.ndarray(shape, kind, flat)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(
-                f"no array of {kind} and shape {shape} is at offset {offset} of region {self.name!r}: {error}"
+                f"no array of {kind} and shape {shown(shape)} is at offset {offset} of region "
+                f"{self.name!r}: {error}"
             ) from None
 
     def grant(self, user: int | str, mode: Literal["r", "rw", "master"], *, timeout: float = 30) -> None:
@@ -127,8 +135,7 @@ class Region(_internal.RegionHandle, Closing):
         Raises:
             NotAllowed: This user has not the rights of a master.
         """
-        if mode not in _LETTERS:
-            raise InvalidArgument(f"a user gets 'r', 'rw' or 'master', not {mode!r}")
+        mode = one_of(mode, _LETTERS, "a user gets 'r', 'rw' or 'master'")
         self.give(user_id(user), _LETTERS[mode], timeout)
 
     def revoke(self, user: int | str, *, timeout: float = 30) -> None:
@@ -221,10 +228,8 @@ class Regions(Handle):
             ObjectExists: There is a region of this name.
             StoreFull: The node has no room.
         """
-        if public not in ("", "r", "rw"):
-            raise InvalidArgument(f"every user gets no right (''), 'r' or 'rw', not {public!r}")
-        if not 0 < size < 1 << 64:
-            raise InvalidArgument(f"a region cannot have {size} bytes")
+        public = one_of(public, ("", "r", "rw"), "every user gets no right (''), 'r' or 'rw'")
+        size = whole(size, "the size of a region in bytes", 1, (1 << 64) - 1)
         making = (size, node, public, mappable, ephemeral, exist_ok)
         return self._map(name, "rw", None, timeout, making)
 
@@ -245,8 +250,7 @@ class Regions(Handle):
             RegionLost: The node on which the region lived is gone.
             TimedOut: A node did not answer.
         """
-        if mode not in ("r", "w", "rw"):
-            raise InvalidArgument(f"a region is mapped with mode 'r', 'w' or 'rw', not {mode!r}")
+        mode = one_of(mode, ("r", "w", "rw"), "a region is mapped with mode 'r', 'w' or 'rw'")
         return self._map(name, mode, None if owner is None else user_id(owner), timeout, None)
 
     def regions(self) -> list[RegionInfo]:
@@ -285,7 +289,7 @@ class Regions(Handle):
         timeout: float | None,
         making: tuple[int, str | None, str, bool, bool, bool] | None,
     ) -> Region:
-        region = Region(self._connected(), self._prefix + name, rights, owner, timeout, making)
+        region = Region(self._connected(), self._full(name, "a region"), rights, owner, timeout, making)
         region._client, region._name = self, name
         return region
 
@@ -297,13 +301,11 @@ def _info(row: _internal.RegionRow) -> RegionInfo:
 
 def user_id(user: int | str) -> int | None:
     """User id of a user. `None` for every user."""
+    if not isinstance(user, str):
+        return whole(user, "the id of a user", 0, (1 << 32) - 1)
     if user == EVERYONE:
         return None
-    if isinstance(user, str):
-        try:
-            return pwd.getpwnam(user).pw_uid
-        except (KeyError, ValueError):  # Texts with NUL or a lone surrogate are no names.
-            raise InvalidArgument(f"this host has no user {user!r}: give the user's id") from None
-    if not 0 <= user < 1 << 32:
-        raise InvalidArgument(f"a user has no id {user}")
-    return user
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        raise InvalidArgument(f"this host has no user {shown(user)}: give the user's id") from None

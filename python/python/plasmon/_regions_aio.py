@@ -8,15 +8,19 @@ and what is rare: rights, moves, snapshots, and the end of a region.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from plasmon import _internal
+from plasmon._arguments import instance, wait_seconds
 from plasmon._closing import ClosingAsync
 from plasmon._internal import RegionCalls
 from plasmon._regions import Region as Blocking
+from plasmon._sync_aio import Guard
+from plasmon._terms import left
 from plasmon.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
     from typing_extensions import Buffer as Readable
 
-    from plasmon._sync_aio import Guard
     from plasmon.aio import Client
 
 _P = ParamSpec("_P")
@@ -57,7 +60,8 @@ class Turns:
         turns = self._turns[kind]
         try:
             # A turn that is free is taken without a timer.
-            await (asyncio.wait_for(turns.acquire(), timeout) if turns.locked() else turns.acquire())
+            limit = wait_seconds(timeout)
+            await (asyncio.wait_for(turns.acquire(), limit) if turns.locked() else turns.acquire())
         except TimeoutError:
             raise TimedOut(
                 f"{kind.value} operations of this client wait for nodes, so that this one could not begin"
@@ -81,6 +85,7 @@ def _begun(
         if at_once and self._region.local and kwargs.get("fence") is None:
             return method(self._region, *args, **kwargs)
         timeout: Any = kwargs.get("timeout", 30)
+        began = time.monotonic()
         kind = Kind.WAIT if begin is RegionCalls.wait else Kind.OPERATION
         self._client._check()
         turns = await self._client._turns.take(kind, timeout)
@@ -91,20 +96,34 @@ def _begun(
                 return done
         finally:
             turns.release()
-        return await self._client._operate(lambda: method(self._region, *args, **kwargs), None)
+        return await self._client._within(
+            self._client._prompt, _bound(self, method, args, kwargs), left(timeout, began)
+        )
 
     return call
 
 
+def _bound(
+    region: Region, method: Callable[..., _T], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[Any], _T]:
+    """Blocking call, which takes a time-out."""
+    return lambda rest: method(region._region, *args, **kwargs | {"timeout": rest})
+
+
 def _threaded(
-    method: Callable[Concatenate[Blocking, _P], _T], timeout: float | None = None
+    method: Callable[Concatenate[Blocking, _P], _T], timeout: float = 30, waits: bool = False
 ) -> Callable[Concatenate[Region, _P], Coroutine[Any, Any, _T]]:
-    """Coroutine of a rare call, which runs in a thread. With a time-out by default it waits for others."""
+    """Coroutine of a rare call with a time-out by default.
+
+    It runs in a thread: in another one if it waits for others.
+    """
 
     @wraps(method)
     async def call(self: Region, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        limit: Any = kwargs.get("timeout", timeout) if timeout is not None else None
-        return await self._client._operate(lambda: method(self._region, *args, **kwargs), limit)
+        client = self._client
+        threads = client._patient if waits else client._prompt
+        limit: Any = kwargs.get("timeout", timeout)
+        return await client._within(threads, _bound(self, method, args, kwargs), limit)
 
     return call
 
@@ -135,8 +154,8 @@ class Region(ClosingAsync):
     notify = _begun(Blocking.notify, RegionCalls.notify, at_once=False)
     grant = _threaded(Blocking.grant)
     revoke = _threaded(Blocking.revoke)
-    move = _threaded(Blocking.move, 60)
-    snapshot = _threaded(Blocking.snapshot, 30)
+    move = _threaded(Blocking.move, 60, waits=True)
+    snapshot = _threaded(Blocking.snapshot, waits=True)
     info = _threaded(Blocking.info)
     free = _threaded(Blocking.free)
 
@@ -144,7 +163,7 @@ class Region(ClosingAsync):
         self, data: Readable, offset: int = 0, *, timeout: float = 30, fence: Guard | None = None
     ) -> None:
         """Writes bytes, as `plasmon.Region.write` does."""
-        shown = None if fence is None else fence._guard
+        shown = None if fence is None else instance(fence, Guard, "a fence")._guard
         await self._write(data, offset, timeout=timeout, fence=shown)
 
     _write = _begun(Blocking.write, RegionCalls.write)
@@ -160,7 +179,11 @@ class Region(ClosingAsync):
     ) -> None:
         """Copies bytes of another region, as `plasmon.Region.copy_from` does."""
         await self._copy(
-            source._region, source_offset=source_offset, offset=offset, size=size, timeout=timeout
+            instance(source, Region, "what is copied from")._region,
+            source_offset=source_offset,
+            offset=offset,
+            size=size,
+            timeout=timeout,
         )
 
     _copy = _begun(Blocking.copy_from, RegionCalls.copy_from, at_once=False)

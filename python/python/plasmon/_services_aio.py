@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable
 from functools import partial, wraps
 from types import TracebackType
@@ -20,6 +21,7 @@ from plasmon._internal import KeptReply, Outgoing
 from plasmon._regions_aio import Kind
 from plasmon._services import Server as BlockingServer
 from plasmon._services import Service as Blocking
+from plasmon._terms import left
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
@@ -72,8 +74,11 @@ class Service(ClosingAsync):
     ) -> bytes | memoryview:
         """Calls a function, and waits for its reply, as `plasmon.Service.call` does."""
         if into is not None:
-            made = partial(self._service.call, function, data, timeout=timeout, into=into, priority=priority)
-            return await self._client._operate(made, timeout)
+
+            def made(rest: Any) -> memoryview:
+                return self._service.call(function, data, timeout=rest, into=into, priority=priority)
+
+            return await self._client._within(self._client._patient, made, timeout)
         return bytes(await self._ask(function, b"" if data is None else data, timeout, priority))
 
     async def invoke(
@@ -94,15 +99,22 @@ class Service(ClosingAsync):
         """Reply to a call. No thread waits for the function."""
         client = self._client
         client._check()
+        began = time.monotonic()
         turns = await client._turns.take(Kind.CALL, timeout)
         try:
             begun = self._service.await_call(function, data, timeout, priority)
             if begun is not None:
                 came: memoryview | KeptReply = await client._finish(begun)
-                return came if isinstance(came, memoryview) else await client._operate(came.take, None)
+                if isinstance(came, memoryview):
+                    return came
+                return await client._run(client._prompt, came.take, left(timeout, began))
         finally:
             turns.release()
-        return await client._operate(partial(self._service.ask, function, data, timeout, priority), timeout)
+
+        def ask(rest: Any) -> memoryview:
+            return self._service.ask(function, data, rest, priority)
+
+        return await client._within(client._patient, ask, left(timeout, began))
 
     async def send(
         self,

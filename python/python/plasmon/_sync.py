@@ -7,6 +7,7 @@ from types import TracebackType
 from weakref import WeakSet
 
 from plasmon import _internal
+from plasmon._arguments import whole
 from plasmon._closing import Closing
 from plasmon._handle import Handle
 from plasmon._internal import Guard
@@ -152,7 +153,7 @@ class Locks(Handle):
         Raises:
             InvalidArgument: The name or the time to live cannot be one.
         """
-        lock = Lock(self._connected(), self._prefix + name, ttl, shared, public)
+        lock = Lock(self._connected(), self._full(name, "a lock"), ttl, shared, public, timeout)
         lock._client, lock._name, lock._timeout = self, name, timeout
         lock._held, lock._entered = [], threading.local()
         return lock
@@ -168,9 +169,8 @@ class Locks(Handle):
         Raises:
             InvalidArgument: Others have it with another number of parties.
         """
-        if not 0 < parties < 1 << 32:
-            raise InvalidArgument(f"barrier {name!r} cannot have {parties} parties")
-        barrier = Barrier(self._connected(), self._prefix + name, parties, public)
+        parties = whole(parties, "the number of parties of a barrier", 1, (1 << 32) - 1)
+        barrier = Barrier(self._connected(), self._full(name, "a barrier"), parties, public)
         barrier._name = name
         return barrier
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from plasmon._arguments import one_of, seconds
 from plasmon.errors import InvalidArgument
 
 
@@ -36,10 +37,7 @@ class Terms(NamedTuple):
 
 def rights(private: bool, public: str | None) -> str:
     """Rights of other users to a new object, for `Terms.rights`."""
-    if public not in (None, "r", "rw"):
-        raise InvalidArgument(
-            f"others read an object (public='r') or change it (public='rw'), not {public!r}"
-        )
+    one_of(public, (None, "r", "rw"), "others read an object (public='r') or change it (public='rw')")
     if private and public is not None:
         raise InvalidArgument(f"an object is private or public={public!r}, not both")
     return "private" if private else public or "r"
@@ -50,6 +48,7 @@ def left(timeout: float | None, began: float) -> float | None:
 
     The rest is 0 only if the time-out itself is, because 0 has another meaning.
     """
+    timeout = seconds(timeout)
     if timeout is None or timeout <= 0:
         return timeout
     return max(timeout - (time.monotonic() - began), 1e-6)

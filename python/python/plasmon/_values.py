@@ -33,6 +33,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plasmon import _columns, _memory, _reduction, _refused
+from plasmon._arguments import shown
 from plasmon._internal import Buffer
 from plasmon.errors import Error, MalformedValue, WrongType
 
@@ -148,7 +149,7 @@ def check_type(wanted: type | None) -> None:
         WrongType: It is no type.
     """
     if wanted is not None and not isinstance(wanted, type):
-        raise WrongType(f"type= is a type that the value is to have, such as bytes, and not {wanted!r}")
+        raise WrongType(f"type= is a type that the value is to have, such as bytes, and not {shown(wanted)}")
 
 
 def decode_as(buffer: Buffer, wanted: type | None) -> Any:

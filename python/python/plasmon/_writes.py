@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from plasmon import _values
+from plasmon._arguments import memory, whole
 from plasmon._handle import Handle
 from plasmon._ids import ONE, IdLike
 from plasmon._internal import Creation, ObjectId, Scratch
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
 
 _T = TypeVar("_T")
+
+_MAX_BYTES = (1 << 63) - 1
+"""Largest size of an object that any machine has."""
 
 
 class Writes(Handle):
@@ -196,7 +200,7 @@ class Writes(Handle):
             ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`.
         """
         object_id, name = self._identify(id, name, private)
-        flat = data if type(data) is bytes else _values.flat(memoryview(data))
+        flat = data if type(data) is bytes else _values.flat(memory(data, "the data of an object"))
         terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl, owned)
         self._native.put(object_id, len(flat), [(0, flat)], metadata, terms)
         return object_id
@@ -240,8 +244,7 @@ class Writes(Handle):
             ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`.
         """
         object_id, name = self._identify(id, name, private)
-        if not 0 <= size < 1 << 63:
-            raise InvalidArgument(f"an object cannot have {size} bytes")
+        size = whole(size, "the size of an object in bytes", 0, _MAX_BYTES)
         terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl, owned)
         return self._native.create(object_id, size, metadata, terms)
 
@@ -265,8 +268,7 @@ class Writes(Handle):
             StoreFull, ObjectTooLarge: There is no room.
             Busy: This client has too many scratches.
         """
-        if not 0 <= size < 1 << 63:
-            raise InvalidArgument(f"a buffer cannot have {size} bytes")
+        size = whole(size, "the size of a buffer in bytes", 0, _MAX_BYTES)
         return self._native.buffer(size, private, timeout)
 
     def register(self, file: int) -> Scratch:
@@ -326,7 +328,7 @@ class Writes(Handle):
                 unchanged then.
         """
         if isinstance(value, Scratch):
-            value = memoryview(value)
+            value = memory(value, "scratch memory")
         fresh = id is None and name is None
         object_id, name = self._identify(id, name, private)
         terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl, owned)

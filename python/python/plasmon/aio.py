@@ -28,6 +28,8 @@ from weakref import WeakSet
 
 import plasmon
 from plasmon import _internal, _values
+from plasmon._arguments import instance, whole
+from plasmon._arguments import several as several_of
 from plasmon._classes import Priority
 from plasmon._ids import ONE, IdLike, several
 from plasmon._internal import Buffer, ObjectId
@@ -39,7 +41,7 @@ from plasmon._services import Allow, functions_of
 from plasmon._services_aio import Server, Service, in_loop
 from plasmon._subscription_aio import Opening, RegionEvents, Subscription
 from plasmon._sync_aio import Barrier, Guard, Lock
-from plasmon.errors import Error, InvalidArgument
+from plasmon.errors import Error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as Readable
@@ -136,16 +138,21 @@ class Client(Looping):
 
     async def create_region(self, name: str, size: int, **options: Any) -> Region:
         """Makes a region, as `plasmon.Client.create_region` does, with the same options."""
-        make = partial(self._client.create_region, name, size, **options)
-        made = await self._run(self._patient, make, options.get("timeout"))
-        return Region(made, self)
+
+        def make(left: Any) -> plasmon.Region:
+            return self._client.create_region(name, size, **options | {"timeout": left})
+
+        return Region(await self._within(self._patient, make, options.get("timeout")), self)
 
     async def map_region(
         self, name: str, mode: Mode = "r", *, owner: int | str | None = None, timeout: float = 0
     ) -> Region:
         """A handle to a region, as `plasmon.Client.map_region` returns it."""
-        find = partial(self._client.map_region, name, mode, owner=owner, timeout=timeout)
-        return Region(await self._run(self._patient, find, timeout), self)
+
+        def find(left: Any) -> plasmon.Region:
+            return self._client.map_region(name, mode, owner=owner, timeout=left)
+
+        return Region(await self._within(self._patient, find, timeout), self)
 
     def region_events(self) -> Opening[RegionEvents]:
         """Tells what happens to the regions of this client, as `plasmon.Client.region_events` does.
@@ -189,8 +196,11 @@ class Client(Looping):
 
     async def service(self, name: str, *, owner: int | str | None = None, timeout: float = 0) -> Service:
         """Finds a service, as `plasmon.Client.service` does."""
-        find = partial(self._client.service, name, owner=owner, timeout=timeout)
-        return Service(await self._run(self._patient, find, timeout), self)
+
+        def find(left: Any) -> plasmon.Service:
+            return self._client.service(name, owner=owner, timeout=left)
+
+        return Service(await self._within(self._patient, find, timeout), self)
 
     async def multicast(
         self,
@@ -202,9 +212,12 @@ class Client(Looping):
         priority: Priority | None = None,
     ) -> builtins.list[bytes | Error]:
         """Calls the same function of several services, as `plasmon.Client.multicast` does."""
-        to = [service._service for service in services]
-        call = partial(self._client.multicast, to, function, data, timeout=timeout, priority=priority)
-        return await self._run(self._patient, call, timeout)
+        to = [instance(one, Service, "what is called")._service for one in several_of(services, "services")]
+
+        def call(left: Any) -> builtins.list[bytes | Error]:
+            return self._client.multicast(to, function, data, timeout=left, priority=priority)
+
+        return await self._within(self._patient, call, timeout)
 
     async def lock(
         self,
@@ -216,8 +229,14 @@ class Client(Looping):
         public: bool = False,
     ) -> Lock:
         """A lock, as `plasmon.Client.lock` returns it: `async with await client.lock("name") as guard:`."""
-        make = partial(self._client.lock, name, ttl=ttl, shared=shared, timeout=timeout, public=public)
-        return Lock(await self._run(self._prompt, make), self)
+
+        def make(left: Any) -> plasmon.Lock:
+            return self._client.lock(name, ttl=ttl, shared=shared, timeout=left, public=public)
+
+        made = await self._within(self._prompt, make, timeout)
+        # The time-out of a wait for the lock is what the caller gave.
+        made._timeout = timeout
+        return Lock(made, self)
 
     async def barrier(self, name: str, parties: int, *, public: bool = False) -> Barrier:
         """A barrier, as `plasmon.Client.barrier` returns it."""
@@ -366,9 +385,8 @@ class Client(Looping):
         """Waits until some of the objects are in the memory of this host, as `plasmon.Client.wait` does."""
         self._check()
         wanted = [self._client._identify(id, None, private)[0] for id in several(ids)]
-        count = len(wanted) if count is None else count
-        if not 0 <= count <= len(wanted):
-            raise InvalidArgument(f"cannot wait for {count} of {len(wanted)} objects")
+        most = len(wanted)
+        count = most if count is None else whole(count, f"the number of {most} objects to wait for", 0, most)
         call = self._loop.wait(wanted, count, timeout)
         try:
             await self._complete([call])
