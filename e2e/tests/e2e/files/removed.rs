@@ -307,6 +307,27 @@ fn room_of_files_that_were_read_closed_and_removed_is_free_at_once() {
     write(&mounts[0], "again", 8);
 }
 
+#[test]
+fn nodes_without_memory_get_back_that_of_removed_files_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::builder().memory("64MiB").start();
+    let mounted = Mounted::new(&cluster, 0);
+    for round in 0..8 {
+        let path = mounted.path(&format!("file{round}"));
+        let mut file = File::create_new(&path).expect("create");
+        for piece in Pattern(round).bytes(40 * MIB).chunks(MIB) {
+            file.write_all(piece).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        }
+        file.sync_all().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let read = fs::read(&path).expect("read");
+        Pattern(round).check(&read);
+        drop(file);
+        fs::remove_file(&path).expect("unlink");
+    }
+}
+
 /// Writes to one file by a mapping and by calls, a page each, as do other threads that have opened it.
 fn scribble(path: &Path, number: usize, threads: usize, pages: usize) -> io::Result<()> {
     const PAGE: usize = 4096;
