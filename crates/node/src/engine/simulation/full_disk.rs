@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use plasmon::ObjectId;
+use plasmon::wire::Request;
 
 use super::host::Room;
 use super::{DISK_SEEDS, REST_TIME, Simulation};
@@ -27,17 +28,19 @@ fn full_disk(seed: u64) -> Vec<String> {
     let mut simulation = Simulation::new(DISK_SEEDS * seed, |_| Vec::new());
     simulation.hosts[0].set_disk_room(Room::Always);
     simulation.put(0, LONG_ID, LONG_BYTES);
-    let mut kept = vec![simulation.ids[LONG_ID]];
+    let mut short = Vec::new();
     for lot in 0..LOTS {
-        kept.extend(simulation.put_lot(0, LOT_BYTES, lot));
+        short.extend(simulation.put_lot(0, LOT_BYTES, lot));
     }
     simulation.hosts[0].set_disk_room(Room::Never);
     for lot in LOTS..2 * LOTS {
-        let ids: Vec<_> = (0..LOTS).map(|number| ObjectId::from_name(&format!("{lot} {number}"))).collect();
+        let ids: Vec<_> =
+            (0..LOTS).map(|number| ObjectId::from_name(&format!("large {lot} {number}"))).collect();
         simulation.begin_puts(0, &ids, 4 * LOT_BYTES, true);
         simulation.pass(PUT_TIME);
+        short.extend(ids);
     }
-    let on_disk = simulation.on_disk(0, &kept);
+    let on_disk = simulation.on_disk(0, &[&short[..], &[simulation.ids[LONG_ID]]].concat());
     assert!(on_disk.contains(&simulation.ids[LONG_ID]), "seed {seed}: the oldest object is on disk");
     for id in &on_disk {
         let until = simulation.time.now() + REST_TIME;
@@ -49,6 +52,13 @@ fn full_disk(seed: u64) -> Vec<String> {
     }
     let still = simulation.on_disk(0, &on_disk);
     assert!(still.contains(&simulation.ids[LONG_ID]), "seed {seed}: there is no memory for it");
+    let until = simulation.time.now() + REST_TIME;
+    while (0..simulation.hosts.len()).any(|host| simulation.here(host, &short) > 0) {
+        assert!(simulation.time.now() < until, "seed {seed}: objects are not deleted");
+        let delete = Request::Delete { ids: short.clone() };
+        simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
+        simulation.pass(Duration::from_secs(1));
+    }
     simulation.wrong()
 }
 
