@@ -3,14 +3,15 @@
 //!
 //! This module owns the directory given with `--spill-dir`, its files, and the thread `plasmon-spill`,
 //! which alone touches them. The engine holds a [`SpillStore`] (not `Send`), makes requests, and gets
-//! futures. An object for which no memory has room can be checked, and read in parts. No call of a
-//! [`SpillStore`] does file I/O, with two exceptions: opening the store reads what a former daemon left, and
-//! dropping it waits for the requests under way.
+//! futures. An object for which no memory has room can be read in parts. No call of a [`SpillStore`] does
+//! file I/O, with two exceptions: opening the store reads what a former daemon left, and dropping it waits
+//! for the requests under way.
 //!
 //! **Promises.** The files are an extension of memory, not a database: nothing is synced, so they survive
 //! the daemon, whatever kills it, but not a power cut. Damage is noticed, and damaged bytes are never
 //! returned as an object: every record has checksums of itself and of its payload, and an object that is
-//! read back is compared with the digest of its seal, if one was made. Damage costs the objects that it
+//! read back is compared with the digest of its seal, if one was made. Whoever reads it in parts compares
+//! them. Damage costs the objects that it
 //! hits, not their neighbours. Requests that the thread had not begun when the daemon was killed have not
 //! happened: an object that was deleted at the last moment may come back.
 //!

@@ -97,14 +97,14 @@ impl SpillStore {
         self.ask(into, |token, answer| Job::Read { place, id, digest, into: range, token, answer })
     }
 
-    /// Checks the bytes of an object of `len` bytes, as [`SpillStore::read`] does, without bringing them into
-    /// memory. The result is their digest.
-    pub fn check(&self, place: Place, id: ObjectId, digest: u64, len: u64) -> Pending<u64, ()> {
-        self.ask((), |_, answer| Job::Check { place, id, digest, len, answer })
+    /// Returns the digest that all bytes of an object of `len` bytes have if they are not damaged: that of
+    /// its seal, `digest`, unless this is 0. No byte of the object is read.
+    pub fn promised(&self, place: Place, id: ObjectId, digest: u64, len: u64) -> Pending<u64, ()> {
+        self.ask((), |_, answer| Job::Promised { place, id, digest, len, answer })
     }
 
-    /// Reads `len` bytes from `at` on of an object of `whole` bytes. The bytes are not compared with a
-    /// checksum, which only all of the object's bytes have.
+    /// Reads `len` bytes from `at` on of an object of `whole` bytes. Only whoever has read all parts can
+    /// compare them with what is [promised](SpillStore::promised).
     pub fn read_part(
         &self,
         place: Place,
@@ -214,7 +214,7 @@ type Answer<T> = oneshot::Sender<Result<T, SpillError>>;
 enum Job {
     Write { items: Vec<Item>, token: Arc<()>, answer: Answer<Vec<Place>> },
     Read { place: Place, id: ObjectId, digest: u64, into: IoRange, token: Arc<()>, answer: Answer<()> },
-    Check { place: Place, id: ObjectId, digest: u64, len: u64, answer: Answer<u64> },
+    Promised { place: Place, id: ObjectId, digest: u64, len: u64, answer: Answer<u64> },
     Part { place: Place, id: ObjectId, whole: u64, part: (u64, usize), answer: Answer<Vec<u8>> },
     Forget(Place),
     Look,
@@ -263,7 +263,7 @@ impl<W: Fn()> Worker<W> {
 
     fn sort(&mut self, job: Job) {
         match job {
-            Job::Read { .. } | Job::Check { .. } | Job::Part { .. } => self.reads.push_back(job),
+            Job::Read { .. } | Job::Promised { .. } | Job::Part { .. } => self.reads.push_back(job),
             other => self.others.push_back(other),
         }
     }
@@ -275,8 +275,8 @@ impl<W: Fn()> Worker<W> {
                 drop((into, token));
                 self.answer(answer, result);
             }
-            Job::Check { place, id, digest, len, answer } => {
-                let result = self.disk.check(place, id, digest, len);
+            Job::Promised { place, id, digest, len, answer } => {
+                let result = self.disk.promised(place, id, digest, len);
                 self.answer(answer, result);
             }
             Job::Part { place, id, whole, part, answer } => {

@@ -25,6 +25,7 @@ use self::quotas::Quotas;
 use self::regions::Regions;
 use self::room::Room;
 use self::spilling::{Failing, Restoring};
+use crate::kernel::random::HashMap;
 use crate::kernel::{ClientKey, Kernel};
 use crate::memory::{Arena, Domain};
 use crate::net::frame::{Holding, Withdrawal};
@@ -83,6 +84,8 @@ pub(crate) struct Store {
     /// Time at which the disk was last looked at.
     disk_looked: Cell<Option<Instant>>,
     restoring: RefCell<Restoring>,
+    /// Objects on disk whose bytes were found damaged in parts, with their lives.
+    unreadable: RefCell<HashMap<ObjectId, (u64, Error)>>,
     pub(crate) readers: Rc<dyn Readers>,
     /// The leases of this node. The value is set once, by the room above that has the leases.
     pub(crate) lessor: OnceCell<Weak<dyn Lessor>>,
@@ -113,6 +116,7 @@ impl Store {
             spill_failure: RefCell::default(),
             disk_looked: Cell::default(),
             restoring: RefCell::default(),
+            unreadable: RefCell::default(),
             readers,
             lessor: OnceCell::new(),
             outbox: RefCell::default(),

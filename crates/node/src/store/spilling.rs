@@ -236,19 +236,30 @@ impl Store {
         Ok(())
     }
 
-    /// Checks an object that is on disk, without bringing it into memory. Returns the digest of its bytes;
-    /// `None` if the object is not on disk any more.
+    /// Returns the digest that the bytes of an object on disk have if they are not damaged; `None` if the
+    /// object is not on disk any more.
     ///
     /// # Errors
-    /// `Damaged` if the bytes are not those that were written or sealed.
-    pub(crate) async fn check_on_disk(&self, replica: &Replica) -> Result<Option<u64>, Error> {
+    /// `Damaged` if the object's record is damaged, or if its bytes were found damaged before.
+    pub(crate) async fn promised_on_disk(&self, replica: &Replica) -> Result<Option<u64>, Error> {
         let (id, digest) = (replica.id(), replica.snapshot().digest);
         let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) else { return Ok(None) };
-        let (checked, ()) = disk.check(place, id, digest, replica.len()).await;
+        if let Some((_, error)) = self.unreadable.borrow().get(&id).filter(|(life, _)| *life == replica.life)
+        {
+            return Err(error.clone());
+        }
+        let (promised, ()) = disk.promised(place, id, digest, replica.len()).await;
         if replica.on_disk().is_none() {
             return Ok(None);
         }
-        checked.map(Some).map_err(|error| damaged(id, &error))
+        promised.map(Some).map_err(|error| damaged(id, &error))
+    }
+
+    /// Notes that the bytes of an object on disk cannot be read, or are not those that were promised.
+    pub(crate) fn note_unreadable(&self, replica: &Replica, error: Error) {
+        if replica.on_disk().is_some() {
+            self.unreadable.borrow_mut().insert(replica.id(), (replica.life, error));
+        }
     }
 
     /// Reads `len` bytes from `at` on of an object that is on disk, without bringing the object into memory.
@@ -273,6 +284,7 @@ impl Store {
     pub(crate) fn forget_on_disk(&self, replica: &Replica) {
         if let (Some(place), Some(disk)) = (replica.on_disk(), self.spill_store()) {
             replica.set_on_disk(None);
+            self.unreadable.borrow_mut().remove(&replica.id());
             disk.forget(place);
             if let Some(failing) = &mut *self.spill_failure.borrow_mut() {
                 // The disk may have room now.

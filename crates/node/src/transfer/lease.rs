@@ -47,8 +47,8 @@ pub(super) enum Kept {
     /// An object that is read from disk and that memory has no room for. A deletion ends it for its reader.
     OnDisk {
         replica: Rc<Replica>,
-        /// The digest of the bytes that were found on disk.
-        found: u64,
+        /// The digest that the bytes have if they are not damaged.
+        promised: u64,
     },
 }
 

@@ -186,8 +186,8 @@ impl Transfer {
     /// Returns the length of a leased object, and its next part behind the bytes that were `sent`, of which a
     /// digest is made. `None` when the lease has ended.
     async fn part(&self, lease: &(NodeId, u64), (at, digest): &mut (u64, Digest)) -> Option<(u64, Vec<u8>)> {
-        let (replica, found) = match &self.leases.granted.borrow().get(lease)?.kept {
-            Kept::OnDisk { replica, found } => (Rc::clone(replica), *found),
+        let (replica, promised) = match &self.leases.granted.borrow().get(lease)?.kept {
+            Kept::OnDisk { replica, promised } => (Rc::clone(replica), *promised),
             kept => {
                 let whole = kept.run()?;
                 let mut bytes = vec![0; PART_BYTES.min((whole.len() - *at) as usize)];
@@ -200,8 +200,10 @@ impl Transfer {
         let read = self.store.read_on_disk(&replica, *at, part).await.and_then(|bytes| {
             digest.add(&bytes);
             // The reader seals the object when it has the last part.
-            if *at + part as u64 == len && digest.value() != found {
-                return Err(Error::new(ErrorKind::Damaged, "its bytes on disk have changed"));
+            if *at + part as u64 == len && digest.value() != promised {
+                let text =
+                    format!("object {id} is damaged: its bytes on disk are not those that were written");
+                return Err(Error::new(ErrorKind::Damaged, text));
             }
             Ok(bytes)
         });
@@ -210,6 +212,8 @@ impl Transfer {
             Err(error) => {
                 warn!(object = %id, node = %lease.0, %error, "an object is not sent any further from disk");
                 self.leases.granted.borrow_mut().remove(lease);
+                // The reader asks again, and is told.
+                self.store.note_unreadable(&replica, error);
                 let given_up = Message::Part { request: lease.1, at: GIVEN_UP, bytes: Bytes::new() };
                 self.network.tell(lease.0, given_up);
                 None

@@ -76,8 +76,8 @@ impl Transfer {
             let message = match transfer.store.bring_back_at_once(&replica).await {
                 Ok(()) => return transfer.serve(&asked, replica.id(), wish, &others),
                 Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::TooLarge) => {
-                    match transfer.store.check_on_disk(&replica).await {
-                        Ok(Some(found)) => stream_of_disk(&transfer, &asked, &replica, found),
+                    match transfer.store.promised_on_disk(&replica).await {
+                        Ok(Some(promised)) => stream_of_disk(&transfer, &asked, &replica, promised),
                         // The object was deleted, or is another one by now.
                         Ok(None) => return transfer.serve(&asked, replica.id(), wish, &others),
                         Err(error) => Message::Refused { error },
@@ -163,10 +163,10 @@ impl Transfer {
 }
 
 /// Makes the answer that says that an object comes in parts, which are read from the disk.
-fn stream_of_disk(transfer: &Transfer, asked: &Envelope, replica: &Rc<Replica>, found: u64) -> Message {
+fn stream_of_disk(transfer: &Transfer, asked: &Envelope, replica: &Rc<Replica>, promised: u64) -> Message {
     let head = replica.head();
     transfer.records.count_served(UsedProtocol::Send, &head);
-    let kept = Kept::OnDisk { replica: Rc::clone(replica), found };
+    let kept = Kept::OnDisk { replica: Rc::clone(replica), promised };
     transfer.leases.keep(asked, kept, Owed::Parts);
     Message::Stream { head, lease_ms: LEASE_MS }
 }

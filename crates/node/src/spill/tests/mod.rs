@@ -60,6 +60,11 @@ fn object(number: u64, len: usize) -> Object {
     Object { head: Header { digest, ..head }, bytes }
 }
 
+/// The digest of an object's bytes.
+fn digest(object: &Object) -> u64 {
+    XxHash3_64::oneshot(&object.bytes).max(1)
+}
+
 /// A store in a directory of its own, and memory for objects.
 struct Bench {
     arena: Arena,
@@ -148,8 +153,8 @@ impl Bench {
         assert!(bytes == object.bytes, "wrong bytes of {}", object.head.id);
     }
 
-    fn check(&self, place: Place, head: &Header) -> Result<u64, SpillError> {
-        block_on(self.store().check(place, head.id, head.digest, head.payload_len().unwrap())).0
+    fn promised(&self, place: Place, head: &Header) -> Result<u64, SpillError> {
+        block_on(self.store().promised(place, head.id, head.digest, head.payload_len().unwrap())).0
     }
 
     fn read_part(&self, place: Place, head: &Header, at: u64, len: usize) -> Result<Vec<u8>, SpillError> {
