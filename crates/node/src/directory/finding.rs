@@ -123,7 +123,13 @@ impl Directory {
             displaced.extend(rival);
             match is_earlier {
                 true => (Published::Stale, displaced),
-                false => (table.publish(holder, holding, now), displaced),
+                false => {
+                    let published = table.publish(holder, holding, now);
+                    if published != Published::Stale && holding.standing.role() == Role::Primary {
+                        displaced.extend(table.displace_replicas(&holding, now));
+                    }
+                    (published, displaced)
+                }
             }
         };
         if returned {

@@ -93,6 +93,26 @@ impl Table {
         (is_first || is_later(life, holding.life), None)
     }
 
+    /// Takes out replicas of other lives than that of a primary that was published, if it is the one that is
+    /// handed out. Such a replica came back before the primary was known. One of a later life stays, and one
+    /// that its node keeps stays unless its life is earlier. Returns the nodes and the lives.
+    pub(crate) fn displace_replicas(&mut self, primary: &Holding, now: Instant) -> Vec<(NodeId, u64)> {
+        let entry = self.entries.get(&primary.id).filter(|entry| entry.life() == Some(primary.life));
+        let is_displaced = |holder: &&super::Holder| match holder.role {
+            _ if holder.life == primary.life => false,
+            Role::Primary => false,
+            Role::Cached => !is_later(holder.life, primary.life),
+            Role::Kept => is_later(primary.life, holder.life),
+        };
+        let holders = entry.map(super::Entry::holders).unwrap_or_default();
+        let displaced: Vec<_> =
+            holders.iter().filter(is_displaced).map(|holder| (holder.node, holder.life)).collect();
+        for (node, _) in &displaced {
+            self.withdrawn(*node, primary.id, Withdrawal::Evicted, now);
+        }
+        displaced
+    }
+
     /// Notes that a replica has come back with its node.
     pub(crate) fn note_returned(&mut self, node: NodeId, id: &ObjectId) {
         let holders = self.entries.get_mut(id).map(|entry| &mut entry.holders);

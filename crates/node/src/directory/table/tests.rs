@@ -550,6 +550,23 @@ fn no_object_takes_the_place_of_a_region() {
 }
 
 #[test]
+fn replicas_of_an_earlier_life_go_when_the_primary_of_a_later_one_is_known() {
+    let (mut directory, id, now) = new();
+    let [earlier, later] = [1 << 48, 2 << 48];
+    for (node, holding) in [(A, cached(id, earlier)), (B, of(2, Standing::Kept, primary(id, earlier)))] {
+        assert_eq!(directory.publish(node, holding, now), Published::Welcome(vec![]));
+    }
+    assert_eq!(directory.publish(C, primary(id, later), now), Published::Welcome(vec![]));
+    assert_eq!(directory.displace_replicas(&primary(id, later), now), [(A, earlier), (B, earlier)]);
+    assert_eq!(directory.holders(&id, 0), [(C, Role::Primary)]);
+    // One of a later life may have lost its primary.
+    let (mut directory, ..) = new();
+    directory.publish(A, cached(id, later), now);
+    directory.publish(C, primary(id, earlier), now);
+    assert_eq!(directory.displace_replicas(&primary(id, earlier), now), []);
+}
+
+#[test]
 fn an_heir_hands_over_to_a_primary_that_comes_back() {
     let (mut directory, id, now) = new();
     directory.publish(B, Holding { standing: Standing::Heir, ..primary(id, 1) }, now);
