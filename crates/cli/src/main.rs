@@ -48,6 +48,7 @@ mod volume_check;
 mod watch;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use args::{Args, Command, StatusOf};
@@ -64,6 +65,15 @@ fn main() -> ExitCode {
             well if well == ExitCode::SUCCESS => well,
             _ => ExitCode::from(mount_helper::FAILED),
         },
+        Ok(Asked::Remount { folder, read_only, no_exec }) => {
+            match mount::remount(Path::new(&folder), read_only, no_exec) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(problem) => {
+                    output::complain(&problem.to_string());
+                    ExitCode::from(mount_helper::FAILED)
+                }
+            }
+        }
         Ok(Asked::Nothing) => ExitCode::SUCCESS,
         Err(problem) => {
             output::complain(&problem);

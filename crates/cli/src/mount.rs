@@ -16,7 +16,7 @@ use std::{env, thread};
 
 use clap::Args as ClapArgs;
 use plasmon::Socket;
-use plasmon_mount::{DEFAULT_THREADS, Mount, MountOptions, unmount_folder};
+use plasmon_mount::{DEFAULT_THREADS, Ending, Mount, MountOptions, remount_folder, unmount_folder};
 use serde_json::json;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -118,6 +118,11 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     Ok(unmount_folder(&args.folder, args.force)?)
 }
 
+/// Changes whether a mounted folder can be written.
+pub(crate) fn remount(folder: &Path, read_only: bool, no_exec: bool) -> Result<(), Failure> {
+    Ok(remount_folder(folder, read_only, no_exec)?)
+}
+
 /// Starts this command in the background, and waits until the folder is mounted or the process has failed.
 fn start(as_json: bool, words: &[OsString]) -> Result<(), Failure> {
     let own = env::current_exe().map_err(Failure::file("find", "this program"))?;
@@ -175,7 +180,7 @@ fn serve(socket: &Socket, as_json: bool, args: &MountArgs) -> Result<(), Failure
     if args.in_background {
         env::set_current_dir("/").map_err(Failure::file("enter", "/"))?;
     }
-    end_by_signal(mount.folder()).map_err(Failure::file("handle signals of", mount.folder()))?;
+    end_by_signal(mount.ending()).map_err(Failure::file("handle signals of", mount.folder()))?;
     let told = told(as_json, mount.folder(), &args.volume);
     let ready = move || {
         // Whoever started this may be gone.
@@ -216,14 +221,16 @@ fn told(as_json: bool, folder: &Path, volume: &str) -> String {
     }
 }
 
-/// Unmounts the folder when a signal asks this process to end. Open files stay usable until they are closed.
-fn end_by_signal(folder: &Path) -> io::Result<()> {
+/// Ends the mount when a signal asks this process to end. Open files stay usable until they are closed, or
+/// another signal comes.
+fn end_by_signal(ending: Ending) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let folder = folder.to_owned();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
-            if let Err(error) = unmount_folder(&folder, true) {
-                tracing::error!(%error, "the folder cannot be unmounted");
+            if let Err(error) = ending.end() {
+                tracing::error!(%error, "the mount cannot be ended, so its process exits");
+                // The kernel ends the mount when nobody has its device any more.
+                std::process::exit(1);
             }
         }
     })?;

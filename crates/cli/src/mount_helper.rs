@@ -11,6 +11,8 @@ use std::path::Path;
 
 /// Name by which the command is the helper.
 const NAME: &str = "mount.plasmon";
+/// Name by which mount(8) looks for the helper of what is mounted: the type is that of `/proc/mounts`.
+const NAME_OF_MOUNTED: &str = "mount.fuse.plasmon";
 /// Exit code of mount(8) for wrong words.
 pub(crate) const WRONG: u8 = 1;
 /// Exit code of mount(8) for a mount that failed.
@@ -58,6 +60,8 @@ pub(crate) enum Asked {
     Command(Vec<OsString>),
     /// To mount, as these words of `plasmon` say it.
     Mount(Vec<OsString>),
+    /// To change whether a mounted folder can be written, and whether programs in it run.
+    Remount { folder: OsString, read_only: bool, no_exec: bool },
     /// To do nothing, and say that it went well (`mount --fake`).
     Nothing,
 }
@@ -76,7 +80,8 @@ pub(crate) fn asked() -> Result<Asked, String> {
 
 /// Whether a program is the helper.
 fn is_helper(program: &OsStr) -> bool {
-    Path::new(program).file_name() == Some(OsStr::new(NAME))
+    let name = Path::new(program).file_name();
+    [NAME, NAME_OF_MOUNTED].iter().any(|known| name == Some(OsStr::new(known)))
 }
 
 /// Reads the words behind the helper's name.
@@ -104,8 +109,13 @@ fn read(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
     }
     let [volume, folder] = <[OsString; 2]>::try_from(places)
         .map_err(|_| format!("usage: {NAME} VOLUME DIR [-o OPTIONS], as mount(8) calls it"))?;
+    let options: Vec<_> =
+        options.iter().flat_map(|options| options.as_bytes().split(|byte| *byte == b',')).collect();
+    if options.contains(&&b"remount"[..]) {
+        return Ok(if fake { Asked::Nothing } else { remount(folder, &options) });
+    }
     let mut asked = vec!["plasmon".into(), "mount".into(), with_value("--volume", &volume)];
-    for option in options.iter().flat_map(|options| options.as_bytes().split(|byte| *byte == b',')) {
+    for option in options {
         match argument(option) {
             Some(word) => asked.extend(word),
             None if sloppy => {}
@@ -114,6 +124,15 @@ fn read(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
     }
     asked.push(folder);
     Ok(if fake { Asked::Nothing } else { Asked::Mount(asked) })
+}
+
+/// Returns what options of a mount that is to be changed ask for. mount(8) adds all options that the mount has,
+/// and those of fstab, so the others are not looked at. Of two that contradict each other the last counts.
+fn remount(folder: OsString, options: &[&[u8]]) -> Asked {
+    let last = |one: &[u8], other: &[u8]| {
+        options.iter().rev().find(|option| [one, other].contains(option)).is_some_and(|found| *found == one)
+    };
+    Asked::Remount { folder, read_only: last(b"ro", b"rw"), no_exec: last(b"noexec", b"exec") }
 }
 
 /// Argument of `plasmon mount` for an option, if it becomes one. `None` if there is no such option.
@@ -147,6 +166,7 @@ mod tests {
     fn asked(words: &[&str]) -> Result<String, String> {
         match read(words.iter().map(OsString::from))? {
             Asked::Nothing => Ok("nothing".to_owned()),
+            other @ Asked::Remount { .. } => Ok(format!("{other:?}")),
             Asked::Command(words) | Asked::Mount(words) => {
                 Ok(words.iter().map(|word| word.to_str().expect("text")).collect::<Vec<_>>().join(" "))
             }
@@ -156,6 +176,7 @@ mod tests {
     #[test]
     fn the_helper_is_known_by_its_name_alone() {
         assert!(is_helper("/sbin/mount.plasmon".as_ref()) && is_helper("mount.plasmon".as_ref()));
+        assert!(is_helper("/sbin/mount.fuse.plasmon".as_ref()));
         assert!(!is_helper("/sbin/mount.plasmon/plasmon".as_ref()) && !is_helper("".as_ref()));
     }
 
@@ -174,6 +195,20 @@ mod tests {
             asked(&["-rw", "main", "/mnt", "-o", "direct"]).as_deref(),
             Ok("plasmon mount --volume=main --read-only --direct /mnt")
         );
+    }
+
+    #[test]
+    fn a_mount_is_changed_as_the_last_option_says() {
+        for (options, read_only, no_exec) in [
+            ("remount,ro", true, false),
+            ("ro,remount,rw", false, false),
+            ("rw,nosuid,nodev,relatime,user_id=0,allow_other,socket=/run/a,remount,noexec,ro", true, true),
+            ("remount,noexec,exec", false, false),
+        ] {
+            let wanted = Asked::Remount { folder: "/mnt".into(), read_only, no_exec };
+            assert_eq!(asked(&["main", "/mnt", "-o", options]), Ok(format!("{wanted:?}")), "{options}");
+        }
+        assert_eq!(asked(&["main", "/mnt", "-f", "-o", "remount,ro"]).as_deref(), Ok("nothing"));
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub(crate) struct CreateVolume {
     /// Whether other users may attach; the home looks at the modes of what they use
     #[arg(long)]
     shared: bool,
+    /// Let programs on any number of hosts map a file (MAP_SHARED): they lose stores to each other
+    #[arg(long)]
+    shared_maps: bool,
     #[command(flatten)]
     terms: Terms,
 }
@@ -97,6 +100,9 @@ pub(crate) struct SetVolume {
     /// Whether other users may attach from now on
     #[arg(long, value_name = "true|false")]
     shared: Option<bool>,
+    /// Whether programs on any number of hosts may map a file (MAP_SHARED) that is opened from now on
+    #[arg(long, value_name = "true|false")]
+    shared_maps: Option<bool>,
     #[command(flatten)]
     terms: Terms,
 }
@@ -151,9 +157,16 @@ pub(crate) fn volume(socket: &Socket, as_json: bool, command: &VolumeCommand) ->
         VolumeCommand::Set(args) => {
             let Terms { capacity, copies, user_quota, inodes, .. } = args.terms;
             let place = place(&client, args.terms.place.as_deref())?;
-            let (shared, metadata_copies) = (args.shared, args.metadata_copies);
-            let change =
-                VolumeChange { capacity, inodes, user_quota, copies, metadata_copies, place, shared };
+            let change = VolumeChange {
+                capacity,
+                inodes,
+                user_quota,
+                copies,
+                metadata_copies: args.metadata_copies,
+                place,
+                shared: args.shared,
+                shared_maps: args.shared_maps,
+            };
             let info = volumes.set(&args.name, change)?;
             done(as_json, &row_json(&info))
         }
@@ -203,6 +216,7 @@ fn terms(client: &Client, args: &CreateVolume) -> Result<VolumeTerms, Failure> {
         metadata_copies: args.metadata_copies.unwrap_or(0),
         place: place(client, args.terms.place.as_deref())?.unwrap_or_default(),
         shared: args.shared,
+        shared_maps: args.shared_maps,
     })
 }
 
@@ -248,6 +262,7 @@ fn row_json(info: &VolumeInfo) -> Value {
         "copies": info.terms.copies,
         "place": info.terms.place.to_string(),
         "shared": info.terms.shared,
+        "shared_maps": info.terms.shared_maps,
         "metadata_copies": info.terms.metadata_copies,
         "used": info.used,
         "inodes": info.inodes,

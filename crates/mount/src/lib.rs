@@ -14,10 +14,12 @@
 //! | [`serve`] | a volume, request by request |
 //! | [`notify`] | telling the kernel to forget what others have changed |
 //! | [`null`] | a file system without a node, to measure the transport by |
-//! | [`mounting`] | mounting and unmounting |
+//! | [`mounting`] | mounting, changing mounts and unmounting |
+//! | [`ending`] | the end that a signal asks for |
 #![deny(unsafe_code)]
 
 mod device;
+mod ending;
 mod kernel;
 mod mounting;
 mod negotiation;
@@ -40,7 +42,8 @@ use crate::null::NullServer;
 use crate::serve::VolumeServer;
 use crate::worker::{Server, Workers};
 
-pub use crate::mounting::{MountError, unmount_folder, volume_of};
+pub use crate::ending::Ending;
+pub use crate::mounting::{MountError, remount_folder, unmount_folder, volume_of};
 
 /// Largest number of requests that are carried out at a time, unless another is chosen.
 pub const DEFAULT_THREADS: usize = 32;
@@ -140,6 +143,11 @@ impl Mount {
     /// Absolute path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Returns the ending of the mount, for whoever gets signals.
+    pub fn ending(&self) -> Ending {
+        Ending::of(&self.folder)
     }
 
     /// Serves the folder until it is unmounted. `ready` is called once the kernel has begun.

@@ -1,4 +1,4 @@
-//! Mounting a folder and ending its mount: by the kernel for root, by `fusermount3` for other users.
+//! Mounting a folder, changing its mount, and ending it: by the kernel for root, by `fusermount3` for other users.
 //!
 //! Owns no state. Any thread. Invariant: what is unmounted is a mount of Plasmon.
 
@@ -11,9 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{FileType, Stat, stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, openat, stat};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{getegid, geteuid};
 
@@ -68,6 +68,15 @@ pub enum MountError {
         /// Description of the problem.
         problem: String,
     },
+    /// The volume was mounted to be read only, so its session may not write.
+    #[error(
+        "the volume at {0} was mounted read-only, and its mount may change nothing: `plasmon umount {0}`, and \
+         mount it again"
+    )]
+    ReadsOnly(PathBuf),
+    /// Something in the mounted folder is open to write.
+    #[error("{0} cannot be read-only: files there are open to write (lsof {0})")]
+    Writes(PathBuf),
     /// Something in the mounted folder is still in use.
     #[error("{0} is in use: close what is open there (lsof {0}), or use --force")]
     Busy(PathBuf),
@@ -168,6 +177,38 @@ fn unmount_at(folder: &Path, force: bool) -> Result<(), MountError> {
         return Err(MountError::Busy(folder.to_owned()));
     }
     Err(helper(folder, format!("says: {}", said.trim())))
+}
+
+/// Changes whether anything can be written in a mounted folder, as `mount -o remount` does. Programs that have
+/// files open go on.
+///
+/// # Errors
+/// If no volume is mounted there, if files are open to write in a folder that is to be read-only, if the
+/// volume was mounted to be read only, or if this user may not change mounts.
+pub fn remount_folder(path: &Path, read_only: bool, no_exec: bool) -> Result<(), MountError> {
+    let whole = fs::canonicalize(path).map_err(|source| refused(path, source))?;
+    if !is_mounted(&whole) {
+        return Err(MountError::NotMounted(path.to_owned()));
+    }
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    flags.set(MountFlags::NOEXEC, no_exec);
+    let remount = |flags| {
+        mount_remount(&whole, flags, c"").map_err(|error| match error {
+            Errno::BUSY => MountError::Writes(whole.clone()),
+            error => refused(&whole, error.into()),
+        })
+    };
+    if read_only {
+        return remount(flags | MountFlags::RDONLY);
+    }
+    remount(flags)?;
+    // The kernel knows nothing of the session, which the home refuses to change anything.
+    let probe = openat(CWD, &whole, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    if matches!(probe, Err(Errno::ROFS)) {
+        remount(flags | MountFlags::RDONLY)?;
+        return Err(MountError::ReadsOnly(whole));
+    }
+    Ok(())
 }
 
 /// Mounts a folder by `fusermount3`, which opens the device, and takes the device over.
@@ -291,13 +332,23 @@ fn unescaped(shown: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(path))
 }
 
-/// Sets the read-ahead of the mount at an absolute path in KiB, which only root may do. The folder itself is
-/// not looked at, because that would ask the mount and keep the folder in use meanwhile.
-pub(crate) fn set_read_ahead(folder: &Path, kib: u32) -> io::Result<()> {
+/// Returns the number of the device of the last mount at an absolute path, as `mountinfo` shows it. The folder
+/// itself is not looked at, because that would ask the mount and keep the folder in use meanwhile.
+pub(crate) fn device_of(folder: &Path) -> io::Result<String> {
     let text = fs::read(MOUNTS)?;
     let last = mounts(&text).filter(|mounted| mounted.folder == folder).last();
     let mounted = last.ok_or(io::ErrorKind::NotFound)?;
-    let device = String::from_utf8_lossy(&mounted.device).into_owned();
+    Ok(String::from_utf8_lossy(&mounted.device).into_owned())
+}
+
+/// Whether a list of mounts, as `mountinfo` shows it, has one of this device.
+pub(crate) fn lists(text: &[u8], device: &str) -> bool {
+    mounts(text).any(|mounted| mounted.device == device.as_bytes())
+}
+
+/// Sets the read-ahead of the mount at an absolute path in KiB, which only root may do.
+pub(crate) fn set_read_ahead(folder: &Path, kib: u32) -> io::Result<()> {
+    let device = device_of(folder)?;
     fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string())
 }
 

@@ -9,11 +9,14 @@ use crate::reply::Reply;
 
 /// Number of bytes of a block, which is the largest number of bytes of a write.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
-/// Abilities that the mount takes if the kernel offers them.
+/// Abilities that the mount takes if the kernel offers them. Without DIRECT_IO_ALLOW_MMAP the kernel refuses to
+/// map a file that was opened past the page cache so that stores are seen by others, which keeps two hosts
+/// from mapping one file.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS
     | init::FLOCK_LOCKS
     | init::ATOMIC_O_TRUNC
+    | init::EXPORT_SUPPORT
     | init::BIG_WRITES
     | init::DONT_MASK
     | init::AUTO_INVAL_DATA
@@ -25,8 +28,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::CACHE_SYMLINKS
     | init::HANDLE_KILLPRIV_V2
     | init::INIT_EXT
-    | init::HAS_EXPIRE_ONLY
-    | init::DIRECT_IO_ALLOW_MMAP;
+    | init::HAS_EXPIRE_ONLY;
 /// Largest read-ahead in bytes.
 const MAX_READAHEAD_BYTES: u32 = 4 << 20;
 /// Largest number of requests for read-ahead and direct access that the kernel sends in the background.
@@ -105,11 +107,11 @@ mod tests {
 
     #[test]
     fn further_flags_count_only_if_the_kernel_says_that_it_has_them() {
-        let mmap = (init::DIRECT_IO_ALLOW_MMAP >> 32) as u32;
-        assert_eq!(agree(offer(init::ASYNC_READ), mmap).flags, init::ASYNC_READ);
-        let agreed = agree(offer(init::INIT_EXT), mmap);
-        assert_eq!(agreed.flags, init::INIT_EXT | init::DIRECT_IO_ALLOW_MMAP);
-        assert_eq!(told(offer(init::INIT_EXT), agreed).flags2, mmap);
+        let expires = (init::HAS_EXPIRE_ONLY >> 32) as u32;
+        assert_eq!(agree(offer(init::ASYNC_READ), expires).flags, init::ASYNC_READ);
+        let agreed = agree(offer(init::INIT_EXT), expires);
+        assert_eq!(agreed.flags, init::INIT_EXT | init::HAS_EXPIRE_ONLY);
+        assert_eq!(told(offer(init::INIT_EXT), agreed).flags2, expires);
     }
 
     #[test]

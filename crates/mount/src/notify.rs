@@ -5,7 +5,8 @@
 //! request that waits for a worker may hold this lock. So both threads may wait for a worker, but no worker
 //! waits for them, and the home does not wait for the notifier for long. Invariants: when a message is
 //! confirmed, the kernel keeps nothing that the message named, unless the kernel refused the notification;
-//! when a lock is answered, the kernel keeps no old bytes of the file.
+//! when a lock is answered, the kernel keeps no old bytes of the file; when a direct write is answered, it
+//! keeps none of what was written over.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -18,9 +19,9 @@ use crate::device::Device;
 use crate::kernel::{InvalEntry, InvalInode, Structure, init, notify};
 use crate::negotiation::Agreed;
 
-/// Handle of the dropper, the thread that has the kernel drop pages before lock requests are answered.
+/// Handle of the dropper, the thread that has the kernel drop pages before requests are answered.
 #[derive(Clone)]
-pub(crate) struct Dropper(Sender<(u64, Then)>);
+pub(crate) struct Dropper(Sender<(InvalInode, Then)>);
 
 /// Action that follows when the kernel has dropped the pages of a file.
 type Then = Box<dyn FnOnce() + Send>;
@@ -28,11 +29,11 @@ type Then = Box<dyn FnOnce() + Send>;
 impl Dropper {
     /// Starts the dropper's thread, which ends with the last clone of the handle.
     pub(crate) fn start(device: Device) -> io::Result<Self> {
-        let (sender, asked) = channel::<(u64, Then)>();
+        let (sender, asked) = channel::<(InvalInode, Then)>();
         let run = move || {
-            for (ino, then) in asked {
+            for (pages, then) in asked {
                 // A file that the kernel does not know has no pages.
-                let _ = device.notify(notify::INVAL_INODE, &[&InvalInode { ino, off: 0, len: 0 }.bytes()]);
+                let _ = device.notify(notify::INVAL_INODE, &[&pages.bytes()]);
                 then();
             }
         };
@@ -42,8 +43,18 @@ impl Dropper {
 
     /// Has the kernel drop the pages of a file, and calls `then` afterwards.
     pub(crate) fn drop_pages(&self, inode: u64, then: impl FnOnce() + Send + 'static) {
+        self.drop_range(inode, (0, MAX_FILE_BYTES), then);
+    }
+
+    /// Has the kernel drop the pages of a range of a file, and calls `then` afterwards.
+    pub(crate) fn drop_range(
+        &self,
+        inode: u64,
+        (start, end): (u64, u64),
+        then: impl FnOnce() + Send + 'static,
+    ) {
         // If a panic has ended the thread, a reply within `then` is dropped and says EIO.
-        let _ = self.0.send((inode, Box::new(then)));
+        let _ = self.0.send((range(inode, start, end), Box::new(then)));
     }
 }
 
@@ -69,7 +80,7 @@ impl Notifier {
             Stale::Attributes { inode } => self.inode(InvalInode { ino: *inode, off: -1, len: 0 }),
             Stale::Bytes { inode, start, end } => self.inode(range(*inode, *start, *end)),
             // The kernel hands written bytes over at once, so it keeps none that wait.
-            Stale::Waiting { .. } => Ok(()),
+            Stale::Waiting { .. } | Stale::Mapped { .. } => Ok(()),
             Stale::Name { folder, name, is_folder } => {
                 // A folder may be the current folder of a program, so the name expires and stays a path to
                 // the folder meanwhile. Any other name is dropped, so that no lookup under way prolongs it.

@@ -53,6 +53,7 @@ pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
@@ -66,7 +67,6 @@ pub(crate) mod init {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const HAS_EXPIRE_ONLY: u64 = 1 << 35;
-    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
 /// Notifications of the kernel.
@@ -124,4 +124,5 @@ pub(crate) mod locks {
 pub(crate) mod renames {
     pub(crate) const NO_REPLACE: u32 = 1 << 0;
     pub(crate) const EXCHANGE: u32 = 1 << 1;
+    pub(crate) const WHITEOUT: u32 = 1 << 2;
 }

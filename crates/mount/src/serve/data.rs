@@ -1,20 +1,21 @@
 //! Requests about the bytes of files.
 //!
-//! Owns two tables: the version of each file whose pages the kernel may cache, and the failures that each
-//! open was told. Any worker; the dropper notes versions too. A handle of the kernel stands for an open, and
-//! the session owns what is known of the file. Invariants: an open that only writes, or that appends,
-//! bypasses the page cache; the kernel keeps pages over an open only if they are of the opened version.
+//! Owns the version of each file whose pages the kernel may cache. Any worker; the dropper notes versions
+//! too. A [handle](super::handles) of the kernel stands for an open, and the session owns what is known of
+//! the file. Invariants: an open that only writes, that appends, or that is to write without the right to map
+//! the file, bypasses the page cache, and the kernel refuses to map it so that stores are seen by others; the
+//! kernel keeps pages over an open only if they are of the opened version.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use plasmon::files::{Buffer, Entry, OpenOptions, Opened, Seek, Seen, SetAttributes, WriteManner};
+use plasmon::files::{Buffer, Entry, OpenOptions, Opened, Seek, SetAttributes, WriteManner};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::attributes::entry_out;
+use super::handles::Ended;
 use super::{VolumeServer, actor, errno};
 use crate::kernel::{
     Call, CopyIn, CreateIn, FallocateIn, InHeader, LseekIn, Name, OpenIn, OpenOut, ReadIn, Structure,
@@ -45,32 +46,6 @@ pub(super) struct Pages {
     dropper: Dropper,
 }
 
-/// Failures that opens of the kernel were told, by the handles of the opens.
-#[derive(Default)]
-pub(super) struct Opens {
-    last: AtomicU64,
-    seen: Mutex<HashMap<u64, Seen>>,
-}
-
-impl Opens {
-    /// Adds an open, and returns a new handle for it.
-    fn begin(&self, seen: Seen) -> u64 {
-        let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.seen.lock().insert(handle, seen);
-        handle
-    }
-
-    /// Returns the failures of which an open was told.
-    fn seen(&self, handle: u64) -> Seen {
-        self.seen.lock().get(&handle).cloned().unwrap_or_default()
-    }
-
-    /// Forgets an open. Returns the failures of which it was told.
-    fn end(&self, handle: u64) -> Seen {
-        self.seen.lock().remove(&handle).unwrap_or_default()
-    }
-}
-
 impl Pages {
     pub(super) fn new(dropper: Dropper) -> Self {
         Self { known: Arc::default(), dropper }
@@ -83,6 +58,13 @@ impl Pages {
             known.clear();
         }
         known.insert(inode, version) == Some(version)
+    }
+
+    /// Calls `then` once the kernel has no pages of a range, which was written past its page cache. It drops them
+    /// itself before the write, and afterwards unless the program goes on meanwhile (`io_submit`): then pages
+    /// would stay that were read during the write.
+    fn drop_range(&self, inode: u64, range: (u64, u64), then: impl FnOnce() + Send + 'static) {
+        self.dropper.drop_range(inode, range, then);
     }
 
     /// Answers a lock request once the kernel has no pages of the file from other versions than that of
@@ -112,19 +94,23 @@ impl VolumeServer {
             Call::Flush(flush) => {
                 // A program that inherited a descriptor closes it and ignores errors, so another close or
                 // fsync of this open still tells of a failure.
-                let flushed = self.volume.flush_and_look(node, &self.opens.seen(flush.fh));
-                self.unlock(node, flush.lock_owner, false);
+                let flushed = self.volume.flush_and_look(node, &self.handles.seen(flush.fh));
+                if self.handles.unlock(node, flush.lock_owner) {
+                    self.volume.end_locks(node, flush.lock_owner, false);
+                }
                 reply.outcome(flushed.map_err(|error| errno(&error)));
             }
             Call::Fsync(sync) => {
-                let flushed = self.volume.flush(node, &self.opens.seen(sync.fh));
+                let flushed = self.volume.flush(node, &self.handles.seen(sync.fh));
                 reply.outcome(flushed.map_err(|error| errno(&error)));
             }
             Call::Release(release) => {
+                let Ended { seen, maps, owners } = self.handles.end(release.fh);
                 if release.release_flags & locks::RELEASE_FLOCK != 0 {
-                    self.unlock(node, release.lock_owner, true);
+                    self.volume.end_locks(node, release.lock_owner, true);
                 }
-                if let Err(error) = self.volume.release(node, &self.opens.end(release.fh)) {
+                owners.into_iter().for_each(|owner| self.volume.end_locks(node, owner, false));
+                if let Err(error) = self.volume.release(node, &seen, maps) {
                     tracing::warn!(inode = node, %error, "bytes that nobody synced were lost");
                 }
                 reply.done();
@@ -154,16 +140,22 @@ impl VolumeServer {
         // The kernel itself syncs bytes that go through its page cache.
         let syncs = flags.intersects(OFlags::SYNC | OFlags::DSYNC) && !is_of_cache;
         let written = written.and_then(|len| match syncs {
-            true => self.volume.flush(node, &self.opens.seen(write.fh)).map(|()| len),
+            true => self.volume.flush(node, &self.handles.seen(write.fh)).map(|()| len),
             false => Ok(len),
         });
         let written = written.map_err(|error| errno(&error));
-        reply.result(written, |len| WriteOut { size: len as u32, spare: 0 });
+        let answer = move || reply.result(written, |len| WriteOut { size: len as u32, spare: 0 });
+        if flags.contains(OFlags::DIRECT) && !is_of_cache && !appends {
+            let end = write.offset.saturating_add(len as u64);
+            self.pages.drop_range(node, (write.offset, end), answer);
+        } else {
+            answer();
+        }
         self.volume.renew(buffer, len);
     }
 
     fn open(&self, header: &InHeader, open: OpenIn, reply: Reply) {
-        let options = options(open.flags);
+        let options = self.options(open.flags);
         let truncates = flags(open.flags).contains(OFlags::TRUNC);
         let opened = self.volume.open_inode(&actor(header), header.nodeid, &options).and_then(|opened| {
             if truncates && open.open_flags & fopen::KILL_SUIDGID != 0 {
@@ -176,7 +168,7 @@ impl VolumeServer {
     }
 
     fn create(&self, header: &InHeader, create: CreateIn, name: Name<'_>, reply: Reply) {
-        let mut options = options(create.flags);
+        let mut options = self.options(create.flags);
         options.create_new(flags(create.flags).contains(OFlags::EXCL) && !name.is_empty());
         let mode = create.mode & !(create.umask & 0o777) & 0o7777;
         match self.volume.create(&actor(header), header.nodeid, name, mode, &options) {
@@ -195,8 +187,15 @@ impl VolumeServer {
     fn open_out(&self, raw: u32, opened: &Opened) -> OpenOut {
         let flags = flags(raw);
         let appends = flags.contains(OFlags::APPEND);
-        let direct = self.manner.direct || appends || flags & OFlags::RWMODE == OFlags::WRONLY;
         let attributes = &opened.entry.attributes;
+        let is_cached = match flags & OFlags::RWMODE {
+            OFlags::RDONLY => !self.manner.direct && !appends,
+            _ => opened.maps,
+        };
+        if self.may_map(flags) && !opened.maps {
+            self.note_refused(attributes.inode);
+        }
+        let direct = !is_cached;
         let keeps = self.pages.open(attributes.inode, attributes.version);
         let mut open_flags = if keeps { fopen::KEEP_CACHE } else { 0 };
         if direct {
@@ -205,7 +204,45 @@ impl VolumeServer {
         if direct && !appends {
             open_flags |= fopen::PARALLEL_DIRECT_WRITES;
         }
-        OpenOut { fh: self.opens.begin(opened.seen.clone()), open_flags, spare: 0 }
+        OpenOut { fh: self.handles.begin(opened.seen.clone(), opened.maps), open_flags, spare: 0 }
+    }
+
+    /// Whether an open with these flags may map its file so that stores are seen by others: it reads and writes
+    /// through the page cache. The kernel chooses where bytes that are appended lie in the cache, and another
+    /// host may have appended others there.
+    fn may_map(&self, flags: OFlags) -> bool {
+        let is_both = flags & OFlags::RWMODE == OFlags::RDWR;
+        is_both && !flags.contains(OFlags::APPEND) && !self.manner.direct
+    }
+
+    /// Returns the options of an open with the flags `raw`.
+    fn options(&self, raw: u32) -> OpenOptions {
+        let flags = flags(raw);
+        let access = flags & OFlags::RWMODE;
+        let mut options = OpenOptions::new();
+        options
+            .read(access != OFlags::WRONLY)
+            .write(access != OFlags::RDONLY)
+            .append(flags.contains(OFlags::APPEND))
+            .truncate(flags.contains(OFlags::TRUNC))
+            .maps(self.may_map(flags));
+        options
+    }
+
+    /// Logs once that a file is opened without the right to map it.
+    fn note_refused(&self, inode: u64) {
+        let mut refused = self.refused.lock();
+        if refused.len() >= MAX_PAGES_KNOWN {
+            refused.clear();
+        }
+        if refused.insert(inode) {
+            tracing::info!(
+                inode,
+                "another mount may map the file, so it is opened to read and write without the page cache, and \
+                 mmap with MAP_SHARED gives ENODEV here: `plasmon volume set --shared-maps true` lets all map \
+                 it, and lose stores to each other"
+            );
+        }
     }
 
     fn drop_privileges(&self, header: &InHeader) -> plasmon::files::Result<()> {
@@ -266,17 +303,4 @@ impl VolumeServer {
 
 fn flags(raw: u32) -> OFlags {
     OFlags::from_bits_retain(raw)
-}
-
-/// Returns the options of an open with the flags `raw`.
-fn options(raw: u32) -> OpenOptions {
-    let flags = flags(raw);
-    let access = flags & OFlags::RWMODE;
-    let mut options = OpenOptions::new();
-    options
-        .read(access != OFlags::WRONLY)
-        .write(access != OFlags::RDONLY)
-        .append(flags.contains(OFlags::APPEND))
-        .truncate(flags.contains(OFlags::TRUNC));
-    options
 }

@@ -1,9 +1,9 @@
 //! Requests about locks.
 //!
-//! Owns no state; the tables of locks and waits are the server's. Any worker, and a thread for each wait, so
-//! that waits keep no worker. A worker gets a lock that is free, and refuses one that nobody waits for.
-//! Invariants: before a lock is answered, the kernel drops pages of the file that others have changed; an
-//! owner's locks of `fcntl` end when the owner closes the file.
+//! Owns no state; the waits are the server's, and its [handles](super::handles) know who may have locks. Any
+//! worker, and a thread for each wait, so that waits keep no worker. A worker gets a lock that is free, and
+//! refuses one that nobody waits for. Invariant: before a lock is answered, the kernel drops pages of the
+//! file that others have changed.
 
 use std::sync::Arc;
 use std::thread;
@@ -35,7 +35,7 @@ impl VolumeServer {
                 let over = matches!(call, Call::SetlkWait(_)).then(|| self.waiting(header));
                 if !range.flock {
                     // The owner is noted first, because the home may lock the range although the call fails.
-                    self.locked.lock().insert((node, range.owner));
+                    self.handles.lock(lock.fh, node, range.owner);
                 }
                 let result = self.volume.lock(node, range, || false);
                 let busy = matches!(&result, Err(error) if errno(error) == Errno::AGAIN);
@@ -54,13 +54,6 @@ impl VolumeServer {
                 }
             }
             _ => reply.error(Errno::NOSYS),
-        }
-    }
-
-    /// Ends the locks that an owner has of a file: the locks of `flock`, or the locks of `fcntl`.
-    pub(super) fn unlock(&self, node: u64, owner: u64, flock: bool) {
-        if flock || self.locked.lock().remove(&(node, owner)) {
-            self.volume.end_locks(node, owner, flock);
         }
     }
 

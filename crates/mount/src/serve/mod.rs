@@ -1,12 +1,13 @@
 //! A volume, served to the kernel.
 //!
-//! Owns the handles of open folders and files, the owners of `fcntl` locks, and the waits for locks. Any
+//! Owns the handles of open folders and files, with the owners of `fcntl` locks, and the waits for locks. Any
 //! worker, and a thread for each wait for a lock. A node id of the kernel is the number of the inode, so
 //! there is no table of inodes. Invariant: the kernel keeps names and attributes no longer than the session
 //! and [`Manner::cache`] allow.
 
 mod attributes;
 mod data;
+mod handles;
 mod locks;
 mod names;
 
@@ -46,13 +47,13 @@ pub(crate) struct VolumeServer {
     begin: Box<dyn Fn(Agreed) + Send + Sync>,
     folders: Mutex<HashMap<u64, Arc<Listing>>>,
     next_folder: AtomicU64,
-    /// Pairs of an inode and an owner that may hold locks of `fcntl` in this inode.
-    locked: Mutex<HashSet<(u64, u64)>>,
     /// Waits for locks, by the numbers of their requests.
     waits: Arc<Mutex<HashMap<u64, Wait>>>,
     /// Versions of the files whose pages the kernel may cache.
     pages: data::Pages,
-    opens: data::Opens,
+    handles: handles::Handles,
+    /// Files of which it was logged that they cannot be mapped here.
+    refused: Mutex<HashSet<u64>>,
 }
 
 impl VolumeServer {
@@ -74,10 +75,10 @@ impl VolumeServer {
             begin: Box::new(begin),
             folders: Mutex::default(),
             next_folder: AtomicU64::new(1),
-            locked: Mutex::default(),
             waits: Arc::default(),
             pages,
-            opens: data::Opens::default(),
+            handles: handles::Handles::default(),
+            refused: Mutex::default(),
         })
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plasmon::files::{Actor, Current, Entry, Looked, Page, ROOT_INODE, Result};
+use plasmon::files::{Actor, Current, Entry, Looked, Page, ROOT_INODE, RenameManner, Result};
 use rustix::io::Errno;
 
 use super::attributes::{attr_out, dirent_kind, entry_out, no_entry, set_of};
@@ -60,6 +60,9 @@ impl VolumeServer {
     pub(super) fn on_name(&self, header: &InHeader, call: Call<'_>, reply: Reply) {
         let (volume, actor, node) = (&self.volume, &actor(header), header.nodeid);
         match call {
+            // Whoever opens a file by a handle (open_by_handle_at, NFS) has no name of it.
+            Call::Lookup(b".") => self.entry(reply, node, volume.attributes(actor, node)),
+            Call::Lookup(b"..") => self.entry(reply, node, volume.lookup(actor, node, b"..")),
             Call::Lookup(name) => self.look(reply, node, volume.look(actor, node, name)),
             Call::Getattr(_) => self.attributes(reply, volume.attributes(actor, node)),
             Call::Setattr(set) => self.attributes(reply, self.set(actor, node, &set)),
@@ -82,13 +85,17 @@ impl VolumeServer {
             Call::Rmdir(name) => done(reply, volume.remove_folder(actor, node, name)),
             Call::Rename(rename, from, to) => {
                 let (old, new) = ((node, from), (rename.newdir, to));
-                let known = renames::NO_REPLACE | renames::EXCHANGE;
+                let known = renames::NO_REPLACE | renames::EXCHANGE | renames::WHITEOUT;
                 if rename.flags & !known != 0 {
                     return reply.error(Errno::INVAL);
                 }
                 let has = |flag: u32| rename.flags & flag != 0;
-                let (keeps, exchanges) = (has(renames::NO_REPLACE), has(renames::EXCHANGE));
-                done(reply, volume.rename_entry(actor, old, new, keeps, exchanges));
+                let manner = RenameManner {
+                    no_replace: has(renames::NO_REPLACE),
+                    exchange: has(renames::EXCHANGE),
+                    whiteout: has(renames::WHITEOUT),
+                };
+                done(reply, volume.rename_entry(actor, old, new, manner));
             }
             Call::Link(inode, name) => self.entry(reply, node, volume.link(actor, inode, node, name)),
             call => self.on_folder(header, call, reply),

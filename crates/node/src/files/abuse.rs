@@ -140,9 +140,17 @@ mod tests {
         let mut state = State::new(1, VolumeTerms::default(), 0, 0, Time::default());
         state.apply(Change::Begin(Begun::draw(&mut Draw::new(1))));
         let session = state.sessions.get_mut(&1).expect("it has begun");
-        let open = FileOperation::Open { inode: ROOT_INODE, read: true, write: false, truncate: false };
+        let open =
+            FileOperation::Open { inode: ROOT_INODE, read: true, write: false, truncate: false, maps: false };
         let name = "name".into();
-        let create = FileOperation::Create { folder: 1, name, mode: 0o600, exclusive: true, truncate: false };
+        let create = FileOperation::Create {
+            folder: 1,
+            name,
+            mode: 0o600,
+            exclusive: true,
+            truncate: false,
+            maps: false,
+        };
         let unlink = FileOperation::Unlink { folder: 1, name: "name".into() };
         let commit = FileOperation::Commit {
             inode: ROOT_INODE,
@@ -162,7 +170,7 @@ mod tests {
         let mut all = 1..;
         let mut fill = |session: &mut FileSession, most| {
             let opened = all.by_ref().take(most - session.opens.len());
-            session.opens.extend(opened.map(|inode| (inode, Opens { count: 1, writes: false })));
+            session.opens.extend(opened.map(|inode| (inode, Opens { count: 1, writes: false, maps: 0 })));
         };
         fill(session, FEW_OPENS);
         assert_eq!(faults(session), [[none, opens], [none, none], [none, none], [objects, none]]);

@@ -84,9 +84,9 @@ pub(super) fn gone_folder(state: &State, operation: &FileOperation) -> Option<u6
 /// Returns an outcome as it is kept. Whoever repeats the operation asks for the map of an opened file too.
 pub(super) fn kept(outcome: &FileOutcome) -> FileOutcome {
     match outcome {
-        FileOutcome::Opened { attributes, created, map } if !map.sections.is_empty() => {
+        FileOutcome::Opened { attributes, created, map, maps } if !map.sections.is_empty() => {
             let map = Extended { sections: Vec::new(), next: Some(0) };
-            FileOutcome::Opened { attributes: attributes.clone(), created: *created, map }
+            FileOutcome::Opened { attributes: attributes.clone(), created: *created, map, maps: *maps }
         }
         other => other.clone(),
     }
@@ -105,7 +105,7 @@ mod tests {
         let section = Section { offset: 0, len: 3, source: Source::Inline("abc".into()) };
         let opened = |sections, next| {
             let map = Extended { sections, next };
-            FileOutcome::Opened { attributes: attributes.clone(), created: true, map }
+            FileOutcome::Opened { attributes: attributes.clone(), created: true, map, maps: true }
         };
         assert_eq!(kept(&opened(vec![section], None)), opened(Vec::new(), Some(0)));
         let empty = opened(Vec::new(), None);

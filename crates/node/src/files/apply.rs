@@ -54,7 +54,7 @@ impl State {
                 }
             }
             Change::Open { inode, session, opens } => self.open(inode, session, opens),
-            Change::Close { inode, session } => self.close(inode, session),
+            Change::Close { inode, session, maps } => self.close(inode, session, maps),
             Change::Forget { inode } => self.forget(inode),
             Change::Deleted(ids) => ids.iter().for_each(|id| self.forget_object(id)),
             Change::Terms(terms) => self.terms = terms,
@@ -345,13 +345,15 @@ impl State {
         let before = opens.count;
         opens.count = opens.count.saturating_add(more.count);
         opens.writes |= more.writes;
+        opens.maps = opens.maps.saturating_add(more.maps);
         *self.opens.entry(inode).or_default() += u64::from(opens.count - before);
     }
 
-    fn close(&mut self, inode: u64, session: u32) {
+    fn close(&mut self, inode: u64, session: u32, maps: bool) {
         let Some(session) = self.sessions.get_mut(&session) else { return };
         let Some(opens) = session.opens.get_mut(&inode) else { return };
         opens.count -= 1;
+        opens.maps = opens.maps.saturating_sub(maps.into());
         if opens.count == 0 {
             session.opens.remove(&inode);
             self.memory -= OPEN_BYTES;

@@ -81,7 +81,7 @@ table! {
         /// A session has opened an inode, so many times.
         8 Open { inode: u64, session: u32, opens: Opens },
         /// A session has closed an inode once.
-        9 Close { inode: u64, session: u32 },
+        9 Close { inode: u64, session: u32, maps: bool },
         /// An inode that has neither links nor opens goes.
         10 Forget { inode: u64 },
         /// The next session begins.
@@ -151,7 +151,9 @@ impl Change {
             | Self::Above { inode, .. }
             | Self::PutInode { inode, .. }
             | Self::PutPiece { inode, .. } => Key::Inode(*inode),
-            Self::Open { inode, session, .. } | Self::Close { inode, session } => Key::Open(*session, *inode),
+            Self::Open { inode, session, .. } | Self::Close { inode, session, .. } => {
+                Key::Open(*session, *inode)
+            }
             Self::Name { folder, .. } | Self::PutEntry { folder, .. } => Key::Inode(*folder),
             Self::Begin(_) => Key::NextSession,
             Self::Move { session, .. }

@@ -1,20 +1,24 @@
-//! Operations that wait for other sessions: for a lock, or, before they cut a file or set what its commits
-//! set, for sessions that write to the file. Engine thread only.
+//! Operations that wait for other sessions: for a lock; before they cut a file or set what its commits set,
+//! for sessions that write to the file; before they open one to read and write, for closes of the session
+//! that may map it. Engine thread only.
 //!
-//! Owns no state: [`watch`](super::watch) knows what a cut waits for. Invariant: an operation that waits is
+//! Owns no state: [`watch`](super::watch) knows what these wait for. Invariant: an operation that waits is
 //! tried again when others have confirmed, have released a lock, or have told their opens.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
 use plasmon::Error;
-use plasmon::wire::files::{Change as TimeChange, FileAnswer, FileAsked, FileOperation, SetAttributes};
+use plasmon::wire::files::{
+    Change as TimeChange, FileAnswer, FileAsked, FileOperation, SetAttributes, Stale,
+};
 
 use super::Files;
 use super::change::Change;
-use super::decide::Decision;
+use super::decide::{Decision, Say};
 use super::frames::SessionKey;
-use super::state::{FileSession, State};
+use super::state::{FileSession, Opens, State};
 use super::volume::Volume;
 use super::watch::{News, Waiting};
 
@@ -57,24 +61,36 @@ pub(super) struct Operation<'a> {
 }
 
 impl Volume {
-    /// Returns the news for sessions that write to a file, before a decision cuts the file. `None` if the
-    /// decision may be carried out.
-    pub(super) fn before_cut(
+    /// Returns the news for sessions that write to a file, before a decision cuts the file, and for the session
+    /// that may map a file, before another one opens it without that right. `None` if the decision may be
+    /// carried out.
+    pub(super) fn before(
         &self,
         state: &State,
         operation: &Operation<'_>,
         decision: &Decision,
     ) -> Option<News> {
         let by = operation.key.session;
-        let inode = cut_of(&operation.asked.operation, decision)?;
-        if self.others_are_untold(by) {
+        let cut = cut_of(&operation.asked.operation, decision);
+        let unmapped = unmapped_of(&operation.asked.operation, decision);
+        let inode = cut.or(unmapped)?;
+        if cut.is_some() && self.others_are_untold(by) {
             // Sessions that have not told their opens may write to the file. They are asked after they have
             // told.
             return Some(News::default());
         }
         let now = self.kernel.clock.now();
-        let writers = writers(state, by, inode);
-        self.watchers.borrow_mut().before_cut(now, (by, operation.asked.number), inode, writers)
+        let mut asked: BTreeMap<u32, Vec<Stale>> = BTreeMap::new();
+        if cut.is_some() {
+            let writers = others(state, by, inode, |opens| opens.writes);
+            asked.extend(writers.into_iter().map(|session| (session, vec![Stale::Waiting { inode }])));
+        }
+        if unmapped.is_some() {
+            for session in others(state, by, inode, |opens| opens.maps > 0) {
+                asked.entry(session).or_default().push(Stale::Mapped { inode });
+            }
+        }
+        self.watchers.borrow_mut().before_cut(now, (by, operation.asked.number), inode, asked)
     }
 }
 
@@ -127,13 +143,26 @@ fn is_undone_by_commits(set: &SetAttributes) -> bool {
     set.size.is_some() || set.modified != TimeChange::Keep || set.mode.is_some_and(|mode| mode & 0o6000 != 0)
 }
 
-/// Returns the sessions other than `by` that have a file open to write.
-fn writers(state: &State, by: u32, inode: u64) -> Vec<u32> {
+/// Returns the file that an operation opens without the right to map it, although it asks for the right.
+/// Programs may have closed the file elsewhere, without the home knowing so far.
+fn unmapped_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
+    let asks = matches!(
+        operation,
+        FileOperation::Open { maps: true, .. } | FileOperation::Create { maps: true, .. }
+    );
+    match decision.say {
+        Say::Opened { inode, maps: false, .. } if asks => Some(inode),
+        _ => None,
+    }
+}
+
+/// Returns the sessions other than `by` that have a file open in a manner.
+fn others(state: &State, by: u32, inode: u64, is_so: impl Fn(&Opens) -> bool) -> Vec<u32> {
     let own = state.sessions.get(&by).and_then(|session| session.opens.get(&inode));
     if state.opens.get(&inode).is_none_or(|all| *all <= own.map_or(0, |opens| opens.count.into())) {
         return Vec::new();
     }
-    let writes = |session: &FileSession| session.opens.get(&inode).is_some_and(|opens| opens.writes);
-    let others = state.sessions.iter().filter(|(session, one)| **session != by && writes(one));
+    let has = |session: &FileSession| session.opens.get(&inode).is_some_and(&is_so);
+    let others = state.sessions.iter().filter(|(session, one)| **session != by && has(one));
     others.map(|(session, _)| *session).collect()
 }

@@ -109,8 +109,8 @@ impl Files {
         let Some(attached) = attached.filter(|_| self.home_of(session.0) == Some(home)) else { return };
         let follower = self.following.followers.borrow().get(&session).copied();
         let Some((client, request)) = follower else {
-            // A session without a follower cannot be asked to commit, so the home need not wait for it.
-            if stale.iter().all(|one| matches!(one, Stale::Waiting { .. })) {
+            // A session without a follower cannot be asked to do anything, so the home need not wait for it.
+            if stale.iter().all(|one| matches!(one, Stale::Waiting { .. } | Stale::Mapped { .. })) {
                 self.pass_on(home, attached.key, number);
             }
             return;

@@ -214,10 +214,10 @@ impl Volume {
 
     /// Counts an inode as opened if an operation that opened it at a former home is asked again.
     pub(super) fn reopen(&self, state: &mut State, session: u32, number: u64, outcome: &FileOutcome) {
-        let FileOutcome::Opened { attributes, .. } = outcome else { return };
+        let FileOutcome::Opened { attributes, maps, .. } = outcome else { return };
         let reopens = self.inherited.borrow_mut().reopens.remove(&(session, number));
         if reopens {
-            let opens = Opens { count: 1, writes: true };
+            let opens = Opens { count: 1, writes: true, maps: u32::from(*maps) };
             self.commit(state, vec![Change::Open { inode: attributes.inode, session, opens }]);
         }
     }
@@ -233,7 +233,7 @@ mod tests {
     use crate::files::frames::MAX_OBJECTS;
 
     fn part(telling: u64, number: u32, inodes: &[u64]) -> Part {
-        let opens = inodes.iter().map(|inode| (*inode, Opens { count: 1, writes: true })).collect();
+        let opens = inodes.iter().map(|inode| (*inode, Opens { count: 1, writes: true, maps: 0 })).collect();
         Part { telling, number, opens, more: true }
     }
 
@@ -252,6 +252,7 @@ mod tests {
             attributes: state.attributes(ROOT_INODE).expect("every volume has a root"),
             created: false,
             map: Extended { sections: Vec::new(), next: None },
+            maps: false,
         };
         for (session, trusted) in [(1, true), (2, false)] {
             let begun = Begun { trusted, ..Begun::draw(&mut Draw::new(1)) };

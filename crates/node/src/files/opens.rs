@@ -74,12 +74,15 @@ impl Counted {
             return;
         }
         match (&asked.operation, outcome) {
-            (operation, FileOutcome::Opened { attributes, .. }) => {
+            (operation, FileOutcome::Opened { attributes, maps, .. }) => {
                 let opens = self.inodes.entry(attributes.inode).or_default();
                 opens.count = opens.count.saturating_add(1);
                 opens.writes |= !matches!(operation, FileOperation::Open { write: false, .. });
+                opens.maps = opens.maps.saturating_add((*maps).into());
             }
-            (FileOperation::Closed { inodes }, _) => inodes.iter().for_each(|inode| self.close(*inode)),
+            (FileOperation::Closed { opens }, _) => {
+                opens.iter().for_each(|(inode, maps)| self.close(*inode, *maps));
+            }
             _ => return,
         }
         if self.outcomes.len() == MAX_COUNTED
@@ -90,9 +93,10 @@ impl Counted {
         self.outcomes.insert(asked.number, kept(outcome));
     }
 
-    fn close(&mut self, inode: u64) {
+    fn close(&mut self, inode: u64, maps: bool) {
         let Some(opens) = self.inodes.get_mut(&inode) else { return };
         opens.count = opens.count.saturating_sub(1);
+        opens.maps = opens.maps.saturating_sub(maps.into());
         if opens.count == 0 {
             self.inodes.remove(&inode);
         }
@@ -116,7 +120,7 @@ impl Opened {
         &self,
         client: ClientKey,
         key: &SessionKey,
-        opens: Vec<(u64, u32)>,
+        opens: Vec<(u64, u32, u32)>,
         more: bool,
     ) -> Result<bool, Error> {
         let session = (key.volume, key.session);
@@ -131,7 +135,10 @@ impl Opened {
         }
         // The client does not tell how files are open. All count as open to write, so homes ask the session
         // before cuts.
-        told.extend(opens.into_iter().map(|(inode, count)| (inode, Opens { count, writes: true })));
+        let opens = opens
+            .into_iter()
+            .map(|(inode, count, maps)| (inode, Opens { count, writes: true, maps: maps.min(count) }));
+        told.extend(opens);
         if !more && let Some(Awaited { told, .. }) = awaited.remove(&session) {
             // The client does not know which of its operations were counted, so none is kept.
             let counted = Counted { inodes: told, ..Counted::default() };
@@ -210,7 +217,7 @@ impl Files {
         self: &Rc<Self>,
         client: ClientKey,
         volume: u32,
-        opens: Vec<(u64, u32)>,
+        opens: Vec<(u64, u32, u32)>,
         more: bool,
     ) -> Result<Reply, Error> {
         let attached = self.attached.get(client, volume)?;
@@ -298,12 +305,13 @@ mod tests {
     }
 
     fn open(number: u64, answered: u64) -> FileAsked {
-        let operation = FileOperation::Open { inode: ROOT_INODE, read: true, write: false, truncate: false };
+        let operation =
+            FileOperation::Open { inode: ROOT_INODE, read: true, write: false, truncate: false, maps: false };
         asked(number, answered, operation)
     }
 
     fn close(number: u64, answered: u64) -> FileAsked {
-        asked(number, answered, FileOperation::Closed { inodes: vec![ROOT_INODE] })
+        asked(number, answered, FileOperation::Closed { opens: vec![(ROOT_INODE, false)] })
     }
 
     /// Notes operations whose homes have answered. Returns how often the inode is open after each.
@@ -315,7 +323,7 @@ mod tests {
             let map = Extended { sections: Vec::new(), next: None };
             let outcome = match asked.operation {
                 FileOperation::Closed { .. } => FileOutcome::Done,
-                _ => FileOutcome::Opened { attributes: attributes.clone(), created: false, map },
+                _ => FileOutcome::Opened { attributes: attributes.clone(), created: false, map, maps: false },
             };
             opened.note(&attached, asked, &outcome);
             opened.part(&KEY, 0).0.iter().map(|(_, opens)| opens.count).sum()
@@ -350,7 +358,7 @@ mod tests {
         let client = ClientKey::new(9).expect("it is not 0");
         opened.await_client(&KEY, client);
         // The session has no answer so far to its last operation.
-        assert!(opened.take(client, &KEY, vec![(ROOT_INODE, 1)], false).expect("it is awaited"));
+        assert!(opened.take(client, &KEY, vec![(ROOT_INODE, 1, 0)], false).expect("it is awaited"));
         assert_eq!(counts(&opened, &[open(3, 2), open(3, 2), close(2, 2)]), [2, 2, 1]);
     }
 
@@ -358,14 +366,14 @@ mod tests {
     fn what_is_open_is_told_in_parts() {
         let (opened, client) = (Opened::default(), ClientKey::new(9).expect("it is not 0"));
         assert_eq!(opened.part(&KEY, 0), (Vec::new(), false));
-        let all: Vec<_> = (1..=2 * MAX_OBJECTS as u64).map(|inode| (inode, 3)).collect();
+        let all: Vec<_> = (1..=2 * MAX_OBJECTS as u64).map(|inode| (inode, 3, 1)).collect();
         opened.await_client(&KEY, client);
         opened.take(client, &KEY, all.clone(), false).expect("it is awaited");
         let (mut told, mut after) = (Vec::new(), 0);
         for more in [true, false] {
             let (part, further) = opened.part(&KEY, after);
             assert_eq!((part.len(), further), (MAX_OBJECTS, more));
-            told.extend(part.iter().map(|(inode, opens)| (*inode, opens.count)));
+            told.extend(part.iter().map(|(inode, opens)| (*inode, opens.count, opens.maps)));
             after = told.last().expect("it has told some").0;
         }
         assert_eq!(told, all);

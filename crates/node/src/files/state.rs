@@ -113,6 +113,8 @@ record! {
         pub(super) count: u32,
         /// Whether an open is to write.
         pub(super) writes: bool,
+        /// Number of opens that have the right to map the file.
+        pub(super) maps: u32,
     }
 }
 

@@ -157,6 +157,7 @@ impl Volume {
         terms.metadata_copies = change.metadata_copies.unwrap_or(terms.metadata_copies);
         terms.place = change.place.unwrap_or(terms.place);
         terms.shared = change.shared.unwrap_or(terms.shared);
+        terms.shared_maps = change.shared_maps.unwrap_or(terms.shared_maps);
         self.commit(&mut state, vec![Change::Terms(terms)]);
     }
 
@@ -362,7 +363,7 @@ impl Volume {
                 return Ok(Run::only(self.answer(&state, operation, (outcome, None), limits), None));
             }
         };
-        if let Some(news) = self.before_cut(&state, operation, &decision) {
+        if let Some(news) = self.before(&state, operation, &decision) {
             return Ok(Run::Waits(news));
         }
         let (news, waiting) = self.tell_of(&state, operation, &decision);
@@ -388,6 +389,7 @@ impl Volume {
             now: Self::time(&self.kernel),
             limits,
             lingering: &self.lingering.borrow(),
+            are_untold: self.others_are_untold(key.session),
         };
         let named = self.known.ensure_named(state, key.session, asked);
         Ok(named.and_then(|()| decide(&asking, asked.operation.clone())))

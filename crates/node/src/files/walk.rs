@@ -314,11 +314,11 @@ mod tests {
         for session in 1..=SESSIONS {
             let trusted = session % 3 == 0;
             state.apply(Change::Begin(Begun { trusted, ..Begun::draw(&mut Draw::new(1)) }));
-            let opens = Opens { count: session, writes: false };
+            let opens = Opens { count: session, writes: false, maps: 0 };
             state.apply(Change::Open { inode: ROOT_INODE, session, opens });
         }
         for inode in ROOT_INODE + 1..=state.last_inode {
-            state.apply(Change::Open { inode, session: 1, opens: Opens { count: 9, writes: true } });
+            state.apply(Change::Open { inode, session: 1, opens: Opens { count: 9, writes: true, maps: 0 } });
         }
         let (mut walk, mut opened) = (Walk::new(&state), Vec::new());
         while !walk.is_done() {

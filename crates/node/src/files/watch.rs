@@ -320,9 +320,10 @@ impl Watchers {
 
     fn key_of(&self, stale: &Stale) -> Key {
         match stale {
-            Stale::Attributes { inode } | Stale::Bytes { inode, .. } | Stale::Waiting { inode } => {
-                self.of_inode(*inode)
-            }
+            Stale::Attributes { inode }
+            | Stale::Bytes { inode, .. }
+            | Stale::Waiting { inode }
+            | Stale::Mapped { inode } => self.of_inode(*inode),
             Stale::Name { folder, name, .. } => self.of_name(*folder, name),
         }
     }

@@ -139,8 +139,9 @@ impl<'a> Volumes<'a> {
         self.0.ask_until(attach, Undo::Nothing, due)
     }
 
-    /// Tells what a session that goes on has open, each inode with the number of its opens.
-    pub(crate) fn tell_opened(self, volume: u32, opens: &[(u64, u32)]) -> Result<()> {
+    /// Tells what a session that goes on has open: each inode with the number of its opens, and of those that
+    /// have the right to map the file.
+    pub(crate) fn tell_opened(self, volume: u32, opens: &[(u64, u32, u32)]) -> Result<()> {
         let mut pages = opens.chunks(MAX_TOLD_OPENS).peekable();
         loop {
             let page = pages.next().unwrap_or_default().to_vec();

@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::inode::Inode;
+use super::volume::Shared;
 use super::{Error, Result, Volume};
 
 /// Failures of a file.
@@ -54,25 +56,35 @@ impl Failures {
 }
 
 impl Volume {
-    /// Commits as [`Volume::flush`] does. A failure that this call returns still counts as not told.
+    /// Commits as [`Volume::flush`] does, when a program closes a descriptor. A failure that this call returns
+    /// still counts as not told.
     ///
     /// # Errors
     /// As [`Volume::flush`].
     pub fn flush_and_look(&self, inode: u64, seen: &Seen) -> Result<()> {
         let Some(open) = self.0.inode(inode) else { return Ok(()) };
-        let mut state = self.0.lock(&open)?;
-        let committed = self.0.commit(inode, &mut state);
-        state.failures.look(seen).map_or(committed, Err)
+        open.right.note_close();
+        self.0.commit_and_look(inode, &open, seen)
     }
 
-    /// Ends one open of an inode as [`Volume::close`] does, for callers whose programs see no failure.
+    /// Ends one open of an inode as [`Volume::close`] does, for callers whose programs see no failure. `maps`
+    /// says whether the open had the right to map the file.
     ///
     /// # Errors
     /// As [`Volume::flush_and_look`].
-    pub fn release(&self, inode: u64, seen: &Seen) -> Result<()> {
-        let flushed = self.flush_and_look(inode, seen);
-        self.0.close(inode);
+    pub fn release(&self, inode: u64, seen: &Seen, maps: bool) -> Result<()> {
+        let flushed = self.0.inode(inode).map_or(Ok(()), |open| self.0.commit_and_look(inode, &open, seen));
+        self.0.close(inode, maps);
         flushed
+    }
+}
+
+impl Shared {
+    /// Commits waiting bytes of a file, and returns a failure of which the open was not told.
+    fn commit_and_look(&self, inode: u64, open: &Inode, seen: &Seen) -> Result<()> {
+        let mut state = self.lock(open)?;
+        let committed = self.commit(inode, &mut state);
+        state.failures.look(seen).map_or(committed, Err)
     }
 }
 

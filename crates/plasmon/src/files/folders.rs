@@ -77,8 +77,8 @@ impl Folders {
             | O::MakeNode { folder, name, .. }
             | O::MakeSymlink { folder, name, .. }
             | O::Link { folder, name, .. } => (folder, name),
-            O::Rename { folder, name, to_folder, to_name, exchange, .. } => {
-                if *exchange {
+            O::Rename { folder, name, to_folder, to_name, exchange, whiteout, .. } => {
+                if *exchange || *whiteout {
                     self.note(*folder, name);
                 }
                 (to_folder, to_name)

@@ -1,8 +1,8 @@
 //! Open files, as a session knows them.
 //!
 //! Owns size and version of the file, the known part of its map, uncommitted bytes, pins of the objects that
-//! were read last, and locks of programs. Any thread. One mutex protects all of it but the locks of programs,
-//! and is not held while bytes come from other nodes. Invariant: the map belongs to the version.
+//! were read last, locks of programs, and the right to map the file. Any thread. One mutex protects all of it
+//! but locks and right, and is not held while bytes come from other nodes. Invariant: the map belongs to the version.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use super::failures::Failures;
 use super::held::Held;
 use super::map::Map;
 use super::peek::Peeks;
+use super::right::Right;
 use super::writer::Writer;
 use crate::wire::files::{Attributes, Extended, MAX_FILE_BYTES, Place};
 use crate::{Object, ObjectId};
@@ -30,6 +31,8 @@ pub(super) struct Inode {
     pub(super) state: Mutex<State>,
     /// Locks that programs have of the file by this session.
     pub(super) held: Held,
+    /// Right of this session to map the file.
+    pub(super) right: Right,
     /// Whether others have changed the file since its attributes were told.
     pub(super) old: AtomicBool,
     /// Whether a thread of the background is to commit waiting bytes of the file.

@@ -47,6 +47,7 @@ mod peek;
 mod placing;
 mod putting;
 mod reader;
+mod right;
 #[cfg(test)]
 mod sample;
 mod session;
@@ -62,7 +63,7 @@ pub use blocks::{BLOCK_BYTES, Buffer};
 pub use check::{Checked, Finding, Trouble};
 pub use error::{Error, Result};
 pub use failures::Seen;
-pub use names::{Entry, Looked, Page};
+pub use names::{Entry, Looked, Page, RenameManner};
 pub use path::{DirEntry, File, OpenOptions, ReadDir};
 pub use reader::{Part, Parts, Seek};
 pub use volume::{Opened, Volume, WriteManner};

@@ -49,6 +49,17 @@ pub struct Page {
     pub keep: Keep,
 }
 
+/// Manner in which an entry is renamed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RenameManner {
+    /// Whether the call fails if the new name is taken.
+    pub no_replace: bool,
+    /// Whether the two names are exchanged.
+    pub exchange: bool,
+    /// Whether a device of the number 0 takes the old name, by which an overlay notes that a name is gone.
+    pub whiteout: bool,
+}
+
 /// Returns a name as it is sent. A name that is too long for an operation is too long for a folder as well.
 pub(super) fn sent(name: &[u8]) -> Result<Bytes> {
     match name.len() {
@@ -237,7 +248,7 @@ impl Volume {
         self.done(actor, FileOperation::RemoveFolder { folder, name: sent(name)? })
     }
 
-    /// Renames an entry of a folder in one step, or exchanges two entries.
+    /// Renames an entry of a folder in one step.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -246,11 +257,13 @@ impl Volume {
         actor: &Actor,
         (folder, name): (u64, &[u8]),
         (to_folder, to_name): (u64, &[u8]),
-        no_replace: bool,
-        exchange: bool,
+        manner: RenameManner,
     ) -> Result<()> {
         let (name, to_name) = (sent(name)?, sent(to_name)?);
-        self.done(actor, FileOperation::Rename { folder, name, to_folder, to_name, no_replace, exchange })
+        let RenameManner { no_replace, exchange, whiteout } = manner;
+        let rename =
+            FileOperation::Rename { folder, name, to_folder, to_name, no_replace, exchange, whiteout };
+        self.done(actor, rename)
     }
 
     /// Returns at most `most` entries of a folder behind a cookie, `after`. `.` and `..` are not among them.

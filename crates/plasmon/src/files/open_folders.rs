@@ -90,7 +90,7 @@ impl Shared {
     pub(super) fn tell_open_folders(&self) {
         for inode in self.open_folders.unknown() {
             let losses = self.session.losses();
-            let open = FileOperation::Open { inode, read: true, write: false, truncate: false };
+            let open = FileOperation::Open { inode, read: true, write: false, truncate: false, maps: false };
             let opened = self.session.ask_of(Some(losses), &Actor::default(), open);
             let at_home = match opened.map(|answered| answered.outcome) {
                 Ok(FileOutcome::Opened { .. }) => AtHome::Open,

@@ -36,7 +36,7 @@ struct Telling {
 #[derive(Default)]
 pub(super) struct Closes {
     /// Closes that the home was not told of. The lock may be taken while the table of files is locked.
-    closed: Mutex<Vec<u64>>,
+    closed: Mutex<Vec<(u64, bool)>>,
     /// Operations under way. Locked by the thread that tells the home of opens and closes.
     telling: Mutex<Telling>,
     /// Number of losses of the session after which its files were opened again last.
@@ -46,20 +46,22 @@ pub(super) struct Closes {
 impl Closes {
     /// Notes a close of which the home is to be told.
     pub(super) fn note(&self, inode: u64) {
-        self.closed.lock().push(inode);
+        self.closed.lock().push((inode, false));
     }
 }
 
 impl Shared {
-    pub(super) fn close(&self, inode: u64) {
+    /// Ends an open of a file, which has the right to map the file or not.
+    pub(super) fn close(&self, inode: u64, maps: bool) {
         let mut inodes = self.inodes.lock();
         let Some(open) = inodes.get(&inode).cloned() else { return };
         let is_last = open.opens.fetch_sub(1, Ordering::Relaxed) == 1;
         if is_last {
             inodes.remove(&inode);
         }
+        let maps = maps && open.right.end(self.session.losses());
         let mut closed = self.closes.closed.lock();
-        closed.push(inode);
+        closed.push((inode, maps));
         let full = closed.len() >= MANY_CLOSES;
         drop((inodes, closed));
         if is_last {
@@ -99,16 +101,15 @@ impl Shared {
                 Some(lasting) => lasting,
                 None => {
                     let losses = self.session.losses();
-                    let inodes: Vec<u64> =
-                        self.closes.closed.lock().iter().take(MAX_CLOSED).copied().collect();
-                    if inodes.is_empty() {
+                    let opens: Vec<_> = self.closes.closed.lock().iter().take(MAX_CLOSED).copied().collect();
+                    if opens.is_empty() {
                         return any;
                     }
-                    self.session.begin_lasting(losses, FileOperation::Closed { inodes })
+                    self.session.begin_lasting(losses, FileOperation::Closed { opens })
                 }
             };
             let told = match lasting.operation() {
-                FileOperation::Closed { inodes } => inodes.len(),
+                FileOperation::Closed { opens } => opens.len(),
                 _ => 0,
             };
             let answered = self.session.ask_lasting(&lasting);
@@ -128,15 +129,20 @@ impl Shared {
     }
 
     /// Returns the opens of the session at its home, as far as they are known: each inode with the number of
-    /// its opens and of its closes that the home may not know.
-    pub(super) fn opens(&self) -> Vec<(u64, u32)> {
-        let inodes = self.inodes.lock();
-        let open = |(number, inode): (&u64, &Arc<Inode>)| (*number, inode.opens.load(Ordering::Relaxed));
-        let mut opens: BTreeMap<u64, u32> = inodes.iter().map(open).collect();
-        for inode in self.open_folders.at_home().iter().chain(self.closes.closed.lock().iter()) {
-            *opens.entry(*inode).or_default() += 1;
+    /// its opens, and of those that have the right to map the file. Closes that the home may not know count.
+    pub(super) fn opens(&self) -> Vec<(u64, u32, u32)> {
+        let (inodes, losses) = (self.inodes.lock(), self.session.losses());
+        let open = |(number, inode): (&u64, &Arc<Inode>)| {
+            (*number, (inode.opens.load(Ordering::Relaxed), inode.right.opens(losses)))
+        };
+        let mut opens: BTreeMap<u64, (u32, u32)> = inodes.iter().map(open).collect();
+        self.open_folders.at_home().iter().for_each(|inode| opens.entry(*inode).or_default().0 += 1);
+        for (inode, maps) in self.closes.closed.lock().iter() {
+            let (count, mapping) = opens.entry(*inode).or_default();
+            *count += 1;
+            *mapping += u32::from(*maps);
         }
-        opens.into_iter().collect()
+        opens.into_iter().map(|(inode, (count, maps))| (inode, count, maps)).collect()
     }
 
     /// Opens all open files again at the home after the session began anew.
@@ -182,7 +188,7 @@ impl Shared {
     /// Returns whether the home has answered.
     fn open_once_more(&self, losses: u64, inode: u64) -> bool {
         let open = |write| {
-            let operation = FileOperation::Open { inode, read: true, write, truncate: false };
+            let operation = FileOperation::Open { inode, read: true, write, truncate: false, maps: false };
             self.session.ask_steadily(Some(losses), operation)
         };
         let may_write = !self.session.is_read_only();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::vec;
 
 use super::blocks::BLOCK_BYTES;
-use super::{Error, Opened, Result, Seen, Volume, WriteManner};
+use super::{Error, Opened, RenameManner, Result, Seen, Volume, WriteManner};
 use crate::wire::files::{
     Actor, Attributes, Errno, FileKind, LockKind, LockRange, ROOT_INODE, SetAttributes,
 };
@@ -30,6 +30,7 @@ pub struct OpenOptions {
     truncate: bool,
     create: bool,
     exclusive: bool,
+    maps: bool,
     mode: u32,
 }
 
@@ -49,6 +50,7 @@ impl OpenOptions {
             truncate: false,
             create: false,
             exclusive: false,
+            maps: false,
             mode: DEFAULT_MODE,
         }
     }
@@ -89,6 +91,13 @@ impl OpenOptions {
         self
     }
 
+    /// Sets whether the open asks for the right to map the file, so that stores are seen by others. A mount does
+    /// so.
+    pub fn maps(&mut self, maps: bool) -> &mut Self {
+        self.maps = maps;
+        self
+    }
+
     /// Sets the permissions of a file that is made.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = mode;
@@ -105,6 +114,10 @@ impl OpenOptions {
 
     pub(super) fn truncates(&self) -> bool {
         self.truncate
+    }
+
+    pub(super) fn maps_file(&self) -> bool {
+        self.maps
     }
 
     pub(super) fn is_exclusive(&self) -> bool {
@@ -221,7 +234,8 @@ impl Volume {
         let to = to.as_ref().as_os_str().as_bytes();
         self.in_parent(from.as_ref(), |old| {
             let new = self.parent(to)?;
-            self.rename_entry(&self.actor(), old, new, no_replace, false)
+            let manner = RenameManner { no_replace, ..RenameManner::default() };
+            self.rename_entry(&self.actor(), old, new, manner)
         })
     }
 

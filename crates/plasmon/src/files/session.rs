@@ -51,8 +51,9 @@ pub(super) struct Session {
     opens: OnceLock<TellsOpens>,
 }
 
-/// Function that returns the inodes that are open, each with the number of its opens.
-type TellsOpens = Box<dyn Fn() -> Vec<(u64, u32)> + Send + Sync>;
+/// Function that returns the inodes that are open, each with the number of its opens, and of those that have
+/// the right to map the file.
+type TellsOpens = Box<dyn Fn() -> Vec<(u64, u32, u32)> + Send + Sync>;
 
 /// Session on one connection.
 pub(super) struct Attached {
@@ -146,7 +147,7 @@ impl Session {
     }
 
     /// Sets the function that returns what the session has open, for a new node or a new home.
-    pub(super) fn set_opens(&self, opens: impl Fn() -> Vec<(u64, u32)> + Send + Sync + 'static) {
+    pub(super) fn set_opens(&self, opens: impl Fn() -> Vec<(u64, u32, u32)> + Send + Sync + 'static) {
         let _ = self.opens.set(Box::new(opens));
     }
 
@@ -460,7 +461,7 @@ fn check(actor: &Actor, operation: &FileOperation) -> Result<()> {
         Commit { sections, .. } => (sections.len(), MAX_SECTIONS, "sections"),
         Append { written: Written::Sections(sections), .. } => (sections.len(), MAX_SECTIONS, "sections"),
         Append { written: Written::Bytes(bytes), .. } => (bytes.len(), MAX_INLINE_BYTES, "bytes"),
-        Closed { inodes } => (inodes.len(), MAX_CLOSED, "inodes"),
+        Closed { opens } => (opens.len(), MAX_CLOSED, "closes"),
         _ => return Ok(()),
     };
     if many > most {
@@ -494,7 +495,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_for_an_operation_is_refused_here() {
-        let closed = |many| FileOperation::Closed { inodes: vec![9; many] };
+        let closed = |many| FileOperation::Closed { opens: vec![(9, false); many] };
         let of_groups = |many| Actor { uid: 1, gid: 1, groups: vec![7; many] };
         assert_eq!(check(&of_groups(MAX_GROUPS), &closed(MAX_CLOSED)), Ok(()));
         let refused = |actor, operation| check(&actor, &operation).map_err(|error| error.errno());
@@ -508,7 +509,8 @@ mod tests {
 
     #[test]
     fn a_change_is_not_done_by_two_sessions() {
-        let open = |truncate| FileOperation::Open { inode: 9, read: true, write: true, truncate };
+        let open =
+            |truncate| FileOperation::Open { inode: 9, read: true, write: true, truncate, maps: false };
         assert!(may_be_done_twice(&FileOperation::GetAttributes { inode: 9 }));
         assert!(may_be_done_twice(&open(false)) && !may_be_done_twice(&open(true)));
         assert!(!may_be_done_twice(&FileOperation::Unlink {

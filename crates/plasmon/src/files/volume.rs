@@ -79,7 +79,7 @@ pub(super) struct Shared {
 pub struct WriteManner {
     /// Whether the file loses its setuid and setgid bits.
     pub drops_privileges: bool,
-    /// Whether all bytes are written or none.
+    /// Whether all bytes are written or none, as those that programs stored through mappings.
     pub whole: bool,
 }
 
@@ -92,6 +92,8 @@ pub struct Opened {
     pub created: bool,
     /// Failures of which the open was told.
     pub seen: Seen,
+    /// Whether the open has the right to map the file, so that stores are seen by others.
+    pub maps: bool,
 }
 
 impl Volume {
@@ -177,14 +179,21 @@ impl Volume {
     /// # Errors
     /// `Stale` if the inode is gone, and further errors of Linux.
     pub fn open_inode(&self, actor: &Actor, inode: u64, options: &super::OpenOptions) -> Result<Opened> {
-        let truncate = options.truncates();
-        let operation =
-            FileOperation::Open { inode, read: options.reads(), write: options.writes(), truncate };
-        self.0.opened(if truncate {
+        let (truncate, losses) = (options.truncates(), self.0.session.losses());
+        let open = self.0.inode(inode);
+        let operation = FileOperation::Open {
+            inode,
+            read: options.reads(),
+            write: options.writes(),
+            truncate,
+            maps: options.maps_file() && open.is_none_or(|open| open.right.may_be_asked(losses)),
+        };
+        let answered = if truncate {
             self.0.ask_to_cut(actor, inode, operation)?
         } else {
             self.0.ask(actor, operation)?
-        })
+        };
+        self.0.opened(answered, losses)
     }
 
     /// Makes a file in a folder and opens it, or opens the file that has the name. Without a name the file is
@@ -206,8 +215,10 @@ impl Volume {
             mode,
             exclusive: options.is_exclusive(),
             truncate: options.truncates(),
+            maps: options.maps_file(),
         };
-        self.0.opened(self.0.ask(actor, operation)?)
+        let losses = self.0.session.losses();
+        self.0.opened(self.0.ask(actor, operation)?, losses)
     }
 
     /// Commits written bytes of an inode, and ends one open of the inode.
@@ -216,7 +227,7 @@ impl Volume {
     /// The reason why written bytes are not at the home.
     pub fn close(&self, inode: u64, seen: &Seen) -> Result<()> {
         let flushed = self.flush(inode, seen);
-        self.0.close(inode);
+        self.0.close(inode, false);
         flushed
     }
 
@@ -252,6 +263,9 @@ impl Volume {
         let mut state = self.0.lock(&open)?;
         let state = &mut *state;
         self.0.session_of(&open)?;
+        if manner.whole {
+            open.right.refuse_lost(self.0.session.losses())?;
+        }
         // Earlier bytes are committed before these are stored: a write that fails has written nothing.
         self.0.commit_in_time(inode, state)?;
         let (cover, len, is_through) = match self.0.cover(inode, state, len as u64) {
@@ -414,18 +428,27 @@ impl Shared {
         Ok(())
     }
 
-    fn opened(&self, (outcome, keep): (FileOutcome, Keep)) -> Result<Opened> {
-        let FileOutcome::Opened { mut attributes, created, map } = outcome else { return Err(unexpected()) };
+    /// Notes an open that was asked of the session which had begun anew `losses` times.
+    fn opened(&self, (outcome, keep): (FileOutcome, Keep), losses: u64) -> Result<Opened> {
+        let FileOutcome::Opened { mut attributes, created, map, maps } = outcome else {
+            return Err(unexpected());
+        };
         let mut inodes = self.inodes.lock();
         let open = Arc::clone(inodes.entry(attributes.inode).or_default());
         // The number changes only under the lock of the table.
         open.opens.fetch_add(1, Ordering::Relaxed);
+        // Of a session that began anew meanwhile it is not known which one has answered, and opens that lost
+        // the right may be left of the one before.
+        let maps = maps && losses == self.session.losses() && open.right.may_be_asked(losses);
+        if maps {
+            open.right.begin(losses);
+        }
         drop(inodes);
-        let mut state = self.lock(&open).inspect_err(|_| self.close(attributes.inode))?;
+        let mut state = self.lock(&open).inspect_err(|_| self.close(attributes.inode, maps))?;
         state.learn_map(&attributes, 0, map);
         state.overlay(&mut attributes);
         let seen = state.failures.seen();
-        Ok(Opened { entry: Entry { attributes, keep }, created, seen })
+        Ok(Opened { entry: Entry { attributes, keep }, created, seen, maps })
     }
 
     /// Commits waiting bytes of a file, before an operation that has to come after them.

@@ -100,7 +100,10 @@ pub(super) fn bucket(inode: u64) -> usize {
 /// Returns the inode, or the folder, of a change.
 fn inode_of(stale: &Stale) -> u64 {
     match stale {
-        Stale::Attributes { inode } | Stale::Bytes { inode, .. } | Stale::Waiting { inode } => *inode,
+        Stale::Attributes { inode }
+        | Stale::Bytes { inode, .. }
+        | Stale::Waiting { inode }
+        | Stale::Mapped { inode } => *inode,
         Stale::Name { folder, .. } => *folder,
     }
 }
@@ -147,10 +150,10 @@ impl Watcher {
                 self.0.folders.forget(&stale);
                 self.0.make_old(&stale);
                 stale.iter().for_each(&mut *forget);
-                let waiting = self.0.waiting_of(&stale);
-                let confirmed = match waiting.is_empty() {
+                let wanted = Wanted::of(&self.0, &stale);
+                let confirmed = match wanted.is_empty() {
                     true => stream.confirm(number),
-                    false => self.commit_and_confirm(waiting, &stream, number),
+                    false => self.act_and_confirm(wanted, &stream, number),
                 };
                 confirmed.map_err(|error| super::Error::of_client(&error))?;
             } else if self.0.is_over(Duration::ZERO)
@@ -163,37 +166,57 @@ impl Watcher {
 }
 
 impl Watcher {
-    /// Commits waiting bytes of these files in a thread of its own, and then confirms a message. The commit
-    /// needs a thread of its own because it waits for the home, and the home waits for the next confirmations
-    /// of this session.
-    fn commit_and_confirm(&self, inodes: Vec<u64>, stream: &VolumeStream, number: u64) -> crate::Result<()> {
+    /// Does what another session waits for in a thread of its own, and then confirms the message. It needs a
+    /// thread of its own because it waits for the home, and the home waits for the next confirmations of this
+    /// session.
+    fn act_and_confirm(&self, wanted: Wanted, stream: &VolumeStream, number: u64) -> crate::Result<()> {
         let (shared, confirmer) = (Arc::clone(&self.0), stream.confirmer()?);
-        let commit = move || {
+        let act = move || {
             // The next sync or close tells of a failure; the reader tells of a connection that broke.
-            inodes.into_iter().for_each(|inode| _ = shared.settle(inode));
+            wanted.bytes.into_iter().for_each(|inode| _ = shared.settle(inode));
+            wanted.rights.into_iter().for_each(|inode| shared.give_right_back(inode));
             let _ = confirmer.confirm(number);
         };
-        thread::Builder::new().name("committer".to_owned()).spawn(commit).map(drop).map_err(|error| {
-            let text = format!("no thread can be started that commits bytes of files: {error}");
+        thread::Builder::new().name("committer".to_owned()).spawn(act).map(drop).map_err(|error| {
+            let text = format!("no thread can be started that does what another host waits for: {error}");
             crate::Error::new(crate::ErrorKind::Internal, text)
         })
     }
 }
 
-impl Shared {
-    /// Returns the files whose waiting bytes are to be committed before the files are cut.
-    fn waiting_of(&self, stale: &[Stale]) -> Vec<u64> {
-        let asked = stale.iter().filter_map(|one| match one {
-            Stale::Waiting { inode } => Some(*inode),
-            _ => None,
-        });
-        let waits = |inode: &u64| {
-            let open = self.inode(*inode);
+/// What another session waits for.
+#[derive(Default)]
+struct Wanted {
+    /// Files whose waiting bytes are to be committed, before they are cut.
+    bytes: Vec<u64>,
+    /// Files which this session has the right to map.
+    rights: Vec<u64>,
+}
+
+impl Wanted {
+    /// Returns what a message asks a session to do.
+    fn of(shared: &Shared, stale: &[Stale]) -> Self {
+        let waits = |inode: u64| {
+            let open = shared.inode(inode);
             open.is_some_and(|open| open.state.try_lock().is_none_or(|state| !state.writer.is_empty()))
         };
-        asked.filter(waits).collect()
+        let mut wanted = Self::default();
+        for one in stale {
+            match one {
+                Stale::Waiting { inode } if waits(*inode) => wanted.bytes.push(*inode),
+                Stale::Mapped { inode } => wanted.rights.push(*inode),
+                _ => {}
+            }
+        }
+        wanted
     }
 
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.rights.is_empty()
+    }
+}
+
+impl Shared {
     /// Notes that what is known of open files is old, if the files have changed.
     fn make_old(&self, stale: &[Stale]) {
         for one in stale {

@@ -547,8 +547,8 @@ crate::wire::table! {
         164 TellOpened {
             /// Number of the attached volume on this connection.
             volume: u32,
-            /// Inodes, each with the number of its opens.
-            opens: Vec<(u64, u32)> as AtMost<MAX_TOLD_OPENS>,
+            /// Inodes, each with the number of its opens, and of those that have the right to map the file.
+            opens: Vec<(u64, u32, u32)> as AtMost<MAX_TOLD_OPENS>,
             /// Whether more of them follow.
             more: bool,
         } -> Done,

@@ -18,10 +18,15 @@ pub(super) struct Mapping {
 impl Mapping {
     /// Maps so many bytes, which others see (`SHARED`) or not (`PRIVATE`).
     pub(super) fn new(file: &File, len: usize, flags: MapFlags) -> Self {
+        Self::try_new(file, len, flags).expect("mmap")
+    }
+
+    /// Maps as [`Mapping::new`] does, if the kernel lets it.
+    pub(super) fn try_new(file: &File, len: usize, flags: MapFlags) -> Result<Self> {
         // SAFETY: a new mapping, which nobody else has.
         let at =
             unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0) };
-        Self { at: at.expect("mmap").cast(), len }
+        Ok(Self { at: at?.cast(), len })
     }
 
     pub(super) fn bytes(&mut self) -> &mut [u8] {

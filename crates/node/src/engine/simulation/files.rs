@@ -177,6 +177,7 @@ pub(super) fn make(simulation: &mut Simulation, writers: &mut [Writer], name: &'
         mode: 0o644,
         exclusive: true,
         truncate: false,
+        maps: false,
     };
     let FileOutcome::Opened { attributes: made, .. } = writers[0].run(simulation, create) else {
         panic!("the file is made");
@@ -297,7 +298,7 @@ fn a_lock_passes_from_session_to_session_and_ends_with_a_node() {
         let (mut simulation, mut writers) = attached(seed);
         let inode = make(&mut simulation, &mut writers, "locked");
         for writer in &mut writers[1..] {
-            let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+            let open = FileOperation::Open { inode, read: true, write: true, truncate: false, maps: false };
             assert!(matches!(writer.run(&mut simulation, open), FileOutcome::Opened { .. }));
         }
         let lock = |kind, wait| {
@@ -343,7 +344,7 @@ fn a_session_ends_although_its_home_is_out_of_reach_when_its_client_goes() {
     for seed in SEEDS {
         let (mut simulation, mut writers) = attached(seed);
         let inode = make(&mut simulation, &mut writers, "locked");
-        let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+        let open = FileOperation::Open { inode, read: true, write: true, truncate: false, maps: false };
         assert!(matches!(writers[1].run(&mut simulation, open), FileOutcome::Opened { .. }));
         let kind = LockKind::Exclusive;
         let range = LockRange { owner: 1, pid: 1, start: 0, end: u64::MAX, kind, flock: true };
@@ -374,7 +375,7 @@ fn sessions_and_locks_outlive_the_time_in_which_no_node_is_a_member() {
     for seed in SEEDS {
         let (mut simulation, mut writers) = attached(seed);
         let inode = make(&mut simulation, &mut writers, "locked");
-        let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+        let open = FileOperation::Open { inode, read: true, write: true, truncate: false, maps: false };
         assert!(matches!(writers[1].run(&mut simulation, open), FileOutcome::Opened { .. }));
         let lock = |kind| {
             let range = LockRange { owner: 1, pid: 1, start: 0, end: u64::MAX, kind, flock: true };
@@ -438,7 +439,7 @@ fn an_object_that_no_file_has_is_deleted() {
         assert_eq!(writers[0].run(&mut simulation, unlink), FileOutcome::Done);
         simulation.pass(SETTLED_TIME);
         assert_eq!(holders(&simulation, committed), 1, "seed {seed}: it is open");
-        let close = FileOperation::Closed { inodes: vec![kept] };
+        let close = FileOperation::Closed { opens: vec![(kept, false)] };
         assert_eq!(writers[0].run(&mut simulation, close), FileOutcome::Done);
         simulation.pass(SETTLED_TIME);
         assert_eq!(holders(&simulation, committed), 0, "seed {seed}");

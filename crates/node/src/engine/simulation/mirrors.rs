@@ -55,7 +55,7 @@ impl Bench {
         let inode = make(&mut simulation, &mut writers, "log");
         // Every session has the file open.
         for writer in &mut writers[1..] {
-            let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+            let open = FileOperation::Open { inode, read: true, write: true, truncate: false, maps: false };
             assert!(matches!(writer.run(&mut simulation, open), FileOutcome::Opened { .. }));
         }
         let (appended, asked, dead, expelled) = Default::default();
@@ -369,7 +369,7 @@ fn opens_and_locks_outlive_the_home() {
         simulation.pass(SETTLED_TIME);
         assert!(matches!(outcome(&waits), Ok(FileOutcome::Entry(_))), "seed {seed}: it is free");
         for writer in writers.iter_mut().skip(2) {
-            let close = FileOperation::Closed { inodes: vec![inode] };
+            let close = FileOperation::Closed { opens: vec![(inode, false)] };
             assert_eq!(writer.run(simulation, close), FileOutcome::Done, "seed {seed}");
         }
         let gone = writers[2].run(simulation, ask);
@@ -384,10 +384,10 @@ fn a_close_that_is_asked_for_again_ends_one_open() {
         let mut bench = Bench::by(seed, uid);
         let (home, _) = bench.hosts();
         let (simulation, inode) = (&mut bench.simulation, bench.inode);
-        let open = FileOperation::Open { inode, read: true, write: true, truncate: false };
+        let open = FileOperation::Open { inode, read: true, write: true, truncate: false, maps: false };
         let opened = bench.writers[1].run(simulation, open);
         assert!(matches!(opened, FileOutcome::Opened { .. }), "seed {seed}: {opened:?}");
-        let close = FileOperation::Closed { inodes: vec![inode] };
+        let close = FileOperation::Closed { opens: vec![(inode, false)] };
         let closed = bench.writers[1].begin(simulation, close.clone());
         let number = bench.writers[1].numbers;
         let again = bench.writers[1].again(simulation, number, close.clone());

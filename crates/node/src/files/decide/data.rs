@@ -34,8 +34,18 @@ pub(super) fn range(offset: u64, len: u64) -> Result<Range<u64>, Errno> {
     end.map(|end| offset..end).ok_or(Errno::TooLarge)
 }
 
+/// Manner in which an inode is opened.
+pub(super) struct Manner {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) truncate: bool,
+    /// Whether the right to map the file is asked for.
+    pub(super) maps: bool,
+}
+
 /// Opens an inode.
-pub(super) fn open(asking: &Asking<'_>, number: u64, read: bool, write: bool, truncate: bool) -> Decided {
+pub(super) fn open(asking: &Asking<'_>, number: u64, manner: &Manner) -> Decided {
+    let Manner { read, write, truncate, maps } = *manner;
     let inode = asking.inode(number)?;
     let session = asking.number;
     let is_findable = inode.head.links > 0 || asking.lingering.has(number);
@@ -55,13 +65,15 @@ pub(super) fn open(asking: &Asking<'_>, number: u64, read: bool, write: bool, tr
         None => asking.ensure_opens()?,
     }
     let mut draft = Draft::new(asking);
-    draft.push(Change::Open { inode: number, session, opens: Opens { count: 1, writes: write } });
+    let maps = maps && write && inode.head.kind == FileKind::File && asking.may_map(number);
+    let opens = Opens { count: 1, writes: write, maps: maps.into() };
+    draft.push(Change::Open { inode: number, session, opens });
     if truncate && inode.head.kind == FileKind::File {
         cut(&mut draft, number, 0)?;
         let head = draft.touch(number)?;
         drop_privileges(asking, head);
     }
-    Ok(draft.decide(Say::Opened { inode: number, created: false }))
+    Ok(draft.decide(Say::Opened { inode: number, created: false, maps }))
 }
 
 /// Clears the setuid and setgid bits of a file whose contents change, unless root changes them.
@@ -72,15 +84,15 @@ fn drop_privileges(asking: &Asking<'_>, head: &mut Head) {
 }
 
 /// Ends opens of the session. Inodes that the session does not have open are ignored.
-pub(super) fn close(asking: &Asking<'_>, inodes: Vec<u64>) -> Decided {
+pub(super) fn close(asking: &Asking<'_>, opens: Vec<(u64, bool)>) -> Decided {
     let (session, mut ended) = (asking.number, BTreeMap::<u64, u32>::new());
-    let has_it = |inode: &u64| {
+    let has_it = |(inode, _): &(u64, bool)| {
         let ended = ended.entry(*inode).or_default();
         *ended += 1;
         asking.session.opens.get(inode).is_some_and(|opens| *ended <= opens.count)
     };
-    let ends = inodes.into_iter().filter(has_it);
-    let changes = ends.map(|inode| Change::Close { inode, session }).collect();
+    let ends = opens.into_iter().filter(has_it);
+    let changes = ends.map(|(inode, maps)| Change::Close { inode, session, maps }).collect();
     Ok(Decision { changes, say: Say::Outcome(FileOutcome::Done) })
 }
 
@@ -105,6 +117,16 @@ pub(super) fn cut(draft: &mut Draft<'_>, number: u64, size: u64) -> Result<(), E
 }
 
 impl Asking<'_> {
+    /// Whether the session may get the right to map a file: no other session has it.
+    fn may_map(&self, number: u64) -> bool {
+        let own = self.session.opens.get(&number).map_or(0, |opens| opens.count.into());
+        let is_alone = || self.state.opens.get(&number).is_none_or(|all| *all <= own);
+        let others = || self.state.sessions.iter().filter(|(session, _)| **session != self.number);
+        let is_mapped =
+            || others().any(|(_, other)| other.opens.get(&number).is_some_and(|one| one.maps > 0));
+        self.state.terms.shared_maps || !self.are_untold && (is_alone() || !is_mapped())
+    }
+
     /// Refuses to open another inode if the session has too many open.
     pub(super) fn ensure_opens(&self) -> Result<(), Errno> {
         match self.session.opens.len() {

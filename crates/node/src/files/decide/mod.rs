@@ -46,6 +46,8 @@ pub(super) struct Asking<'a> {
     pub(super) now: Time,
     pub(super) limits: Limits,
     pub(super) lingering: &'a Lingering,
+    /// Whether other sessions have yet to tell this new home what they have open.
+    pub(super) are_untold: bool,
 }
 
 /// Answer to an operation. It is completed after the changes were applied.
@@ -57,6 +59,8 @@ pub(super) enum Say {
     Opened {
         inode: u64,
         created: bool,
+        /// Whether the open has the right to map the file.
+        maps: bool,
     },
     Map {
         inode: u64,
@@ -179,8 +183,8 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::Lookup { folder, name } => names::lookup(asking, folder, &name),
         O::GetAttributes { inode } => attributes::get(asking, inode),
         O::SetAttributes { inode, set } => attributes::set(asking, inode, &set),
-        O::Create { folder, name, mode, exclusive, truncate } => {
-            names::create(asking, folder, &name, mode, exclusive, truncate)
+        O::Create { folder, name, mode, exclusive, truncate, maps } => {
+            names::create(asking, folder, &name, mode, exclusive, (truncate, maps))
         }
         O::MakeFolder { folder, name, mode } => names::make_folder(asking, folder, &name, mode),
         O::MakeNode { folder, name, mode, device } => names::make_node(asking, folder, &name, mode, device),
@@ -189,15 +193,17 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::Link { inode, folder, name } => names::link(asking, inode, folder, &name),
         O::Unlink { folder, name } => names::unlink(asking, folder, &name),
         O::RemoveFolder { folder, name } => names::remove_folder(asking, folder, &name),
-        O::Rename { folder, name, to_folder, to_name, no_replace, exchange } => {
-            let move_ = rename::Move { from: (folder, &name), to: (to_folder, &to_name) };
+        O::Rename { folder, name, to_folder, to_name, no_replace, exchange, whiteout } => {
+            let move_ = rename::Move { from: (folder, &name), to: (to_folder, &to_name), whiteout };
             rename::rename(asking, &move_, no_replace, exchange)
         }
         O::LookAhead { folder, name, most } => names::look_ahead(asking, folder, &name, most),
         O::List { folder, after, upto, most } => names::list(asking, folder, (after, upto), most),
         O::ListUnnamed { after } => names::list_unnamed(asking, after),
-        O::Open { inode, read, write, truncate } => data::open(asking, inode, read, write, truncate),
-        O::Closed { inodes } => data::close(asking, inodes),
+        O::Open { inode, read, write, truncate, maps } => {
+            data::open(asking, inode, &data::Manner { read, write, truncate, maps })
+        }
+        O::Closed { opens } => data::close(asking, opens),
         O::Discard { below } => Ok(data::discard(asking, below)),
         O::Map { inode, from } => data::map(asking, inode, from),
         O::Commit { inode, sections, modified, drops_privileges, credit, credit_of } => {
@@ -244,8 +250,8 @@ impl State {
         let outcome = match say {
             Say::Outcome(outcome) => Some(outcome),
             Say::Entry(inode) => self.attributes(inode).map(FileOutcome::Entry),
-            Say::Opened { inode, created } => self.attributes(inode).map(|attributes| {
-                let opened = |map| FileOutcome::Opened { attributes, created, map };
+            Say::Opened { inode, created, maps } => self.attributes(inode).map(|attributes| {
+                let opened = |map| FileOutcome::Opened { attributes, created, map, maps };
                 self.page_of(inode, 0).map_or(FileOutcome::Failed(Errno::Io), opened)
             }),
             Say::Map { inode, from } => self.attributes(inode).map(|attributes| {

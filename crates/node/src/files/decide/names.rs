@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_ENTRY_NAME_BYTES, MAX_LINKS, PLACE_XATTR};
 
+use super::data::Manner;
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{READ, SEARCH, SET_GROUP, WRITE};
 use crate::files::change::{Change, Made};
@@ -70,7 +71,7 @@ impl<'a> Asking<'a> {
     }
 
     /// Returns the attributes of a new inode in a folder.
-    fn new_head(&self, above: &Head, kind: FileKind, mode: u32) -> Result<Head, Errno> {
+    pub(super) fn new_head(&self, above: &Head, kind: FileKind, mode: u32) -> Result<Head, Errno> {
         let (terms, count) = (&self.state.terms, self.state.inodes.len() as u64);
         if terms.inodes > 0 && count >= terms.inodes {
             return Err(Errno::Full);
@@ -154,11 +155,11 @@ pub(super) fn create(
     name: &[u8],
     mode: u32,
     exclusive: bool,
-    truncate: bool,
+    (truncate, maps): (bool, bool),
 ) -> Decided {
     let session = asking.number;
     if name.is_empty() {
-        return create_unnamed(asking, folder, mode);
+        return create_unnamed(asking, folder, mode, maps);
     }
     let above = match asking.place_for(folder, name) {
         Err(Errno::Exists) if !exclusive && !is_dots(name) => {
@@ -167,7 +168,10 @@ pub(super) fn create(
             return match inode.head.kind {
                 FileKind::Folder => Err(Errno::IsFolder),
                 FileKind::Symlink => Err(Errno::IsLink),
-                _ => super::data::open(asking, entry.inode, false, true, truncate),
+                _ => {
+                    let manner = Manner { read: false, write: true, truncate, maps };
+                    super::data::open(asking, entry.inode, &manner)
+                }
             };
         }
         place => place?,
@@ -175,12 +179,13 @@ pub(super) fn create(
     asking.ensure_opens()?;
     let head = asking.new_head(&above.head, FileKind::File, mode)?;
     let (mut draft, inode) = asking.make(folder, name, head, Made::File)?;
-    draft.push(Change::Open { inode, session, opens: Opens { count: 1, writes: true } });
-    Ok(draft.decide(Say::Opened { inode, created: true }))
+    let opens = Opens { count: 1, writes: true, maps: maps.into() };
+    draft.push(Change::Open { inode, session, opens });
+    Ok(draft.decide(Say::Opened { inode, created: true, maps }))
 }
 
 /// Makes a file without a name.
-fn create_unnamed(asking: &Asking<'_>, folder: u64, mode: u32) -> Decided {
+fn create_unnamed(asking: &Asking<'_>, folder: u64, mode: u32, maps: bool) -> Decided {
     let (above, _) = asking.folder(folder)?;
     asking.who.ensure_may(&above.head, WRITE | SEARCH)?;
     asking.ensure_opens()?;
@@ -189,8 +194,9 @@ fn create_unnamed(asking: &Asking<'_>, folder: u64, mode: u32) -> Decided {
     let inode = draft.next_inode();
     draft.push(Change::Make { head, above: 0, made: Made::File });
     asking.inherit_place(&mut draft, folder, inode)?;
-    draft.push(Change::Open { inode, session: asking.number, opens: Opens { count: 1, writes: true } });
-    Ok(draft.decide(Say::Opened { inode, created: true }))
+    let opens = Opens { count: 1, writes: true, maps: maps.into() };
+    draft.push(Change::Open { inode, session: asking.number, opens });
+    Ok(draft.decide(Say::Opened { inode, created: true, maps }))
 }
 
 /// Makes a folder.

@@ -8,13 +8,15 @@ use plasmon::wire::files::{Errno, FileKind, FileOutcome, MAX_LINKS};
 use super::names::{ensure_name, forget_place};
 use super::{Asking, Decided, Decision, Draft, Say};
 use crate::files::access::{SEARCH, WRITE};
-use crate::files::change::Change;
+use crate::files::change::{Change, Made};
 use crate::files::state::{Entry, Inode};
 
 /// The old and the new name of a rename, each with its folder.
 pub(super) struct Move<'a> {
     pub(super) from: (u64, &'a [u8]),
     pub(super) to: (u64, &'a [u8]),
+    /// Whether a device of the number 0 takes the old name.
+    pub(super) whiteout: bool,
 }
 
 /// Whether `folder` is `top` itself or lies below it.
@@ -35,7 +37,7 @@ fn is_below(asking: &Asking<'_>, folder: u64, top: u64) -> Result<bool, Errno> {
 /// Gives an inode another name.
 pub(super) fn rename(asking: &Asking<'_>, move_: &Move<'_>, no_replace: bool, exchange: bool) -> Decided {
     let ((folder, name), (to_folder, to_name)) = (move_.from, move_.to);
-    if no_replace && exchange {
+    if exchange && (no_replace || move_.whiteout) {
         return Err(Errno::Invalid);
     }
     let (to_above, to_names) = asking.folder(to_folder)?;
@@ -92,13 +94,24 @@ fn replace(
             }
         }
     }
-    draft.push(Change::Name { folder, name: Rc::from(name), inode: None });
+    let left = if move_.whiteout { Some(make_whiteout(&mut draft, folder)?) } else { None };
+    draft.push(Change::Name { folder, name: Rc::from(name), inode: left });
     draft.push(Change::Name { folder: to_folder, name: Rc::from(to_name), inode: Some(entry.inode) });
     settle(&mut draft, move_, entry.inode, inode)?;
     draft.touch(folder)?;
     draft.touch(to_folder)?;
     draft.head(entry.inode)?;
     Ok(draft.decide(Say::Outcome(FileOutcome::Done)))
+}
+
+/// Makes the device by which an overlay notes that a name is gone. It stands for no device, so everybody may
+/// make it. Returns its inode.
+fn make_whiteout(draft: &mut Draft<'_>, folder: u64) -> Result<u64, Errno> {
+    let (above, _) = draft.asking.folder(folder)?;
+    let head = draft.asking.new_head(&above.head, FileKind::Character, 0)?;
+    let inode = draft.next_inode();
+    draft.push(Change::Make { head, above: folder, made: Made::Other });
+    Ok(inode)
 }
 
 /// Notes the new folder of an inode that was moved. If the inode is a folder itself, its link moves from the
@@ -136,7 +149,7 @@ fn swap(asking: &Asking<'_>, move_: &Move<'_>, (entry, inode): (Entry, &Inode), 
     let mut draft = Draft::new(asking);
     draft.push(Change::Name { folder, name: Rc::from(name), inode: Some(target.inode) });
     draft.push(Change::Name { folder: to_folder, name: Rc::from(to_name), inode: Some(entry.inode) });
-    let back = Move { from: move_.to, to: move_.from };
+    let back = Move { from: move_.to, to: move_.from, whiteout: false };
     settle(&mut draft, move_, entry.inode, inode)?;
     settle(&mut draft, &back, target.inode, other)?;
     draft.touch(folder)?;

@@ -1,11 +1,11 @@
-//! Cuts of files that others write: these sessions commit what they hold before the cut is decided. Owns
-//! [`Cut`]. Engine thread only.
+//! Cuts of files that others write: these sessions commit what they hold before the cut is decided. Opens of
+//! files that others may map: these sessions tell closes before. Owns [`Cut`]. Engine thread only.
 //!
 //! Otherwise bytes that were written before a cut would come back with a later commit, behind the new end. A
 //! session that writes is told, commits and confirms. Invariant: neither a cut nor a commit waits for a
 //! session that itself waits to cut the same file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use plasmon::wire::files::Stale;
@@ -33,8 +33,8 @@ impl Cut {
 }
 
 impl Watchers {
-    /// Returns the news for `writers`, the other sessions that have a file open to write, before an operation
-    /// cuts the file. `None` if the operation may go on. When the operation is tried again, no session is
+    /// Returns the news for the other sessions that have a file open to write, before an operation cuts the
+    /// file, and for those that may map it, before it is opened: `asked` has what each is told. `None` if the operation may go on. When the operation is tried again, no session is
     /// told again. A session that is silent about changes is asked all the same, because its bytes would undo
     /// the cut later.
     pub(in crate::files) fn before_cut(
@@ -42,7 +42,7 @@ impl Watchers {
         now: Instant,
         (by, operation): (u32, u64),
         inode: u64,
-        writers: Vec<u32>,
+        asked: BTreeMap<u32, Vec<Stale>>,
     ) -> Option<News> {
         self.turn(now);
         if let Some(cut) = self.cuts.get(&(by, operation)) {
@@ -52,16 +52,15 @@ impl Watchers {
             self.cuts.remove(&(by, operation));
             return None;
         }
-        let stale = [Stale::Waiting { inode }];
         let is_stalled = |session: &u32| self.stalled.get(session).is_some_and(|until| now < *until);
-        let is_asked = |session: &u32| !is_stalled(session) && !self.is_cutting(*session, &stale);
-        let left: BTreeSet<_> = writers.into_iter().filter(is_asked).collect();
-        if left.is_empty() {
+        let mut told = asked;
+        told.retain(|session, stale| !is_stalled(session) && !self.is_cutting(*session, stale));
+        if told.is_empty() {
             return None;
         }
+        let left: BTreeSet<_> = told.keys().copied().collect();
         self.last += 1;
         self.counts.told += left.len() as u64;
-        let told = left.iter().map(|session| (*session, stale.to_vec())).collect();
         let news = News { number: self.last, told };
         let expected = Expected { left, keys: Vec::new(), by, folders: Vec::new(), cuts: true };
         let (number, due, done) = self.expect(news.number, expected, now + COMMIT_PATIENCE);
@@ -80,9 +79,10 @@ impl Watchers {
     pub(super) fn is_cutting(&self, session: u32, stale: &[Stale]) -> bool {
         let names = |cut: &Cut| {
             stale.iter().any(|one| match one {
-                Stale::Attributes { inode } | Stale::Bytes { inode, .. } | Stale::Waiting { inode } => {
-                    *inode == cut.inode
-                }
+                Stale::Attributes { inode }
+                | Stale::Bytes { inode, .. }
+                | Stale::Waiting { inode }
+                | Stale::Mapped { inode } => *inode == cut.inode,
                 Stale::Name { .. } => false,
             })
         };
@@ -102,21 +102,26 @@ mod tests {
     const FILE: u64 = 9;
     const CUT: (u32, u64) = (1, 7);
 
+    fn writers(sessions: &[u32], inode: u64) -> BTreeMap<u32, Vec<Stale>> {
+        sessions.iter().map(|session| (*session, vec![Stale::Waiting { inode }])).collect()
+    }
+
     #[test]
     fn a_cut_waits_until_all_who_write_have_confirmed() {
         let now = Instant::now();
         let mut watchers = Watchers::new(now);
-        assert!(watchers.before_cut(now, CUT, FILE, Vec::new()).is_none(), "nobody else writes");
-        let news = watchers.before_cut(now, CUT, FILE, vec![2, 3]).expect("two others write");
+        assert!(watchers.before_cut(now, CUT, FILE, BTreeMap::new()).is_none(), "nobody else writes");
+        let news = watchers.before_cut(now, CUT, FILE, writers(&[2, 3], FILE)).expect("two others write");
         assert_eq!(news.told.keys().copied().collect::<Vec<_>>(), [2, 3]);
         assert_eq!(news.told[&2], [Stale::Waiting { inode: FILE }]);
         watchers.confirm(2, news.number);
-        let again = watchers.before_cut(now, CUT, FILE, vec![2, 3]).expect("one of two has confirmed");
+        let again =
+            watchers.before_cut(now, CUT, FILE, writers(&[2, 3], FILE)).expect("one of two has confirmed");
         assert!(again.told.is_empty(), "they were told");
         let waiting = watchers.waits_to_cut(CUT.0, CUT.1).expect("it waits");
         watchers.confirm(3, news.number);
         assert!(waiting.confirmed.iter().all(|(_, _, done)| done.clone().now_or_never().is_some()));
-        assert!(watchers.before_cut(now, CUT, FILE, vec![2, 3]).is_none());
+        assert!(watchers.before_cut(now, CUT, FILE, writers(&[2, 3], FILE)).is_none());
         assert!(watchers.waits_to_cut(CUT.0, CUT.1).is_none());
     }
 
@@ -124,27 +129,31 @@ mod tests {
     fn who_does_not_answer_delays_one_cut() {
         let now = Instant::now();
         let mut watchers = Watchers::new(now);
-        let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("another writes");
+        let news = watchers.before_cut(now, CUT, FILE, writers(&[2], FILE)).expect("another writes");
         watchers.give_up(news.number, now + COMMIT_PATIENCE);
-        assert!(watchers.before_cut(now + COMMIT_PATIENCE, CUT, FILE, vec![2]).is_none());
-        assert!(watchers.before_cut(now + COMMIT_PATIENCE, (1, 8), FILE, vec![2]).is_none(), "it is stalled");
+        assert!(watchers.before_cut(now + COMMIT_PATIENCE, CUT, FILE, writers(&[2], FILE)).is_none());
+        assert!(
+            watchers.before_cut(now + COMMIT_PATIENCE, (1, 8), FILE, writers(&[2], FILE)).is_none(),
+            "it is stalled"
+        );
         assert!(!watchers.is_silent(2, now + COMMIT_PATIENCE), "it may confirm changes in time");
         let later = now + COMMIT_PATIENCE + SILENCE_TIME;
-        let news = watchers.before_cut(later, (1, 9), FILE, vec![2]).expect("it may answer again");
+        let news =
+            watchers.before_cut(later, (1, 9), FILE, writers(&[2], FILE)).expect("it may answer again");
         watchers.end(2);
         assert_eq!(news.told.len(), 1);
-        assert!(watchers.before_cut(later, (1, 9), FILE, vec![2]).is_none(), "it has ended");
+        assert!(watchers.before_cut(later, (1, 9), FILE, writers(&[2], FILE)).is_none(), "it has ended");
     }
 
     #[test]
     fn a_cut_that_is_asked_for_again_when_it_is_late_is_waited_for_no_more() {
         let now = Instant::now();
         let mut watchers = Watchers::new(now);
-        let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("another writes");
+        let news = watchers.before_cut(now, CUT, FILE, writers(&[2], FILE)).expect("another writes");
         let late = now + COMMIT_PATIENCE;
-        assert!(watchers.before_cut(late, CUT, FILE, vec![2]).is_none(), "it is carried out");
+        assert!(watchers.before_cut(late, CUT, FILE, writers(&[2], FILE)).is_none(), "it is carried out");
         watchers.give_up(news.number, late);
-        assert!(watchers.before_cut(late, (1, 8), FILE, vec![2]).is_none(), "it is stalled");
+        assert!(watchers.before_cut(late, (1, 8), FILE, writers(&[2], FILE)).is_none(), "it is stalled");
         assert!(!watchers.is_silent(2, late));
     }
 
@@ -161,7 +170,7 @@ mod tests {
         assert!(told.told.contains_key(&2) && waiting.is_some(), "it watches");
         watchers.give_up(told.number, now);
         assert!(watchers.is_silent(2, now));
-        let news = watchers.before_cut(now, CUT, FILE, vec![2]).expect("it writes");
+        let news = watchers.before_cut(now, CUT, FILE, writers(&[2], FILE)).expect("it writes");
         assert_eq!(news.told[&2], [Stale::Waiting { inode: FILE }]);
     }
 
@@ -173,12 +182,16 @@ mod tests {
         let attributes = state.attributes(ROOT_INODE).expect("every volume has a root");
         let look = FileOperation::GetAttributes { inode: ROOT_INODE };
         assert!(watchers.give(now, 1, &look, &FileOutcome::Entry(attributes), 1 << 30));
-        let news = watchers.before_cut(now, CUT, ROOT_INODE, vec![2]).expect("another writes");
-        assert!(watchers.before_cut(now, (2, 3), ROOT_INODE, vec![1]).is_none(), "it cuts too");
+        let news =
+            watchers.before_cut(now, CUT, ROOT_INODE, writers(&[2], ROOT_INODE)).expect("another writes");
+        assert!(
+            watchers.before_cut(now, (2, 3), ROOT_INODE, writers(&[1], ROOT_INODE)).is_none(),
+            "it cuts too"
+        );
         let bytes = Stale::Bytes { inode: ROOT_INODE, start: 0, end: 5 };
         let (told, waiting) = watchers.change(now, (2, 4), vec![bytes], |_| Vec::new());
         assert!(told.told.contains_key(&1) && waiting.is_none(), "it is told, and not waited for");
         watchers.confirm(2, news.number);
-        assert!(watchers.before_cut(now, CUT, ROOT_INODE, vec![2]).is_none());
+        assert!(watchers.before_cut(now, CUT, ROOT_INODE, writers(&[2], ROOT_INODE)).is_none());
     }
 }

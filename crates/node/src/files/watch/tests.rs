@@ -257,7 +257,7 @@ fn changes_say_what_is_stale() {
         Change::Head { inode: 9, head },
         Change::Punch { inode: 9, start: 50, end: 60 },
         Change::Head { inode: ROOT_INODE, head },
-        Change::Close { inode: 9, session: 1 },
+        Change::Close { inode: 9, session: 1, maps: false },
     ];
     let folder = Stale::Name { folder: ROOT_INODE, name: "a".into(), is_folder: true };
     let expected = [

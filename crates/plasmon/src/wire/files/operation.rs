@@ -117,6 +117,8 @@ crate::wire::table! {
             exclusive: bool,
             /// Whether a file that has the name is cut to no bytes.
             truncate: bool,
+            /// Whether the right to map the file is asked for, as by an open to read and write.
+            maps: bool,
         },
         /// Makes a folder. The outcome is `Entry`.
         5 MakeFolder {
@@ -189,6 +191,8 @@ crate::wire::table! {
             no_replace: bool,
             /// Whether the two names are exchanged.
             exchange: bool,
+            /// Whether a device of the number 0 takes the old name.
+            whiteout: bool,
         },
         /// Asks for entries of a folder, `.` and `..` not among them. The outcome is `Entries`.
         13 List {
@@ -211,11 +215,13 @@ crate::wire::table! {
             write: bool,
             /// Whether the file is cut to no bytes.
             truncate: bool,
+            /// Whether the right to map the file is asked for.
+            maps: bool,
         },
-        /// Ends opens, each as many times as it stands in the list. The outcome is `Done`.
+        /// Ends opens. The outcome is `Done`.
         15 Closed {
-            /// Numbers of the inodes.
-            inodes: Vec<u64> as AtMost<MAX_CLOSED>,
+            /// Opens that end: the number of the inode, and whether the open had the right to map the file.
+            opens: Vec<(u64, bool)> as AtMost<MAX_CLOSED>,
         },
         /// Asks for the sections of a file. The outcome is `Map`.
         16 Map {

@@ -134,6 +134,8 @@ crate::wire::table! {
             created: bool,
             /// First sections of the file.
             map: Extended,
+            /// Whether the open has the right to map the file, so that stores are seen by others.
+            maps: bool,
         },
         /// Sections of a file.
         4 Map {

@@ -37,5 +37,11 @@ crate::wire::table! {
             /// Number of the inode.
             inode: u64,
         },
+        /// The right to map a file, as another session opens the file to read and write: closes are to be
+        /// told.
+        5 Mapped {
+            /// Number of the inode.
+            inode: u64,
+        },
     }
 }

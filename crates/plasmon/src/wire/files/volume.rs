@@ -90,6 +90,8 @@ crate::wire::record! {
         pub place: Place,
         /// Whether users other than the owner may attach. The home checks the modes of the files they use.
         pub shared: bool,
+        /// Whether any number of sessions have the right to map a file at a time.
+        pub shared_maps: bool,
     }
 }
 
@@ -118,6 +120,8 @@ crate::wire::record! {
         pub place: Option<Place>,
         /// Whether users other than the owner may attach from now on.
         pub shared: Option<bool>,
+        /// Whether any number of sessions get the right to map a file from now on.
+        pub shared_maps: Option<bool>,
     }
 }
 

@@ -184,7 +184,7 @@ fn cutting_lets_go_and_lengthening_makes_a_hole() {
     assert_eq!((cut.size, cut.used), (40, 40));
     let longer = bench.entry(resize(file, 100)).unwrap();
     assert_eq!((longer.size, longer.used), (100, 40), "the bytes that were cut do not come back");
-    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: true };
+    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: true, maps: false };
     assert_eq!(attributes_of(bench.run(open).unwrap()).size, 0);
     assert!(bench.state.condemned.contains(&id));
 }
@@ -386,7 +386,7 @@ fn writing_takes_privileges_away() {
         credit_of: 0,
     };
     bench.run(written).unwrap();
-    let open = FileOperation::Open { inode: file, read: false, write: true, truncate: true };
+    let open = FileOperation::Open { inode: file, read: false, write: true, truncate: true, maps: false };
     let punch = FileOperation::Punch { inode: file, offset: 0, len: 3, extend: true };
     let clone = FileOperation::Clone { source, source_offset: 0, inode: file, offset: 0, len: 5 };
     let free = bench.attach(false);
@@ -519,7 +519,7 @@ fn a_session_ends_opens_of_its_own_alone() {
     let [own, others] = ["a", "b"].map(|name| bench.make_file(TOP, name));
     let number = bench.attach_as(false);
     for (session, inode) in [(number, own), (number, own), (1, others)] {
-        let open = FileOperation::Open { inode, read: true, write: false, truncate: false };
+        let open = FileOperation::Open { inode, read: true, write: false, truncate: false, maps: false };
         bench.act(session, &Actor::default(), open).unwrap();
     }
     let (session, actor) = (&bench.state.sessions[&number], Actor::default());
@@ -531,8 +531,63 @@ fn a_session_ends_opens_of_its_own_alone() {
         now: Time::default(),
         limits: bench.limits,
         lingering: &Lingering::default(),
+        are_untold: false,
     };
-    let inodes = vec![own, others, 1 << 63, own, u64::MAX, own];
-    let changes = decide(&asking, FileOperation::Closed { inodes }).unwrap().changes;
-    assert_eq!(changes, vec![Change::Close { inode: own, session: number }; 2], "mirrors hear of no others");
+    let opens = [own, others, 1 << 63, own, u64::MAX, own].map(|inode| (inode, false)).to_vec();
+    let changes = decide(&asking, FileOperation::Closed { opens }).unwrap().changes;
+    assert_eq!(
+        changes,
+        vec![Change::Close { inode: own, session: number, maps: false }; 2],
+        "mirrors hear of no others"
+    );
+}
+
+#[test]
+fn the_right_to_map_a_file_is_one_sessions_until_its_last_such_open_ends() {
+    let mut bench = Bench::new();
+    let root = Actor::default();
+    let file = bench.make_file(TOP, "a");
+    let second = bench.attach(false);
+    let open = |write, maps| FileOperation::Open { inode: file, read: true, write, truncate: false, maps };
+    let gets = |bench: &mut Bench, session, operation| match bench.act(session, &root, operation) {
+        Ok(FileOutcome::Opened { maps, .. }) => maps,
+        other => panic!("{other:?}"),
+    };
+    let close = |bench: &mut Bench, session, maps| {
+        bench.act(session, &root, FileOperation::Closed { opens: vec![(file, maps)] }).unwrap();
+    };
+    assert!(!gets(&mut bench, 1, open(true, false)), "it was not asked for");
+    assert!(!gets(&mut bench, 1, open(false, true)), "who only reads needs none");
+    assert!(gets(&mut bench, second, open(true, true)), "nobody has it");
+    assert!(gets(&mut bench, second, open(true, true)), "it has it");
+    let create = |exclusive, name| FileOperation::Create {
+        folder: TOP,
+        name: named(name),
+        mode: 0o644,
+        exclusive,
+        truncate: false,
+        maps: true,
+    };
+    for operation in [open(true, true), create(false, "a")] {
+        assert!(!gets(&mut bench, 1, operation), "another has it");
+    }
+    close(&mut bench, second, true);
+    close(&mut bench, 1, false);
+    assert!(!gets(&mut bench, 1, open(true, true)), "an open of the other is left");
+    assert!(!gets(&mut bench, second, open(true, false)));
+    close(&mut bench, second, true);
+    assert!(gets(&mut bench, 1, open(true, true)), "the other has the file open without the right");
+    assert!(!gets(&mut bench, second, open(true, true)));
+    bench.end(1);
+    assert!(gets(&mut bench, second, open(true, true)), "the right ends with the session");
+    // Of a new file, nobody else has it. At a new home nobody gets it of others, before all have told.
+    let third = bench.attach(false);
+    bench.are_untold = true;
+    assert!(gets(&mut bench, third, create(true, "new")) && gets(&mut bench, third, create(true, "")));
+    close(&mut bench, second, true);
+    assert!(!gets(&mut bench, third, open(true, true)));
+    bench.are_untold = false;
+    assert!(gets(&mut bench, third, open(true, true)));
+    bench.commit(vec![Change::Terms(VolumeTerms { shared_maps: true, ..Default::default() })]);
+    assert!(gets(&mut bench, second, open(true, true)), "all may map");
 }

@@ -19,7 +19,7 @@ fn sessions_keep_each_other_from_locking() {
     let exclusive = lock(file, LockKind::Exclusive, 0, 9);
     assert_eq!(bench.run(exclusive.clone()).map(drop), Err(Errno::NotOpen));
     let second = bench.attach(true);
-    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: false };
+    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: false, maps: false };
     for session in [1, second] {
         bench.act(session, &root, open.clone()).unwrap();
     }
@@ -60,7 +60,7 @@ fn opens_locks_and_outcomes_are_memory() {
     // Opens, locks and outcomes of a session end with the session.
     bench.limits = limits;
     let second = bench.attach(true);
-    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: false };
+    let open = FileOperation::Open { inode: file, read: true, write: true, truncate: false, maps: false };
     for operation in [open, lock(file, LockKind::Exclusive, 0, 9)] {
         bench.act(second, &Actor::default(), operation).unwrap();
     }
@@ -94,7 +94,7 @@ fn a_session_opens_no_more_files_than_it_may_tell_of() {
     let mut bench = Bench::new();
     let file = bench.make_file(TOP, "a");
     let session = bench.state.sessions.get_mut(&1).expect("it is attached");
-    let opens = Opens { count: 1, writes: false };
+    let opens = Opens { count: 1, writes: false, maps: 0 };
     session.opens.extend((1 << 40..).take(MAX_TOLD).map(|inode| (inode, opens)));
     assert_eq!(bench.open(file).map(drop), Err(Errno::Full));
     for name in ["new", ""] {

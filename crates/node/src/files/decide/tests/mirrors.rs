@@ -143,8 +143,14 @@ fn act_on_sessions(bench: &mut Bench, draw: &mut Draw) {
             let ids: Vec<_> = bench.state.condemned.iter().take(2).copied().collect();
             return bench.commit(vec![Change::Deleted(ids)]);
         }
-        4 => FileOperation::Open { inode: file, read: true, write: true, truncate: draw.below(4) == 0 },
-        5 => FileOperation::Closed { inodes: vec![file] },
+        4 => FileOperation::Open {
+            inode: file,
+            read: true,
+            write: true,
+            truncate: draw.below(4) == 0,
+            maps: false,
+        },
+        5 => FileOperation::Closed { opens: vec![(file, false)] },
         6 | 7 => FileOperation::Lock { inode: file, range, wait: false },
         8 => {
             let (name, value) = (named("user.x"), vec![7; draw.below(50)].into());
@@ -161,6 +167,7 @@ fn act_on_sessions(bench: &mut Bench, draw: &mut Draw) {
             to_name: named(draw.one(&["a", "b", "c", "d", "e", "f"])),
             no_replace: false,
             exchange: draw.below(3) == 0,
+            whiteout: false,
         },
         _ => create(folder, name, false),
     };

@@ -41,6 +41,8 @@ pub(super) struct Bench {
     pub(super) state: State,
     pub(super) limits: Limits,
     pub(super) now: i64,
+    /// Whether other sessions have yet to tell what they have open.
+    pub(super) are_untold: bool,
     objects: u64,
     /// Mirrors that are told all changes.
     pub(super) mirrors: Vec<mirrors::Echo>,
@@ -54,7 +56,7 @@ impl Bench {
     pub(super) fn with(terms: VolumeTerms) -> Self {
         let state = State::new(VOLUME, terms, 0, 0, Time::default());
         let limits = Limits { memory: 1 << 30, free: 1 << 40 };
-        let mut bench = Self { state, limits, now: 0, objects: 0, mirrors: Vec::new() };
+        let mut bench = Self { state, limits, now: 0, are_untold: false, objects: 0, mirrors: Vec::new() };
         assert_eq!(bench.attach(true), 1);
         bench
     }
@@ -108,6 +110,7 @@ impl Bench {
             now: Time { seconds: self.now, nanos: 0 },
             limits: self.limits,
             lingering: &Lingering::default(),
+            are_untold: self.are_untold,
         };
         let decision = decide(&asking, operation)?;
         self.commit(decision.changes);
@@ -143,11 +146,11 @@ impl Bench {
     }
 
     pub(super) fn open(&mut self, inode: u64) -> Result<FileOutcome, Errno> {
-        self.run(FileOperation::Open { inode, read: true, write: true, truncate: false })
+        self.run(FileOperation::Open { inode, read: true, write: true, truncate: false, maps: false })
     }
 
     pub(super) fn close(&mut self, inode: u64) {
-        self.run(FileOperation::Closed { inodes: vec![inode] }).expect("closing does not fail");
+        self.run(FileOperation::Closed { opens: vec![(inode, false)] }).expect("closing does not fail");
     }
 
     /// Makes a section of a new object of the first session.
@@ -195,6 +198,7 @@ pub(super) fn rename(folder: u64, name: &str, to_folder: u64, to_name: &str) -> 
         to_name: named(to_name),
         no_replace: false,
         exchange: false,
+        whiteout: false,
     }
 }
 
@@ -203,7 +207,7 @@ pub(super) fn unlink(folder: u64, name: &str) -> FileOperation {
 }
 
 pub(super) fn create(folder: u64, name: &str, exclusive: bool) -> FileOperation {
-    FileOperation::Create { folder, name: named(name), mode: 0o644, exclusive, truncate: false }
+    FileOperation::Create { folder, name: named(name), mode: 0o644, exclusive, truncate: false, maps: false }
 }
 
 pub(super) fn resize(inode: u64, size: u64) -> FileOperation {

@@ -77,7 +77,7 @@ fn an_inode_lives_as_long_as_it_has_a_name_or_is_open() {
     let opened = bench.act(
         other,
         &Actor::default(),
-        FileOperation::Open { inode: file, read: true, write: false, truncate: false },
+        FileOperation::Open { inode: file, read: true, write: false, truncate: false, maps: false },
     );
     assert_eq!(opened.map(drop), Err(Errno::Stale), "nobody else finds it any more");
     bench.close(file);
@@ -93,7 +93,7 @@ fn what_a_dead_session_had_open_goes() {
     let mut bench = Bench::new();
     let file = bench.entry(create(TOP, "a", true)).unwrap().inode;
     let second = bench.attach(true);
-    let open = FileOperation::Open { inode: file, read: true, write: false, truncate: false };
+    let open = FileOperation::Open { inode: file, read: true, write: false, truncate: false, maps: false };
     bench.act(second, &Actor::default(), open).unwrap();
     bench.run(unlink(TOP, "a")).unwrap();
     bench.end(1);
@@ -117,7 +117,7 @@ fn folders_are_removed_when_they_are_empty() {
     assert_eq!(bench.run(remove(inner, "file")).map(drop), Err(Errno::NotFolder));
     bench.run(unlink(inner, "file")).unwrap();
     bench.open(inner).unwrap_err();
-    let read = FileOperation::Open { inode: inner, read: true, write: false, truncate: false };
+    let read = FileOperation::Open { inode: inner, read: true, write: false, truncate: false, maps: false };
     bench.run(read).unwrap();
     bench.run(remove(folder, "b")).unwrap();
     assert_eq!(bench.run(create(inner, "late", true)).map(drop), Err(Errno::NotFound), "it was removed");
@@ -167,6 +167,7 @@ fn no_folder_comes_to_lie_in_itself() {
         to_name: named(to_name),
         no_replace: false,
         exchange: true,
+        whiteout: false,
     };
     assert_eq!(bench.run(swap(c, "b", TOP, "c")).map(drop), Err(Errno::Invalid));
     assert_eq!(bench.run(swap(TOP, "c", c, "b")).map(drop), Err(Errno::Invalid));
@@ -190,6 +191,7 @@ fn a_rename_may_refuse_to_replace() {
         to_name: named(to_name),
         no_replace: true,
         exchange,
+        whiteout: false,
     };
     assert_eq!(bench.run(gently("b", false)).map(drop), Err(Errno::Exists));
     assert_eq!(bench.run(gently("b", true)).map(drop), Err(Errno::Invalid));
@@ -364,6 +366,7 @@ fn a_name_that_stands_for_another_inode_keeps_its_place_in_lists() {
         to_name: named("c"),
         no_replace: false,
         exchange: true,
+        whiteout: false,
     };
     bench.run(exchange).unwrap();
     assert_eq!(bench.names(TOP), ["a", "b", "c"]);
@@ -400,7 +403,7 @@ fn a_folder_that_is_gone_has_no_names_and_gets_none() {
     fails(&mut bench, folder);
     // One that is open is there, and has no names either.
     let opened = bench.make_folder(TOP, "d");
-    let open = FileOperation::Open { inode: opened, read: true, write: false, truncate: false };
+    let open = FileOperation::Open { inode: opened, read: true, write: false, truncate: false, maps: false };
     bench.run(open).unwrap();
     bench.run(FileOperation::RemoveFolder { folder: TOP, name: named("d") }).unwrap();
     fails(&mut bench, opened);

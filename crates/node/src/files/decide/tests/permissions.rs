@@ -36,7 +36,8 @@ fn others_may_do_what_the_mode_says() {
     assert_eq!(bench.act(1, &user(BOB), list).map(drop), Err(Errno::NoAccess));
     bench.act(1, &user(ALICE), set_mode(folder, 0o755)).unwrap();
     bench.act(1, &user(BOB), lookup(folder, "a")).unwrap();
-    let open = |write| FileOperation::Open { inode: file.inode, read: true, write, truncate: false };
+    let open =
+        |write| FileOperation::Open { inode: file.inode, read: true, write, truncate: false, maps: false };
     bench.act(1, &user(BOB), open(false)).unwrap();
     assert_eq!(bench.act(1, &user(BOB), open(true)).map(drop), Err(Errno::NoAccess));
     assert_eq!(bench.act(1, &user(BOB), set_mode(file.inode, 0o777)).map(drop), Err(Errno::NotPermitted));
@@ -141,10 +142,10 @@ fn a_session_that_reads_changes_nothing() {
     let root = Actor::default();
     assert_eq!(bench.act(number, &root, create(TOP, "b", true)).map(drop), Err(Errno::ReadOnly));
     assert_eq!(bench.act(number, &root, resize(file, 1)).map(drop), Err(Errno::ReadOnly));
-    let open = |write| FileOperation::Open { inode: file, read: true, write, truncate: false };
+    let open = |write| FileOperation::Open { inode: file, read: true, write, truncate: false, maps: false };
     assert_eq!(bench.act(number, &root, open(true)).map(drop), Err(Errno::ReadOnly));
     bench.act(number, &root, open(false)).unwrap();
-    bench.act(number, &root, FileOperation::Closed { inodes: vec![file] }).unwrap();
+    bench.act(number, &root, FileOperation::Closed { opens: vec![(file, false)] }).unwrap();
 }
 
 /// Makes a session of a user that is not trusted.
@@ -179,7 +180,7 @@ fn a_session_that_is_not_trusted_gets_no_bytes_that_it_may_not_read() {
     let cloned = FileOperation::Clone { source: secret, source_offset: 0, inode: own, offset: 0, len: 100 };
     assert_eq!(bench.act(bob, &user(BOB), cloned.clone()).map(drop), Err(Errno::NoAccess));
     // A user that may only write a file is not told its map.
-    let open = FileOperation::Open { inode: secret, read: false, write: true, truncate: false };
+    let open = FileOperation::Open { inode: secret, read: false, write: true, truncate: false, maps: false };
     bench.act(bob, &user(BOB), open).unwrap();
     let map = FileOperation::Map { inode: secret, from: 0 };
     assert_eq!(bench.act(bob, &user(BOB), map.clone()).map(drop), Err(Errno::NoAccess));
@@ -297,6 +298,7 @@ fn a_session_that_is_not_trusted_names_what_it_could_list() {
         to_name: named("c"),
         no_replace: false,
         exchange: true,
+        whiteout: false,
     };
     bench.run(swap).unwrap();
     assert_eq!((names(&bench, file), names(&bench, other)), (Err(Errno::Stale), Ok(())));
