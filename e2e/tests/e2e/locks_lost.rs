@@ -14,6 +14,9 @@ use crate::coordinators::agree;
 use crate::locks::{attempt, region, row, short_lived, take};
 use crate::support::{ClientProcess, LONG_LEASE, kind};
 
+/// Time for which a test tries to get a lock that it cannot get.
+const TRY: Duration = Duration::from_millis(500);
+
 /// Takes a lock as soon as it can be had, and checks that the former guard is not valid then.
 fn succeed(client: &Client, name: &str, former: &Guard) -> Guard {
     let next = until("the lock passes on", || {
@@ -124,6 +127,58 @@ fn a_coordinator_that_was_stopped_leaves_no_guards_to_wait_for() {
     // Leases of a former life would be waited out for a minute.
     let soon = LockOptions { timeout: Some(Duration::from_secs(30)), ..short_lived() };
     drop(cluster.client(0).lock("lock", &soon).expect("nobody has it"));
+}
+
+#[test]
+fn a_coordinator_that_is_restarted_while_nobody_holds_a_lock_leaves_no_wait() {
+    let mut cluster = Cluster::builder().nodes(3).args(&["--lease", "5"]).start();
+    let soon = LockOptions { timeout: Some(Duration::from_secs(30)), ..short_lived() };
+    for ends_well in [true, false, true] {
+        match ends_well {
+            true => drop(cluster.terminate(0, Signal::TERM)),
+            // It has given no lease in this life.
+            false => cluster.kill(0),
+        }
+        cluster.start_again(0, &[]);
+        agree(&cluster, &[0, 1, 2]);
+        assert!(!cluster.log(0).contains("no lock is given for"), "{}", cluster.log(0));
+    }
+    for node in [0, 2] {
+        drop(cluster.client(node).lock("lock", &soon).expect("nobody has it"));
+    }
+}
+
+#[test]
+fn a_coordinator_whose_file_of_leases_is_damaged_or_gone_gives_no_second_guard() {
+    type Harm = fn(&std::path::Path);
+    let harms: [(&str, Harm); 3] = [
+        ("damaged", |file| std::fs::write(file, "{").expect("there is room")),
+        ("gone", |file| std::fs::remove_file(file).expect("it is there")),
+        ("of which there is no file", |file| {
+            std::fs::remove_file(file).expect("it is there");
+            std::fs::remove_file(file.with_extension("")).expect("the socket is there");
+        }),
+    ];
+    for (said, harm) in harms {
+        let mut cluster = Cluster::builder().nodes(3).args(&["--lease", "5"]).start();
+        // Its node does not renew it before the others try.
+        let long_lived = LockOptions { ttl: Duration::from_secs(60), ..short_lived() };
+        let guard = cluster.client(1).lock("lock", &long_lived).expect("it is free");
+        cluster.kill(0);
+        harm(&cluster.node_folder(0).join("plasmon.sock.locks"));
+        cluster.start_again(0, &[]);
+        agree(&cluster, &[0, 1, 2]);
+        for node in [2, 0] {
+            let taken =
+                cluster.client(node).lock("lock", &LockOptions { timeout: Some(TRY), ..short_lived() });
+            assert!(guard.is_valid(), "{said}: the lease lasts for a minute");
+            let refused = taken.expect_err("it is held");
+            assert_eq!(refused.kind(), ErrorKind::TimedOut, "{said}: {refused}");
+        }
+        let log = cluster.log(0);
+        assert!(log.contains(said) && log.contains("no lock is given for"), "{said}:\n{log}");
+        guard.unlock().expect("it was held all the time");
+    }
 }
 
 #[test]

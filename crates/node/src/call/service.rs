@@ -90,7 +90,7 @@ impl Service for Calls {
             }
             // Nodes that are members still may read here yet.
             Change::Fenced { gone } => gone,
-            Change::Records => return,
+            Change::Records | Change::FormerLives(_) => return,
         };
         self.rejoin(gone);
     }

@@ -32,6 +32,7 @@ pub(crate) struct Leading {
     registry: Arc<Registry>,
     views: watch::Receiver<Arc<View>>,
     records: watch::Receiver<Arc<Records>>,
+    lives: watch::Receiver<Vec<NodeId>>,
     /// The view that the engine was told last.
     view: View,
     /// The changes that have led to the present view since.
@@ -42,9 +43,9 @@ pub(crate) struct Leading {
 
 impl Leading {
     pub(crate) fn new(node: NodeId, registry: &Arc<Registry>) -> Self {
-        let (views, records, registry) = (registry.views(), registry.records(), Arc::clone(registry));
-        let (view, changes) = (View { epoch: 0, members: Vec::new() }, VecDeque::new());
-        Self { node, registry, views, records, view, changes, told: Arc::default() }
+        let (views, records, lives) = (registry.views(), registry.records(), registry.lives());
+        let (registry, view) = (Arc::clone(registry), View { epoch: 0, members: Vec::new() });
+        Self { node, registry, views, records, lives, view, changes: VecDeque::new(), told: Arc::default() }
     }
 }
 
@@ -74,6 +75,12 @@ impl Coordinator for Leading {
                 return Ok(News::View { view: self.view.clone(), skips });
             }
             tokio::select! {
+                // The engine hears of former lives before it hears of the members that knew them.
+                biased;
+                changed = self.lives.changed() => {
+                    changed.map_err(|_| ended())?;
+                    return Ok(News::FormerLives(self.lives.borrow_and_update().clone()));
+                }
                 changed = self.views.changed() => {
                     changed.map_err(|_| ended())?;
                     let now = Arc::clone(&self.views.borrow_and_update());

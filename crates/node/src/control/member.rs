@@ -68,6 +68,8 @@ pub(crate) enum News {
     },
     /// Records of volumes changed.
     Records(Vec<RecordNews>),
+    /// Members join that have followed these coordinators' nodes before this one.
+    FormerLives(Vec<NodeId>),
     /// The answer to a proposal.
     Proposed(Proposed),
     /// The coordinator has begun or ceased to answer; the membership goes on.
@@ -197,6 +199,7 @@ async fn stay(
         match news {
             Ok(News::View { view, skips }) => events.send(Event::View { view, skips }),
             Ok(News::Records(news)) => events.send(Event::Records(news)),
+            Ok(News::FormerLives(lives)) => events.send(Event::FormerLives(lives)),
             Ok(News::Proposed(proposed)) => events.send(Event::Proposed(proposed)),
             Ok(News::Answers(answers)) => events.send(Event::Answers(answers)),
             Err(loss) => return loss,

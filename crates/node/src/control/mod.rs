@@ -75,6 +75,9 @@ pub(crate) enum Event {
     },
     /// Records of volumes changed.
     Records(Vec<RecordNews>),
+    /// Members join the coordinator in this node that have followed these coordinators' nodes before. Views
+    /// with these members come later.
+    FormerLives(Vec<NodeId>),
     /// The coordinator has looked at a proposal of this node.
     Proposed(Proposed),
     /// The coordinator has begun or ceased to answer; this node stays a member.

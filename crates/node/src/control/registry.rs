@@ -27,7 +27,7 @@ use super::admission;
 use super::guard::Guard;
 use super::messages::{
     BEATS_A_LEASE, FromCoordinator, FromNode, MAX_MEMBERS_A_MESSAGE, MAX_RECORDS_A_MESSAGE, Wire,
-    is_other_protocol,
+    is_other_protocol, parse_node,
 };
 use super::records::{Proposal, Proposed, RecordNews, Records, VolumeRecord, settling_time};
 use crate::kernel::seldom::Seldom;
@@ -39,6 +39,8 @@ const LAST_EPOCH: u64 = 1 << 62;
 /// Number of the last changes that are remembered, for nodes that were not told of them yet.
 const MAX_REMEMBERED_CHANGES: usize = 256;
 
+/// Number of nodes of former coordinators that are remembered.
+const MAX_LIVES: usize = 64;
 /// Maximum number of names that are tried for a volume whose name another volume has.
 const MAX_NAMES: usize = 4;
 
@@ -51,6 +53,8 @@ pub(crate) struct Registry {
     volumes: Mutex<Volumes>,
     begun: Instant,
     recorded: watch::Sender<Arc<Records>>,
+    /// The nodes of former coordinators that members have followed.
+    lives: watch::Sender<Vec<NodeId>>,
 }
 
 /// The records of volumes.
@@ -77,8 +81,9 @@ impl Registry {
         let (changed, _) = watch::channel(Arc::clone(&view));
         let members = Mutex::new(Members { view, changes: VecDeque::new() });
         let (recorded, _) = watch::channel(Arc::default());
+        let (lives, _) = watch::channel(Vec::new());
         let (volumes, begun) = (Mutex::default(), Instant::now());
-        Arc::new(Self { node, lease, members, changed, volumes, begun, recorded })
+        Arc::new(Self { node, lease, members, changed, volumes, begun, recorded, lives })
     }
 
     /// Returns the view, now and after every change.
@@ -89,6 +94,11 @@ impl Registry {
     /// Returns the records of volumes, now and after every change.
     pub(crate) fn records(&self) -> watch::Receiver<Arc<Records>> {
         self.recorded.subscribe()
+    }
+
+    /// Returns the nodes of the former coordinators that members have followed, after every change.
+    pub(crate) fn lives(&self) -> watch::Receiver<Vec<NodeId>> {
+        self.lives.subscribe()
     }
 
     /// Changes a record, if the record still is the one before the proposed one.
@@ -211,18 +221,20 @@ impl Registry {
         else {
             return Err(invalid("its first message was not a request to join".into()));
         };
-        if let Err(reason) = self.add(protocol, &member, epoch) {
+        let former = coordinator.as_deref().map(parse_node).transpose()?.filter(|node| *node != self.node);
+        if let Err(reason) = self.add(protocol, &member, epoch, former) {
             wire.send(&FromCoordinator::Refused(reason.clone())).await?;
             return Err(invalid(reason));
         }
-        if coordinator.is_some_and(|former| former != self.node.to_string()) {
+        if former.is_some() {
             self.restore(records);
         }
         Ok(member)
     }
 
-    /// Enters a member that has followed views up to an epoch; the error says why not.
-    fn add(&self, protocol: u32, member: &Member, epoch: u64) -> Result<(), String> {
+    /// Enters a member that has followed views up to an epoch, of the coordinator in the node `former` if
+    /// that is another one; the error says why not.
+    fn add(&self, protocol: u32, member: &Member, epoch: u64, former: Option<NodeId>) -> Result<(), String> {
         let mut members = self.lock();
         admission::check(protocol, member, &members.view.members)?;
         if member.node == self.node {
@@ -233,6 +245,8 @@ impl Registry {
                 "it claims to have followed the cluster to epoch {epoch}, which is impossible"
             ));
         }
+        // This is known before the member is.
+        former.into_iter().for_each(|former| self.note_life(former));
         let mut view = View::clone(&members.view);
         view.members.retain(|other| other.node != member.node);
         view.members.push(member.clone());
@@ -240,6 +254,19 @@ impl Registry {
         view.epoch = view.epoch.max(epoch);
         self.announce(&mut members, view);
         Ok(())
+    }
+
+    /// Takes note of the node of a former coordinator.
+    fn note_life(&self, node: NodeId) {
+        self.lives.send_if_modified(|lives| {
+            let is_new = !lives.contains(&node);
+            if is_new {
+                lives.push(node);
+                let surplus = lives.len().saturating_sub(MAX_LIVES);
+                lives.drain(..surplus);
+            }
+            is_new
+        });
     }
 
     /// Sends views and heartbeats and receives heartbeats, until the node leaves or falls silent.

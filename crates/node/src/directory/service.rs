@@ -66,7 +66,7 @@ impl Service for Directory {
     fn on_change(self: Rc<Self>, change: &Change) {
         match change {
             Change::View(view) => self.on_view(view),
-            Change::Records => {}
+            Change::Records | Change::FormerLives(_) => {}
             Change::Fenced { .. } => self.on_fenced(),
         }
     }

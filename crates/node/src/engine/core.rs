@@ -62,6 +62,8 @@ pub(crate) struct Host {
     pub(crate) waker: Waker,
     /// The epoll set on which the engine sleeps.
     pub(crate) epoll: Rc<OwnedFd>,
+    /// Whether the node takes the place of one that was killed, which has left its socket.
+    pub(crate) succeeds: bool,
     /// The channel to the control thread, for changes of records of volumes.
     pub(crate) proposals: UnboundedSender<Proposal>,
 }
@@ -100,7 +102,7 @@ impl Core {
         all.push(regions.clone());
         all.push(Rc::new(Watching(Rc::clone(&regions))));
         all.push(Calls::new(&placement, &sessions, &requests));
-        all.push(Locks::new(&cluster, &sessions, &guards));
+        all.push(Locks::new(&cluster, &sessions, &guards, host.succeeds));
         all.push(Files::new(&placement, &sessions));
         services.register(all)?;
         Ok(Self {
@@ -142,7 +144,7 @@ impl Core {
     pub(crate) fn follow(&self, change: Option<Change>) {
         let Some(change) = change else { return };
         self.services.on_change(&change);
-        if let Change::Records = change {
+        if let Change::Records | Change::FormerLives(_) = change {
             return;
         }
         self.cluster.wake_watchers();

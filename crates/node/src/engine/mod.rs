@@ -161,6 +161,7 @@ impl Node {
             tunings: Tunings::load(kernel.config.calibration.as_deref(), providers[0].name()),
             waker: sockets.waker(),
             epoll: sockets.epoll(),
+            succeeds: sockets.succeeds(),
             proposals,
         };
         let core = Rc::new(Core::compose(&store, clients, host, Vec::new())?);

@@ -26,6 +26,8 @@ pub(crate) enum Change {
     View(ViewChange),
     /// Records of volumes have changed.
     Records,
+    /// Members join that have followed these coordinators' nodes before this one.
+    FormerLives(Vec<NodeId>),
     /// This node is not a member any more.
     Fenced {
         /// The members that this node knew.
@@ -99,6 +101,7 @@ impl Cluster {
                 self.volumes.follow(news);
                 Some(Change::Records)
             }
+            Event::FormerLives(lives) => Some(Change::FormerLives(lives)),
             Event::View { .. } | Event::Records(_) => None,
             Event::Proposed(proposed) => {
                 self.volumes.complete(proposed);

@@ -88,7 +88,7 @@ impl Service for Regions {
             // has to ask this node.
             Change::Fenced { .. } => self.handles.forbid_all(|client| self.sessions.slots(client)),
             Change::View(view) if view.begins => self.begin_anew(),
-            Change::View(_) | Change::Records => {}
+            Change::View(_) | Change::Records | Change::FormerLives(_) => {}
         }
     }
 

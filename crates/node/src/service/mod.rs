@@ -278,7 +278,7 @@ impl Services {
     pub(crate) fn on_change(&self, change: &Change) {
         self.on_gone(match change {
             Change::View(view) => view.gone.as_slice(),
-            Change::Records => &[],
+            Change::Records | Change::FormerLives(_) => &[],
             Change::Fenced { gone } => gone,
         });
         self.each(|service| service.on_change(change));

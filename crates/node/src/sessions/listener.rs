@@ -93,6 +93,8 @@ pub(crate) struct Listener {
     pub(crate) socket: UnixListener,
     path: PathBuf,
     inode: u64,
+    /// Whether a socket that nobody served lay at the path.
+    succeeds: bool,
 }
 
 impl Listener {
@@ -128,17 +130,23 @@ impl Listener {
         let lock = File::open(directory).map_err(system("open the directory", directory))?;
         flock(&lock, FlockOperation::LockExclusive)
             .map_err(|error| system("lock the directory", directory)(error.into()))?;
-        let path = &if yields { free_path(path)? } else { make_way(path).map(|()| path.to_owned())? };
+        let (path, succeeds) = if yields { free_path(path)? } else { (path.to_owned(), make_way(path)?) };
+        let path = &path;
         let socket = UnixListener::bind(path).map_err(system("bind the socket", path))?;
         socket.set_nonblocking(true).map_err(system("listen on", path))?;
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(system("set the mode of", path))?;
         let inode = fs::symlink_metadata(path).map_err(system("look at", path))?.ino();
-        Ok(Self { socket, path: path.to_owned(), inode })
+        Ok(Self { socket, path: path.to_owned(), inode, succeeds })
     }
 
     /// The path that was bound.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the socket took the place of one that a killed node had left.
+    pub(crate) fn succeeds(&self) -> bool {
+        self.succeeds
     }
 
     /// Leaves beside the socket the address at which other nodes find this node, for a later start after a
@@ -213,15 +221,15 @@ fn check_way(socket: &Path, folder: &Path) -> Result<(), ListenError> {
     Ok(())
 }
 
-/// The path itself, or the first one beside it, at which no daemon serves.
-fn free_path(path: &Path) -> Result<PathBuf, ListenError> {
+/// The path itself, or the first one beside it, at which no daemon serves, and whether a socket lay there.
+fn free_path(path: &Path) -> Result<(PathBuf, bool), ListenError> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let end = path.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
     let further = (2..=MAX_PATHS).map(|number| path.with_file_name(format!("{stem}-{number}{end}")));
     let mut refused = None;
     for path in std::iter::once(path.to_owned()).chain(further) {
         match make_way(&path) {
-            Ok(()) => return Ok(path),
+            Ok(succeeds) => return Ok((path, succeeds)),
             Err(in_use @ ListenError::InUse { .. }) => _ = refused.get_or_insert(in_use),
             Err(error) => return Err(error),
         }
@@ -229,24 +237,25 @@ fn free_path(path: &Path) -> Result<PathBuf, ListenError> {
     Err(refused.expect("there is a path at least"))
 }
 
-/// Removes a socket that nobody serves; refuses any other file that is in the way.
-fn make_way(path: &Path) -> Result<(), ListenError> {
+/// Removes a socket that nobody serves, and returns whether there was one; refuses any other file that is in
+/// the way.
+fn make_way(path: &Path) -> Result<bool, ListenError> {
     let Ok(found) = fs::symlink_metadata(path) else {
-        return Ok(());
+        return Ok(false);
     };
     if !found.file_type().is_socket() {
         return Err(ListenError::NotSocket(path.to_owned()));
     }
     let daemon = match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            return fs::remove_file(path).map_err(|source| ListenError::System {
+            return fs::remove_file(path).map(|()| true).map_err(|source| ListenError::System {
                 action: "remove the stale socket",
                 path: path.to_owned(),
                 source,
             });
         }
         // The other daemon has just ended.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(_) => format!("which user {} has made", found.uid()),
         Ok(stream) => match peer_of(&stream) {
             Ok(Peer { uid, pid: Some(pid), .. }) => {
@@ -346,10 +355,13 @@ mod tests {
             matches!(&refused, ListenError::InUse { daemon, .. } if daemon.contains(&own_id)),
             "{refused}"
         );
+        assert!(!second.succeeds());
         drop(second);
         // A daemon that was killed leaves its socket.
         drop(UnixListener::bind(at("plasmon-2.sock")).unwrap());
-        assert_eq!(bind(true).unwrap().path(), at("plasmon-2.sock"));
+        let next = bind(true).unwrap();
+        assert_eq!((next.path(), next.succeeds()), (&*at("plasmon-2.sock"), true));
+        drop(next);
         fs::write(at("plasmon-2.sock"), "precious").unwrap();
         let refused = bind(true).map(drop).unwrap_err();
         assert!(matches!(refused, ListenError::NotSocket(_)), "{refused}");

@@ -109,6 +109,11 @@ impl Sockets {
         self.listener.path()
     }
 
+    /// Whether the socket took the place of one that a killed node had left.
+    pub(crate) fn succeeds(&self) -> bool {
+        self.listener.succeeds()
+    }
+
     /// Leaves beside the socket the address at which other nodes find this node, if it is the first of its
     /// cluster.
     pub(crate) fn leave_address(&self, address: Option<SocketAddr>) {

@@ -61,13 +61,18 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) fn new(kernel: &Rc<Kernel>, network: &Rc<Network>, places: &Rc<Places>) -> Self {
+    pub(super) fn new(
+        kernel: &Rc<Kernel>,
+        network: &Rc<Network>,
+        places: &Rc<Places>,
+        succeeds: bool,
+    ) -> Self {
         Self {
             kernel: Rc::clone(kernel),
             network: Rc::clone(network),
             places: Rc::clone(places),
             takeover: Takeover::default(),
-            life: RefCell::new(Life::of(&kernel.config.socket)),
+            life: RefCell::new(Life::of(&kernel.config.socket, succeeds)),
             locks: RefCell::default(),
             left: RefCell::default(),
             released: RefCell::default(),
@@ -314,6 +319,24 @@ impl Home {
         });
         drop(locks);
         free.iter().for_each(|id| self.advance(id));
+    }
+
+    /// Takes note of former coordinators' nodes. If one of them is unknown, nothing is granted until all
+    /// leases are over that it may have given.
+    pub(super) fn meet(&self, nodes: &[NodeId]) {
+        if self.life.borrow_mut().meet(nodes, self.now()) {
+            self.takeover.reset();
+        }
+    }
+
+    /// Notes the end of this node. It leaves no wait for the next life if all guards end with it.
+    pub(super) fn end(&self) {
+        let (mut life, now) = (self.life.borrow_mut(), self.now());
+        // A home that has not waited out its former life does not know the guards of that life.
+        let knows = self.takeover.has(0) || life.until() <= now;
+        if knows && !self.is_held_elsewhere() {
+            life.end(now);
+        }
     }
 
     /// Forgets all locks, because this node is no member any more.

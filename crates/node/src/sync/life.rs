@@ -7,21 +7,29 @@
 //! ahead, so that it is written about once a second. When no client holds a lock any more, the file
 //! says so, and the next life need not wait.
 //!
-//! Invariant: the file names a time later than the end of every guard that may be valid.
+//! The file is there from the moment at which the node begins to decide about locks. So one that is gone
+//! although a former life was here, and one that cannot be read, stand for leases of the greatest length:
+//! nothing is granted before these are over. A former life shows itself by the socket of a killed node, and
+//! by members that join again and name the coordinator's node that they followed.
+//!
+//! Invariants: the file names a time later than the end of every guard that may be valid. The second line is
+//! a digest of the first, so that no other time is read than the one that was written.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plasmon::shared::boot_ns;
 use plasmon::sync::MAX_TTL;
-use plasmon::{Error, ErrorKind};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use tracing::{info, warn};
 
 use super::lock::{MARGIN, nanos};
 
 /// The time for which the file is written ahead. The next life waits for this time longer than leases last.
 const AHEAD_TIME: Duration = Duration::from_secs(1);
+/// Maximum number of lives that the file names.
+const MAX_LIVES: usize = 64;
 
 /// Contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -32,65 +40,152 @@ struct Record {
     until_ns: u64,
     /// The number in the upper half of the tokens that were given.
     epoch: u64,
+    /// The nodes whose leases are over by that time: the one that wrote the file, and those before it.
+    lives: Vec<String>,
+    /// Whether the life has ended, and no guard with it. The file lies on the disk then, so that this holds
+    /// after a boot of the host as well.
+    ended: bool,
 }
 
-/// Record that this life leaves for the next one, and the record of the life before.
+/// Record that this life leaves for the next one, and what the lives before have left.
 pub(super) struct Life {
     path: PathBuf,
     boot: String,
-    /// Time until which guards of the former life may be valid, and the number in its tokens;
-    /// `None` before the file was read.
-    former: Option<(u64, u64)>,
+    /// Whether a node that was killed has left its socket beside the file.
+    succeeds: bool,
+    /// Time until which guards of former lives may be valid; without end before this life has begun.
+    until: u64,
+    /// The number in the tokens of the former life.
+    former_epoch: u64,
+    /// The nodes of this life and of the former ones that are known.
+    lives: Vec<String>,
     record: Option<Record>,
     /// Time since which no client holds a lock; `None` while one does.
     rests_since: Option<u64>,
 }
 
+/// Returns the time at which the longest lease ends that begins at a time.
+fn longest(from: u64) -> u64 {
+    from.saturating_add(nanos(MAX_TTL + MARGIN))
+}
+
 impl Life {
-    /// Makes the life of the node with this socket.
-    pub(super) fn of(socket: &Path) -> Self {
+    /// Makes the life of the node with this socket. It `succeeds` a node that was killed if that has left its
+    /// socket there.
+    pub(super) fn of(socket: &Path, succeeds: bool) -> Self {
         let mut path = socket.as_os_str().to_owned();
         path.push(".locks");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self {
             path: path.into(),
             boot: boot.trim().to_owned(),
-            former: None,
+            succeeds,
+            until: u64::MAX,
+            former_epoch: 0,
+            lives: Vec::new(),
             record: None,
             rests_since: None,
         }
     }
 
-    /// Returns the time and the number that the former life has left.
-    fn former(&mut self) -> (u64, u64) {
-        if let Some(former) = self.former {
-            return former;
+    /// Begins: reads what the former life has left, and writes that this one decides about locks from now on.
+    pub(super) fn begin(&mut self, own: NodeId, now: u64) {
+        if self.until != u64::MAX {
+            return;
         }
-        let text = fs::read(&self.path);
-        let former = match text.map(|text| serde_json::from_slice::<Record>(&text)) {
-            // No life was a home here before.
-            Err(_) => (0, 0),
-            // A file of this program names no later time than `longest`.
-            Ok(Ok(record)) if record.boot == self.boot => {
-                let longest = boot_ns().saturating_add(nanos(2 * MAX_TTL + AHEAD_TIME + MARGIN));
-                (record.until_ns.min(longest), record.epoch)
-            }
-            // The host was booted since, or the file cannot be read. No lease is longer than `MAX_TTL`.
-            Ok(Ok(record)) => (nanos(MAX_TTL + MARGIN), record.epoch),
-            Ok(Err(_)) => (nanos(MAX_TTL + MARGIN), 0),
-        };
-        *self.former.insert(former)
+        (self.until, self.former_epoch, self.lives) = self.former(now);
+        self.note_lives([own.to_string()]);
+        if self.until > now {
+            let wait = Duration::from_nanos(self.until - now);
+            info!(?wait, "locks are given when the leases are over that a former life may have given");
+        }
+        let until_ns = self.until.max(now);
+        let record = self.next_record(until_ns, self.former_epoch);
+        match self.write(&record, false) {
+            Ok(()) => self.record = Some(record),
+            // No lease is given before the file can be written.
+            Err(error) => warn!("cannot write {}: {error}; no lock is given meanwhile", self.path.display()),
+        }
     }
 
-    /// Returns the time until which guards of the former life may be valid.
-    pub(super) fn until(&mut self) -> u64 {
-        self.former().0
+    /// Returns the time until which guards of the former life may be valid, the number in its tokens, and the
+    /// lives that are known.
+    fn former(&self, now: u64) -> (u64, u64, Vec<String>) {
+        let found = fs::read(&self.path);
+        let why = match found.map(|bytes| Record::read(&bytes)) {
+            Ok(Some(record)) => {
+                let until = match record.ended {
+                    true => 0,
+                    // A file of this program names no later time.
+                    false if record.boot == self.boot && !self.boot.is_empty() => {
+                        record.until_ns.min(longest(now).saturating_add(nanos(MAX_TTL + AHEAD_TIME)))
+                    }
+                    // The host was booted since, or the file comes from another host: the time says nothing.
+                    false => longest(now),
+                };
+                return (until, record.epoch, record.lives);
+            }
+            Ok(None) => "is damaged".to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.succeeds => {
+                // A folder that does not outlive a boot of the host may have had the file before.
+                return (longest(0), 0, Vec::new());
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                "is gone, although a node that was killed left its socket there".to_owned()
+            }
+            Err(error) => format!("cannot be read: {error}"),
+        };
+        self.warn(&format!("the file of the leases {why}"));
+        (longest(now), 0, Vec::new())
+    }
+
+    fn warn(&self, why: &str) {
+        let (path, wait) = (self.path.display(), MAX_TTL + MARGIN);
+        warn!(%path, "{why}; no lock is given for {wait:?}, since clients may hold some until then");
+    }
+
+    /// Takes note of the coordinators' nodes that members have followed which join again. Returns whether
+    /// guards of an unknown one may be valid.
+    pub(super) fn meet(&mut self, nodes: &[NodeId], now: u64) -> bool {
+        let mut unknown: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
+        unknown.retain(|node| !self.lives.contains(node));
+        if unknown.is_empty() {
+            return false;
+        }
+        self.warn(&format!(
+            "a member has joined again that followed node {} as the coordinator's, of which there is no file",
+            unknown.join(", ")
+        ));
+        self.note_lives(unknown);
+        self.until = self.until.max(longest(now));
+        let epoch = self.record.as_ref().map_or(self.former_epoch, |record| record.epoch);
+        let before = self.record.take().map_or(0, |record| record.until_ns);
+        let record = self.next_record(self.until.max(before), epoch);
+        // If the file cannot be written now, it is before the next lease is given.
+        if self.write(&record, false).is_ok() {
+            self.record = Some(record);
+        }
+        true
+    }
+
+    fn note_lives(&mut self, nodes: impl IntoIterator<Item = String>) {
+        self.lives.extend(nodes);
+        let surplus = self.lives.len().saturating_sub(MAX_LIVES);
+        self.lives.drain(..surplus);
+    }
+
+    fn next_record(&self, until_ns: u64, epoch: u64) -> Record {
+        Record { boot: self.boot.clone(), until_ns, epoch, lives: self.lives.clone(), ended: false }
+    }
+
+    /// Returns the time until which guards of former lives may be valid.
+    pub(super) fn until(&self) -> u64 {
+        self.until
     }
 
     /// Returns the number for tokens, which is at least `least` and larger than that of the former life.
-    pub(super) fn epoch(&mut self, least: u64) -> u64 {
-        let (_, former) = self.former();
-        least.max(former.saturating_add(1))
+    pub(super) fn epoch(&self, least: u64) -> u64 {
+        least.max(self.former_epoch.saturating_add(1))
     }
 
     /// Makes sure that the file names a time after the end of a lease that begins now.
@@ -103,9 +198,9 @@ impl Life {
         if self.record.as_ref().is_some_and(|record| end <= record.until_ns && record.epoch >= epoch) {
             return Ok(());
         }
-        let until_ns = end.saturating_add(nanos(AHEAD_TIME)).max(self.until());
-        let record = Record { boot: self.boot.clone(), until_ns, epoch };
-        self.write(&record).map_err(|error| {
+        let until_ns = end.saturating_add(nanos(AHEAD_TIME)).max(self.until);
+        let record = self.next_record(until_ns, epoch);
+        self.write(&record, false).map_err(|error| {
             let text = format!(
                 "cannot write {}, without which no lock is given: {error}; make room there, or have the \
                  folder writable",
@@ -118,8 +213,8 @@ impl Life {
     }
 
     /// Whether the file makes the next life wait longer than needed if no client holds a lock.
-    pub(super) fn leaves_a_wait(&mut self, now: u64) -> bool {
-        let least = now.max(self.until());
+    pub(super) fn leaves_a_wait(&self, now: u64) -> bool {
+        let least = now.max(self.until);
         self.record.as_ref().is_some_and(|record| record.until_ns > least)
     }
 
@@ -134,112 +229,54 @@ impl Life {
         if now.saturating_sub(since) < nanos(AHEAD_TIME) {
             return;
         }
-        let until_ns = now.max(self.until());
         let Some(record) = self.record.as_ref() else { return };
-        let record = Record { boot: self.boot.clone(), until_ns, epoch: record.epoch };
+        let record = self.next_record(now.max(self.until), record.epoch);
         // If the file cannot be written, the next life waits longer than needed.
-        if self.write(&record).is_ok() {
+        if self.write(&record, false).is_ok() {
             self.record = Some(record);
         }
     }
 
-    fn write(&self, record: &Record) -> io::Result<()> {
+    /// Writes the file, and with `synced` waits until it lies on the disk.
+    fn write(&self, record: &Record, synced: bool) -> io::Result<()> {
         let mut next = self.path.clone().into_os_string();
         next.push(".next");
-        fs::write(&next, serde_json::to_vec(record)?)?;
-        fs::rename(&next, &self.path)
+        let mut file = File::create(&next)?;
+        file.write_all(&record.written()?)?;
+        if synced {
+            file.sync_all()?;
+        }
+        fs::rename(&next, &self.path)?;
+        let folder = self.path.parent().filter(|_| synced);
+        folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 
-    /// Removes the file at the end of a life whose guards are all over.
-    pub(super) fn end(&mut self) {
-        if self.record.take().is_some() {
-            // A file that stays only makes the next life wait.
-            _ = fs::remove_file(&self.path);
+    /// Notes the end of a life whose guards are all over, and with them those of the lives before. Does
+    /// nothing if this life has not begun.
+    pub(super) fn end(&mut self, now: u64) {
+        if let Some(record) = self.record.take() {
+            let record = Record { until_ns: now, ended: true, ..record };
+            // If the file cannot be written, the next life waits longer than needed.
+            _ = self.write(&record, true);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    #[test]
-    fn the_next_life_waits_until_the_leases_of_the_former_are_over() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("plasmon.sock");
-        let mut first = Life::of(&socket);
-        assert_eq!((first.until(), first.epoch(7)), (0, 7), "nobody was here");
-        let now = boot_ns();
-        first.note(now, 10 * SECOND, 7).expect("it is written");
-        let mut next = Life::of(&socket);
-        assert!(next.until() >= now + 11 * SECOND);
-        assert_eq!(next.epoch(3), 8);
-        let until = next.until();
-        next.note(now, SECOND, 8).expect("it is written");
-        assert!(Life::of(&socket).until() >= until, "the life before it may have guards still");
-        next.end();
-        assert_eq!(Life::of(&socket).until(), 0);
+impl Record {
+    /// Returns the bytes of the file.
+    fn written(&self) -> io::Result<Vec<u8>> {
+        let text = serde_json::to_string(self)?;
+        let digest = ObjectId::from_name(&text);
+        Ok(format!("{text}\n{digest}\n").into_bytes())
     }
 
-    #[test]
-    fn the_file_is_written_ahead() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut life = Life::of(&folder.path().join("plasmon.sock"));
-        let now = boot_ns();
-        life.note(now, SECOND, 1).expect("it is written");
-        fs::remove_file(&life.path).expect("it is there");
-        life.note(now + SECOND / 2, SECOND, 1).expect("nothing has to be written");
-        assert!(!life.path.exists());
-        life.note(now + 2 * SECOND, SECOND, 1).expect("it is written");
-        assert!(life.path.exists());
-    }
-
-    #[test]
-    fn the_next_life_of_a_home_that_rested_waits_for_nothing_and_mints_larger_tokens() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("plasmon.sock");
-        let now = boot_ns();
-        let mut first = Life::of(&socket);
-        first.note(now, 60 * SECOND, 7).expect("it is written");
-        first.rest(now + SECOND / 10, false);
-        assert!(Life::of(&socket).until() > now + 60 * SECOND, "it has not rested for long");
-        first.note(now + SECOND, 60 * SECOND, 7).expect("it is written");
-        first.rest(now + 2 * SECOND, false);
-        assert!(Life::of(&socket).until() > now + 60 * SECOND, "a lease was given meanwhile");
-        first.rest(now + 3 * SECOND, true);
-        first.rest(now + 4 * SECOND, false);
-        assert!(Life::of(&socket).until() > now + 60 * SECOND, "somebody held a lock a moment ago");
-        first.rest(now + 5 * SECOND, false);
-        assert!(!first.leaves_a_wait(now + 5 * SECOND));
-        let mut next = Life::of(&socket);
-        assert_eq!((next.until(), next.epoch(1)), (now + 5 * SECOND, 8));
-        first.note(now + 6 * SECOND, 60 * SECOND, 7).expect("it is written");
-        assert!(Life::of(&socket).until() > now + 64 * SECOND);
-    }
-
-    #[test]
-    fn a_life_that_rests_leaves_what_the_one_before_it_has_left() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("plasmon.sock");
-        let now = boot_ns();
-        Life::of(&socket).note(now, 50 * SECOND, 7).expect("it is written");
-        let mut second = Life::of(&socket);
-        second.note(now + SECOND, 60 * SECOND, 8).expect("it is written");
-        (0..4).for_each(|second_s| second.rest(now + (second_s + 2) * SECOND, false));
-        assert_eq!(Life::of(&socket).until(), now + 52 * SECOND);
-    }
-
-    #[test]
-    fn a_file_that_says_nothing_is_waited_out_from_the_boot() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("plasmon.sock");
-        fs::write(Life::of(&socket).path, b"{").expect("it is written");
-        assert_eq!(Life::of(&socket).until(), 61 * SECOND);
-        let other = Record { boot: "another".into(), until_ns: u64::MAX, epoch: 9 };
-        Life::of(&socket).write(&other).expect("it is written");
-        let mut life = Life::of(&socket);
-        assert_eq!((life.until(), life.epoch(1)), (61 * SECOND, 10));
+    /// Returns what a file says, unless it is damaged.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (text, digest) = str::from_utf8(bytes).ok()?.strip_suffix('\n')?.split_once('\n')?;
+        let is_whole = digest == ObjectId::from_name(text).to_string();
+        is_whole.then(|| serde_json::from_str(text).ok())?
     }
 }
+
+#[cfg(test)]
+mod tests;

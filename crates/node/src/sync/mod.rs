@@ -68,7 +68,13 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    pub(crate) fn new(cluster: &Rc<Cluster>, sessions: &Rc<Sessions>, guards: &Rc<Guards>) -> Rc<Self> {
+    /// Makes the locks of a node. It `succeeds` a node that was killed if that has left its socket.
+    pub(crate) fn new(
+        cluster: &Rc<Cluster>,
+        sessions: &Rc<Sessions>,
+        guards: &Rc<Guards>,
+        succeeds: bool,
+    ) -> Rc<Self> {
         let (kernel, network) = (&sessions.kernel, &sessions.store.network);
         let places = Rc::new(Places::new(cluster));
         Rc::new_cyclic(|own| Self {
@@ -82,7 +88,7 @@ impl Locks {
             tickets: Tickets::default(),
             meetings: Meetings::default(),
             barriers: Barriers::default(),
-            home: Home::new(kernel, network, &places),
+            home: Home::new(kernel, network, &places, succeeds),
             places,
             alive: RefCell::default(),
             is_keeping: Cell::new(false),
@@ -98,9 +104,6 @@ impl Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
-        // A home that has not waited out its former life does not know the guards of that life.
-        if self.home.takeover.has(0) && !self.home.is_held_elsewhere() {
-            self.home.life.get_mut().end();
-        }
+        self.home.end();
     }
 }

@@ -95,6 +95,7 @@ impl Service for Locks {
         match change {
             Change::View(view) => self.follow(view),
             Change::Records => {}
+            Change::FormerLives(lives) => self.home.meet(lives),
             Change::Fenced { .. } => {
                 self.home.clear();
                 self.barriers.clear();
@@ -195,6 +196,9 @@ impl Locks {
     fn follow(self: &Rc<Self>, view: &ViewChange) {
         self.places.follow(view);
         let coordinated = self.places.is_coordinated();
+        if view.begins && self.cluster.coordinator.get() == Some(self.kernel.node) {
+            self.home.life.borrow_mut().begin(self.kernel.node, self.now());
+        }
         if view.begins && !coordinated {
             self.end_guards("this node is a new member");
             self.home.takeover.reset();

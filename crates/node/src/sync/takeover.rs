@@ -129,7 +129,7 @@ impl Locks {
         }
         let has_lost = takeover.has_lost.get();
         let number = match self.places.is_coordinated() {
-            true => self.home.life.borrow_mut().epoch(epoch.max(self.kernel.incarnation.get())),
+            true => self.home.life.borrow().epoch(epoch.max(self.kernel.incarnation.get())),
             false => epoch,
         };
         takeover.end(epoch, number);
@@ -241,7 +241,7 @@ impl Locks {
     /// if the view changes meanwhile.
     async fn wait_out(&self) -> Option<()> {
         loop {
-            let left = self.home.life.borrow_mut().until().saturating_sub(self.kernel.clock.boot_ns());
+            let left = self.home.life.borrow().until().saturating_sub(self.kernel.clock.boot_ns());
             if left == 0 {
                 return Some(());
             }

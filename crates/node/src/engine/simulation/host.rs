@@ -360,6 +360,7 @@ impl Host {
             tunings: Tunings::load(None, "memory"),
             waker: Waker::new().expect("an eventfd"),
             epoll: Rc::new(epoll::create(CreateFlags::CLOEXEC).expect("an epoll set")),
+            succeeds: false,
             proposals,
         };
         let clients = Clients::default();
