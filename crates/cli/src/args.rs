@@ -12,7 +12,7 @@ use crate::calibrate::Calibrate;
 use crate::demo::Demo;
 use crate::doctor::Doctor;
 use crate::drain::Drain;
-use crate::list_args::{Ls, Rm};
+use crate::list_args::{Ls, Patience, Rm};
 use crate::lock::{BarrierArgs, LockArgs};
 use crate::manual::{Completions, ManPages};
 use crate::mount::{MountArgs, UmountArgs};
@@ -150,15 +150,15 @@ A file of a volume is named by its path in a folder at which the volume is mount
     /// List the services of the cluster: functions that programs run for others
     #[command(after_help = "\
 A node that does not answer is named on standard error; the rest is printed, and the exit code is 4.")]
-    Services,
+    Services(Patience),
     /// Call a function of a service, and print its reply
     Call(CallFunction),
     /// Run a command while it holds a lock of the cluster
     Lock(LockArgs),
-    /// List the locks and barriers of the cluster: who holds them, who waits, since when
+    /// List the locks and barriers of the cluster: who holds them or has left them, who waits, since when
     #[command(after_help = "\
 A node that does not answer is named on standard error; the rest is printed, and the exit code is 4.")]
-    Locks,
+    Locks(Patience),
     /// Wait until a number of processes of any hosts have arrived
     Barrier(BarrierArgs),
     /// Ask a node for signs of life, and print how long they take

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs};
 
+use crate::connecting::timeout;
 use crate::names::{Which, Whose, name, which};
 use crate::object_args::Quiet;
 use crate::values::seconds;
@@ -32,6 +33,20 @@ pub(crate) struct Ls {
     /// Only objects without a name
     #[arg(long)]
     pub(crate) unnamed: bool,
+}
+
+/// Time-out of lists that all nodes of the cluster tell.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Patience {
+    /// Seconds to wait for the answer of a node
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "30",
+        value_parser = timeout,
+        allow_negative_numbers = true
+    )]
+    pub(crate) timeout: Duration,
 }
 
 /// Arguments of `plasmon rm`.

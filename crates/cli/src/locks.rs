@@ -2,7 +2,7 @@
 //!
 //! Owns no state. Main thread.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plasmon::Socket;
 use plasmon::sync::{LockHolder, LockInfo, LockList, SyncKind};
@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 
 use crate::connecting::Within;
 use crate::failure::Failure;
+use crate::list_args::Patience;
 use crate::listing::{complete, short};
 use crate::output::{self, age, table};
 
 /// Lists the locks and barriers of the cluster.
-pub(crate) fn locks(socket: &Socket, as_json: bool) -> Result<(), Failure> {
-    let list = LockList::of(&Within::new(None).connect(socket, "plasmon locks")?)?;
+pub(crate) fn locks(socket: &Socket, as_json: bool, patience: &Patience) -> Result<(), Failure> {
+    let list = LockList::of(&Within::new(Some(patience.timeout)).connect(socket, "plasmon locks")?)?;
     if as_json {
         output::json(&list.locks.iter().map(row_json).collect::<Value>().to_string())?;
     } else {
@@ -27,12 +28,13 @@ pub(crate) fn locks(socket: &Socket, as_json: bool) -> Result<(), Failure> {
 
 fn row(info: &LockInfo) -> [String; 7] {
     let first = info.holders.first();
+    let since = first.or(info.abandoned.as_ref());
     [
         kind(info).to_owned(),
         info.owner.map_or_else(|| "everybody".to_owned(), |owner| owner.to_string()),
         short(&[info.home]),
-        first.map_or_else(|| parties(info), |first| held_by(first, info.held)),
-        first.map_or_else(String::new, |first| age(Duration::from_millis(first.age_ms))),
+        first.map_or_else(|| held_by_none(info), |first| held_by(first, info.held)),
+        since.map_or_else(String::new, |since| age(Duration::from_millis(since.age_ms))),
         info.waiting.to_string(),
         info.name.clone(),
     ]
@@ -48,39 +50,92 @@ fn kind(info: &LockInfo) -> &'static str {
 
 /// Holders for people: the process of the first, and how many there are besides.
 fn held_by(first: &LockHolder, held: u32) -> String {
-    let process = format!("pid {} of user {} on {}", first.pid, first.uid, short(&[first.node]));
-    if held > 1 { format!("{process}, {} more", held - 1) } else { process }
+    if held > 1 { format!("{}, {} more", process(first), held - 1) } else { process(first) }
 }
 
-/// Text about the parties that a barrier waits for. Empty for a lock that nobody holds.
-fn parties(info: &LockInfo) -> String {
-    match info.kind {
-        SyncKind::Lock => String::new(),
-        SyncKind::Barrier => format!("{} of {} parties", info.held, info.parties),
+fn process(holder: &LockHolder) -> String {
+    format!("pid {} of user {} on {}", holder.pid, holder.uid, short(&[holder.node]))
+}
+
+/// Text about a row without holders: the parties that a barrier waits for, or who left a lock. Empty for
+/// another lock.
+fn held_by_none(info: &LockInfo) -> String {
+    match (info.kind, &info.abandoned) {
+        (SyncKind::Barrier, _) => format!("{} of {} parties", info.held, info.parties),
+        (SyncKind::Lock, Some(by)) => {
+            let who = if by.pid == 0 { "a process that is not known".to_owned() } else { process(by) };
+            format!("abandoned by {who} at {}", day_and_time(Duration::from_millis(by.age_ms)))
+        }
+        (SyncKind::Lock, None) => String::new(),
     }
 }
 
+/// The day and time of what was so long ago, in the form of RFC 3339.
+fn day_and_time(ago: Duration) -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(ago);
+    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let [year, month, day] = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of a day that is so many days after 1970 began.
+fn date(days: u64) -> [u64; 3] {
+    // Years begin in March here, so that a leap day is the last day of its year.
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    [era * 400 + year + u64::from(month <= 2), month, day]
+}
+
 fn row_json(info: &LockInfo) -> Value {
-    let holders = info.holders.iter().map(|holder| {
-        json!({
-            "node": holder.node.to_string(),
-            "pid": holder.pid,
-            "user": holder.uid,
-            // A token has up to 128 bits, more than a number of JSON keeps.
-            "token": holder.token.to_string(),
-            "age_seconds": holder.age_ms as f64 / 1000.0,
-        })
-    });
     json!({
         "name": info.name,
         "kind": match info.kind { SyncKind::Lock => "lock", SyncKind::Barrier => "barrier" },
         "owner": info.owner,
         "home": info.home.to_string(),
         "shared": info.shared,
-        "holders": holders.collect::<Vec<_>>(),
+        "holders": info.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "held": info.held,
         "waiting": info.waiting,
         "parties": info.parties,
         "generation": info.generation,
+        "abandoned": info.abandoned.as_ref().map(holder_json),
     })
+}
+
+fn holder_json(holder: &LockHolder) -> Value {
+    json!({
+        "node": holder.node.to_string(),
+        "pid": holder.pid,
+        "user": holder.uid,
+        // A token has up to 128 bits, more than a number of JSON keeps.
+        "token": holder.token.to_string(),
+        "age_seconds": holder.age_ms as f64 / 1000.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        for (days, [year, month, day]) in [
+            (0, [1970, 1, 1]),
+            (59, [1970, 3, 1]),
+            (11_016, [2000, 2, 29]),
+            (11_017, [2000, 3, 1]),
+            (20_453, [2025, 12, 31]),
+            (20_454, [2026, 1, 1]),
+            (47_540, [2100, 2, 28]),
+            (47_541, [2100, 3, 1]),
+        ] {
+            assert_eq!(date(days), [year, month, day], "{days}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::connecting::Within;
 use crate::failure::Failure;
+use crate::list_args::Patience;
 use crate::listing::{complete, short};
 use crate::output::{self, STANDARD_OUTPUT, age, line, size, standard, table, tolerant};
 use crate::region_args::{
@@ -35,7 +36,7 @@ const READ: Rights = Rights::READ;
 pub(crate) fn region(socket: &Socket, as_json: bool, command: &RegionCommand) -> Result<(), Failure> {
     match command {
         RegionCommand::Create(args) => create(socket, as_json, args),
-        RegionCommand::Ls => ls(socket, as_json),
+        RegionCommand::Ls(patience) => ls(socket, as_json, patience),
         RegionCommand::Info(which) => info(socket, as_json, which),
         RegionCommand::Read(args) => read(socket, as_json, args),
         RegionCommand::Write(args) => write(socket, as_json, args),
@@ -85,8 +86,8 @@ fn create(socket: &Socket, as_json: bool, args: &Create) -> Result<(), Failure> 
     done(as_json, &json!({ "name": args.name, "bytes": region.len(), "home": region.home().to_string() }))
 }
 
-fn ls(socket: &Socket, as_json: bool) -> Result<(), Failure> {
-    let list = Within::new(None).connect(socket, NAME)?.list_regions()?;
+fn ls(socket: &Socket, as_json: bool, patience: &Patience) -> Result<(), Failure> {
+    let list = Within::new(Some(patience.timeout)).connect(socket, NAME)?.list_regions()?;
     if as_json {
         output::json(&list.regions.iter().map(row_json).collect::<Value>().to_string())?;
     } else {

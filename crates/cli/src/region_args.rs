@@ -10,6 +10,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use plasmon::region::{Principal, Rights};
 
 use crate::connecting::timeout;
+use crate::list_args::Patience;
 use crate::names::name;
 use crate::users::user_id;
 use crate::values::{any_size, positive_size};
@@ -23,7 +24,7 @@ pub(crate) enum RegionCommand {
     #[command(after_help = "\
 Those of this user and those to which it has rights; for root, all. A node that does not answer is named on \
 standard error; the rest is printed, and the exit code is 4.")]
-    Ls,
+    Ls(Patience),
     /// Show what a region is like
     Info(Which),
     /// Read bytes of a region

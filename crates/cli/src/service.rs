@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::connecting::Within;
 use crate::failure::Failure;
+use crate::list_args::Patience;
 use crate::listing::{complete, short};
 use crate::names::name;
 use crate::output::{self, age, standard, table, tolerant};
@@ -51,8 +52,9 @@ pub(crate) struct CallFunction {
 }
 
 /// Lists the services of the cluster.
-pub(crate) fn services(socket: &Socket, as_json: bool) -> Result<(), Failure> {
-    let list = ServiceList::of(&Within::new(None).connect(socket, "plasmon services")?)?;
+pub(crate) fn services(socket: &Socket, as_json: bool, patience: &Patience) -> Result<(), Failure> {
+    let within = Within::new(Some(patience.timeout));
+    let list = ServiceList::of(&within.connect(socket, "plasmon services")?)?;
     if as_json {
         output::json(&list.services.iter().map(row_json).collect::<Value>().to_string())?;
     } else {

@@ -93,13 +93,14 @@ fn tell_services(functions: &FunctionsStatus) -> Result<(), Failure> {
 
 /// Prints the line about locks and barriers, once there was one.
 fn tell_locks(locks: &LocksStatus) -> Result<(), Failure> {
-    let LocksStatus { names, held, waiting, granted, lost, barriers, arrived } = locks;
-    if names + waiting + granted + barriers == 0 {
+    let LocksStatus { names, abandoned, held, waiting, granted, lost, barriers, arrived } = locks;
+    if names + abandoned + waiting + granted + barriers == 0 {
         return Ok(());
     }
     line(&format!(
         "locks     {held} held by clients and {waiting} waited for, {granted} granted and {lost} lost; \
-         {names} locks and {barriers} barriers decided here, {arrived} calls at a barrier"
+         {names} locks and {barriers} barriers decided here, and {abandoned} locks that were abandoned, \
+         {arrived} calls at a barrier"
     ))
 }
 

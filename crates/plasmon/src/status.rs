@@ -337,6 +337,9 @@ pub struct FunctionsStatus {
 pub struct LocksStatus {
     /// Number of locks about which the node decides, and that are held or waited for.
     pub names: u64,
+    /// Number of locks about which the node decides whose last holder died or lost them, and that nobody
+    /// wants.
+    pub abandoned: u64,
     /// Number of guards that clients of the node have now.
     pub held: u64,
     /// Number of calls of the node's clients that wait for a lock now.

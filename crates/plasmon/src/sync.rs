@@ -108,6 +108,9 @@ crate::wire::record! {
         pub parties: u32,
         /// Number of times that the barrier was passed. 0 for a lock.
         pub generation: u64,
+        /// Client that held the lock last, if it died or lost the lock, and nobody has been told so yet. The
+        /// age is the time since then. The process id is 0 if it is not known.
+        pub abandoned: Option<LockHolder>,
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use plasmon::sync::{Barrier, SyncKind};
 use plasmon::{Client, Error, ErrorKind};
-use plasmon_e2e::{Cluster, PATIENCE, eventually, wait};
+use plasmon_e2e::{Cluster, PATIENCE, eventually, until, wait};
+use rustix::process::Signal;
 
 use crate::commands::{failure, json};
 use crate::locks::row;
@@ -113,6 +114,36 @@ fn a_party_that_leaves_or_is_late_breaks_it() {
         assert_eq!(kind(late.wait(Some(promised))), ErrorKind::TimedOut);
         wait::ended_in_time("the wait", began, promised);
     });
+}
+
+#[test]
+fn a_stopped_party_of_an_earlier_barrier_is_named() {
+    let cluster = Cluster::builder().nodes(3).start();
+    let client = cluster.client(2);
+    let stopped = ClientProcess::start(&cluster, 1, &["party", "again", "2"]);
+    stopped.signal(Signal::STOP);
+    let eldest = format!("rocess {} on node {}", stopped.pid(), cluster.status(1).node);
+    let differs = client.barrier("again", 3).expect_err("it has two parties");
+    assert_eq!(differs.kind(), ErrorKind::Invalid);
+    assert!(differs.message().contains(&eldest), "{differs}");
+    // All parties are there, one of which will never arrive.
+    let waiting = barrier(&client, "again", 2);
+    let late = waiting.wait(Some(Duration::from_millis(300))).expect_err("one is stopped");
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    assert!(late.message().contains(&eldest), "{late}");
+    drop(waiting);
+    // Now it is broken, and stays so as long as that party has a handle.
+    for node in [2, 0, 1] {
+        let broken = until("the node knows", || {
+            let broken = cluster.client(node).barrier("again", 2).err()?;
+            broken.message().contains(&eldest).then_some(broken)
+        });
+        assert_eq!(broken.kind(), ErrorKind::Broken);
+        assert!(broken.message().contains("an earlier one"), "{broken}");
+    }
+    stopped.signal(Signal::CONT);
+    stopped.kill();
+    until("the name is free", || client.barrier("again", 2).ok());
 }
 
 #[test]

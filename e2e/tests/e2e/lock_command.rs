@@ -4,8 +4,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-use plasmon_e2e::{Cluster, binary, eventually, until};
+use plasmon_e2e::{Cluster, binary, eventually, until, wait};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::commands::{failure, json};
@@ -89,6 +90,50 @@ fn who_holds_and_who_waits_is_listed() {
     assert_eq!(child.wait().expect("it is our child").code(), Some(128 + 15));
     let waited = waiting.wait_with_output().expect("it is our child");
     assert!(waited.status.success(), "{}", text(&waited.stderr));
+}
+
+#[test]
+fn who_left_a_lock_is_listed_until_the_next_holder_has_learned_of_it() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (mut child, _out) = started(locked(&cluster, 1, &["--ttl", "60s"], "echo begun; exec sleep 600"));
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    let told = until("the death is known", || {
+        let list = json(&cluster, 1, &["locks"]);
+        list[0]["abandoned"].is_object().then_some(list)
+    });
+    let told = &told[0];
+    assert_eq!((&told["name"], &told["held"], &told["waiting"]), (&"name".into(), &0.into(), &0.into()));
+    assert_eq!(told["abandoned"]["pid"], child.id());
+    assert!(told["abandoned"]["age_seconds"].is_number());
+    let shown = Command::new(binary()).arg("locks").arg("--socket").arg(cluster.socket(0)).output();
+    let shown = text(&shown.expect("plasmon runs").stdout);
+    assert!(shown.contains(&format!("abandoned by pid {} of user ", child.id())), "{shown}");
+    assert!(shown.contains(" at 20"), "{shown}");
+    let locks = |node: usize| cluster.status(node).locks;
+    let counts = [0, 1].map(|node| (locks(node).names, locks(node).abandoned));
+    assert_eq!(counts, [(0, 1), (0, 0)], "the first node decides");
+    let guard = attempt(&cluster.client(0), "name").expect("nothing keeps it");
+    assert!(guard.abandoned());
+    drop(guard);
+    eventually("it is forgotten", || row(&cluster, 0, "name").is_none());
+}
+
+#[test]
+fn a_node_that_is_silent_does_not_hold_up_a_list_for_longer_than_asked() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let guard = take(&cluster.client(0), "name");
+    let silent = cluster.status(1).node;
+    cluster.pause(1);
+    for list in [&["locks"][..], &["services"], &["region", "ls"]] {
+        let began = Instant::now();
+        let (code, said) = failure(&cluster, 0, &[list, &["--timeout", "1"]].concat());
+        wait::ended_in_time("the list", began, Duration::from_secs(1));
+        assert_eq!(code, 4, "{list:?}: {said}");
+        assert!(said.contains(&silent), "{list:?}: {said}");
+    }
+    cluster.resume(1);
+    drop(guard);
 }
 
 #[test]

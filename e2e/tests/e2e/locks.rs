@@ -157,7 +157,16 @@ fn waits_end_in_time_and_leave_nothing() {
         let began = Instant::now();
         let late = client.lock("held", &LockOptions { timeout: Some(promised), ..short_lived() });
         wait::ended_in_time("the wait", began, promised);
-        assert_eq!(kind(late), ErrorKind::TimedOut);
+        let late = late.expect_err("it is held");
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        let (pid, uid) = (std::process::id(), rustix::process::getuid().as_raw());
+        let holder = match node {
+            0 => format!("this process ({pid}) has held it for "),
+            _ => format!("process {pid} of user {uid} on node {} has held it for ", cluster.status(0).node),
+        };
+        assert!(late.to_string().contains(&holder), "{late}");
+        let busy = attempt(&client, "held").expect_err("it is held");
+        assert!(busy.kind() == ErrorKind::Busy && busy.to_string().contains(&holder), "{busy}");
     }
     // Waits that are interrupted are withdrawn, and so are those of clients that go away.
     let impatient = cluster.client(1).interruptible(|| true);

@@ -174,6 +174,7 @@ fn a_coordinator_whose_file_of_leases_is_damaged_or_gone_gives_no_second_guard()
             assert!(guard.is_valid(), "{said}: the lease lasts for a minute");
             let refused = taken.expect_err("it is held");
             assert_eq!(refused.kind(), ErrorKind::TimedOut, "{said}: {refused}");
+            assert!(refused.to_string().contains("its former life"), "{said}: {refused}");
         }
         let log = cluster.log(0);
         assert!(log.contains(said) && log.contains("no lock is given for"), "{said}:\n{log}");

@@ -15,6 +15,7 @@ use plasmon::{Error, ErrorKind, NodeId};
 
 use super::Locks;
 use super::frames::{SyncFrame, ask};
+use super::lock::said_of;
 use super::tickets::{Key, State, Ticket};
 use crate::guard::Fence;
 use crate::kernel::ClientKey;
@@ -23,6 +24,8 @@ use crate::service::Return;
 
 /// How long a call that does not wait for a lock may take to hear from the home.
 const EAGER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a call whose time is over may take to learn who holds the lock. The client waits 250 ms longer.
+const LATE_PATIENCE: Duration = Duration::from_millis(100);
 /// How long the end of a guard may take to be known at the home.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -96,25 +99,36 @@ impl Locks {
                     waiting.has_ended = true;
                     Err(Error::new(ErrorKind::Interrupted, "the call for the lock was withdrawn"))
                 }
-                None => Err(locks.late(&ticket)),
+                None => {
+                    waiting.has_ended = true;
+                    Err(locks.late(&ticket).await)
+                }
             }
         })
     }
 
-    /// Makes the error for a call that did not get a lock in time.
-    fn late(&self, ticket: &Ticket) -> Error {
+    /// Ends the wait of a call that did not get a lock in time. Returns the error, which says who has the
+    /// lock.
+    async fn late(self: &Rc<Self>, ticket: &Ticket) -> Error {
         let name = printable(&ticket.lock.name);
-        let home = self.places.home(&ticket.lock.id);
-        let text = match ticket.asked.get() {
-            Some((asked, ..)) if asked == home => {
-                format!(
-                    "lock '{name}' was not had in time: node {home}, which decides about it, has not given \
-                     it; `plasmon locks` says who holds it"
-                )
-            }
-            _ => format!("lock '{name}' was not had in time: node {home}, which decides about it, is away"),
+        let what = ticket.numbered();
+        let home = self.places.home(&what.lock);
+        let is_heard = ticket.asked.get().is_some_and(|(asked, ..)| asked == home);
+        self.close(ticket);
+        let release = ask::Release { what, lost: false, taken: false };
+        let why = match self.network.ask(home, ticket.uid, release, LATE_PATIENCE).await {
+            Ok(ask::Released { waits_ms: waits @ 1.., .. }) => format!(
+                "node {home}, which decides about it, gives no lock for another {:.0} s, until the leases of \
+                 its former life are over",
+                waits as f64 / 1000.0
+            ),
+            Ok(ask::Released { holder, held, .. }) => said_of((holder, held), (self.kernel.node, ticket.pid)),
+            Err(_) if is_heard => format!(
+                "node {home}, which decides about it, has not given it; `plasmon locks` says who holds it"
+            ),
+            Err(_) => format!("node {home}, which decides about it, is away"),
         };
-        Error::new(ErrorKind::TimedOut, text)
+        Error::new(ErrorKind::TimedOut, format!("lock '{name}' was not had in time: {why}"))
     }
 
     /// Asks the home that a lock has in the present view for the lock.
@@ -160,7 +174,7 @@ impl Locks {
         if until <= now {
             // The grant took too long to come, so the lock has to be asked for again. This grant may come
             // a second time, which another number makes void.
-            self.tell_end(&ticket, false);
+            self.tell_end(&ticket, false, false);
             self.tickets.renumber(&ticket);
             ticket.state.replace(State::Waits(sender));
             self.want(&ticket);
@@ -172,7 +186,7 @@ impl Locks {
         let told = match begun {
             Ok(word) => sender.send(Ok(Locked { word, abandoned, token })),
             Err(error) => {
-                self.let_go(&ticket, false);
+                self.give_back(&ticket);
                 _ = sender.send(Err(error));
                 return;
             }
@@ -180,7 +194,7 @@ impl Locks {
         self.granted.set(self.granted.get() + 1);
         if told.is_err() {
             // The call is over, and its guard ends with it.
-            self.let_go(&ticket, false);
+            self.give_back(&ticket);
         }
     }
 
@@ -225,7 +239,7 @@ impl Locks {
         self.tickets.remove(&ticket);
         ticket.state.replace(State::Ended);
         let (locks, home) = (Rc::clone(self), self.places.home(&ticket.lock.id));
-        let release = ask::Release { what: ticket.numbered(), lost: false };
+        let release = ask::Release { what: ticket.numbered(), lost: false, taken: true };
         Return::in_time(async move {
             // If the home does not answer, its successor asks what is held, or the lease ends.
             _ = locks.network.ask(home, ticket.uid, release, RELEASE_PATIENCE).await;
@@ -233,14 +247,27 @@ impl Locks {
         })
     }
 
-    /// Ends a ticket, and the guard or the wait that it has.
-    pub(super) fn let_go(&self, ticket: &Ticket, lost: bool) {
+    /// Ends a ticket here, and the guard or the wait that it has. Returns what it had.
+    fn close(&self, ticket: &Ticket) -> State {
         let before = ticket.state.replace(State::Ended);
         self.guards.forget(ticket.key.0, ticket.key.1);
         self.tickets.remove(ticket);
-        if !matches!(before, State::Ended) {
-            self.tell_end(ticket, lost);
+        before
+    }
+
+    /// Ends a ticket, and the guard or the wait that it has.
+    pub(super) fn let_go(&self, ticket: &Ticket, lost: bool) {
+        match self.close(ticket) {
+            State::Ended => {}
+            State::Waits(_) => self.tell_end(ticket, lost, false),
+            State::Holds { .. } => self.tell_end(ticket, lost, true),
         }
+    }
+
+    /// Ends a guard of which the client has not been told.
+    fn give_back(&self, ticket: &Ticket) {
+        self.close(ticket);
+        self.tell_end(ticket, false, false);
     }
 
     /// Ends a guard whose lease is over. The ticket of the guard stays until the client lets go of
@@ -251,13 +278,13 @@ impl Locks {
         self.lost.set(self.lost.get() + 1);
         let (lock, process) = (printable(&ticket.lock.name), ticket.pid);
         tracing::warn!(%lock, process, why, "a client lost a lock");
-        self.tell_end(ticket, true);
+        self.tell_end(ticket, true, true);
     }
 
-    /// Tells the home that a guard or a wait has ended.
-    fn tell_end(&self, ticket: &Ticket, lost: bool) {
+    /// Tells the home that a guard or a wait has ended, and whether the guard was `taken`.
+    fn tell_end(&self, ticket: &Ticket, lost: bool, taken: bool) {
         let what = ticket.numbered();
-        self.send(self.places.home(&what.lock), 0, ticket.uid, SyncFrame::Release { what, lost });
+        self.send(self.places.home(&what.lock), 0, ticket.uid, SyncFrame::Release { what, lost, taken });
     }
 
     /// Ends the guards and waits of a client that has gone.

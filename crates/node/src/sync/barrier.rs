@@ -13,7 +13,7 @@ use plasmon::sync::{LockInfo, SyncKind};
 use plasmon::text::printable;
 use plasmon::{Error, ErrorKind, NodeId};
 
-use super::frames::Meeting;
+use super::frames::{Meeting, Party as Process};
 
 /// Message of a home to a node about a barrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,9 @@ struct Party {
     count: u32,
     /// Number of handles that were closed so far.
     left: u32,
+    /// The process that has had a handle for the longest, and its place in the order of such processes.
+    pid: u32,
+    order: u64,
     /// Whether the node was told that the barrier is broken.
     heard: bool,
 }
@@ -54,6 +57,8 @@ pub(super) struct Barrier {
     nodes: BTreeMap<NodeId, Party>,
     /// Whether a home before this one knew the barrier.
     is_taken: bool,
+    /// The next place in the order of the parties' processes.
+    next_order: u64,
     broken: Option<String>,
 }
 
@@ -67,6 +72,7 @@ impl Barrier {
             generation: 0,
             nodes: BTreeMap::new(),
             is_taken: row.life != 0,
+            next_order: 0,
             broken: None,
         }
     }
@@ -84,15 +90,20 @@ impl Barrier {
     /// # Errors
     /// `Invalid` if the barrier has another number of parties; `Broken` if the barrier is broken.
     pub(super) fn ensure_joins(&self, parties: u32) -> Result<(), Error> {
-        let name = printable(&self.name);
         if parties != self.parties {
-            let text = format!("barrier '{name}' has {} parties, and not {parties}", self.parties);
-            return Err(Error::new(ErrorKind::Invalid, text));
+            return Err(differs(&self.name, (self.parties, parties), self.eldest()));
         }
         match &self.broken {
-            Some(why) => Err(Error::new(ErrorKind::Broken, why.clone())),
+            Some(why) => Err(still_broken(why, self.eldest())),
             None => Ok(()),
         }
+    }
+
+    /// Returns the party that has been there for the longest.
+    pub(super) fn eldest(&self) -> Option<Process> {
+        let known = self.nodes.iter().filter(|(_, party)| party.handles > 0 && party.pid != 0);
+        let (node, party) = known.min_by_key(|(_, party)| party.order)?;
+        Some(Process { node: *node, pid: party.pid })
     }
 
     /// Takes note of the parties that a node tells of.
@@ -108,6 +119,10 @@ impl Barrier {
             self.nodes.entry(node).or_insert(Party { generation, left: row.left, ..Party::default() });
         let leaves = row.left > party.left;
         (party.handles, party.left) = (row.handles, row.left);
+        if party.pid != row.pid {
+            (party.pid, party.order) = (row.pid, self.next_order);
+            self.next_order += 1;
+        }
         party.heard &= row.arrived == 0 || row.broken.is_some();
         if row.life == 0 {
             return;
@@ -261,8 +276,36 @@ impl Barrier {
             waiting: self.arrived().try_into().unwrap_or(u32::MAX),
             parties: self.parties,
             generation: self.generation,
+            abandoned: None,
         }
     }
+}
+
+/// Makes the error for a handle to a barrier that has other parties.
+pub(super) fn differs(name: &str, (has, wanted): (u32, u32), eldest: Option<Process>) -> Error {
+    let (name, whose) = (printable(name), eldest_for_people(eldest));
+    let text = format!("barrier '{name}' has {has} parties, and not {wanted}{whose}");
+    Error::new(ErrorKind::Invalid, text)
+}
+
+/// Makes the error for a handle to a barrier that was broken before.
+pub(super) fn still_broken(why: &str, eldest: Option<Process>) -> Error {
+    let whose = eldest_for_people(eldest);
+    let text = format!(
+        "{why}. This barrier is an earlier one of the name, which is free when all have closed their handles \
+         to it{whose}"
+    );
+    Error::new(ErrorKind::Broken, text)
+}
+
+/// Says for people which party has been at a barrier for the longest.
+pub(super) fn eldest_for_people(eldest: Option<Process>) -> String {
+    eldest.map_or_else(String::new, |Process { node, pid }| {
+        format!(
+            ". Process {pid} on node {node} has had a handle for the longest: if it is stopped, or of an \
+             earlier run, end it"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -287,6 +330,7 @@ mod tests {
             first: 0,
             count: 0,
             left: 0,
+            pid: 0,
             broken: None,
         }
     }
@@ -336,6 +380,27 @@ mod tests {
         assert!(!barrier.is_over());
         barrier.gather(node(2), &row(0, 0, 0));
         assert!(barrier.is_over());
+    }
+
+    #[test]
+    fn who_comes_too_late_learns_of_the_party_that_was_there_first() {
+        let mut barrier = barrier();
+        assert_eq!(barrier.eldest(), None);
+        barrier.gather(node(9), &Meeting { pid: 90, ..row(1, 0, 0) });
+        barrier.gather(node(1), &Meeting { pid: 10, ..row(1, 0, 0) });
+        let is = |at, pid| Some(Process { node: node(at), pid });
+        assert_eq!(barrier.eldest(), is(9, 90));
+        barrier.break_up("process 10 has ended".to_owned());
+        let refused = barrier.ensure_joins(4).expect_err("broken");
+        let text = refused.to_string();
+        assert!(text.contains("process 10 has ended") && text.contains("an earlier one"), "{text}");
+        let eldest = format!("Process 90 on node {}", node(9));
+        assert!(text.contains(&eldest), "{text}");
+        let refused = barrier.ensure_joins(5).expect_err("another number").to_string();
+        assert!(refused.contains(&eldest), "{refused}");
+        // The eldest closes its handle, another one of its node does not.
+        barrier.gather(node(9), &Meeting { pid: 91, left: 1, ..row(1, 0, 0) });
+        assert_eq!(barrier.eldest(), is(1, 10));
     }
 
     #[test]

@@ -6,9 +6,9 @@
 
 use std::ops::RangeInclusive;
 
-use plasmon::sync::LockInfo;
+use plasmon::sync::{LockHolder, LockInfo};
 use plasmon::wire::{AtMost, Each, MAX_NAME_BYTES, record, table};
-use plasmon::{Error, ObjectId};
+use plasmon::{Error, NodeId, ObjectId};
 
 use crate::net::frame::carried;
 
@@ -16,8 +16,10 @@ use crate::net::frame::carried;
 pub(super) const SYNC_FRAMES: RangeInclusive<u8> = 240..=254;
 /// Maximum number of guards in a frame.
 pub(super) const MAX_ROWS: usize = 24;
-/// Maximum number of waits or ids in a frame.
+/// Maximum number of waits in a frame.
 pub(super) const MAX_WAITS: usize = 256;
+/// Maximum number of abandoned locks in a frame.
+pub(super) const MAX_LEFT_ROWS: usize = 128;
 /// Maximum number of bytes that say why a barrier is broken.
 pub(super) const MAX_WHY_BYTES: usize = 512;
 
@@ -52,6 +54,26 @@ record! {
 }
 
 record! {
+    /// A lock whose last holder died or lost it. The age of that is the time since then.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(crate) struct Abandoned {
+        pub(crate) name: String as AtMost<MAX_NAME_BYTES>,
+        /// The user to whom the lock belongs; none for everybody's.
+        pub(crate) owner: Option<u32>,
+        pub(crate) by: LockHolder,
+    }
+}
+
+record! {
+    /// A process with a handle to a barrier.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Party {
+        pub(crate) node: NodeId,
+        pub(crate) pid: u32,
+    }
+}
+
+record! {
     /// The clients of a node at a barrier.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Meeting {
@@ -64,6 +86,8 @@ record! {
         /// Number of handles, and of those that were closed so far.
         pub(crate) handles: u32,
         pub(crate) left: u32,
+        /// The process that has had a handle for the longest; 0 if none has.
+        pub(crate) pid: u32,
         /// Number of calls that wait, and the generation that they wait for.
         pub(crate) arrived: u32,
         pub(crate) generation: u64,
@@ -88,10 +112,12 @@ table! {
         241 Granted { number: u64, at_ns: u64, token: u128, abandoned: bool },
         /// Refuses a lock.
         242 Refused { number: u64, error: Error },
-        /// Ends a guard, or a wait. The guard was `lost` if its process has died, or its lease was over.
-        243 Release { what: Numbered, lost: bool } -> Released,
-        /// Says that a guard or wait has ended.
-        244 Released,
+        /// Ends a guard, or a wait. The guard was `lost` if its process has died, or its lease was over. If
+        /// it was not `taken`, the node knows of no guard.
+        243 Release { what: Numbered, lost: bool, taken: bool } -> Released,
+        /// Says that a guard or wait has ended, who holds the lock now, and how many do. For `waits_ms` the
+        /// home gives nobody a lock, because leases of its former life may be valid.
+        244 Released { holder: Option<LockHolder>, held: u32, waits_ms: u64 },
         /// Renews leases, and says which waits go on, at this time of the sender.
         245 Keep {
             at_ns: u64,
@@ -107,11 +133,12 @@ table! {
         247 Tell { epoch: u64, from: u64, after: Option<ObjectId> } -> Told,
         /// Says what the member holds: guards of its clients, and locks whose former home it is and whose
         /// last holder died or lost them. If there are more guards, `next` is the number of the first. The
-        /// abandoned locks are in the order of their ids, and more may come after 256.
+        /// abandoned locks are in the order of their ids, and there may be `more` of them.
         248 Told {
             guards: Vec<Row> as AtMost<MAX_ROWS>,
             next: Option<u64>,
-            abandoned: Vec<ObjectId> as AtMost<MAX_WAITS>,
+            abandoned: Vec<Abandoned> as AtMost<MAX_LEFT_ROWS>,
+            more: bool,
         },
         /// Asks for the page of the receiver's locks and barriers that begins at a place: 0, or what the page
         /// before said.
@@ -120,8 +147,9 @@ table! {
         250 Listed { locks: Vec<LockInfo>, next: Option<u64> },
         /// Tells the home of a barrier of the sender's clients. One that is `opening` asks for leave.
         251 Gather { row: Meeting, opening: bool } -> Joined,
-        /// Says which barrier of the name it is, and which generation those who come now wait for.
-        252 Joined { life: u64, generation: u64 },
+        /// Says which barrier of the name it is, which generation those who come now wait for, and which
+        /// party has been there for the longest.
+        252 Joined { life: u64, generation: u64, eldest: Option<Party> },
         /// Says that so many calls of the receiver pass a barrier, and the index of the first.
         253 Passed { barrier: ObjectId, life: u64, generation: u64, first: u32, count: u32 },
         /// Says that a barrier is broken, and by whom.

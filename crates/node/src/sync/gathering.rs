@@ -69,7 +69,8 @@ impl Locks {
                 barrier.ensure_joins(row.parties)?;
             }
             barrier.gather(node, &row);
-            ask::Joined { life: barrier.life(), generation: barrier.generation() }
+            let (life, generation) = (barrier.life(), barrier.generation());
+            ask::Joined { life, generation, eldest: barrier.eldest() }
         };
         self.advance_barrier(&id);
         Ok(joined)

@@ -4,43 +4,29 @@
 //! Tokens that this node mints grow, and are larger than those of former homes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::sync::{LockInfo, MAX_TTL, MIN_TTL, lock_id};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
-use super::frames::{Numbered, Row, SyncFrame};
+use super::abandoned::{Abandoned, Leaver, Left};
+use super::frames::{self, Numbered, Row, SyncFrame, ask};
 use super::life::Life;
-use super::lock::{Claim, Heard, Lock, Said, nanos};
+use super::lock::{Claim, End, Heard, Lock, Said, nanos};
+use super::names::Names;
 use super::places::Places;
 use super::takeover::Takeover;
 use crate::kernel::Kernel;
-use crate::kernel::random::{HashMap, HashSet};
+use crate::kernel::random::HashSet;
 use crate::membership::views::ViewChange;
 use crate::net::network::Network;
-
-/// Maximum number of locks of a home that are held, waited for or abandoned.
-const MAX_LOCKS: usize = 1 << 20;
-/// Maximum number of abandoned locks that a former home remembers.
-const MAX_LEFT: usize = 1 << 16;
 
 /// The origin of what a node says about a call or a guard.
 pub(super) struct Source {
     pub(super) node: NodeId,
     /// Time that the clock of the node showed.
     pub(super) at_ns: u64,
-}
-
-/// A lock whose last holder died or lost it.
-#[derive(Clone, Copy)]
-struct Left {
-    /// The epoch of the view in which the home of the lock last became another.
-    moved: u64,
-    /// Whether this node is the home of the lock now, and not the former home.
-    mine: bool,
 }
 
 /// The locks of this home.
@@ -50,9 +36,9 @@ pub(super) struct Home {
     places: Rc<Places>,
     pub(super) takeover: Takeover,
     pub(super) life: RefCell<Life>,
-    locks: RefCell<HashMap<ObjectId, Lock>>,
+    locks: RefCell<Names>,
     /// Locks whose last holder died or lost them, and that no call wants here.
-    left: RefCell<BTreeMap<ObjectId, Left>>,
+    left: RefCell<Abandoned>,
     /// Guards that ended while this node took locks over.
     released: RefCell<HashSet<(NodeId, u64)>>,
     minted: Cell<u64>,
@@ -105,20 +91,17 @@ impl Home {
     /// Takes note of a call that wants a lock.
     ///
     /// # Errors
-    /// `NotHere` if this node is not the home; `Full` if too many calls wait for the lock, or if
+    /// `NotHere` if this node is not the home; `Full` if too many calls wait for the lock, or if the user or
     /// this home has too many locks.
     pub(super) fn want(&self, from: &Source, row: Row, eager: bool, again: bool) -> Result<(), Error> {
         let id = lock_id(row.owner, &row.name);
         self.ensure_here(&id)?;
-        let abandoned = self.left.borrow_mut().remove(&id).is_some_and(|left| left.mine);
         let mut locks = self.locks.borrow_mut();
-        if locks.len() >= MAX_LOCKS && !locks.contains_key(&id) {
-            let text = format!("node {} decides about {MAX_LOCKS} locks already", self.kernel.node);
-            return Err(Error::new(ErrorKind::Full, text));
-        }
+        locks.ensure_room(&id, row.uid, self.kernel.node)?;
+        let left = self.left.borrow_mut().remove(&id).filter(|left| left.mine);
         let (name, owner) = (row.name.clone(), row.owner);
-        let lock = locks.entry(id).or_insert_with(|| Lock::new(name, owner));
-        lock.abandoned |= abandoned;
+        let lock = locks.get_or_insert(id, || Lock::new(name, owner, row.uid));
+        lock.abandoned = lock.abandoned.or(left.map(|left| left.by));
         let claim = claim(from, &row, eager, self.now());
         self.note_claim(&claim);
         let said = lock.want(claim, again)?;
@@ -129,14 +112,28 @@ impl Home {
     }
 
     /// Ends a guard or a wait.
-    pub(super) fn release(&self, node: NodeId, Numbered { lock, number }: Numbered, lost: bool) {
+    pub(super) fn release(&self, node: NodeId, Numbered { lock, number }: Numbered, end: End) {
         if self.takeover.is_under_way() {
             self.released.borrow_mut().insert((node, number));
         }
-        let ended = self.locks.borrow_mut().get_mut(&lock).is_some_and(|one| one.release(node, number, lost));
+        let now = self.now();
+        let mut locks = self.locks.borrow_mut();
+        let ended = locks.get_mut(&lock).is_some_and(|one| one.release(node, number, end, now));
+        drop(locks);
         if ended {
             self.advance(&lock);
         }
+    }
+
+    /// Says who holds a lock, and how long this home still gives nobody a lock.
+    pub(super) fn released(&self, id: &ObjectId) -> ask::Released {
+        let now = self.now();
+        let (holder, held) = self.locks.borrow().get(id).map_or((None, 0), |lock| lock.holder(now));
+        let waits = match self.places.is_coordinated() && !self.is_ready(id) {
+            true => self.life.borrow().until().saturating_sub(now),
+            false => 0,
+        };
+        ask::Released { holder, held, waits_ms: waits / 1_000_000 }
     }
 
     /// Takes note that a guard goes on; returns whether the guard is known.
@@ -181,7 +178,7 @@ impl Home {
         }
         let claim = claim(from, row, false, self.now());
         let mut locks = self.locks.borrow_mut();
-        let lock = locks.entry(id).or_insert_with(|| Lock::new(row.name.clone(), row.owner));
+        let lock = locks.get_or_insert(id, || Lock::new(row.name.clone(), row.owner, row.uid));
         if let Heard::Holds(_) = lock.hear(from.node, row.number, from.at_ns, claim.heard) {
             return true;
         }
@@ -196,20 +193,20 @@ impl Home {
     }
 
     /// Takes note that, according to its former home, the last holder of a lock died or lost it.
-    pub(super) fn adopt_abandoned(&self, id: &ObjectId) {
-        match self.locks.borrow_mut().get_mut(id) {
-            Some(lock) if lock.holders().is_empty() => lock.abandoned = true,
+    pub(super) fn adopt_abandoned(&self, left: frames::Abandoned) {
+        let id = lock_id(left.owner, &left.name);
+        let by = Leaver::of(&left.by, self.now());
+        match self.locks.borrow_mut().get_mut(&id) {
+            Some(lock) if lock.holders().is_empty() => lock.abandoned = lock.abandoned.or(Some(by)),
             Some(_) => {}
-            None => self.leave(*id, true),
+            None => self.leave(id, (left.name, left.owner), by),
         }
     }
 
     /// Remembers that the last holder of a lock died or lost it.
-    fn leave(&self, id: ObjectId, mine: bool) {
-        let mut left = self.left.borrow_mut();
-        if left.len() < MAX_LEFT {
-            left.insert(id, Left { moved: self.places.moved(&id), mine });
-        }
+    fn leave(&self, id: ObjectId, (name, owner): (String, Option<u32>), by: Leaver) {
+        let (moved, mine) = (self.places.moved(&id), self.places.is_here(&id));
+        self.left.borrow_mut().insert(id, Left { name, owner, by, moved, mine });
     }
 
     /// Gives a lock to the calls whose turn it is, if this node may.
@@ -231,8 +228,9 @@ impl Home {
                     lock.refuse_waiting(&error)
                 }
             };
-            if lock.is_idle() {
-                locks.remove(id);
+            let idle = if lock.is_idle() { locks.remove(id) } else { None };
+            if let Some((idle, by)) = idle.and_then(|idle| idle.abandoned.map(|by| (idle, by))) {
+                self.leave(*id, (idle.name().to_owned(), idle.owner()), by);
             }
             said
         };
@@ -272,7 +270,7 @@ impl Home {
 
     /// Gives all locks to the calls whose turn it is.
     pub(super) fn advance_all(&self) {
-        let ids: Vec<_> = self.locks.borrow().keys().copied().collect();
+        let ids: Vec<_> = self.locks.borrow().iter().map(|(id, _)| *id).collect();
         ids.iter().for_each(|id| self.advance(id));
     }
 
@@ -285,7 +283,7 @@ impl Home {
             let mut locks = self.locks.borrow_mut();
             for (id, lock) in locks.iter_mut() {
                 if self.places.is_here(id) && lock.has_old_waits(began) {
-                    lock.abandoned = true;
+                    lock.lose_unknown(self.kernel.node, self.now());
                 }
             }
         }
@@ -294,13 +292,13 @@ impl Home {
 
     /// Follows a view: nodes have gone, and this node may have become or ceased to be the home of locks.
     pub(super) fn follow(&self, change: &ViewChange, epoch: u64) {
-        let coordinated = self.places.is_coordinated();
+        let (coordinated, now) = (self.places.is_coordinated(), self.now());
         let mut locks = self.locks.borrow_mut();
         self.left.borrow_mut().retain(|id, left| {
             let moves = self.places.moved(id) == epoch && left.moved < epoch;
             let stays = left.mine || !moves;
             if moves {
-                *left = Left { moved: epoch, mine: self.places.is_here(id) };
+                (left.moved, left.mine) = (epoch, self.places.is_here(id));
             }
             stays
         });
@@ -308,12 +306,12 @@ impl Home {
         locks.retain(|id, lock| {
             // Guards of a gone node end here at once only if nodes are fenced by the clock: such a node
             // has ended its guards before others hear of its end.
-            if lock.drop_nodes(&change.gone, !coordinated) {
+            if lock.drop_nodes(&change.gone, !coordinated, now) {
                 free.push(*id);
             }
             let stays = self.places.is_here(id) && (coordinated || self.places.moved(id) < epoch);
-            if !stays && lock.abandoned && !self.places.is_here(id) {
-                self.leave(*id, false);
+            if let Some(by) = lock.abandoned.filter(|_| !stays && !self.places.is_here(id)) {
+                self.leave(*id, (lock.name().to_owned(), lock.owner()), by);
             }
             stays
         });
@@ -347,20 +345,22 @@ impl Home {
     }
 
     /// Returns locks whose home is `asker` now and was this node before, and whose last holder died
-    /// or lost them: the first ones after an id, in the order of their ids.
-    pub(super) fn abandoned_for(&self, asker: NodeId, after: Option<ObjectId>, most: usize) -> Vec<ObjectId> {
-        let left = self.left.borrow();
-        let rest = left.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
-        let told = rest.filter(|(id, left)| {
+    /// or lost them: the first ones after an id, in the order of their ids, and whether more may come.
+    pub(super) fn abandoned_for(
+        &self,
+        asker: NodeId,
+        after: Option<ObjectId>,
+    ) -> (Vec<frames::Abandoned>, bool) {
+        self.left.borrow().page(after, self.now(), |id, left| {
             !left.mine && left.moved == self.places.moved(id) && self.places.home(id) == asker
-        });
-        told.map(|(id, _)| *id).take(most).collect()
+        })
     }
 
     /// Ends the calls and guards of which this home has not heard for too long.
     pub(super) fn on_tick(&self) {
         let now = self.now();
         self.rest(now);
+        self.left.borrow_mut().forget(now);
         if now < self.next_late.get() {
             return;
         }
@@ -383,7 +383,7 @@ impl Home {
         // A home that has not taken over does not know which locks are held.
         let mut life = self.life.borrow_mut();
         if self.places.is_coordinated() && self.takeover.has(0) && life.leaves_a_wait(now) {
-            let is_held = self.locks.borrow().values().any(|lock| !lock.holders().is_empty());
+            let is_held = self.locks.borrow().iter().any(|(_, lock)| !lock.holders().is_empty());
             life.rest(now, is_held);
         }
     }
@@ -393,23 +393,24 @@ impl Home {
         self.next_late.set(self.next_late.get().min(claim.late_after()));
     }
 
-    /// Number of locks.
-    pub(super) fn count(&self) -> usize {
-        self.locks.borrow().len()
+    /// Number of locks that are held or waited for, and of abandoned ones.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.locks.borrow().len(), self.left.borrow().count())
     }
 
     /// Whether clients of other nodes hold locks.
     pub(super) fn is_held_elsewhere(&self) -> bool {
         let own = self.kernel.node;
         let locks = self.locks.borrow();
-        locks.values().any(|lock| lock.holders().iter().any(|claim| claim.node != own))
+        locks.iter().any(|(_, lock)| lock.holders().iter().any(|claim| claim.node != own))
     }
 
     /// Returns the locks that a user may know.
     pub(super) fn rows(&self, user: u32) -> Vec<(ObjectId, LockInfo)> {
-        let (locks, now) = (self.locks.borrow(), self.now());
+        let (locks, left, now) = (self.locks.borrow(), self.left.borrow(), self.now());
         let seen = locks.iter().filter(|(_, lock)| lock.is_seen_by(user));
-        seen.map(|(id, lock)| (*id, lock.info(self.kernel.node, now))).collect()
+        let seen = seen.map(|(id, lock)| (*id, lock.info(self.kernel.node, now)));
+        seen.chain(left.rows(self.kernel.node, user, now)).collect()
     }
 }
 
@@ -428,5 +429,6 @@ fn claim(from: &Source, row: &Row, eager: bool, now: u64) -> Claim {
         at_ns: from.at_ns,
         eager,
         token: row.token,
+        follows: None,
     }
 }

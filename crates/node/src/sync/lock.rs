@@ -14,6 +14,8 @@ use plasmon::sync::{LockHolder, LockInfo, SHOWN_HOLDERS, SyncKind};
 use plasmon::text::printable;
 use plasmon::{Error, ErrorKind, NodeId};
 
+use super::abandoned::Leaver;
+
 /// Maximum number of calls that wait for a lock.
 pub(super) const MAX_WAITING: usize = 1024;
 /// How often in a row calls of the same node may be first.
@@ -48,11 +50,24 @@ pub(super) struct Claim {
     pub(super) eager: bool,
     /// Token of the guard; 0 while the call waits.
     pub(super) token: u128,
+    /// The holder before the guard, if that died or lost the lock.
+    pub(super) follows: Option<Leaver>,
 }
 
 impl Claim {
     fn is(&self, node: NodeId, number: u64) -> bool {
         self.node == node && self.number == number
+    }
+
+    /// Returns the client as one that has died, or lost the lock.
+    fn leaver(&self, at: u64) -> Leaver {
+        Leaver { node: self.node, pid: self.pid, uid: self.uid, token: self.token, at }
+    }
+
+    /// Returns the client as people are told of it.
+    fn told(&self, now: u64) -> LockHolder {
+        let Self { node, pid, uid, token, .. } = *self;
+        LockHolder { node, pid, uid, token, age_ms: now.saturating_sub(self.since) / 1_000_000 }
     }
 
     /// Returns the time after which the claim's lease is over, unless the home hears of the claim.
@@ -64,6 +79,17 @@ impl Claim {
     fn is_late(&self, now: u64) -> bool {
         self.late_after() < now
     }
+}
+
+/// How a guard, or a call that waited, has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The client has unlocked, or waits no longer.
+    Unlocked,
+    /// The client has died, or its lease was over.
+    Lost,
+    /// The node has taken no grant for the call.
+    Untaken,
 }
 
 /// Message of a home to a node about a lock.
@@ -93,8 +119,10 @@ pub(super) struct Lock {
     owner: Option<u32>,
     holders: Vec<Claim>,
     waiting: VecDeque<Claim>,
-    /// Whether the last holder died or lost the lock.
-    pub(super) abandoned: bool,
+    /// The user whose call made this entry.
+    user: u32,
+    /// The last holder, if it died or lost the lock, until another one has been told.
+    pub(super) abandoned: Option<Leaver>,
     /// The node that last had the lock.
     last: Option<NodeId>,
     /// Number of times in a row that a call of that node got the lock before calls that waited longer.
@@ -104,22 +132,46 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    pub(super) fn new(name: String, owner: Option<u32>) -> Self {
+    pub(super) fn new(name: String, owner: Option<u32>, user: u32) -> Self {
         Self {
             name,
             owner,
             holders: Vec::new(),
             waiting: VecDeque::new(),
-            abandoned: false,
+            user,
+            abandoned: None,
             last: None,
             turns: 0,
             run_began: 0,
         }
     }
 
-    /// Whether the lock need not be remembered.
+    pub(super) fn user(&self) -> u32 {
+        self.user
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn owner(&self) -> Option<u32> {
+        self.owner
+    }
+
+    /// Whether nobody holds the lock or waits for it.
     pub(super) fn is_idle(&self) -> bool {
-        self.holders.is_empty() && self.waiting.is_empty() && !self.abandoned
+        self.holders.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Takes note that a holder has gone of which nothing more is known.
+    pub(super) fn lose_unknown(&mut self, home: NodeId, now: u64) {
+        let unknown = Leaver { node: home, pid: 0, uid: self.user, token: 0, at: now };
+        self.abandoned.get_or_insert(unknown);
+    }
+
+    /// Returns the holder with the smallest token, and the number of holders.
+    pub(super) fn holder(&self, now: u64) -> (Option<LockHolder>, u32) {
+        (self.holders.first().map(|claim| claim.told(now)), self.holders.len() as u32)
     }
 
     /// Whether the lock is free although calls wait that had waited before this home began.
@@ -169,8 +221,8 @@ impl Lock {
         (claim.heard, claim.at_ns) = (now, at_ns);
         match holds {
             true => {
-                let token = claim.token;
-                Heard::Holds(Said::Granted { node, number, at_ns, token, abandoned: false })
+                let (token, abandoned) = (claim.token, claim.follows.is_some());
+                Heard::Holds(Said::Granted { node, number, at_ns, token, abandoned })
             }
             false => Heard::Waits,
         }
@@ -203,13 +255,17 @@ impl Lock {
                 (self.last, self.turns, self.run_began) = (Some(claim.node), 0, now);
             }
             (claim.token, claim.since, claim.eager) = (mint(), now, false);
+            claim.follows = self.abandoned.take();
             let Claim { node, number, at_ns, token, .. } = claim;
-            let abandoned = std::mem::take(&mut self.abandoned);
+            let abandoned = claim.follows.is_some();
             said.push(Said::Granted { node, number, at_ns, token, abandoned });
             self.holders.push(claim);
         }
+        let holder = self.holder(now);
         let refuse = |claim: &Claim| {
-            let text = format!("lock '{}' is held: wait for it, or try again later", printable(&self.name));
+            let holder = said_of(holder.clone(), (claim.node, claim.pid));
+            let name = printable(&self.name);
+            let text = format!("lock '{name}' is held: {holder}. Wait for it, or try again later");
             let (node, number) = (claim.node, claim.number);
             Said::Refused { node, number, error: Error::new(ErrorKind::Busy, text) }
         };
@@ -234,10 +290,15 @@ impl Lock {
     }
 
     /// Ends a guard or a wait; returns whether there was one.
-    pub(super) fn release(&mut self, node: NodeId, number: u64, lost: bool) -> bool {
+    pub(super) fn release(&mut self, node: NodeId, number: u64, end: End, now: u64) -> bool {
         if let Some(at) = self.holders.iter().position(|claim| claim.is(node, number)) {
-            self.holders.remove(at);
-            self.abandoned |= lost;
+            let claim = self.holders.remove(at);
+            match end {
+                End::Unlocked => {}
+                End::Lost => self.abandoned = Some(claim.leaver(now)),
+                // Nobody was told that the holder before died.
+                End::Untaken => self.abandoned = self.abandoned.or(claim.follows),
+            }
             return true;
         }
         let before = self.waiting.len();
@@ -252,21 +313,21 @@ impl Lock {
 
     /// Ends the guards and waits of which nothing was heard for too long; returns whether there were any.
     pub(super) fn drop_late(&mut self, now: u64) -> bool {
-        self.drop_where(|claim| claim.is_late(now), true)
+        self.drop_where(|claim| claim.is_late(now), true, now)
     }
 
     /// Ends the waits of nodes that have gone, and with `guards_too` their guards; returns whether
     /// there were any.
-    pub(super) fn drop_nodes(&mut self, gone: &[NodeId], guards_too: bool) -> bool {
-        self.drop_where(|claim| gone.contains(&claim.node), guards_too)
+    pub(super) fn drop_nodes(&mut self, gone: &[NodeId], guards_too: bool, now: u64) -> bool {
+        self.drop_where(|claim| gone.contains(&claim.node), guards_too, now)
     }
 
-    fn drop_where(&mut self, is_over: impl Fn(&Claim) -> bool, guards_too: bool) -> bool {
+    fn drop_where(&mut self, is_over: impl Fn(&Claim) -> bool, guards_too: bool, now: u64) -> bool {
         let before = self.holders.len() + self.waiting.len();
         self.waiting.retain(|claim| !is_over(claim));
-        if guards_too && self.holders.iter().any(&is_over) {
+        if let Some(last) = self.holders.iter().rfind(|claim| guards_too && is_over(claim)) {
+            self.abandoned = Some(last.leaver(now));
             self.holders.retain(|claim| !is_over(claim));
-            self.abandoned = true;
         }
         self.holders.len() + self.waiting.len() < before
     }
@@ -278,26 +339,36 @@ impl Lock {
 
     /// Returns the lock's row in a list.
     pub(super) fn info(&self, home: NodeId, now: u64) -> LockInfo {
-        let holder = |claim: &Claim| LockHolder {
-            node: claim.node,
-            pid: claim.pid,
-            uid: claim.uid,
-            token: claim.token,
-            age_ms: now.saturating_sub(claim.since) / 1_000_000,
-        };
         LockInfo {
             name: self.name.clone(),
             kind: SyncKind::Lock,
             owner: self.owner,
             home,
             shared: self.holders.first().is_some_and(|claim| claim.shared),
-            holders: self.holders.iter().take(SHOWN_HOLDERS).map(holder).collect(),
+            holders: self.holders.iter().take(SHOWN_HOLDERS).map(|claim| claim.told(now)).collect(),
             held: self.holders.len() as u32,
             waiting: self.waiting.len() as u32,
             parties: 0,
             generation: 0,
+            abandoned: self.abandoned.map(|by| by.told(now)),
         }
     }
+}
+
+/// Says for people who holds a lock, and since when. `asker` is the node and the process that is told.
+pub(super) fn said_of((holder, held): (Option<LockHolder>, u32), asker: (NodeId, u32)) -> String {
+    let Some(LockHolder { node, pid, uid, age_ms, .. }) = holder else {
+        return "others are before this call".to_owned();
+    };
+    let who = match (node, pid) == asker {
+        true => format!("this process ({pid})"),
+        false => format!("process {pid} of user {uid} on node {node}"),
+    };
+    let others = match held {
+        ..=1 => String::new(),
+        held => format!(", and {} more share it", held - 1),
+    };
+    format!("{who} has held it for {:.1} s{others}", age_ms as f64 / 1000.0)
 }
 
 #[cfg(test)]

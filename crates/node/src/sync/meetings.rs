@@ -22,7 +22,8 @@ use plasmon::wire::{Passed, Reply, SlotResult};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Locks;
-use super::frames::{Meeting, ask};
+use super::barrier::{differs, eldest_for_people, still_broken};
+use super::frames::{Meeting, Party, ask};
 use super::lock::nanos;
 use super::tickets::MAX_TICKETS;
 use crate::kernel::ClientKey;
@@ -55,6 +56,10 @@ struct Here {
     is_telling: bool,
     /// Time when the last handle was closed.
     idle_since: u64,
+    /// The open handles, the oldest first, with the processes of their clients.
+    open: BTreeMap<u32, u32>,
+    /// The party that has been there for the longest, on any node, as the home last told it.
+    eldest: Option<Party>,
 }
 
 /// The barriers of a client by its handles, each with the client's process.
@@ -82,7 +87,7 @@ struct Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         if !self.is_open {
-            self.locks.leave(&self.id, false);
+            self.locks.leave(&self.id, None);
         }
     }
 }
@@ -121,13 +126,22 @@ impl Here {
             life: 0,
             handles: 0,
             left: 0,
+            pid: 0,
             arrived: 0,
             generation: 0,
             first: 0,
             count: 0,
             broken: None,
         };
-        Self { row, arrivals: VecDeque::new(), changed: false, is_telling: false, idle_since: 0 }
+        Self {
+            row,
+            arrivals: VecDeque::new(),
+            changed: false,
+            is_telling: false,
+            idle_since: 0,
+            open: BTreeMap::new(),
+            eldest: None,
+        }
     }
 
     /// Breaks the barrier for the calls that wait here.
@@ -141,7 +155,8 @@ impl Here {
     }
 
     fn told(&self) -> Meeting {
-        Meeting { arrived: self.arrivals.len() as u32, ..self.row.clone() }
+        let pid = self.open.first_key_value().map_or(0, |(_, pid)| *pid);
+        Meeting { arrived: self.arrivals.len() as u32, pid, ..self.row.clone() }
     }
 }
 
@@ -184,17 +199,21 @@ impl Locks {
                 Err(_) => self.kernel.clock.sleep(PAUSE).await,
             }
         };
+        let handle = self.meetings.last_handle.get().wrapping_add(1);
+        self.meetings.last_handle.set(handle);
         if let Some(one) = self.meetings.here.borrow_mut().get_mut(&id) {
-            let ask::Joined { life, generation } = joined;
+            let ask::Joined { life, generation, eldest } = joined;
+            one.open.insert(handle, pid);
+            one.eldest = eldest;
             if one.row.life != life {
                 (one.row.life, one.row.generation) = (life, generation);
                 (one.row.first, one.row.count) = (0, 0);
             }
         }
         opening.is_open = true;
-        let handle = self.meetings.last_handle.get().wrapping_add(1);
-        self.meetings.last_handle.set(handle);
         self.meetings.handles.borrow_mut().entry(client).or_default().insert(handle, (id, pid));
+        // The home learns the process as well.
+        self.gather(id);
         Ok(Reply::BarrierOpened { barrier: handle })
     }
 
@@ -211,24 +230,27 @@ impl Locks {
         if one.row.handles == 0 {
             *one = Here { is_telling: one.is_telling, ..Here::new(name, owner, parties) };
         }
+        let eldest = one.eldest.or_else(|| {
+            let (_, pid) = one.open.first_key_value()?;
+            Some(Party { node: self.kernel.node, pid: *pid })
+        });
         if one.row.parties != parties {
-            let name = printable(&one.row.name);
-            let text = format!("barrier '{name}' has {} parties, and not {parties}", one.row.parties);
-            return Err(Error::new(ErrorKind::Invalid, text));
+            return Err(differs(&one.row.name, (one.row.parties, parties), eldest));
         }
         if let Some(why) = &one.row.broken {
-            return Err(Error::new(ErrorKind::Broken, why.clone()));
+            return Err(still_broken(why, eldest));
         }
         one.row.handles += 1;
         Ok(Opening { locks: Rc::clone(self), id, is_open: false })
     }
 
-    /// Ends a handle, which may not have been opened yet.
-    fn leave(self: &Rc<Self>, id: &ObjectId, was_open: bool) {
+    /// Ends a handle, which has no number if it was not opened yet.
+    fn leave(self: &Rc<Self>, id: &ObjectId, handle: Option<u32>) {
         let mut here = self.meetings.here.borrow_mut();
         let Some(one) = here.get_mut(id) else { return };
         one.row.handles = one.row.handles.saturating_sub(1);
-        one.row.left = one.row.left.wrapping_add(u32::from(was_open));
+        one.row.left = one.row.left.wrapping_add(u32::from(handle.is_some()));
+        handle.iter().for_each(|handle| _ = one.open.remove(handle));
         one.idle_since = self.kernel.clock.boot_ns();
         one.changed = true;
         drop(here);
@@ -248,7 +270,7 @@ impl Locks {
             handles.get_mut(&client).and_then(|handles| handles.remove(&handle))
         };
         let Some((id, _)) = id else { return Ok(Reply::Done) };
-        self.leave(&id, true);
+        self.leave(&id, Some(handle));
         let due = Some(self.kernel.clock.now() + ANSWER_PATIENCE);
         while self.meetings.are_telling(|one| *one == id) {
             let (sender, settled) = oneshot::channel();
@@ -264,14 +286,14 @@ impl Locks {
     /// Ends the handles of a client that has gone, which breaks their barriers.
     pub(super) fn end_parties(self: &Rc<Self>, client: ClientKey) {
         let handles = self.meetings.handles.borrow_mut().remove(&client);
-        for (id, pid) in handles.into_iter().flat_map(HashMap::into_values) {
+        for (handle, (id, pid)) in handles.into_iter().flatten() {
             if let Some(one) = self.meetings.here.borrow_mut().get_mut(&id) {
                 one.arrivals.retain(|arrival| arrival.client != client);
                 let (name, node) = (printable(&one.row.name), self.kernel.node);
                 let why = format!("barrier '{name}' is broken: process {pid} on node {node} has ended");
                 one.break_up(why);
             }
-            self.leave(&id, true);
+            self.leave(&id, Some(handle));
         }
     }
 
@@ -309,8 +331,9 @@ impl Locks {
                 Some(Ok(result)) => result.map(|passed| CallResult::of(&passed.values())),
                 Some(Err(_)) => Err(Error::new(ErrorKind::Interrupted, "the client has gone")),
                 None => {
+                    let eldest = waiting.locks.meetings.eldest(&id, (waiting.locks.kernel.node, pid));
                     let text = format!(
-                        "not all parties arrived at barrier '{}' in time; it is broken now",
+                        "not all parties arrived at barrier '{}' in time; it is broken now{eldest}",
                         printable(&name)
                     );
                     Err(Error::new(ErrorKind::TimedOut, text))
@@ -333,9 +356,12 @@ impl Locks {
             while let Some(row) = locks.next_told(&id) {
                 let home = locks.places.home(&id);
                 let question = ask::Gather { row, opening: false };
-                if locks.network.ask(home, 0, question, ANSWER_PATIENCE).await.is_err() {
-                    locks.meetings.note_changed(&id);
-                    locks.kernel.clock.sleep(PAUSE).await;
+                match locks.network.ask(home, 0, question, ANSWER_PATIENCE).await {
+                    Ok(ask::Joined { eldest, .. }) => locks.meetings.note_eldest(&id, eldest),
+                    Err(_) => {
+                        locks.meetings.note_changed(&id);
+                        locks.kernel.clock.sleep(PAUSE).await;
+                    }
                 }
             }
         });
@@ -404,6 +430,18 @@ impl Meetings {
         if let Some(one) = self.here.borrow_mut().get_mut(id) {
             one.changed = true;
         }
+    }
+
+    fn note_eldest(&self, id: &ObjectId, eldest: Option<Party>) {
+        if let Some(one) = self.here.borrow_mut().get_mut(id) {
+            one.eldest = eldest;
+        }
+    }
+
+    /// Says for people which party has been at a barrier for the longest, unless it is the one that is told.
+    fn eldest(&self, id: &ObjectId, (node, pid): (NodeId, u32)) -> String {
+        let eldest = self.here.borrow().get(id).and_then(|one| one.eldest);
+        eldest_for_people(eldest.filter(|eldest| (eldest.node, eldest.pid) != (node, pid)))
     }
 
     /// Whether the homes of some of these barriers are still to be told of a change.

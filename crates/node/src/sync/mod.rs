@@ -2,13 +2,14 @@
 //! it, and names at which clients wait for each other.
 //!
 //! Owns [`Locks`]. Engine thread only. Each lock has a *home*, a node that follows from the view
-//! ([`places`]). The home keeps the queue of the lock ([`lock`], [`home`]) and learns which locks are
-//! held before it grants any ([`takeover`]). The node of a client has its *tickets* ([`tickets`],
-//! [`asking`]): calls that wait, and guards, whose leases it renews ([`keeping`]).
-//! [`guard`](crate::guard) has what the client sees of its guards. [`life`] is the record that a
-//! coordinator's node leaves for the next one. Barriers have homes as well ([`barrier`], [`gathering`]);
+//! ([`places`]). The home keeps the queue of the lock ([`lock`], [`names`], [`home`]) and learns which locks
+//! are held before it grants any ([`takeover`]), and which were abandoned ([`abandoned`]). The node of a
+//! client has its *tickets* ([`tickets`], [`asking`]): calls that wait, and guards, whose leases it renews
+//! ([`keeping`]). [`guard`](crate::guard) has what the client sees of its guards. [`life`] is the record that
+//! a coordinator's node leaves for the next one. Barriers have homes as well ([`barrier`], [`gathering`]);
 //! the nodes of their clients add these up ([`meetings`]).
 
+mod abandoned;
 mod asking;
 mod barrier;
 mod frames;
@@ -21,6 +22,7 @@ mod keeping;
 mod life;
 mod lock;
 mod meetings;
+mod names;
 mod places;
 mod service;
 mod takeover;

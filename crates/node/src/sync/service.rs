@@ -14,6 +14,7 @@ use plasmon::{Error, ErrorKind, NodeId};
 use super::Locks;
 use super::frames::{Numbered, Row, SYNC_FRAMES, SyncFrame, ask};
 use super::home::Source;
+use super::lock::End;
 use super::tickets::Named;
 use crate::kernel::ClientKey;
 use crate::membership::views::{Change, ViewChange};
@@ -124,8 +125,10 @@ impl Service for Locks {
 
     fn report(&self, status: &mut Status) {
         let (held, waiting) = self.tickets.count();
+        let (names, abandoned) = self.home.count();
         status.locks = LocksStatus {
-            names: self.home.count() as u64,
+            names: names as u64,
+            abandoned: abandoned as u64,
             held,
             waiting,
             granted: self.granted.get(),
@@ -241,10 +244,15 @@ impl Locks {
                 self.take_grant((from, asked.epoch), number, at_ns, (token, abandoned));
             }
             SyncFrame::Refused { number, error } => self.take_refusal(from, number, error),
-            SyncFrame::Release { what, lost } => {
-                self.home.release(from, what, lost);
+            SyncFrame::Release { what, lost, taken } => {
+                let end = match (lost, taken) {
+                    (true, _) => End::Lost,
+                    (false, true) => End::Unlocked,
+                    (false, false) => End::Untaken,
+                };
+                self.home.release(from, what, end);
                 if asked.request != 0 {
-                    self.network.answer(&asked, SyncFrame::Released);
+                    self.network.answer(&asked, SyncFrame::from(self.home.released(&what.lock)));
                 }
             }
             SyncFrame::Keep { at_ns, guards, waits } => {
@@ -277,7 +285,7 @@ impl Locks {
                 self.take_broken((from, asked.epoch), &barrier, life, why);
             }
             // Answers that nobody waits for any more.
-            SyncFrame::Released
+            SyncFrame::Released { .. }
             | SyncFrame::Kept { .. }
             | SyncFrame::Told { .. }
             | SyncFrame::Joined { .. }

@@ -23,7 +23,7 @@ use plasmon::sync::lock_id;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Locks;
-use super::frames::{MAX_ROWS, MAX_WAITS, Row, ask};
+use super::frames::{Abandoned, MAX_ROWS, Row, ask};
 use super::home::Source;
 use crate::kernel::planted::{Bug, is_planted};
 
@@ -89,7 +89,7 @@ impl Takeover {
 struct Held {
     from: NodeId,
     guards: Vec<Row>,
-    abandoned: Vec<ObjectId>,
+    abandoned: Vec<Abandoned>,
 }
 
 impl Locks {
@@ -125,7 +125,8 @@ impl Locks {
             for row in guards.iter().filter(|row| is_new(&lock_id(row.owner, &row.name))) {
                 self.home.adopt(&source, row);
             }
-            abandoned.iter().filter(|id| is_new(id)).for_each(|id| self.home.adopt_abandoned(id));
+            let is_left = |left: &Abandoned| is_new(&lock_id(left.owner, &left.name));
+            abandoned.into_iter().filter(is_left).for_each(|left| self.home.adopt_abandoned(left));
         }
         let has_lost = takeover.has_lost.get();
         let number = match self.places.is_coordinated() {
@@ -155,9 +156,9 @@ impl Locks {
         let (mut number, mut after) = (0, None);
         loop {
             let tell = ask::Tell { epoch, from: number, after };
-            let ask::Told { guards, next, abandoned } =
+            let ask::Told { guards, next, abandoned, more } =
                 self.network.ask(from, 0, tell, MEMBER_PATIENCE).await.ok()?;
-            let (last, more) = (abandoned.last().copied(), abandoned.len() == MAX_WAITS);
+            let last = abandoned.last().map(|left| lock_id(left.owner, &left.name));
             // Pages that do not go forward would never end.
             if next.is_some_and(|next| next <= number) || more && last <= after {
                 return None;
@@ -199,8 +200,8 @@ impl Locks {
             return Err(Error::new(ErrorKind::NotHere, "the view has changed meanwhile"));
         }
         let (guards, next) = self.tickets.guards(|id| self.places.home(id) == asker, from, MAX_ROWS);
-        let abandoned = self.home.abandoned_for(asker, after, MAX_WAITS);
-        Ok(ask::Told { guards, next, abandoned })
+        let (abandoned, more) = self.home.abandoned_for(asker, after);
+        Ok(ask::Told { guards, next, abandoned, more })
     }
 
     /// Waits until a home knows of the calls of this node that wait at its barriers, because the home

@@ -185,7 +185,7 @@ impl Connection {
         self.undo_strays(&mut state);
         let number = state.enqueue(request, undo, false);
         self.flush(&mut state);
-        Ok(Ticket { connection: self, number, longest: None })
+        Ok(Ticket { connection: self, number, sent: Instant::now(), longest: None })
     }
 
     /// Undoes what the ring completed after its caller had given up: aborts creations, and has outcomes
@@ -223,7 +223,7 @@ impl Connection {
         state.files.push_back((at, copied));
         let number = state.enqueue(request, undo, false);
         self.flush(&mut state);
-        Ok(Ticket { connection: self, number, longest: None })
+        Ok(Ticket { connection: self, number, sent: Instant::now(), longest: None })
     }
 
     /// Number of the scratch that contains these bytes, and the offset of the bytes in it. `None` if no

@@ -46,8 +46,10 @@ pub(super) fn each_page<Q: Question>(
         };
         let tickets = asked.iter().map(ask).collect::<Result<Vec<Ticket<'_>>>>()?;
         let mut further = Vec::new();
+        // The nodes answer at the same time, so that several silent ones take no longer than one.
+        let due = client.due_of_answer();
         for ((node, from), ticket) in asked.into_iter().zip(tickets) {
-            match client.answer_to::<Q>(ticket, client.due_of_answer()) {
+            match client.answer_to::<Q>(ticket, due) {
                 Ok(page) => {
                     let next = take(node, page);
                     // A page that begins where the last one did would never end.

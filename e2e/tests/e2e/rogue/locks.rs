@@ -107,7 +107,7 @@ fn who_is_not_the_home_of_a_lock_grants_refuses_and_ends_nothing() {
         }
         // The rogue ends nothing that others hold or wait for, at their home.
         for number in NUMBERS {
-            let body = [numbered(lock, number), vec![1]].concat();
+            let body = [numbered(lock, number), vec![1, 1]].concat();
             let answer = rogue.ask_as(0, &home, opcode::RELEASE, body);
             assert_eq!(answer.opcode, opcode::RELEASED, "a guard that it has not is over");
         }
@@ -121,7 +121,7 @@ fn who_is_not_the_home_of_a_lock_grants_refuses_and_ends_nothing() {
         let unknown = [&2_u32.to_le_bytes()[..], &7_u64.to_le_bytes(), &8_u64.to_le_bytes()].concat();
         assert_eq!((kept.opcode, kept.body), (opcode::KEPT, unknown));
         // Nobody has asked what it holds.
-        rogue.utter(&home, opcode::TOLD, [guards, vec![0; 4], vec![0]].concat());
+        rogue.utter(&home, opcode::TOLD, [guards, vec![0; 5], vec![0]].concat());
         heard(&mut rogue, &home);
         holder.unlock().expect("it was held to the end");
         let next = waiter.join().expect("no panic");

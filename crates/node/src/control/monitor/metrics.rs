@@ -242,6 +242,11 @@ fn service_metrics(out: &mut Out<'_>, services: &FunctionsStatus) -> fmt::Result
 
 fn lock_metrics(out: &mut Out<'_>, locks: &LocksStatus) -> fmt::Result {
     out.gauge("plasmon_locks", "Locks about which the node decides", real(locks.names))?;
+    out.gauge(
+        "plasmon_locks_abandoned",
+        "Locks whose last holder died or lost them, and that nobody wants",
+        real(locks.abandoned),
+    )?;
     out.gauge("plasmon_locks_held", "Guards that clients of the node have", real(locks.held))?;
     out.gauge("plasmon_locks_waiting", "Calls that wait for a lock", real(locks.waiting))?;
     out.counter("plasmon_locks_granted", "Guards that clients were given", locks.granted)?;

@@ -64,8 +64,16 @@ fn the_next_home_of_many_locks_knows_which_are_abandoned() {
     let mut holder = User::connect(&simulation, 0);
     assert_eq!(take(&mut simulation, &mut holder), 0);
     end(&simulation, &holder);
+    simulation.pass(SETTLED_TIME);
+    let counts = |simulation: &Simulation, host: usize| {
+        let locks = simulation.hosts[host].core().expect("it runs").services.status().locks;
+        (locks.names, locks.abandoned)
+    };
+    assert_eq!(counts(&simulation, 0), (0, LOCKS), "none of them takes the place of one that is held");
     simulation.bring_back(1);
     simulation.pass(SETTLED_TIME);
     let mut next = User::connect(&simulation, 1);
     assert_eq!(take(&mut simulation, &mut next), LOCKS as usize);
+    let kept: u64 = [0, 1].map(|host| counts(&simulation, host).1).iter().sum();
+    assert_eq!(kept, 0, "the next holders know");
 }

@@ -23,11 +23,12 @@ fn claim(at: u8, number: u64, shared: bool, now: u64) -> Claim {
         at_ns: now,
         eager: false,
         token: 0,
+        follows: None,
     }
 }
 
 fn lock() -> Lock {
-    Lock::new("a".to_owned(), None)
+    Lock::new("a".to_owned(), None, 2)
 }
 
 /// A lock, and the tokens that it has granted.
@@ -44,6 +45,10 @@ impl Bench {
 
     fn want(&mut self, at: u8, number: u64, shared: bool) {
         assert_eq!(self.lock.want(claim(at, number, shared, self.now), false), Ok(None));
+    }
+
+    fn release(&mut self, node: NodeId, number: u64, end: End) -> bool {
+        self.lock.release(node, number, end, self.now)
     }
 
     /// Returns the numbers of the calls that are given the lock.
@@ -68,11 +73,11 @@ fn one_after_the_other_gets_it() {
     }
     assert_eq!(bench.advance(), [1]);
     assert!(bench.advance().is_empty());
-    assert!(!bench.lock.release(node(1), 2, false), "it is another node's");
-    assert!(bench.lock.release(node(1), 1, false));
+    assert!(!bench.release(node(1), 2, End::Unlocked), "it is another node's");
+    assert!(bench.release(node(1), 1, End::Unlocked));
     assert_eq!(bench.advance(), [2]);
-    assert!(bench.lock.release(node(3), 3, false), "a wait is withdrawn");
-    assert!(bench.lock.release(node(2), 2, false));
+    assert!(bench.release(node(3), 3, End::Unlocked), "a wait is withdrawn");
+    assert!(bench.release(node(2), 2, End::Unlocked));
     assert!(bench.advance().is_empty());
     assert!(bench.lock.is_idle());
 }
@@ -86,11 +91,11 @@ fn readers_share_it_and_a_writer_that_waits_stops_later_ones() {
     bench.want(3, 3, false);
     bench.want(4, 4, true);
     assert!(bench.advance().is_empty());
-    bench.lock.release(node(1), 1, false);
+    bench.release(node(1), 1, End::Unlocked);
     assert!(bench.advance().is_empty());
-    bench.lock.release(node(2), 2, false);
+    bench.release(node(2), 2, End::Unlocked);
     assert_eq!(bench.advance(), [3]);
-    bench.lock.release(node(3), 3, false);
+    bench.release(node(3), 3, End::Unlocked);
     assert_eq!(bench.advance(), [4]);
 }
 
@@ -107,19 +112,19 @@ fn a_host_hands_over_within_itself_for_a_while() {
         let granted = bench.advance();
         let at = if granted == [2] { 2 } else { 1 };
         order.extend(&granted);
-        bench.lock.release(node(at), granted[0], false);
+        bench.release(node(at), granted[0], End::Unlocked);
     }
     assert_eq!(order, [1, 10, 11, 12, 13, 14, 15, 16, 17, 2, 18]);
     // After some time it is the turn of other nodes.
     bench.want(2, 3, false);
     let granted = bench.advance();
     assert_eq!(granted, [19]);
-    bench.lock.release(node(1), 19, false);
+    bench.release(node(1), 19, End::Unlocked);
     bench.now += 6 * MS;
     bench.want(3, 4, false);
     for _ in 20..30 {
         let granted = bench.advance();
-        bench.lock.release(node(1), granted[0], false);
+        bench.release(node(1), granted[0], End::Unlocked);
     }
     assert_eq!(bench.advance(), [3]);
 }
@@ -134,7 +139,7 @@ fn who_does_not_wait_is_refused() {
     let said = bench.lock.advance(bench.now, || 9);
     let [Said::Refused { number: 2, error, .. }] = &said[..] else { panic!("{said:?}") };
     assert_eq!(error.kind(), ErrorKind::Busy);
-    bench.lock.release(node(1), 1, false);
+    bench.release(node(1), 1, End::Unlocked);
     assert!(bench.lock.is_idle());
 }
 
@@ -152,11 +157,37 @@ fn what_died_or_is_not_heard_of_leaves_the_lock_abandoned() {
     let said = bench.lock.advance(bench.now, || 9);
     let granted = Said::Granted { node: node(2), number: 2, at_ns: 5, token: 9, abandoned: true };
     assert_eq!(said, [granted]);
-    // A call that asks again is told again, and not that the lock was abandoned.
-    let again = Said::Granted { node: node(2), number: 2, at_ns: 7, token: 9, abandoned: false };
+    // A call that asks again has not heard of the grant, so it is told all of it again.
+    let again = Said::Granted { node: node(2), number: 2, at_ns: 7, token: 9, abandoned: true };
     assert_eq!(bench.lock.hear(node(2), 2, 7, bench.now), Heard::Holds(again));
-    assert!(bench.lock.drop_nodes(&[node(2)], true));
-    assert!(bench.lock.abandoned && !bench.lock.is_idle());
+    assert!(bench.lock.drop_nodes(&[node(2)], true, bench.now));
+    assert_eq!(bench.lock.abandoned.map(|by| (by.node, by.token, by.at)), Some((node(2), 9, bench.now)));
+    assert!(bench.lock.is_idle());
+}
+
+#[test]
+fn a_grant_that_nobody_took_leaves_the_lock_as_it_was() {
+    let mut bench = Bench::new();
+    for (number, end) in [(1, End::Lost), (2, End::Untaken), (3, End::Unlocked)] {
+        bench.want(number as u8, number, false);
+        assert_eq!(bench.advance(), [number]);
+        assert!(bench.release(node(number as u8), number, end));
+        let by = bench.lock.abandoned.map(|by| by.node);
+        assert_eq!(by, (end != End::Unlocked).then_some(node(1)), "after {number}");
+    }
+}
+
+#[test]
+fn who_is_told_of_the_holder_learns_whether_it_is_the_own_process() {
+    let mut bench = Bench::new();
+    bench.want(1, 1, true);
+    bench.advance();
+    bench.now += 2500 * MS;
+    let held = bench.lock.holder(bench.now);
+    assert_eq!(said_of(held.clone(), (node(1), 1)), "this process (1) has held it for 2.5 s");
+    let theirs = format!("process 1 of user 2 on node {} has held it for 2.5 s", node(1));
+    assert_eq!(said_of(held.clone(), (node(2), 1)), theirs);
+    assert_eq!(said_of((held.0, 3), (node(1), 7)), format!("{theirs}, and 2 more share it"));
 }
 
 #[test]
@@ -169,7 +200,7 @@ fn those_who_waited_at_a_former_home_keep_their_order() {
     let mut order: Vec<u64> = Vec::new();
     for _ in 0..3 {
         let granted = bench.advance();
-        bench.lock.release(node(granted[0] as u8), granted[0], false);
+        bench.release(node(granted[0] as u8), granted[0], End::Unlocked);
         order.extend(granted);
     }
     assert_eq!(order, [2, 3, 1]);
@@ -197,8 +228,8 @@ proptest! {
             bench.now += u64::from(at) * 2 * MS;
             match act {
                 0 | 1 => _ = bench.lock.want(claim(at, number, shared, bench.now), false),
-                2 => _ = bench.lock.release(node(at), number, shared),
-                _ => _ = bench.lock.drop_nodes(&[node(at)], shared),
+                2 => _ = bench.release(node(at), number, if shared { End::Lost } else { End::Unlocked }),
+                _ => _ = bench.lock.drop_nodes(&[node(at)], shared, bench.now),
             }
             for said in bench.lock.advance(bench.now, || { bench.tokens += 1; bench.tokens }) {
                 let Said::Granted { token, .. } = said else { panic!("nobody is eager") };

@@ -19,6 +19,8 @@ use crate::{Error, ErrorKind, Result};
 pub(in crate::client) struct Ticket<'a> {
     pub(super) connection: &'a Connection,
     pub(super) number: u64,
+    /// Time at which the request was sent.
+    pub(super) sent: Instant,
     /// End of the wait as long as the daemon lives, if that is later than the deadline.
     pub(super) longest: Due,
 }
@@ -48,8 +50,7 @@ impl Ticket<'_> {
         mut deadline: Option<Instant>,
         mut interrupt: Option<Interrupt<'_>>,
     ) -> Result<Vec<Reply>> {
-        let started = Instant::now();
-        let mut looked = started;
+        let mut looked = Instant::now();
         let connection = self.connection;
         let mut state = connection.lock();
         loop {
@@ -72,7 +73,7 @@ impl Ticket<'_> {
                 if deadline.is_some() {
                     continue;
                 }
-                return Err(silent(connection.path(), now - started));
+                return Err(silent(connection.path(), now - self.sent));
             }
             let tick = interrupt.is_some().then_some(CHECK_INTERVAL);
             let nap = left.into_iter().chain(tick).min();

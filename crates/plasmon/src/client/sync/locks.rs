@@ -82,7 +82,7 @@ impl Lock {
         let LockOptions { ttl, shared, public, .. } = *options;
         if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
             let text = format!(
-                "the time to live of lock '{}' is {MIN_TTL:?} to {MAX_TTL:?}, not {ttl:?}",
+                "the time to live (ttl) of lock '{}' is {MIN_TTL:?} to {MAX_TTL:?}, not {ttl:?}",
                 printable(name)
             );
             return Err(Error::new(ErrorKind::Invalid, text));

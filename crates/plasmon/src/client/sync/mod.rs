@@ -54,7 +54,7 @@ pub struct LockList {
 
 impl LockList {
     /// Lists the locks and barriers of the cluster by their names, and the nodes that do not answer. A lock
-    /// that nobody holds or waits for is in no list.
+    /// that nobody holds or waits for is in no list, unless its last holder died or lost it.
     ///
     /// # Errors
     /// `Disconnected`, or `TimedOut` if the daemon does not answer.
