@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plasmon::sync::{AwaitedGuard, AwaitedPassage, Barrier, Guard, Lock, LockOptions};
+use plasmon::sync::{AwaitedGuard, AwaitedPassage, Barrier, Guard, Lock, LockOptions, MAX_TTL, MIN_TTL};
+use plasmon::text::printable;
 use plasmon::{Error, ErrorKind};
 use pyo3::prelude::*;
 
@@ -40,7 +41,10 @@ impl LockHandle {
         #[pyo3(from_py_with = given)] public: bool,
         #[pyo3(from_py_with = given)] timeout: Option<f64>,
     ) -> PyResult<Self> {
-        let ttl = duration(py, Some(ttl))?.unwrap_or(Duration::MAX);
+        let ttl = Duration::try_from_secs_f64(ttl).map_err(|_| {
+            let (name, [min, max]) = (printable(&name), [MIN_TTL, MAX_TTL].map(|ttl| ttl.as_secs_f64()));
+            invalid(py, &format!("the ttl of lock '{name}' is {min} to {max} seconds, not {ttl}"))
+        })?;
         let options = LockOptions { ttl, shared, public, timeout: duration(py, timeout)? };
         let made = client.run(py, |client| Lock::new(client, &name, &options))?;
         let made = made.map_err(|error| raised(py, &error))?;
@@ -156,6 +160,12 @@ impl GuardHandle {
     #[getter]
     fn abandoned(&self) -> bool {
         self.abandoned
+    }
+
+    /// Whether `release` was called, or the block was left.
+    #[getter]
+    fn released(&self) -> bool {
+        lock(&self.guard).is_none()
     }
 
     /// Unlocks. A second call does nothing.

@@ -114,6 +114,129 @@ def test_a_region_refuses_late_writes(
     region.free()
 
 
+def elsewhere(call: Callable[[], object]) -> BaseException | None:
+    """Makes a call in another thread, and returns what it raised."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    in_thread(run).join(ANTI_HANG)
+    return raised[0] if raised else None
+
+
+def test_a_block_may_end_in_another_thread(near: plasmon.Client, far: plasmon.Client) -> None:
+    lock = near.lock("elsewhere")
+    stack = contextlib.ExitStack()
+    guard = stack.enter_context(lock)
+    assert elsewhere(stack.close) is None
+    assert not guard.valid
+    far.lock("elsewhere").acquire(timeout=0).release()
+    entered = contextlib.ExitStack()
+    assert elsewhere(lambda: entered.enter_context(lock)) is None
+    with pytest.raises(plasmon.Busy):
+        far.lock("elsewhere").acquire(timeout=0)
+    entered.close()
+    far.lock("elsewhere").acquire(timeout=0).release()
+    with pytest.raises(plasmon.InvalidArgument, match="no block"):
+        lock.__exit__(None, None, None)
+
+
+def test_who_releases_frees_no_other_threads_guard(near: plasmon.Client) -> None:
+    lock = near.lock("released", shared=True)
+    own = lock.acquire()
+    theirs: list[plasmon.Guard] = []
+    acquired, may_end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        theirs.append(lock.acquire())
+        acquired.set()
+        may_end.wait(ANTI_HANG)
+
+    thread = in_thread(other)
+    assert acquired.wait(ANTI_HANG)
+    lock.release()
+    assert theirs[0].valid
+    assert own.released
+    with pytest.raises(plasmon.InvalidArgument, match="another thread"):
+        lock.release()
+    assert theirs[0].valid
+    may_end.set()
+    thread.join()
+    # That thread cannot release it any more.
+    lock.release()
+    assert not theirs[0].valid
+    # A guard is released by whoever has it.
+    handed = lock.acquire()
+    assert elsewhere(handed.release) is None
+    assert handed.released
+    with pytest.raises(plasmon.InvalidArgument, match="not held"):
+        near.lock("released").release()
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(False, False), (False, True), (True, False)])
+def test_a_block_that_would_wait_for_itself_is_busy_at_once(
+    outer: bool, inner: bool, near: plasmon.Client, cluster: plasmon.LocalCluster
+) -> None:
+    with cluster.connect(0) as second, near.lock("itself", shared=outer) as guard:
+        # Another client of the process is no way out, nor is a time-out needed.
+        for client in (near, second):
+            with pytest.raises(plasmon.Busy, match="this thread holds lock 'itself'"):
+                client.lock("itself", shared=inner).__enter__()
+        assert guard.valid
+        # Another thread may wait, and its end is told.
+        late = elsewhere(near.lock("itself", shared=inner, timeout=0.1).__enter__)
+        assert isinstance(late, plasmon.TimedOut)
+        assert f"this process ({os.getpid()}) has held it for" in str(late)
+    with near.lock("itself", shared=inner):
+        pass
+
+
+def test_blocks_within_blocks_count_if_they_may(near: plasmon.Client, far: plasmon.Client) -> None:
+    lock = near.lock("counts", reentrant=True)
+    with lock as outer:
+        with lock as inner, near.lock("counts", shared=True, reentrant=True) as shared:
+            assert inner.token == outer.token == shared.token
+        assert outer.valid
+        with pytest.raises(plasmon.Busy):
+            far.lock("counts").acquire(timeout=0)
+    assert not outer.valid
+    far.lock("counts").acquire(timeout=0).release()
+    # Who shares it can share it again, although somebody waits to have it alone.
+    with near.lock("counts", shared=True):
+        waiting = in_thread(lambda: far.lock("counts", timeout=ANTI_HANG).acquire().release())
+        until("it waits", lambda: far.status()["locks"]["waiting"] == 1)
+        with near.lock("counts", shared=True) as again:
+            assert again.valid
+        with pytest.raises(plasmon.Busy, match="cannot have it alone"):
+            lock.__enter__()
+    waiting.join()
+    # A guard that was lost or released is no reason to refuse.
+    with lock as gone:
+        gone.release()
+        with near.lock("counts") as other:
+            assert other.valid
+
+
+def test_a_second_acquire_waits_and_names_the_holder(near: plasmon.Client, far: plasmon.Client) -> None:
+    guard = near.lock("handed on").acquire()
+    mine = f"this process ({os.getpid()}) has held it for"
+    with pytest.raises(plasmon.TimedOut, match="this process") as late:
+        near.lock("handed on").acquire(timeout=0.1)
+    assert mine in str(late.value)
+    with pytest.raises(plasmon.Busy) as busy:
+        near.lock("handed on").acquire(timeout=0)
+    assert mine in str(busy.value)
+    with pytest.raises(plasmon.TimedOut, match=f"process {os.getpid()} of user .* on node {near.node}"):
+        far.lock("handed on").acquire(timeout=0.1)
+    timer = threading.Timer(0.05, guard.release)
+    timer.start()
+    near.lock("handed on").acquire(timeout=ANTI_HANG).release()
+
+
 def test_a_lost_lock_is_told(near: plasmon.Client, reader: plasmon.Client) -> None:
     code = f"""
 import plasmon
@@ -214,7 +337,7 @@ def test_wrong_arguments_are_refused(near: plasmon.Client) -> None:
         with pytest.raises(plasmon.InvalidArgument, match="name"):
             near.lock(name)
     for ttl in (0, 0.05, 61, -1, float("nan")):
-        with pytest.raises(plasmon.InvalidArgument):
+        with pytest.raises(plasmon.InvalidArgument, match="ttl"):
             near.lock("ttl", ttl=ttl)
     for parties in (0, -1, 1_000_001, 1 << 32):
         with pytest.raises(plasmon.InvalidArgument):
@@ -296,6 +419,62 @@ def test_tasks_take_turns(near: plasmon.Client, cluster: plasmon.LocalCluster) -
                 await lock.release()
 
     asyncio.run(main())
+
+
+def test_blocks_of_tasks(near: plasmon.Client, cluster: plasmon.LocalCluster) -> None:
+    async def main() -> None:
+        async with plasmon.aio.connect(cluster.sockets[1]) as client:
+            lock = await client.lock("blocks of tasks")
+            # A block may end in another task than it began in.
+            guard = await asyncio.create_task(lock.__aenter__())
+            assert guard.valid
+            await asyncio.create_task(lock.__aexit__(None, None, None))
+            assert guard.released
+            async with lock as outer:
+                again = await client.lock("blocks of tasks", reentrant=True)
+                for shared in (False, True):
+                    other = await client.lock("blocks of tasks", shared=shared)
+                    with pytest.raises(plasmon.Busy, match="this task holds"):
+                        await other.__aenter__()
+                async with again as inner:
+                    assert inner.token == outer.token
+                assert outer.valid
+                # The loop stands still while this waits, so that no task would ever end its block.
+                with pytest.raises(plasmon.Busy, match="this thread holds"):
+                    client._client.lock("blocks of tasks").__enter__()
+
+                async def wait() -> int:
+                    async with again as guard:
+                        return guard.token
+
+                waiting = asyncio.create_task(wait())
+                while not (await client.status())["locks"]["waiting"]:
+                    pass
+            assert await waiting > outer.token
+            # What a task has acquired that has ended, as a fixture does, another one releases.
+            fixture = await asyncio.create_task(lock.acquire())
+            await lock.release()
+            assert fixture.released
+            # One that goes on keeps it.
+            held: asyncio.Future[plasmon.aio.Guard] = asyncio.get_running_loop().create_future()
+            may_end = asyncio.Event()
+
+            async def hold() -> None:
+                held.set_result(await lock.acquire())
+                await may_end.wait()
+                await lock.release()
+
+            holder = asyncio.create_task(hold())
+            guard = await held
+            with pytest.raises(plasmon.InvalidArgument, match="another"):
+                await lock.release()
+            assert guard.valid
+            may_end.set()
+            await holder
+            assert guard.released
+
+    asyncio.run(main())
+    near.lock("blocks of tasks").acquire(timeout=ANTI_HANG).release()
 
 
 def test_a_cancelled_task_leaves_nothing(near: plasmon.Client, cluster: plasmon.LocalCluster) -> None:

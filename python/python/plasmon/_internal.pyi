@@ -697,6 +697,9 @@ class Guard:
     @property
     def abandoned(self) -> bool:
         """Whether the holder before died or lost the lock, so that what it changed may be half done."""
+    @property
+    def released(self) -> bool:
+        """Whether `release` was called, or the block was left."""
     def release(self) -> None:
         """Unlocks. A second call does nothing.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from types import TracebackType
 from weakref import WeakSet
 
-from plasmon import _internal
-from plasmon._arguments import whole
+from plasmon import _blocks, _internal
+from plasmon._arguments import instance, whole
+from plasmon._blocks import Given, Hold, Key, Taker
 from plasmon._closing import Closing
 from plasmon._handle import Handle
 from plasmon._internal import Guard
@@ -18,7 +18,12 @@ class Lock(_internal.LockHandle):
     """Lock that one process of the cluster holds at a time, or several that share it.
 
     `Client.lock` makes locks. A lock used as a context manager is held in the block, and gives the `Guard`
-    out. Any number of threads may use it. Who waits gets the lock in the order of asking.
+    out. Any number of threads may use it. Who waits gets the lock in the order of asking. A block may end in
+    another thread than it began in.
+
+    A block within a block of the same lock, in one thread, would wait for ever, and raises `Busy`. With
+    `reentrant=True` it has the guard of the outer block, and the last of them to end releases that. Blocks
+    that share the lock do so anyway.
 
     The lock is held as long as the process runs, however long that takes. The lock passes on when the process
     dies, and when it is stopped for longer than `ttl`. So a program asks `Guard.valid` before it does what
@@ -28,10 +33,13 @@ class Lock(_internal.LockHandle):
     _client: Locks
     _name: str
     _timeout: float | None
-    _held: list[Guard]
+    _shared: bool
+    _reentrant: bool
+    _key: Key
+    _acquired: Given
     """Guards of `acquire` that were not released."""
-    _entered: threading.local
-    """Guards of the blocks of each thread."""
+    _entered: Given
+    """Guards of the blocks that were not left."""
 
     @property
     def name(self) -> str:
@@ -49,21 +57,29 @@ class Lock(_internal.LockHandle):
             TimedOut: The lock did not become free in time.
         """
         guard = self._taken(timeout)
-        self._held.append(guard)
+        self._acquired.add(Hold(guard, Taker.here(), self._shared))
         return guard
 
     def release(self) -> None:
-        """Unlocks what `acquire` took last.
+        """Unlocks what this thread acquired last, or else what one acquired that has ended.
+
+        A guard that another thread has acquired is released by its own `release`.
 
         Raises:
             Fenced: The lock was lost before: others may have held it since.
-            InvalidArgument: The lock is not held.
+            InvalidArgument: This thread has not acquired the lock.
         """
-        try:
-            guard = self._held.pop()
-        except IndexError:
-            raise InvalidArgument(f"lock {self._name!r} is not held: acquire it first") from None
-        guard.release()
+        self._to_release().release()
+
+    def _to_release(self) -> Guard:
+        hold = self._acquired.take(Taker.here(), of_others=False)
+        if hold is not None:
+            return hold.guard
+        if len(self._acquired):
+            raise InvalidArgument(
+                f"lock {self._name!r} was acquired by another thread or task: release the guard that it got"
+            )
+        raise InvalidArgument(f"lock {self._name!r} is not held: acquire it first")
 
     def close(self) -> None:
         """Gives the handle up. Guards stay, until they are released."""
@@ -75,9 +91,10 @@ class Lock(_internal.LockHandle):
         return guard
 
     def __enter__(self) -> Guard:
-        guard = self._taken(None)
-        self._blocks().append(guard)
-        return guard
+        hold = self._joined(Taker.here(), awaits=False)
+        if hold is None:
+            hold = self._enter(self._taken(None))
+        return hold.guard
 
     def __exit__(
         self,
@@ -85,12 +102,31 @@ class Lock(_internal.LockHandle):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        release(self._blocks().pop(), value)
+        guard = self._left()
+        if guard is not None:
+            release(guard, value)
 
-    def _blocks(self) -> list[Guard]:
-        entered = self._entered.__dict__
-        blocks: list[Guard] = entered.setdefault("blocks", [])
-        return blocks
+    def _joined(self, taker: Taker, *, awaits: bool) -> Hold | None:
+        """Guard of a block around one that is entered, if the block may have it."""
+        shared, reentrant = self._shared, self._reentrant
+        hold = _blocks.join(self._key, self._name, taker, shared=shared, reentrant=reentrant, awaits=awaits)
+        if hold is not None:
+            self._entered.add(hold)
+        return hold
+
+    def _enter(self, guard: Guard) -> Hold:
+        """Notes a block, which has a guard of its own."""
+        hold = Hold(guard, Taker.here(), self._shared)
+        self._entered.add(hold)
+        _blocks.enter(self._key, hold)
+        return hold
+
+    def _left(self) -> Guard | None:
+        """Guard to be released at the end of a block, which is the last that has it."""
+        hold = self._entered.take(Taker.here(), of_others=True)
+        if hold is None:
+            raise InvalidArgument(f"no block of lock {self._name!r} was entered")
+        return hold.guard if _blocks.leave(self._key, hold) else None
 
     def __repr__(self) -> str:
         return f"<plasmon.Lock {self._name!r}{', closed' if self.closed else ''}>"
@@ -138,6 +174,7 @@ class Locks(Handle):
         shared: bool = False,
         timeout: float | None = None,
         public: bool = False,
+        reentrant: bool = False,
     ) -> Lock:
         """A lock, to be held in a block: `with client.lock("name") as guard:`.
 
@@ -149,13 +186,18 @@ class Locks(Handle):
             timeout: Time in seconds to wait for the lock; by default there is no limit. 0 does not wait.
             public: Whether the lock is everybody's. Otherwise it is this user's, and other users have locks
                 of the same name of their own.
+            reentrant: Whether a block within a block of the lock, in one thread or one task, has the guard of
+                the outer block. Otherwise it raises `Busy`, since it would wait for ever.
 
         Raises:
             InvalidArgument: The name or the time to live cannot be one.
         """
-        lock = Lock(self._connected(), self._full(name, "a lock"), ttl, shared, public, timeout)
+        native, full = self._connected(), self._full(name, "a lock")
+        lock = Lock(native, full, ttl, shared, public, timeout)
         lock._client, lock._name, lock._timeout = self, name, timeout
-        lock._held, lock._entered = [], threading.local()
+        lock._shared, lock._reentrant = shared, instance(reentrant, bool, "reentrant")
+        lock._key = (native.node, native.user, full, public)
+        lock._acquired, lock._entered = Given(), Given()
         return lock
 
     def barrier(self, name: str, parties: int, *, public: bool = False) -> Barrier:

@@ -9,11 +9,12 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from plasmon._blocks import Hold, Taker
 from plasmon._closing import ClosingAsync
 from plasmon._internal import Guard as Blocking
 from plasmon._sync import Barrier as BlockingBarrier
 from plasmon._sync import Lock as BlockingLock
-from plasmon.errors import Error, InvalidArgument
+from plasmon.errors import Error
 
 if TYPE_CHECKING:
     from plasmon.aio import Client
@@ -44,6 +45,11 @@ class Guard:
         """Whether the holder before died or lost the lock, so that what it changed may be half done."""
         return self._guard.abandoned
 
+    @property
+    def released(self) -> bool:
+        """Whether `release` was called, or the block was left."""
+        return self._guard.released
+
     async def release(self) -> None:
         """Unlocks. A second call does nothing.
 
@@ -61,14 +67,13 @@ class Lock:
     """Lock for the tasks of one event loop: `plasmon.Lock` with coroutines.
 
     `plasmon.aio.Client.lock` makes locks. A lock used as an asynchronous context manager is held in the
-    block, and gives the `Guard` out. A cancelled task waits no longer.
+    block, and gives the `Guard` out. A cancelled task waits no longer. Two tasks wait for each other; a block
+    within a block of the same lock, in one task, raises `Busy`, or counts with `reentrant=True`.
     """
 
     def __init__(self, lock: BlockingLock, client: Client) -> None:
         self._lock = lock
         self._client = client
-        self._held: list[Guard] = []
-        self._entered: dict[asyncio.Task[object] | None, list[Guard]] = {}
 
     @property
     def name(self) -> str:
@@ -83,30 +88,29 @@ class Lock:
     async def acquire(self, timeout: float | None = None) -> Guard:
         """Waits for the lock, as `plasmon.Lock.acquire` does."""
         guard = await self._taken(timeout)
-        self._held.append(guard)
-        return guard
+        self._lock._acquired.add(Hold(guard, Taker.here(), self._lock._shared))
+        return Guard(guard, self._client)
 
     async def release(self) -> None:
-        """Unlocks what `acquire` took last, as `plasmon.Lock.release` does."""
-        if not self._held:
-            raise InvalidArgument(f"lock {self.name!r} is not held: acquire it first")
-        await self._held.pop().release()
+        """Unlocks what this task acquired last, as `plasmon.Lock.release` does for a thread."""
+        await Guard(self._lock._to_release(), self._client).release()
 
     def close(self) -> None:
         """Gives the handle up. Guards stay, until they are released."""
         self._lock.close()
 
-    async def _taken(self, timeout: float | None) -> Guard:
+    async def _taken(self, timeout: float | None) -> Blocking:
         self._client._check()
         begun = self._lock.begin(self._lock._timeout if timeout is None else timeout)
         guard: Blocking = await self._client._finish(begun)
         self._client._client._guards.add(guard)
-        return Guard(guard, self._client)
+        return guard
 
     async def __aenter__(self) -> Guard:
-        guard = await self._taken(None)
-        self._entered.setdefault(asyncio.current_task(), []).append(guard)
-        return guard
+        hold = self._lock._joined(Taker.here(), awaits=True)
+        if hold is None:
+            hold = self._lock._enter(await self._taken(None))
+        return Guard(hold.guard, self._client)
 
     async def __aexit__(
         self,
@@ -114,12 +118,11 @@ class Lock:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        task = asyncio.current_task()
-        guard = self._entered[task].pop()
-        if not self._entered[task]:
-            del self._entered[task]
+        guard = self._lock._left()
+        if guard is None:
+            return
         try:
-            await guard.release()
+            await Guard(guard, self._client).release()
         except Error:
             if value is None:
                 raise

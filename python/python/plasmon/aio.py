@@ -227,11 +227,14 @@ class Client(Looping):
         shared: bool = False,
         timeout: float | None = None,
         public: bool = False,
+        reentrant: bool = False,
     ) -> Lock:
         """A lock, as `plasmon.Client.lock` returns it: `async with await client.lock("name") as guard:`."""
 
         def make(left: Any) -> plasmon.Lock:
-            return self._client.lock(name, ttl=ttl, shared=shared, timeout=left, public=public)
+            return self._client.lock(
+                name, ttl=ttl, shared=shared, timeout=left, public=public, reentrant=reentrant
+            )
 
         made = await self._within(self._prompt, make, timeout)
         # The time-out of a wait for the lock is what the caller gave.
