@@ -291,9 +291,14 @@ fn segments_ask_for_pages_of_their_memory_node() {
         [0, 1].map(|segment| line(segment).split(' ').next().unwrap().to_owned())
     };
     for (near, expected) in [(None, "default"), (Some(0), "prefer:0")] {
-        let huge_pages = HugePages::Auto;
-        let config =
-            ArenaConfig { capacity: 2 * ODD, segment_size: Some(ODD), huge_pages, prefault: true, near };
+        let config = ArenaConfig {
+            capacity: 2 * ODD,
+            segment_size: Some(ODD),
+            huge_pages: HugePages::Auto,
+            huge_allowance: None,
+            prefault: true,
+            near,
+        };
         let mut arena = Arena::new(&config).unwrap();
         for zone in [ALICE, BOB] {
             eventually("its memory is there", || arena.usage().prefaulted >= arena.capacity());
@@ -308,6 +313,7 @@ fn segments_ask_for_pages_of_their_memory_node() {
         capacity: ODD,
         segment_size: Some(ODD),
         huge_pages: HugePages::Never,
+        huge_allowance: None,
         prefault: false,
         near: Some(1023),
     };

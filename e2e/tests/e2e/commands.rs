@@ -197,7 +197,7 @@ fn values_of_arguments_are_refused_for_what_they_are() {
         assert!(!message.contains("parse"), "{words:?} quotes a library: {message}");
     }
     // Minutes are as good as seconds.
-    output(&cluster, 0, &["lock", "name", "--timeout", "5m", "--ttl", "1m", "--", "true"]);
+    output(&cluster, 0, &["locks", "--timeout", "5m"]);
     let (code, _) = failure(&cluster, 0, &["wait", "name", "--timeout", "0.001m"]);
     assert_eq!(code, 4);
 }

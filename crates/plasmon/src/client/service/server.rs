@@ -63,13 +63,8 @@ struct Parked {
     ends_early: bool,
 }
 
-/// End of a wait for a call.
-enum Unparked {
-    /// The result, and whether the thread was interrupted meanwhile.
-    Answered(CallResult, Room, bool),
-    /// The daemon has not answered in time. The next receiver goes on with the wait.
-    Late,
-}
+/// End of a wait for a call: the result, and whether the thread was interrupted meanwhile.
+type Unparked = (CallResult, Room, bool);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -165,9 +160,8 @@ impl Server {
                 Some(parked) => parked,
                 None => self.begin_to_park(reply.take(), left, due)?,
             };
-            let (result, room, interrupted) = match self.park(parked, left, due)? {
-                Unparked::Answered(result, room, interrupted) => (result, room, interrupted),
-                Unparked::Late => return Ok(None),
+            let Some((result, room, interrupted)) = self.park(parked, left, due)? else {
+                return Ok(None);
             };
             match result.into_result() {
                 Ok(result) => {
@@ -213,8 +207,8 @@ impl Server {
     }
 
     /// Waits for the end of a parked call, also if the thread is interrupted: the call may end early then, or
-    /// at its time. If the daemon has not ended the call at `due`, the next receiver goes on with it.
-    fn park(&self, parked: Parked, left: Duration, due: Due) -> Result<Unparked> {
+    /// at its time. `None` if the daemon has not ended the call at `due`: the next receiver goes on with it.
+    fn park(&self, parked: Parked, left: Duration, due: Due) -> Result<Option<Unparked>> {
         self.client.connection.check_process()?;
         let Parked { mut wait, mut room, ends_early } = parked;
         let quiet = Client { interrupt: None, ..self.client.clone() };
@@ -237,11 +231,7 @@ impl Server {
                     return Err(error);
                 }
                 self.left.lock().push(Parked { wait, room, ends_early });
-                return if due.is_some_and(|due| Instant::now() >= due) {
-                    Ok(Unparked::Late)
-                } else {
-                    Err(error)
-                };
+                return if due.is_some_and(|due| Instant::now() >= due) { Ok(None) } else { Err(error) };
             }
             interrupted = true;
             if ends_early {
@@ -249,7 +239,7 @@ impl Server {
             }
         }
         room.set_busy(false);
-        Ok(Unparked::Answered(wait.take(), room, interrupted))
+        Ok(Some((wait.take(), room, interrupted)))
     }
 
     /// Call that was received. `None` if the call is answered already, because it was a ping, or because its
