@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plasmon::sync::{LockInfo, barrier_id};
-use plasmon::{Error, NodeId, ObjectId};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Locks;
 use super::barrier::{Barrier, Told};
@@ -45,7 +45,8 @@ impl Locks {
     ///
     /// # Errors
     /// `NotHere` if this node is not the home. For a handle that is being opened (`opening`): `Invalid`
-    /// if the handle expects another number of parties, `Broken` if the barrier is broken.
+    /// if the handle expects another number of parties, `Broken` if the barrier is broken, `TimedOut` if the
+    /// node has to ask again.
     pub(super) async fn on_gather(
         self: &Rc<Self>,
         node: NodeId,
@@ -54,9 +55,14 @@ impl Locks {
     ) -> Result<ask::Joined, Error> {
         let id = barrier_id(row.owner, &row.name);
         self.home.ensure_here(&id)?;
-        if opening {
-            // This home knows only after the takeover whether there is a barrier of the name.
+        if opening && !self.home.is_ready(&id) {
+            // This home knows only after the takeover whether there is a barrier of the name. The row is old
+            // by then: the client may have given up, and its node may have told so, or have gone. A party that
+            // is counted by such a row never leaves.
             self.prepared(&id).await?;
+            let text =
+                format!("node {} has just become the home of the barrier: ask again", self.kernel.node);
+            return Err(Error::new(ErrorKind::TimedOut, text));
         }
         let joined = {
             let mut barriers = self.barriers.0.borrow_mut();

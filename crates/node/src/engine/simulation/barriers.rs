@@ -183,3 +183,48 @@ fn a_node_that_dies_breaks_it_for_all_who_wait() {
         end(bench.simulation);
     }
 }
+
+#[test]
+fn a_client_that_gave_up_before_its_home_answered_is_no_party() {
+    const PARTIES: u32 = 2;
+    let open = || Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: PARTIES };
+    for seed in SEEDS {
+        let mut simulation = Simulation::new(seed, |_| Vec::new());
+        simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
+        simulation.pass(SETTLED_TIME);
+        // The home asks every member what is held. One that stands still keeps it from answering.
+        let last = simulation.hosts.len() - 1;
+        let until = simulation.time.now() + span(Duration::from_secs(1));
+        simulation.hosts[last].stall(until);
+        let mut users: Vec<_> = (0..last).map(|host| User::connect(&simulation, host)).collect();
+        for user in &mut users {
+            user.begin_ask(&simulation, open());
+        }
+        simulation.pass(span(Duration::from_millis(100)));
+        for user in &mut users {
+            let request = user.requests();
+            user.begin_ask(&simulation, Request::Cancel { request });
+        }
+        simulation.pass(SETTLED_TIME);
+        drop(users);
+        // A party waits no longer, which breaks the barrier until the last handle is closed.
+        let mut user = User::connect(&simulation, 0);
+        for time in 0..2 {
+            let barrier = match user.ask(&mut simulation, open()) {
+                Ok(Reply::BarrierOpened { barrier }) => barrier,
+                other => panic!("seed {seed}, time {time}: {other:?}"),
+            };
+            let arrive = SyncCall::Arrive { barrier, ticket: 1 }.encode();
+            let waits = user.call(&simulation, arrive, Duration::from_secs(1));
+            simulation.pass(SETTLED_TIME);
+            let late = waits.get().expect("it ends").as_ref().expect_err("nobody else comes");
+            assert_eq!(late.kind(), ErrorKind::TimedOut, "seed {seed}, time {time}");
+            let closed = user.ask(&mut simulation, Request::CloseBarrier { barrier });
+            assert_eq!(closed, Ok(Reply::Done), "seed {seed}, time {time}");
+        }
+        for core in simulation.hosts.iter().filter_map(|host| host.core()) {
+            assert_eq!(core.services.status().locks.barriers, 0, "seed {seed}");
+        }
+        end(simulation);
+    }
+}
