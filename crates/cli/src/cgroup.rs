@@ -25,11 +25,13 @@ impl Version {
     }
 }
 
+/// Limits, each with the file of what is used of it, or with none if `memory.stat` tells that.
+type Limits = &'static [(&'static str, Option<&'static str>)];
+
 /// Controller that limits memory, with the names of its files in both versions.
 struct Controller {
     name: &'static str,
-    /// Limits, each with the file of what is used of it, or with none if `memory.stat` tells that.
-    limits: fn(Version) -> &'static [(&'static str, Option<&'static str>)],
+    limits: fn(Version) -> Limits,
 }
 
 const MEMORY: Controller = Controller {

@@ -126,8 +126,9 @@ fn read(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
     Ok(if fake { Asked::Nothing } else { Asked::Mount(asked) })
 }
 
-/// Returns what options of a mount that is to be changed ask for. mount(8) adds all options that the mount has,
-/// and those of fstab, so the others are not looked at. Of two that contradict each other the last counts.
+/// Returns what options of a mount that is to be changed ask for. mount(8) adds all options that the mount
+/// has, and those of fstab, so the others are not looked at. Of two that contradict each other the last
+/// counts.
 fn remount(folder: OsString, options: &[&[u8]]) -> Asked {
     let last = |one: &[u8], other: &[u8]| {
         options.iter().rev().find(|option| [one, other].contains(option)).is_some_and(|found| *found == one)

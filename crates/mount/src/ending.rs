@@ -1,9 +1,9 @@
 //! The end of a mount that a signal asks for.
 //!
-//! Owns the number of the mount's device. Any thread. A mount lives as long as any mount namespace has it, and
-//! as long as files in it are open. A copy in another namespace (a container, a unit with folders of its own)
-//! is nothing that this process can unmount, so the kernel is told to abort the connection: calls under way
-//! and later ones get ENOTCONN there. Invariant: a second signal always ends the mount.
+//! Owns the number of the mount's device. Any thread. A mount lives as long as any mount namespace has it,
+//! and as long as files in it are open. A copy in another namespace (a container, a unit with folders of its
+//! own) is nothing that this process can unmount, so the kernel is told to abort the connection: calls under
+//! way and later ones get ENOTCONN there. Invariant: a second signal always ends the mount.
 
 use std::collections::BTreeSet;
 use std::fs;

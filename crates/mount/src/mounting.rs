@@ -1,4 +1,5 @@
-//! Mounting a folder, changing its mount, and ending it: by the kernel for root, by `fusermount3` for other users.
+//! Mounting a folder, changing its mount, and ending it: by the kernel for root, by `fusermount3` for other
+//! users.
 //!
 //! Owns no state. Any thread. Invariant: what is unmounted is a mount of Plasmon.
 
@@ -70,8 +71,8 @@ pub enum MountError {
     },
     /// The volume was mounted to be read only, so its session may not write.
     #[error(
-        "the volume at {0} was mounted read-only, and its mount may change nothing: `plasmon umount {0}`, and \
-         mount it again"
+        "the volume at {0} was mounted read-only, and its mount may change nothing: `plasmon umount {0}`, \
+         and mount it again"
     )]
     ReadsOnly(PathBuf),
     /// Something in the mounted folder is open to write.
@@ -179,8 +180,8 @@ fn unmount_at(folder: &Path, force: bool) -> Result<(), MountError> {
     Err(helper(folder, format!("says: {}", said.trim())))
 }
 
-/// Changes whether anything can be written in a mounted folder, as `mount -o remount` does. Programs that have
-/// files open go on.
+/// Changes whether anything can be written in a mounted folder, as `mount -o remount` does. Programs that
+/// have files open go on.
 ///
 /// # Errors
 /// If no volume is mounted there, if files are open to write in a folder that is to be read-only, if the
@@ -332,8 +333,8 @@ fn unescaped(shown: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(path))
 }
 
-/// Returns the number of the device of the last mount at an absolute path, as `mountinfo` shows it. The folder
-/// itself is not looked at, because that would ask the mount and keep the folder in use meanwhile.
+/// Returns the number of the device of the last mount at an absolute path, as `mountinfo` shows it. The
+/// folder itself is not looked at, because that would ask the mount and keep the folder in use meanwhile.
 pub(crate) fn device_of(folder: &Path) -> io::Result<String> {
     let text = fs::read(MOUNTS)?;
     let last = mounts(&text).filter(|mounted| mounted.folder == folder).last();

@@ -9,8 +9,8 @@ use crate::reply::Reply;
 
 /// Number of bytes of a block, which is the largest number of bytes of a write.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
-/// Abilities that the mount takes if the kernel offers them. Without DIRECT_IO_ALLOW_MMAP the kernel refuses to
-/// map a file that was opened past the page cache so that stores are seen by others, which keeps two hosts
+/// Abilities that the mount takes if the kernel offers them. Without DIRECT_IO_ALLOW_MMAP the kernel refuses
+/// to map a file that was opened past the page cache so that stores are seen by others, which keeps two hosts
 /// from mapping one file.
 const WANTED: u64 = init::ASYNC_READ
     | init::POSIX_LOCKS

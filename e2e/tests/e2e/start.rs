@@ -190,7 +190,7 @@ fn a_path_that_is_too_long_for_a_socket_is_refused_with_its_source() {
     let by_variable = refused(&cluster, command);
     assert!(by_variable.contains("at most 107"), "{by_variable}");
     assert!(by_variable.contains("PLASMON_SOCKET names it"), "{by_variable}");
-    let error = Client::connect(&path).err().expect("no socket has such a path");
+    let error = Client::connect(&path).expect_err("no socket has such a path");
     assert!(error.message().contains("at most 107"), "{error}");
     assert!(!folder.exists(), "a folder was made in vain");
 }

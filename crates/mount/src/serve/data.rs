@@ -60,9 +60,9 @@ impl Pages {
         known.insert(inode, version) == Some(version)
     }
 
-    /// Calls `then` once the kernel has no pages of a range, which was written past its page cache. It drops them
-    /// itself before the write, and afterwards unless the program goes on meanwhile (`io_submit`): then pages
-    /// would stay that were read during the write.
+    /// Calls `then` once the kernel has no pages of a range, which was written past its page cache. It drops
+    /// them itself before the write, and afterwards unless the program goes on meanwhile (`io_submit`): then
+    /// pages would stay that were read during the write.
     fn drop_range(&self, inode: u64, range: (u64, u64), then: impl FnOnce() + Send + 'static) {
         self.dropper.drop_range(inode, range, then);
     }
@@ -207,9 +207,9 @@ impl VolumeServer {
         OpenOut { fh: self.handles.begin(opened.seen.clone(), opened.maps), open_flags, spare: 0 }
     }
 
-    /// Whether an open with these flags may map its file so that stores are seen by others: it reads and writes
-    /// through the page cache. The kernel chooses where bytes that are appended lie in the cache, and another
-    /// host may have appended others there.
+    /// Whether an open with these flags may map its file so that stores are seen by others: it reads and
+    /// writes through the page cache. The kernel chooses where bytes that are appended lie in the cache, and
+    /// another host may have appended others there.
     fn may_map(&self, flags: OFlags) -> bool {
         let is_both = flags & OFlags::RWMODE == OFlags::RDWR;
         is_both && !flags.contains(OFlags::APPEND) && !self.manner.direct
@@ -238,9 +238,9 @@ impl VolumeServer {
         if refused.insert(inode) {
             tracing::info!(
                 inode,
-                "another mount may map the file, so it is opened to read and write without the page cache, and \
-                 mmap with MAP_SHARED gives ENODEV here: `plasmon volume set --shared-maps true` lets all map \
-                 it, and lose stores to each other"
+                "another mount may map the file, so it is opened to read and write without the page cache, \
+                 and mmap with MAP_SHARED gives ENODEV here: `plasmon volume set --shared-maps true` lets \
+                 all map it, and lose stores to each other"
             );
         }
     }

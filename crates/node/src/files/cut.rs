@@ -61,9 +61,9 @@ pub(super) struct Operation<'a> {
 }
 
 impl Volume {
-    /// Returns the news for sessions that write to a file, before a decision cuts the file, and for the session
-    /// that may map a file, before another one opens it without that right. `None` if the decision may be
-    /// carried out.
+    /// Returns the news for sessions that write to a file, before a decision cuts the file, and for the
+    /// session that may map a file, before another one opens it without that right. `None` if the decision
+    /// may be carried out.
     pub(super) fn before(
         &self,
         state: &State,

@@ -68,9 +68,14 @@ impl<K: Ord, V> Few<K, V> {
         Some(value)
     }
 
-    /// Returns the entries below a key, and the others.
-    pub(super) fn split(&self, key: &K) -> (&[(K, V)], &[(K, V)]) {
-        self.0.split_at(self.place(key).unwrap_or_else(|at| at))
+    /// Returns the entries below a key.
+    pub(super) fn below(&self, key: &K) -> &[(K, V)] {
+        &self.0[..self.place(key).unwrap_or_else(|at| at)]
+    }
+
+    /// Returns the entries from a key on.
+    pub(super) fn from(&self, key: &K) -> &[(K, V)] {
+        &self.0[self.place(key).unwrap_or_else(|at| at)..]
     }
 
     /// Returns all entries in their order.

@@ -102,6 +102,7 @@ const MAX_FEW: usize = 16;
 enum Pieces {
     /// At most [`MAX_FEW`].
     Few(Few<u64, Piece>),
+    #[expect(clippy::box_collection, reason = "without a box every map of a few pieces were larger")]
     Many(Box<BTreeMap<u64, Piece>>),
 }
 
@@ -132,7 +133,7 @@ impl Pieces {
     /// Returns the last piece that begins before an offset.
     fn before(&self, offset: u64) -> Option<(u64, &Piece)> {
         match self {
-            Self::Few(few) => few.split(&offset).0.last().map(|(at, piece)| (*at, piece)),
+            Self::Few(few) => few.below(&offset).last().map(|(at, piece)| (*at, piece)),
             Self::Many(many) => many.range(..offset).next_back().map(|(at, piece)| (*at, piece)),
         }
     }
@@ -142,7 +143,7 @@ impl Pieces {
         let (few, many) = match self {
             _ if range.is_empty() => (&[][..], None),
             Self::Few(few) => {
-                let rest = few.split(&range.start).1;
+                let rest = few.from(&range.start);
                 (&rest[..rest.partition_point(|(at, _)| *at < range.end)], None)
             }
             Self::Many(many) => (&[][..], Some(many.range(range))),

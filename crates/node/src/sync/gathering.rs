@@ -57,8 +57,8 @@ impl Locks {
         self.home.ensure_here(&id)?;
         if opening && !self.home.is_ready(&id) {
             // This home knows only after the takeover whether there is a barrier of the name. The row is old
-            // by then: the client may have given up, and its node may have told so, or have gone. A party that
-            // is counted by such a row never leaves.
+            // by then: the client may have given up, and its node may have told so, or have gone. A party
+            // that is counted by such a row never leaves.
             self.prepared(&id).await?;
             let text =
                 format!("node {} has just become the home of the barrier: ask again", self.kernel.node);

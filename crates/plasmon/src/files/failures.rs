@@ -56,8 +56,8 @@ impl Failures {
 }
 
 impl Volume {
-    /// Commits as [`Volume::flush`] does, when a program closes a descriptor. A failure that this call returns
-    /// still counts as not told.
+    /// Commits as [`Volume::flush`] does, when a program closes a descriptor. A failure that this call
+    /// returns still counts as not told.
     ///
     /// # Errors
     /// As [`Volume::flush`].

@@ -2,7 +2,8 @@
 //!
 //! Owns size and version of the file, the known part of its map, uncommitted bytes, pins of the objects that
 //! were read last, locks of programs, and the right to map the file. Any thread. One mutex protects all of it
-//! but locks and right, and is not held while bytes come from other nodes. Invariant: the map belongs to the version.
+//! but locks and right, and is not held while bytes come from other nodes. Invariant: the map belongs to the
+//! version.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};

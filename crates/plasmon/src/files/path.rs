@@ -91,8 +91,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether the open asks for the right to map the file, so that stores are seen by others. A mount does
-    /// so.
+    /// Sets whether the open asks for the right to map the file, so that stores are seen by others. A mount
+    /// does so.
     pub fn maps(&mut self, maps: bool) -> &mut Self {
         self.maps = maps;
         self

@@ -90,8 +90,8 @@ impl Right {
 }
 
 impl Shared {
-    /// Tells the home of all closes, because another session opens a file that this one may map. Waits for the
-    /// end of an open of which a program has closed its descriptor.
+    /// Tells the home of all closes, because another session opens a file that this one may map. Waits for
+    /// the end of an open of which a program has closed its descriptor.
     pub(super) fn give_right_back(&self, inode: u64) {
         if let Some(open) = self.inode(inode) {
             let until = Instant::now() + RELEASE_PATIENCE;

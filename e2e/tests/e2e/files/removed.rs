@@ -42,7 +42,7 @@ fn replace(folder: &Path, over: &AtomicBool) -> u64 {
 
 fn content(count: u64) -> String {
     // Some are objects, and some lie in the map of the file.
-    format!("{count:0>width$}", width = if count % 2 == 0 { 20 } else { 6000 })
+    format!("{count:0>width$}", width = if count.is_multiple_of(2) { 20 } else { 6000 })
 }
 
 /// Opens, reads and looks at a name that others replace.
@@ -248,9 +248,9 @@ fn a_list_ends_while_its_entries_are_renamed() {
     }
     for (lists, renames) in [(&two, &one), (&one, &one)] {
         let mut seen: Vec<OsString> = Vec::new();
-        let mut list = fs::read_dir(lists.path("folder")).expect("opendir");
+        let list = fs::read_dir(lists.path("folder")).expect("opendir");
         // Each entry that was listed gets a new name at once, which comes behind those of before.
-        while let Some(entry) = list.next() {
+        for entry in list {
             let name = entry.expect("readdir").file_name();
             let (from, mut to) = (renames.path("folder").join(&name), name.clone());
             to.push("+");
@@ -336,7 +336,7 @@ fn scribble(path: &Path, number: usize, threads: usize, pages: usize) -> io::Res
     let mut mapping = Mapping::new(&file, pages * PAGE, rustix::mm::MapFlags::SHARED);
     for page in 0..pages {
         let (at, byte) = (page * PAGE + number * (PAGE / threads), number as u8 + 1);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             mapping.bytes()[at..at + 8].fill(byte);
         } else {
             file.write_all_at(&[byte; 8], at as u64)?;

@@ -34,9 +34,9 @@ impl Cut {
 
 impl Watchers {
     /// Returns the news for the other sessions that have a file open to write, before an operation cuts the
-    /// file, and for those that may map it, before it is opened: `asked` has what each is told. `None` if the operation may go on. When the operation is tried again, no session is
-    /// told again. A session that is silent about changes is asked all the same, because its bytes would undo
-    /// the cut later.
+    /// file, and for those that may map it, before it is opened: `asked` has what each is told. `None` if the
+    /// operation may go on. When the operation is tried again, no session is told again. A session that is
+    /// silent about changes is asked all the same, because its bytes would undo the cut later.
     pub(in crate::files) fn before_cut(
         &mut self,
         now: Instant,
