@@ -191,12 +191,14 @@ fn time_outs_are_read_alike() {
     ];
     redirected(&cluster, "put in --name here", "");
     for words in calls {
-        for wrong in ["-1", "nan", "-inf", "soon"] {
+        let number = "a time-out is a number of seconds, 0 or more";
+        let time = "write a time such as 30";
+        for (wrong, why) in [("-1", number), ("nan", number), ("-inf", number), ("soon", time)] {
             for between in [" ", "="] {
                 let (code, complaint) =
                     redirected(&cluster, &format!("{words} --timeout{between}{wrong}"), "");
                 assert_eq!(code, Some(2), "{words} {wrong}");
-                let said = complaint.contains("a time-out is a number of seconds, 0 or more");
+                let said = complaint.contains(why);
                 // A word that begins with a dash and is no number is a flag.
                 assert!(said || (wrong, between) == ("-inf", " "), "{words} {wrong}: {complaint}");
             }
