@@ -112,12 +112,17 @@ def _is_streamed_whole(of: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_stored_whole(of: Any) -> bool:
-    types = sys.modules["pyarrow"].types
-    if "_view" in str(of).partition("<")[0] or (types.is_union(of) and of.mode == "dense"):
+    types, name = sys.modules["pyarrow"].types, _name(of)
+    if "_view" in name or (types.is_union(of) and of.mode == "dense"):
         return True
-    if types.is_dictionary(of) or types.is_run_end_encoded(of):
+    if types.is_dictionary(of) or name == "run_end_encoded":
         return _is_streamed_whole(of.value_type)
     return any(_is_streamed_whole(of.field(number).type) for number in range(of.num_fields))
+
+
+def _name(of: Any) -> str:
+    """Name of a type, without its parameters. Older releases of PyArrow have no test for newer types."""
+    return str(of).partition("<")[0]
 
 
 def _storage(of: Any) -> Any:
@@ -155,8 +160,8 @@ class _Cut:
         """Data of the elements."""
         types: Any = sys.modules["pyarrow"].types
         of = self.storage
-        name = str(of).partition("<")[0]
-        if types.is_run_end_encoded(of):
+        name = _name(of)
+        if name == "run_end_encoded":
             return self._runs()
         if types.is_union(of):
             self._union(is_dense=of.mode == "dense")
