@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self, cast
 from weakref import WeakSet
 
 from plasmon import _internal
-from plasmon._arguments import text
+from plasmon._arguments import text, whole
 from plasmon._classes import Priority
 from plasmon._closing import Closing
 from plasmon._ids import ONE, IdLike, is_hex, prefix_of
@@ -133,6 +133,7 @@ class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
         Raises:
             InvalidArgument: The name is empty or longer than 255 bytes, or the quota is out of range.
         """
+        quota = None if quota is None else whole(quota, "a quota in bytes", 0, (1 << 64) - 1)
         self._native.set_options(name, quota)
 
     def subscribe(self, *, cluster: bool = False) -> Subscription:
