@@ -55,11 +55,12 @@ class World:
     node than that of the client."""
 
     def __init__(self, cluster: plasmon.LocalCluster) -> None:
-        near, far = cluster.client(0), cluster.client(1)
+        self._stack = contextlib.ExitStack()
+        # Other tests use the cluster's own clients, and see what these have under way.
+        near, far = self._enter(cluster.connect(0)), self._enter(cluster.connect(1))
         self.cluster = cluster
         self.client = near
         self.far = far
-        self._stack = contextlib.ExitStack()
         self._numbers = itertools.count()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()

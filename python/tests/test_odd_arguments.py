@@ -107,7 +107,7 @@ def rest(call: Callable[..., Any], named: dict[str, Any]) -> dict[str, Any]:
 
 def close(result: Any, world: World) -> None:
     """Ends what a call may have made."""
-    if result is world.client or result is world.far:
+    if any(result is world.cluster.client(node) for node in (0, 1)):
         return
     if isinstance(result, plasmon.Creation):
         result.abort()
