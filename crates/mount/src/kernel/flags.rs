@@ -101,10 +101,18 @@ pub(crate) mod fopen {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 0;
 }
 
+/// Flags of a read.
+pub(crate) mod reads {
+    /// The request names an owner of locks, as those of programs that read past the page cache do.
+    pub(crate) const LOCKOWNER: u32 = 1 << 1;
+}
+
 /// Flags of a write.
 pub(crate) mod writes {
     /// The pages come from the page cache; the kernel guesses the descriptor.
     pub(crate) const CACHE: u32 = 1 << 0;
+    /// The request names an owner of locks, as those of programs that write past the page cache do.
+    pub(crate) const LOCKOWNER: u32 = 1 << 1;
     /// Flag of a write: the file loses setuid and setgid.
     pub(crate) const KILL_SUIDGID: u32 = 1 << 2;
 }

@@ -10,7 +10,7 @@ mod structure;
 mod structures;
 
 pub(crate) use call::{Call, Name};
-pub(crate) use flags::{fattr, fopen, init, locks, notify, opcode, renames, writes};
+pub(crate) use flags::{fattr, fopen, init, locks, notify, opcode, reads, renames, writes};
 pub(crate) use structure::{Reader, Structure};
 pub(crate) use structures::*;
 

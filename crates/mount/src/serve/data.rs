@@ -19,7 +19,7 @@ use super::handles::Ended;
 use super::{VolumeServer, actor, errno};
 use crate::kernel::{
     Call, CopyIn, CreateIn, FallocateIn, InHeader, LseekIn, Name, OpenIn, OpenOut, ReadIn, Structure,
-    WriteIn, WriteOut, fopen, locks, writes,
+    WriteIn, WriteOut, fopen, locks, reads, writes,
 };
 use crate::notify::Dropper;
 use crate::reply::Reply;
@@ -60,9 +60,7 @@ impl Pages {
         known.insert(inode, version) == Some(version)
     }
 
-    /// Calls `then` once the kernel has no pages of a range, which was written past its page cache. It drops
-    /// them itself before the write, and afterwards unless the program goes on meanwhile (`io_submit`): then
-    /// pages would stay that were read during the write.
+    /// Calls `then` once the kernel has no pages of a range, which was written past its page cache.
     fn drop_range(&self, inode: u64, range: (u64, u64), then: impl FnOnce() + Send + 'static) {
         self.dropper.drop_range(inode, range, then);
     }
@@ -129,6 +127,10 @@ impl VolumeServer {
         let drops_privileges = write.write_flags & writes::KILL_SUIDGID != 0;
         // O_APPEND is read from each write, because `fcntl` changes it while the file is open.
         let (flags, is_of_cache) = (flags(write.flags), write.write_flags & writes::CACHE != 0);
+        let is_direct = write.write_flags & writes::LOCKOWNER != 0;
+        if !is_direct {
+            self.handles.cache(node);
+        }
         let appends = flags.contains(OFlags::APPEND) && !is_of_cache;
         let written = if appends {
             self.volume.append(node, &buffer.bytes()[..len], drops_privileges).map(|_| len)
@@ -145,7 +147,9 @@ impl VolumeServer {
         });
         let written = written.map_err(|error| errno(&error));
         let answer = move || reply.result(written, |len| WriteOut { size: len as u32, spare: 0 });
-        if flags.contains(OFlags::DIRECT) && !is_of_cache && !appends {
+        // The kernel drops pages itself before such a write, and afterwards unless the program goes on
+        // meanwhile (`io_submit`): then pages would stay that it got during the write.
+        if is_direct && !appends && self.handles.is_cached(node) {
             let end = write.offset.saturating_add(len as u64);
             self.pages.drop_range(node, (write.offset, end), answer);
         } else {
@@ -204,7 +208,11 @@ impl VolumeServer {
         if direct && !appends {
             open_flags |= fopen::PARALLEL_DIRECT_WRITES;
         }
-        OpenOut { fh: self.handles.begin(opened.seen.clone(), opened.maps), open_flags, spare: 0 }
+        OpenOut {
+            fh: self.handles.begin(attributes.inode, opened.seen.clone(), opened.maps),
+            open_flags,
+            spare: 0,
+        }
     }
 
     /// Whether an open with these flags may map its file so that stores are seen by others: it reads and
@@ -251,6 +259,9 @@ impl VolumeServer {
     }
 
     fn read(&self, node: u64, read: ReadIn, reply: Reply) {
+        if read.read_flags & reads::LOCKOWNER == 0 {
+            self.handles.cache(node);
+        }
         match self.volume.read(node, read.offset, read.size as usize) {
             Ok(parts) => reply.parts(&parts.slices()),
             Err(error) => {

@@ -1,11 +1,12 @@
 //! Opens of files by the kernel, by their handles.
 //!
-//! Owns what each open was told of failures, whether it has the right to map its file, and which owners may
-//! have locks of `fcntl` that were set through it. Any worker. The kernel tells of the end of a lock neither
-//! when an open file description that holds it (F_OFD_SETLK) is closed, nor when its holder dies, but
-//! releases the handle then; and it uses the number of such an owner again. Invariants: the locks of an owner
-//! end with its close of the file (FLUSH), or with the last handle through which they were set (RELEASE); an
-//! owner that has set locks through a later handle keeps them.
+//! Owns what each open was told of failures, whether it has the right to map its file, which owners may have
+//! locks of `fcntl` that were set through it, and of which open files the kernel may have pages. Any worker.
+//! The kernel tells of the end of a lock neither when an open file description that holds it (F_OFD_SETLK) is
+//! closed, nor when its holder dies, but releases the handle then; and it uses the number of such an owner
+//! again. Invariants: the locks of an owner end with its close of the file (FLUSH), or with the last handle
+//! through which they were set (RELEASE); an owner that has set locks through a later handle keeps them; a
+//! file counts as cached from the first request of the page cache for it until its last open has ended.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,13 +21,25 @@ pub(super) struct Handles(Mutex<Table>);
 struct Table {
     last: u64,
     opens: HashMap<u64, Open>,
+    /// Files that are open, by inode.
+    files: HashMap<u64, File>,
     /// Handles through which an owner may have locked a file, by inode and owner.
     lockers: HashMap<(u64, u64), BTreeSet<u64>>,
+}
+
+/// File that is open.
+#[derive(Default)]
+struct File {
+    /// Number of its opens.
+    opens: usize,
+    /// Whether the kernel may have pages of it.
+    is_cached: bool,
 }
 
 /// Open of a file.
 #[derive(Default)]
 struct Open {
+    inode: u64,
     seen: Seen,
     maps: bool,
     /// Inodes and owners that may have locks through this open.
@@ -45,13 +58,26 @@ pub(super) struct Ended {
 }
 
 impl Handles {
-    /// Adds an open. Returns its handle.
-    pub(super) fn begin(&self, seen: Seen, maps: bool) -> u64 {
+    /// Adds an open of a file. Returns its handle.
+    pub(super) fn begin(&self, inode: u64, seen: Seen, maps: bool) -> u64 {
         let mut table = self.0.lock();
         table.last += 1;
         let handle = table.last;
-        table.opens.insert(handle, Open { seen, maps, ..Open::default() });
+        table.opens.insert(handle, Open { inode, seen, maps, ..Open::default() });
+        table.files.entry(inode).or_default().opens += 1;
         handle
+    }
+
+    /// Notes that the kernel gets pages of a file.
+    pub(super) fn cache(&self, inode: u64) {
+        if let Some(file) = self.0.lock().files.get_mut(&inode) {
+            file.is_cached = true;
+        }
+    }
+
+    /// Whether the kernel may have pages of a file that it got while the file was open.
+    pub(super) fn is_cached(&self, inode: u64) -> bool {
+        self.0.lock().files.get(&inode).is_some_and(|file| file.is_cached)
     }
 
     /// Returns the failures of which an open was told.
@@ -83,7 +109,14 @@ impl Handles {
     /// Forgets an open.
     pub(super) fn end(&self, handle: u64) -> Ended {
         let mut table = self.0.lock();
-        let Some(Open { seen, maps, locked }) = table.opens.remove(&handle) else { return Ended::default() };
+        let Some(open) = table.opens.remove(&handle) else { return Ended::default() };
+        let Open { inode: of, seen, maps, locked } = open;
+        if let Some(file) = table.files.get_mut(&of) {
+            file.opens -= 1;
+            if file.opens == 0 {
+                table.files.remove(&of);
+            }
+        }
         let mut owners = Vec::new();
         for (inode, owner) in locked {
             let Some(handles) = table.lockers.get_mut(&(inode, owner)) else { continue };
@@ -105,7 +138,7 @@ mod tests {
     const FILE: u64 = 9;
 
     fn open(handles: &Handles) -> u64 {
-        handles.begin(Seen::default(), false)
+        handles.begin(FILE, Seen::default(), false)
     }
 
     #[test]
@@ -130,5 +163,20 @@ mod tests {
         handles.lock(second, FILE, 7);
         assert!(handles.end(first).owners.is_empty());
         assert_eq!(handles.end(second).owners, [7]);
+    }
+
+    #[test]
+    fn a_file_counts_as_cached_until_its_last_open_has_ended() {
+        let handles = Handles::default();
+        handles.cache(FILE);
+        let [first, second] = [open(&handles), open(&handles)];
+        assert!(!handles.is_cached(FILE), "nothing was asked for since it is open");
+        handles.cache(FILE);
+        handles.end(first);
+        handles.end(first);
+        assert!(handles.is_cached(FILE) && !handles.is_cached(FILE + 1));
+        handles.end(second);
+        open(&handles);
+        assert!(!handles.is_cached(FILE), "the next open drops pages of other versions");
     }
 }

@@ -59,8 +59,9 @@ impl Shared {
         if is_last {
             inodes.remove(&inode);
         }
-        let maps = maps && open.right.end(self.session.losses());
+        // Whoever sees that the right has ended finds the close here.
         let mut closed = self.closes.closed.lock();
+        let maps = maps && open.right.end(self.session.losses());
         closed.push((inode, maps));
         let full = closed.len() >= MANY_CLOSES;
         drop((inodes, closed));
