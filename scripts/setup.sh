@@ -43,13 +43,14 @@ missing_packages() {
     [ "$(id -u)" != 0 ] || command -v ip >/dev/null || echo iproute2
 }
 
-# Prints the further Debian packages that tests need: etcd and its command, Prometheus' promtool, and the
-# program by which users mount.
+# Prints the further Debian packages that tests need: etcd and its command, Prometheus' promtool, the program
+# by which users mount, and LMDB.
 missing_packages_for_tests() {
     command -v etcd >/dev/null || echo etcd-server
     command -v etcdctl >/dev/null || echo etcd-client
     command -v promtool >/dev/null || echo prometheus
     command -v fusermount3 >/dev/null || echo fuse3
+    /usr/bin/python3 -c 'import lmdb' 2>/dev/null || echo python3-lmdb
 }
 
 # Prints the Debian packages that guests need: QEMU, the tool that makes an RDMA device, and the device's

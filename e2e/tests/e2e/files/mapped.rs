@@ -235,13 +235,13 @@ for line in sys.stdin:
         print('error', error, flush=True)
 ";
 
-/// Connection to a database, in a program of its own.
-struct Wal(Child, BufReader<std::process::ChildStdout>);
+/// Program of Python that uses a database as it is told.
+struct User(Child, BufReader<std::process::ChildStdout>);
 
-impl Wal {
-    fn new(path: &Path) -> Self {
-        let mut child = Command::new("python3")
-            .args(["-c", WAL])
+impl User {
+    fn new(python: &str, program: &str, path: &Path) -> Self {
+        let mut child = Command::new(python)
+            .args(["-c", program])
             .arg(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -249,6 +249,11 @@ impl Wal {
             .expect("python3 runs");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         Self(child, output)
+    }
+
+    /// Connection to SQLite's database.
+    fn of_sqlite(path: &Path) -> Self {
+        Self::new("python3", WAL, path)
     }
 
     fn say(&mut self, line: &str) -> String {
@@ -272,9 +277,9 @@ fn sqlite_in_wal_mode_loses_no_committed_row_between_two_mounts() {
     }
     let (_cluster, mounts) = start(2);
     let paths = [0, 1].map(|mount: usize| mounts[mount].path("base"));
-    let mut first = Wal::new(&paths[0]);
+    let mut first = User::of_sqlite(&paths[0]);
     assert_eq!(first.say("begin"), "ok");
-    let mut second = Wal::new(&paths[1]);
+    let mut second = User::of_sqlite(&paths[1]);
     let mut committed = 0;
     for row in 0..ROWS {
         assert_eq!(first.say(&row.to_string()), "ok");
@@ -288,11 +293,74 @@ fn sqlite_in_wal_mode_loses_no_committed_row_between_two_mounts() {
     second.end();
     // In turn: each program sees all rows that were committed, and its own are kept.
     for turn in 0..6 {
-        let mut next = Wal::new(&paths[turn % 2]);
+        let mut next = User::of_sqlite(&paths[turn % 2]);
         assert_eq!(next.say("count"), committed.to_string(), "turn {turn}");
         assert_eq!(next.say("7"), "ok", "turn {turn}");
         committed += 1;
         assert_eq!(next.say("check"), "ok");
         next.end();
+    }
+}
+
+/// Python that has Debian's package of LMDB.
+const PYTHON_OF_DEBIAN: &str = "/usr/bin/python3";
+
+/// Program that keeps an environment of LMDB, which maps both of its files.
+const LMDB: &str = "
+import lmdb, sys
+base = None
+def act(line):
+    global base
+    if line == 'begin':
+        base = lmdb.open(sys.argv[1], map_size=1 << 20)
+    elif line == 'count':
+        return base.stat()['entries']
+    else:
+        with base.begin(write=True) as transaction:
+            transaction.put(line.encode(), b'value')
+    return 'ok'
+for line in sys.stdin:
+    try:
+        print(act(line.strip()), flush=True)
+    except lmdb.Error as error:
+        print('error', error, flush=True)
+";
+
+#[test]
+fn lmdb_is_used_from_one_mount_at_a_time() {
+    if !can_mount() {
+        return;
+    }
+    let has_lmdb = Command::new(PYTHON_OF_DEBIAN).args(["-c", "import lmdb"]).stderr(Stdio::null()).status();
+    if !has_lmdb.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: there is no python3-lmdb");
+    }
+    let (_cluster, mounts) = start(2);
+    let users = || [0, 1].map(|mount: usize| User::new(PYTHON_OF_DEBIAN, LMDB, &mounts[mount].path("base")));
+    let [mut first, mut second] = users();
+    assert_eq!(first.say("begin"), "ok");
+    let mut committed = 0;
+    for _ in 0..6 {
+        assert_eq!(first.say(&committed.to_string()), "ok");
+        committed += 1;
+        let told = second.say("begin");
+        assert!(told.starts_with("error") && told.contains("No such device"), "{told}");
+    }
+    assert_eq!(first.say("count"), committed.to_string());
+    // The program that was refused tries again when the first has closed the environment.
+    first.end();
+    for turn in 0..6 {
+        assert_eq!(second.say("begin"), "ok", "turn {turn}");
+        assert_eq!(second.say("count"), committed.to_string(), "turn {turn}");
+        assert_eq!(second.say(&committed.to_string()), "ok", "turn {turn}");
+        committed += 1;
+        if turn % 2 == 0 {
+            second.end();
+        } else {
+            second.0.kill().expect("it is our child");
+            second.0.wait().expect("it is our child");
+        }
+        let [one, other] = users();
+        second = if turn % 2 == 0 { one } else { other };
     }
 }
