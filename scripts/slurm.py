@@ -22,6 +22,8 @@ from pathlib import Path
 HOSTS = 3
 USER = 1000
 HOME = Path("/home/user")
+LONG = 105
+"""Characters of a path. That of a socket has at most 107, with its name."""
 DEADLINE = 300.0
 """Seconds in which a condition has to come true, on a machine however busy."""
 
@@ -231,6 +233,7 @@ def main(venv: str, script: str) -> None:
     tries = Tries(Cluster(), venv, script)
     tries.ranks_share_nodes()
     tries.jobs_share_hosts()
+    tries.a_path_is_long()
     tries.a_job_is_requeued()
     tries.a_node_is_killed()
     tries.jobs_end_otherwise()
@@ -274,6 +277,17 @@ class Tries:
             job.check_ranks(2, 2)
         self._nothing_left()
         print("two jobs on the same hosts at a time")
+
+    def a_path_is_long(self) -> None:
+        """The folder for temporary files of a job may have a path in which no socket has room."""
+        folder = HOME / "t".ljust(LONG - len(f"{HOME}/"), "t")
+        folder.mkdir()
+        shutil.chown(folder, USER, USER)
+        job = self._submit("long", f"--nodes=2 --mem=512 --export=ALL,TMPDIR={folder}", RANK)
+        job.check_ranks(2, 2)
+        self._nothing_left()
+        assert not list(folder.iterdir())
+        print("a TMPDIR of more characters than the path of a socket may have")
 
     def a_job_is_requeued(self) -> None:
         """A job runs again on hosts with what its first run has left."""
