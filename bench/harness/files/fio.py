@@ -23,7 +23,7 @@ from harness.network import Host
 from harness.processes import PeerError
 
 FIO = "fio"
-WRITE, READ, AT_RANDOM = "write", "read", "randread"
+WRITE, READ, AT_RANDOM, WRITE_AT_RANDOM = "write", "read", "randread", "randwrite"
 """Kinds of work, as fio calls them."""
 _LONGEST = 120.0
 _SHOWN = 500
@@ -38,6 +38,18 @@ class Job:
     block: int
     unit: str
     """Unit of the figure: `RATE`, or `TIME` for the median of a call."""
+    depth: int | None = None
+    """Calls that are under way at a time, past the page cache (libaio, O_DIRECT), or `None` for psync."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes."""
+        return self.kind in (WRITE, WRITE_AT_RANDOM)
+
+    @property
+    def operation(self) -> str:
+        """Name of the work in figures."""
+        return self.kind if self.depth is None else f"{self.kind}, direct, depth {self.depth}"
 
 
 JOBS = (
@@ -48,6 +60,11 @@ JOBS = (
     Job(AT_RANDOM, 4, 4 * KIB, TIME),
 )
 """Jobs in the order in which they run: those that read find the files of the write before them."""
+
+DIRECT_JOBS = tuple(
+    Job(WRITE_AT_RANDOM, 1, block, RATE, depth) for block in (4 * KIB, MIB) for depth in (1, 16)
+)
+"""Jobs that write past the page cache over the file of the first job."""
 
 _WRITES = [job for job in JOBS if job.kind == WRITE]
 
@@ -83,18 +100,19 @@ class _Work:
     def take(self) -> None:
         name = "turn-fio"
         (self._store.folder(self._at) / name).mkdir()
-        for job in JOBS:
-            if job.kind != WRITE:
+        for job in (*JOBS, *DIRECT_JOBS):
+            if not job.writes:
                 self._store.forget()
             folder = self._store.folder(self._at) / name
             wire, before = Wire([self._host]), Spent.until_now()
             # The files of all jobs are there together.
             answer = _fio(folder, job, self._plan.total // len(_WRITES), self._plan.seconds)
             spent = Spent.until_now() - before
-            told = answer["write" if job.kind == WRITE else "read"]
-            if job.kind != WRITE and self._where == OTHER:
+            told = answer["write" if job.writes else "read"]
+            if not job.writes and self._where == OTHER:
                 wire.check(told["io_bytes"])
-            task = Task(FIO, self._store.name, job.kind, self._where, job.processes, job.block, job.unit)
+            where, operation = self._where, job.operation
+            task = Task(FIO, self._store.name, operation, where, job.processes, job.block, job.unit)
             if job.unit == TIME:
                 self._collected.add(task, told["clat_ns"]["percentile"]["50.000000"] / 1e3)
                 self._collected.spend(task, spent, told["total_ios"])
@@ -113,12 +131,13 @@ def _fio(folder: Path, job: Job, total: int, seconds: float) -> dict[str, Any]:
     words = [
         *("fio", "--name=job", f"--directory={folder}", f"--filename_format={job.processes}-$jobnum"),
         *(f"--rw={job.kind}", f"--numjobs={job.processes}", f"--size={total // job.processes}"),
-        *(f"--bs={job.block}", "--ioengine=psync", "--fallocate=none", "--group_reporting"),
-        "--output-format=json",
+        *(f"--bs={job.block}", "--fallocate=none", "--group_reporting", "--output-format=json"),
     ]
+    direct = ("--ioengine=libaio", "--direct=1", f"--iodepth={job.depth}")
+    words += ("--ioengine=psync",) if job.depth is None else direct
     # A write ends with fsync, as those of our own workers.
-    words += ["--end_fsync=1"] if job.kind == WRITE else []
-    words += [f"--runtime={seconds}"] if job.kind == AT_RANDOM else []
+    words += ["--end_fsync=1"] if job.writes else []
+    words += [f"--runtime={seconds}"] if job.kind in (AT_RANDOM, WRITE_AT_RANDOM) else []
     done = subprocess.run(words, capture_output=True, text=True, timeout=_LONGEST)
     if done.returncode:
         raise PeerError(f"{' '.join(words)}: {(done.stderr or done.stdout).strip()[-_SHOWN:]}")

@@ -49,6 +49,7 @@ def text(figures: Sequence[Figure], run: dict[str, Any]) -> list[str]:
         _names(found, labels),
         _small(found, labels),
         _fio(found, labels),
+        _direct(found, labels),
         _project(found, labels),
         _spent(found, labels),
     ]
@@ -221,23 +222,37 @@ def _project(found: Found, labels: dict[str, str]) -> str:
 
 
 def _fio(found: Found, labels: dict[str, str]) -> str:
-    lines = []
-    for where in (OTHER, OWN):
-        for store in _stores(found, fio.FIO):
-            cells = [
-                _cell(found.find(fio.FIO, store, job.kind, where, job.processes, job.block))
-                for job in fio.JOBS
-            ]
-            if any(cells):
-                lines.append([f"{labels.get(store, store)}, {where} host", *cells])
-    heads = ["", *(f"{job.kind}, {size_of(job.block)}, {job.processes}" for job in fio.JOBS)]
+    heads = [f"{job.kind}, {size_of(job.block)}, {job.processes}" for job in fio.JOBS]
     return _section(
         "By fio",
         "MB/s of as many jobs of fio (psync) as the column says, each with a file of its own, written with "
         "an fsync at the end and read when nothing is cached; of `randread` the median of a call in "
         "microseconds.",
-        table(heads, lines) if lines else "",
+        _by_jobs(found, labels, fio.JOBS, heads),
     )
+
+
+def _direct(found: Found, labels: dict[str, str]) -> str:
+    heads = [f"{size_of(job.block)}, {job.depth} under way" for job in fio.DIRECT_JOBS]
+    return _section(
+        "Direct writes by fio",
+        "MB/s of one job of fio that writes at random over a file past the page cache (libaio, O_DIRECT), "
+        "with as many writes under way as the column says, and an fsync at the end.",
+        _by_jobs(found, labels, fio.DIRECT_JOBS, heads),
+    )
+
+
+def _by_jobs(found: Found, labels: dict[str, str], jobs: Sequence[fio.Job], heads: Sequence[str]) -> str:
+    lines = []
+    for where in (OTHER, OWN):
+        for store in _stores(found, fio.FIO):
+            cells = [
+                _cell(found.find(fio.FIO, store, job.operation, where, job.processes, job.block))
+                for job in jobs
+            ]
+            if any(cells):
+                lines.append([f"{labels.get(store, store)}, {where} host", *cells])
+    return table(["", *heads], lines) if lines else ""
 
 
 _MOVED = (
