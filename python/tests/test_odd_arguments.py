@@ -12,6 +12,7 @@ from typing import Any
 import plasmon
 import pytest
 from api import LEFT_OUT, ROWS, World, calls, parameters
+from conftest import until
 
 SOON = 0.1
 """Time-out of calls for what does not come."""
@@ -69,10 +70,20 @@ ODD: dict[str, Callable[[], Any]] = {
 """Values that no caller means, by what they are."""
 
 
+CALLS = dict(calls())
+"""All public calls by their names."""
+
+
 @pytest.fixture(scope="module")
 def world(cluster: plasmon.LocalCluster) -> Iterator[World]:
     world = World(cluster)
+
+    def under_way() -> int:
+        return int(cluster.client(0).status()["slots"]["under_way"])
+
+    before = under_way()
     yield world
+    until("all calls that were begun have ended", lambda: under_way() <= before)
     world.close()
 
 
@@ -117,14 +128,13 @@ def close(result: Any, world: World) -> None:
     elif hasattr(result, "close"):
         made = result.close()
         if inspect.iscoroutine(made):
-            made.close()
+            world.run(made)
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_odd_arguments_raise_errors_of_plasmon(world: World, name: str) -> None:
-    call, _ = ROWS[name](world)
     wrong = []
-    for parameter in parameters(call):
+    for parameter in parameters(CALLS[name]):
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
         for what, odd in ODD.items():

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from typing import Any
 
 import plasmon
@@ -24,8 +25,8 @@ THREADS = 8
 """Number of threads that make a call at a time."""
 TRIES = 2
 """Number of times that a call which was late is made again."""
-TOGETHER = 6
-"""Number of calls that are walked at a time."""
+AT_A_TIME = 96
+"""Number of threads that make calls at a time. A client may have 256 operations under way."""
 NOT_AT_ONCE = {
     "Client.buffer": "it makes room",
     "Client.create": "it makes room",
@@ -97,16 +98,17 @@ def together(calls: list[Call], times: int) -> list[str]:
     those that were late each time.
     """
     again: set[Call] = set()
-    for first in range(0, len(calls), TOGETHER):
-        some = calls[first : first + TOGETHER]
+    for first in range(0, len(calls), AT_A_TIME // times):
+        some = calls[first : first + AT_A_TIME // times]
         with ThreadPoolExecutor(len(some) * times) as threads:
             made = [(call, threads.submit(call.late_twice)) for call in some * times]
             again |= {call for call, one in made if one.result(ANTI_HANG)}
     late: list[str] = []
     for call in sorted(again, key=lambda one: one.name):
-        said = [call.late() for _ in range(TRIES)]
-        if all(said):
-            late += [f"{said[0]}"]
+        tries = (call.late() for _ in range(TRIES))
+        said = list(takewhile(bool, tries))
+        if len(said) == TRIES:
+            late.append(f"{said[-1]}")
     return late
 
 
