@@ -9,7 +9,6 @@ random, the same ones each time. `PLASMON_PYTHON_LONG=1` draws many more.
 from __future__ import annotations
 
 import datetime
-import os
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -20,23 +19,12 @@ import numpy as np
 import plasmon
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawing import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 pl = pytest.importorskip("polars")
 pd = pytest.importorskip("pandas")
-
-LONG = os.environ.get("PLASMON_PYTHON_LONG", "") not in ("", "0")
-
-
-def drawn(examples: int) -> settings:
-    return settings(
-        max_examples=examples * (40 if LONG else 1),
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def leaves(of: Any) -> list[Any]:

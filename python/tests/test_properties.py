@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
-import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,22 +17,11 @@ import plasmon
 import plasmon.plasma
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawing import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from plasmon import _values
-
-LONG = os.environ.get("PLASMON_PYTHON_LONG", "") not in ("", "0")
-
-
-def drawn(examples: int) -> settings:
-    return settings(
-        max_examples=examples * (40 if LONG else 1),
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 class Nodes(NamedTuple):
