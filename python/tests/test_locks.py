@@ -177,6 +177,35 @@ def test_who_releases_frees_no_other_threads_guard(near: plasmon.Client) -> None
         near.lock("released").release()
 
 
+def test_a_block_gives_back_its_own_guard_alone(near: plasmon.Client) -> None:
+    lock = near.lock("one handle")
+    theirs: list[plasmon.Guard] = []
+    entered, may_end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with lock as guard:
+            theirs.append(guard)
+            entered.set()
+            may_end.wait(ANTI_HANG)
+
+    with lock as own:
+        own.release()
+        thread = in_thread(other)
+        assert entered.wait(ANTI_HANG)
+    assert theirs[0].valid
+    may_end.set()
+    thread.join()
+    assert theirs[0].released
+    # A guard that was released already is not what was acquired last.
+    shared = near.lock("one handle", shared=True)
+    first, second = shared.acquire(), shared.acquire()
+    second.release()
+    shared.release()
+    assert first.released
+    with pytest.raises(plasmon.InvalidArgument, match="not held"):
+        shared.release()
+
+
 @pytest.mark.parametrize(("outer", "inner"), [(False, False), (False, True), (True, False)])
 def test_a_block_that_would_wait_for_itself_is_busy_at_once(
     outer: bool, inner: bool, near: plasmon.Client, cluster: plasmon.LocalCluster

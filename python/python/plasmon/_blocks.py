@@ -65,10 +65,14 @@ class Given:
         self._mutex = threading.RLock()
 
     def add(self, hold: Hold) -> None:
-        """Adds a guard. Guards that were released by their own method are forgotten."""
+        """Adds a guard."""
+        with self._mutex:
+            self._holds.append(hold)
+
+    def forget_released(self) -> None:
+        """Forgets guards that were released by their own method, which no block gives back."""
         with self._mutex:
             self._holds = [one for one in self._holds if not one.guard.released]
-            self._holds.append(hold)
 
     def take(self, taker: Taker, *, of_others: bool) -> Hold | None:
         """Takes out the last guard of this taker, or else the last of one that has ended.

@@ -56,9 +56,7 @@ class Lock(_internal.LockHandle):
             Busy: The lock is held, and the time-out is 0.
             TimedOut: The lock did not become free in time.
         """
-        guard = self._taken(timeout)
-        self._acquired.add(Hold(guard, Taker.here(), self._shared))
-        return guard
+        return self._acquire(self._taken(timeout))
 
     def release(self) -> None:
         """Unlocks what this thread acquired last, or else what one acquired that has ended.
@@ -67,11 +65,18 @@ class Lock(_internal.LockHandle):
 
         Raises:
             Fenced: The lock was lost before: others may have held it since.
-            InvalidArgument: This thread has not acquired the lock.
+            InvalidArgument: This thread has not acquired the lock, or has released all of its guards.
         """
         self._to_release().release()
 
+    def _acquire(self, guard: Guard) -> Guard:
+        """Notes a guard that is to be released."""
+        self._acquired.forget_released()
+        self._acquired.add(Hold(guard, Taker.here(), self._shared))
+        return guard
+
     def _to_release(self) -> Guard:
+        self._acquired.forget_released()
         hold = self._acquired.take(Taker.here(), of_others=False)
         if hold is not None:
             return hold.guard

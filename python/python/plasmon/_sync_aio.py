@@ -9,7 +9,7 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from plasmon._blocks import Hold, Taker
+from plasmon._blocks import Taker
 from plasmon._closing import ClosingAsync
 from plasmon._internal import Guard as Blocking
 from plasmon._sync import Barrier as BlockingBarrier
@@ -87,9 +87,7 @@ class Lock:
 
     async def acquire(self, timeout: float | None = None) -> Guard:
         """Waits for the lock, as `plasmon.Lock.acquire` does."""
-        guard = await self._taken(timeout)
-        self._lock._acquired.add(Hold(guard, Taker.here(), self._lock._shared))
-        return Guard(guard, self._client)
+        return Guard(self._lock._acquire(await self._taken(timeout)), self._client)
 
     async def release(self) -> None:
         """Unlocks what this task acquired last, as `plasmon.Lock.release` does for a thread."""
