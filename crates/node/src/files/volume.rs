@@ -342,6 +342,9 @@ impl Volume {
             self.forget_lingering(&mut state);
         }
         let gone = gone_folder(&state, &asked.operation);
+        // A lock that another one has is refused with the same error as credit that may come.
+        let is_lock = matches!(asked.operation, FileOperation::Lock { .. });
+        let lacks_room = |errno| !is_lock && lacks_room(errno);
         let decided = match self.decide(&state, operation, limits)? {
             Err(errno) if lacks_room(errno) && self.forget_lingering(&mut state) => {
                 self.decide(&state, operation, limits)?
@@ -354,8 +357,7 @@ impl Volume {
                 return Ok(Run::Waits(News::default()));
             }
             Err(errno) => {
-                let is_lock = matches!(asked.operation, FileOperation::Lock { .. });
-                if !is_lock && lacks_room(errno) {
+                if lacks_room(errno) {
                     self.lapsing.borrow_mut().note_refused();
                 }
                 self.blame_refused(&state, key.session, &asked.operation, errno);

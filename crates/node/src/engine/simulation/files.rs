@@ -400,6 +400,45 @@ fn sessions_and_locks_outlive_the_time_in_which_no_node_is_a_member() {
     }
 }
 
+/// Carries an operation out without more time passing than it needs.
+fn soon(simulation: &mut Simulation, writer: &mut Writer, operation: FileOperation) -> FileOutcome {
+    let ended = writer.begin(simulation, operation);
+    for _ in 0..1000 {
+        if ended.get().is_some() {
+            break;
+        }
+        simulation.pass(Duration::from_millis(2));
+    }
+    outcome(&ended).expect("no home went")
+}
+
+#[test]
+fn a_refused_lock_lets_nothing_go_that_lingers() {
+    for seed in SEEDS {
+        let (mut simulation, mut writers) = attached(seed);
+        let locked = make(&mut simulation, &mut writers, "locked");
+        let replaced = make(&mut simulation, &mut writers, "replaced");
+        let open =
+            |inode| FileOperation::Open { inode, read: true, write: true, truncate: false, maps: false };
+        assert!(matches!(writers[1].run(&mut simulation, open(locked)), FileOutcome::Opened { .. }));
+        let kind = LockKind::Exclusive;
+        let range = LockRange { owner: 1, pid: 1, start: 0, end: u64::MAX, kind, flock: true };
+        let lock = FileOperation::Lock { inode: locked, range, wait: false };
+        let held = writers[1].run(&mut simulation, lock.clone());
+        assert!(matches!(held, FileOutcome::Entry(_)), "seed {seed}: {held:?}");
+        let close = FileOperation::Closed { opens: vec![(replaced, false)] };
+        assert_eq!(writers[0].run(&mut simulation, close), FileOutcome::Done);
+        let name = Bytes::from_static(b"replaced");
+        let unlink = FileOperation::Unlink { folder: ROOT_INODE, name };
+        assert_eq!(soon(&mut simulation, &mut writers[0], unlink), FileOutcome::Done);
+        let refused = soon(&mut simulation, &mut writers[0], lock);
+        assert_eq!(refused, FileOutcome::Failed(Errno::Again), "seed {seed}: the lock is held");
+        let opened = soon(&mut simulation, &mut writers[1], open(replaced));
+        assert!(matches!(opened, FileOutcome::Opened { .. }), "seed {seed}: {opened:?}");
+        end(simulation);
+    }
+}
+
 /// Number of nodes that hold an object.
 fn holders(simulation: &Simulation, id: ObjectId) -> usize {
     let alive = (0..simulation.hosts.len()).filter(|host| simulation.hosts[*host].is_alive());
