@@ -90,7 +90,12 @@ impl Volume {
                 asked.entry(session).or_default().push(Stale::Mapped { inode });
             }
         }
-        self.watchers.borrow_mut().before_cut(now, (by, operation.asked.number), inode, asked)
+        self.watchers.borrow_mut().before_cut(
+            now,
+            (by, operation.asked.number),
+            (inode, cut.is_some()),
+            asked,
+        )
     }
 }
 
