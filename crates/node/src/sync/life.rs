@@ -101,7 +101,9 @@ impl Life {
         }
         let until_ns = self.until.max(now);
         let record = self.next_record(until_ns, self.former_epoch);
-        match self.write(&record, false) {
+        // A file of an ended life must not come back after a crash of the host.
+        let synced = self.until == 0;
+        match self.write(&record, synced) {
             Ok(()) => self.record = Some(record),
             // No lease is given before the file can be written.
             Err(error) => warn!("cannot write {}: {error}; no lock is given meanwhile", self.path.display()),
@@ -109,7 +111,7 @@ impl Life {
     }
 
     /// Returns the time until which guards of the former life may be valid, the number in its tokens, and the
-    /// lives that are known.
+    /// lives that are known. The time is 0 if that life has ended.
     fn former(&self, now: u64) -> (u64, u64, Vec<String>) {
         let found = fs::read(&self.path);
         let why = match found.map(|bytes| Record::read(&bytes)) {
