@@ -15,7 +15,7 @@ use super::CHUNK_BYTES;
 use super::directory;
 use super::disk::Disk;
 use super::error::SpillError;
-use super::record::{self, Place, Record};
+use super::record::{self, MAX_HEADER_BYTES, Place, Record};
 use crate::memory::IoRange;
 
 impl Disk {
@@ -43,7 +43,7 @@ impl Disk {
         digest: u64,
         len: u64,
     ) -> Result<u64, SpillError> {
-        let promised = self.begin_record(place, id, len).and_then(|(_, record)| {
+        let promised = self.begin_record(place, id, len, MAX_HEADER_BYTES).and_then(|(_, record)| {
             let promised = record.payload_hash.max(1);
             if digest == 0 || digest == promised { Ok(promised) } else { Err(Fault::Altered(promised)) }
         });
@@ -60,7 +60,7 @@ impl Disk {
         (at, len): (u64, usize),
     ) -> Result<Vec<u8>, SpillError> {
         let mut part = vec![0; len];
-        let read = self.begin_record(place, id, whole).and_then(|(file, record)| {
+        let read = self.begin_record(place, id, whole, MAX_HEADER_BYTES).and_then(|(file, record)| {
             if at.checked_add(len as u64).is_none_or(|end| end > whole) {
                 return Err(Fault::Damage("it has no such part"));
             }
@@ -87,15 +87,21 @@ impl Disk {
         }
     }
 
-    /// Opens the file of an object of `payload` bytes, and reads the record's beginning into the buffer: all
-    /// of a short record.
-    fn begin_record(&mut self, place: Place, id: ObjectId, payload: u64) -> Result<(File, Record), Fault> {
+    /// Opens the file of an object of `payload` bytes, and reads the record's beginning into the buffer: at
+    /// most `most` bytes, which is room for every header.
+    fn begin_record(
+        &mut self,
+        place: Place,
+        id: ObjectId,
+        payload: u64,
+        most: usize,
+    ) -> Result<(File, Record), Fault> {
         let place = self.present(place);
         let offset = place.offset();
         let contents = self.files.get(&place.file).ok_or(Fault::Damage(FORGOTTEN))?;
         let len = *contents.live.get(&offset).ok_or(Fault::Damage(FORGOTTEN))?;
         let file = self.directory.open_file(place.file)?;
-        self.buffer.resize(len.min(CHUNK_BYTES as u64) as usize, 0);
+        self.buffer.resize(len.min(most as u64) as usize, 0);
         let filled = directory::read_up_to(&file, offset, &mut self.buffer)?;
         let record = record::decode(&self.buffer[..filled], contents.salt, offset);
         let record = record.map_err(|_| Fault::Damage("its record is damaged or cut off"))?;
@@ -116,7 +122,7 @@ impl Disk {
         len: u64,
         take: impl Fn(u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), Fault> {
-        let (file, record) = self.begin_record(place, id, len)?;
+        let (file, record) = self.begin_record(place, id, len, CHUNK_BYTES)?;
         let offset = self.present(place).offset();
         let header = record::header_len(&record.head);
         let (mut hash, mut done) = (xxhash3_64::Hasher::new(), 0);
