@@ -92,9 +92,9 @@ impl Asking<'_> {
         let (state, now) = (self.state, self.room(uid));
         let is_others =
             |inode: &&u64| state.opens.contains_key(inode) && !self.session.opens.contains_key(inode);
-        let nameless = state.unlinked.iter().filter(is_others).filter_map(|inode| state.inode(*inode));
+        let looked_at = state.unlinked.iter().take(MAX_NAMELESS);
         let (mut closing, mut closing_of_user) = (0_u64, 0_u64);
-        for inode in nameless.take(MAX_NAMELESS) {
+        for inode in looked_at.filter(is_others).filter_map(|inode| state.inode(*inode)) {
             let bytes = inode.map().map_or(0, Map::used);
             closing += bytes;
             closing_of_user += if inode.head.uid == uid { bytes } else { 0 };
