@@ -156,7 +156,7 @@ fn a_node_that_is_stopped_says_what_only_it_keeps() {
     assert!(cluster.terminate(1, Signal::TERM).success());
     let log = cluster.log(1);
     assert!(
-        log.contains("only this node keeps objects: 3 (3.0 MiB), regions: 0, which end with it"),
+        log.contains("end with this node, since no other keeps them: objects 3 (3.0 MiB), regions 0"),
         "{log}"
     );
     assert!(log.contains("--drain-on-stop"), "{log}");
@@ -176,7 +176,8 @@ fn a_node_that_is_stopped_hands_over_what_it_keeps() {
     assert!(cluster.terminate(0, Signal::TERM).success(), "{}", cluster.log(0));
     let log = cluster.log(0);
     assert!(log.contains("there is no drain before the end"), "{log}");
-    assert!(log.contains("only this node keeps objects: 4 (4.0 MiB)"), "{log}");
+    assert!(log.contains("since no other keeps them: objects 4 (4.0 MiB)"), "{log}");
+    assert!(!log.contains("--drain-on-stop"), "no node could take them: {log}");
 }
 
 #[test]
@@ -188,8 +189,7 @@ fn a_node_whose_drain_takes_too_long_stops_all_the_same() {
     put(&cluster.client(1), Pattern(9), 30 * MIB);
     assert!(cluster.terminate(1, Signal::TERM).success(), "{}", cluster.log(1));
     let log = cluster.log(1);
-    assert!(
-        log.contains("has not moved everything") && log.contains("only this node keeps objects: 1 ("),
-        "{log}"
-    );
+    assert!(log.contains("has not moved everything"), "{log}");
+    assert!(log.contains("since no other keeps them: objects 1 ("), "{log}");
+    assert!(!log.contains("--drain-on-stop"), "that was tried: {log}");
 }

@@ -271,6 +271,18 @@ impl Placement {
         if drain.is_under_way() {
             return Ok(());
         }
+        self.ensure_may_drain()?;
+        info!("draining: the objects of this node move to other nodes, and then it leaves");
+        let number = drain.begun.get() + 1;
+        drain.begun.set(number);
+        drain.under_way.replace(Some(UnderWay { number, ..UnderWay::default() }));
+        let placement = Rc::clone(self);
+        self.kernel.spawn(async move { placement.run_drain(number).await });
+        Ok(())
+    }
+
+    /// Refuses a drain of this node if there is nobody to take its objects, or nobody who hears of its end.
+    pub(super) fn ensure_may_drain(&self) -> Result<(), Error> {
         if let Some(trouble) = self.cluster.trouble() {
             let text = format!(
                 "node {} cannot be drained now: {trouble}. Try again when its coordinator is back",
@@ -295,12 +307,6 @@ impl Placement {
             );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        info!("draining: the objects of this node move to other nodes, and then it leaves");
-        let number = drain.begun.get() + 1;
-        drain.begun.set(number);
-        drain.under_way.replace(Some(UnderWay { number, ..UnderWay::default() }));
-        let placement = Rc::clone(self);
-        self.kernel.spawn(async move { placement.run_drain(number).await });
         Ok(())
     }
 

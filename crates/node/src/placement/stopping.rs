@@ -68,23 +68,23 @@ impl Placement {
     fn tell_end(&self, why: &str) {
         let sole = self.sole();
         let Sole { objects, bytes, spilled_objects, spilled_bytes, regions } = sole;
-        if sole == Sole::default() {
-            return info!("stopping: {why}");
+        let ends = objects + regions > 0;
+        let mut text = format!("stopping: {why}");
+        if ends {
+            text += "; these end with this node, since no other keeps them: ";
+            text += &format!("objects {objects} ({}), regions {regions}", ByteSize(bytes));
         }
-        let spilled = match spilled_objects {
-            0 => String::new(),
-            _ => format!(", and on disk {spilled_objects} ({}), for the next node", ByteSize(spilled_bytes)),
-        };
-        let text = format!(
-            "stopping: {why}; only this node keeps objects: {objects} ({}), regions: {regions}, which end \
-             with it{spilled}",
-            ByteSize(bytes)
-        );
-        if objects + regions == 0 || self.kernel.config.cache {
-            info!("{text}");
-        } else {
-            warn!("{text}. `plasmon drain`, or --drain-on-stop, hands them to other nodes before the end");
+        if spilled_objects > 0 {
+            text += "; these stay on disk for the next node: ";
+            text += &format!("objects {spilled_objects} ({})", ByteSize(spilled_bytes));
         }
+        if !ends || self.kernel.config.cache {
+            return info!("{text}");
+        }
+        if self.kernel.config.drain_on_stop.is_zero() && self.ensure_may_drain().is_ok() {
+            text += ". `plasmon drain`, or --drain-on-stop, hands all to other nodes before the end";
+        }
+        warn!("{text}");
     }
 
     /// Counts what no other node is to keep. Other nodes may have cached replicas of it.
