@@ -39,13 +39,7 @@ pub(crate) struct Ls {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Patience {
     /// Seconds to wait for the answer of a node
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "30",
-        value_parser = timeout,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = timeout)]
     pub(crate) timeout: Duration,
 }
 

@@ -118,9 +118,9 @@ impl Locks {
         let release = ask::Release { what, lost: false, taken: false };
         let why = match self.network.ask(home, ticket.uid, release, LATE_PATIENCE).await {
             Ok(ask::Released { waits_ms: waits @ 1.., .. }) => format!(
-                "node {home}, which decides about it, gives no lock for another {:.0} s, until the leases of \
+                "node {home}, which decides about it, gives no lock for another {} s, until the leases of \
                  its former life are over",
-                waits as f64 / 1000.0
+                waits.div_ceil(1000)
             ),
             Ok(ask::Released { holder, held, .. }) => said_of((holder, held), (self.kernel.node, ticket.pid)),
             Err(_) if is_heard => format!(
