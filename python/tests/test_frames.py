@@ -55,6 +55,21 @@ def test_other_values_of_polars(near: plasmon.Client, reader: plasmon.Client) ->
     assert lazy.collect().equals(frames[2])
 
 
+def test_copies_of_frames_can_be_written_to(near: plasmon.Client) -> None:
+    pd = pytest.importorskip("pandas")
+    xarray = pytest.importorskip("xarray")
+    frame = pd.DataFrame({"a": np.arange(5.0), "b": np.arange(5), "s": list("abcde")})
+    oid = near.put({"frame": frame, "data": xarray.DataArray(np.arange(4))})
+    got = near.get(oid, copy=True)
+    got["frame"].loc[1, "a"] = 7
+    got["frame"].loc[0, "b"] = 9
+    got["data"][2] = 5
+    assert got["frame"]["a"].tolist() == [0, 7, 2, 3, 4]
+    assert got["frame"]["b"].tolist() == [9, 1, 2, 3, 4]
+    assert got["data"].values.tolist() == [0, 1, 5, 3]
+    assert near.get(oid)["frame"].equals(frame)
+
+
 def test_pandas(in_place: Any) -> None:
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(columns())

@@ -52,6 +52,54 @@ def test_arrays_lie_in_the_memory_of_the_node(near: plasmon.Client) -> None:
         del value
 
 
+def test_copies_can_be_written_to_and_pin_nothing(near: plasmon.Client) -> None:
+    before = pinned(near)
+    read_only = np.arange(3.0)
+    read_only.flags.writeable = False
+    base = np.arange(8)
+    values: list[Any] = [
+        np.arange(MEBI),
+        np.asfortranarray(np.ones((3, 5)))[:, ::2],
+        {"a": np.arange(5), "nested": [read_only]},
+        {"base": base, "view": base[2:4]},
+        np.arange(0),
+    ]
+    for value in values:
+        oid = near.put(value)
+        for copy in (near.get(oid, copy=True), near.get([oid], copy=True)[0]):
+            arrays = [copy] if isinstance(copy, np.ndarray) else [*copy.values()]
+            for array in arrays:
+                array = array[0] if isinstance(array, list) else array
+                assert array.flags.writeable
+                array += 1
+        np.testing.assert_equal(near.get(oid), value)
+    assert copy.nbytes == 0
+    shared = near.get(near.put(values[3]), copy=True)
+    shared["base"][2] = 77
+    assert shared["view"][0] == 77
+    assert pinned(near) == before
+
+
+def test_copies_of_bytes_and_of_tables(near: plasmon.Client) -> None:
+    before = pinned(near)
+    oid, empty, name = near.put(b"abc"), near.put(b""), "copied"
+    near.put(pa.table({"number": np.arange(MEBI)}), name=name)
+    copied = near.get(oid, copy=True)
+    assert type(copied) is bytearray
+    copied[0] = 0
+    assert (near.get(oid), near.get(empty, copy=True)) == (b"abc", b"")
+    for wanted in (bytes, bytearray, memoryview):
+        assert near.get(oid, type=wanted, copy=True) == b"abc"
+    assert near.get(oid, type=str, copy=True) == "abc"
+    assert near.get(["absent", oid], default=None, copy=True) == [None, b"abc"]
+    with pytest.raises(plasmon.WrongType, match="bytearray, not int"):
+        near.get(oid, type=int, copy=True)
+    table = near.get(name, copy=True)
+    assert table["number"][5].as_py() == 5
+    assert pinned(near) == before
+    near.delete([oid, empty, name])
+
+
 def test_columns_lie_in_the_memory_of_the_node(near: plasmon.Client) -> None:
     oid = near.put(pa.table({"number": np.arange(MEBI)}))
     buffer = near.get_buffers([oid])[0]

@@ -155,3 +155,15 @@ def test_a_sparse_view_is_copied_and_told(near: plasmon.Client, reader: plasmon.
     left, right = reader.get(oid, timeout=30)
     assert torch.equal(left, base[:, 3])
     assert left.data_ptr() == right.data_ptr()
+
+
+def test_copies_of_tensors_can_be_written_to(near: plasmon.Client) -> None:
+    tied = torch.rand(300, 400)
+    oid = near.put({"emb": tied, "head": tied.T, "step": 3})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", plasmon.ReadOnlyMemory)
+        got = near.get(oid, copy=True)
+    got["emb"] += 1
+    assert torch.equal(got["emb"], tied + 1)
+    assert torch.equal(got["head"], (tied + 1).T)
+    assert torch.equal(near.get(oid)["emb"], tied)

@@ -40,6 +40,7 @@ class Reads(Handle):
         type: type[T],
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> T: ...
     @overload
     def get(
@@ -50,6 +51,7 @@ class Reads(Handle):
         type: type[T],
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> list[T]: ...
     @overload
     def get(
@@ -61,6 +63,7 @@ class Reads(Handle):
         type: type | None = None,
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> Any: ...
     @overload
     def get(
@@ -72,6 +75,7 @@ class Reads(Handle):
         type: type | None = None,
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> list[Any]: ...
     def get(
         self,
@@ -82,6 +86,7 @@ class Reads(Handle):
         type: type | None = None,
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> Any:
         """Gets the values of objects. Waits for objects that are elsewhere or not created yet.
 
@@ -92,7 +97,8 @@ class Reads(Handle):
 
         Values are read in place, in the memory of this host. Bytes are returned as a `Buffer`, which is used
         like `bytes`, arrays as read-only arrays, and Arrow data likewise. An object stays pinned as long
-        as its value, or any view or slice of it, lives. Copy a value to write to it, or to keep it for long.
+        as its value, or any view or slice of it, lives. With `copy` a value can be written to, and holds no
+        object.
 
         Values that were stored by pickle are unpickled. A pickle can run any code: get only objects put by
         users that you trust.
@@ -110,6 +116,9 @@ class Reads(Handle):
                 (`put(..., digest=True)`). Bytes that come from another node are compared before anybody sees
                 them, and another holder is tried if they differ; that is done for all gets where the node's
                 setting `--verify` says so. This call also reads all bytes once more in this process.
+            copy: Whether each value is a copy in this process' own memory, which the caller may write to and
+                keep for as long as it likes: bytes become a `bytearray`, and arrays are writable, also those
+                within other values. Arrow data cannot be written to, but are copied as well.
 
         Returns:
             Value of the object; for several ids, a list of the values in order.
@@ -129,7 +138,7 @@ class Reads(Handle):
         if type is None and default is NO_DEFAULT and isinstance(id_or_ids, ONE):
             id = self._one(id_or_ids, private) if private or self._prefix else id_or_ids
             buffer = self._native.get_one(id, timeout, verify)
-            return _values.decode(buffer) if buffer._encoded else buffer
+            return _values.decode(buffer, copy) if copy or buffer._encoded else buffer
         _values.check_type(type)
         ids = self._all(id_or_ids, private)
         found: Sequence[Buffer | None]
@@ -137,7 +146,7 @@ class Reads(Handle):
             found = self._native.get(ids, timeout, verify)
         else:
             found = self._native.get_existing(ids, 0 if timeout is None else timeout, verify)
-        values = [default if one is None else _values.decode_as(one, type) for one in found]
+        values = [default if one is None else _values.decode_as(one, type, copy) for one in found]
         return values[0] if isinstance(id_or_ids, ONE) else values
 
     def get_buffers(

@@ -28,7 +28,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from io import BytesIO
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import plasmon.errors
 from plasmon import _columns, _memory
@@ -122,13 +122,16 @@ def _dump(value: Any, dump: _memory.Dump) -> Pickled:
     return Pickled(file.getvalue(), buffers, places, dump.copied)
 
 
-def loads(pickled: memoryview, buffers: list[memoryview], shared: list[memoryview]) -> Any:
+def loads(
+    pickled: memoryview, buffers: list[memoryview], shared: list[memoryview], writable: bool = False
+) -> Any:
     """Unpickles a value.
 
     Args:
         pickled: The pickle.
         buffers: Memory beside it.
         shared: Memory in which several of the buffers overlap.
+        writable: Whether buffers are to be writable although the memory was read-only when it was pickled.
 
     Raises:
         Exception: As `pickle.loads`.
@@ -136,9 +139,20 @@ def loads(pickled: memoryview, buffers: list[memoryview], shared: list[memoryvie
     outer = _loading.shared
     _loading.shared = [_Shared(memory) for memory in shared]
     try:
+        if writable:
+            return _WritableUnpickler(BytesIO(pickled), buffers=buffers).load()
         return pickle.loads(pickled, buffers=buffers)
     finally:
         _loading.shared = outer
+
+
+class _WritableUnpickler(pickle._Unpickler):  # The one in C has no table of operations.
+    """Unpickler that makes no buffer read-only."""
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,
+        pickle.READONLY_BUFFER[0]: lambda unpickler: None,
+    }
 
 
 class _Shared:

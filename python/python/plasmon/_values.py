@@ -45,9 +45,13 @@ MAGIC = b"PLPY\x01"
 """First bytes of the metadata of values of this package, version 1."""
 
 _ALIGNMENT = 64
+_READ_ONLY = pickle.NEXT_BUFFER + pickle.READONLY_BUFFER
+"""Place in a pickle of memory that was read-only when it was pickled."""
 _NOTED_BYTES = 64 << 10
 """Size of a pickle from which `explain` tells that its bytes were copied."""
 _BYTES = (bytes, bytearray, memoryview, mmap.mmap, Buffer)
+Data = Buffer | bytearray | memoryview
+"""Memory of a value: an object, a copy of one, or a part of a message."""
 
 
 class Encoded(NamedTuple):
@@ -102,19 +106,23 @@ def encode(value: Any, *, streams: bool = False) -> Encoded:
         return encode(other)
 
 
-def decode(buffer: Buffer) -> Any:
+def decode(buffer: Buffer, copy: bool = False) -> Any:
     """Decodes the value in an object: read-only, and in place as far as its kind allows.
+
+    With `copy` the value has writable memory of its own, as far as its kind allows, and holds no object.
 
     Raises:
         MalformedValue: The data does not match the metadata.
         ModuleNotFoundError: The value needs NumPy, PyArrow or the module of a pickled class.
+        MemoryError: There is no memory for the copy.
     """
+    data = bytearray(buffer) if copy else buffer
     if not buffer._encoded:
-        return buffer
+        return data
     wrong = _MALFORMED
     try:
         decoder, wrong, header = _header(buffer.metadata)
-        return decoder(header, buffer)
+        return decoder(header, data)
     except _columns.failures() as error:
         if isinstance(error, Exception) and not isinstance(error, wrong):
             raise
@@ -152,19 +160,21 @@ def check_type(wanted: type | None) -> None:
         raise WrongType(f"type= is a type that the value is to have, such as bytes, and not {shown(wanted)}")
 
 
-def decode_as(buffer: Buffer, wanted: type | None) -> Any:
+def decode_as(buffer: Buffer, wanted: type | None, copy: bool = False) -> Any:
     """Decodes the value in an object as `decode` does, and converts bytes to a type that is wanted.
 
     Raises:
         WrongType: The value is not of the type.
     """
-    value = decode(buffer)
+    if not buffer._encoded and wanted in (bytes, bytearray):
+        return wanted(buffer)
+    if not buffer._encoded and wanted is str:
+        return buffer.decode()
+    value = decode(buffer, copy)
     if wanted is None or isinstance(value, wanted):
         return value
-    if type(value) is Buffer and wanted in (bytes, bytearray, memoryview):
-        return wanted(value)
-    if type(value) is Buffer and wanted is str:
-        return value.decode()
+    if not buffer._encoded and wanted is memoryview:
+        return memoryview(value)
     error = WrongType(f"object {buffer.id} is of type {type(value).__name__}, not {wanted.__name__}")
     error.id = buffer.id
     raise error
@@ -295,12 +305,12 @@ def _array_header(header: dict[str, Any]) -> _ArrayHeader:
     return _ArrayHeader(np.ndarray, shape, dtype, header.get("offset", 0), strides, header["order"])
 
 
-def _decode_array(header: _ArrayHeader, buffer: Buffer) -> Any:
+def _decode_array(header: _ArrayHeader, data: Data) -> Any:
     make, shape, dtype, offset, strides, order = header
     # NumPy compares strides with the size of the memory.
-    array = make(shape, dtype, buffer, offset, strides, order)
-    if strides is None and array.nbytes != len(buffer):
-        raise ValueError(f"the array has {array.nbytes} bytes and the object {len(buffer)}")
+    array = make(shape, dtype, data, offset, strides, order)
+    if strides is None and array.nbytes != len(data):
+        raise ValueError(f"the array has {array.nbytes} bytes and the object {len(data)}")
     return array
 
 
@@ -333,10 +343,10 @@ def _arrow_header(header: dict[str, Any]) -> tuple[Any, str]:
     return pa, header["type"]
 
 
-def _decode_arrow(header: tuple[Any, str], buffer: Buffer) -> Any:
+def _decode_arrow(header: tuple[Any, str], data: Data) -> Any:
     arrow, kind = header
-    data = _reduction.read_stream(arrow.py_buffer(buffer), kind != "batch")
-    return data if kind in ("table", "batch") else _reduction.from_arrow(data, kind == "series")
+    read = _reduction.read_stream(arrow.py_buffer(data), kind != "batch")
+    return read if kind in ("table", "batch") else _reduction.from_arrow(read, kind == "series")
 
 
 def _encode_pickle(value: Any) -> Encoded:
@@ -370,14 +380,17 @@ def _length(buffer: memoryview) -> int:
     return buffer.nbytes
 
 
-def _decode_pickle(header: dict[str, Any], buffer: Buffer) -> Any:
-    data = memoryview(buffer)
+def _decode_pickle(header: dict[str, Any], memory: Data) -> Any:
+    data = memoryview(memory)
     table = list(struct.Struct("<QQ").iter_unpack(_slice(data, header["table"], 16 * header["buffers"])))
     buffers = [_slice(data, offset, length) for offset, length in table]
     pickled = _slice(data, 0, header["pickle"])
     places = _memory.places([(offset, offset + length) for offset, length in table])
-    if shared := [data[slice(*place.span)] for place in places if len(place.buffers) > 1]:
-        return _reduction.loads(pickled, buffers, shared)
+    shared = [data[slice(*place.span)] for place in places if len(place.buffers) > 1]
+    # Memory that was read-only at the put is marked in the pickle.
+    is_marked = isinstance(memory, bytearray) and memory.find(_READ_ONLY, 0, header["pickle"]) >= 0
+    if shared or is_marked:
+        return _reduction.loads(pickled, buffers, shared, is_marked)
     return pickle.loads(pickled, buffers=buffers)
 
 
@@ -397,7 +410,7 @@ def _as_it_is(header: dict[str, Any]) -> dict[str, Any]:
 
 _DECODERS: dict[
     str,
-    tuple[Callable[[Any, Buffer], Any], tuple[type[Exception], ...], Callable[[dict[str, Any]], Any]],
+    tuple[Callable[[Any, Data], Any], tuple[type[Exception], ...], Callable[[dict[str, Any]], Any]],
 ] = {
     "numpy": (_decode_array, _MALFORMED, _array_header),
     # Reading a stream runs code of its extension types, which may raise any exception.

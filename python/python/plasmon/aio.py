@@ -255,6 +255,7 @@ class Client(Looping):
         type: type[_T],
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> _T: ...
     @overload
     async def get(
@@ -265,6 +266,7 @@ class Client(Looping):
         type: type[_T],
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> builtins.list[_T]: ...
     @overload
     async def get(
@@ -276,6 +278,7 @@ class Client(Looping):
         type: type | None = None,
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> Any: ...
     @overload
     async def get(
@@ -287,6 +290,7 @@ class Client(Looping):
         type: type | None = None,
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> builtins.list[Any]: ...
     async def get(
         self,
@@ -297,10 +301,11 @@ class Client(Looping):
         type: type | None = None,
         private: bool = False,
         verify: bool = False,
+        copy: bool = False,
     ) -> Any:
         """Waits for objects and returns their values, as `plasmon.Client.get` does.
 
-        Pickles are unpickled, and with `verify` bytes are compared, on the thread of the event loop.
+        Pickles are unpickled on the thread of the event loop. `verify` and `copy` read the bytes there.
         """
         _values.check_type(type)
         ids = several(id_or_ids)
@@ -309,7 +314,7 @@ class Client(Looping):
             found = await self.get_buffers(ids, timeout, private=private, verify=verify)
         else:
             found = await self._existing(ids, 0 if timeout is None else timeout, private, verify)
-        values = [default if one is None else _values.decode_as(one, type) for one in found]
+        values = [default if one is None else _values.decode_as(one, type, copy) for one in found]
         return values[0] if isinstance(id_or_ids, ONE) else values
 
     async def get_buffers(
