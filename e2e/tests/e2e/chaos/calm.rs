@@ -130,21 +130,28 @@ fn as_many_as_wished(ground: &Ground, cluster: &Cluster, clients: &[Client], rec
     let wished = |record: &Record| record.copies.map_or(1, |copies| usize::from(copies).min(NODES));
     let keeping = [ObjectState::Primary, ObjectState::Kept, ObjectState::Spilled];
     let all_are_kept = patiently(PATIENCE, || {
-        let mut kept: BTreeMap<ObjectId, usize> = BTreeMap::new();
-        for row in clients.iter().flat_map(|client| client.list().expect("the daemon lives")) {
-            if keeping.contains(&row.state) {
-                *kept.entry(row.id).or_default() += 1;
+        let mut kept: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
+        for (node, client) in clients.iter().enumerate() {
+            for row in client.list().expect("the daemon lives") {
+                if keeping.contains(&row.state) {
+                    kept.entry(row.id).or_default().push(node);
+                }
             }
         }
-        let too_few = |record: &Record| kept.get(&record.id).is_none_or(|nodes| *nodes < wished(record));
-        let lacking = records.iter().find(|record| too_few(record));
-        lacking.map_or(Ok(()), |record| Err((*record, kept.get(&record.id).copied())))
+        let too_few = |record: &Record| kept.get(&record.id).is_none_or(|nodes| nodes.len() < wished(record));
+        match records.iter().find(|record| too_few(record)) {
+            Some(record) => Err((*record, kept.remove(&record.id))),
+            None => Ok(kept),
+        }
     });
-    if let Err((record, nodes)) = all_are_kept {
+    let kept = all_are_kept.unwrap_or_else(|(record, nodes)| {
         let copies: Vec<_> = (0..NODES).map(|node| cluster.status(node).cluster.copies).collect();
         let located = clients[0].locations(record.id);
         ground.note(&format!("CALM: {record:?} is at {located:?}"));
-        panic!("kept by {nodes:?} nodes: {record:?}; it is at {located:?}, and the nodes say {copies:#?}");
+        panic!("kept by nodes {nodes:?}: {record:?}; it is at {located:?}, and the nodes say {copies:#?}");
+    });
+    for record in records.iter().filter(|record| record.copies.is_some()) {
+        ground.model.is_kept_by(record.key, &kept[&record.id]);
     }
 }
 

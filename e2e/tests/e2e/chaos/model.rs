@@ -61,8 +61,11 @@ pub(super) struct Record {
     /// Daemons at which a client pins the object, with the number of moves before the pin. Other clients
     /// cannot get it at a daemon from which it was moved away.
     pins: Vec<(Place, Option<usize>)>,
-    /// Daemons that keep the object, too, as the last replication reported.
+    /// Daemons that keep the object, too, as the last replication reported, or as was seen when nothing was
+    /// broken.
     kept: Vec<Place>,
+    /// Number of daemons that had died by then.
+    deaths: usize,
     /// Number of replications that were begun, and number of replications that have ended.
     replications: (usize, usize),
     /// Whether a replication was given up, so that it may still go on.
@@ -144,6 +147,11 @@ impl Model {
         self.runs[node].fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Number of daemons that have died.
+    fn deaths(&self) -> usize {
+        self.runs.iter().map(|run| run.load(Ordering::SeqCst).div_ceil(2)).sum()
+    }
+
     /// Notes the node id of a node's present daemon.
     pub(super) fn is_called(&self, node: usize, name: &str) {
         let place = self.daemon(node).expect("it was started");
@@ -175,9 +183,23 @@ impl Model {
     pub(super) fn must(&self, record: &Record) -> bool {
         let at_home = self.lives(record.home) && record.targets.iter().all(|place| self.lives(*place));
         let unmoved = record.pins.iter().filter(|(_, moves)| *moves == Some(record.moves.0));
-        let mut places = unmoved.map(|(place, _)| place).chain(&record.kept);
-        let held = places.any(|place| self.lives(*place));
-        record.state == State::Sealed && (at_home || held)
+        let pinned = unmoved.map(|(place, _)| place).any(|place| self.lives(*place));
+        record.state == State::Sealed && (at_home || pinned || self.is_kept(record))
+    }
+
+    /// Whether a daemon that keeps an object is left for certain. When one of those that are known here was
+    /// silent for a while, another may have taken the place of any of them. So all that keep the object may
+    /// have died, if as many daemons have.
+    fn is_kept(&self, record: &Record) -> bool {
+        let all_live = record.kept.iter().all(|place| self.lives(*place));
+        let keeping = record.kept.len().min(record.copies.map_or(0, usize::from));
+        keeping > 0 && (all_live || self.deaths() - record.deaths < keeping)
+    }
+
+    /// Notes the nodes that keep an object while nothing is broken.
+    pub(super) fn is_kept_by(&self, key: Key, nodes: &[usize]) {
+        let (places, deaths) = (nodes.iter().filter_map(|node| self.daemon(*node)).collect(), self.deaths());
+        self.change(key, |record| (record.kept, record.deaths) = (places, deaths));
     }
 
     /// State of an object in the model.
@@ -231,6 +253,7 @@ impl Model {
             copies: Some(copies),
             pins: Vec::new(),
             kept: Vec::new(),
+            deaths: 0,
             replications: (0, 0),
             uncertain: false,
             deletions: 0,
@@ -302,7 +325,7 @@ impl Model {
         copies: u16,
         end: Result<&[String], ErrorKind>,
     ) {
-        let names = self.names_of.lock().unwrap();
+        let (names, deaths) = (self.names_of.lock().unwrap(), self.deaths());
         self.change(key, |record| {
             record.replications.1 += 1;
             match end {
@@ -310,6 +333,7 @@ impl Model {
                     record.copies = Some(copies);
                     if record.targets.is_empty() {
                         record.kept = holders.iter().filter_map(|name| names.get(name).copied()).collect();
+                        record.deaths = deaths;
                     }
                 }
                 Ok(_) | Err(ErrorKind::TooFew | ErrorKind::NotFound | ErrorKind::Lost) => {}
