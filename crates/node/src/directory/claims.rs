@@ -323,7 +323,11 @@ impl Claims {
     /// and the second keeper what objects it was creating.
     async fn judge_after_asking(self: &Rc<Self>, asked: &Envelope, id: ObjectId, second: Option<NodeId>) {
         let (asker, user) = (asked.reply_to, asked.user);
-        let verdict = match self.asking.held_anywhere(&[id], user).await.as_deref() {
+        let held = self.asking.held_anywhere(&[id], user).await;
+        if !self.cluster.has_sender(asked) {
+            return;
+        }
+        let verdict = match held.as_deref() {
             Some([true]) => Verdict::Exists,
             Some(_) if self.cluster.keepers(&id).first == self.kernel.node => self.judge(&id, asker, user),
             _ => Verdict::NotKeeper,

@@ -25,7 +25,8 @@ use self::volumes::Volumes;
 use crate::control::validity::Validity;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
-use crate::net::members::View;
+use crate::net::frame::Envelope;
+use crate::net::members::{Member, View};
 use crate::net::network::Network;
 use crate::net::rekey::Rekeying;
 use crate::object::TABLE_LIFE;
@@ -323,6 +324,13 @@ impl Cluster {
     /// Whether a node is a member.
     pub(crate) fn is_member(&self, node: NodeId) -> bool {
         self.shards.borrow().is_member(node)
+    }
+
+    /// Whether the sender of a frame still is the member that sent it. A task that takes note of the sender
+    /// after a wait looks at this first: nobody takes back what concerns a node that has gone before.
+    pub(crate) fn has_sender(&self, frame: &Envelope) -> bool {
+        let sent = |member: &Member| (member.node, member.incarnation) == (frame.from, frame.incarnation);
+        self.view.borrow().members.iter().any(sent)
     }
 
     /// Notes the shards whose keepers are others than before, or in another order, or may not remember what

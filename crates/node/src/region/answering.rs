@@ -227,9 +227,18 @@ impl Regions {
             RegionFrame::Make { name, len, public, mappable, ephemeral, exist_ok, room_us } => {
                 let room = Duration::from_micros(room_us);
                 let wanted = Wanted { name, len, public, mappable, ephemeral, exist_ok, room };
+                let sender = asked.clone();
                 self.answer_later(asked, async move {
                     let (region, is_new) = regions.home.make(wanted, user).await?;
-                    let desk = regions.given.give(&region, from, is_new && ephemeral);
+                    let ends = is_new && ephemeral;
+                    if !regions.cluster.has_sender(&sender) {
+                        if ends {
+                            regions.free_here(&region, region.owner()).await?;
+                        }
+                        let text = format!("node {from} has gone, which wanted the region");
+                        return Err(Error::new(ErrorKind::Disconnected, text));
+                    }
+                    let desk = regions.given.give(&region, from, ends);
                     let (len, owner, changes) = (region.len(), region.owner(), region.changes());
                     Ok(RegionFrame::Made { desk, len, owner, changes, is_new })
                 })

@@ -91,3 +91,36 @@ fn an_ephemeral_region_ends_with_its_client_and_not_before() {
         end(simulation);
     }
 }
+
+#[test]
+fn an_ephemeral_region_ends_with_a_node_that_died_before_it_was_made() {
+    for seed in SEEDS {
+        let (mut simulation, mut users) = mapped(seed);
+        let (made, dying) = (left(&simulation, HOME).0, 1);
+        // The home asks whether the name is free. The answer comes after the death of the node that asks.
+        let until = simulation.time.now() + span(Duration::from_millis(500));
+        for host in (0..simulation.hosts.len()).filter(|host| ![HOME, dying].contains(host)) {
+            simulation.hosts[host].stall(until);
+        }
+        for number in 0..20 {
+            let create = Request::CreateRegion {
+                name: format!("ephemeral {number}"),
+                len: 1000,
+                node: simulation.hosts[HOME].id(),
+                public: Rights::NONE,
+                mappable: percent(50),
+                ephemeral: true,
+                exist_ok: false,
+                room_us: 20_000_000,
+            };
+            users[dying].begin_ask(&simulation, create);
+        }
+        simulation.pass(span(Duration::from_millis(100)));
+        simulation.hosts[dying].kill();
+        let Simulation { hosts, coordinator, time, .. } = &mut simulation;
+        coordinator.forget(hosts, time.now(), None);
+        simulation.pass(HELD_TIME);
+        assert_eq!(left(&simulation, HOME).0, made, "seed {seed}");
+        end(simulation);
+    }
+}

@@ -228,3 +228,38 @@ fn a_client_that_gave_up_before_its_home_answered_is_no_party() {
         end(simulation);
     }
 }
+
+#[test]
+fn a_node_that_died_while_its_home_stood_still_has_no_parties() {
+    let open = || Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: 2 };
+    for seed in SEEDS {
+        let mut simulation = Simulation::new(seed, |_| Vec::new());
+        simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
+        simulation.pass(SETTLED_TIME);
+        let barriers = |simulation: &Simulation, host: usize| {
+            simulation.hosts[host].core().map_or(0, |core| core.services.status().locks.barriers)
+        };
+        let mut user = User::connect(&simulation, 0);
+        let Ok(Reply::BarrierOpened { barrier }) = user.ask(&mut simulation, open()) else {
+            panic!("seed {seed}: it is free")
+        };
+        let hosts = simulation.hosts.len();
+        let home = (0..hosts).find(|host| barriers(&simulation, *host) == 1).expect("it has a home");
+        let closed = user.ask(&mut simulation, Request::CloseBarrier { barrier });
+        assert_eq!(closed, Ok(Reply::Done), "seed {seed}");
+        // When the home goes on, it finds the question and the death at the same time.
+        let dying = (home + 1) % hosts;
+        let mut late = User::connect(&simulation, dying);
+        let until = simulation.time.now() + span(Duration::from_millis(500));
+        simulation.hosts[home].stall(until);
+        late.begin_ask(&simulation, open());
+        simulation.pass(span(Duration::from_millis(100)));
+        simulation.hosts[dying].kill();
+        let Simulation { hosts: all, coordinator, time, .. } = &mut simulation;
+        coordinator.forget(all, time.now(), None);
+        simulation.pass(SETTLED_TIME);
+        let left: Vec<_> = (0..hosts).map(|host| barriers(&simulation, host)).collect();
+        assert!(left.iter().all(|count| *count == 0), "seed {seed}: {left:?}");
+        end(simulation);
+    }
+}

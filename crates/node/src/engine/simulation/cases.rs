@@ -247,6 +247,32 @@ fn a_deletion_whose_answer_is_lost_with_its_keeper_deletes_nothing_that_is_creat
 }
 
 #[test]
+fn an_id_is_free_when_the_node_that_claimed_it_died_before_it_was_granted() {
+    for seed in SEEDS {
+        let mut simulation = cluster(seed);
+        // Keepers of a new cluster ask all members before they grant a claim, and one of these stands still.
+        let last = simulation.hosts.len() - 1;
+        let until = simulation.time.now() + Duration::from_millis(500);
+        simulation.hosts[last].stall(until);
+        let ids: Vec<_> = (0..MANY).map(|number| ObjectId::from_name(&number.to_string())).collect();
+        simulation.begin_puts(0, &ids, SHORT_BYTES, false);
+        simulation.pass(VIEW_TIME);
+        let Simulation { hosts, coordinator, time, .. } = &mut simulation;
+        hosts[0].kill();
+        coordinator.forget(hosts, time.now(), None);
+        simulation.pass(REST_TIME);
+        simulation.begin_puts(1, &ids, SHORT_BYTES, false);
+        simulation.pass(REST_TIME);
+        assert_eq!(simulation.here(1, &ids), MANY, "seed {seed}");
+        simulation.with_worker(1, |worker, simulation| {
+            worker.ask_further(simulation, Request::Delete { ids });
+        });
+        simulation.pass(VIEW_TIME);
+        simulation.end(seed);
+    }
+}
+
+#[test]
 fn an_order_to_keep_what_is_deleted_meanwhile_ends() {
     let mut met = 0;
     for seed in SEEDS {
