@@ -31,7 +31,7 @@ use super::members::Incarnation;
 use crate::object::Head;
 
 /// Version of messages and frames.
-pub(crate) const VERSION: u8 = 20;
+pub(crate) const VERSION: u8 = 21;
 /// Length in bytes of the largest message: what libfabric's rxm moves in one piece, less its own header.
 pub(crate) const MESSAGE_MAX_BYTES: usize = 16 << 10;
 /// Length in bytes of the largest frame.

@@ -268,11 +268,14 @@ impl Placement {
         let mut gone = Vec::new();
         for node in former {
             gone.push(node);
-            let keep = !self.directory.table.borrow_mut().suffices_without(&id, &gone);
+            let (keep, copies) = {
+                let mut table = self.directory.table.borrow_mut();
+                (!table.suffices_without(&id, &gone), table.copies(&id))
+            };
             if keep {
                 gone.pop();
             }
-            let order = ask::HandOver { id, life: found.life, to, keep };
+            let order = ask::HandOver { id, life: found.life, to, keep, copies };
             match self.network.ask(node, user, order, HANDOVER_PATIENCE).await {
                 Err(error) if self.cluster.others(&[]).contains(&node) => return Err(error),
                 // A node that has gone holds nothing.
@@ -322,13 +325,13 @@ impl Placement {
         asked: Envelope,
         (id, life): (ObjectId, u64),
         to: NodeId,
-        keep: bool,
+        (keep, copies): (bool, u16),
     ) {
         let replica = self.store.objects.borrow().get(&id).filter(|one| one.life == life).cloned();
         let Some(replica) = replica else { return self.network.answer(&asked, Message::Done) };
         let placement = Rc::clone(self);
         self.kernel.spawn(async move {
-            let message = match placement.hand_over(&replica, to, keep).await {
+            let message = match placement.hand_over(&replica, to, (keep, copies)).await {
                 Ok(()) => Message::Done,
                 Err(error) => Message::Refused { error },
             };
@@ -337,9 +340,15 @@ impl Placement {
     }
 
     /// Drops the role of primary once the other node has said that it is the primary and how many nodes are
-    /// to keep the object.
-    async fn hand_over(self: &Rc<Self>, replica: &Rc<Replica>, to: NodeId, keep: bool) -> Result<(), Error> {
-        let (id, life, copies) = (replica.id(), replica.life, replica.copies().max(1));
+    /// to keep the object: as many as this node knows, which may have brought the object back from disk, and
+    /// `copies` at least.
+    async fn hand_over(
+        self: &Rc<Self>,
+        replica: &Rc<Replica>,
+        to: NodeId,
+        (keep, copies): (bool, u16),
+    ) -> Result<(), Error> {
+        let (id, life, copies) = (replica.id(), replica.life, replica.copies().max(copies).max(1));
         let busy = |why: &str| {
             let text =
                 format!("object {id} is on node {to}, and stays on node {} as well: {why}", self.kernel.node);

@@ -24,8 +24,8 @@ impl Service for Placement {
         match &frame.message {
             Message::Acquire { order } => self.on_order(frame.clone(), *order),
             Message::Migrate { id, to } => self.on_migrate(frame.clone(), *id, *to),
-            Message::HandOver { id, life, to, keep } => {
-                self.on_hand_over(frame.clone(), (*id, *life), *to, *keep);
+            Message::HandOver { id, life, to, keep, copies } => {
+                self.on_hand_over(frame.clone(), (*id, *life), *to, (*keep, *copies));
             }
             Message::Promote { heirs } => heirs.iter().for_each(|heir| self.inherit(heir)),
             Message::Drain { step } => self.on_drain(&frame, *step),

@@ -76,6 +76,12 @@ impl Table {
         self.entries.get(id).is_some_and(|entry| !entry.lost && !entry.is_short_without(nodes, members))
     }
 
+    /// Number of nodes that are to keep an object, as far as this keeper knows.
+    pub(crate) fn copies(&mut self, id: &ObjectId) -> u16 {
+        self.settle(id);
+        self.entries.get(id).map_or(0, super::Entry::copies)
+    }
+
     /// Number of objects that too few nodes keep, as far as this keeper knows.
     pub(crate) fn short(&self) -> usize {
         self.concerns.shorts.len()

@@ -1,6 +1,8 @@
-//! A case of spilling: memory and disk of a node are full, and other nodes get what lies on the disk.
+//! Cases of spilling: memory and disk of a node are full, and other nodes get what lies on the disk; a node
+//! that comes back says of what is on its disk what was true when that was written.
 
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::ObjectId;
@@ -8,6 +10,8 @@ use plasmon::wire::Request;
 
 use super::host::Room;
 use super::{DISK_SEEDS, REST_TIME, Simulation};
+use crate::engine::Core;
+use crate::object::Role;
 
 /// Seeds of the case, of clusters with disks after multiplication.
 const SEEDS: RangeInclusive<u64> = 1..=4;
@@ -25,13 +29,7 @@ const PUT_TIME: Duration = Duration::from_secs(10);
 /// Runs a seed: node 0 fills its memory behind what it has written to disk, whose room then ends. Another
 /// node gets each object that node 0 has on disk alone. Returns the broken promises.
 fn full_disk(seed: u64) -> Vec<String> {
-    let mut simulation = Simulation::new(DISK_SEEDS * seed, |_| Vec::new());
-    simulation.hosts[0].set_disk_room(Room::Always);
-    simulation.put(0, LONG_ID, LONG_BYTES);
-    let mut short = Vec::new();
-    for lot in 0..LOTS {
-        short.extend(simulation.put_lot(0, LOT_BYTES, lot));
-    }
+    let (mut simulation, mut short) = filled(seed);
     simulation.hosts[0].set_disk_room(Room::Never);
     for lot in LOTS..2 * LOTS {
         let ids: Vec<_> =
@@ -52,17 +50,44 @@ fn full_disk(seed: u64) -> Vec<String> {
     }
     let still = simulation.on_disk(0, &on_disk);
     assert!(still.contains(&simulation.ids[LONG_ID]), "seed {seed}: there is no memory for it");
-    let until = simulation.time.now() + REST_TIME;
-    while (0..simulation.hosts.len()).any(|host| simulation.here(host, &short) > 0) {
-        assert!(simulation.time.now() < until, "seed {seed}: objects are not deleted");
-        let delete = Request::Delete { ids: short.clone() };
-        simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
-        simulation.pass(Duration::from_secs(1));
-    }
+    simulation.delete_all(seed, &short);
     simulation.wrong()
 }
 
+/// Makes a cluster in which node 0 has put the long object, and then more short ones than its memory holds.
+/// Returns the ids of the short ones.
+fn filled(seed: u64) -> (Simulation, Vec<ObjectId>) {
+    let mut simulation = Simulation::new(DISK_SEEDS * seed, |_| Vec::new());
+    simulation.hosts[0].set_disk_room(Room::Always);
+    simulation.put(0, LONG_ID, LONG_BYTES);
+    let mut short = Vec::new();
+    for lot in 0..LOTS {
+        short.extend(simulation.put_lot(0, LOT_BYTES, lot));
+    }
+    (simulation, short)
+}
+
 impl Simulation {
+    /// Deletes objects until no node has one of them.
+    fn delete_all(&mut self, seed: u64, ids: &[ObjectId]) {
+        let until = self.time.now() + REST_TIME;
+        while (0..self.hosts.len()).any(|host| self.here(host, ids) > 0) {
+            assert!(self.time.now() < until, "seed {seed}: objects are not deleted");
+            let delete = Request::Delete { ids: ids.to_vec() };
+            self.with_worker(0, |worker, simulation| worker.ask_further(simulation, delete));
+            self.pass(Duration::from_secs(1));
+        }
+    }
+
+    /// Numbers of nodes that are to keep an object, as its primaries say.
+    fn wished(&self, id: &ObjectId) -> Vec<u16> {
+        let primary = |core: &Rc<Core>| {
+            let objects = core.store.objects.borrow();
+            objects.get(id).filter(|replica| replica.role() == Role::Primary).map(|replica| replica.copies())
+        };
+        self.hosts.iter().filter_map(|host| host.core().and_then(primary)).collect()
+    }
+
     /// Returns those of the objects of a node that are on its disk alone.
     fn on_disk(&self, host: usize, ids: &[ObjectId]) -> Vec<ObjectId> {
         let objects = self.hosts[host].core().expect("it runs").store.objects.borrow();
@@ -75,5 +100,29 @@ impl Simulation {
 fn what_a_full_node_has_on_disk_comes_to_nodes_that_have_room() {
     for seed in SEEDS {
         assert_eq!(full_disk(seed), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_former_number_of_copies_on_a_disk_does_not_replace_the_present_one() {
+    const COPIES: u16 = 2;
+    for seed in SEEDS {
+        let (mut simulation, short) = filled(seed);
+        let id = simulation.ids[LONG_ID];
+        assert!(simulation.on_disk(0, &[id]).contains(&id), "seed {seed}: the oldest object is on disk");
+        let replicate = Request::Replicate { timeout_us: 60_000_000, id, copies: COPIES };
+        simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, replicate));
+        simulation.pass(REST_TIME);
+        assert_eq!(simulation.wished(&id), [COPIES], "seed {seed}");
+        let Simulation { hosts, coordinator, time, .. } = &mut simulation;
+        hosts[0].kill();
+        coordinator.forget(hosts, time.now(), None);
+        simulation.pass(REST_TIME);
+        assert_eq!(simulation.wished(&id), [COPIES], "seed {seed}: there is an heir");
+        simulation.bring_back(0);
+        simulation.pass(REST_TIME);
+        assert_eq!(simulation.wished(&id), [COPIES], "seed {seed}: one of the two primaries stayed");
+        simulation.delete_all(seed, &short);
+        assert_eq!(simulation.wrong(), Vec::<String>::new(), "seed {seed}");
     }
 }

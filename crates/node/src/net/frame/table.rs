@@ -159,8 +159,8 @@ table! {
         /// Asks the first keeper to make a node the primary of an object.
         61 Migrate { id: ObjectId, to: NodeId } -> Done,
         /// Orders the receiver to have node `to` be the primary of a life in its place. Its own replica is
-        /// kept beside that one, or goes.
-        62 HandOver { id: ObjectId, life: u64, to: NodeId, keep: bool } -> Done,
+        /// kept beside that one, or goes. At least `copies` nodes are to keep the object.
+        62 HandOver { id: ObjectId, life: u64, to: NodeId, keep: bool, copies: u16 } -> Done,
         /// Has a node begin its drain, say how far that is, or call it off.
         63 Drain { step: DrainStep } -> Reported,
         /// Orders the receiver to make its replicas primaries, because no other primary is left.
