@@ -1,9 +1,11 @@
 //! Tests of deletions: what holds after one has returned, and its answer if the outcome is unknown.
 
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, DeleteOutcome, ErrorKind, ObjectId, Presence};
-use plasmon_e2e::{Cluster, EtcdOptions, Pattern, eventually, until};
+use plasmon::{Client, CreateOptions, DeleteOutcome, Error, ErrorKind, ObjectId, ObjectState, Presence};
+use plasmon_e2e::{Cluster, EtcdOptions, PATIENCE, Pattern, eventually, until};
 
 use crate::support::{MIB, get, here, kind, put, try_put};
 
@@ -102,4 +104,119 @@ fn what_a_restarted_node_finds_on_its_disk_and_was_deleted_meanwhile_stays_delet
         client.put(id, b"new", b"", &options).ok().map(|()| id)
     });
     assert_eq!(get(&cluster.client(0), id).data(), b"new");
+}
+
+/// Deletes objects in another thread as soon as they are there, each id that `work` is about to make, and
+/// does something `afterwards`. Returns what `work` gave.
+fn beside_deletions<T>(
+    client: &Client,
+    afterwards: impl Fn(usize, ObjectId) + Sync,
+    work: impl FnOnce(&dyn Fn(ObjectId)) -> T,
+) -> T {
+    let (announce, announced) = channel::<ObjectId>();
+    thread::scope(|scope| {
+        let afterwards = &afterwards;
+        scope.spawn(move || {
+            for (number, id) in announced.into_iter().enumerate() {
+                eventually("it is there", || !absent(client, &[id]));
+                assert_ne!(client.delete(&[id]).expect("delete"), [DeleteOutcome::Absent]);
+                afterwards(number, id);
+            }
+        });
+        let worked = work(&|id| announce.send(id).expect("the other thread goes on"));
+        drop(announce);
+        worked
+    })
+}
+
+/// Puts an object in one of five ways.
+fn put_somehow(
+    client: &Client,
+    way: usize,
+    id: ObjectId,
+    data: &[u8],
+    options: &CreateOptions,
+) -> Result<(), Error> {
+    match way % 5 {
+        0 => client.put(id, &data[..100], b"", options),
+        1 => client.put(id, data, b"", options),
+        2 => client.put_many(&[(id, &data[..100], b"")], options)?.remove(0),
+        3 => {
+            let mut creation = client.create(id, data.len() as u64, b"", options)?;
+            creation.as_mut_slice().copy_from_slice(data);
+            creation.seal()
+        }
+        _ => {
+            let mut scratch = client.buffer(data.len(), false, Some(PATIENCE))?;
+            scratch.as_mut_slice().copy_from_slice(data);
+            client.put_from(id, &mut scratch, data.len(), b"", options).map(drop)
+        }
+    }
+}
+
+#[test]
+fn a_put_that_several_nodes_keep_has_succeeded_if_the_object_is_deleted_meanwhile() {
+    let cluster = Cluster::builder().nodes(3).start();
+    let (client, data) = (cluster.client(0), Pattern(1).bytes(MIB));
+    let others: Vec<_> = (1..3).map(|node| cluster.client(node)).collect();
+    // Every other id is put anew, on another node and to be kept by that node alone.
+    let anew = |number: usize, id| {
+        if number.is_multiple_of(2) {
+            others[1].put(id, b"anew", b"", &CreateOptions::default()).expect("the id is free");
+        }
+    };
+    let ids: Vec<_> = (0..40).map(|_| ObjectId::random()).collect();
+    beside_deletions(&others[0], anew, |announce| {
+        for (number, id) in ids.iter().enumerate() {
+            announce(*id);
+            let options = CreateOptions { replicas: 2 + number as u16 % 2, ..CreateOptions::default() };
+            put_somehow(&client, number, *id, &data, &options)
+                .unwrap_or_else(|error| panic!("way {}: {:?}: {error}", number % 5, error.kind()));
+        }
+    });
+    for (number, id) in ids.iter().enumerate() {
+        let keeping = |node| {
+            let rows = cluster.client(node).list().expect("list");
+            let kept = [ObjectState::Primary, ObjectState::Kept];
+            rows.iter().any(|row| row.id == *id && kept.contains(&row.state))
+        };
+        let keeping: Vec<_> = (0..3).filter(|node| keeping(*node)).collect();
+        let wanted: &[usize] = if number.is_multiple_of(2) { &[2] } else { &[] };
+        assert_eq!(keeping, wanted, "object {number}: nobody else wanted it kept");
+    }
+}
+
+#[test]
+fn calls_on_where_an_object_is_say_that_it_is_gone_if_it_is_deleted_meanwhile() {
+    let cluster = Cluster::builder().nodes(3).start();
+    let (client, data) = (cluster.client(0), Pattern(1).bytes(MIB));
+    let nodes: Vec<_> = (0..3).map(|node| cluster.client(node).node()).collect();
+    let call = |number: usize, id| match number % 4 {
+        0 => client.replicate(id, 2, Some(PATIENCE)),
+        1 => client.replicate(id, 3, Some(PATIENCE)),
+        2 => client.migrate(id, nodes[1 + number / 4 % 2], Some(PATIENCE)),
+        _ => client.broadcast(id, &[], Some(PATIENCE)),
+    };
+    beside_deletions(
+        &cluster.client(1),
+        |_, _| (),
+        |announce| {
+            for number in 0..64 {
+                let (id, len) = (ObjectId::random(), [100, MIB][number / 4 % 2]);
+                client.put(id, &data[..len], b"", &CreateOptions::default()).expect("put");
+                announce(id);
+                match call(number, id) {
+                    Ok(spread) => {
+                        for one in &spread.failed {
+                            let said = one.reason.contains("no node holds") || one.reason.contains("deleted");
+                            assert!(said, "call {}: {}", number % 4, one.reason);
+                        }
+                    }
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NotFound, "call {}: {error}", number % 4)
+                    }
+                }
+            }
+        },
+    );
 }

@@ -75,7 +75,8 @@ class Writes(Handle):
                 call does not wait for others to make room, but waits for the node itself to make room.
             digest: Whether a digest is made, with which `verify` compares the object's bytes later.
             replicas: Number of nodes that keep the object. The call returns when they hold it. Their replicas
-                are not evicted. If one of the nodes dies, another takes its place.
+                are not evicted. If one of the nodes dies, another takes its place. If somebody deletes the
+                object before they hold it, the call returns: the object was put, and deleted afterwards.
             ttl: Time in seconds after which the object is deleted everywhere. `None` for no end.
             owned: Whether the object ends with this client: it is deleted everywhere when the client is
                 closed, or its process or its node ends. It cannot be moved to another node.

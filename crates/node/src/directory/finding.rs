@@ -166,7 +166,7 @@ impl Directory {
     fn life_here(&self, id: &ObjectId, user: u32) -> Option<Life> {
         let objects = self.store.objects.borrow();
         let replica = objects.get(id).filter(|replica| replica.ownership().seen_by(id, user))?;
-        Some(Life { life: replica.life, ownership: replica.ownership() })
+        Some(Life { life: replica.life, ownership: replica.ownership(), copies: replica.copies() })
     }
 
     /// Asks a keeper which nodes hold an object, and then the other keeper if the first one knows of none.

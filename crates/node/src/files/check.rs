@@ -136,7 +136,7 @@ impl Files {
             return Ok(kept);
         }
         let due = Some(self.kernel.clock.now() + COPY_PATIENCE);
-        let made = self.placement.replicate(id, DEEDS, copies, due).await;
+        let made = self.placement.replicate(id, DEEDS, (copies, false), due).await;
         let kept = self.keepers_of(id).await?;
         match made {
             // The keeper that is asked may hear of the copy a moment later than the keeper that had the copy

@@ -354,7 +354,7 @@ impl Placing {
         }
         loop {
             let due = self.kernel.clock.now() + FULL_PATIENCE;
-            match self.placement.replicate(id, wanted.user, wanted.copies, Some(due)).await {
+            match self.placement.replicate(id, wanted.user, (wanted.copies, false), Some(due)).await {
                 Err(_) if self.is_unsure() => self.kernel.clock.sleep(RETRY_PAUSE).await,
                 Err(error) if error.kind() == ErrorKind::TooFew => {
                     let members = self.cluster.others(&[]).len();

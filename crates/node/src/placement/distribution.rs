@@ -17,15 +17,18 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId, Spread, Unreached};
 use super::replication::candidates;
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Life, Order, ask};
-use crate::object::{Replica, Role};
+use crate::object::{DEEDS, Replica, Role};
 use crate::placement::Placement;
 
 /// How long a node may take to say which life of an object it holds.
 const LIFE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long an object without a known holder may be about to be published.
 const PUBLICATION_GRACE: Duration = Duration::from_millis(500);
-/// The pause before an object without a known holder is looked up again.
+/// The pause before an object without a known holder, or one that is being deleted, is looked up again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long nodes that refuse an object as gone are asked again while it is still there: it is being
+/// deleted, or its deletion is about to be given up.
+const PARTING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the directory may take to learn of a new primary.
 const PUBLICATION_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node may take to say that it is the primary.
@@ -40,6 +43,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// An object and the nodes that hold it.
 struct Found {
     life: u64,
+    /// Number of nodes that are to keep the object.
+    copies: u16,
     /// Number of bytes, known if the object is on this node.
     len: Option<u64>,
     holders: Vec<(NodeId, Role)>,
@@ -81,17 +86,18 @@ impl Placement {
             {
                 holders.retain(|(node, _)| *node != self.kernel.node);
                 holders.insert(0, (self.kernel.node, replica.role()));
-                return Ok(Found { life: replica.life, len: Some(replica.len()), holders });
+                let (life, copies, len) = (replica.life, replica.copies(), Some(replica.len()));
+                return Ok(Found { life, copies, len, holders });
             }
             holders.retain(|(node, _)| *node != self.kernel.node);
             holders.sort_by_key(|(_, role)| *role != Role::Primary);
             for (node, _) in &holders {
                 let hold = ask::Hold { ids: vec![id], withheld: true };
                 if let Ok(ask::Held { lives }) = self.network.ask(*node, user, hold, LIFE_PATIENCE).await
-                    && let Some(Life { life, ownership }) = lives.first().copied().flatten()
+                    && let Some(Life { life, ownership, copies }) = lives.first().copied().flatten()
                 {
                     ownership.ensure_may_change(id, user)?;
-                    return Ok(Found { life, len: None, holders });
+                    return Ok(Found { life, copies, len: None, holders });
                 }
             }
             if self.kernel.clock.now() >= due {
@@ -101,22 +107,53 @@ impl Placement {
         }
     }
 
-    /// Has `copies` nodes keep an object.
+    /// Finds the object that a put has made for `copies` nodes.
     ///
     /// # Errors
-    /// `TooFew` when fewer nodes can keep it.
+    /// `NotFound` when the object is gone, also if another one of its id is there.
+    async fn find_put(self: &Rc<Self>, id: ObjectId, user: u32, copies: u16) -> Result<Found, Error> {
+        match self.find(id, user).await {
+            Ok(found) if found.copies != copies => Err(ended(&id)),
+            Err(error) if error.kind() == ErrorKind::NotAllowed => Err(ended(&id)),
+            found => found,
+        }
+    }
+
+    /// Refuses an object that is not there any more in the life in which it was found: `Lost` if it ended
+    /// with the nodes that held it, else `NotFound`.
+    async fn ensure_there(self: &Rc<Self>, id: ObjectId, user: u32, life: u64) -> Result<(), Error> {
+        let solo = self.cluster.solo();
+        let gone = !solo && self.directory.known(&[id], user).await.is_ok_and(|known| known == [false]);
+        let found = if gone { Err(nowhere(&id)) } else { self.find(id, user).await };
+        match found {
+            Ok(found) if found.life == life => Ok(()),
+            Ok(_) => Err(ended(&id)),
+            Err(error) if error.kind() == ErrorKind::NotFound && !solo => {
+                // Keepers say whether they remember it as lost.
+                self.directory.holders(id, DEEDS).await?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has `copies` nodes keep an object. With `put` this completes the put of an object, and leaves others
+    /// alone that have its id by now.
+    ///
+    /// # Errors
+    /// `TooFew` when fewer nodes can keep it. `NotFound` when it is gone.
     pub(crate) async fn replicate(
         self: &Rc<Self>,
         id: ObjectId,
         user: u32,
-        copies: u16,
+        (copies, put): (u16, bool),
         due: Option<Instant>,
     ) -> Result<Spread, Error> {
         if copies == 0 {
             let text = format!("object {id} cannot have 0 replicas: delete it instead");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let found = self.find(id, user).await?;
+        let found = if put { self.find_put(id, user, copies).await } else { self.find(id, user).await }?;
         let order = |role| Order { id, life: found.life, role, copies, patient: false, from: None };
         let mut keeping = found.keeping();
         // The primary is last in the order of removal.
@@ -133,11 +170,8 @@ impl Placement {
         }
         let cached: Vec<_> = found.nodes().into_iter().filter(|node| !keeping.contains(node)).collect();
         let mut left = candidates(&id, self.cluster.others(&found.keeping()), &cached);
+        let parted = self.kernel.clock.now() + PARTING_PATIENCE;
         while keeping.len() < usize::from(copies) && !left.is_empty() && !self.is_past(due) {
-            // Every node would wait in vain for an object that was deleted meanwhile.
-            if !failed.is_empty() && self.directory.holders(id, user).await?.is_empty() {
-                return Err(nowhere(&id));
-            }
             let missing = usize::from(copies) - keeping.len();
             let next: Vec<_> = left.drain(..missing.min(left.len())).collect();
             let (there, not): (Vec<_>, Vec<_>) = next.into_iter().partition(|node| cached.contains(node));
@@ -147,14 +181,27 @@ impl Placement {
             let orders = orders.chain(
                 tree.into_iter().map(|(node, from)| (node, Order { from: Some(from), ..order(Role::Kept) })),
             );
+            let mut again = Vec::new();
             for (node, done) in self.order_all(orders.collect(), user, due).await {
                 match done {
                     Ok(()) => keeping.push(node),
+                    Err(error) if error.kind() == ErrorKind::NotFound && self.kernel.clock.now() < parted => {
+                        again.push(node);
+                    }
                     Err(error) => failed.push((node, error)),
                 }
             }
+            if !again.is_empty() || !failed.is_empty() {
+                // Every node would wait in vain for an object that was deleted meanwhile.
+                self.ensure_there(id, user, found.life).await?;
+            }
+            if !again.is_empty() {
+                self.kernel.clock.sleep(LOOK_INTERVAL).await;
+                left.extend(again);
+            }
         }
         if keeping.len() < usize::from(copies) {
+            self.ensure_there(id, user, found.life).await?;
             return Err(self.too_few(id, copies, &keeping, &failed));
         }
         Ok(spread(keeping, failed))
@@ -293,6 +340,7 @@ impl Placement {
         to: NodeId,
     ) -> Result<Vec<NodeId>, Error> {
         let due = self.kernel.clock.now() + PUBLICATION_PATIENCE;
+        let mut listed = self.kernel.clock.now();
         let mut primaries = Vec::new();
         // Other nodes may become the keepers meanwhile.
         let keepers = || self.cluster.keepers(&id).iter().collect::<Vec<_>>();
@@ -306,7 +354,16 @@ impl Placement {
                 primaries.extend(of_role(holders, Role::Primary));
                 continue;
             }
-            if self.kernel.clock.now() >= due {
+            let now = self.kernel.clock.now();
+            match &located {
+                // The object was deleted meanwhile.
+                Ok(ask::Located { holders }) if holders.is_empty() && now >= listed + PUBLICATION_GRACE => {
+                    return Err(nowhere(&id));
+                }
+                Ok(ask::Located { holders }) if holders.is_empty() => {}
+                _ => listed = now,
+            }
+            if now >= due {
                 let text = format!(
                     "object {id} is on node {to}, but its keeper {keeper} does not list it: it was not \
                      dropped elsewhere"
@@ -415,6 +472,10 @@ fn nowhere(id: &ObjectId) -> Error {
         ErrorKind::NotFound,
         format!("no node holds object {id}: it was not put, was deleted, or every node that held it is gone"),
     )
+}
+
+fn ended(id: &ObjectId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("object {id} was deleted, and another one of its id was put"))
 }
 
 fn no_member(node: &NodeId) -> Error {

@@ -52,6 +52,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// How long a keeper waits before it tries again to restore the replicas of a damaged object. Until the
 /// object is deleted, or a node with the right bytes comes back, each attempt is in vain.
 const DAMAGED_PAUSE: Duration = Duration::from_secs(300);
+/// Time after which a keeper is first asked whether an ordered object of which no bytes come still exists.
+/// Each further time is twice as long.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// The longest time before a keeper is asked again.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
 /// How long the bytes of an ordered object may stay away.
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
 /// Number of times that an order fetches an object before the order fails, because the object left
@@ -188,12 +193,22 @@ impl Placement {
             Some(from) => self.transfer.fetch_from(order.id, user, from, lies.cloned()),
             None => self.transfer.fetch(order.id, user, false),
         };
+        let (mut moved, mut look) = (self.kernel.clock.now(), FIRST_LOOK);
         loop {
-            let due = Some(self.kernel.clock.now() + STALL_PATIENCE);
+            let due = Some(self.kernel.clock.now() + look);
+            look = (2 * look).min(LONGEST_LOOK);
             if let Some(fetched) = self.kernel.clock.bounded(due, fetch.clone()).await {
                 return fetched;
             }
-            if !self.transfer.records.moves_here(&order.id, user) {
+            if self.transfer.records.moves_here(&order.id, user) {
+                moved = self.kernel.clock.now();
+                continue;
+            }
+            if self.directory.known(&[order.id], user).await.is_ok_and(|known| known == [false]) {
+                let text = format!("object {} was deleted, or every node that held it is gone", order.id);
+                return Err(Error::new(ErrorKind::NotFound, text));
+            }
+            if self.kernel.clock.now() >= moved + STALL_PATIENCE {
                 let text = format!("no node offers object {} any more", order.id);
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }

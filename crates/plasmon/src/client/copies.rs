@@ -27,7 +27,7 @@ impl Client {
     pub fn replicate(&self, id: ObjectId, replicas: u16, timeout: Option<Duration>) -> Result<Spread> {
         spread(
             self,
-            requests::Replicate { timeout_us: microseconds(timeout), id, copies: replicas },
+            requests::Replicate { timeout_us: microseconds(timeout), id, copies: replicas, put: false },
             due(timeout),
         )
     }
@@ -102,12 +102,16 @@ fn spread(client: &Client, question: impl Question<Answer = replies::Report>, du
     report(&client.ask_until(question, Undo::Cancel, due)?.json)
 }
 
-/// Waits until as many nodes keep a new object as `options` ask for, at most until `due`.
+/// Waits until as many nodes keep a new object as `options` ask for, at most until `due`. The put of an
+/// object that somebody deletes meanwhile has succeeded.
 pub(super) fn await_copies(client: &Client, id: ObjectId, options: &CreateOptions, due: Due) -> Result<()> {
     if options.replicas <= 1 {
         return Ok(());
     }
     let due = due.filter(|_| options.timeout().is_some());
-    let request = requests::Replicate { timeout_us: microseconds(rest(due)), id, copies: options.replicas };
-    spread(client, request, due).map(drop)
+    let (timeout_us, copies) = (microseconds(rest(due)), options.replicas);
+    match spread(client, requests::Replicate { timeout_us, id, copies, put: true }, due) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        kept => kept.map(drop),
+    }
 }

@@ -97,8 +97,8 @@ pub struct CreateOptions {
     /// two clients that create it at the same time one succeeds, and the other fails with `Exists`.
     pub fresh: bool,
     /// Number of nodes that keep the object; 0 and 1 mean this node alone. The object is sealed before the
-    /// other nodes have it, and the call returns when they have it. If a node that keeps the object dies,
-    /// another takes its place.
+    /// other nodes have it, and the call returns when they have it, or when somebody has deleted it
+    /// meanwhile. If a node that keeps the object dies, another takes its place.
     pub replicas: u16,
     /// Time to live of the object, after which it is deleted everywhere. With `None` the object lives until
     /// it is deleted.

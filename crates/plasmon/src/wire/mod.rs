@@ -66,7 +66,7 @@ pub use words::{Argument, InWord, LentRange, Nanoseconds, NotZero, Packing, Payl
 use header::put_frame;
 
 /// Version of the protocol between client and daemon.
-pub const VERSION: u8 = 16;
+pub const VERSION: u8 = 17;
 /// Largest length of a body in bytes.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
 /// Largest number of descriptors with one frame, which limits the segments of an arena. Linux passes at most

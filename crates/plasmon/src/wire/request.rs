@@ -210,6 +210,9 @@ crate::wire::table! {
             id: ObjectId,
             /// Number of nodes. This node need not be one of them.
             copies: u16,
+            /// Whether this completes the put of an object that so many nodes are to keep. Another object
+            /// that has the id by now is left alone, and the first is not found.
+            put: bool,
         } -> Report,
         /// Makes another node the primary of an object.
         30 Migrate {

@@ -287,7 +287,7 @@ fn an_order_to_keep_what_is_deleted_meanwhile_ends() {
         }
         // The order joins the fetch of the get, and the fetch does not end when the object is deleted.
         let copies = simulation.hosts.len() as u16;
-        let keep = Request::Replicate { timeout_us: 10_000_000, id: object, copies };
+        let keep = Request::Replicate { timeout_us: 10_000_000, id: object, copies, put: false };
         simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, keep));
         simulation.delete(1, ID);
         let failed = |host: &Host| host.core().map(|core| core.services.status().transfer.fetch_failures);
@@ -480,7 +480,7 @@ fn a_drain_leaves_no_object_to_one_node_because_others_are_silent_for_a_while() 
         let mut simulation = cluster(seed);
         let ids = simulation.put_many(0, READ_BYTES);
         for id in &ids {
-            let keep = Request::Replicate { timeout_us: 10_000_000, id: *id, copies: 2 };
+            let keep = Request::Replicate { timeout_us: 10_000_000, id: *id, copies: 2, put: false };
             simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, keep));
         }
         simulation.pass(Duration::from_secs(1));

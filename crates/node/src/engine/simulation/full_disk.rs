@@ -110,7 +110,7 @@ fn a_former_number_of_copies_on_a_disk_does_not_replace_the_present_one() {
         let (mut simulation, short) = filled(seed);
         let id = simulation.ids[LONG_ID];
         assert!(simulation.on_disk(0, &[id]).contains(&id), "seed {seed}: the oldest object is on disk");
-        let replicate = Request::Replicate { timeout_us: 60_000_000, id, copies: COPIES };
+        let replicate = Request::Replicate { timeout_us: 60_000_000, id, copies: COPIES, put: false };
         simulation.with_worker(0, |worker, simulation| worker.ask_further(simulation, replicate));
         simulation.pass(REST_TIME);
         assert_eq!(simulation.wished(&id), [COPIES], "seed {seed}");

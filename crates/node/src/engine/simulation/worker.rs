@@ -226,7 +226,7 @@ impl Worker {
                 let node = nodes[below(nodes.len())];
                 (Doing::Else, Request::Migrate { timeout_us, id: ids[id], node })
             }
-            95..98 => (Doing::Else, Request::Replicate { timeout_us, id: ids[id], copies: 2 }),
+            95..98 => (Doing::Else, Request::Replicate { timeout_us, id: ids[id], copies: 2, put: false }),
             _ => (Doing::Else, Request::Broadcast { timeout_us, id: ids[id], nodes: Vec::new() }),
         };
         self.begin(simulation, begin, doing, request);
@@ -344,8 +344,13 @@ impl Worker {
             }
             (Doing::Put { id, value, .. }, Reply::Done) if id >= FIRST_REPLICATED_ID => {
                 let object = simulation.ids[id];
-                let request = Request::Replicate { timeout_us: KEEP_PATIENCE_US, id: object, copies: 2 };
+                let request =
+                    Request::Replicate { timeout_us: KEEP_PATIENCE_US, id: object, copies: 2, put: true };
                 self.begin(simulation, begin, Doing::Keep { id, value }, request);
+            }
+            // What was put and is gone was deleted meanwhile.
+            (Doing::Keep { id, value }, _) if failed == Some(ErrorKind::NotFound) => {
+                simulation.note(id, self.call(begin, end, Action::Put(value)));
             }
             (Doing::Put { id, value, .. }, Reply::Done)
             | (Doing::Keep { id, value }, Reply::Report { .. }) => {

@@ -131,6 +131,8 @@ record! {
         pub(crate) life: u64,
         /// The ownership of the object.
         pub(crate) ownership: Ownership,
+        /// Number of nodes that are to keep the object.
+        pub(crate) copies: u16,
     }
 }
 

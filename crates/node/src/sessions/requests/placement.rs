@@ -20,7 +20,7 @@ impl Requests {
         client: ClientKey,
         timeout_us: u64,
         id: ObjectId,
-        copies: u16,
+        copies: (u16, bool),
     ) -> Result<Reply, Error> {
         let user = self.sessions.client(client, |client| client.uid);
         let made = self.placement.replicate(id, user, copies, self.sessions.due(timeout_us)).await?;

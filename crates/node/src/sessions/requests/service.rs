@@ -133,8 +133,8 @@ impl Requests {
                 let put = Rc::clone(&self.lending).put_from(client, object, digest, (buffer, data_len));
                 Answer::later(1, put)
             }
-            Request::Replicate { timeout_us, id, copies } => {
-                Answer::plain(1, Rc::clone(self).replicate_for(client, timeout_us, id, copies))
+            Request::Replicate { timeout_us, id, copies, put } => {
+                Answer::plain(1, Rc::clone(self).replicate_for(client, timeout_us, id, (copies, put)))
             }
             Request::Migrate { timeout_us, id, node } => {
                 Answer::plain(1, Rc::clone(self).migrate_for(client, timeout_us, id, node))
