@@ -370,7 +370,8 @@ fn a_client_that_breaks_the_rules_harms_nobody() {
         );
     }
     for (name, parties) in [("", 1), ("b", 0), ("b", 1_000_001)] {
-        let refused = raw.ask(&Request::OpenBarrier { name: name.to_owned(), public: false, parties });
+        let (name, timeout_us) = (name.to_owned(), 1_000_000);
+        let refused = raw.ask(&Request::OpenBarrier { name, public: false, parties, timeout_us });
         assert!(
             matches!(&refused, Reply::Failed { error } if error.kind() == ErrorKind::Invalid),
             "{refused:?}"

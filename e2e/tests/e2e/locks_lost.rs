@@ -175,6 +175,11 @@ fn a_coordinator_whose_file_of_leases_is_damaged_or_gone_gives_no_second_guard()
             let refused = taken.expect_err("it is held");
             assert_eq!(refused.kind(), ErrorKind::TimedOut, "{said}: {refused}");
             assert!(refused.to_string().contains("its former life"), "{said}: {refused}");
+            // A barrier has the same home, which waits.
+            let opened = cluster.client(node).within(TRY).barrier("barrier", 1);
+            let refused = opened.expect_err("its home does not decide yet");
+            assert_eq!(refused.kind(), ErrorKind::TimedOut, "{said}: {refused}");
+            assert!(refused.to_string().contains("its former life"), "{said}: {refused}");
         }
         let log = cluster.log(0);
         assert!(log.contains(said) && log.contains("no lock is given for"), "{said}:\n{log}");

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use plasmon::sync::{LockInfo, barrier_id};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
@@ -59,6 +60,7 @@ impl Locks {
             // This home knows only after the takeover whether there is a barrier of the name. The row is old
             // by then: the client may have given up, and its node may have told so, or have gone. A party
             // that is counted by such a row never leaves.
+            self.await_former_life(&id)?;
             self.prepared(&id).await?;
             let text =
                 format!("node {} has just become the home of the barrier: ask again", self.kernel.node);
@@ -80,6 +82,24 @@ impl Locks {
         };
         self.advance_barrier(&id);
         Ok(joined)
+    }
+
+    /// Has a node ask again for a handle, if this home still waits for the leases of its former life to end.
+    fn await_former_life(self: &Rc<Self>, id: &ObjectId) -> Result<(), Error> {
+        // The wait ends although nobody waits for it here.
+        self.home.takeover.want();
+        self.begin_takeover();
+        let waits = Duration::from_nanos(self.home.waits_ns(id));
+        if waits.is_zero() {
+            return Ok(());
+        }
+        let text = format!(
+            "node {}, which decides about it, opens no barrier for another {:.0} s, until the leases of its \
+             former life are over",
+            self.kernel.node,
+            waits.as_secs_f64().ceil()
+        );
+        Err(Error::new(ErrorKind::TimedOut, text))
     }
 
     /// Tells nodes that a barrier is passed or broken, if this node may decide that.

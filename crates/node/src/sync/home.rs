@@ -125,15 +125,20 @@ impl Home {
         }
     }
 
+    /// Returns for how many nanoseconds this home still decides nothing, because leases of its former life
+    /// may be valid.
+    pub(super) fn waits_ns(&self, id: &ObjectId) -> u64 {
+        match self.places.is_coordinated() && !self.is_ready(id) {
+            true => self.life.borrow().until().saturating_sub(self.now()),
+            false => 0,
+        }
+    }
+
     /// Says who holds a lock, and how long this home still gives nobody a lock.
     pub(super) fn released(&self, id: &ObjectId) -> ask::Released {
         let now = self.now();
         let (holder, held) = self.locks.borrow().get(id).map_or((None, 0), |lock| lock.holder(now));
-        let waits = match self.places.is_coordinated() && !self.is_ready(id) {
-            true => self.life.borrow().until().saturating_sub(now),
-            false => 0,
-        };
-        ask::Released { holder, held, waits_ms: waits / 1_000_000 }
+        ask::Released { holder, held, waits_ms: self.waits_ns(id) / 1_000_000 }
     }
 
     /// Takes note that a guard goes on; returns whether the guard is known.

@@ -30,12 +30,12 @@ use crate::kernel::ClientKey;
 use crate::kernel::random::HashMap;
 use crate::service::Return;
 
-/// How long it may take to open a barrier.
-const OPENING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a home may take to answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause before a home that did not answer is told again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause before a home is asked again for leave to open a barrier.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a generation that was passed is remembered, for a new home.
 const REMEMBERED_TIME: Duration = Duration::from_secs(60);
 
@@ -168,6 +168,7 @@ impl Locks {
         name: String,
         public: bool,
         parties: u32,
+        timeout_us: u64,
     ) -> Result<Reply, Error> {
         let invalid = |text: String| Err(Error::new(ErrorKind::Invalid, text));
         if name.is_empty() {
@@ -184,21 +185,17 @@ impl Locks {
         let (user, pid) = self.sessions.client(client, |client| (client.uid, client.pid));
         let owner = (!public).then_some(user);
         let id = barrier_id(owner, &name);
-        let mut opening = self.enter(id, name, owner, parties)?;
-        let due = self.kernel.clock.now() + OPENING_PATIENCE;
-        let joined = loop {
-            let row = self.meetings.here.borrow().get(&id).map(Here::told);
-            let Some(row) = row else {
-                return Err(Error::new(ErrorKind::Internal, "a barrier has gone that is being opened"));
-            };
-            let question = ask::Gather { row, opening: true };
-            let left = due.saturating_duration_since(self.kernel.clock.now());
-            match self.network.ask(self.places.home(&id), user, question, left.min(ANSWER_PATIENCE)).await {
-                Ok(joined) => break joined,
-                Err(error) if !is_for_now(&error) || self.kernel.clock.now() >= due => return Err(error),
-                Err(_) => self.kernel.clock.sleep(PAUSE).await,
-            }
-        };
+        let mut opening = self.enter(id, name.clone(), owner, parties)?;
+        let due = self.sessions.due(timeout_us);
+        let why = RefCell::new(None);
+        let joined = self.kernel.clock.bounded(due, self.leave_to_open(&id, user, &why)).await;
+        let joined = joined.unwrap_or_else(|| {
+            let home = self.places.home(&id);
+            let unheard = || format!("node {home}, which decides about it, does not answer");
+            let why = why.take().unwrap_or_else(unheard);
+            let text = format!("barrier '{}' was not opened in time: {why}", printable(&name));
+            Err(Error::new(ErrorKind::TimedOut, text))
+        })?;
         let handle = self.meetings.last_handle.get().wrapping_add(1);
         self.meetings.last_handle.set(handle);
         if let Some(one) = self.meetings.here.borrow_mut().get_mut(&id) {
@@ -215,6 +212,32 @@ impl Locks {
         // The home learns the process as well.
         self.gather(id);
         Ok(Reply::BarrierOpened { barrier: handle })
+    }
+
+    /// Asks the home of a barrier for leave to open a handle, until the home answers. `why` has what the home
+    /// last said against it.
+    async fn leave_to_open(
+        self: &Rc<Self>,
+        id: &ObjectId,
+        user: u32,
+        why: &RefCell<Option<String>>,
+    ) -> Result<ask::Joined, Error> {
+        let mut pause = PAUSE;
+        loop {
+            let row = self.meetings.here.borrow().get(id).map(Here::told);
+            let Some(row) = row else {
+                return Err(Error::new(ErrorKind::Internal, "a barrier has gone that is being opened"));
+            };
+            let question = ask::Gather { row, opening: true };
+            match self.network.ask(self.places.home(id), user, question, ANSWER_PATIENCE).await {
+                Err(error) if is_for_now(&error) => {
+                    why.replace(Some(error.message().to_owned()));
+                    self.kernel.clock.sleep(pause).await;
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+                joined => return joined,
+            }
+        }
     }
 
     /// Adds a handle that is being opened.

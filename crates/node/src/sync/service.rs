@@ -68,8 +68,8 @@ impl Service for Locks {
                 let opened = self.guards.open(client);
                 Answer::Now(opened.map(|file| (Reply::Leases { words: LEASES as u32 }, vec![file])))
             }
-            Request::OpenBarrier { name, public, parties } => {
-                Answer::plain(1, self.open_barrier(client, name, public, parties))
+            Request::OpenBarrier { name, public, parties, timeout_us } => {
+                Answer::plain(1, self.open_barrier(client, name, public, parties, timeout_us))
             }
             Request::CloseBarrier { barrier } => Answer::plain(1, self.close_barrier(client, barrier)),
             Request::ListLocks { node, from } => Answer::plain(1, self.list(client, node, from)),

@@ -466,6 +466,8 @@ crate::wire::table! {
             public: bool,
             /// Number of parties.
             parties: u32,
+            /// Time-out in microseconds. `u64::MAX` waits without limit.
+            timeout_us: u64,
         } -> BarrierOpened,
         /// Ends a handle to a barrier. That breaks the barrier for those who wait.
         135 CloseBarrier {

@@ -46,7 +46,9 @@ impl Bench {
         let mut parties = Vec::new();
         for number in 0..count as usize {
             let mut user = User::connect(&simulation, number % (simulation.hosts.len() - 1));
-            let open = Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: count };
+            let timeout_us = 30_000_000;
+            let open =
+                Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: count, timeout_us };
             let handle = match user.ask(&mut simulation, open) {
                 Ok(Reply::BarrierOpened { barrier }) => barrier,
                 other => panic!("seed {seed}: {other:?}"),
@@ -187,7 +189,9 @@ fn a_node_that_dies_breaks_it_for_all_who_wait() {
 #[test]
 fn a_client_that_gave_up_before_its_home_answered_is_no_party() {
     const PARTIES: u32 = 2;
-    let open = || Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: PARTIES };
+    let timeout_us = 30_000_000;
+    let open =
+        || Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: PARTIES, timeout_us };
     for seed in SEEDS {
         let mut simulation = Simulation::new(seed, |_| Vec::new());
         simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));
@@ -231,7 +235,8 @@ fn a_client_that_gave_up_before_its_home_answered_is_no_party() {
 
 #[test]
 fn a_node_that_died_while_its_home_stood_still_has_no_parties() {
-    let open = || Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: 2 };
+    let timeout_us = 30_000_000;
+    let open = || Request::OpenBarrier { name: "meet".to_owned(), public: false, parties: 2, timeout_us };
     for seed in SEEDS {
         let mut simulation = Simulation::new(seed, |_| Vec::new());
         simulation.network.change_faults(|faults| (faults.spoiled_read_ppm, faults.cut_ppm) = (0, 0));

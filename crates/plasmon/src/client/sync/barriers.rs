@@ -11,7 +11,8 @@ use super::{Came, DROP_TIMEOUT, Limits, check_name, wait};
 use crate::client::Client;
 use crate::client::calling::Calls;
 use crate::client::connection::{Connection, Undo, unexpected};
-use crate::client::due::due;
+use crate::client::due::{due, rest};
+use crate::client::reading::microseconds;
 use crate::sync::MAX_PARTIES;
 use crate::text::printable;
 use crate::wire::{Passed, Request, SlotResult, SyncCall, requests};
@@ -51,7 +52,8 @@ impl Barrier {
     /// # Errors
     /// `Invalid` for a name of 0 or more than 255 bytes, for 0 or more than 1,000,000 parties, and if others
     /// use the barrier with another number of parties. `Busy` for too many handles. `Disconnected`, or
-    /// `TimedOut` if a node does not answer.
+    /// `TimedOut` if a node does not answer, or waits itself for leases of its former life to end, for up to
+    /// 61 s after it was killed.
     pub fn new(client: &Client, name: &str, parties: u32, public: bool) -> Result<Self> {
         check_name("barrier", name)?;
         if !(1..=MAX_PARTIES).contains(&parties) {
@@ -61,7 +63,8 @@ impl Barrier {
         }
         let due = client.due_of_answer();
         Calls(client).slots(due)?;
-        let open = requests::OpenBarrier { name: name.to_owned(), public, parties };
+        let timeout_us = microseconds(rest(due));
+        let open = requests::OpenBarrier { name: name.to_owned(), public, parties, timeout_us };
         let number = client.ask_until(open, Undo::CloseBarrier, due)?.barrier;
         let (connection, name) = (Arc::clone(&client.connection), name.to_owned());
         let handle = Handle { connection, number, name, parties };
