@@ -143,14 +143,7 @@ mod tests {
         let open =
             FileOperation::Open { inode: ROOT_INODE, read: true, write: false, truncate: false, maps: false };
         let name = "name".into();
-        let create = FileOperation::Create {
-            folder: 1,
-            name,
-            mode: 0o600,
-            exclusive: true,
-            truncate: false,
-            maps: false,
-        };
+        let create = FileOperation::Create { folder: 1, name, mode: 0o600, exclusive: true, maps: false };
         let unlink = FileOperation::Unlink { folder: 1, name: "name".into() };
         let commit = FileOperation::Commit {
             inode: ROOT_INODE,

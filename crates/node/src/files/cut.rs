@@ -15,7 +15,6 @@ use plasmon::wire::files::{
 };
 
 use super::Files;
-use super::change::Change;
 use super::decide::{Decision, Say};
 use super::frames::SessionKey;
 use super::state::{FileSession, Opens, State};
@@ -132,12 +131,6 @@ fn cut_of(operation: &FileOperation, decision: &Decision) -> Option<u64> {
         FileOperation::Clone { inode, .. } if !decision.changes.is_empty() => Some(*inode),
         FileOperation::SetAttributes { inode, set } => is_undone_by_commits(set).then_some(*inode),
         FileOperation::Open { inode, truncate: true, .. } => Some(*inode),
-        FileOperation::Create { truncate: true, .. } => {
-            decision.changes.iter().find_map(|change| match change {
-                Change::Open { inode, .. } => Some(*inode),
-                _ => None,
-            })
-        }
         _ => None,
     }
 }

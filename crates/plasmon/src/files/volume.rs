@@ -214,11 +214,18 @@ impl Volume {
             name: super::names::sent(name)?,
             mode,
             exclusive: options.is_exclusive(),
-            truncate: options.truncates(),
             maps: options.maps_file(),
         };
         let losses = self.0.session.losses();
-        self.0.opened(self.0.ask(actor, operation)?, losses)
+        let opened = self.0.opened(self.0.ask(actor, operation)?, losses)?;
+        if opened.created || !options.truncates() {
+            return Ok(opened);
+        }
+        // This session may have bytes of the file that wait. They go with a cut of an inode that is known.
+        let inode = opened.entry.attributes.inode;
+        let cut = self.open_inode(actor, inode, options);
+        self.0.close(inode, opened.maps);
+        cut
     }
 
     /// Commits written bytes of an inode, and ends one open of the inode.

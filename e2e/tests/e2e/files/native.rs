@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use plasmon::files::{AttachOptions, Errno, FileKind, LockKind, OpenOptions, Volume};
+use plasmon::files::{
+    Actor, AttachOptions, Errno, FileKind, LockKind, OpenOptions, ROOT_INODE, Volume, WriteManner,
+};
 use plasmon_e2e::{Cluster, Pattern, eventually};
 
 use crate::support::MIB;
@@ -51,6 +53,27 @@ fn names(volume: &Volume) {
     assert_eq!(names, [b"0".to_vec(), (3 * MIB + 7).to_string().into_bytes(), b"5000".to_vec()]);
     assert_eq!(volume.metadata("/").expect("stat").kind, FileKind::Folder);
     assert_eq!(volume.remove_dir("/run").expect_err("full").errno(), Errno::NotEmpty);
+}
+
+#[test]
+fn a_file_that_is_made_although_its_name_is_taken_is_cut_with_the_bytes_that_wait() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (volume, other) = (attach(&cluster, 0), attach(&cluster, 1));
+    let actor = Actor::default();
+    let mut options = OpenOptions::new();
+    options.write(true);
+    let first = volume.create(&actor, ROOT_INODE, b"file", 0o644, &options).expect("create");
+    let inode = first.entry.attributes.inode;
+    let mut buffer = volume.buffer();
+    buffer.bytes()[..5].copy_from_slice(b"first");
+    assert_eq!(volume.write(inode, 0, &mut buffer, 5, WriteManner::default()).expect("write"), 5);
+    let second = volume.create(&actor, ROOT_INODE, b"file", 0o644, options.truncate(true)).expect("create");
+    assert_eq!((second.entry.attributes.inode, second.created), (inode, false));
+    assert_eq!(second.entry.attributes.size, 0);
+    for opened in [first, second] {
+        volume.close(inode, &opened.seen).expect("close");
+    }
+    assert_eq!(other.metadata("/file").expect("stat").size, 0, "what was written before is cut");
 }
 
 #[test]

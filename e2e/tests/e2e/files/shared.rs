@@ -169,14 +169,8 @@ impl Raw {
     /// Makes a file in the root folder. Returns its inode.
     fn create(&mut self, volume: u32, number: u64, name: &str) -> u64 {
         let name = bytes::Bytes::copy_from_slice(name.as_bytes());
-        let create = FileOperation::Create {
-            folder: ROOT_INODE,
-            name,
-            mode: 0o600,
-            exclusive: true,
-            truncate: false,
-            maps: false,
-        };
+        let create =
+            FileOperation::Create { folder: ROOT_INODE, name, mode: 0o600, exclusive: true, maps: false };
         match self.operate(volume, number, create) {
             FileOutcome::Opened { attributes, .. } => attributes.inode,
             other => panic!("{other:?}"),

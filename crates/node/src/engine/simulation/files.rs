@@ -176,7 +176,6 @@ pub(super) fn make(simulation: &mut Simulation, writers: &mut [Writer], name: &'
         name: name.clone(),
         mode: 0o644,
         exclusive: true,
-        truncate: false,
         maps: false,
     };
     let FileOutcome::Opened { attributes: made, .. } = writers[0].run(simulation, create) else {

@@ -183,8 +183,8 @@ pub(super) fn decide(asking: &Asking<'_>, operation: FileOperation) -> Decided {
         O::Lookup { folder, name } => names::lookup(asking, folder, &name),
         O::GetAttributes { inode } => attributes::get(asking, inode),
         O::SetAttributes { inode, set } => attributes::set(asking, inode, &set),
-        O::Create { folder, name, mode, exclusive, truncate, maps } => {
-            names::create(asking, folder, &name, mode, exclusive, (truncate, maps))
+        O::Create { folder, name, mode, exclusive, maps } => {
+            names::create(asking, folder, &name, mode, exclusive, maps)
         }
         O::MakeFolder { folder, name, mode } => names::make_folder(asking, folder, &name, mode),
         O::MakeNode { folder, name, mode, device } => names::make_node(asking, folder, &name, mode, device),

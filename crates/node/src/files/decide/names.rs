@@ -155,7 +155,7 @@ pub(super) fn create(
     name: &[u8],
     mode: u32,
     exclusive: bool,
-    (truncate, maps): (bool, bool),
+    maps: bool,
 ) -> Decided {
     let session = asking.number;
     if name.is_empty() {
@@ -169,7 +169,7 @@ pub(super) fn create(
                 FileKind::Folder => Err(Errno::IsFolder),
                 FileKind::Symlink => Err(Errno::IsLink),
                 _ => {
-                    let manner = Manner { read: false, write: true, truncate, maps };
+                    let manner = Manner { read: false, write: true, truncate: false, maps };
                     super::data::open(asking, entry.inode, &manner)
                 }
             };

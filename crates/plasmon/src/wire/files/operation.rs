@@ -115,8 +115,6 @@ crate::wire::table! {
             mode: u32,
             /// Whether the operation fails if the name is taken.
             exclusive: bool,
-            /// Whether a file that has the name is cut to no bytes.
-            truncate: bool,
             /// Whether the right to map the file is asked for, as by an open to read and write.
             maps: bool,
         },

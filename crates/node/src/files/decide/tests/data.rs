@@ -565,7 +565,6 @@ fn the_right_to_map_a_file_is_one_sessions_until_its_last_such_open_ends() {
         name: named(name),
         mode: 0o644,
         exclusive,
-        truncate: false,
         maps: true,
     };
     for operation in [open(true, true), create(false, "a")] {

@@ -207,7 +207,7 @@ pub(super) fn unlink(folder: u64, name: &str) -> FileOperation {
 }
 
 pub(super) fn create(folder: u64, name: &str, exclusive: bool) -> FileOperation {
-    FileOperation::Create { folder, name: named(name), mode: 0o644, exclusive, truncate: false, maps: false }
+    FileOperation::Create { folder, name: named(name), mode: 0o644, exclusive, maps: false }
 }
 
 pub(super) fn resize(inode: u64, size: u64) -> FileOperation {
