@@ -16,6 +16,9 @@ pub(crate) const SERVE: &str = "serve";
 /// Arguments of the subcommand that are no settings themselves.
 pub(crate) const NO_SETTINGS: [&str; 4] = ["config", "print-config", "help", "json"];
 
+/// Names of values that are numbers with or without a unit.
+const MEASURES: [&str; 5] = ["SIZE", "BYTES", "OFFSET", "SECONDS", "AGE"];
+
 /// Beginning of the names of all variables.
 const PREFIX: &str = "PLASMON_";
 /// Length behind the prefix from which two letters of a name may be wrong.
@@ -33,11 +36,19 @@ pub(crate) fn with_environment(command: Command) -> Command {
     })
 }
 
-/// Makes all arguments take numbers below zero as values, so that a value is refused for what it is and not
-/// as an unknown option.
+/// Makes all arguments take numbers below zero as values, and measures also with a unit, so that a value is
+/// refused for what it is and not as an unknown option.
 fn with_negative_numbers(command: Command) -> Command {
+    let is_measure = |arg: &Arg| {
+        let names = arg.get_value_names().unwrap_or_default();
+        names.iter().any(|name| MEASURES.contains(&name.as_str()))
+    };
     command
-        .mut_args(|arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg })
+        .mut_args(|arg| match arg.get_action().takes_values() {
+            true if is_measure(&arg) => arg.allow_hyphen_values(true),
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        })
         .mut_subcommands(with_negative_numbers)
 }
 

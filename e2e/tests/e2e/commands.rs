@@ -182,18 +182,25 @@ fn values_of_arguments_are_refused_for_what_they_are() {
     let cluster = Cluster::builder().start();
     let size = "write a size such as 4096, 512MiB or 4GiB";
     let time = "write a time such as 30, 0.5, 200ms, 30s, 5m, 1h or 2d";
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["serve", "--memory", "4GBB"], size),
         (&["serve", "--memory", "-1"], size),
+        (&["serve", "--memory", "-4KiB"], size),
         (&["evict", "-1"], size),
+        (&["evict", "-4KiB"], size),
         (&["region", "create", "name", "-1"], size),
+        (&["region", "create", "name", "-4KiB", "--exist-ok"], size),
+        (&["region", "read", "name", "--offset", "-4KiB"], size),
         (&["lock", "name", "--timeout", "5 m", "--", "true"], time),
         (&["wait", "name", "--timeout", "5w"], time),
+        (&["wait", "name", "--timeout", "-5s"], "a number of seconds, 0 or more"),
     ];
     for (words, said) in cases {
         let (code, message) = failure(&cluster, 0, words);
         assert_eq!(code, 2, "{words:?}: {message}");
         assert!(message.contains(said) && message.contains("invalid value"), "{words:?}: {message}");
+        let refused = words.iter().any(|word| message.contains(&format!("invalid value '{word}'")));
+        assert!(refused, "{words:?}: {message}");
         assert!(!message.contains("parse"), "{words:?} quotes a library: {message}");
     }
     // Minutes are as good as seconds.
