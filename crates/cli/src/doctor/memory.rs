@@ -2,19 +2,14 @@
 //!
 //! Owns no state. Main thread.
 
+use plasmon_node::memory::{BESIDE_BYTES, SPARE_BYTES};
+
 use super::files::meminfo;
 use super::finding::Finding;
 use super::{Case, pages};
 use crate::cgroup::{self, Allowance};
 use crate::output::size;
 use crate::serve_args::LEAST_MEMORY_BYTES;
-
-/// Memory in bytes that a node needs at least in addition to its objects. The daemon adds the size of its
-/// records (`plasmon_node`'s `memory::allowance`).
-const RESERVED_BYTES: u64 = 64 << 20;
-/// Memory in bytes that is left free for clients and caches. The daemon warns if there is less
-/// (`plasmon_node`'s `memory::allowance`).
-const SPARE_BYTES: u64 = 192 << 20;
 
 /// Checks the memory of the host, the limit of the container, overcommitment, and swap.
 pub(super) fn check(case: &Case) -> Vec<Finding> {
@@ -79,16 +74,16 @@ fn container(case: &Case) -> Option<Finding> {
         size(others),
         size(case.memory)
     );
-    if arena + RESERVED_BYTES + SPARE_BYTES <= room {
+    if arena + BESIDE_BYTES + SPARE_BYTES <= room {
         return Some(Finding::ok(TOPIC, found));
     }
     let why = "The memory of objects counts towards the limit, and so does that of the node itself. The \
                kernel ends a node that exceeds the limit. A node that cannot fit does not start.";
-    let finding = match arena + RESERVED_BYTES <= room {
+    let finding = match arena + BESIDE_BYTES <= room {
         true => Finding::advice(TOPIC, found, why),
         false => Finding::problem(TOPIC, found, why),
     };
-    let sensible = room.saturating_sub(RESERVED_BYTES + SPARE_BYTES).max(LEAST_MEMORY_BYTES) >> 20 << 20;
+    let sensible = room.saturating_sub(BESIDE_BYTES + SPARE_BYTES).max(LEAST_MEMORY_BYTES) >> 20 << 20;
     Some(finding.mend(
         "raise the limit (--memory of docker, MemoryMax= of systemd), or give the store less memory",
         case.serve(sensible),

@@ -42,7 +42,7 @@ mod system;
 mod usage;
 mod zone;
 
-pub use allowance::Allowance;
+pub use allowance::{Allowance, BESIDE_BYTES, SPARE_BYTES};
 pub use arena::{Arena, Clearing};
 pub(crate) use blocks::BlockMemory;
 pub use config::{ArenaConfig, HugePages};
