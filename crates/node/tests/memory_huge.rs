@@ -30,20 +30,16 @@ fn other() -> Zone {
     Zone { domain: Domain::Shared, writer: Writer::Uid(rustix::process::geteuid().as_raw() + 1000) }
 }
 
+fn config(huge_pages: HugePages, prefault: bool) -> ArenaConfig {
+    let segment_size = Some(HUGE);
+    ArenaConfig { capacity: CAPACITY, segment_size, huge_pages, prefault, near: None, huge_allowance: None }
+}
+
 /// An arena of huge pages, and the turn to use the host's pool; `None` if there are not enough.
 fn arena() -> Option<(MutexGuard<'static, ()>, Arena)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let huge_pages = HugePages::Require;
-    let config = ArenaConfig {
-        capacity: CAPACITY,
-        segment_size: Some(HUGE),
-        huge_pages,
-        prefault: true,
-        near: None,
-        huge_allowance: None,
-    };
-    match Arena::new(&config) {
+    match Arena::new(&config(HugePages::Require, true)) {
         Ok(arena) => Some((turn, arena)),
         Err(error @ ArenaError::HugePages { .. }) => {
             assert!(error.to_string().contains("vm.nr_hugepages"), "{error}");
@@ -243,15 +239,7 @@ fn without_a_pool_the_kernel_is_asked_for_huge_pages() {
     let gives = gives_transparent();
     for (huge_pages, expected) in [(HugePages::Auto, if gives { CAPACITY } else { 0 }), (HugePages::Never, 0)]
     {
-        let config = ArenaConfig {
-            capacity: CAPACITY,
-            segment_size: Some(HUGE),
-            huge_pages,
-            prefault: true,
-            near: None,
-            huge_allowance: None,
-        };
-        let mut arena = Arena::new(&config).unwrap();
+        let mut arena = Arena::new(&config(huge_pages, true)).unwrap();
         if arena.page_kind() == PageKind::Huge {
             eprintln!("skipped: the pool has huge pages");
             return;
@@ -279,11 +267,7 @@ fn a_process_that_may_have_no_huge_page_takes_base_pages() {
     const LIMITED: &str = "PLASMON_TEST_LIMITED";
     if std::env::var_os(LIMITED).is_some() {
         // The pool has free pages. A touch of one of them would end this process.
-        let (huge_pages, segment_size) = (HugePages::Auto, Some(HUGE));
-        let (prefault, near, huge_allowance) = (false, None, None);
-        let config =
-            ArenaConfig { capacity: CAPACITY, segment_size, huge_pages, prefault, near, huge_allowance };
-        let mut arena = Arena::new(&config).unwrap();
+        let mut arena = Arena::new(&config(HugePages::Auto, false)).unwrap();
         assert_eq!(arena.page_kind(), PageKind::Base);
         let extent = arena.allocate(ENGINE, HUGE).unwrap();
         extent.write(0, &[7; 4096]).unwrap();

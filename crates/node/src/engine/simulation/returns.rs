@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use plasmon::ObjectId;
+
 use super::cases::cluster;
 use super::{REST_TIME, Simulation};
 use crate::object::Role;
@@ -45,6 +47,25 @@ impl Simulation {
         self.expel(guest);
     }
 
+    /// Has a node put objects that all know, while the guest is no member. Returns their ids.
+    fn put_without_guest(&mut self) -> Vec<ObjectId> {
+        self.expel(self.guest());
+        let ids = self.put_lot(PUTTER, LEN_BYTES, 0);
+        self.pass(SETTLED_TIME);
+        ids
+    }
+
+    /// Checks that the keepers know objects, and that these can be deleted when the guest is back. Ends the
+    /// case.
+    fn close_with_known(mut self, seed: u64, ids: &[ObjectId]) {
+        let unknown: Vec<_> = ids.iter().filter(|id| !self.is_known(id)).collect();
+        assert!(unknown.is_empty(), "seed {seed}: {} of {} are unknown", unknown.len(), ids.len());
+        self.bring_back(self.guest());
+        self.pass(REST_TIME);
+        self.begin_deletion(ids);
+        self.close(seed);
+    }
+
     /// Ends a case, and checks that all promises hold.
     fn close(mut self, seed: u64) {
         let wrong = self.wrong();
@@ -80,41 +101,25 @@ fn an_object_stays_where_it_was_put_although_the_node_was_away() {
 #[test]
 fn what_a_node_holds_is_known_although_it_was_not_told_of_all_views() {
     for (seed, mut simulation) in clusters() {
-        let guest = simulation.guest();
-        simulation.expel(guest);
-        let ids = simulation.put_lot(PUTTER, LEN_BYTES, 0);
-        simulation.pass(SETTLED_TIME);
+        let ids = simulation.put_without_guest();
         simulation.coordinator.deaf = Some(PUTTER);
         simulation.come_and_go();
         simulation.pass(SETTLED_TIME);
         simulation.coordinator.catch_up(&mut simulation.hosts, simulation.time.now());
         simulation.pass(SETTLED_TIME);
-        let unknown: Vec<_> = ids.iter().filter(|id| !simulation.is_known(id)).collect();
-        assert!(unknown.is_empty(), "seed {seed}: {} of {} are unknown", unknown.len(), ids.len());
-        simulation.bring_back(guest);
-        simulation.pass(REST_TIME);
-        simulation.begin_deletion(&ids);
-        simulation.close(seed);
+        simulation.close_with_known(seed, &ids);
     }
 }
 
 #[test]
 fn a_keeper_that_hears_late_of_views_knows_what_it_was_told_meanwhile() {
     for (seed, mut simulation) in clusters() {
-        let guest = simulation.guest();
-        simulation.expel(guest);
-        let mut ids = simulation.put_lot(PUTTER, LEN_BYTES, 0);
-        simulation.pass(SETTLED_TIME);
+        let mut ids = simulation.put_without_guest();
         simulation.coordinator.late = Some((LATE, LAG));
         simulation.come_and_go();
         ids.extend(simulation.put_lot(PUTTER, LEN_BYTES, 1));
         simulation.pass(LAG + SETTLED_TIME);
         simulation.coordinator.late = None;
-        let unknown: Vec<_> = ids.iter().filter(|id| !simulation.is_known(id)).collect();
-        assert!(unknown.is_empty(), "seed {seed}: {} of {} are unknown", unknown.len(), ids.len());
-        simulation.bring_back(guest);
-        simulation.pass(REST_TIME);
-        simulation.begin_deletion(&ids);
-        simulation.close(seed);
+        simulation.close_with_known(seed, &ids);
     }
 }
