@@ -282,8 +282,6 @@ impl Node {
             looked = work == 0 || !looked;
             for event in self.events.try_iter() {
                 work += 1;
-                // The tasks that frames have begun belong to the view in which the frames came.
-                self.tasks.run_until_stalled();
                 match event {
                     Event::Stop(why) if self.core.placement.stop(why) => return Ok(()),
                     Event::Stop(_) => {}

@@ -1,6 +1,5 @@
 //! A turn of the engine, whoever drives it: frames in, events, tasks, then out what has gathered. Owns no
-//! state but the buffers of a turn. Engine thread only. Tasks run before each event, too: what a frame asked
-//! for is begun before this node hears that the sender has gone.
+//! state but the buffers of a turn. Engine thread only.
 //!
 //! [`Node`](super::Node) drives turns by the machine's clock, its sockets and its fabrics. A simulation
 //! drives the same turns of several nodes by a clock and a network of its own.

@@ -327,7 +327,7 @@ impl Cluster {
     }
 
     /// Whether the sender of a frame still is the member that sent it. A task that takes note of the sender
-    /// after a wait looks at this first: nobody takes back what concerns a node that has gone before.
+    /// looks at this when it does: nobody takes back what concerns a node that has gone before.
     pub(crate) fn has_sender(&self, frame: &Envelope) -> bool {
         let sent = |member: &Member| (member.node, member.incarnation) == (frame.from, frame.incarnation);
         self.view.borrow().members.iter().any(sent)

@@ -16,7 +16,7 @@ use super::barrier::{Barrier, Told};
 use super::frames::{Meeting, SyncFrame, ask};
 use crate::kernel::random::random_u64;
 use crate::membership::views::ViewChange;
-use crate::net::frame::Frames;
+use crate::net::frame::{Envelope, Frames};
 
 /// The barriers of this home.
 #[derive(Default)]
@@ -45,15 +45,19 @@ impl Locks {
     /// Takes note of a node's clients at a barrier.
     ///
     /// # Errors
-    /// `NotHere` if this node is not the home. For a handle that is being opened (`opening`): `Invalid`
+    /// `NotHere` if this node is not the home, `Disconnected` if the node has gone. For a handle that is being opened (`opening`): `Invalid`
     /// if the handle expects another number of parties, `Broken` if the barrier is broken, `TimedOut` if the
     /// node has to ask again.
     pub(super) async fn on_gather(
         self: &Rc<Self>,
-        node: NodeId,
+        asked: &Envelope,
         row: Meeting,
         opening: bool,
     ) -> Result<ask::Joined, Error> {
+        if !self.cluster.has_sender(asked) {
+            let text = format!("node {} has gone, whose clients are at the barrier", asked.from);
+            return Err(Error::new(ErrorKind::Disconnected, text));
+        }
         let id = barrier_id(row.owner, &row.name);
         self.home.ensure_here(&id)?;
         if opening && !self.home.is_ready(&id) {
@@ -76,7 +80,7 @@ impl Locks {
             if opening {
                 barrier.ensure_joins(row.parties)?;
             }
-            barrier.gather(node, &row);
+            barrier.gather(asked.from, &row);
             let (life, generation) = (barrier.life(), barrier.generation());
             ask::Joined { life, generation, eldest: barrier.eldest() }
         };

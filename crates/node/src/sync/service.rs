@@ -273,7 +273,7 @@ impl Locks {
             SyncFrame::Gather { row, opening } => {
                 let locks = Rc::clone(self);
                 self.kernel.spawn(async move {
-                    let joined = locks.on_gather(from, row, opening).await.map(SyncFrame::from);
+                    let joined = locks.on_gather(&asked, row, opening).await.map(SyncFrame::from);
                     locks.answer(&asked, joined);
                 });
             }

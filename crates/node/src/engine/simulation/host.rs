@@ -395,7 +395,6 @@ impl Node {
         self.run_disk(now);
         self.core.begin_turn(&mut self.inbox, false).expect("the memory network does not break");
         while let Some((_, event)) = self.events.pop_front_if(|(at, _)| *at <= now) {
-            self.tasks.run_until_stalled();
             self.core.on_event(event);
             self.recover();
         }
