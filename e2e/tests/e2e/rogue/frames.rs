@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 20;
+pub(crate) const VERSION: u8 = 21;
 /// Version of the messages to the coordinator.
 const MESSAGES: u32 = 7;
 
