@@ -47,12 +47,13 @@ impl Ended {
 
 impl State {
     /// Forgets the address of the removed peer `gone` and closes the connection to it, once that is harmless.
-    /// An address to which no connection could even be begun (there is no route, or the device is gone) stays
-    /// in the address vector until the vector is closed: ofi_rxm (1.17 to 2.6 at least) crashes when it is to
-    /// close a connection that it has not opened.
+    /// An address stays in the address vector until the vector is closed if no connection to it could even be
+    /// begun (there is no route, or the device is gone), or if an operation waits for one: ofi_rxm (1.17 to
+    /// 2.6 at least) crashes when it is to close a connection that it has not opened. It has none when the
+    /// peer has rejected it, since both sides connected at the same time, and is yet to connect itself.
     pub(crate) fn forget(&mut self, provider: &Provider, endpoint: EndpointId, gone: &PeerState) {
         let address = gone.target.address;
-        if gone.refused && provider.is_layered() {
+        if (gone.refused || !gone.queue.is_empty()) && provider.is_layered() {
             return;
         }
         if provider.must_read_to_the_end() && self.is_reading(endpoint, Some(address)) {
