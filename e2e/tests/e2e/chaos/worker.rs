@@ -168,6 +168,8 @@ pub(super) struct Worker {
     /// Daemon that the worker is connected to.
     at: Place,
     held: VecDeque<(Key, Life, Place, Object)>,
+    /// Time that the last call had.
+    limit: Duration,
     /// Number of puts under names so far.
     pub(super) named: u32,
 }
@@ -176,7 +178,8 @@ impl Worker {
     pub(super) fn new(ground: &Arc<Ground>, number: usize) -> Self {
         let node = number % NODES;
         let (client, at) = ground.connect(node);
-        Self { ground: Arc::clone(ground), number, node, client, at, held: VecDeque::new(), named: 0 }
+        let (ground, held, limit) = (Arc::clone(ground), VecDeque::new(), Duration::ZERO);
+        Self { ground, number, node, client, at, held, limit, named: 0 }
     }
 
     /// Makes one operation after the other, and rests when it is told to.
@@ -301,6 +304,7 @@ impl Worker {
         call: impl FnOnce(&Client) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let (ground, begun) = (Arc::clone(&self.ground), Instant::now());
+        self.limit = limit;
         let name = format!("worker {} on node {}: {what} within {limit:?}", self.number, self.node);
         *ground.calls[self.number].lock().unwrap() =
             Some((begun + limit + DISTURBANCE + SLACK, name.clone()));
@@ -334,14 +338,17 @@ impl Worker {
         (self.client, self.at) = self.ground.connect(self.node);
     }
 
-    /// Checks that a failure is explained by a fault, or a refusal by a full store.
+    /// Checks that a failure is explained by a fault, or a refusal by a full store. Without a fault, a call of
+    /// little time may end by that on a busy machine.
     pub(super) fn explained<T>(&self, result: Result<T, Error>) {
         if let Err(error) = result {
             let kind = error.kind();
             let broken = [ErrorKind::Disconnected, ErrorKind::TimedOut, ErrorKind::OutcomeUnknown];
             let broken = broken.contains(&kind);
             assert!(broken, "{kind:?}: {error}");
-            assert!(!self.ground.calm(self.ground.model.weather()), "nothing is broken: {error}");
+            let had_no_core = kind == ErrorKind::TimedOut && self.limit < AMPLE;
+            let calm = self.ground.calm(self.ground.model.weather());
+            assert!(had_no_core || !calm, "nothing is broken: {error}");
         }
     }
 
