@@ -45,9 +45,9 @@ impl Locks {
     /// Takes note of a node's clients at a barrier.
     ///
     /// # Errors
-    /// `NotHere` if this node is not the home, `Disconnected` if the node has gone. For a handle that is being opened (`opening`): `Invalid`
-    /// if the handle expects another number of parties, `Broken` if the barrier is broken, `TimedOut` if the
-    /// node has to ask again.
+    /// `NotHere` if this node is not the home, `Disconnected` if the node has gone. For a handle that is
+    /// being opened (`opening`): `Invalid` if the handle expects another number of parties, `Broken` if the
+    /// barrier is broken, `TimedOut` if the node has to ask again.
     pub(super) async fn on_gather(
         self: &Rc<Self>,
         asked: &Envelope,

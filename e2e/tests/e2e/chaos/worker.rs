@@ -338,8 +338,8 @@ impl Worker {
         (self.client, self.at) = self.ground.connect(self.node);
     }
 
-    /// Checks that a failure is explained by a fault, or a refusal by a full store. Without a fault, a call of
-    /// little time may end by that on a busy machine.
+    /// Checks that a failure is explained by a fault, or a refusal by a full store. Without a fault, a call
+    /// of little time may end by that on a busy machine.
     pub(super) fn explained<T>(&self, result: Result<T, Error>) {
         if let Err(error) = result {
             let kind = error.kind();
