@@ -4,8 +4,8 @@
 //! Owns [`Early`]. Engine thread only. A node with a later view may publish to this node as the keeper of
 //! a shard that this node does not keep yet. An entry made at once would be dropped with a view in
 //! between, and the holder would not publish it again. All that nodes say of their objects in later views is
-//! held back, so that the messages of one node stay in order. They take about as much memory as the entries
-//! that they make.
+//! held back, so that the messages of one node stay in order. Their number has no limit: members are trusted
+//! to say of each object what has changed, and no more.
 //!
 //! Without its coordinator this node follows no later view, until it is a member anew and is told everything
 //! again. Then messages are held back for [`EARLY_PATIENCE`] only: the coordinator may have died while it
