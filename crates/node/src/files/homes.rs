@@ -37,7 +37,7 @@ const FIRST_MIRROR_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before a volume whose home is changing is asked for again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Time that it may take until this node hears of a volume that was made or removed at another node.
-const NEWS_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const NEWS_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum number of rows of a page of the list.
 const PAGE_ROWS: usize = 24;
 

@@ -18,8 +18,9 @@ use plasmon::{Error, ErrorKind, NodeId};
 
 use super::change::Change;
 use super::frames::{FileFrame, Position};
-use super::homes::Homes;
+use super::homes::{Homes, NEWS_PATIENCE};
 use super::log::Log;
+use super::record::LOOK_PAUSE;
 use super::state::State;
 use super::volume::Volume;
 use crate::control::records::VolumeRecord;
@@ -92,25 +93,34 @@ impl Mirror {
 }
 
 impl Homes {
-    /// Becomes a mirror of a volume of another node.
+    /// Becomes a mirror of a volume of another node. Waits for the record of the volume, which may come later
+    /// than the home's question.
     ///
     /// # Errors
-    /// `Disconnected` if this node does not follow the record by which that node is the home, or is drained;
-    /// `NotAllowed` if this node keeps no volumes.
-    pub(super) fn join_here(
+    /// `Disconnected` if this node does not come to follow the record by which that node is the home, or is
+    /// drained; `NotAllowed` if this node keeps no volumes.
+    pub(super) async fn join_here(
         &self,
         home: NodeId,
         volume: u32,
         number: u64,
         created: Time,
     ) -> Result<(), Error> {
-        let record = self.cluster.volumes.get(volume);
-        let record = record.filter(|record| record.home == home && record.number == number);
         self.ensure_keeps()?;
-        let Some(record) = record else {
-            let text = format!("node {} does not follow volume number {volume} now", self.kernel.node);
-            return Err(Error::new(ErrorKind::Disconnected, text));
+        let due = self.kernel.clock.now() + NEWS_PATIENCE;
+        let record = loop {
+            let record = self.cluster.volumes.get(volume);
+            let may_come = record.as_ref().is_none_or(|record| record.number < number);
+            if let Some(record) = record.filter(|record| record.home == home && record.number == number) {
+                break record;
+            }
+            if !may_come || self.kernel.clock.now() >= due {
+                let text = format!("node {} does not follow volume number {volume} now", self.kernel.node);
+                return Err(Error::new(ErrorKind::Disconnected, text));
+            }
+            self.kernel.clock.sleep(LOOK_PAUSE).await;
         };
+        self.ensure_keeps()?;
         tracing::info!("this node becomes a mirror of volume '{}'", printable(&record.name));
         self.mirrors.borrow_mut().insert(volume, Rc::new(Mirror::new(volume, home, number, created)));
         Ok(())

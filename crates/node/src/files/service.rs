@@ -316,7 +316,7 @@ impl Files {
                 FileFrame::Swept { ids: left }
             }
             FileFrame::Join { volume, number, created } => {
-                self.homes.join_here(from, volume, number, created)?;
+                self.homes.join_here(from, volume, number, created).await?;
                 FileFrame::Ended
             }
             FileFrame::TellOpens { key, telling, part, opens, more } => {

@@ -44,7 +44,7 @@ impl Writer {
     }
 
     /// Attaches a client of a user.
-    fn attach_by(simulation: &mut Simulation, host: usize, uid: u32) -> Self {
+    pub(super) fn attach_by(simulation: &mut Simulation, host: usize, uid: u32) -> Self {
         let mut user = User::connect(simulation, host);
         let core = simulation.hosts[host].core().expect("it runs");
         core.sessions.client_mut(user.key, |client| client.uid = uid).expect("it has connected");

@@ -16,7 +16,7 @@ use plasmon::wire::{Reply, Request};
 use super::counters::{Ended, SETTLED_TIME, User, end};
 use super::files::{Writer, attach, attached_by, detach, lines, list, make, outcome, remove};
 use super::worker::USER;
-use super::{Simulation, below, percent, span};
+use super::{Setup, Simulation, below, percent, span};
 use crate::object::ROOT;
 
 /// Seeds of each case.
@@ -185,6 +185,24 @@ fn a_new_volume_has_a_mirror_that_knows_what_the_home_knows() {
         assert_eq!((home, mirrors.len()), (bench.writers[0].user.host, 1), "seed {seed}");
         bench.work(ROUNDS);
         bench.check();
+    }
+}
+
+#[test]
+fn the_coordinators_node_is_no_mirror_while_another_may_be() {
+    for seed in SEEDS {
+        let three = |seed| Setup { max_hosts: 3, ..Setup::plain(seed) };
+        let mut simulation = Simulation::with(seed, |_| Vec::new(), three);
+        simulation.pass(SETTLED_TIME);
+        let (home, coordinator, other) = (0, 1, 2);
+        let ids: Vec<_> = simulation.hosts.iter().map(|host| host.id().expect("it runs")).collect();
+        simulation.hosts[home].core().expect("it runs").cluster.coordinator.set(Some(ids[coordinator]));
+        // The other node hears of the volume after the home has asked it.
+        simulation.coordinator.late = Some((other, Duration::from_millis(100)));
+        Writer::attach_by(&mut simulation, home, USER);
+        let record = simulation.coordinator.record("simulated").expect("the volume is there");
+        assert_eq!(record.mirrors, [ids[other]], "seed {seed}");
+        end(simulation);
     }
 }
 
