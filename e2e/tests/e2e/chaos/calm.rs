@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId, ObjectState};
+use plasmon::{Client, CreateOptions, Error, ErrorKind, ObjectId, ObjectState, Presence};
 use plasmon_e2e::wait::patiently;
 use plasmon_e2e::{Chance, Cluster, PATIENCE, eventually, until};
 
@@ -171,20 +170,19 @@ fn delete(client: &Client, ids: &[ObjectId]) {
     });
 }
 
-/// Checks that no node holds an object or can get it.
+/// Checks that no node holds an object or knows one that does.
 fn gone(clients: &[Client], id: ObjectId, what: &str) {
-    let patience = Some(Duration::from_millis(20));
     until(&format!("it was deleted, and is still there: {what}"), || {
-        let found = |client: &Client| {
-            let got = client.get(&[id], patience).expect("the daemon lives").remove(0);
-            let found = got.is_ok();
-            if found {
+        let is_gone = |client: &Client| {
+            let presence = client.contains(&[id]).map(|told| told[0]);
+            if matches!(presence, Ok(Presence::Here | Presence::Elsewhere)) {
                 // A node that was away may have brought it back: an object lives again with its holder.
                 delete(client, &[id]);
             }
-            found
+            // A keeper that does not answer in time says nothing about the object.
+            presence.is_ok_and(|presence| presence == Presence::Absent)
         };
-        (!clients.iter().any(found)).then_some(())
+        clients.iter().all(is_gone).then_some(())
     });
 }
 
