@@ -107,7 +107,7 @@ impl Homes {
         created: Time,
     ) -> Result<(), Error> {
         self.ensure_keeps()?;
-        let due = self.kernel.clock.now() + NEWS_PATIENCE;
+        let (due, mut waited) = (self.kernel.clock.now() + NEWS_PATIENCE, false);
         let record = loop {
             let record = self.cluster.volumes.get(volume);
             let may_come = record.as_ref().is_none_or(|record| record.number < number);
@@ -115,15 +115,28 @@ impl Homes {
                 break record;
             }
             if !may_come || self.kernel.clock.now() >= due {
-                let text = format!("node {} does not follow volume number {volume} now", self.kernel.node);
-                return Err(Error::new(ErrorKind::Disconnected, text));
+                return Err(self.does_not_follow(volume));
             }
             self.kernel.clock.sleep(LOOK_PAUSE).await;
+            waited = true;
         };
         self.ensure_keeps()?;
+        // Meanwhile a later question of the home may have made a mirror, which has batches already, or the
+        // home may have gone.
+        let is_made = |mirror: &Rc<Mirror>| mirror.since.get() >= number;
+        let is_over =
+            self.mirrors.borrow().get(&volume).is_some_and(is_made) || !self.cluster.is_member(home);
+        if waited && is_over {
+            return Err(self.does_not_follow(volume));
+        }
         tracing::info!("this node becomes a mirror of volume '{}'", printable(&record.name));
         self.mirrors.borrow_mut().insert(volume, Rc::new(Mirror::new(volume, home, number, created)));
         Ok(())
+    }
+
+    fn does_not_follow(&self, volume: u32) -> Error {
+        let text = format!("node {} does not follow volume number {volume} now", self.kernel.node);
+        Error::new(ErrorKind::Disconnected, text)
     }
 
     /// Returns the mirror that a home means by a position, if this node follows that home by such a record.
