@@ -28,6 +28,7 @@ use crate::lock::{lock, taken};
 use crate::memory::{Bytes, Creation, HeldScratch, OpenCreation, Scratch, descriptor};
 use crate::parts::{Parts, held, slices};
 use crate::placing::{Spread, found, spread};
+use crate::replacing::{Version, get_versioned, store};
 use crate::subscription::Subscription;
 use crate::terms::{Terms, Text, duration, left, names, room, verifying};
 
@@ -125,15 +126,16 @@ impl Client {
         #[pyo3(from_py_with = given)] metadata: PyBackedBytes,
         #[pyo3(from_py_with = given)] terms: Terms,
     ) -> PyResult<()> {
+        let expected = terms.expected();
         let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let parts = held(&parts)?;
         self.call_for_new(py, id, &options, |client| {
-            client.put_parts(id, size, &slices(&parts), &metadata, &options)
+            store(client, id, size, &slices(&parts), &metadata, &options, expected)
         })
     }
 
-    /// Stores values, each given as id, size, parts and metadata. Small values share requests. Raises the
-    /// first error after all values were tried.
+    /// Stores values, each given as id, size, parts and metadata. Small values share requests, unless they
+    /// replace. Raises the first error after all values were tried.
     fn put_many(
         &self,
         py: Python<'_>,
@@ -151,8 +153,8 @@ impl Client {
             let (began, room) = (Instant::now(), options.room.filter(|room| !room.is_zero()));
             for (id, size, parts, metadata) in &values {
                 match parts.as_slice() {
-                    [] if *size == 0 => whole.push((*id, &[][..], *metadata)),
-                    [(0, data)] if data.as_slice().len() == *size => {
+                    [] if *size == 0 && !options.replace => whole.push((*id, &[][..], *metadata)),
+                    [(0, data)] if data.as_slice().len() == *size && !options.replace => {
                         whole.push((*id, data.as_slice(), *metadata))
                     }
                     parts => {
@@ -183,7 +185,7 @@ impl Client {
         let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let creation =
             self.call_for_new(py, id, &options, |client| client.create(id, size, &metadata, &options))?;
-        let creation = Creation::new(creation);
+        let creation = Creation::new(creation, options.replace);
         let mut creations = lock(&self.creations);
         creations.retain(|_, open| open.strong_count() > 0);
         creations.insert(id, Arc::downgrade(creation.open()));
@@ -249,16 +251,21 @@ impl Client {
         .map(Some)
     }
 
-    /// Seals an object that this client is creating.
-    fn seal(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Seals an object that this client is creating. Returns its version if it replaces another.
+    fn seal(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = given)] expected: Option<Version>,
+    ) -> PyResult<Option<Version>> {
         let id = object_id(id)?;
-        self.creation(py, id)?.finish(py, id, plasmon::Creation::seal)
+        self.creation(py, id)?.seal(py, id, expected)
     }
 
     /// Aborts the creation of an object by this client.
     fn abort(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let id = object_id(id)?;
-        self.creation(py, id)?.finish(py, id, plasmon::Creation::abort)
+        self.creation(py, id)?.abort(py, id)
     }
 
     /// Waits for objects, for `timeout` seconds or without limit. Raises the first error among them.
@@ -353,6 +360,24 @@ impl Client {
         }
         let get = |client: &plasmon::Client| verifying(client, verify).get(&[id], timeout)?.remove(0);
         Ok(Buffer::new(self.call_for(py, given, get)?))
+    }
+
+    /// Waits for objects as `get` does, each with its version. With `existing`, returns `None` for each that
+    /// is not in the cluster at the end of the time-out.
+    fn get_versioned(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = given)] timeout: Option<f64>,
+        #[pyo3(from_py_with = given)] verify: bool,
+        #[pyo3(from_py_with = given)] existing: bool,
+    ) -> PyResult<Vec<Option<(Buffer, Version)>>> {
+        let (ids, timeout) = (object_ids(given)?, duration(py, timeout)?);
+        let found = self.call_for(py, given, |client| {
+            get_versioned(&verifying(client, verify), &ids, timeout, existing)
+        })?;
+        let versioned = |(object, version)| (Buffer::new(object), Version(version));
+        Ok(found.into_iter().map(|one| one.map(versioned)).collect())
     }
 
     /// Waits until `count` of the objects are in this host's memory. Returns for each whether it is.

@@ -11,6 +11,7 @@ use pyo3::types::PyType;
 
 use crate::detached::{is_deaf, is_ended, stay_if_leaving};
 use crate::id::{ObjectId, name_of, object_id};
+use crate::replacing::Version;
 
 thread_local! {
     /// Exception that the handler of a signal raised while this thread waited.
@@ -70,6 +71,9 @@ fn raised_as(py: Python<'_>, error: &Error, class: &'static str) -> PyErr {
             value.setattr("needed", needed)?;
             value.setattr("held", held)?;
         }
+        if let Some(version) = error.version() {
+            value.setattr("version", Version(version))?;
+        }
         PyResult::Ok(())
     };
     set().err().unwrap_or(raised)
@@ -127,6 +131,7 @@ fn class_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Freed => "RegionFreed",
         ErrorKind::NotHere => "NotHere",
         ErrorKind::Raised => "CallFailed",
+        ErrorKind::Conflict => "Conflict",
         _ => "Error",
     }
 }

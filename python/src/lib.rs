@@ -25,6 +25,7 @@ mod parts;
 mod placing;
 mod region;
 mod region_events;
+mod replacing;
 mod service;
 mod subscription;
 mod sync;
@@ -56,6 +57,8 @@ mod _internal {
     use super::region::{RegionHandle, regions};
     #[pymodule_export]
     use super::region_events::RegionEvents;
+    #[pymodule_export]
+    use super::replacing::Version;
     #[pymodule_export]
     use super::service::{KeptReply, ReceivedCall, ServerHandle, ServiceHandle, multicast};
     #[pymodule_export]

@@ -19,9 +19,10 @@ use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::detached::detached;
 use crate::error::{invalid, raised, wrong_type};
-use crate::given::refused;
+use crate::given::{given, refused};
 use crate::id::ObjectId;
 use crate::lock::lock;
+use crate::replacing::Version;
 
 /// Object being written. Its data is writable through the buffer protocol until `seal()`.
 ///
@@ -50,20 +51,47 @@ struct Views {
 }
 
 /// Creation until it is sealed or aborted, by its own methods or through the client.
-pub(crate) struct OpenCreation(Mutex<Option<plasmon::Creation>>);
+pub(crate) struct OpenCreation {
+    creation: Mutex<Option<plasmon::Creation>>,
+    /// Whether the object takes the place of what has its id.
+    replaces: bool,
+}
 
 impl OpenCreation {
     fn lock(&self) -> MutexGuard<'_, Option<plasmon::Creation>> {
-        lock(&self.0)
+        lock(&self.creation)
     }
 
-    /// Ends the creation by `seal` or `abort`.
-    pub(crate) fn finish(
+    /// Seals the object. Returns its version if it replaces another.
+    pub(crate) fn seal(
         &self,
         py: Python<'_>,
         id: plasmon::ObjectId,
-        how: fn(plasmon::Creation) -> plasmon::Result<()>,
-    ) -> PyResult<()> {
+        expected: Option<Version>,
+    ) -> PyResult<Option<Version>> {
+        if !self.replaces {
+            if expected.is_some() {
+                let message = format!("object {id} is to replace nothing: create(..., replace=True) does");
+                return Err(invalid(py, &message));
+            }
+            return self.finish(py, id, plasmon::Creation::seal).map(|()| None);
+        }
+        let expected = expected.map(|version| version.0);
+        self.finish(py, id, |creation| creation.replace(expected)).map(|version| Some(Version(version)))
+    }
+
+    /// Aborts the creation.
+    pub(crate) fn abort(&self, py: Python<'_>, id: plasmon::ObjectId) -> PyResult<()> {
+        self.finish(py, id, plasmon::Creation::abort)
+    }
+
+    /// Ends the creation.
+    fn finish<T: Send>(
+        &self,
+        py: Python<'_>,
+        id: plasmon::ObjectId,
+        how: impl FnOnce(plasmon::Creation) -> plasmon::Result<T> + Send,
+    ) -> PyResult<T> {
         let creation = self.lock().take();
         let creation =
             creation.ok_or_else(|| invalid(py, &format!("object {id} is sealed or aborted already")))?;
@@ -72,9 +100,9 @@ impl OpenCreation {
 }
 
 impl Creation {
-    pub(crate) fn new(creation: plasmon::Creation) -> Self {
+    pub(crate) fn new(creation: plasmon::Creation, replaces: bool) -> Self {
         let (id, len) = (creation.id(), creation.len());
-        let open = Arc::new(OpenCreation(Mutex::new(Some(creation))));
+        let open = Arc::new(OpenCreation { creation: Mutex::new(Some(creation)), replaces });
         Self { id, len, open, views: Mutex::default() }
     }
 
@@ -115,18 +143,24 @@ impl Creation {
         address.map(|address| address as usize)
     }
 
-    /// Makes the object immutable and visible to all.
+    /// Makes the object immutable and visible to all. An object that was created with `replace=True` takes
+    /// the place of what has its id: if `expected` is given, only of that version. Returns its version then.
     ///
-    /// Raises `InvalidArgument` if the object is sealed or aborted already.
-    fn seal(&self, py: Python<'_>) -> PyResult<()> {
-        self.open.finish(py, self.id, plasmon::Creation::seal)
+    /// Raises `InvalidArgument` if the object is sealed or aborted already, and what `Client.put` raises.
+    #[pyo3(signature = (expected = None))]
+    fn seal(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = given)] expected: Option<Version>,
+    ) -> PyResult<Option<Version>> {
+        self.open.seal(py, self.id, expected)
     }
 
     /// Aborts the creation. Its id is free again.
     ///
     /// Raises `InvalidArgument` if the object is sealed or aborted already.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        self.open.finish(py, self.id, plasmon::Creation::abort)
+        self.open.abort(py, self.id)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -144,7 +178,7 @@ impl Creation {
     ) -> PyResult<()> {
         let open = self.open.lock().is_some();
         match (open, kind.is_none()) {
-            (true, true) => self.seal(py),
+            (true, true) => self.seal(py, None).map(drop),
             (true, false) => self.abort(py),
             (false, _) => Ok(()),
         }

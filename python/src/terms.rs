@@ -13,6 +13,7 @@ use pyo3::types::PyString;
 
 use crate::error::{invalid, raised, wrong_type};
 use crate::given::refused;
+use crate::replacing::Version;
 
 /// Text that a caller gave, as an argument of a method. It has an encoding in UTF-8.
 pub(crate) struct Text(PyBackedStr);
@@ -88,6 +89,10 @@ pub(crate) struct Terms {
     ttl: Option<f64>,
     /// Whether the object ends with its client.
     owned: bool,
+    /// Whether the object takes the place of what has its id.
+    replace: bool,
+    /// Version that is to be replaced.
+    expected: Option<Version>,
 }
 
 impl<'py> FromPyObject<'_, 'py> for Terms {
@@ -104,6 +109,8 @@ impl<'py> FromPyObject<'_, 'py> for Terms {
             replicas: field(terms, intern!(py, "replicas"))?,
             ttl: field(terms, intern!(py, "ttl"))?,
             owned: field(terms, intern!(py, "owned"))?,
+            replace: field(terms, intern!(py, "replace"))?,
+            expected: field(terms, intern!(py, "expected"))?,
         })
     }
 }
@@ -125,6 +132,11 @@ fn field<'py, T: for<'a> FromPyObject<'a, 'py>>(
 }
 
 impl Terms {
+    /// Version that the object is to replace.
+    pub(crate) fn expected(&self) -> Option<plasmon::Version> {
+        self.expected.map(|version| version.0)
+    }
+
     /// Terms as options of the client.
     pub(crate) fn options(self, py: Python<'_>) -> PyResult<CreateOptions> {
         let rights = match &*self.rights {
@@ -140,6 +152,8 @@ impl Terms {
         };
         let replicas = u16::try_from(self.replicas).ok().filter(|replicas| *replicas > 0);
         let replicas = replicas.ok_or_else(|| invalid(py, "an object has 1 to 65,535 replicas"))?;
+        // An object that replaces another is kept by as many nodes as that one, if no number was given.
+        let replicas = if self.replace && replicas == 1 { 0 } else { replicas };
         let room = room(py, self.timeout)?;
         Ok(CreateOptions {
             name: self.name.map(Into::into),
@@ -150,6 +164,7 @@ impl Terms {
             replicas,
             ttl,
             owned: self.owned,
+            replace: self.replace,
         })
     }
 }

@@ -24,7 +24,7 @@ from conftest import ANTI_HANG
 _T = TypeVar("_T")
 
 _OPERATORS = ("__getitem__", "__setitem__", "__delitem__", "__contains__")
-_MADE_BY_USERS = ("Client", "LocalCluster", "ObjectId")
+_MADE_BY_USERS = ("Client", "LocalCluster", "ObjectId", "Version")
 """Classes whose objects are not made by a call of another object."""
 _INHERITED = (object, tuple, BaseException)
 """Classes whose methods are Python's own."""
@@ -276,12 +276,14 @@ _OTHERS: dict[str, Callable[[World], Made]] = {
     "expose": _of(plasmon.expose, function=lambda: None),
     "priority": _of(plasmon.priority, priority="normal"),
     "register_type": _of(plasmon.register_type, of=type("Registered", (), {}), reduce=lambda one: (int, ())),
+    "Creation.seal": _on(lambda world: world.client.create(world.name(), 10, replace=True), "seal"),
     "Lock.acquire": _on(World.lock, "acquire"),
     "Barrier.wait": _on(World.barrier, "wait"),
     "ObjectId": _of(plasmon.ObjectId, data=bytes(20)),
     "ObjectId.from_hex": _of(plasmon.ObjectId.from_hex, text="0" * 40),
     "ObjectId.from_name": _of(plasmon.ObjectId.from_name, name="name"),
     "ObjectId.from_private_name": _of(plasmon.ObjectId.from_private_name, name="name", user=0),
+    "Version": _of(plasmon.Version, text="0" * 16),
     "RegionEvents.next": _on(World.events, "next"),
     "Server.close": _on(lambda world: world.client.serve(world.name(), _echo(world)), "close"),
     "Server.wait": _on(lambda world: _closed(world.client.serve(world.name(), _echo(world))), "wait"),

@@ -8,15 +8,19 @@ import importlib
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import plasmon
 import pytest
 from plasmon import _values
+
+_T = TypeVar("_T")
 
 ANTI_HANG = 60.0
 """Seconds that nothing takes: a test that waits so long has failed."""
@@ -60,6 +64,27 @@ async def let_pass_async(seconds: float, why: str) -> None:
     """Lets a time pass as `let_pass` does, in a task."""
     assert why
     await asyncio.sleep(seconds)
+
+
+def seen_beside(write: Callable[[int], None], read: Callable[[], _T], rounds: int) -> list[_T]:
+    """What a reader in a loop saw beside a writer of the rounds from 1 on, after the round 0."""
+    write(0)
+    done = threading.Event()
+
+    def seen() -> list[_T]:
+        found = [read()]
+        while not done.is_set():
+            found.append(read())
+        return found
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(seen)
+        try:
+            for number in range(1, rounds):
+                write(number)
+        finally:
+            done.set()
+        return reading.result(ANTI_HANG)
 
 
 def admit_others(socket: str) -> None:

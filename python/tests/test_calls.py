@@ -165,7 +165,10 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda client: type(client)(client.socket, namespace=5),
         "a namespace is a str, not int",
     ),
-    "item": (lambda client: client.__setitem__("x", 1), r"name='x'\).*client.mapping\(\)\['x'\] = value"),
+    "item": (
+        lambda client: client.__setitem__("x", 1),
+        r"name='x', replace=True\).*client.mapping\(\)\['x'\] = value",
+    ),
     "item by id": (lambda client: client.__setitem__(5, 1), "objects never change: .*name='NAME'"),
     "mapping of values": (
         lambda client: client.put_many({"a": 1}),

@@ -8,7 +8,7 @@ from typing import Any
 
 import plasmon
 import pytest
-from conftest import is_in_store
+from conftest import is_in_store, seen_beside
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -71,6 +71,22 @@ def test_files_are_objects(fs: Any, near: plasmon.Client, far: plasmon.Client) -
     assert fs.info("a/b")["size"] == 5
     assert fs.cat_file("a/b", 1).decode() == "2345"
     assert fs.cat(["a/b", "c"]) == {"a/b": b"12345", "c": b"678"}
+
+
+def test_a_reader_beside_a_writer_of_a_file_always_finds_it(fs: Any, reader: plasmon.Client) -> None:
+    there = fsspec.filesystem("plasmon", socket=reader.socket)
+
+    def write(number: int) -> None:
+        with fs.open("a/b", "w") as file:
+            file.write(f"{number} " + "x" * 70_000 * (number % 2))
+
+    def read() -> int:
+        assert there.exists("a/b")
+        with there.open("a/b", "r") as file:
+            return int(file.read().split()[0])
+
+    seen = seen_beside(write, read, 100)
+    assert seen == sorted(seen)
 
 
 def test_slashes_make_directories(fs: Any) -> None:

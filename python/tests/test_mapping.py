@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import plasmon
 import pytest
-from conftest import ANTI_HANG, until
+from conftest import ANTI_HANG, seen_beside, until
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_setter_waits_for_a_creation(near: plasmon.Client, far: plasmon.Client
 
 
 def test_a_setter_does_not_wait_for_ever(near: plasmon.Client) -> None:
-    with near.create("cache/a", 5), pytest.raises(plasmon.ObjectExists):
+    with near.create("cache/a", 5), pytest.raises(plasmon.TimedOut):
         near.mapping("cache/", timeout=0.1)["a"] = 1
 
 
@@ -127,6 +127,19 @@ def test_writers_of_one_key_leave_one_value(near: plasmon.Client, far: plasmon.C
         list(pool.map(write, range(4)))
     number, turn = near.mapping("cache/")["a"]
     assert (number in range(4), turn) == (True, 19)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_reader_beside_a_writer_misses_nothing(
+    near: plasmon.Client, reader: plasmon.Client, size: int
+) -> None:
+    written, read = near.mapping("cache/"), reader.mapping("cache/")
+
+    def write(number: int) -> None:
+        written["a"] = (number, bytes(size))
+
+    seen = seen_beside(write, lambda: read["a"][0], 200)
+    assert seen == sorted(seen)
 
 
 def test_setdefault_gives_all_the_same_value(near: plasmon.Client, far: plasmon.Client) -> None:

@@ -41,6 +41,15 @@ NOT_AT_ONCE = {
 """Calls with another meaning of a time-out of 0, as docs/guide.md says."""
 
 
+REPLACING: dict[str, dict[str, Any]] = {
+    "Client.put": {"name": "walk-replaced", "replace": True},
+    "Client.put_many": {"ids": ["walk-replaced", "walk-replaced-too"], "replace": True},
+    "Client.get": {"version": True},
+    "aio.Client.get": {"version": True},
+}
+"""Arguments with which these calls replace, or tell a version."""
+
+
 def takes_time_out(call: Callable[..., Any]) -> bool:
     return any(one.name == "timeout" for one in parameters(call))
 
@@ -68,11 +77,11 @@ def stopped(request: pytest.FixtureRequest) -> Iterator[tuple[World, Callable[[]
 class Call:
     """A call that is made again and again."""
 
-    def __init__(self, name: str, world: World, timeout: float) -> None:
-        self.name = f"{name}(timeout={timeout})"
+    def __init__(self, name: str, world: World, timeout: float, /, **others: Any) -> None:
+        self.name = f"{name}(timeout={timeout}, **{others})"
         call, arguments = ROWS[name](world)
         self._call = call
-        self._arguments = arguments | {"timeout": timeout}
+        self._arguments = arguments | others | {"timeout": timeout}
         self._longest = (timeout or AT_ONCE) + SLACK
 
     def late(self) -> str | None:
@@ -116,6 +125,7 @@ def together(calls: list[Call], times: int) -> list[str]:
 def test_no_call_outlives_its_time_out(stopped: tuple[World, Callable[[], None]]) -> None:
     world, stop = stopped
     calls = [Call(name, world, TIMEOUT) for name in TIMED]
+    calls += [Call(name, world, TIMEOUT, **others) for name, others in REPLACING.items()]
     stop()
     late = together(calls, 1)
     assert late == []

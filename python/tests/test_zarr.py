@@ -8,7 +8,7 @@ from typing import Any
 
 import plasmon
 import pytest
-from conftest import is_in_store
+from conftest import is_in_store, seen_beside
 
 zarr = pytest.importorskip("zarr")
 
@@ -65,6 +65,26 @@ def test_an_array_is_read_on_another_node(
     made[50:60] = 0
     assert group["t"][:].sum() == np.arange(10_000.0).sum() - np.arange(5000.0, 6000.0).sum()
     assert sorted(name for name, _ in group.members()) == ["t"]
+
+
+def test_a_reader_beside_a_writer_of_a_chunk_sees_no_fill_value(
+    near: plasmon.Client, reader: plasmon.Client
+) -> None:
+    terms = {"name": "t", "shape": 20_000, "chunks": 20_000, "dtype": "i4", "compressors": None}
+    made = zarr.create_array(PlasmonStore("fields", socket=near.socket), **terms)
+    there = zarr.open_group(PlasmonStore("fields", socket=reader.socket), mode="r")["t"]
+
+    def write(number: int) -> None:
+        made[:] = number + 1
+
+    def read() -> tuple[int, int]:
+        chunk = there[:]
+        return int(chunk.min()), int(chunk.max())
+
+    seen = seen_beside(write, read, 100)
+    assert [one for one in seen if one[0] == 0] == []
+    assert all(least == most for least, most in seen)
+    assert seen == sorted(seen)
 
 
 def test_chunks_are_read_in_place(near: plasmon.Client) -> None:

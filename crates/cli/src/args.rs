@@ -33,7 +33,7 @@ Exit codes:
   2  wrong arguments
   3  no such object, region or volume
   4  timed out, or a node did not answer (lists of the cluster, rm of a pattern)
-  5  the object or volume exists already
+  5  the object or volume exists already, or is of another version
   6  the store is full, or too small for the object
   7  no daemon answers, or it is being drained
   8  the object is lost: every node that held it is gone

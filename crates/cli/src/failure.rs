@@ -114,7 +114,7 @@ impl Failure {
             Self::Store(error) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::Freed => 3,
                 ErrorKind::TimedOut => 4,
-                ErrorKind::Exists => 5,
+                ErrorKind::Exists | ErrorKind::Conflict => 5,
                 ErrorKind::Full | ErrorKind::TooLarge => 6,
                 ErrorKind::Disconnected => 7,
                 ErrorKind::Lost => 8,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use plasmon::{ObjectId, Rights};
+use plasmon::{ObjectId, Rights, Version};
 
 use crate::connecting::timeout;
 use crate::names::{Which, Whose, name, which};
@@ -31,6 +31,13 @@ pub(crate) struct Put {
     /// Id of the object, 40 hexadecimal digits [default: a random one]
     #[arg(long, value_name = "HEX")]
     pub(crate) id: Option<ObjectId>,
+    /// Take the place of the object of this name or id, if there is one, in one step: who gets the object
+    /// finds the old one or the new one. With --json, and without --as, the version is printed
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// Replace only the object of this version. Exit code 5 if another version is there, 3 if there is none
+    #[arg(long, value_name = "VERSION", requires = "replace")]
+    pub(crate) expected: Option<Version>,
     /// Only processes of this user may see the object
     #[arg(long)]
     pub(crate) private: bool,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plasmon::{Client, CreateOptions, Object, ObjectId, Rights, Socket};
+use plasmon::{Client, CreateOptions, Object, ObjectId, Rights, Socket, Version};
 use rustix::fs::{AtFlags, CWD, linkat};
 use serde_json::json;
 
@@ -38,9 +38,11 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Fail
         room: args.timeout,
         digest: args.digest,
         fresh: args.name.is_none() && args.id.is_none(),
-        replicas: args.replicas,
+        // An object that replaces another is kept by as many nodes as that one, if no number was given.
+        replicas: if args.replace && args.replicas == 1 { 0 } else { args.replicas },
         ttl: args.ttl,
         owned: false,
+        replace: args.replace,
     };
     let client = Within::new(args.timeout).connect(socket, "plasmon put")?;
     let id = match (&args.name, args.id) {
@@ -52,38 +54,58 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put) -> Result<(), Fail
     let put = if args.file == Path::new("-") {
         let mut data = Vec::new();
         io::stdin().read_to_end(&mut data).map_err(Failure::file("read", "standard input"))?;
-        client.put(id, &data, &[], &options).map(|()| data.len() as u64).map_err(Failure::from)
+        let version = put_bytes(&client, id, &data, &options, args.expected);
+        version.map(|version| (data.len() as u64, version))
     } else {
-        put_file(&client, id, &args.file, &options, as_json || args.quiet.quiet)
+        put_file(&client, id, args, &options, as_json || args.quiet.quiet)
     };
-    let bytes = put.map_err(|failure| match (failure, &args.name) {
+    let (bytes, version) = put.map_err(|failure| match (failure, &args.name) {
         (Failure::Store(error), Some(name)) => Failure::Store(error.about(id).naming(name)),
         (failure, _) => failure,
     })?;
     if as_json {
-        output::json(&json!({ "id": id.to_string(), "name": args.name, "bytes": bytes }).to_string())?;
+        let version = version.map(|version| version.to_string());
+        let put = json!({ "id": id.to_string(), "name": args.name, "bytes": bytes, "version": version });
+        output::json(&put.to_string())?;
     } else {
         line(&id.to_string())?;
     }
     Ok(())
 }
 
-/// Reads a file directly into the store.
+/// Stores bytes. Returns the version of an object that replaces another.
+fn put_bytes(
+    client: &Client,
+    id: ObjectId,
+    data: &[u8],
+    options: &CreateOptions,
+    expected: Option<Version>,
+) -> Result<Option<Version>, Failure> {
+    if options.replace {
+        return Ok(Some(client.replace(id, data, &[], options, expected)?));
+    }
+    client.put(id, data, &[], options)?;
+    Ok(None)
+}
+
+/// Reads a file directly into the store. Returns its size in bytes, and the version of an object that
+/// replaces another.
 fn put_file(
     client: &Client,
     id: ObjectId,
-    path: &Path,
+    args: &Put,
     options: &CreateOptions,
     quiet: bool,
-) -> Result<u64, Failure> {
+) -> Result<(u64, Option<Version>), Failure> {
+    let path = args.file.as_path();
     let mut file = File::open(path).map_err(Failure::file("open", path))?;
     let found = file.metadata().map_err(Failure::file("look at", path))?;
     // Files in /proc have a length of 0 although they are not empty.
     if !found.is_file() || found.len() == 0 {
         let mut data = Vec::new();
         file.read_to_end(&mut data).map_err(Failure::file("read", path))?;
-        client.put(id, &data, &[], options)?;
-        return Ok(data.len() as u64);
+        let version = put_bytes(client, id, &data, options, args.expected)?;
+        return Ok((data.len() as u64, version));
     }
     let bytes = found.len();
     let progress = Progress::bytes("putting", bytes, quiet);
@@ -95,8 +117,11 @@ fn put_file(
         })?;
         progress.advance(step.len() as u64);
     }
+    if options.replace {
+        return Ok((bytes, Some(creation.replace(args.expected)?)));
+    }
     creation.seal()?;
-    Ok(bytes)
+    Ok((bytes, None))
 }
 
 /// Gets an object, and writes its bytes or a value of Python.

@@ -62,6 +62,8 @@ pub(crate) fn put(socket: &Socket, as_json: bool, args: &Put, kind: &str) -> Fai
         "replicas": args.replicas,
         "ttl": args.ttl.map(|ttl| ttl.as_secs_f64()),
         "timeout": args.timeout.map(|timeout| timeout.as_secs_f64()),
+        "replace": args.replace,
+        "expected": args.expected.map(|version| version.to_string()),
     });
     files(socket, "put", &args.file, &options).map_or_else(|failure| failure, become_it)
 }

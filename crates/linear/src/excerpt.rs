@@ -18,9 +18,9 @@ const MAX_STARTS: usize = 100;
 const ANOTHER: Value = Value { writer: u32::MAX, number: u32::MAX };
 
 /// Returns the text of the shortest part of a history that no register explains, marked with stars. `stuck`
-/// is the call that does not fit. The text also has the calls that were made at the same time, and the put
-/// of the value that was got. All calls are shown as in `told`, even if `calls` has them with an unknown
-/// outcome.
+/// is the call that does not fit. The text also has the calls that were made at the same time, and the call
+/// that left the value that was got or replaced. All calls are shown as in `told`, even if `calls` has them
+/// with an unknown outcome.
 pub(super) fn around(told: &[Call], calls: &[Call], stuck: usize) -> String {
     let culprit = calls[stuck];
     let begun = until(calls, culprit);
@@ -38,9 +38,10 @@ pub(super) fn around(told: &[Call], calls: &[Call], stuck: usize) -> String {
     }
     let proof: HashSet<_> = part.iter().map(key).collect();
     let end = culprit.end.unwrap_or(u64::MAX);
-    let is_context = |call: &&Call| match (call.action, culprit.action) {
-        (Action::Put(value) | Action::MaybePut(value), Action::Got(got)) if value == got => true,
-        _ => call.begin <= end && call.end.is_some_and(|end| end >= culprit.begin),
+    let needed = culprit.action.needed();
+    let is_context = |call: &&Call| {
+        let is_source = needed.is_some() && call.action.written() == needed;
+        is_source || call.begin <= end && call.end.is_some_and(|end| end >= culprit.begin)
     };
     let mut shown: Vec<_> =
         told.iter().filter(|call| proof.contains(&key(call)) || is_context(call)).collect();
@@ -70,11 +71,8 @@ fn is_impossible(calls: &[Call], before: bool) -> bool {
     if !before {
         return fails(None);
     }
-    let got = calls.iter().filter_map(|call| match call.action {
-        Action::Got(value) => Some(value),
-        _ => None,
-    });
-    let mut values: Vec<_> = got.chain([ANOTHER]).collect();
+    let needed = calls.iter().filter_map(|call| call.action.needed());
+    let mut values: Vec<_> = needed.chain([ANOTHER]).collect();
     values.sort_unstable();
     values.dedup();
     let doubtful = calls.iter().any(|call| call.action == Action::CutOff);

@@ -7,7 +7,8 @@
 //!
 //! An answer that says nothing (a get that timed out) makes no call. A call with an unknown outcome has no
 //! end: it takes effect at any time after its begin, or never. A put claims its id before the value is there.
-//! Another put may therefore be refused at any moment of a put that ends well.
+//! Another put may therefore be refused at any moment of a put that ends well. A write may find no value and
+//! be a put then, so that it claims its id as well.
 
 mod excerpt;
 mod search;
@@ -41,6 +42,25 @@ pub enum Action {
     Refused,
     /// A put with an unknown outcome.
     MaybePut(Value),
+    /// A write that succeeded: it puts a value whatever was there.
+    Wrote(Value),
+    /// A write with an unknown outcome.
+    MaybeWrote(Value),
+    /// A compare-and-set that succeeded: `to` has taken the place of `from`. One that did not succeed has
+    /// said what was there instead: it is a get of that value, or a call of contains.
+    Swapped {
+        /// Value that was there.
+        from: Value,
+        /// Value that is there from then on.
+        to: Value,
+    },
+    /// A compare-and-set with an unknown outcome.
+    MaybeSwapped {
+        /// Value that has to be there.
+        from: Value,
+        /// Value that is there from then on.
+        to: Value,
+    },
     /// A deletion, and whether it found an object.
     Deleted(bool),
     /// A deletion with an unknown outcome.
@@ -120,20 +140,55 @@ pub fn violations(told: &[Call], most: usize) -> Vec<Violation> {
 impl Action {
     /// Whether the action may also have no effect.
     fn is_optional(self) -> bool {
-        matches!(self, Self::MaybePut(_) | Self::MaybeDeleted | Self::Lost | Self::CutOff)
+        matches!(
+            self,
+            Self::MaybePut(_)
+                | Self::MaybeWrote(_)
+                | Self::MaybeSwapped { .. }
+                | Self::MaybeDeleted
+                | Self::Lost
+                | Self::CutOff
+        )
+    }
+
+    /// Whether the action claims its id if no value is there.
+    fn claims(self) -> bool {
+        matches!(self, Self::Put(_) | Self::MaybePut(_) | Self::Wrote(_) | Self::MaybeWrote(_))
+    }
+
+    /// Returns the value that the action leaves, if it takes effect and leaves one.
+    fn written(self) -> Option<Value> {
+        match self {
+            Self::Put(value) | Self::MaybePut(value) | Self::Wrote(value) | Self::MaybeWrote(value) => {
+                Some(value)
+            }
+            Self::Swapped { to, .. } | Self::MaybeSwapped { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// Returns the value that has to be there for the action.
+    fn needed(self) -> Option<Value> {
+        match self {
+            Self::Got(value) => Some(value),
+            Self::Swapped { from, .. } | Self::MaybeSwapped { from, .. } => Some(from),
+            _ => None,
+        }
     }
 
     /// Returns the description of a call with this action that does not fit.
     fn kind(self) -> &'static str {
         match self {
             Self::Put(_) => "a put ended well although the id was taken",
+            Self::Wrote(_) => "a write ended well while the id was claimed",
+            Self::Swapped { .. } => "a compare-and-set found what was not there",
             Self::Refused => "a put was refused although the id was free",
             Self::Deleted(true) => "a deletion found what was not there",
             Self::Deleted(false) => "a deletion missed what was there",
             Self::Got(_) => "a get gave what was not there",
             Self::Contains(true) => "contains saw what was not there",
             Self::Contains(false) => "contains missed what was there",
-            Self::MaybePut(_) | Self::MaybeDeleted | Self::Lost | Self::CutOff => "nothing was answered",
+            _ => "nothing was answered",
         }
     }
 }
@@ -143,6 +198,8 @@ impl Call {
     fn weakened(self) -> Option<Self> {
         let action = match self.action {
             Action::Put(value) => Action::MaybePut(value),
+            Action::Wrote(value) => Action::MaybeWrote(value),
+            Action::Swapped { from, to } => Action::MaybeSwapped { from, to },
             Action::Deleted(_) => Action::MaybeDeleted,
             optional if optional.is_optional() => optional,
             _ => return None,
@@ -163,6 +220,10 @@ impl fmt::Display for Action {
             Self::Put(value) => write!(f, "put {value}: well"),
             Self::Refused => write!(f, "put: exists"),
             Self::MaybePut(value) => write!(f, "put {value}: unknown outcome"),
+            Self::Wrote(value) => write!(f, "write {value}: well"),
+            Self::MaybeWrote(value) => write!(f, "write {value}: unknown outcome"),
+            Self::Swapped { from, to } => write!(f, "set {from} to {to}: well"),
+            Self::MaybeSwapped { from, to } => write!(f, "set {from} to {to}: unknown outcome"),
             Self::Deleted(found) => write!(f, "delete: {}", if *found { "deleted" } else { "absent" }),
             Self::MaybeDeleted => write!(f, "delete: unknown outcome"),
             Self::Got(value) => write!(f, "get: {value}"),

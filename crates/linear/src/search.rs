@@ -71,7 +71,14 @@ impl State {
         let others = self.claim.is_some_and(|claim| claim != number);
         let to = |held| Step::To(Self::of(held));
         match (action, self.held) {
-            (Action::Put(_) | Action::MaybePut(_), _) if others => Step::No,
+            (action, _) if action.claims() && others => Step::No,
+            (Action::Wrote(value) | Action::MaybeWrote(value), _) => to(Present(value)),
+            (Action::Swapped { from, to: value } | Action::MaybeSwapped { from, to: value }, held) => {
+                match held {
+                    Present(held) | Doubtful(held) if held == from => to(Present(value)),
+                    _ => Step::No,
+                }
+            }
             (Action::Put(value) | Action::MaybePut(value), Absent | Doubtful(_)) => to(Present(value)),
             (Action::Put(_) | Action::MaybePut(_), Present(_)) => Step::No,
             (Action::Refused, Absent) if self.claim.is_none() => Step::IfClaimed,
@@ -239,17 +246,15 @@ impl List {
         self.marks[self.next[self.places[number].0]]
     }
 
-    /// Returns the numbers of the puts that may have claimed the register: puts that have begun and have no
-    /// moment so far.
+    /// Returns the numbers of the puts and writes that may have claimed the register: those that have begun
+    /// and have no moment so far.
     fn open<'a>(&'a self, calls: &'a [Call]) -> impl Iterator<Item = usize> + 'a {
         let begun = std::iter::successors(self.first(), |mark| match mark {
             Mark::Begin(number) => self.after(*number),
             Mark::End(_) => None,
         });
         begun.filter_map(|mark| match mark {
-            Mark::Begin(number) => {
-                matches!(calls[number].action, Action::Put(_) | Action::MaybePut(_)).then_some(number)
-            }
+            Mark::Begin(number) => calls[number].action.claims().then_some(number),
             Mark::End(_) => None,
         })
     }

@@ -172,6 +172,58 @@ fn who_is_cut_off_hides_values_and_brings_none_back() {
 }
 
 #[test]
+fn a_write_takes_the_place_of_what_is_there() {
+    let written = [call(0, 1, Put(A)), call(2, 5, Wrote(B))];
+    let with = |calls: &[Call]| [&written[..], calls].concat();
+    good(&with(&[call(3, 4, Got(A)), call(3, 4, Got(B))]));
+    // Whoever has seen the new value never sees the old one again, and nobody ever sees none.
+    bad(&with(&[call(3, 4, Got(B)), call(5, 6, Got(A))]), "a get gave what was not there");
+    bad(&with(&[call(6, 7, Got(A))]), "a get gave what was not there");
+    bad(&with(&[call(3, 4, Contains(false))]), "contains missed what was there");
+    // A write into a register without a value is a put, and claims the id as one does.
+    good(&[call(0, 9, Wrote(A)), call(1, 2, Refused), call(3, 4, Contains(false)), call(5, 9, Got(A))]);
+    // The put that has claimed an id comes before any write.
+    let behind = [
+        call(0, 20, Put(A)),
+        call(1, 2, Refused),
+        call(3, 9, Wrote(B)),
+        call(10, 11, Deleted(true)),
+        call(12, 20, Got(A)),
+    ];
+    assert!(!wrong(&behind).is_empty());
+    // A write with an unknown outcome takes effect once, or never.
+    let unknown = [call(0, 1, Put(A)), call(2, None, MaybeWrote(B))];
+    good(&[&unknown[..], &[call(3, 4, Got(A)), call(5, 6, Got(B)), call(7, 8, Deleted(true))]].concat());
+    bad(&[&unknown[..], &[call(3, 4, Got(B)), call(5, 6, Got(A))]].concat(), "a get gave what was not there");
+}
+
+#[test]
+fn of_two_that_expect_one_value_one_sets_another() {
+    let set = |begin, end, from, to| call(begin, end, Swapped { from, to });
+    let c = Value { writer: 3, number: 1 };
+    good(&[call(0, 1, Put(A)), set(2, 5, A, B), call(3, 4, Got(A)), set(6, 7, B, c), call(8, 9, Got(c))]);
+    bad(
+        &[call(0, 1, Put(A)), set(2, 5, A, B), set(3, 6, A, c)],
+        "a compare-and-set found what was not there",
+    );
+    bad(&[set(2, 5, A, B)], "a compare-and-set found what was not there");
+    // What it said of the register may be checked by what it found.
+    good(&[
+        call(0, 1, Put(A)),
+        call(2, 9, Wrote(B)),
+        call(3, 4, Got(A)),
+        set(3, 8, A, c),
+        call(10, 11, Got(B)),
+    ]);
+    let unknown = call(2, None, MaybeSwapped { from: A, to: B });
+    good(&[call(0, 1, Put(A)), unknown, call(3, 4, Got(A)), call(5, 6, Got(B))]);
+    bad(
+        &[call(0, 1, Put(A)), unknown, call(3, 4, Wrote(c)), call(5, 6, Got(B))],
+        "a get gave what was not there",
+    );
+}
+
+#[test]
 fn each_violation_is_found_and_the_excerpt_is_short() {
     let mut calls = Vec::new();
     for round in 0..50 {
@@ -226,8 +278,8 @@ fn slowly(calls: &[Call], state: State, left: &[usize]) -> bool {
             Step::No => vec![],
             Step::IfClaimed => puts
                 .filter_map(|put| match calls[*put].action {
-                    Put(_) => Some(state.claimed_by(*put)),
-                    MaybePut(_) => Some(state),
+                    Put(_) | Wrote(_) => Some(state.claimed_by(*put)),
+                    MaybePut(_) | MaybeWrote(_) => Some(state),
                     _ => None,
                 })
                 .collect(),
@@ -246,6 +298,10 @@ fn action() -> impl Strategy<Value = Action> {
         6 => value().prop_map(Put),
         2 => Just(Refused),
         1 => value().prop_map(MaybePut),
+        3 => value().prop_map(Wrote),
+        1 => value().prop_map(MaybeWrote),
+        3 => (value(), value()).prop_map(|(from, to)| Swapped { from, to }),
+        1 => (value(), value()).prop_map(|(from, to)| MaybeSwapped { from, to }),
         4 => any::<bool>().prop_map(Deleted),
         1 => Just(MaybeDeleted),
         6 => value().prop_map(Got),
@@ -269,7 +325,7 @@ type Asked = (u8, u64, u64, bool);
 
 fn asked() -> impl Strategy<Value = Vec<Asked>> {
     let lost = prop_oneof![15 => Just(false), 1 => Just(true)];
-    prop::collection::vec((0..6u8, 0..60u64, 0..60u64, lost), 1..120)
+    prop::collection::vec((0..8u8, 0..60u64, 0..60u64, lost), 1..120)
 }
 
 /// Returns the history of calls on a true register, with one moment every 10 us.
@@ -290,6 +346,14 @@ fn atomic(asked: &[Asked]) -> Vec<Call> {
                 Some(if *lost { MaybeDeleted } else { Deleted(was.is_some()) })
             }
             (3, was) => Some(Contains(was.is_some())),
+            (6, _) => {
+                held = Some(value);
+                Some(if *lost { MaybeWrote(value) } else { Wrote(value) })
+            }
+            (7, Some(from)) => {
+                held = Some(value);
+                Some(if *lost { MaybeSwapped { from, to: value } } else { Swapped { from, to: value } })
+            }
             (_, was) => was.map(Got),
         };
         calls.extend(action.map(|action| {
@@ -298,6 +362,10 @@ fn atomic(asked: &[Asked]) -> Vec<Call> {
         }));
     }
     calls
+}
+
+fn is_known(call: &Call) -> bool {
+    !call.action.is_optional()
 }
 
 proptest! {
@@ -322,17 +390,18 @@ proptest! {
     #[test]
     fn one_get_of_a_former_value_does_not_fit(asked in asked(), which in any::<prop::sample::Index>()) {
         let mut calls = atomic(&asked);
-        let puts: Vec<_> = calls.iter().copied().filter(|call| matches!(call.action, Put(_))).collect();
+        let is_put = |call: &Call| is_known(call) && call.action.written().is_some();
+        let puts: Vec<_> = calls.iter().copied().filter(is_put).collect();
         let mut stale = Vec::new();
         for (at, got) in calls.iter().enumerate().filter(|(_, call)| matches!(call.action, Got(_))) {
             let over = |put: &&Call| put.end.is_some_and(|end| end < got.begin);
             for last in puts.iter().filter(over) {
                 let former = puts.iter().filter(|put| put.end.is_some_and(|end| end < last.begin));
-                stale.extend(former.map(|put| (at, put.action)));
+                stale.extend(former.filter_map(|put| Some((at, put.action.written()?))));
             }
         }
         prop_assume!(!stale.is_empty());
-        let (at, Put(former)) = stale[which.index(stale.len())] else { unreachable!("these are puts") };
+        let (at, former) = stale[which.index(stale.len())];
         calls[at].action = Got(former);
         prop_assert_eq!(wrong(&calls), ["a get gave what was not there"]);
     }

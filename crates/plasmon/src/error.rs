@@ -59,6 +59,8 @@ crate::wire::codes! {
         19 NotHere,
         /// The function that was called failed, and its server said why.
         20 Raised,
+        /// The object is of another version than was expected. [`Error::version`] is that which is there.
+        21 Conflict,
     }
 }
 
@@ -131,6 +133,12 @@ impl Error {
     /// Name that the caller gave for the object, if one was set.
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
+    }
+
+    /// Version of the object that is there, if the error is a [`ErrorKind::Conflict`].
+    pub fn version(&self) -> Option<crate::Version> {
+        let version = self.0.amounts.filter(|_| self.kind() == ErrorKind::Conflict);
+        version.map(|(version, _)| crate::Version::from_number(version))
     }
 
     /// Amount that was needed: bytes if the store is full, copies if too few nodes keep an object.

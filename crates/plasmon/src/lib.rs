@@ -39,6 +39,7 @@ pub mod text;
 mod timeout;
 pub mod transfer;
 mod value;
+mod version;
 pub mod wire;
 
 pub use class::Class;
@@ -62,6 +63,7 @@ pub use shared::WaitStats;
 pub use sync::{Barrier, Guard, Lock};
 pub use timeout::timeout;
 pub use transfer::{Protocol, Spread, Unreached, UsedProtocol, Verify};
+pub use version::Version;
 pub use wire::{DeleteOutcome, Event, ObjectInfo, ObjectState, Presence};
 
 /// The Rust code of the README, which is compiled as a test of the documentation.

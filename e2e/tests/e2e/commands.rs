@@ -75,6 +75,26 @@ fn standard_input_can_be_put() {
 }
 
 #[test]
+fn a_file_takes_the_place_of_another() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let mut versions = Vec::new();
+    for len in [10, 0, MIB] {
+        let data = Pattern(len as u64).bytes(len);
+        fs::write(cluster.folder().join("in"), &data).expect("the folder is ours");
+        let put = json(&cluster, versions.len() % 2, &["put", "in", "--name", "changed", "--replace"]);
+        versions.push(put["version"].as_str().expect("what replaces has a version").to_owned());
+        assert!(output(&cluster, 1, &["get", "changed", "--timeout", "0"]) == data, "{len} bytes");
+    }
+    let expecting = |name, version| ["put", "in", "--name", name, "--replace", "--expected", version];
+    let (code, message) = failure(&cluster, 0, &expecting("changed", &versions[0]));
+    assert_eq!(code, 5, "{message}");
+    assert_eq!(failure(&cluster, 0, &expecting("nothing", &versions[2])).0, 3);
+    assert_eq!(failure(&cluster, 0, &expecting("changed", "1")).0, 2);
+    assert_eq!(failure(&cluster, 0, &["put", "in", "--name", "changed", "--expected", &versions[2]]).0, 2);
+    assert_ne!(json(&cluster, 1, &expecting("changed", &versions[2]))["version"], versions[2]);
+}
+
+#[test]
 fn programs_can_read_what_is_there() {
     let cluster = Cluster::builder().nodes(2).start();
     let id = put(&cluster.client(0), Pattern(1), MIB).to_string();

@@ -90,7 +90,7 @@ fn start() -> Option<Cluster> {
 /// Everything that can be done by a handle.
 fn by_handle(handle: u32, node: NodeId) -> Vec<Request> {
     let (user, rights, timeout_us) = (Some(STRANGER), Rights::ALL, 1_000_000);
-    let terms = Terms { fresh: true, copies: 1, ttl_ms: 0, owned: false };
+    let terms = Terms { fresh: true, copies: 1, ttl_ms: 0, owned: false, replaces: false };
     let (id, name, metadata) = (ObjectId::random(), String::new(), Default::default());
     let object = NewObject { id, rights: ObjectRights::Read, name, metadata, terms };
     vec![

@@ -154,6 +154,18 @@ fn of_objects(ground: &Ground, walk: &mut Walk) {
         }),
     );
     walk.add(
+        "Client::replace",
+        on(|client, id, _| client.replace(id, &[1; LONG], b"", &options(), None).map(drop)),
+    );
+    walk.add(
+        "Client::replace_parts",
+        on(|client, id, _| client.replace_parts(id, 2, &[(0, b"ab")], b"", &options(), None).map(drop)),
+    );
+    walk.add(
+        "Client::get_versioned",
+        on(|client, id, _| client.get_versioned(&[id], SOON)?.remove(0).map(drop)),
+    );
+    walk.add(
         "Client::create",
         on(|client, _, _| client.create(ObjectId::random(), LONG as u64, b"", &options()).map(drop)),
     );

@@ -35,7 +35,7 @@ fn put_damaged(cluster: &Cluster, node: usize, len: usize, metadata: &[u8]) -> O
         rights: Rights::default(),
         name: String::new(),
         metadata: metadata.to_vec().into(),
-        terms: Terms { fresh: true, copies: 1, ttl_ms: 0, owned: false },
+        terms: Terms { fresh: true, copies: 1, ttl_ms: 0, owned: false, replaces: false },
     };
     client.send(1, &Request::Create { object, data_len: len as u64, metadata_len: 0, room_us: 0 });
     let data = match client.next() {

@@ -24,7 +24,7 @@ FUNCTIONS AND CLASSES
     Lock, Guard, Barrier                 one process of the cluster at a time, or all of them together
     Service, Server, expose, Call, current_call()  functions that processes run for others; who calls them
     Subscription, Event, RegionEvents, RegionEvent  what comes and leaves; what happens to regions
-    ObjectInfo, Spread, IdLike           what `list`, and `replicate` and the like, return; what names objects
+    ObjectInfo, Spread, Version, ABSENT, IdLike  what `list`, `replicate`, `get` return; what names objects
     register_type(of, reduce)            has values of a type stored without a copy of their memory
 
 CALLS OF A CLIENT
@@ -46,7 +46,7 @@ CALLS OF A CLIENT
 ERRORS
     Every exception is an `Error`. Those in brackets are Python's own that it also is.
 
-    ObjectExists      the id or name is taken
+    ObjectExists, Conflict  the id or name is taken; another version is there than was expected
     ObjectNotFound    no such object is known [KeyError]
     ObjectLost        every node that held the object is gone
     ObjectDamaged     the bytes are not those that were sealed
@@ -88,6 +88,7 @@ from plasmon._internal import Guard as Guard
 from plasmon._internal import ObjectId as ObjectId
 from plasmon._internal import PendingOperation as PendingOperation
 from plasmon._internal import Scratch as Scratch
+from plasmon._internal import Version as Version
 from plasmon._internal import __version__ as __version__
 from plasmon._internal import default_socket as default_socket
 from plasmon._named import NamedObjects as NamedObjects
@@ -107,9 +108,11 @@ from plasmon._subscription import RegionEvents as RegionEvents
 from plasmon._subscription import Subscription as Subscription
 from plasmon._sync import Barrier as Barrier
 from plasmon._sync import Lock as Lock
+from plasmon._terms import ABSENT as ABSENT
 from plasmon.errors import BarrierBroken as BarrierBroken
 from plasmon.errors import Busy as Busy
 from plasmon.errors import CallFailed as CallFailed
+from plasmon.errors import Conflict as Conflict
 from plasmon.errors import Disconnected as Disconnected
 from plasmon.errors import Error as Error
 from plasmon.errors import Fenced as Fenced

@@ -211,7 +211,7 @@ class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
             private: Whether the mapping is of this user's private objects.
             public: As in `put`.
             timeout: As in `put`, for each value that is set. Also the time in seconds that other programs are
-                given that are creating an object of the same name; for these `None` means 60 s.
+                given that are creating an object of the same name; for these `None` means 30 s.
             replicas: As in `put`.
             ttl: As in `put`.
         """
@@ -226,8 +226,8 @@ class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
     def __setitem__(self, id: IdLike, value: object) -> NoReturn:
         name = id if isinstance(id, str) else "NAME"
         raise WrongType(
-            f"objects never change: client.put(value, name={name!r}) stores a new one, and "
-            f"client.mapping()[{name!r}] = value replaces the one of that name"
+            f"objects never change: client.put(value, name={name!r}, replace=True) puts another in the place "
+            f"of the one of that name, as client.mapping()[{name!r}] = value does"
         )
 
     def __delitem__(self, id: IdLike) -> None:

@@ -21,6 +21,7 @@ _CODES: list[tuple[type[Exception], int]] = [
     (errors.ObjectNotFound, 3),
     (errors.TimedOut, 4),
     (errors.ObjectExists, 5),
+    (errors.Conflict, 5),
     (errors.StoreFull, 6),
     (errors.ObjectTooLarge, 6),
     (errors.Disconnected, 7),
@@ -74,6 +75,8 @@ def _read(file: str, kind: str) -> Any:
 def _put(client: plasmon.Client, file: str, options: dict[str, Any]) -> None:
     value = _read(file, options.pop("as"))
     as_json, id, name = options.pop("json"), options.pop("id"), options["name"]
+    expected = options.pop("expected")
+    options["expected"] = expected and plasmon.Version(expected)
     oid = client.put(value, id=id and plasmon.ObjectId.from_hex(id), **options)
     size = len(client.get_buffers([oid])[0]) if as_json else None
     print(json.dumps({"id": str(oid), "name": name, "bytes": size}) if as_json else oid)

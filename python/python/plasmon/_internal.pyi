@@ -63,6 +63,19 @@ class ObjectId:
     def __reduce__(self) -> tuple[type[ObjectId], tuple[bytes]]: ...
 
 @final
+class Version:
+    """Version of an object: which of the objects that its id had one after the other.
+
+    Versions can be compared, hashed and pickled. `str(version)` is a text of 16 digits, of which
+    `Version(text)` makes the same version.
+    """
+
+    def __new__(cls, text: str) -> Self: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type[Version], tuple[str]]: ...
+
+@final
 class Named:
     """Id with the name by which the caller called the object, for error messages."""
 
@@ -188,8 +201,21 @@ class Creation:
         Raises:
             InvalidArgument: The creation is over, and there is no view of its memory.
         """
-    def seal(self) -> None:
-        """Makes the object immutable and visible to all."""
+    def seal(self, expected: Version | None = None) -> Version | None:
+        """Makes the object immutable and visible to all.
+
+        An object that was created with `replace=True` takes the place of what has its id.
+
+        Args:
+            expected: Version that the object is to replace, and no other.
+
+        Returns:
+            Version of an object that was created with `replace=True`.
+
+        Raises:
+            InvalidArgument: The object is sealed or aborted already, or is to replace nothing.
+            Conflict, ObjectNotFound: As `Client.put`. The creation is aborted then.
+        """
     def abort(self) -> None:
         """Aborts the creation. Its id is free again."""
     def __enter__(self) -> Self: ...
@@ -263,7 +289,7 @@ class Client:
         metadata: bytes,
         terms: Terms,
     ) -> bool | None: ...
-    def seal(self, id: Id) -> None: ...
+    def seal(self, id: Id, expected: Version | None) -> Version | None: ...
     def abort(self, id: Id) -> None: ...
     def get(
         self, ids: Iterable[Id], timeout: float | None, verify: bool = False
@@ -271,6 +297,9 @@ class Client:
     def get_existing(
         self, ids: Iterable[Id], timeout: float | None, verify: bool = False
     ) -> builtins.list[Buffer | None]: ...
+    def get_versioned(
+        self, ids: Iterable[Id], timeout: float | None, verify: bool, existing: bool
+    ) -> builtins.list[tuple[Buffer, Version] | None]: ...
     def get_local(self, id: Id) -> Buffer | None: ...
     def get_available(self, ids: Iterable[Id], timeout: float) -> builtins.list[Buffer | None]: ...
     def get_one(self, id: Id, timeout: float | None, verify: bool = False) -> Buffer: ...

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from plasmon import _values
 from plasmon._arguments import shown
-from plasmon._internal import Buffer, ObjectId, Scratch, default_socket
+from plasmon._internal import Buffer, ObjectId, default_socket
 from plasmon._records import ObjectInfo, Public
 from plasmon._terms import Terms, rights
 from plasmon._values import Encoded
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 30.0
 """Time to wait for other writers of a name, where no time-out is given."""
 _LOOK_SECONDS = 1.0
 """Time after which a wait for another writer looks whether that writer gave up."""
-_COPIED_BYTES = 64 << 10
-"""Size up to which the node copies scratch memory that becomes an object."""
 _DELETED_TOGETHER = 1024
 """Number of objects that one call deletes."""
 
@@ -125,26 +123,15 @@ class Names:
         self.client._store(id, encoded, self.terms._replace(name=name_of_id))
 
     def replace(self, name: str, encoded: Encoded) -> None:
-        """Stores a value under a name, and deletes the object that had it.
+        """Stores a value under a name, in the place of the object that has it, if there is one.
 
-        The bytes of a large value are in the store before the old object goes. So a value for which there is
-        no room leaves the old one, and the name is without an object for the time of two messages only.
+        The object changes in one step: no reader finds none in between.
 
         Raises:
-            ObjectExists: Other programs have been writing the name all the time.
+            TimedOut: Another program has been creating an object of the name all the time.
         """
-        try:
-            return self.add(name, encoded)
-        except ObjectExists:
-            store = self._prepared(name, encoded)
-        writers = _Writers(self, name)
-        while True:
-            deleted = self.delete(name)
-            try:
-                return store()
-            except ObjectExists as error:
-                if not deleted:
-                    writers.wait(error)
+        id, name_of_id = self.client._identify(None, name, self.private)
+        self.client._store(id, encoded, self.terms._replace(name=name_of_id, replace=True))
 
     def find_or_add(self, name: str, value: Any) -> Buffer:
         """Object of a name, which gets a value first if it has none.
@@ -177,21 +164,6 @@ class Names:
     def clear(self, prefix: str) -> None:
         """Deletes all objects whose names begin with a prefix."""
         self.delete_all([row.name for row in self.rows(prefix) if row.name])
-
-    def _prepared(self, name: str, encoded: Encoded) -> Callable[[], None]:
-        """Call that stores a value under a name, with the bytes of a large value in the store already."""
-        if encoded.size <= _COPIED_BYTES:
-            return lambda: self.add(name, encoded)
-        scratch = self.client.buffer(encoded.size, private=self.private, timeout=self.terms.timeout)
-        _fill(scratch, encoded)
-        id, name_of_id = self.client._identify(None, name, self.private)
-        terms = self.terms._replace(name=name_of_id)
-
-        def store() -> None:
-            if self.client._native.put_from(id, scratch, encoded.metadata, terms) is None:
-                self.client._store(id, encoded, terms)
-
-        return store
 
 
 class SharedNames:
@@ -254,20 +226,6 @@ class _Writers:
         names.client.wait([self._name], timeout=min(rest, _LOOK_SECONDS), private=names.private)
 
 
-def _fill(scratch: Scratch, encoded: Encoded) -> None:
-    """Writes an encoded value into memory of the store."""
-    memory = memoryview(scratch)
-    if encoded.write is not None:
-        return encoded.write(memory)
-    end = 0
-    for offset, part in encoded.parts:
-        memory[end:offset] = bytes(offset - end)
-        flat = _values.flat(memoryview(part))
-        end = offset + flat.nbytes
-        memory[offset:end] = flat
-    return None
-
-
 class NamedObjects(MutableMapping[str, Any]):
     """The named objects of the cluster as a mapping: keys are names, without the prefix of the mapping.
 
@@ -276,9 +234,9 @@ class NamedObjects(MutableMapping[str, Any]):
 
     - `m[key]` gets a value in place, as `Client.get` does, but does not wait: a miss is `ObjectNotFound`,
       which is a `KeyError`.
-    - `m[key] = value` replaces: it deletes the object of the name and puts another. Values that were got
-      before stay as they were. Between the two a reader may find no object. Of several programs that set a
-      key at the same time, one is the last, and its value stays.
+    - `m[key] = value` replaces the object of the name in one step: a reader gets the old value or the new
+      one. Values that were got before stay as they were. Of several programs that set a key at the same time,
+      one is the last, and its value stays.
     - `m.setdefault(key, value)` puts only if there is no object. Of several programs that call it at the same
       time, all get the same value.
     - `m.pop(key)` gets and deletes. Of several programs that pop a key at the same time, one gets the value.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from plasmon import _values
 from plasmon._arguments import whole
 from plasmon._handle import Handle
 from plasmon._ids import ONE, IdLike, several
-from plasmon._internal import Buffer, ObjectId
+from plasmon._internal import Buffer, Named, ObjectId, Version
+from plasmon._terms import ABSENT, Absent
 from plasmon.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -32,6 +33,32 @@ class Reads(Handle):
     """Calls of a client that read objects or wait for them."""
 
     @overload  # A str is an iterable of str, too: here it is one name.
+    def get(  # type: ignore[overload-overlap]
+        self,
+        id_or_ids: IdLike,
+        timeout: float | None = None,
+        *,
+        version: Literal[True],
+        default: Any = NO_DEFAULT,
+        type: type | None = None,
+        private: bool = False,
+        verify: bool = False,
+        copy: bool = False,
+    ) -> tuple[Any, Version | Absent]: ...
+    @overload
+    def get(
+        self,
+        id_or_ids: Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        version: Literal[True],
+        default: Any = NO_DEFAULT,
+        type: type | None = None,
+        private: bool = False,
+        verify: bool = False,
+        copy: bool = False,
+    ) -> list[tuple[Any, Version | Absent]]: ...
+    @overload
     def get(  # type: ignore[overload-overlap]
         self,
         id_or_ids: IdLike,
@@ -87,6 +114,7 @@ class Reads(Handle):
         private: bool = False,
         verify: bool = False,
         copy: bool = False,
+        version: bool = False,
     ) -> Any:
         """Gets the values of objects. Waits for objects that are elsewhere or not created yet.
 
@@ -119,9 +147,12 @@ class Reads(Handle):
             copy: Whether each value is a copy in this process' own memory, which the caller may write to and
                 keep for as long as it likes: bytes become a `bytearray`, and arrays are writable, also those
                 within other values. Arrow data cannot be written to, but are copied as well.
+            version: Whether a version comes with each value, for `put(..., replace=True, expected=version)`.
+                The node is asked for it, also about an object that is here.
 
         Returns:
-            Value of the object; for several ids, a list of the values in order.
+            Value of the object; for several ids, a list of the values in order. With `version`, the value and
+            its `Version` in a tuple; a `default` has `plasmon.ABSENT`.
 
         Raises:
             TimedOut: An object did not come within the time-out. With a time-out of 0 or a `default`: the
@@ -135,19 +166,31 @@ class Reads(Handle):
             MalformedValue: An object does not match its metadata.
             WrongType: A value is not of the `type`, or the `type` is none.
         """
-        if type is None and default is NO_DEFAULT and isinstance(id_or_ids, ONE):
+        if type is None and default is NO_DEFAULT and not version and isinstance(id_or_ids, ONE):
             id = self._one(id_or_ids, private) if private or self._prefix else id_or_ids
             buffer = self._native.get_one(id, timeout, verify)
             return _values.decode(buffer, copy) if copy or buffer._encoded else buffer
         _values.check_type(type)
         ids = self._all(id_or_ids, private)
         found: Sequence[Buffer | None]
-        if default is NO_DEFAULT:
+        versions: list[Version | Absent] = []
+        if version:
+            found, versions = self._with_versions(ids, timeout, verify, default is not NO_DEFAULT)
+        elif default is NO_DEFAULT:
             found = self._native.get(ids, timeout, verify)
         else:
             found = self._native.get_existing(ids, 0 if timeout is None else timeout, verify)
         values = [default if one is None else _values.decode_as(one, type, copy) for one in found]
+        values = list(zip(values, versions, strict=True)) if version else values
         return values[0] if isinstance(id_or_ids, ONE) else values
+
+    def _with_versions(
+        self, ids: Iterable[IdLike | Named], timeout: float | None, verify: bool, existing: bool
+    ) -> tuple[list[Buffer | None], list[Version | Absent]]:
+        """Objects and their versions. With `existing`, `None` for each that is not in the cluster."""
+        timeout = 0 if existing and timeout is None else timeout
+        found = self._native.get_versioned(ids, timeout, verify, existing)
+        return [one and one[0] for one in found], [one[1] if one else ABSENT for one in found]
 
     def get_buffers(
         self,

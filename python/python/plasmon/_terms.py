@@ -7,11 +7,26 @@ The public methods list these options one by one instead of `**options: Unpack[O
 
 from __future__ import annotations
 
+import enum
 import time
 from typing import NamedTuple
 
-from plasmon._arguments import one_of, seconds
+from plasmon._arguments import instance, one_of, seconds
+from plasmon._internal import Version
 from plasmon.errors import InvalidArgument
+
+
+class Absent(enum.Enum):
+    """Type of `ABSENT`."""
+
+    ABSENT = "ABSENT"
+
+    def __repr__(self) -> str:
+        return "plasmon.ABSENT"
+
+
+ABSENT = Absent.ABSENT
+"""Version of an object that is not there: what `put(..., expected=ABSENT)` stores replaces nothing."""
 
 
 class Terms(NamedTuple):
@@ -33,6 +48,10 @@ class Terms(NamedTuple):
     """Time to live in seconds. `None` for no end."""
     owned: bool = False
     """Whether the object ends with its client."""
+    replace: bool = False
+    """Whether the object takes the place of what has its id."""
+    expected: Version | None = None
+    """Version that is to be replaced. `None` for whatever is there, or nothing."""
 
 
 def rights(private: bool, public: str | None) -> str:
@@ -41,6 +60,17 @@ def rights(private: bool, public: str | None) -> str:
     if private and public is not None:
         raise InvalidArgument(f"an object is private or public={public!r}, not both")
     return "private" if private else public or "r"
+
+
+def replacing(replace: bool, expected: Version | Absent | None) -> tuple[bool, Version | None]:
+    """Whether a new object replaces another, and of which version, for `Terms`."""
+    if expected is ABSENT:
+        return False, None
+    if expected is None:
+        return replace, None
+    if not replace:
+        raise InvalidArgument("a version is expected of what is replaced: give replace=True as well")
+    return replace, instance(expected, Version, "the version that is expected")
 
 
 def left(timeout: float | None, began: float) -> float | None:

@@ -10,9 +10,9 @@ from plasmon import _values
 from plasmon._arguments import memory, whole
 from plasmon._handle import Handle
 from plasmon._ids import ONE, IdLike
-from plasmon._internal import Creation, ObjectId, Scratch
+from plasmon._internal import Creation, ObjectId, Scratch, Version
 from plasmon._records import Public
-from plasmon._terms import Terms, left, rights
+from plasmon._terms import Absent, Terms, left, replacing, rights
 from plasmon.errors import InvalidArgument, WrongType
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
         owned: bool = False,
+        replace: bool = False,
+        expected: Version | Absent | None = None,
     ) -> ObjectId:
         """Stores a value, so that it can be got on every node of the cluster.
 
@@ -47,15 +49,13 @@ class Writes(Handle):
         - NumPy arrays are stored as their elements, in C or Fortran order if they are contiguous, otherwise
           in C order;
         - PyArrow tables and record batches are stored as an Arrow IPC stream, which is written directly into
-          the store;
-        - Polars' frames and series are stored as such a stream, too;
+          the store, and so are Polars' frames and series;
         - all other values are pickled, with the memory of arrays inside them beside the pickle: those of
           NumPy, pandas, PyArrow, Polars, xarray, SciPy, PyTorch (on the CPU), of packages that offer DLPack,
           and of types given to `plasmon.register_type`. `explain` tells what was copied, and why. Where
           cloudpickle is installed, it pickles functions, and classes of the main program;
-        - arrays of objects, of subclasses, and of types that a literal of NumPy cannot describe are pickled:
-          types with metadata, aligned structures, records, types of other packages. NumPy's own pickles
-          preserve all of these, but may convert elements of a foreign byte order to the native one;
+        - arrays of objects, of subclasses, and of types that a literal of NumPy cannot describe (metadata,
+          aligned structures, records, others' types) are pickled: a foreign byte order may become the native;
         - slices of Arrow data are stored without the rest, and memory that arrays or tensors within a value
           share is stored once;
         - values that cannot be pickled come back as a PyArrow table if they offer Arrow's PyCapsule
@@ -80,24 +80,28 @@ class Writes(Handle):
             ttl: Time in seconds after which the object is deleted everywhere. `None` for no end.
             owned: Whether the object ends with this client: it is deleted everywhere when the client is
                 closed, or its process or its node ends. It cannot be moved to another node.
+            replace: Whether the object takes the place of what has its id, in one step: no get between finds
+                none. Both need room until then. `replicas=1` means as many as the old object had.
+            expected: Version to replace and no other, which `get(..., version=True)` returned. With
+                `plasmon.ABSENT` nothing is replaced.
 
         Returns:
             Id of the object.
 
         Raises:
-            ObjectExists: The id is taken. If two clients put the same id or name at the same time, on any
-                nodes, one of them gets this error.
+            Conflict, ObjectNotFound: Another version than `expected` is there (`Conflict.version`), or none.
+            ObjectExists: The id is taken, also by a put of another client, on any node, at the same time.
             TooFewReplicas: The object is stored, but fewer nodes than `replicas` keep it.
-            TimedOut: The time is over, or the node that knows whether an id or a name is taken does not
-                answer. The value may still be stored.
-            StoreFull: There is no room, and none can be made.
-            ObjectTooLarge: The value is larger than the whole store.
+            TimedOut, OutcomeUnknown: The time is over, or the node that knows whether an id or a name is
+                taken does not answer. The value may still be stored.
+            StoreFull, ObjectTooLarge: There is no room, and none can be made, or never that much.
             InvalidArgument: The id or the name is invalid.
             WrongType: The value cannot be stored. The message says which part of it.
         """
         fresh = id is None and name is None
         object_id, name = self._identify(id, name, private)
-        terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl, owned)
+        over = replacing(replace, expected)
+        terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl, owned, *over)
         if type(value) is bytes:  # As it is, in fewer steps.
             self._native.put(object_id, len(value), [(0, value)], b"", terms)
         else:
@@ -116,6 +120,7 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
         owned: bool = False,
+        replace: bool = False,
     ) -> list[ObjectId]:
         """Stores values as `put` does. Small values share requests, which is several times as fast.
 
@@ -131,6 +136,7 @@ class Writes(Handle):
             replicas: As in `put`.
             ttl: As in `put`.
             owned: As in `put`.
+            replace: As in `put`. Each value replaces by itself: there is no moment at which all do.
 
         Returns:
             Ids of the objects, in order.
@@ -153,6 +159,7 @@ class Writes(Handle):
         if len(object_ids) != len(encoded):
             raise InvalidArgument(f"{len(object_ids)} ids for {len(encoded)} values")
         terms = Terms(None, rights(private, public), timeout, digest, ids is None, replicas, ttl, owned)
+        terms = terms._replace(replace=replace)
         together = []
         began = time.monotonic()
         for object_id, one in zip(object_ids, encoded, strict=True):
@@ -220,6 +227,7 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
         owned: bool = False,
+        replace: bool = False,
     ) -> Creation:
         """Creates an object that the caller writes in place. No other client sees it before it is sealed.
 
@@ -236,6 +244,8 @@ class Writes(Handle):
             replicas: As in `put`. The seal waits for them.
             ttl: As in `put`.
             owned: As in `put`.
+            replace: As in `put`. The object takes the place when it is sealed, if wanted only of one version:
+                `seal(expected=version)`.
 
         Returns:
             Data of the object, writable through the buffer protocol. `seal()` or `abort()` ends the creation,
@@ -246,7 +256,7 @@ class Writes(Handle):
         """
         object_id, name = self._identify(id, name, private)
         size = whole(size, "the size of an object in bytes", 0, _MAX_BYTES)
-        terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl, owned)
+        terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl, owned, replace)
         return self._native.create(object_id, size, metadata, terms)
 
     def buffer(self, size: int, *, private: bool = False, timeout: float | None = None) -> Scratch:
@@ -350,14 +360,25 @@ class Writes(Handle):
         else:
             with self._native.create(id, size, metadata, terms) as creation:
                 write(memoryview(creation))
+                creation.seal(terms.expected)
 
-    def seal(self, id: IdLike, *, private: bool = False) -> None:
+    def seal(self, id: IdLike, *, private: bool = False, expected: Version | None = None) -> Version | None:
         """Seals an object that this client is creating: makes it immutable and visible to all.
+
+        Args:
+            id: Id or name of the object.
+            private: Whether a name is that of this user's private object.
+            expected: Version that the object is to replace, and no other. The object must have been created
+                with `replace=True`.
+
+        Returns:
+            Version of an object that was created with `replace=True`.
 
         Raises:
             InvalidArgument: This client is not creating an object of this id.
+            Conflict, ObjectNotFound: As `put`. The creation is aborted then.
         """
-        self._native.seal(self._one(id, private))
+        return self._native.seal(self._one(id, private), expected)
 
     def abort(self, id: IdLike, *, private: bool = False) -> None:
         """Aborts the creation of an object by this client. Its id is free again.

@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 from weakref import WeakSet
 
 import plasmon
@@ -32,7 +32,7 @@ from plasmon._arguments import instance, whole
 from plasmon._arguments import several as several_of
 from plasmon._classes import Priority
 from plasmon._ids import ONE, IdLike, several
-from plasmon._internal import Buffer, ObjectId
+from plasmon._internal import Buffer, ObjectId, Version
 from plasmon._looping import Looping, patiently, soon
 from plasmon._reads import NO_DEFAULT
 from plasmon._regions import Mode
@@ -41,6 +41,7 @@ from plasmon._services import Allow, functions_of
 from plasmon._services_aio import Server, Service, in_loop
 from plasmon._subscription_aio import Opening, RegionEvents, Subscription
 from plasmon._sync_aio import Barrier, Guard, Lock
+from plasmon._terms import Absent
 from plasmon.errors import Error
 
 if TYPE_CHECKING:
@@ -252,6 +253,32 @@ class Client(Looping):
         id_or_ids: IdLike,
         timeout: float | None = None,
         *,
+        version: Literal[True],
+        default: Any = NO_DEFAULT,
+        type: type | None = None,
+        private: bool = False,
+        verify: bool = False,
+        copy: bool = False,
+    ) -> tuple[Any, Version | Absent]: ...
+    @overload
+    async def get(
+        self,
+        id_or_ids: Iterable[IdLike],
+        timeout: float | None = None,
+        *,
+        version: Literal[True],
+        default: Any = NO_DEFAULT,
+        type: type | None = None,
+        private: bool = False,
+        verify: bool = False,
+        copy: bool = False,
+    ) -> builtins.list[tuple[Any, Version | Absent]]: ...
+    @overload
+    async def get(  # type: ignore[overload-overlap]
+        self,
+        id_or_ids: IdLike,
+        timeout: float | None = None,
+        *,
         type: type[_T],
         private: bool = False,
         verify: bool = False,
@@ -302,11 +329,20 @@ class Client(Looping):
         private: bool = False,
         verify: bool = False,
         copy: bool = False,
+        version: bool = False,
     ) -> Any:
         """Waits for objects and returns their values, as `plasmon.Client.get` does.
 
-        Pickles are unpickled on the thread of the event loop. `verify` and `copy` read the bytes there.
+        Pickles are unpickled on the thread of the event loop. `verify` and `copy` read the bytes there. With
+        `version` the call runs in a thread.
         """
+        if version:
+            get = partial(
+                self._client.get, id_or_ids, default=default, type=type, private=private, version=True
+            )
+            return await self._within(
+                self._patient, lambda left: get(timeout=left, verify=verify, copy=copy), timeout
+            )
         _values.check_type(type)
         ids = several(id_or_ids)
         found: Sequence[Buffer | None]

@@ -39,6 +39,13 @@ class ObjectExists(Error):  # noqa: N818
     """An object of this id exists already or is being created."""
 
 
+class Conflict(Error):  # noqa: N818
+    """Another version of the object is there than was expected."""
+
+    version: _internal.Version
+    """Version that is there."""
+
+
 class ObjectNotFound(Error, KeyError):  # noqa: N818
     """No object of this id is known."""
 

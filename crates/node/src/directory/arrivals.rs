@@ -98,6 +98,16 @@ impl Arrivals {
         }
     }
 
+    /// Forgets where an object was.
+    pub(crate) fn forget_place(&self, id: &ObjectId) {
+        self.known.borrow_mut().pop(id);
+    }
+
+    /// Whether an object is being fetched.
+    pub(crate) fn is_bringing(&self, id: &ObjectId) -> bool {
+        self.under_way.borrow().contains_key(id)
+    }
+
     /// Whether a life of an object has ended while it was being fetched.
     pub(crate) fn has_ended(&self, id: &ObjectId, life: u64) -> bool {
         self.under_way.borrow().get(id).is_some_and(|fetches| fetches.ended.contains(&life))

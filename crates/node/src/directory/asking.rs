@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::future::{join_all, select};
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
+use super::table::Table;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
@@ -34,6 +35,7 @@ pub(super) struct Asking {
     pub(super) kernel: Rc<Kernel>,
     pub(super) network: Rc<Network>,
     pub(super) cluster: Rc<Cluster>,
+    pub(super) table: Rc<RefCell<Table>>,
 }
 
 impl Asking {
@@ -193,6 +195,10 @@ impl Asking {
             .clock
             .bounded(Some(until), self.lives_on(nodes, ids, (user, false), &missing))
             .await?;
+        // A node may hold a replaced life that it has not dropped yet.
+        let table = self.table.borrow();
+        let counts = |(id, life, _): &&(ObjectId, Life, NodeId)| !table.is_buried(id, life.life);
+        let held: Vec<_> = held.iter().filter(counts).collect();
         Some(ids.iter().map(|id| held.iter().any(|(held, ..)| held == id)).collect())
     }
 }

@@ -137,7 +137,9 @@ impl Directory {
     ) -> Option<Vec<bool>> {
         let doubted: Vec<_> = unsettled.iter().map(|at| ids[*at]).collect();
         let held = self.asking.held_anywhere(&doubted, user).await?;
-        unsettled.iter().zip(held).for_each(|(at, held)| known[*at] |= held);
+        // One object may have taken the place of another while the members answered.
+        let now_known = |id| self.table.borrow_mut().knows(id, user);
+        unsettled.iter().zip(held).for_each(|(at, held)| known[*at] |= held || now_known(&ids[*at]));
         let sealed =
             claimed.iter().map(|(at, claimer)| self.asking.held_by(vec![*claimer], &ids[*at..=*at], user));
         for ((at, _), sealed) in claimed.iter().zip(join_all(sealed).await) {

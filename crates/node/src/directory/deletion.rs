@@ -66,8 +66,8 @@ pub(crate) struct Deletion {
     deleting: RefCell<HashSet<ObjectId>>,
 }
 
-/// Objects that no other deletion may touch until this value is dropped.
-struct Turn {
+/// Objects that no other deletion or replacement may touch until this value is dropped.
+pub(super) struct Turn {
     deletion: Rc<Deletion>,
     ids: Vec<ObjectId>,
 }
@@ -284,16 +284,16 @@ impl Deletion {
         for (id, nodes) in parting.enlisted.iter().filter(|(id, _)| held_back(id)) {
             nodes.iter().for_each(|node| orders.add(*node, *id, NO_LIFE));
         }
-        for (node, order) in orders.messages(|lives| Message::Bury { lives }) {
+        for (node, order) in orders.messages(bury_message) {
             self.network.tell(node, order);
         }
         let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         parting.lives.keys().for_each(|id| table.end_over(id, self.kernel.node, now));
     }
 
-    /// Waits until no other deletion of these objects is under way. Of two deletions, one then finds an
-    /// object and the other does not. Returns `None` when the asker has been answered meanwhile.
-    async fn turn_to_delete(self: &Rc<Self>, ids: &[ObjectId]) -> Option<Turn> {
+    /// Waits until no other deletion or replacement of these objects is under way. Of two deletions, one then
+    /// finds an object and the other does not. Returns `None` when the asker has been answered meanwhile.
+    pub(super) async fn turn_to_delete(self: &Rc<Self>, ids: &[ObjectId]) -> Option<Turn> {
         let (deleting, due) = (&self.deleting, self.kernel.clock.now() + self.deletion_patience());
         while deleting.borrow().len() > MAX_DELETIONS || ids.iter().any(|id| deleting.borrow().contains(id)) {
             if self.kernel.clock.now() >= due {
@@ -353,7 +353,7 @@ impl Deletion {
             false => ids.iter().filter(|id| !parting.lives.contains_key(id)).copied().collect(),
         };
         let orders = self.to_enlist(ids, parting, wide);
-        let enlisting = self.enlist(orders, user, missing);
+        let enlisting = self.enlist(orders, (user, None), missing);
         let ((complete, enlisted), held) =
             join(enlisting, self.asking.lives_on(self.cluster.others(&[]), &searched, (user, true), missing))
                 .await;
@@ -396,7 +396,7 @@ impl Deletion {
                 lives.iter().for_each(|life| burials.add(keeper, *id, *life));
             }
         }
-        self.order_until_gone(burials, |lives| ask::Bury { lives }, missing).await;
+        self.order_until_gone(burials, |lives| ask::Bury { lives, successor: None }, missing).await;
         let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         for (id, lives) in &parting.lives {
             lives.iter().for_each(|life| table.bury(*id, *life, now));
@@ -424,13 +424,13 @@ impl Deletion {
 
     /// Has the second keepers stop sending nodes to objects. Returns whether they listed all lives that
     /// they know, and the lives with the nodes that may hold them.
-    async fn enlist(
+    pub(super) async fn enlist(
         self: &Rc<Self>,
         orders: Orders,
-        user: u32,
+        (user, turn): (u32, Option<u64>),
         missing: &Missing,
     ) -> (bool, Vec<(ObjectId, u64, NodeId)>) {
-        let orders = orders.messages(|lives| ask::Enlist { lives });
+        let orders = orders.messages(|lives| ask::Enlist { lives, turn });
         let asked = orders.map(|(keeper, order)| self.asking.ask_until_gone(keeper, user, order, missing));
         let (mut complete, mut known) = (true, Vec::new());
         for answer in join_all(asked).await.into_iter().flatten() {
@@ -441,7 +441,7 @@ impl Deletion {
     }
 
     /// Sends orders until each is carried out or its node is not a member any more.
-    async fn order_until_gone<Q: Ask + Clone>(
+    pub(super) async fn order_until_gone<Q: Ask + Clone>(
         self: &Rc<Self>,
         orders: Orders,
         order: impl Fn(Vec<(ObjectId, u64)>) -> Q,
@@ -453,13 +453,21 @@ impl Deletion {
     }
 
     /// Stops, as the second keeper, sending nodes to objects that the first keeper deletes.
-    pub(crate) fn on_enlist(&self, asked: &Envelope, lives: &[(ObjectId, u64)]) {
+    pub(crate) fn on_enlist(&self, asked: &Envelope, lives: &[(ObjectId, u64)], turn: Option<u64>) {
         let (mut table, now) = (self.table.borrow_mut(), self.kernel.clock.now());
         let (mut own, mut others) = (Vec::new(), Vec::new());
         for (id, life) in lives {
             if asked.from != self.cluster.keepers(id).first && asked.epoch <= self.cluster.epoch() {
                 drop(table);
                 return self.network.answer(asked, self.asking.not_the_keeper());
+            }
+            if let Some(turn) = turn {
+                table.begin_replacing(*id, asked.from, turn, false);
+                let (held, readers) = table.may_hold(id);
+                others.extend(held.iter().map(|(life, node)| (*id, *life, *node)));
+                let known = held.first().map_or(*life, |(life, _)| *life);
+                others.extend(readers.iter().map(|node| (*id, known, *node)));
+                continue;
             }
             if *life != NO_LIFE {
                 // The publication of the object may be on the way.
@@ -487,6 +495,7 @@ impl Deletion {
                 table.bury(*id, *life, now);
             }
             table.end_over(id, asked.from, now);
+            table.end_replacing(id, asked.from);
         }
         drop(table);
         self.network.answer(asked, Message::Done);
@@ -525,6 +534,7 @@ impl Deletion {
                 let text = format!("object {id} is being deleted");
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
+            false if table.holds_back(&id) => self.asking.not_the_keeper(),
             false => {
                 table.note_reader(id, asked.from);
                 Message::Done
@@ -545,9 +555,14 @@ impl Deletion {
 
     /// The keepers of an object other than this node. These are both keepers if this node is none,
     /// because a node that follows another view may ask this one all the same.
-    fn other_keepers(&self, id: &ObjectId) -> impl Iterator<Item = NodeId> {
+    pub(super) fn other_keepers(&self, id: &ObjectId) -> impl Iterator<Item = NodeId> {
         self.cluster.keepers(id).iter().filter(|keeper| *keeper != self.kernel.node)
     }
+}
+
+/// The order that ends an enlistment, or has lives remembered as ended.
+fn bury_message(lives: Vec<(ObjectId, u64)>) -> Message {
+    Message::Bury { lives, successor: None }
 }
 
 /// Names some objects with their verb, for people.
@@ -561,10 +576,10 @@ pub(super) fn name_some(ids: &[ObjectId], one: &str, several: &str) -> String {
 
 /// The lives that each node is told of.
 #[derive(Default)]
-struct Orders(HashMap<NodeId, Vec<(ObjectId, u64)>>);
+pub(super) struct Orders(HashMap<NodeId, Vec<(ObjectId, u64)>>);
 
 impl Orders {
-    fn add(&mut self, node: NodeId, id: ObjectId, life: u64) {
+    pub(super) fn add(&mut self, node: NodeId, id: ObjectId, life: u64) {
         self.0.entry(node).or_default().push((id, life));
     }
 

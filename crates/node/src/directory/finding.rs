@@ -7,10 +7,14 @@ use std::time::Duration;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 
 use super::Directory;
+use super::deletion::NO_LIFE;
 use super::table::{Lookup, Published, Waiter};
 use crate::net::frame::{Envelope, Holding, Life, Message, Stage, Wish, Withdrawal, ask};
+use crate::net::network::Network;
 use crate::object::Role;
 
+/// The pause before looking whether an object was switched to.
+const SWITCH_PAUSE: Duration = Duration::from_millis(2);
 /// How long a request to a keeper waits for an answer.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -25,9 +29,12 @@ impl Directory {
     ) {
         let Envelope { from, request, reply_to, user, .. } = *asked;
         let first = self.cluster.keepers(&id).first;
-        if !self.cluster.keepers(&id).contains(self.kernel.node) {
-            // Entries that are left here of a shard that moved are not valid. The first keeper gets the
-            // request, unless a keeper has forwarded it already; the asker then asks again.
+        let keeps = self.cluster.keepers(&id).contains(self.kernel.node);
+        let is_replaced = self.table.borrow().replaced_by(&id).is_some_and(|by| by != self.kernel.node);
+        if !keeps || is_replaced {
+            // Entries that are left here of a shard that moved are not valid, and of an object that is being
+            // replaced the first keeper alone knows which life is given. It gets the request, unless a keeper
+            // has forwarded it already; the asker then asks again.
             let again = self.network.envelope(request, reply_to, user, asked.message.clone());
             _ = from == reply_to && self.network.send(first, again);
             return;
@@ -100,11 +107,8 @@ impl Directory {
 
     /// Forwards a request to a holder, which answers the asker.
     fn forward(self: &Rc<Self>, holder: NodeId, id: ObjectId, waiter: Waiter, others: Vec<NodeId>) {
-        let wish = waiter.wish;
-        let message = Message::Fetch { id, stage: Stage::Forwarded, wish, others };
-        let envelope = self.network.envelope(waiter.request, waiter.node, waiter.user, message);
-        // If the holder has just gone, the asker notices and asks again.
-        self.network.send(holder, envelope);
+        let life = self.table.borrow().life_of(&id).unwrap_or(NO_LIFE);
+        forward_to(&self.network, (holder, life), id, waiter, others);
     }
 
     /// Enters a publication, and forwards the requests of the nodes that waited for the object.
@@ -153,12 +157,31 @@ impl Directory {
         }
     }
 
-    /// Answers which lives of objects are on this node.
-    pub(crate) fn on_hold(&self, asked: &Envelope, ids: &[ObjectId], withheld: bool) {
+    /// Answers which lives of objects are on this node. An object of this node that is to take the place of
+    /// another may be there already, without the other: the answer waits until this node knows.
+    pub(crate) fn on_hold(self: &Rc<Self>, asked: Envelope, ids: Vec<ObjectId>, withheld: bool) {
+        let doubtful = if withheld { Vec::new() } else { self.writer.doubtful(&ids) };
+        let directory = Rc::clone(self);
+        let user = asked.user;
+        let is_doubtful = move |(id, life): &(ObjectId, u64)| {
+            directory.writer.withholds(id, *life) && directory.life_here(id, user).is_none()
+        };
+        if !doubtful.iter().any(&is_doubtful) {
+            return self.tell_held(&asked, &ids, withheld);
+        }
+        let directory = Rc::clone(self);
+        self.kernel.spawn(async move {
+            while doubtful.iter().any(&is_doubtful) {
+                directory.kernel.clock.sleep(SWITCH_PAUSE).await;
+            }
+            directory.tell_held(&asked, &ids, withheld);
+        });
+    }
+
+    fn tell_held(&self, asked: &Envelope, ids: &[ObjectId], withheld: bool) {
         // Objects that are withheld may have been deleted while this node was no member.
         let tells = withheld || !self.cluster.withholds();
-        let life = |id| self.life_here(id, asked.user).filter(|_| tells);
-        let lives = ids.iter().map(life).collect();
+        let lives = ids.iter().map(|id| self.life_here(id, asked.user).filter(|_| tells)).collect();
         self.network.answer(asked, Message::Held { lives });
     }
 
@@ -192,6 +215,20 @@ impl Directory {
         }
         lost.map_or(Ok(holders), Err)
     }
+}
+
+/// Sends the request of a waiter for a life of an object to a holder, which answers.
+pub(super) fn forward_to(
+    network: &Network,
+    (holder, life): (NodeId, u64),
+    id: ObjectId,
+    waiter: Waiter,
+    others: Vec<NodeId>,
+) {
+    let message = Message::Fetch { id, life, stage: Stage::Forwarded, wish: waiter.wish, others };
+    let envelope = network.envelope(waiter.request, waiter.node, waiter.user, message);
+    // If the holder has just gone, the asker notices and asks again.
+    network.send(holder, envelope);
 }
 
 /// The error for a waiter whose object has lost all its holders.

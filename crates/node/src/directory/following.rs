@@ -43,6 +43,7 @@ impl Directory {
             keepers.first == leader && keepers.contains(self.kernel.node) && change.remembers(leader)
         };
         self.table.borrow_mut().give_up_ends(leads, self.kernel.clock.now());
+        self.table.borrow_mut().give_up_replacing(leads);
         self.table.borrow_mut().forget_returning(|node| change.alive.contains(node) && !fresh.contains(node));
         self.sweep_directory(change);
         self.deletion.enroll_again();

@@ -7,6 +7,9 @@
 //! - [`Deletion`] deletes objects: as the node that asks ([`removal`]), as their first keeper, and
 //!   by the first keeper's order.
 //! - [`Claims`] decides which node may create an object.
+//! - [`Guards`] has the lives that may be replaced any moment, on the nodes that hold them.
+//! - [`Replacement`] replaces objects, as their first keeper.
+//! - [`Writer`] has the objects that are to take the place of others, on the node that asks.
 //! - [`News`] tells keepers what this node holds.
 //!
 //! The directory itself finds holders ([`finding`]), says whether objects exist ([`deciding`]), follows views
@@ -20,12 +23,15 @@ pub(crate) mod deletion;
 pub(crate) mod early;
 pub(crate) mod finding;
 pub(crate) mod following;
+pub(crate) mod guards;
 pub(crate) mod news;
 pub(crate) mod removal;
 pub(crate) mod repair;
+pub(crate) mod replacement;
 mod service;
 pub(crate) mod simulation;
 pub(crate) mod table;
+pub(crate) mod writer;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -37,9 +43,12 @@ use self::asking::Asking;
 use self::claims::Claims;
 use self::deletion::Deletion;
 use self::early::Early;
+use self::guards::Guards;
 use self::news::News;
 use self::repair::Repair;
+use self::replacement::Replacement;
 use self::table::Table;
+use self::writer::Writer;
 use crate::kernel::Kernel;
 use crate::membership::Cluster;
 use crate::net::network::Network;
@@ -58,6 +67,12 @@ pub(crate) struct Directory {
     asking: Rc<Asking>,
     /// The deletions of objects.
     pub(crate) deletion: Rc<Deletion>,
+    /// The lives of objects that may be replaced any moment.
+    pub(crate) guards: Rc<Guards>,
+    /// The replacements that this node leads.
+    pub(crate) replacement: Rc<Replacement>,
+    /// The objects of this node that are to take the place of others.
+    pub(crate) writer: Rc<Writer>,
     /// The claims of ids, which decide who may create an object.
     pub(crate) claims: Rc<Claims>,
     /// The keepers that have yet to be told again of this node's objects.
@@ -75,20 +90,28 @@ impl Directory {
         store: &Rc<Store>,
         cluster: &Rc<Cluster>,
     ) -> Self {
-        let (table, arrivals) = (Rc::default(), Rc::default());
+        let (table, arrivals): (Rc<RefCell<Table>>, Rc<Arrivals>) = (Rc::default(), Rc::default());
         let asking = Rc::new(Asking {
             kernel: Rc::clone(kernel),
             network: Rc::clone(network),
             cluster: Rc::clone(cluster),
+            table: Rc::clone(&table),
         });
         let deletion = Rc::new(Deletion::new(&asking, store, &table, &arrivals));
+        let claims = Rc::new(Claims::new(&asking, &deletion));
+        let guards = Rc::new(Guards::new(&asking, store, &arrivals));
+        let replacement = Rc::new(Replacement::new(&deletion));
+        let writer = Writer::new(&replacement, &claims, &guards, (store, &table, &arrivals));
         Self {
             kernel: Rc::clone(kernel),
             network: Rc::clone(network),
             store: Rc::clone(store),
             cluster: Rc::clone(cluster),
             table,
-            claims: Rc::new(Claims::new(&asking, &deletion)),
+            claims,
+            guards,
+            replacement,
+            writer: Rc::new(writer),
             deletion,
             asking,
             news: Rc::new(News::new(kernel, network, store, cluster, &arrivals)),

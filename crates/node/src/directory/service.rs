@@ -10,7 +10,7 @@ use plasmon::wire::{Table, WireError};
 use super::Directory;
 use super::finding::lost;
 use crate::membership::views::Change;
-use crate::net::frame::{DIRECTORY_FRAMES, Envelope, MAX_ENTRIES, Message};
+use crate::net::frame::{DIRECTORY_FRAMES, Envelope, MAX_ENTRIES, Message, ask};
 use crate::object::DEEDS;
 use crate::service::Service;
 
@@ -37,10 +37,13 @@ impl Service for Directory {
             Message::Delete { lives, asked_us } => {
                 self.deletion.on_delete(frame.clone(), lives.clone(), asked_us.map(Duration::from_micros));
             }
-            Message::Enlist { lives } => self.deletion.on_enlist(&frame, lives),
-            Message::Bury { lives } => self.deletion.on_bury(&frame, lives),
+            Message::Enlist { lives, turn } => self.deletion.on_enlist(&frame, lives, *turn),
+            Message::Bury { lives, successor: Some(successor) } => {
+                self.replacement.on_switch(&frame, lives, successor);
+            }
+            Message::Bury { lives, successor: None } => self.deletion.on_bury(&frame, lives),
             Message::Drop { lives } => self.deletion.on_drop(&frame, lives),
-            Message::Hold { ids, withheld } => self.on_hold(&frame, ids, *withheld),
+            Message::Hold { ids, withheld } => self.on_hold(frame.clone(), ids.clone(), *withheld),
             Message::Enroll { id } => self.deletion.on_enroll(&frame, *id),
             Message::Query { ids } => self.on_query(frame.clone(), ids.clone()),
             Message::Locate { id } => {
@@ -51,6 +54,15 @@ impl Service for Directory {
                     false => Message::Located { holders },
                 };
                 self.network.answer(&frame, message);
+            }
+            Message::Replace { holding, from, patience_us } => {
+                let patience = Duration::from_micros(*patience_us);
+                self.replacement.on_replace(frame.clone(), *holding, *from, patience);
+            }
+            Message::Current { id } => self.replacement.on_current(frame.clone(), *id),
+            Message::Guard { id, lives, turn, lifts } => {
+                let order = ask::Guard { id: *id, lives: lives.clone(), turn: *turn, lifts: *lifts };
+                self.guards.on_guard(&frame, &order);
             }
             Message::Claim { id, probe } => self.claims.on_claim(&frame, *id, *probe),
             Message::Unclaim { ids } => self.claims.on_unclaim(from, ids),
@@ -71,8 +83,9 @@ impl Service for Directory {
         }
     }
 
-    fn on_tick(self: Rc<Self>, _: Instant) {
+    fn on_tick(self: Rc<Self>, now: Instant) {
         self.tend_directory();
+        self.writer.tend(now);
         self.tend_early();
         self.republish_to(&self.network.take_missed());
     }

@@ -18,6 +18,7 @@
 //! entry follow at once. One change is followed to the end before the next begins.
 
 mod ends;
+mod replaced;
 mod returned;
 mod shortages;
 mod surplus;
@@ -30,6 +31,8 @@ use smallvec::{SmallVec, smallvec};
 
 pub(crate) use self::ends::Ending;
 use self::ends::Leaving;
+pub(crate) use self::replaced::Given;
+use self::replaced::Replacing;
 pub(crate) use self::shortages::Shortage;
 use crate::kernel::index::{self, Index, Indexed};
 use crate::kernel::random::{HashMap, HashSet};
@@ -199,6 +202,10 @@ pub(crate) struct Table {
     any_returned: bool,
     /// Objects that are being deleted.
     leaving: HashMap<ObjectId, Leaving>,
+    /// Objects that are being replaced.
+    replacing: HashMap<ObjectId, Replacing>,
+    /// Nodes that have the successor of an object and have yet to publish it, with its life.
+    unpublished: HashMap<ObjectId, (NodeId, u64)>,
     /// The lives of each id that have ended.
     tombstones: HashMap<ObjectId, Vec<u64>>,
     /// The lives that have ended, in the order in which they are forgotten.
@@ -324,7 +331,8 @@ impl Table {
     /// Returns the holders that `asker` may read an object from, and notes `asker` as a reader.
     fn holders_for(&mut self, id: ObjectId, asker: NodeId, except: &[NodeId]) -> Lookup {
         self.settle(&id);
-        let entry = self.entries.get(&id).filter(|_| !self.leaving.contains_key(&id));
+        let entry =
+            self.entries.get(&id).filter(|_| !self.leaving.contains_key(&id) && !self.holds_back(&id));
         let Some(entry) = entry else { return Lookup::Waiting };
         let Some(life) = entry.life() else { return Lookup::Lost };
         self.turn = self.turn.wrapping_add(1);
@@ -338,6 +346,11 @@ impl Table {
         let found = Lookup::Holder(holder, usable.take(MAX_OTHER_HOLDERS).collect());
         self.note_reader(id, asker);
         found
+    }
+
+    /// The life that is handed out of an object.
+    pub(crate) fn life_of(&self, id: &ObjectId) -> Option<u64> {
+        self.entries.get(id).and_then(Entry::life)
     }
 
     /// Notes that `waiter` waits for an object to be published.
@@ -396,6 +409,7 @@ impl Table {
             self.note_surplus(id, now);
         }
         self.forget_reader(&id, node);
+        self.note_known(&id, life, Some(node));
         let waiters = self.waiters.remove(&id).unwrap_or_default();
         waiters.iter().for_each(|(waiter, _)| self.note_reader(id, waiter.node));
         Published::Welcome(waiters.into_iter().map(|(waiter, _)| waiter).collect())
@@ -466,6 +480,7 @@ impl Table {
             waiters.retain(|(waiter, _)| alive.contains(&waiter.node));
         }
         self.waiters.retain(|id, waiters| kept_here(id) && !waiters.is_empty());
+        self.unpublished.retain(|id, (node, _)| kept_here(id) && alive.contains(node));
         self.readers.retain(|id, readers| {
             readers.retain(|node| alive.contains(node));
             kept_here(id) && !readers.is_empty()

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use plasmon::shared::CallRequest;
 use plasmon::status::{FilesStatus, Status};
-use plasmon::wire::files::{FileReads, FilesCall, Settling};
+use plasmon::wire::files::{FileReads, FilesCall, Peeking, Settling};
 use plasmon::wire::{BySlot, Request, Table, WireError};
 use plasmon::{Error, NodeId};
 
@@ -112,7 +112,7 @@ impl Service for Files {
             Request::CheckVolume { volume, node, sweep } => {
                 Answer::plain(1, self.check(client, volume, node, sweep))
             }
-            Request::Peek { volume, id, node, at, len } => {
+            Request::Peek(Peeking { volume, id, node, at, len }) => {
                 Answer::plain(1, self.peek(client, volume, Wish { id, node, at, len }))
             }
             Request::BeginSettling(Settling { volume, ids, place, copies }) => {

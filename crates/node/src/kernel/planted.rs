@@ -19,6 +19,12 @@ pub(crate) enum Bug {
     KeeperNotTold,
     /// A home grants locks before it knows which are held.
     LockNotTakenOver,
+    /// A keeper that replaces an object does not wait for one of the guards.
+    GuardNotAwaited,
+    /// A node gives a guarded object without asking.
+    GuardedGivenUnasked,
+    /// What a replacement expects to be there is compared at its begin alone.
+    ExpectedOnceCompared,
     /// A node that put an object and keeps it beside others does not know how many are to keep it.
     CopiesForgotten,
 }

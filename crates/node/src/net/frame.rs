@@ -21,8 +21,8 @@ use plasmon::{Class, NodeId};
 
 pub(crate) use self::header::{HEADER_LEN, Header, MESSAGE_HEADER_LEN, MessageHeader};
 pub(crate) use self::parts::{
-    Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Standing, Verdict, Whole, WindowPlace, Wish,
-    Withdrawal,
+    Heir, Holding, Kind, Life, Location, Order, Passing, Stage, Standing, Successor, Verdict, Whole,
+    WindowPlace, Wish, Withdrawal,
 };
 pub(crate) use self::table::{
     DIRECTORY_FRAMES, Message, OBJECTS_FRAMES, OVERVIEW_FRAMES, PLACEMENT_FRAMES, TRANSFER_FRAMES, ask,
@@ -31,7 +31,7 @@ use super::members::Incarnation;
 use crate::object::Head;
 
 /// Version of messages and frames.
-pub(crate) const VERSION: u8 = 21;
+pub(crate) const VERSION: u8 = 22;
 /// Length in bytes of the largest message: what libfabric's rxm moves in one piece, less its own header.
 pub(crate) const MESSAGE_MAX_BYTES: usize = 16 << 10;
 /// Length in bytes of the largest frame.

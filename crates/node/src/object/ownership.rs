@@ -3,7 +3,7 @@
 
 use plasmon::wire::files::parts_of;
 use plasmon::wire::record;
-use plasmon::{DeleteOutcome, Error, ObjectId, Rights, not_allowed};
+use plasmon::{DeleteOutcome, Error, ErrorKind, ObjectId, Rights, not_allowed};
 
 /// The user that may change every object that it sees.
 pub(crate) const ROOT: u32 = 0;
@@ -53,6 +53,30 @@ impl Ownership {
     /// `NotAllowed`, when the user may not.
     pub(crate) fn ensure_may_change(self, id: ObjectId, user: u32) -> Result<(), Error> {
         if self.may_change(user) { Ok(()) } else { Err(not_allowed(id, self.told(), user)) }
+    }
+
+    /// Refuses a user who may not put another object in the place of this one.
+    ///
+    /// # Errors
+    /// `Exists` for the deed of a region or a service, `NotAllowed` when the user may not.
+    pub(crate) fn ensure_may_replace(self, id: ObjectId, user: u32) -> Result<(), Error> {
+        self.ensure_may_know(id, user)?;
+        self.ensure_may_change(id, user)
+    }
+
+    /// Refuses a user who wants to replace the object, and who may not even know its version.
+    ///
+    /// # Errors
+    /// As [`Ownership::ensure_may_replace`].
+    pub(crate) fn ensure_may_know(self, id: ObjectId, user: u32) -> Result<(), Error> {
+        match self.user {
+            DEEDS => {
+                let text = format!("object {id} exists already: it is the name of a region or a service");
+                Err(Error::new(ErrorKind::Exists, text).about(id))
+            }
+            _ if self.visible_to(user) => Ok(()),
+            _ => Err(not_visible(id, user)),
+        }
     }
 
     /// The creator, if other users may know it.

@@ -170,6 +170,7 @@ struct Rare {
     owned: bool,
     construction_s: Cell<u32>,
     is_heir: Cell<bool>,
+    is_guarded: Cell<bool>,
 }
 
 /// With the counts of an `Rc` and malloc's header a replica takes 80 bytes; the next larger size of malloc
@@ -378,7 +379,7 @@ impl Replica {
     /// Moves the replica to an extent that has its bytes, and frees its former memory.
     pub(crate) fn lay(&self, extent: Extent) {
         let former = self.take();
-        self.table.writer.borrow_mut().set_sealed(self.entry, extent.offset());
+        self.table.writer.borrow_mut().set_sealed(self.entry, extent.offset(), !self.is_guarded());
         self.keep(extent);
         drop(former);
     }
@@ -388,14 +389,31 @@ impl Replica {
         self.table.writer.borrow_mut().hide(self.entry);
     }
 
-    /// Shows a hidden object again where it is.
+    /// Shows a hidden object again where it is, unless it is guarded.
     pub(crate) fn show(&self) {
-        self.table.writer.borrow_mut().show(self.entry);
+        if !self.is_guarded() {
+            self.table.writer.borrow_mut().show(self.entry);
+        }
     }
 
-    /// Shows clients that the object is on disk only.
+    /// Shows clients that the object is on disk only, unless it is guarded.
     pub(super) fn show_spilled(&self) {
-        self.table.writer.borrow_mut().set_spilled(self.entry);
+        self.table.writer.borrow_mut().set_spilled(self.entry, !self.is_guarded());
+    }
+
+    /// Whether the object may be replaced any moment, so that it is given only to those who have asked
+    /// whether it is still there. It is hidden from clients then.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.rare.get().is_some_and(|rare| rare.is_guarded.get())
+    }
+
+    /// Guards the object, or gives it to everybody again. The caller has seen that it is in the table.
+    pub(crate) fn guard(&self, is_guarded: bool) {
+        if is_guarded == self.is_guarded() {
+            return;
+        }
+        self.rare.get_or_init(Box::default).is_guarded.set(is_guarded);
+        if is_guarded { self.hide() } else { self.show() }
     }
 
     /// Clears the object's stamp, so that peers that read the object in place see that they must ask.

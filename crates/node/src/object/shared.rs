@@ -71,7 +71,8 @@ impl SharedTables {
         Ok(&self.tables[&domain])
     }
 
-    /// Enters an object at this offset, or on disk, so that clients find it.
+    /// Enters an object at this offset, or on disk, so that clients find it. A guarded object is hidden:
+    /// clients ask for it.
     ///
     /// # Errors
     /// When the system has no memory or no descriptors for a larger table.
@@ -79,11 +80,14 @@ impl SharedTables {
         &mut self,
         head: &Head,
         offset: Option<u64>,
+        is_guarded: bool,
     ) -> Result<(Rc<DomainTable>, u32), Error> {
         let Head { id, user: uid, data_len, metadata_len, digest, .. } = *head;
         let new = NewEntry { id, offset, data_len, metadata_len, digest, uid };
         let entered = self.table(head.domain()).and_then(|table| {
-            let entry = table.writer.borrow_mut().insert(&new)?;
+            let mut writer = table.writer.borrow_mut();
+            let entry = if is_guarded { writer.insert_hidden(&new) } else { writer.insert(&new) }?;
+            drop(writer);
             Ok((Rc::clone(table), entry))
         });
         entered.map_err(|error| {

@@ -1,7 +1,7 @@
 //! The object table: id to replica or creation, the waiters, and the objects that may leave memory.
 //!
 //! Owns all objects of the node. Engine thread only. Invariant: an id is in at most one of two states, sealed
-//! or being created.
+//! or being created; a creation that replaces stands beside them.
 //!
 //! Objects leave memory in this order: cached replicas, then primaries that are on disk already (*clean*),
 //! and in cache mode any primary that is not a file's; among each kind by CLOCK. A pinned object does not
@@ -9,6 +9,8 @@
 //! candidates in the clients' tables, the engine scans the clients' pins, and [`Table::evict`] drops the
 //! candidates without pins. The scan sees a client that pinned before the hiding; a client that pins after it
 //! finds its pin invalid.
+
+mod replacing;
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -20,6 +22,7 @@ use plasmon::wire::Event;
 use plasmon::wire::files::parts_of;
 use plasmon::{Error, ObjectId};
 
+use self::replacing::offset_of;
 use super::ring::Ring;
 use super::shared::{DomainTable, SharedTables};
 use super::stamps::Stamps;
@@ -40,6 +43,8 @@ pub(crate) struct Creation {
     pub(crate) inline: bool,
     /// When the creation began, in milliseconds since 1970.
     pub(crate) created: u64,
+    /// Whether the object is to take the place of what has its id.
+    pub(crate) replaces: bool,
 }
 
 /// Why an id cannot be created.
@@ -111,6 +116,9 @@ pub(crate) struct Table {
     keeping: Keeping,
     sealed: Index<Rc<Replica>>,
     creating: HashMap<ObjectId, Creation>,
+    /// Objects that clients write to take the place of others. They stand beside the sealed objects of their
+    /// ids.
+    replacing: HashMap<(ClientKey, ObjectId), Creation>,
     waiting: HashMap<ObjectId, Vec<oneshot::Sender<()>>>,
     /// Objects that were removed while the engine had them pinned. They are doomed as long as a pin remains.
     doomed: Vec<Weak<Replica>>,
@@ -152,6 +160,7 @@ impl Table {
             keeping,
             sealed: Index::default(),
             creating: HashMap::default(),
+            replacing: HashMap::default(),
             waiting: HashMap::default(),
             doomed: Vec::new(),
             limbo: Vec::new(),
@@ -214,7 +223,10 @@ impl Table {
     pub(crate) fn end_all(&mut self, client: ClientKey) -> Vec<Creation> {
         let theirs = |creation: &Creation| creation.client == client;
         let ids: Vec<_> = self.creating.values().filter(|one| theirs(one)).map(|one| one.head.id).collect();
-        ids.iter().filter_map(|id| self.end(id)).collect()
+        let beside: Vec<_> = self.replacing.keys().filter(|(theirs, _)| *theirs == client).copied().collect();
+        let mut ended: Vec<_> = ids.iter().filter_map(|id| self.end(id)).collect();
+        ended.extend(beside.iter().filter_map(|(_, id)| self.end_replacing(client, id)));
+        ended
     }
 
     /// Makes an object immutable and visible, and wakes the tasks that wait for it.
@@ -222,12 +234,26 @@ impl Table {
     /// # Errors
     /// When there is no room for the object in the table of clients.
     pub(crate) fn seal(&mut self, new: Sealing) -> Result<Rc<Replica>, Error> {
-        let offset = match &new.bytes {
-            Held::Memory(extent) => Some(extent.offset()),
-            Held::Disk(_) | Held::Nowhere => None,
-        };
-        let (table, entry) = self.shared.enter(&new.head, offset)?;
-        Ok(self.admit(new, table, entry))
+        self.seal_as(new, false)
+    }
+
+    /// Seals an object as [`Table::seal`] does, guarded or not.
+    ///
+    /// # Errors
+    /// As [`Table::seal`].
+    pub(crate) fn seal_as(&mut self, new: Sealing, is_guarded: bool) -> Result<Rc<Replica>, Error> {
+        let (table, entry) = self.shared.enter(&new.head, offset_of(&new.bytes), is_guarded)?;
+        let replica = self.admit(new, table, entry);
+        replica.guard(is_guarded);
+        Ok(replica)
+    }
+
+    /// Wakes the tasks that wait for an object, as a seal does.
+    pub(crate) fn wake(&mut self, id: &ObjectId) {
+        for waiter in self.waiting.remove(id).into_iter().flatten() {
+            // The task may have given up waiting.
+            let _ = waiter.send(());
+        }
     }
 
     /// Seals a creation as [`Table::seal`] does. If that fails, the creation stays.
@@ -245,7 +271,7 @@ impl Table {
     ) -> Result<Rc<Replica>, Error> {
         let creation = self.creating.get_mut(id).expect("the caller has seen it");
         creation.head.digest = digest;
-        let (table, entry) = self.shared.enter(&creation.head, Some(creation.extent.offset()))?;
+        let (table, entry) = self.shared.enter(&creation.head, Some(creation.extent.offset()), false)?;
         let Creation { head, extent, client, created, .. } = self.end(id).expect("just seen");
         let bytes = Held::Memory(extent);
         let new = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created: now };
@@ -264,10 +290,7 @@ impl Table {
         }
         self.count_staying(&replica, replica.role(), 1);
         self.happened(&replica, Happening::sealed);
-        for waiter in self.waiting.remove(&id).into_iter().flatten() {
-            // The task may have given up waiting.
-            let _ = waiter.send(());
-        }
+        self.wake(&id);
         replica
     }
 

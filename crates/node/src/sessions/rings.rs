@@ -269,7 +269,13 @@ impl Creations {
             rights: entry.rights,
             name: String::from_utf8(name.to_vec()).ok()?,
             metadata: Bytes::copy_from_slice(metadata),
-            terms: Terms { fresh: entry.fresh, copies: 0, ttl_ms: entry.ttl_ms, owned: entry.owned },
+            terms: Terms {
+                fresh: entry.fresh,
+                copies: 0,
+                ttl_ms: entry.ttl_ms,
+                owned: entry.owned,
+                replaces: false,
+            },
         };
         if !self.claims_at_once(&object) {
             return self.make_later(key, channel, entry, object, data).map(|()| Served::Waits);

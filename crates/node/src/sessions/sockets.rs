@@ -419,7 +419,9 @@ impl Sessions {
         let unsealed = given_up.len();
         for creation in &given_up {
             self.store.quotas.borrow_mut().forget(&creation.head, key);
-            self.claims.release(&creation.head.id);
+            if !creation.replaces {
+                self.claims.release(&creation.head.id);
+            }
         }
         self.store.quotas.borrow_mut().close(key);
         self.services.on_session_end(key);

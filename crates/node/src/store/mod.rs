@@ -134,6 +134,35 @@ impl Store {
         Ok(replica)
     }
 
+    /// Seals an object that came to this node, guarded or not, in the place of a former one that is still
+    /// here.
+    ///
+    /// # Errors
+    /// As [`Store::seal`].
+    pub(crate) fn seal_as(&self, new: Sealing, is_guarded: bool) -> Result<Rc<Replica>, Error> {
+        if !is_guarded {
+            return self.supersede(new);
+        }
+        let replica = self.objects.borrow_mut().seal_as(new, true)?;
+        self.publish(Holding::of(&replica));
+        Ok(replica)
+    }
+
+    /// Seals an object in the place of another of its id, if there is one. The memory of that one becomes
+    /// free with its last pin.
+    ///
+    /// # Errors
+    /// As [`Store::seal`]; the other object stays then.
+    pub(crate) fn supersede(&self, new: Sealing) -> Result<Rc<Replica>, Error> {
+        let (replica, former) = self.objects.borrow_mut().supersede(new)?;
+        if let Some(former) = former {
+            self.quotas.borrow_mut().give_back(&former);
+            self.forget_on_disk(&former);
+        }
+        self.publish(Holding::of(&replica));
+        Ok(replica)
+    }
+
     /// Seals an object that a client has written on this node, as [`Store::seal`] does.
     ///
     /// # Errors

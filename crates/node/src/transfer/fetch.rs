@@ -52,7 +52,8 @@ impl Transfer {
         let transfer = Rc::clone(self);
         self.share_fetch(id, user, verify, move |wanted| {
             Box::pin(async move {
-                let is_here = || transfer.store.objects.borrow().get(&id).is_some();
+                let is_here =
+                    || transfer.store.objects.borrow().get(&id).is_some_and(|one| !one.is_guarded());
                 if transfer.batches.await_others(&id, user, &wanted).await && is_here() {
                     return Ok(());
                 }
@@ -278,7 +279,8 @@ impl Transfer {
         let (room, wish) = self.wish(call.request(), MAX_MESSAGES_BYTES);
         let (id, others) = (trace.id, Vec::new());
         self.directory.news.release_now(holder);
-        if !call.send(holder, trace.user, Message::Fetch { id, stage: Stage::Direct, wish, others }) {
+        if !call.send(holder, trace.user, Message::Fetch { id, life: 0, stage: Stage::Direct, wish, others })
+        {
             return Err(Failure::gone());
         }
         match self.kernel.clock.bounded(Some(asked_at + ASK_AGAIN), call.answer()).await {
@@ -374,7 +376,7 @@ impl Transfer {
 
     /// Remembers where a fetched object is, unless it was deleted meanwhile.
     pub(super) fn remember(&self, id: ObjectId, life: u64, place: Place) {
-        if self.directory.arrivals.has_ended(&id, life) {
+        if self.directory.arrivals.has_ended(&id, life) || self.directory.guards.covers(&id, life) {
             return;
         }
         let forgotten = self.directory.arrivals.known.borrow_mut().push(id, place);

@@ -23,7 +23,7 @@ use super::pieces::Span;
 use crate::kernel::counted::Counted;
 use crate::memory::{BlockMemory, Extent, IoRange, OutOfBounds, Piece, Run, Writer, Zone};
 use crate::net::registrations::Adopted;
-use crate::object::{Head, Held, Role, Sealing};
+use crate::object::{Head, Held, Replica, Role, Sealing};
 use crate::transfer::Transfer;
 
 /// The segment of pieces that lie in a client's own memory, and so in no segment of the arena.
@@ -524,13 +524,16 @@ impl Transfer {
         if self.directory.arrivals.has_ended(&head.id, head.life) {
             return Err(Failure::Ended);
         }
-        if self.store.objects.borrow().conflict(&head.id).is_some() {
+        let is_guarded = self.directory.guards.covers(&head.id, head.life);
+        let is_former = |one: &Rc<Replica>| one.is_guarded() && !is_guarded && one.life != head.life;
+        let stands = self.store.objects.borrow().get(&head.id).is_some_and(|one| !is_former(one));
+        if stands || self.store.objects.borrow().creation(&head.id).is_some() {
             debug!("object {} came to this node in another way while it was being fetched", head.id);
             return Ok(());
         }
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Cached, creator: None, bytes, created };
-        self.store.seal(sealing).map(drop).map_err(Failure::Here)
+        self.store.seal_as(sealing, is_guarded).map(drop).map_err(Failure::Here)
     }
 
     /// Waits until another attempt may use the target of a fetch.

@@ -147,7 +147,8 @@ impl Transfer {
         let following = Following::begin(&self.feeds, parent, call.request());
         let (room, wish) = self.wish(call.request(), ONE_MESSAGE_BYTES);
         let asked_at = self.kernel.clock.now();
-        let fetch = Message::Fetch { id: trace.id, stage: Stage::Relayed, wish, others: Vec::new() };
+        let (id, stage) = (trace.id, Stage::Relayed);
+        let fetch = Message::Fetch { id, life: 0, stage, wish, others: Vec::new() };
         if !call.send(parent, trace.user, fetch) {
             return Err(Failure::gone());
         }

@@ -4,6 +4,7 @@
 //! Invariant: a request is answered once, and has one lease at most.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol, UsedProtocol};
 
@@ -14,12 +15,20 @@ use crate::net::frame::{Envelope, Location, Message, Stage, Wish, Withdrawal};
 use crate::object::{Head, Pin, Replica, Stamp, not_visible};
 use crate::transfer::Transfer;
 
+/// The pause before looking whether an object was switched to.
+const SWITCH_PAUSE: Duration = Duration::from_millis(2);
+
 impl Transfer {
     /// Answers a fetch that came to this node as a holder. The nodes `others` hold the object too.
     pub(crate) fn serve(self: &Rc<Self>, asked: &Envelope, id: ObjectId, wish: Wish, others: &[NodeId]) {
         if self.leases.has(asked) || self.pushes.has(asked) {
             let why = format!("a fetch of {} for a request that node {} has a lease for", id, asked.reply_to);
             return self.network.drop_frame(&why);
+        }
+        if let Message::Fetch { life, .. } = asked.message
+            && self.directory.writer.withholds(&id, life)
+        {
+            return serve_when_switched(self, asked.clone(), (id, life), wish, others.to_vec());
         }
         let replica = self.store.objects.borrow().get(&id).cloned();
         let message = match replica {
@@ -42,6 +51,12 @@ impl Transfer {
                     self.store.unpublish(id, Withdrawal::Deleted);
                 }
                 let text = format!("node {} does not hold object {id} any more", self.kernel.node);
+                Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
+            }
+            Some(replica)
+                if replica.is_guarded() && !self.directory.guards.lets_go(asked, &id, replica.life) =>
+            {
+                let text = format!("object {id} is being replaced; its first keeper says who gives it");
                 Message::Refused { error: Error::new(ErrorKind::NotFound, text) }
             }
             Some(replica) if !replica.visible_to(asked.user) => {
@@ -149,7 +164,7 @@ impl Transfer {
                 // An object that is not here by now is refused.
                 let here = self.store.objects.borrow().get(&id).is_some();
                 let stage = if here { Stage::Relayed } else { Stage::Direct };
-                let message = Message::Fetch { id, stage, wish, others: others.clone() };
+                let message = Message::Fetch { id, life: 0, stage, wish, others: others.clone() };
                 self.serve(&Envelope { message, ..asked }, id, wish, &[]);
             }
         }
@@ -160,6 +175,23 @@ impl Transfer {
         let overdue = self.relays.overdue();
         self.serve_at_last(overdue);
     }
+}
+
+/// Answers a fetch of an object of this node when it is known whether it was switched to.
+fn serve_when_switched(
+    transfer: &Rc<Transfer>,
+    asked: Envelope,
+    (id, life): (ObjectId, u64),
+    wish: Wish,
+    others: Vec<NodeId>,
+) {
+    let serving = Rc::clone(transfer);
+    transfer.kernel.spawn(async move {
+        while serving.directory.writer.withholds(&id, life) {
+            serving.kernel.clock.sleep(SWITCH_PAUSE).await;
+        }
+        serving.serve(&asked, id, wish, &others);
+    });
 }
 
 /// Makes the answer that says that an object comes in parts, which are read from the disk.

@@ -291,7 +291,7 @@ fn tell_short(transfer: &Transfer, asked: &Envelope, objects: Vec<Whole>, missin
 /// Returns an object that is short and in memory here, if a user may see it.
 fn short(transfer: &Transfer, id: &ObjectId, user: u32) -> Option<Whole> {
     let objects = transfer.store.objects.borrow();
-    let replica = objects.get(id).filter(|replica| replica.visible_to(user))?;
+    let replica = objects.get(id).filter(|replica| replica.visible_to(user) && !replica.is_guarded())?;
     let pin = Pin::new(replica)?;
     let head = pin.head();
     if head.len() > SHORT_BYTES {

@@ -96,7 +96,8 @@ impl Transfer {
         let asked_at = self.kernel.clock.now();
         let mut call = Call::open(&self.network, Some(holder));
         let wish = Wish { protocol: Protocol::Read, eager_max: 0, push_max: 0 };
-        let fetch = Message::Fetch { id: first.head.id, stage: Stage::Direct, wish, others: Vec::new() };
+        let (id, stage) = (first.head.id, Stage::Direct);
+        let fetch = Message::Fetch { id, life: 0, stage, wish, others: Vec::new() };
         if !call.send(holder, user, fetch) {
             return Ok(None);
         }

@@ -6,12 +6,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::copies::await_copies;
 use super::digest::digest as digest_of;
+use super::replacing::{SealOver, seal_over};
 use super::ringing::Rings;
 use super::writable::{CreationMemory, Writable};
 use super::{Client, CreateOptions};
-use crate::{ObjectId, Result};
+use crate::{ObjectId, Result, Version};
 
 /// Object that is being written and is not visible yet. Dropping it unsealed aborts the creation.
 pub struct Creation {
@@ -71,6 +74,9 @@ impl Creation {
     /// is aborted then. `TimedOut` if the daemon does not answer: the object may be sealed or aborted.
     /// `TooFew` if the object is sealed, but fewer nodes keep it than it was created for.
     pub fn seal(mut self) -> Result<()> {
+        if self.options.replace {
+            return self.replace(None).map(drop);
+        }
         self.memory.freeze()?;
         let bytes = self.memory.bytes();
         let digest = self.digest_with.as_ref();
@@ -80,6 +86,26 @@ impl Creation {
         Rings(&self.client).seal(self.id, digest, data, due)?;
         self.open = false;
         await_copies(&self.client, self.id, &self.options, due)
+    }
+
+    /// Makes the object immutable, and puts it in the place of what has its id, as [`Client::replace`] does.
+    /// The creation was made with [`CreateOptions::replace`].
+    ///
+    /// # Errors
+    /// As [`Client::replace`]. `NotFound` if the creation was not made to replace. The creation is aborted
+    /// then.
+    pub fn replace(mut self, expected: Option<Version>) -> Result<Version> {
+        self.memory.freeze()?;
+        let bytes = self.memory.bytes();
+        let digest = self.digest_with.as_ref();
+        let digest = digest.map_or(0, |metadata| digest_of(&[(0, bytes)], bytes.len(), metadata));
+        let data = if self.inline { Bytes::copy_from_slice(bytes) } else { Bytes::new() };
+        let due = self.options.due(&self.client);
+        let over = SealOver { expected, digest, data };
+        let version = seal_over(&self.client, self.id, over, &self.options, due)?;
+        self.open = false;
+        await_copies(&self.client, self.id, &self.options, due)?;
+        Ok(version)
     }
 
     /// Aborts the creation. Its id is free again.

@@ -31,6 +31,7 @@ mod reading;
 mod region;
 mod region_events;
 mod regions;
+mod replacing;
 mod ringing;
 mod scratch;
 mod service;
@@ -106,6 +107,8 @@ pub struct CreateOptions {
     /// Whether the object ends with its client: it is deleted everywhere when the connection ends, by
     /// [`Client::end_owned`], by the end of the process or of its node.
     pub owned: bool,
+    /// Whether the object takes the place of what has its id, as by [`Client::replace`], which implies it.
+    pub replace: bool,
 }
 
 /// Connection to the daemon of this host, for any number of threads. Clones share the connection.

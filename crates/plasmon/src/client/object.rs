@@ -81,6 +81,11 @@ impl Object {
         Self(Arc::new(Pin { connection, id, view, fast: Some(pin) }))
     }
 
+    /// Offset of the object in the arena, by which the daemon knows the pin.
+    pub(super) fn offset(&self) -> u64 {
+        self.0.view.offset()
+    }
+
     /// Id of the object.
     pub fn id(&self) -> ObjectId {
         self.0.id

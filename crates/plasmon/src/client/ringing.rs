@@ -200,7 +200,7 @@ fn made(
 }
 
 /// Whether an entry of a ring can express these options. A put that several nodes are to keep cannot go
-/// through a ring, because it has to wait for these nodes.
+/// through a ring, because it has to wait for these nodes, and neither can one that replaces.
 fn rings_have(options: &CreateOptions) -> bool {
-    options.replicas <= 1
+    options.replicas <= 1 && !options.replace
 }

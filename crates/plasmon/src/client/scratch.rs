@@ -201,7 +201,8 @@ impl Client {
         }
         let whole = len.saturating_add(metadata.len());
         // Only a large object has an extent of its own, which a client may have written.
-        let moves = whole > self.inline_max
+        let moves = !options.replace
+            && whole > self.inline_max
             && metadata.len() <= MAX_METADATA_BYTES
             && whole as u64 <= from.capacity
             && from.private == options.rights.is_private();

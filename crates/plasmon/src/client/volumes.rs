@@ -17,7 +17,7 @@ use super::paging::pages;
 use crate::shared::{CallPayload, CallRequest, Manner, PAYLOAD_LEN};
 use crate::wire::files::{
     FileAnswer, FileAnswered, FileAsked, FileReads, FilesCall, Kept, MAX_PLACE_NODES, MAX_TOLD_OPENS,
-    NodeCheck, Place, Settling, VolumeChange, VolumeInfo, VolumeTerms, decoded,
+    NodeCheck, Peeking, Place, Settling, VolumeChange, VolumeInfo, VolumeTerms, decoded,
 };
 use crate::wire::{BySlot, MAX_NAME_BYTES, SlotResult, replies, requests};
 use crate::{Class, Error, ErrorKind, NodeId, ObjectId, Result};
@@ -211,7 +211,8 @@ impl<'a> Volumes<'a> {
     }
 
     /// Reads a range of an object of another node, of an attached volume, without bringing the object.
-    pub(crate) fn peek(self, peek: requests::Peek) -> Result<Bytes> {
+    pub(crate) fn peek(self, peek: Peeking) -> Result<Bytes> {
+        let peek = requests::Peek(peek);
         let replies::Peeked { bytes } = self.0.ask_until(peek, Undo::Nothing, due(Some(PEEK_TIMEOUT)))?;
         Ok(bytes)
     }

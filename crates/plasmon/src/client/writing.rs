@@ -5,6 +5,7 @@
 //! wrong. The extent of a large object is reserved, filled by this thread and its helpers, and sealed.
 //! Invariant: a call that fails after a reservation aborts it.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -49,38 +50,7 @@ impl Client {
         metadata: &[u8],
         options: &CreateOptions,
     ) -> Result<()> {
-        self.put_until(id, len, parts, metadata, options, options.due(self))
-    }
-
-    fn put_until(
-        &self,
-        id: ObjectId,
-        len: usize,
-        parts: &[(usize, &[u8])],
-        metadata: &[u8],
-        options: &CreateOptions,
-        due: Due,
-    ) -> Result<()> {
-        check(metadata, options)?;
-        check_parts(len, parts)?;
-        if is_large(self, len, metadata) {
-            let due = self.put_large(id, len, parts, metadata, options, due)?;
-            return await_copies(self, id, options, due);
-        }
-        let joined;
-        let data = match parts {
-            [(0, whole)] if whole.len() == len => *whole,
-            parts => {
-                joined = join(len, parts);
-                &joined
-            }
-        };
-        let digest = if options.digest { digest(&[(0, data)], len, metadata) } else { 0 };
-        let put = (id, data, metadata, digest);
-        let rung = Rings(self).put(&[put], options, due)?.pop().unwrap_or(Rung::AskBySocket);
-        let Some(rest) = rest_of_put(rung, put, options) else { return Ok(()) };
-        self.answer_to::<requests::Put>(self.connection.send(&rest, Undo::Cancel)?, due)?;
-        await_copies(self, id, options, due)
+        put_until(self, id, len, parts, metadata, options, options.due(self))
     }
 
     /// Stores many objects, given as id, data and metadata. Returns one result each, in order. Small objects
@@ -100,8 +70,8 @@ impl Client {
         for (at, (id, data, metadata)) in objects.iter().enumerate() {
             results.push(match check(metadata, options) {
                 Err(error) => Some(Err(error)),
-                Ok(()) if is_large(self, data.len(), metadata) => {
-                    let put = self.put_until(*id, data.len(), &[(0, data)], metadata, options, due);
+                Ok(()) if options.replace || is_large(self, data.len(), metadata) => {
+                    let put = put_until(self, *id, data.len(), &[(0, data)], metadata, options, due);
                     Some(unless_interrupted(put)?)
                 }
                 Ok(()) => {
@@ -130,71 +100,6 @@ impl Client {
         Ok(results.into_iter().map(|result| result.unwrap_or_else(missing)).collect())
     }
 
-    /// Reserves the extent of an object, copies the object into the store, and seals it. Returns the new end
-    /// of the call, because copying does not count as waiting.
-    fn put_large(
-        &self,
-        id: ObjectId,
-        len: usize,
-        parts: &[(usize, &[u8])],
-        metadata: &[u8],
-        options: &CreateOptions,
-        due: Due,
-    ) -> Result<Due> {
-        let span = match self.reserve(id, len as u64, metadata, options, due)? {
-            Placement::Mapped(span) => span,
-            Placement::Inline => {
-                Rings(self).abort_later(id);
-                return Err(unexpected("no extent for a large object"));
-            }
-        };
-        let copying = Instant::now();
-        self.connection.arena().write(span, parts).inspect_err(|_| Rings(self).abort_later(id))?;
-        let digest = if options.digest { digest(parts, len, metadata) } else { 0 };
-        let due = put_off(due, copying);
-        Rings(self).seal(id, digest, &[], due)?;
-        Ok(due)
-    }
-
-    /// Reserves an object. Metadata that is too long for a frame is written into the store here.
-    fn reserve(
-        &self,
-        id: ObjectId,
-        data_len: u64,
-        metadata: &[u8],
-        options: &CreateOptions,
-        due: Due,
-    ) -> Result<Placement> {
-        let (sent, written) =
-            if metadata.len() > MAX_METADATA_BYTES { (&[][..], metadata) } else { (metadata, &[][..]) };
-        let placement = match Rings(self).create(id, data_len, metadata, options, due)? {
-            Some(placement) => placement,
-            None => {
-                let object = new_object(id, sent, options);
-                // `check` has made sure that the length fits.
-                let metadata_len = written.len() as u32;
-                let create = requests::Create { object, data_len, metadata_len, room_us: room_us(options) };
-                self.ask_until(create, Undo::Abort(id), due)?.placement
-            }
-        };
-        let placed = match placement {
-            Placement::Mapped(span)
-                if (span.data_len, span.metadata_len) != (data_len, metadata.len() as u32) =>
-            {
-                Err(unexpected("an extent of another size"))
-            }
-            Placement::Inline if !written.is_empty() => Err(unexpected("no extent for large metadata")),
-            Placement::Mapped(Span { offset, .. }) if !written.is_empty() => {
-                let offset = offset.saturating_add(data_len);
-                let place = Span { offset, data_len: written.len() as u64, metadata_len: 0, digest: 0 };
-                self.connection.arena().write(place, &[(0, written)])
-            }
-            _ => Ok(()),
-        };
-        placed.inspect_err(|_| Rings(self).abort_later(id))?;
-        Ok(placement)
-    }
-
     /// Creates an object of `data_len` bytes, which the caller writes in place and then seals.
     ///
     /// # Errors
@@ -207,7 +112,7 @@ impl Client {
         options: &CreateOptions,
     ) -> Result<Creation> {
         check(metadata, options)?;
-        let placement = self.reserve(id, data_len, metadata, options, options.due(self))?;
+        let placement = reserve(self, id, data_len, metadata, options, options.due(self))?;
         let inline = placement == Placement::Inline;
         let memory = match placement {
             Placement::Mapped(span) => self.connection.arena().creation(span),
@@ -267,8 +172,114 @@ impl Client {
     }
 }
 
+/// Stores an object of parts, until `due`.
+fn put_until(
+    client: &Client,
+    id: ObjectId,
+    len: usize,
+    parts: &[(usize, &[u8])],
+    metadata: &[u8],
+    options: &CreateOptions,
+    due: Due,
+) -> Result<()> {
+    if options.replace {
+        return client.replace_parts(id, len, parts, metadata, options, None).map(drop);
+    }
+    check(metadata, options)?;
+    check_parts(len, parts)?;
+    if is_large(client, len, metadata) {
+        let due = put_large(client, id, len, parts, metadata, options, due)?;
+        return await_copies(client, id, options, due);
+    }
+    let data = &*joined(len, parts);
+    let digest = if options.digest { digest(&[(0, data)], len, metadata) } else { 0 };
+    let put = (id, data, metadata, digest);
+    let rung = Rings(client).put(&[put], options, due)?.pop().unwrap_or(Rung::AskBySocket);
+    let Some(rest) = rest_of_put(rung, put, options) else { return Ok(()) };
+    client.answer_to::<requests::Put>(client.connection.send(&rest, Undo::Cancel)?, due)?;
+    await_copies(client, id, options, due)
+}
+
+/// Makes a large object, as [`write_large`] does, and seals it. Returns the new end of the call.
+fn put_large(
+    client: &Client,
+    id: ObjectId,
+    len: usize,
+    parts: &[(usize, &[u8])],
+    metadata: &[u8],
+    options: &CreateOptions,
+    due: Due,
+) -> Result<Due> {
+    let (digest, due) = write_large(client, id, len, parts, metadata, options, due)?;
+    Rings(client).seal(id, digest, &[], due)?;
+    Ok(due)
+}
+
+/// Reserves the extent of an object, and copies the object into the store. Returns its digest, 0 for none,
+/// and the new end of the call, because copying does not count as waiting.
+pub(super) fn write_large(
+    client: &Client,
+    id: ObjectId,
+    len: usize,
+    parts: &[(usize, &[u8])],
+    metadata: &[u8],
+    options: &CreateOptions,
+    due: Due,
+) -> Result<(u64, Due)> {
+    let span = match reserve(client, id, len as u64, metadata, options, due)? {
+        Placement::Mapped(span) => span,
+        Placement::Inline => {
+            Rings(client).abort_later(id);
+            return Err(unexpected("no extent for a large object"));
+        }
+    };
+    let copying = Instant::now();
+    client.connection.arena().write(span, parts).inspect_err(|_| Rings(client).abort_later(id))?;
+    let digest = if options.digest { digest(parts, len, metadata) } else { 0 };
+    Ok((digest, put_off(due, copying)))
+}
+
+/// Reserves an object. Metadata that is too long for a frame is written into the store here.
+fn reserve(
+    client: &Client,
+    id: ObjectId,
+    data_len: u64,
+    metadata: &[u8],
+    options: &CreateOptions,
+    due: Due,
+) -> Result<Placement> {
+    let (sent, written) =
+        if metadata.len() > MAX_METADATA_BYTES { (&[][..], metadata) } else { (metadata, &[][..]) };
+    let placement = match Rings(client).create(id, data_len, metadata, options, due)? {
+        Some(placement) => placement,
+        None => {
+            let object = new_object(id, sent, options);
+            // `check` has made sure that the length fits.
+            let metadata_len = written.len() as u32;
+            let create = requests::Create { object, data_len, metadata_len, room_us: room_us(options) };
+            client.ask_until(create, Undo::Abort(id), due)?.placement
+        }
+    };
+    let placed = match placement {
+        Placement::Mapped(span)
+            if (span.data_len, span.metadata_len) != (data_len, metadata.len() as u32) =>
+        {
+            Err(unexpected("an extent of another size"))
+        }
+        Placement::Inline if !written.is_empty() => Err(unexpected("no extent for large metadata")),
+        Placement::Mapped(Span { offset, .. }) if !written.is_empty() => {
+            let offset = offset.saturating_add(data_len);
+            let place = Span { offset, data_len: written.len() as u64, metadata_len: 0, digest: 0 };
+            client.connection.arena().write(place, &[(0, written)])
+        }
+        _ => Ok(()),
+    };
+    placed.inspect_err(|_| Rings(client).abort_later(id))?;
+    Ok(placement)
+}
+
 /// Whether an object is too large for a frame.
-fn is_large(client: &Client, len: usize, metadata: &[u8]) -> bool {
+pub(super) fn is_large(client: &Client, len: usize, metadata: &[u8]) -> bool {
     len.saturating_add(metadata.len()) > client.inline_max || metadata.len() > MAX_METADATA_BYTES
 }
 
@@ -295,7 +306,7 @@ fn limit(what: &str, len: usize, max: usize) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-fn check_parts(len: usize, parts: &[(usize, &[u8])]) -> Result<()> {
+pub(super) fn check_parts(len: usize, parts: &[(usize, &[u8])]) -> Result<()> {
     let mut end = 0;
     for (at, part) in parts {
         let part_end = at.checked_add(part.len()).filter(|part_end| *at >= end && *part_end <= len);
@@ -307,12 +318,18 @@ fn check_parts(len: usize, parts: &[(usize, &[u8])]) -> Result<()> {
     Ok(())
 }
 
-fn join(len: usize, parts: &[(usize, &[u8])]) -> Vec<u8> {
+/// Data that is made of parts, which [`check_parts`] has checked.
+pub(super) fn joined<'a>(len: usize, parts: &[(usize, &'a [u8])]) -> Cow<'a, [u8]> {
+    if let [(0, whole)] = parts
+        && whole.len() == len
+    {
+        return Cow::Borrowed(whole);
+    }
     let mut data = vec![0; len];
     for (at, part) in parts {
         data[*at..at + part.len()].copy_from_slice(part);
     }
-    data
+    Cow::Owned(data)
 }
 
 /// Request that a put (id, data, metadata, digest) still has to make by the socket. `None` if the ring has
@@ -336,8 +353,8 @@ fn rest_of_put(
 /// Object with these options, as requests carry it.
 pub(super) fn new_object(id: ObjectId, metadata: &[u8], options: &CreateOptions) -> NewObject {
     let name = options.name.clone().unwrap_or_default();
-    let CreateOptions { fresh, replicas, owned, .. } = *options;
-    let terms = Terms { fresh, copies: replicas, ttl_ms: ttl_ms(options), owned };
+    let CreateOptions { fresh, replicas, owned, replace, .. } = *options;
+    let terms = Terms { fresh, copies: replicas, ttl_ms: ttl_ms(options), owned, replaces: replace };
     NewObject { id, rights: options.rights, name, metadata: Bytes::copy_from_slice(metadata), terms }
 }
 

@@ -18,9 +18,9 @@ use super::volume::Shared;
 use super::{Error, Result, Volume};
 use crate::client::Volumes;
 use crate::wire::files::{
-    Actor, Errno, FileOperation, FileOutcome, FileReads, MAX_FILE_BYTES, MAX_PEEK_BYTES, Section, Source,
+    Actor, Errno, FileOperation, FileOutcome, FileReads, MAX_FILE_BYTES, MAX_PEEK_BYTES, Peeking, Section,
+    Source,
 };
-use crate::wire::requests;
 use crate::{ErrorKind, NodeId, Object, ObjectId};
 
 /// Number of bytes that are asked for ahead of reads in order.
@@ -396,7 +396,7 @@ impl Shared {
 fn peeked(attached: &Attached, id: ObjectId, range: &Range<u64>, node: NodeId) -> crate::Result<Bytes> {
     let short = || crate::Error::new(ErrorKind::Invalid, format!("object {id} has no range {range:?}"));
     let len = u32::try_from(range.end - range.start).map_err(|_| short())?;
-    let peek = requests::Peek { volume: attached.number, id, node, at: range.start, len };
+    let peek = Peeking { volume: attached.number, id, node, at: range.start, len };
     let bytes = Volumes::by(&attached.client).peek(peek)?;
     if bytes.len() == len as usize { Ok(bytes) } else { Err(short()) }
 }

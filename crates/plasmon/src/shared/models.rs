@@ -45,7 +45,7 @@ fn object(n: u8) -> Snapshot {
 fn entries(objects: usize) -> Words {
     let words = Words::in_memory(0..8 * objects);
     for at in 0..objects {
-        Entry::new(&words, at).write(|entry| entry.set(&object(at as u8 + 1)));
+        Entry::new(&words, at).write(true, |entry| entry.set(&object(at as u8 + 1)));
     }
     words
 }
@@ -110,7 +110,7 @@ impl Store {
             entry.show();
         } else {
             self.memory[number as usize].write(generation);
-            entry.write(|_| ());
+            entry.write(true, |_| ());
         }
     }
 }
@@ -171,8 +171,8 @@ fn a_snapshot_is_never_a_mixture() {
             let words = words.clone();
             thread::spawn(move || Entry::new(&words, 0).read())
         };
-        Entry::new(&words, 0).write(|entry| entry.set(&object(2)));
-        Entry::new(&words, 0).write(|entry| entry.set_place(State::Spilled, 0));
+        Entry::new(&words, 0).write(true, |entry| entry.set(&object(2)));
+        Entry::new(&words, 0).write(true, |entry| entry.set_place(State::Spilled, 0));
         if let Some(read) = reader.join().unwrap() {
             let expected = match (read.generation, read.state) {
                 (2, State::Sealed) => object(1),
@@ -299,7 +299,7 @@ fn what_is_there_throughout_is_found() {
         let index = Arc::new(Index::new(Words::in_memory(0..16), 16));
         let table = Arc::new(Words::in_memory(0..24));
         let write = |number: u32| {
-            Entry::new(&table, number as usize).write(|entry| entry.set(&object(number as u8)));
+            Entry::new(&table, number as usize).write(true, |entry| entry.set(&object(number as u8)));
         };
         [FORMER, THERE].into_iter().for_each(|number| {
             write(number);

@@ -22,6 +22,7 @@ pub mod page;
 mod peer;
 mod protocols;
 mod region;
+mod replacing;
 mod reply;
 mod request;
 mod request_frames;
@@ -52,6 +53,7 @@ pub use new_object::{NewObject, Terms};
 pub use peer::{Peer, groups_of, peer_of};
 pub use protocols::{CALLS, CallProtocol, RESULTS, ResultProtocol};
 pub use region::{OnRegion, Operation, RegionCall};
+pub use replacing::{Replacing, SealingOver};
 pub use reply::{
     Access, DeleteOutcome, Event, Granted, ObjectInfo, ObjectState, Placement, Presence, RegionPlace, Reply,
     Span, TableDomain, TablePart, TablePartKind, replies,
@@ -66,7 +68,7 @@ pub use words::{Argument, InWord, LentRange, Nanoseconds, NotZero, Packing, Payl
 use header::put_frame;
 
 /// Version of the protocol between client and daemon.
-pub const VERSION: u8 = 17;
+pub const VERSION: u8 = 18;
 /// Largest length of a body in bytes.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
 /// Largest number of descriptors with one frame, which limits the segments of an arena. Linux passes at most

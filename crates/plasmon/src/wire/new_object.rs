@@ -20,6 +20,8 @@ crate::wire::record! {
         pub ttl_ms: u64,
         /// Whether the object ends with the connection by which it was created.
         pub owned: bool,
+        /// Whether the object is to take the place of what has its id when it is sealed.
+        pub replaces: bool,
     }
 }
 

@@ -327,6 +327,11 @@ crate::wire::table! {
             /// Report as JSON.
             json: String,
         },
+        /// Answers `Replace`, `SealOver` and `Version`.
+        35 Replaced {
+            /// Version of the object.
+            version: u64,
+        },
         /// Answers `Lend` and `Adopt`.
         24 Lent {
             /// Number of the memory on this connection.

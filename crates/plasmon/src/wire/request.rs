@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 
-use super::files::{FileAsked, FileReads, MAX_SETTLED, MAX_TOLD_OPENS, Settling, VolumeChange, VolumeTerms};
+use super::files::{
+    FileAsked, FileReads, MAX_SETTLED, MAX_TOLD_OPENS, Peeking, Settling, VolumeChange, VolumeTerms,
+};
 use super::reply::{Reply, replies};
-use super::{AtMost, Each, MAX_NAME_BYTES, NewObject};
+use super::{AtMost, Each, MAX_NAME_BYTES, NewObject, Replacing, SealingOver};
 use crate::drain::DrainStep;
 use crate::region::Rights as RegionRights;
 use crate::service::{Allow, MAX_FUNCTIONS};
@@ -52,6 +54,12 @@ crate::wire::table! {
             /// Whole data if the reply to `Create` was `Inline`, else empty.
             data: Bytes,
         } -> Done,
+        /// Creates an object of at most the daemon's `inline_max` bytes in the place of what has its id.
+        35 Replace(replacing: Replacing) -> Replaced,
+        /// Puts a created object that replaces in the place of what has its id.
+        36 SealOver(over: SealingOver) -> Replaced,
+        /// Asks for the version of an object that this client has pinned, by its `Span::offset`.
+        37 Version(offset: u64) -> Replaced,
         /// Aborts the creation of an object.
         5 Abort {
             /// Id of the object.
@@ -562,18 +570,7 @@ crate::wire::table! {
         /// Begins what `Settle` waits for.
         166 BeginSettling(settling: Settling),
         /// Asks for a range of an object of another node, of an attached volume, without bringing the object.
-        167 Peek {
-            /// Number of the attached volume on this connection.
-            volume: u32,
-            /// Id of the object.
-            id: ObjectId,
-            /// Node that is asked first.
-            node: NodeId,
-            /// Offset of the range, in bytes.
-            at: u64,
-            /// Number of bytes, at most `MAX_PEEK_BYTES`.
-            len: u32,
-        } -> Peeked,
+        167 Peek(peeking: Peeking) -> Peeked,
         /// Has a node look through what it has of an attached volume.
         168 CheckVolume {
             /// Number of the attached volume on this connection.

@@ -7,7 +7,7 @@ use plasmon::files::{
     Actor, AttachOptions, Errno, FileKind, OpenOptions, ROOT_INODE, Section, SetAttributes, Source, Volume,
     VolumeChange, VolumeTerms, Volumes,
 };
-use plasmon::wire::files::{FileAnswer, FileAsked, FileOperation, FileOutcome, Written};
+use plasmon::wire::files::{FileAnswer, FileAsked, FileOperation, FileOutcome, Peeking, Written};
 use plasmon::wire::{Receiver, Reply, Request};
 use plasmon::{Client, ErrorKind};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually};
@@ -200,7 +200,7 @@ fn who_knows_an_object_gets_no_byte_of_it_that_its_file_forbids() {
     for at in 0..2 {
         let mut bob = Raw::connect(BOB, &cluster, at);
         let volume = bob.attach();
-        let peek = Request::Peek { volume, id: *id, node: *node, at: 0, len: 100 };
+        let peek = Request::Peek(Peeking { volume, id: *id, node: *node, at: 0, len: 100 });
         let Reply::Failed { error } = bob.ask(&peek) else { panic!("it reads what it must not") };
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         let got = bob.ask(&Request::Get { timeout_us: 0, verify: false, ids: vec![*id] });

@@ -1,5 +1,5 @@
-//! Test that ids are registers: put, delete, get, get_into and contains of one id are linearizable, on
-//! whichever nodes they are called.
+//! Test that ids are registers: put, replace, delete, get, get_into and contains of one id are linearizable,
+//! on whichever nodes they are called.
 //!
 //! Workers on all nodes use a handful of ids at the same time, as drawn from a seed, and note when each call
 //! began and ended and what was answered. Meanwhile nodes die or are cut off ([`weather`]). A round ends when

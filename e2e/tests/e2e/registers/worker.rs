@@ -1,6 +1,6 @@
 //! Worker: a client of a node that makes drawn calls, and notes the answers with their times.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::{
     Client, CreateOptions, DeleteOutcome, Error, ErrorKind, NodeId, Object, ObjectId, Presence, Scratch,
+    Version,
 };
 use plasmon_e2e::linear::{Action, Call, Value};
 use plasmon_e2e::wait::{let_pass, patiently};
@@ -63,6 +64,8 @@ pub(super) struct Worker<'a> {
     landing: Scratch,
     puts: u32,
     held: VecDeque<(Value, Object)>,
+    /// The last object of each id that this worker put in the place of another.
+    told: HashMap<ObjectId, (Value, Version)>,
     calls: Vec<Noted>,
     /// Number of calls by how they ended.
     pub(super) ends: BTreeMap<String, usize>,
@@ -81,6 +84,7 @@ impl<'a> Worker<'a> {
             landing,
             puts: 0,
             held: VecDeque::new(),
+            told: HashMap::new(),
             calls: Vec::new(),
             ends: BTreeMap::new(),
         }
@@ -106,7 +110,8 @@ impl<'a> Worker<'a> {
         let id = round.ids[at];
         let what = if self.number < WRITERS { 0..100 } else { READS };
         match what.start + self.chance.below(what.len()) {
-            0..16 => self.put(round, at),
+            0..9 => self.put(round, at),
+            9..16 => self.replace(round, at),
             16..26 => self.delete(round, &[at]),
             26..38 => {
                 self.delete(round, &[at]);
@@ -204,6 +209,47 @@ impl<'a> Worker<'a> {
             Err(_) => self.note(at, begin, None, Action::MaybePut(value)),
         }
         self.explained(result, &[ErrorKind::Exists]);
+    }
+
+    /// Writes, or compares with the last object that this worker was told of, and sets.
+    fn replace(&mut self, round: &Round, at: usize) {
+        let (id, room) = (round.ids[at], Some(ROOM));
+        self.puts += 1;
+        let to = Value { writer: self.number as u32, number: self.puts };
+        let (data, metadata) = bytes(to, len(&mut self.chance));
+        let known = self.told.get(&id).copied().filter(|_| self.chance.percent(50));
+        let (from, expected) = known.unzip();
+        let created = self.chance.percent(30);
+        let (begin, end, result) = self.call("replace", |client, _| {
+            let options = CreateOptions { room, replace: created, ..CreateOptions::default() };
+            if !created {
+                return client.replace(id, &data, &metadata, &options, expected);
+            }
+            let mut creation = client.create(id, data.len() as u64, &metadata, &options)?;
+            creation.as_mut_slice().copy_from_slice(&data);
+            creation.replace(expected)
+        });
+        match &result {
+            Ok(version) => {
+                self.told.insert(id, (to, *version));
+                let wrote = from.map_or(Action::Wrote(to), |from| Action::Swapped { from, to });
+                self.note(at, begin, Some(end), wrote);
+            }
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                self.note(at, begin, Some(end), Action::Contains(true));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.note(at, begin, Some(end), Action::Contains(false));
+            }
+            // The old object stays after a time-out, and when there is no room.
+            Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Full) => {}
+            Err(_) => {
+                let maybe = from.map_or(Action::MaybeWrote(to), |from| Action::MaybeSwapped { from, to });
+                self.note(at, begin, None, maybe);
+            }
+        }
+        let refused: &[_] = if from.is_some() { &[ErrorKind::Conflict, ErrorKind::NotFound] } else { &[] };
+        self.explained(result, refused);
     }
 
     fn delete(&mut self, round: &Round, which: &[usize]) {

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use plasmon::ObjectId;
 
 /// Version of the frames.
-pub(crate) const VERSION: u8 = 21;
+pub(crate) const VERSION: u8 = 22;
 /// Version of the messages to the coordinator.
 const MESSAGES: u32 = 7;
 
@@ -213,6 +213,8 @@ pub(crate) mod body {
     /// Fetch of the last stage: from the asker to a holder that it knows.
     pub(crate) fn fetch(id: ObjectId, protocol: u8) -> Vec<u8> {
         let mut out = id.as_bytes().to_vec();
+        // Any life.
+        out.put_u64_le(0);
         out.put_slice(&[1, protocol]);
         out.put_u32_le(u32::MAX);
         out.put_u32_le(0);
@@ -223,6 +225,7 @@ pub(crate) mod body {
     /// Fetch of the last stage of an object that is to be written to the asker's window.
     pub(crate) fn fetch_pushed(id: ObjectId) -> Vec<u8> {
         let mut out = id.as_bytes().to_vec();
+        out.put_u64_le(0);
         out.put_slice(&[1, 0]);
         out.put_u32_le(0);
         out.put_u32_le(u32::MAX);

@@ -76,6 +76,11 @@ impl Table {
         if let Some(leaving) = self.leaving.get_mut(&id) {
             return leaving.withdrawn.push((node, how));
         }
+        if self.is_unpublished(&id, node) {
+            // The node says this of the former object. What it says of the successor comes behind its
+            // publication.
+            return;
+        }
         self.settle(&id);
         match how {
             Withdrawal::Remembered if self.entries.get(&id).is_some() => self.note_reader(id, node),
@@ -180,6 +185,7 @@ impl Table {
 
     /// Buries a life of an object: replicas of this life are turned away from now on.
     pub(crate) fn bury(&mut self, id: ObjectId, life: u64, now: Instant) {
+        self.note_known(&id, life, None);
         self.tombstones.entry(id).or_default().push(life);
         self.buried.push_back((now, id, life));
         if self.buried.len() > MAX_TOMBSTONES {

@@ -426,19 +426,21 @@ fn a_kept_replica_of_a_former_life_is_stale() {
 #[test]
 fn of_two_lives_of_one_epoch_that_come_back_the_first_keeper_drops_that_of_which_it_hears_later() {
     let (mut directory, id, now) = new();
-    directory.publish(A, primary(id, 1), now);
+    // Lives that were drawn are far apart: near ones are successors of each other.
+    let [one, other, anew] = [1, 1 << 40, 1 << 41];
+    directory.publish(A, primary(id, one), now);
     directory.note_returned(A, &id);
     let [first, second] = [true, false];
-    assert!(!directory.is_replaced(A, &primary(id, 1), first), "it is told once more");
+    assert!(!directory.is_replaced(A, &primary(id, one), first), "it is told once more");
     assert!(
-        !directory.is_replaced(B, &of(2, Standing::Kept, primary(id, 1)), first),
+        !directory.is_replaced(B, &of(2, Standing::Kept, primary(id, one)), first),
         "it is of the same life"
     );
-    assert!(directory.is_replaced(B, &primary(id, 2), first));
-    assert!(!directory.is_replaced(B, &primary(id, 2), second), "or both keepers might drop one each");
+    assert!(directory.is_replaced(B, &primary(id, other), first));
+    assert!(!directory.is_replaced(B, &primary(id, other), second), "or both keepers might drop one each");
     // An object that was created anew stays, and both keepers know it.
-    directory.publish(A, primary(id, 3), now);
-    assert!(directory.is_replaced(B, &primary(id, 2), second));
+    directory.publish(A, primary(id, anew), now);
+    assert!(directory.is_replaced(B, &primary(id, other), second));
 }
 
 #[test]
@@ -480,7 +482,7 @@ fn of_two_regions_of_a_name_the_later_stays() {
         directory.publish(B, deed(id, later), now);
         assert_eq!(directory.judge_rival(A, &deed(id, former), is_first, now), (true, None));
         // Without an order the first keeper decides, so that not both go.
-        assert_eq!(directory.judge_rival(A, &deed(id, later + 1), is_first, now), (is_first, None));
+        assert_eq!(directory.judge_rival(A, &deed(id, later + (1 << 40)), is_first, now), (is_first, None));
         let object = primary(id, former);
         assert_eq!(directory.judge_rival(A, &object, is_first, now), (false, None));
     }

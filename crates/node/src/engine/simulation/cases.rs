@@ -92,7 +92,7 @@ impl Simulation {
                 rights: Rights::default(),
                 name: String::new(),
                 metadata: Default::default(),
-                terms: Terms { fresh, copies: 1, ttl_ms: 0, owned: false },
+                terms: Terms { fresh, copies: 1, ttl_ms: 0, owned: false, replaces: false },
             };
             let put = Request::Put { object, digest: 0, room_us: 1_000_000, data: vec![1; len].into() };
             self.with_worker(host, |worker, simulation| worker.ask_further(simulation, put));

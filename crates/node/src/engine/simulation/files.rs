@@ -64,7 +64,7 @@ impl Writer {
         copies: u16,
     ) -> (ObjectId, Section) {
         let id = file_object(self.number, self.session, counter);
-        let terms = Terms { fresh: true, copies: 0, ttl_ms: 0, owned: false };
+        let terms = Terms { fresh: true, copies: 0, ttl_ms: 0, owned: false, replaces: false };
         let (rights, name, metadata) = (Rights::Private, String::new(), Bytes::new());
         let object = NewObject { id, rights, name, metadata, terms };
         let data = Bytes::from_static(&[7; OBJECT_BYTES]);

@@ -122,7 +122,8 @@ impl Simulation {
         wrong.map(|wrong| format!("node {host}: {wrong}"))
     }
 
-    /// Checks that each id has one life, and one client at most that creates it.
+    /// Checks that each id has one life but for those that are guarded, and one client at most that creates
+    /// it.
     fn check_ids(&self) -> Option<String> {
         let changed = self.coordinator.changed_at();
         let are_known = changed <= FORMING_TIME || changed + KNOWN_TIME <= self.time.now();
@@ -134,7 +135,8 @@ impl Simulation {
             for host in self.hosts.iter().filter(|host| self.coordinator.has(host) && !host.is_fenced()) {
                 let Some(core) = host.core() else { continue };
                 let objects = core.store.objects.borrow();
-                if let Some(replica) = objects.get(id) {
+                let guards = &core.directory.guards;
+                if let Some(replica) = objects.get(id).filter(|replica| !guards.covers(id, replica.life)) {
                     lives.entry(replica.life).or_insert(host.number);
                 }
                 let claimed = core.directory.claims.holds(id);

@@ -54,7 +54,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::{ObjectId, Verify};
-use plasmon_linear::{Action, Call};
+use plasmon_linear::{Action, Call, Value};
 
 use self::coordinator::Coordinator;
 use self::host::{Further, Host};
@@ -190,6 +190,8 @@ struct Simulation {
     ids: Vec<ObjectId>,
     /// Calls about each id.
     histories: Vec<Vec<Call>>,
+    /// For each id, versions of which clients were told, with their values.
+    versions: Vec<Vec<(u64, Value)>>,
     /// For each id, puts that did not end well: the times at which they began, and at which they were gone.
     failed_puts: Vec<Vec<(u64, u64)>>,
     /// The last moment at which a call began or ended, in steps that people see as microseconds.
@@ -232,6 +234,7 @@ impl Simulation {
             weather: Weather::default(),
             ids: (0..IDS).map(|number| ObjectId::from_name(&format!("{seed} {number}"))).collect(),
             histories: vec![Vec::new(); IDS],
+            versions: vec![Vec::new(); IDS],
             failed_puts: vec![Vec::new(); IDS],
             moments: 0,
             trace: 0,

@@ -251,7 +251,7 @@ fn no_object_takes_the_place_of_a_region() {
         // An id that is said to be drawn at random is not claimed.
         for (fresh, rights) in [(true, ObjectRights::Private), (false, ObjectRights::ReadWrite)] {
             for host in 0..HOMES {
-                let terms = Terms { fresh, copies: 1, ttl_ms: 0, owned: false };
+                let terms = Terms { fresh, copies: 1, ttl_ms: 0, owned: false, replaces: false };
                 let (name, metadata) = (String::new(), Default::default());
                 let object = NewObject { id, rights, name, metadata, terms };
                 bench.ask(

@@ -77,7 +77,7 @@ fn wrong_at_once(seed: u64) -> Vec<String> {
 
 #[test]
 fn a_bug_in_claims_is_found_at_once() {
-    find_by(Bug::ClaimGrantedTwice, 6, wrong_at_once);
+    find_by(Bug::ClaimGrantedTwice, 14, wrong_at_once);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_bug_in_copies_is_found() {
 
 #[test]
 fn a_bug_in_drains_is_found() {
-    find(Bug::DrainedTooSoon, 8);
+    find(Bug::DrainedTooSoon, 120);
 }
 
 #[test]
@@ -97,7 +97,22 @@ fn a_lack_of_comparison_is_found_at_once() {
 
 #[test]
 fn a_bug_in_repair_is_found() {
-    find(Bug::KeeperNotTold, 6);
+    find(Bug::KeeperNotTold, 8);
+}
+
+#[test]
+fn a_guard_that_is_not_awaited_is_found() {
+    find(Bug::GuardNotAwaited, 3);
+}
+
+#[test]
+fn a_guarded_object_that_is_given_unasked_is_found() {
+    find(Bug::GuardedGivenUnasked, 91);
+}
+
+#[test]
+fn a_version_that_is_compared_too_early_is_found() {
+    find(Bug::ExpectedOnceCompared, 2);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A client of a simulation: it makes one call at a time, as the seed says, and notes the answers.
 
+mod replaces;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -68,6 +70,18 @@ enum Doing {
     },
     /// The first part of a put: the object is to be written in place.
     Create {
+        id: usize,
+        value: Value,
+        len: usize,
+    },
+    /// A write, or a compare-and-set with the value that it expects.
+    Replace {
+        id: usize,
+        value: Value,
+        expected: Option<Value>,
+    },
+    /// The first part of a write: the object is to be written in place.
+    CreateOver {
         id: usize,
         value: Value,
         len: usize,
@@ -212,7 +226,10 @@ impl Worker {
         let only = vec![ids[id]];
         let begin = simulation.moment();
         let (doing, request) = match below(100) {
-            0..30 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
+            0..22 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
+            // The copies of a new object are made after the switch, so that a death may lose it.
+            22..30 if id < FIRST_REPLICATED_ID => self.replace(simulation, id),
+            22..30 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
             30..42 if !simulation.brings_back() => (Doing::Delete { id }, Request::Delete { ids: only }),
             30..68 => (Doing::Get { id }, Request::Get { timeout_us, verify: false, ids: only }),
             68..72 => {
@@ -262,7 +279,7 @@ impl Worker {
             rights: Rights::default(),
             name: String::new(),
             metadata: Default::default(),
-            terms: Terms { fresh: false, copies, ttl_ms: 0, owned: false },
+            terms: Terms { fresh: false, copies, ttl_ms: 0, owned: false, replaces: false },
         };
         let room_us = 1_000_000;
         if len > MAX_INLINE_BYTES {
@@ -306,12 +323,17 @@ impl Worker {
     fn note_unknown(&self, simulation: &mut Simulation, (begin, end): (u64, u64), doing: &Doing) {
         let failed_put = match *doing {
             Doing::Put { id, .. } | Doing::Create { id, .. } | Doing::Keep { id, .. } => Some(id),
+            Doing::Replace { id, expected: None, .. } => Some(id),
             _ => None,
         };
         failed_put.into_iter().for_each(|id| simulation.failed_puts[id].push((begin, end)));
         let (id, action) = match *doing {
             Doing::Put { id, value, .. } | Doing::Keep { id, value } => (id, Action::MaybePut(value)),
             Doing::Delete { id } => (id, Action::MaybeDeleted),
+            Doing::Replace { id, value, expected: None } => (id, Action::MaybeWrote(value)),
+            Doing::Replace { id, value, expected: Some(from) } => {
+                (id, Action::MaybeSwapped { from, to: value })
+            }
             _ => return,
         };
         simulation.note(id, self.call(begin, None, action));
@@ -338,6 +360,15 @@ impl Worker {
         match (doing, reply) {
             (Doing::Create { id, value, len }, Reply::Created { placement, .. }) => {
                 self.seal(simulation, begin, (id, value, len), placement);
+            }
+            (Doing::CreateOver { id, value, len }, Reply::Created { placement, .. }) => {
+                self.seal_over(simulation, begin, (id, value, len), placement);
+            }
+            (Doing::Replace { id, value, expected }, reply) => {
+                if failed.is_some() && expected.is_none() {
+                    simulation.failed_puts[id].push((begin, now));
+                }
+                self.note_replaced(simulation, (begin, end), (id, value, expected), &reply);
             }
             (Doing::Put { id, .. } | Doing::Create { id, .. }, _) if failed == Some(ErrorKind::Exists) => {
                 simulation.note(id, self.call(begin, end, Action::Refused));
@@ -419,18 +450,31 @@ impl Worker {
         (id, value, len): (usize, Value, usize),
         placement: Placement,
     ) {
-        let Some(core) = simulation.hosts[self.host].core().cloned() else { return };
+        let Some((digest, data)) = self.write(simulation, id, (value, len), placement) else { return };
+        let request = Request::Seal { id: simulation.ids[id], digest, data: data.into() };
+        self.begin(simulation, begin, Doing::Put { id, value, len }, request);
+    }
+
+    /// Writes an object in its place, if it has one. Returns its digest, and the bytes that go with the seal.
+    fn write(
+        &self,
+        simulation: &Simulation,
+        id: usize,
+        (value, len): (Value, usize),
+        placement: Placement,
+    ) -> Option<(u64, Vec<u8>)> {
+        let core = simulation.hosts[self.host].core().cloned()?;
         let object = simulation.ids[id];
         let mut data = bytes(value, len);
         let digest = digest(&data);
         if let Placement::Mapped(_) = placement {
             let objects = core.store.objects.borrow();
-            let creation = objects.creation(&object).expect("it is being created");
+            let creation = objects.creation(&object).filter(|creation| creation.client == self.key);
+            let creation = creation.or(objects.replacement(self.key, &object)).expect("it is being created");
             creation.extent.write(0, &data).expect("it has room for the data");
             data.clear();
         }
-        let request = Request::Seal { id: object, digest, data: data.into() };
-        self.begin(simulation, begin, Doing::Put { id, value, len }, request);
+        Some((digest, data))
     }
 
     /// Reads an object that was got, and releases it.

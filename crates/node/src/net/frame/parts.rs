@@ -210,6 +210,15 @@ impl Holding {
 }
 
 record! {
+    /// An object that has taken the place of another, and the node that has it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Successor {
+        pub(crate) holding: Holding,
+        pub(crate) node: NodeId,
+    }
+}
+
+record! {
     /// A life of an object of which a node is to be the primary.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Heir {

@@ -51,14 +51,16 @@ table! {
         /// Gives the outcome of each object of a *delete*. Every holder has dropped its replicas.
         6 Deleted { outcomes: Vec<DeleteOutcome> },
         /// Orders the second keeper to send no node to objects any more, and to answer which nodes may hold
-        /// them. The lives are those that are known to end. A life of 0 stands for none.
-        7 Enlist { lives: Vec<(ObjectId, u64)> } -> Enlisted,
+        /// them. The lives are those that are known to end. A life of 0 stands for none. With `turn` the
+        /// objects are replaced in this turn of the first keeper: the receiver sends askers there.
+        7 Enlist { lives: Vec<(ObjectId, u64)>, turn: Option<u64> } -> Enlisted,
         /// Answers an *enlist*: the nodes that may hold lives of its objects. If the list is not complete,
         /// there are more.
         8 Enlisted { complete: bool, lives: Vec<(ObjectId, u64, NodeId)> },
-        /// Tells the second keeper that a deletion is over, and which lives have ended. A life of 0 stands
-        /// for none.
-        9 Bury { lives: Vec<(ObjectId, u64)> } -> Done,
+        /// Tells the second keeper that a deletion or a replacement is over, and which lives have ended. A
+        /// life of 0 stands for none. After a replacement a node has a successor, which it may not have
+        /// published yet.
+        9 Bury { lives: Vec<(ObjectId, u64)>, successor: Option<Successor> } -> Done,
         /// Orders the receiver to drop its replicas of these lives, and to make none from fetches under
         /// way.
         10 Drop { lives: Vec<(ObjectId, u64)> } -> Done,
@@ -96,9 +98,21 @@ table! {
         /// Asks a keeper for short objects, to be sent to `reply_to`. The keeper sends a *fetch short* to
         /// their holders, and says *short* of those of which it knows no holder.
         25 FindShort { ids: Vec<ObjectId> },
+        /// Asks the first keeper to put an object of the sender's in the place of the life `from`, within
+        /// `patience_us`. The sender gives it to nobody before the answer.
+        26 Replace { holding: Holding, from: u64, patience_us: u64 } -> Done,
+        /// Asks the first keeper which life of an object is given now.
+        27 Current { id: ObjectId } -> Is,
+        /// Answers a *current*. If no replacement is under way, guards of earlier epochs, and of this one up
+        /// to the turn, are lifted.
+        28 Is { life: Option<u64>, copies: u16, lifted: Option<(u64, u64)> },
+        /// Orders the receiver to give these lives of an object only to who has asked which life is
+        /// *current*, also those that come by fetches under way, until it drops them or the guard of this
+        /// turn is lifted.
+        29 Guard { id: ObjectId, lives: Vec<u64>, turn: u64, lifts: bool } -> Done,
         /// Asks a holder for an object, to be sent to `reply_to` as `wish` says. The nodes `others` hold it
-        /// too.
-        30 Fetch { id: ObjectId, stage: Stage, wish: Wish, others: Vec<NodeId> }
+        /// too. A keeper says which life it gives; 0 stands for any.
+        30 Fetch { id: ObjectId, life: u64, stage: Stage, wish: Wish, others: Vec<NodeId> }
             -> Eager | Offer | Registered | Stream | Dial | Pushed,
         /// Brings a whole object, or the last piece of one whose other pieces came right before, in *parts*
         /// of the same request.

@@ -6,10 +6,10 @@
 //!
 //! [`Creations`] and [`Lending`] have what clients make and borrow. [`Requests`] answers all other requests.
 //!
-//! [`writing`] makes objects, [`reading`] finds them, [`seeking`] finds those that exist, [`listing`] lists
-//! them, [`removing`] deletes and evicts them, and [`lending`] lends memory to work in. [`placement`] puts
-//! objects where they are wanted, [`transfer`] tells and asks how they move, and [`overseeing`] and
-//! [`following`] ask the other nodes.
+//! [`writing`] makes objects, [`replacing`] puts them in the place of others, [`reading`] finds them,
+//! [`seeking`] finds those that exist, [`listing`] lists them, [`removing`] deletes and evicts them, and
+//! [`lending`] lends memory to work in. [`placement`] puts objects where they are wanted, [`transfer`] tells
+//! and asks how they move, and [`overseeing`] and [`following`] ask the other nodes.
 
 mod following;
 mod lending;
@@ -18,6 +18,7 @@ mod overseeing;
 mod placement;
 mod reading;
 mod removing;
+mod replacing;
 mod seeking;
 mod service;
 mod transfer;

@@ -10,8 +10,10 @@ use plasmon::wire::{Access, MAX_IDS, Presence, Reply};
 use plasmon::{Error, ErrorKind, ObjectId};
 
 use super::Requests;
+use super::seeking::KEEPER_PATIENCE;
 use crate::kernel::ClientKey;
-use crate::object::{Conflict, Pin};
+use crate::kernel::planted::{Bug, is_planted};
+use crate::object::{Conflict, Pin, Replica};
 
 impl Requests {
     pub(super) fn get(
@@ -57,7 +59,8 @@ impl Requests {
         if !replica.visible_to(user) {
             return Some(Err(crate::object::not_visible(id, user)));
         }
-        Pin::new(replica).map(Ok)
+        let is_given = !replica.is_guarded() || is_planted(Bug::GuardedGivenUnasked);
+        is_given.then(|| Pin::new(replica).map(Ok)).flatten()
     }
 
     /// Waits until an object is in memory here, wherever it comes from, and pins it. With `no_time` the
@@ -71,9 +74,30 @@ impl Requests {
         no_time: bool,
         due: Option<Instant>,
     ) -> Result<Pin, Error> {
+        // The life of a guarded replica of which the keeper has said, since this get began, that it is given.
+        let mut current = None;
         loop {
             if let Some(result) = self.pin_here(id, user) {
                 return result;
+            }
+            let guarded = self.guarded_here(&id);
+            if let Some(guarded) = &guarded
+                && !self.cluster.withholds()
+            {
+                if current != Some(guarded.life) && !self.cluster.fenced() {
+                    current = self.ask_current(id, user, no_time, due).await?;
+                }
+                if current == Some(guarded.life) || self.cluster.fenced() {
+                    if let Some(pin) = Pin::new(guarded) {
+                        return Ok(pin);
+                    }
+                    self.kernel
+                        .clock
+                        .bounded(due.filter(|_| !no_time), self.store.bring_back(guarded))
+                        .await
+                        .ok_or_else(|| self.timed_out(id, user))??;
+                    continue;
+                }
             }
             if self.cluster.withholds() {
                 match self.kernel.clock.bounded(due, self.cluster.next_view()).await {
@@ -81,7 +105,7 @@ impl Requests {
                     Some(_) => continue,
                 }
             }
-            let on_disk = self.store.objects.borrow().get(&id).cloned();
+            let on_disk = self.store.objects.borrow().get(&id).filter(|one| !one.is_guarded()).cloned();
             if let Some(replica) = on_disk {
                 // A get without time does not stop waiting for a read from this node's own disk.
                 let due = due.filter(|_| !no_time);
@@ -94,7 +118,7 @@ impl Requests {
                 }
                 continue;
             }
-            if no_time {
+            if no_time && guarded.is_none() {
                 return Err(self.absent(id));
             }
             let sealed = self.store.objects.borrow_mut().wait(id);
@@ -114,6 +138,26 @@ impl Requests {
                 Some(Either::Right((Err(error), _))) => return Err(error),
             }
         }
+    }
+
+    /// A replica of this node that is given only to who has asked.
+    fn guarded_here(&self, id: &ObjectId) -> Option<Rc<Replica>> {
+        self.store.objects.borrow().get(id).filter(|one| one.is_guarded()).cloned()
+    }
+
+    /// Asks which life of an object is given now.
+    async fn ask_current(
+        &self,
+        id: ObjectId,
+        user: u32,
+        no_time: bool,
+        due: Option<Instant>,
+    ) -> Result<Option<u64>, Error> {
+        let due = if no_time { Some(self.kernel.clock.now() + KEEPER_PATIENCE) } else { due };
+        self.directory.writer.current(id, user, due).await.map_err(|error| match error.kind() {
+            ErrorKind::TimedOut => self.timed_out(id, user),
+            _ => error,
+        })
     }
 
     /// Brings an object's data into a client's memory, and returns its length. `None` if the client should
@@ -318,7 +362,8 @@ impl Requests {
         let here: Vec<_> = {
             let objects = self.store.objects.borrow();
             let served = !self.cluster.withholds();
-            let visible = |id| served && objects.get(id).is_some_and(|replica| replica.visible_to(user));
+            let is_given = |one: &Rc<Replica>| one.visible_to(user) && !one.is_guarded();
+            let visible = |id| served && objects.get(id).is_some_and(is_given);
             ids.iter().map(visible).collect()
         };
         if self.cluster.solo() || here.iter().all(|here| *here) {

@@ -16,7 +16,7 @@ use crate::kernel::ClientKey;
 use crate::object::{Conflict, Pin};
 
 /// Longest wait for a keeper to say whether an object exists.
-const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const KEEPER_PATIENCE: Duration = Duration::from_secs(1);
 /// Interval at which the keeper is asked again about an object that is on its way: it may have been deleted.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -112,9 +112,9 @@ impl Requests {
         }
     }
 
-    /// Whether a sealed object is on this node, in memory or on disk.
+    /// Whether a sealed object is on this node, in memory or on disk, and is given without asking.
     pub(super) fn is_here(&self, id: &ObjectId) -> bool {
-        self.store.objects.borrow().get(id).is_some()
+        self.store.objects.borrow().get(id).is_some_and(|replica| !replica.is_guarded())
     }
 
     fn missing(&self, id: &ObjectId) -> Error {

@@ -91,6 +91,9 @@ impl Requests {
                 let weight = writing::weight(data.len());
                 Answer::later(weight, Rc::clone(creations).seal_for(client, id, digest, data))
             }
+            Request::Replace(replacing) => Rc::clone(creations).on_replace(client, replacing),
+            Request::SealOver(over) => Rc::clone(creations).on_seal_over(client, over),
+            Request::Version(offset) => Answer::now(self.version(client, offset)),
             Request::Abort { id } => Answer::now(creations.abort(client, id).map(|()| Reply::Done)),
             Request::Get { timeout_us, verify, ids } => {
                 self.get(client, request, timeout_us, (ids, verify));
@@ -118,10 +121,7 @@ impl Requests {
                 Answer::Silent
             }
             Request::Collect { number } => creations.collect(client, number),
-            Request::Evict { bytes } => {
-                let bytes = self.evict(bytes);
-                Answer::now(Ok(Reply::Evicted { bytes }))
-            }
+            Request::Evict { bytes } => Answer::now(Ok(Reply::Evicted { bytes: self.evict(bytes) })),
             Request::Explain { id } => Answer::now(self.explain_to(client, &id)),
             Request::Locations { id } => Answer::plain(1, Rc::clone(self).locations(client, id)),
             Request::Prefetch { timeout_us, ids } => Answer::now(self.prefetch(client, timeout_us, &ids)),

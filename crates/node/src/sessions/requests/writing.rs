@@ -45,8 +45,8 @@ pub(crate) struct Creations {
     pub(in crate::sessions) cluster: Rc<Cluster>,
     pub(in crate::sessions) directory: Rc<Directory>,
     pub(in crate::sessions) claims: Rc<Claims>,
-    transfer: Rc<Transfer>,
-    placement: Rc<Placement>,
+    pub(super) transfer: Rc<Transfer>,
+    pub(super) placement: Rc<Placement>,
     pub(in crate::sessions) sessions: Rc<Sessions>,
 }
 
@@ -182,7 +182,7 @@ impl Creations {
 
     /// Waits until the objects that this node holds of an id certainly exist. A node that is not a member may
     /// hold objects that others have deleted.
-    async fn await_certainty(&self, id: ObjectId) -> Result<(), Error> {
+    pub(super) async fn await_certainty(&self, id: ObjectId) -> Result<(), Error> {
         let due = Some(self.kernel.clock.now() + MEMBER_PATIENCE);
         let sealed = || matches!(self.store.objects.borrow().conflict(&id), Some(Conflict::Sealed));
         while self.cluster.withholds() && sealed() {
@@ -223,7 +223,10 @@ impl Creations {
         room: Duration,
     ) -> Result<Begun, Error> {
         let id = object.id;
-        let claim = self.claim_for(client, &object, room).await?;
+        let claim = match object.terms.replaces {
+            true => self.unclaimed(id).await?,
+            false => self.claim_for(client, &object, room).await?,
+        };
         let (placement, segments) = self.begin(client, object, sizes, room).await?;
         claim.keep();
         Ok(Begun { creations: self, client, id, placement, segments, told: false })
@@ -238,12 +241,12 @@ impl Creations {
         (data_len, written): (u64, u32),
         room: Duration,
     ) -> Result<(wire::Placement, Vec<u32>), Error> {
-        let metadata = object.metadata.clone();
+        let (metadata, replaces) = (object.metadata.clone(), object.terms.replaces);
         let head = self.head(client, object, data_len, written)?;
         let inline = head.len() <= u64::from(INLINE_MAX_BYTES);
         let writer = if inline { Writer::Engine } else { Writer::Uid(head.user) };
         let (extent, charge) = self.reserve(client, &head, writer, room).await?;
-        self.may_create(client, head.id)?;
+        if replaces { self.placement.ensure_stays() } else { self.may_create(client, head.id) }?;
         let written = extent.write(head.data_len, &metadata);
         written.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         let (placement, segments) = if inline {
@@ -253,7 +256,8 @@ impl Creations {
             (wire::Placement::Mapped(span), extent.segments().collect())
         };
         let created = self.kernel.clock.unix_ms();
-        self.store.objects.borrow_mut().begin(Creation { head, extent, client, inline, created });
+        let creation = Creation { head, extent, client, inline, created, replaces };
+        self.enter(creation)?;
         charge.keep();
         Ok((placement, segments))
     }
@@ -310,7 +314,7 @@ impl Creations {
 
     /// Takes room for a new object, counted against its quotas. Another object may take the id during the
     /// wait, so the caller checks the id again.
-    async fn reserve<'a>(
+    pub(super) async fn reserve<'a>(
         self: &'a Rc<Self>,
         client: ClientKey,
         head: &Head,
@@ -388,6 +392,11 @@ impl Creations {
     /// `NotFound` if no such creation is under way, `Exists` if the object is sealed already, `NotAllowed` if
     /// another client creates it.
     pub(in crate::sessions) fn abort(&self, client: ClientKey, id: ObjectId) -> Result<(), Error> {
+        let replacing = self.store.objects.borrow_mut().end_replacing(client, &id);
+        if let Some(creation) = replacing {
+            self.store.quotas.borrow_mut().forget(&creation.head, client);
+            return Ok(());
+        }
         self.own_creation(&self.store.objects.borrow(), client, &id, "abort")?;
         self.give_up(&id);
         Ok(())
@@ -403,7 +412,7 @@ impl Creations {
     }
 
     /// Returns a creation of this client, or the error why the client cannot seal or abort it.
-    fn own_creation<'a>(
+    pub(super) fn own_creation<'a>(
         &self,
         objects: &'a Table,
         client: ClientKey,

@@ -146,13 +146,14 @@ impl<'a> Entry<'a> {
         self.word(0).store(generation & !1, Ordering::Release);
     }
 
-    /// Changes the entry, hidden or not. Afterwards the entry is shown, with a new generation.
-    pub(in crate::shared) fn write(&self, change: impl FnOnce(&Self)) {
+    /// Changes the entry, hidden or not. Afterwards the entry is shown, or still hidden, with a new
+    /// generation.
+    pub(in crate::shared) fn write(&self, is_shown: bool, change: impl FnOnce(&Self)) {
         let generation = self.word(0).load(Ordering::Relaxed) | 1;
         self.word(0).store(generation, Ordering::Relaxed);
         fence(Ordering::Release);
         change(self);
-        self.word(0).store(generation + 1, Ordering::Release);
+        self.word(0).store(generation + if is_shown { 1 } else { 2 }, Ordering::Release);
     }
 
     /// Sets all words of the entry, within [`Entry::write`].

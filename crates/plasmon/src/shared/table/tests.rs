@@ -193,8 +193,8 @@ impl Model {
             Step::Place(offset) => {
                 if let Some(known) = self.live.get_mut(&n) {
                     match offset {
-                        Some(offset) => table.writer().set_sealed(known.number, *offset),
-                        None => table.writer().set_spilled(known.number),
+                        Some(offset) => table.writer().set_sealed(known.number, *offset, true),
+                        None => table.writer().set_spilled(known.number, true),
                     }
                     self.past.insert((known.number, known.generation));
                     let generation = table.snapshot(&id(n)).1.generation;
@@ -447,8 +447,8 @@ fn what_is_read_belongs_together() {
                     live[n as usize] = None;
                     removed.push(number);
                 }
-                (Some(number), 2..4) => writer.set_sealed(number, object.offset.unwrap()),
-                (Some(number), 4) => writer.set_spilled(number),
+                (Some(number), 2..4) => writer.set_sealed(number, object.offset.unwrap(), true),
+                (Some(number), 4) => writer.set_spilled(number, true),
                 (Some(number), 5) => {
                     writer.hide(number);
                     writer.show(number);

@@ -117,6 +117,19 @@ impl TableWriter {
     /// # Errors
     /// If the system has no memory or no descriptors for another chunk.
     pub fn insert(&mut self, new: &NewEntry) -> io::Result<u32> {
+        self.insert_as(new, true)
+    }
+
+    /// Enters an object as [`TableWriter::insert`] does, but hidden: clients ask the engine for it until it
+    /// is shown.
+    ///
+    /// # Errors
+    /// As [`TableWriter::insert`].
+    pub fn insert_hidden(&mut self, new: &NewEntry) -> io::Result<u32> {
+        self.insert_as(new, false)
+    }
+
+    fn insert_as(&mut self, new: &NewEntry, is_shown: bool) -> io::Result<u32> {
         let number = self.take_number()?;
         let snapshot = Snapshot {
             generation: 0,
@@ -128,7 +141,7 @@ impl TableWriter {
             digest: new.digest,
             uid: new.uid,
         };
-        self.entry(number).write(|entry| entry.set(&snapshot));
+        self.entry(number).write(is_shown, |entry| entry.set(&snapshot));
         self.live += 1;
         let hash = index::hash(&new.id, self.seed);
         let mut fits = self.index.insert(hash, number);
@@ -169,14 +182,15 @@ impl TableWriter {
         self.entry(number).show();
     }
 
-    /// Notes that the object's bytes are in memory at `offset` from now on.
-    pub fn set_sealed(&mut self, number: u32, offset: u64) {
-        self.entry(number).write(|entry| entry.set_place(State::Sealed, offset));
+    /// Notes that the object's bytes are in memory at `offset` from now on, and shows the entry or leaves it
+    /// hidden.
+    pub fn set_sealed(&mut self, number: u32, offset: u64, is_shown: bool) {
+        self.entry(number).write(is_shown, |entry| entry.set_place(State::Sealed, offset));
     }
 
-    /// Notes that the object's bytes are on disk only.
-    pub fn set_spilled(&mut self, number: u32) {
-        self.entry(number).write(|entry| entry.set_place(State::Spilled, 0));
+    /// Notes that the object's bytes are on disk only, and shows the entry or leaves it hidden.
+    pub fn set_spilled(&mut self, number: u32, is_shown: bool) {
+        self.entry(number).write(is_shown, |entry| entry.set_place(State::Spilled, 0));
     }
 
     /// Removes an object: its entry is hidden and cannot be found any more. A client may have the entry

@@ -28,8 +28,8 @@ pub use operation::{Actor, FileAsked, FileOperation, LockKind, LockRange, Writte
 pub use outcome::{Errno, Extended, FileAnswer, FileOutcome, Listed, VolumeUsage};
 pub use stale::Stale;
 pub use volume::{
-    FileReads, Kept, NodeCheck, Place, Section, Settling, Source, UsageCheck, VolumeChange, VolumeInfo,
-    VolumeState, VolumeTerms, file_object, parts_of, volume_id,
+    FileReads, Kept, NodeCheck, Peeking, Place, Section, Settling, Source, UsageCheck, VolumeChange,
+    VolumeInfo, VolumeState, VolumeTerms, file_object, parts_of, volume_id,
 };
 
 /// Inode of the root folder of every volume.

@@ -224,6 +224,23 @@ crate::wire::record! {
 }
 
 crate::wire::record! {
+    /// Range of an object of another node, of an attached volume.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Peeking {
+        /// Number of the attached volume on its connection.
+        pub volume: u32,
+        /// Id of the object.
+        pub id: ObjectId,
+        /// Node that is asked first.
+        pub node: NodeId,
+        /// Offset of the range, in bytes.
+        pub at: u64,
+        /// Number of bytes, at most `MAX_PEEK_BYTES`.
+        pub len: u32,
+    }
+}
+
+crate::wire::record! {
     /// Number of nodes that have an object.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Kept {

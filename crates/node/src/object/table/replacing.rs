@@ -1,0 +1,64 @@
+//! Objects that take the place of others in the table of a node. Owns no state. Engine thread only.
+
+use std::rc::Rc;
+
+use plasmon::{Error, ObjectId};
+
+use super::{Creation, Held, Replica, Sealing, Table};
+use crate::kernel::ClientKey;
+
+impl Table {
+    /// Enters a creation that is to take the place of what has its id then. Returns it if this client has one
+    /// of this id already.
+    pub(crate) fn begin_replacing(&mut self, creation: Creation) -> Option<Creation> {
+        let key = (creation.client, creation.head.id);
+        if self.replacing.contains_key(&key) {
+            return Some(creation);
+        }
+        self.in_memory.unsealed += creation.head.len();
+        self.replacing.insert(key, creation);
+        None
+    }
+
+    /// A client's creation that is to take the place of what has its id then.
+    pub(crate) fn replacement(&self, client: ClientKey, id: &ObjectId) -> Option<&Creation> {
+        self.replacing.get(&(client, *id))
+    }
+
+    /// Removes and returns a creation that is to take the place of another object.
+    pub(crate) fn end_replacing(&mut self, client: ClientKey, id: &ObjectId) -> Option<Creation> {
+        let creation = self.replacing.remove(&(client, *id))?;
+        self.in_memory.unsealed -= creation.head.len();
+        Some(creation)
+    }
+
+    /// Seals an object in the place of another of its id. Clients that look for the id find the former
+    /// object, or ask, or find this one, in this order and never nothing. Returns both objects.
+    ///
+    /// # Errors
+    /// As [`Table::seal`]; the former object stays then.
+    pub(crate) fn supersede(&mut self, new: Sealing) -> Result<(Rc<Replica>, Option<Rc<Replica>>), Error> {
+        let Some(former) = self.sealed.get(&new.head.id).cloned() else {
+            return self.seal(new).map(|replica| (replica, None));
+        };
+        former.hide();
+        match self.shared.enter(&new.head, offset_of(&new.bytes), false) {
+            Ok((table, entry)) => {
+                self.remove(&new.head.id);
+                Ok((self.admit(new, table, entry), Some(former)))
+            }
+            Err(error) => {
+                former.show();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Where an object lies in memory, if it does.
+pub(super) fn offset_of(bytes: &Held) -> Option<u64> {
+    match bytes {
+        Held::Memory(extent) => Some(extent.offset()),
+        Held::Disk(_) | Held::Nowhere => None,
+    }
+}
