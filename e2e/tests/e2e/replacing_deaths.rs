@@ -5,21 +5,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plasmon::{Client, ErrorKind, ObjectId};
+use plasmon::{Client, CreateOptions, ErrorKind, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, eventually, until};
 
-use crate::replacing::{Watched, clients, number, write};
-use crate::support::{LONG_LEASE, get};
+use crate::replacing::{Watched, clients, number, write, write_with};
+use crate::support::{LONG_LEASE, MIB, get};
 
 /// Number of ids: enough that every node is the first keeper of some, and the second of others.
 const IDS: usize = 18;
 /// Number of replacements before a node dies, and after it.
 const TURNS: u64 = 60;
 
-fn put_all(client: &Client) -> Vec<Watched> {
+fn put_all(client: &Client, replicas: u16) -> Vec<Watched> {
+    let options = CreateOptions { replicas, ..CreateOptions::default() };
     let put = |_| {
         let id = ObjectId::random();
-        write(client, id, 0, 100, None).expect("it is a put");
+        write_with(client, id, 0, 100, &options, None).expect("it is a put");
         Watched::new(id, 0)
     };
     (0..IDS).map(put).collect()
@@ -62,11 +63,12 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Kills a node while a client of each node replaces objects of its own, which clients of all nodes read.
-fn a_node_dies(victim: usize) {
+/// Kills a node while a client of each node replaces objects of its own, which clients of all nodes read. As
+/// many nodes as `replicas` says keep each object: with two, none may be lost.
+fn a_node_dies(victim: usize, replicas: u16) {
     let mut cluster = Cluster::builder().nodes(3).args(&["--lease", "1"]).start();
     let at = clients(&cluster);
-    let all: Vec<_> = at.iter().map(put_all).collect();
+    let all: Vec<_> = at.iter().map(|client| put_all(client, replicas)).collect();
     let (done, over) = ([0; 3].map(AtomicU64::new), AtomicBool::new(false));
     thread::scope(|scope| {
         let _ends = Ends(&over);
@@ -74,7 +76,8 @@ fn a_node_dies(victim: usize) {
             .map(|writer| {
                 let (at, all, done, over) = (&at, &all, &done, &over);
                 for other in (0..3).filter(|other| *other != writer) {
-                    scope.spawn(move || read_on(&at[writer], &all[other], other == victim, over));
+                    let may_be_lost = other == victim && replicas == 1;
+                    scope.spawn(move || read_on(&at[writer], &all[other], may_be_lost, over));
                 }
                 scope.spawn(move || replace_on(&at[writer], &all[writer], &done[writer], over))
             })
@@ -100,7 +103,8 @@ fn a_node_dies(victim: usize) {
             match got {
                 Ok(object) => Some(number(&object)),
                 Err(error) => {
-                    assert_eq!((writer, error.kind()), (victim, ErrorKind::Lost), "{error}");
+                    let it = (writer, replicas, error.kind());
+                    assert_eq!(it, (victim, 1, ErrorKind::Lost), "{error}");
                     None
                 }
             }
@@ -115,19 +119,41 @@ fn a_node_dies(victim: usize) {
 
 #[test]
 fn objects_are_replaced_while_a_node_dies() {
-    a_node_dies(2);
+    a_node_dies(2, 1);
 }
 
 #[test]
 fn objects_are_replaced_while_the_coordinator_dies() {
-    a_node_dies(0);
+    a_node_dies(0, 1);
+}
+
+#[test]
+fn what_two_nodes_keep_is_never_lost_when_one_dies_while_it_is_replaced() {
+    a_node_dies(1, 2);
+}
+
+#[test]
+fn what_too_few_nodes_can_keep_is_not_replaced() {
+    for nodes in [1, 2] {
+        let cluster = Cluster::builder().nodes(nodes).start();
+        let (at, id) = (clients(&cluster), ObjectId::random());
+        write(&at[0], id, 1, 100, None).expect("it is a put");
+        let options = CreateOptions { replicas: nodes as u16 + 1, ..CreateOptions::default() };
+        for len in [100, 3 * MIB] {
+            let refused = write_with(&at[0], id, 2, len, &options, None).expect_err("too few nodes");
+            assert_eq!(refused.kind(), ErrorKind::TooFew, "{refused}");
+            at.iter().for_each(|client| assert_eq!(number(&get(client, id)), 1));
+        }
+        write(&at[0], id, 3, 100, None).expect("replace");
+        at.iter().for_each(|client| assert_eq!(number(&get(client, id)), 3));
+    }
 }
 
 #[test]
 fn an_object_that_others_keep_too_is_replaced_while_their_node_dies() {
     let mut cluster = Cluster::builder().nodes(4).args(&["--lease", "1"]).start();
     let at = clients(&cluster);
-    let all = put_all(&at[0]);
+    let all = put_all(&at[0], 1);
     for (turn, watched) in all.iter().enumerate() {
         at[0].replicate(watched.id, 2 + turn as u16 % 3, Some(PATIENCE)).expect("replicate");
         at.iter().for_each(|client| assert_eq!(number(&get(client, watched.id)), 0));
@@ -160,7 +186,7 @@ fn an_object_that_others_keep_too_is_replaced_while_their_node_dies() {
 fn a_holder_that_hangs_holds_up_the_writer_and_nobody_else() {
     let cluster = Cluster::builder().nodes(3).args(&LONG_LEASE).start();
     let at = clients(&cluster);
-    let all = put_all(&at[0]);
+    let all = put_all(&at[0], 1);
     all.iter().for_each(|one| at.iter().for_each(|client| assert_eq!(number(&get(client, one.id)), 0)));
     cluster.pause(2);
     thread::scope(|scope| {
@@ -197,7 +223,7 @@ fn a_holder_that_hangs_holds_up_the_writer_and_nobody_else() {
 fn a_replacement_goes_on_when_a_holder_that_hangs_has_left() {
     let cluster = Cluster::builder().nodes(3).args(&["--lease", "1"]).start();
     let at = clients(&cluster);
-    let all = put_all(&at[0]);
+    let all = put_all(&at[0], 1);
     all.iter().for_each(|one| at.iter().for_each(|client| assert_eq!(number(&get(client, one.id)), 0)));
     cluster.pause(2);
     for one in &all {

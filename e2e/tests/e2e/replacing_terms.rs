@@ -35,8 +35,8 @@ fn as_many_nodes_keep_the_new_object_as_kept_the_old_one_or_as_are_asked_for() {
         write_with(&clients[turn], id, 1, len, &copies(2), None).expect("it is a put");
         assert_eq!(keeping(&clients, id), 2);
         write(&clients[(turn + 1) % 3], id, 2, len, None).expect("replace");
-        clients.iter().for_each(|client| assert_eq!(number(&get(client, id)), 2));
         eventually("two keep it", || keeping(&clients, id) == 2);
+        clients.iter().for_each(|client| assert_eq!(number(&get(client, id)), 2));
         write_with(&clients[(turn + 2) % 3], id, 3, len, &copies(3), None).expect("replace");
         assert_eq!(keeping(&clients, id), 3, "the call waits for them");
         clients.iter().for_each(|client| assert_eq!(number(&get(client, id)), 3));

@@ -36,6 +36,7 @@ use crate::membership::Cluster;
 use crate::net::frame::{Envelope, Holding, Message, Successor, ask};
 use crate::net::members::Incarnation;
 use crate::net::network::Network;
+use crate::object::Ownership;
 
 /// The pause before looking whether the same replacement, asked for before, is over.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -60,8 +61,10 @@ struct Walk {
     /// The life that is to be replaced.
     from: u64,
     successor: Successor,
-    /// The incarnation of the node that has the successor.
+    /// The incarnation of the node that wrote the successor.
     incarnation: Incarnation,
+    /// The other nodes that have the successor, with their incarnations.
+    others: Vec<(NodeId, Incarnation)>,
     user: u32,
     turn: u64,
     due: Instant,
@@ -97,7 +100,7 @@ impl Replacement {
         self: &Rc<Self>,
         asked: Envelope,
         holding: Holding,
-        from: u64,
+        (from, others): (u64, Vec<(NodeId, Incarnation)>),
         patience: Duration,
     ) {
         if !self.asking.decides_for(&asked, &[holding.id]) {
@@ -110,7 +113,7 @@ impl Replacement {
                 replacement.kernel.clock.sleep(PAUSE).await;
             }
             replacement.asked.borrow_mut().insert(holding.life);
-            let led = replacement.lead(&asked, holding, from, patience).await;
+            let led = replacement.lead(&asked, holding, (from, others), patience).await;
             replacement.asked.borrow_mut().remove(&holding.life);
             let message = match led {
                 Ok(()) => Message::Done,
@@ -126,7 +129,7 @@ impl Replacement {
         self: &Rc<Self>,
         asked: &Envelope,
         holding: Holding,
-        from: u64,
+        (from, others): (u64, Vec<(NodeId, Incarnation)>),
         patience: Duration,
     ) -> Result<(), Error> {
         let (id, now) = (holding.id, self.kernel.clock.now());
@@ -141,8 +144,9 @@ impl Replacement {
         let mut walk = Walk {
             id,
             from,
-            successor: Successor { holding, node: asked.reply_to },
+            successor: Successor { holding, node: asked.reply_to, others: Vec::new() },
             incarnation: asked.incarnation,
+            others,
             user: asked.user,
             turn: self.turns.get(),
             due,
@@ -224,6 +228,7 @@ impl Replacement {
             // From here on nobody is sent to the former object.
             self.table.borrow_mut().give_former(&id, false);
             walk.is_committed = true;
+            walk.successor.others = self.others_there(walk);
             self.have_noted(walk, missing).await;
             if !self.decides(&id, incarnation) {
                 return Err(deposed());
@@ -332,15 +337,22 @@ impl Replacement {
 
     /// Whether the node that has the successor is the member that it was when it asked.
     fn has_writer(&self, walk: &Walk) -> bool {
-        let is_it = |node, incarnation| (node, incarnation) == (walk.successor.node, walk.incarnation);
-        self.cluster.view.borrow().members.iter().any(|member| is_it(member.node, member.incarnation))
+        self.cluster.has(walk.successor.node, walk.incarnation)
+    }
+
+    /// The nodes beside the one that writes that have the successor still.
+    fn others_there(&self, walk: &Walk) -> Vec<NodeId> {
+        let has = |(node, incarnation): &&(NodeId, Incarnation)| {
+            *node != walk.successor.node && self.cluster.has(*node, *incarnation)
+        };
+        walk.others.iter().filter(has).map(|(node, _)| *node).collect()
     }
 
     /// Has the other keepers bury the lives and note the successor.
     async fn have_noted(self: &Rc<Self>, walk: &Walk, missing: &Missing) {
         let lives: Vec<_> = walk.lives.iter().map(|life| (walk.id, *life)).collect();
         let keepers: Vec<_> = self.deletion.other_keepers(&walk.id).collect();
-        let order = ask::Bury { lives, successor: Some(walk.successor) };
+        let order = ask::Bury { lives, successor: Some(walk.successor.clone()) };
         let told =
             keepers.into_iter().map(|keeper| self.asking.ask_until_gone(keeper, 0, order.clone(), missing));
         futures::future::join_all(told).await;
@@ -349,9 +361,23 @@ impl Replacement {
     /// Switches to the successor here, and sends those to it who waited.
     fn switch(&self, walk: &Walk) {
         let lives: Vec<_> = walk.lives.iter().copied().collect();
-        let (now, lives_on) = (self.kernel.clock.now(), self.has_writer(walk));
-        let waiters = self.table.borrow_mut().switch(&lives, &walk.successor, lives_on, now);
-        self.forward_all(&walk.successor.holding, walk.successor.node, waiters);
+        let there = |node| match node == walk.successor.node {
+            true => self.has_writer(walk),
+            false => self.cluster.is_member(node),
+        };
+        self.enter(&lives, &walk.successor, there);
+    }
+
+    /// Enters a successor in this keeper's table, and sends those to it who waited.
+    fn enter(&self, lives: &[u64], successor: &Successor, there: impl Fn(NodeId) -> bool) {
+        let now = self.kernel.clock.now();
+        let waiters = self.table.borrow_mut().switch(lives, successor, &there, now);
+        let nodes = std::iter::once(&successor.node).chain(&successor.others);
+        let Some(holder) = nodes.copied().find(|node| there(*node)) else { return };
+        let holding = &successor.holding;
+        for waiter in waiters.into_iter().filter(|waiter| waiter.node != holder) {
+            super::finding::forward_to(&self.network, (holder, holding.life), holding.id, waiter, Vec::new());
+        }
     }
 
     /// Notes, as the second keeper, which object is in the place of others from now on.
@@ -361,17 +387,8 @@ impl Replacement {
             return self.network.answer(asked, self.asking.not_the_keeper());
         }
         let lives: Vec<_> = lives.iter().filter(|(of, _)| *of == id).map(|(_, life)| *life).collect();
-        let (now, lives_on) = (self.kernel.clock.now(), self.cluster.is_member(successor.node));
-        let waiters = self.table.borrow_mut().switch(&lives, successor, lives_on, now);
-        self.forward_all(&successor.holding, successor.node, waiters);
+        self.enter(&lives, successor, |node| self.cluster.is_member(node));
         self.network.answer(asked, Message::Done);
-    }
-
-    /// Sends nodes that waited to the one that has the object.
-    fn forward_all(&self, holding: &Holding, node: NodeId, waiters: Vec<super::table::Waiter>) {
-        for waiter in waiters.into_iter().filter(|waiter| waiter.node != node) {
-            super::finding::forward_to(&self.network, (node, holding.life), holding.id, waiter, Vec::new());
-        }
     }
 
     /// Has the nodes drop the former lives. The turn ends when they have.
@@ -429,7 +446,7 @@ impl Replacement {
     }
 
     /// Answers, as the first keeper, which life of an object is given.
-    pub(crate) fn on_current(self: &Rc<Self>, asked: Envelope, id: ObjectId) {
+    pub(crate) fn on_current(self: &Rc<Self>, asked: Envelope, id: ObjectId, replaces: bool) {
         let now = self.kernel.clock.now();
         let held_back = self.table.borrow().is_leaving(&id) || self.table.borrow().holds_back(&id);
         if held_back || !self.asking.decides_for(&asked, &[id]) {
@@ -437,7 +454,7 @@ impl Replacement {
         }
         let given = self.table.borrow_mut().given(&id);
         if !self.cluster.is_unsettled(&id, now) {
-            return self.tell_current(&asked, &id, given);
+            return self.tell_current((&asked, replaces), &id, given);
         }
         let replacement = Rc::clone(self);
         self.kernel.spawn(async move {
@@ -463,13 +480,16 @@ impl Replacement {
                 let all = known.into_iter().chain(found).filter(|one| !table.is_over(&id, one.life));
                 all.reduce(|best, one| if is_later(one.life, best.life) { one } else { best })
             };
-            replacement.tell_current(&asked, &id, given);
+            replacement.tell_current((&asked, replaces), &id, given);
         });
     }
 
-    fn tell_current(&self, asked: &Envelope, id: &ObjectId, given: Option<Given>) {
-        let refusal = given.and_then(|given| given.ownership.ensure_may_know(*id, asked.user).err());
-        if let Some(error) = refusal {
+    fn tell_current(&self, (asked, replaces): (&Envelope, bool), id: &ObjectId, given: Option<Given>) {
+        let may = |ownership: Ownership| match replaces {
+            true => ownership.ensure_may_replace(*id, asked.user),
+            false => ownership.ensure_may_know(*id, asked.user),
+        };
+        if let Some(Err(error)) = given.map(|given| may(given.ownership)) {
             return self.network.answer(asked, Message::Refused { error });
         }
         let is_replaced = self.table.borrow().replaced_by(id).is_some();

@@ -55,11 +55,11 @@ impl Service for Directory {
                 };
                 self.network.answer(&frame, message);
             }
-            Message::Replace { holding, from, patience_us } => {
-                let patience = Duration::from_micros(*patience_us);
-                self.replacement.on_replace(frame.clone(), *holding, *from, patience);
+            Message::Replace { holding, from, others, patience_us } => {
+                let (others, patience) = (others.clone(), Duration::from_micros(*patience_us));
+                self.replacement.on_replace(frame.clone(), *holding, (*from, others), patience);
             }
-            Message::Current { id } => self.replacement.on_current(frame.clone(), *id),
+            Message::Current { id, replaces } => self.replacement.on_current(frame.clone(), *id, *replaces),
             Message::Guard { id, lives, turn, lifts } => {
                 let order = ask::Guard { id: *id, lives: lives.clone(), turn: *turn, lifts: *lifts };
                 self.guards.on_guard(&frame, &order);

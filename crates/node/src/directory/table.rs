@@ -205,7 +205,7 @@ pub(crate) struct Table {
     /// Objects that are being replaced.
     replacing: HashMap<ObjectId, Replacing>,
     /// Nodes that have the successor of an object and have yet to publish it, with its life.
-    unpublished: HashMap<ObjectId, (NodeId, u64)>,
+    unpublished: HashMap<ObjectId, (SmallVec<[NodeId; 2]>, u64)>,
     /// The lives of each id that have ended.
     tombstones: HashMap<ObjectId, Vec<u64>>,
     /// The lives that have ended, in the order in which they are forgotten.
@@ -480,7 +480,10 @@ impl Table {
             waiters.retain(|(waiter, _)| alive.contains(&waiter.node));
         }
         self.waiters.retain(|id, waiters| kept_here(id) && !waiters.is_empty());
-        self.unpublished.retain(|id, (node, _)| kept_here(id) && alive.contains(node));
+        self.unpublished.retain(|id, (nodes, _)| {
+            nodes.retain(|node| alive.contains(node));
+            kept_here(id) && !nodes.is_empty()
+        });
         self.readers.retain(|id, readers| {
             readers.retain(|node| alive.contains(node));
             kept_here(id) && !readers.is_empty()

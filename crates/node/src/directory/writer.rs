@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures::future::select;
-use plasmon::{Error, ErrorKind, ObjectId};
+use plasmon::{Error, ErrorKind, NodeId, ObjectId};
+use tracing::warn;
 
 use super::arrivals::{Arrivals, Noted};
 use super::claims::Claims;
@@ -21,13 +22,18 @@ use super::table::Table;
 use crate::kernel::random::HashSet;
 use crate::membership::Cluster;
 use crate::net::frame::{Holding, Kind, Standing, ask};
-use crate::object::{Conflict, Creation, Held, Replica, Role, Sealing};
+use crate::net::members::Incarnation;
+use crate::object::{Conflict, Creation, DEEDS, Held, Replica, Role, Sealing};
 use crate::store::Store;
 
 /// The pause before a keeper is asked again, or an id looked at again that is being created.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long an answer of the keeper may stay away, beyond the time that it has for the replacement.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// The pause before the table of clients is tried again that had no room.
+const TABLE_PAUSE: Duration = Duration::from_millis(200);
+/// How long the begin of a creation waits for the keeper to refuse it.
+const REFUSAL_PATIENCE: Duration = Duration::from_millis(200);
 /// How long a get waits for the keeper to say whether a guarded object is still there.
 const KEEPER_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,17 +47,28 @@ pub(crate) struct Writer {
     table: Rc<RefCell<Table>>,
     arrivals: Rc<Arrivals>,
     /// The lives of which this node does not know whether they have been switched to.
-    withheld: RefCell<HashSet<(ObjectId, u64)>>,
+    withheld: Lives,
 }
 
-/// A life that is withheld until this value is dropped.
-struct Withheld<'a>(&'a Writer, (ObjectId, u64));
+/// A life of an object that is withheld until this value is dropped. This node hears meanwhile which lives of
+/// the object end.
+pub(crate) struct Withheld {
+    lives: Lives,
+    life: (ObjectId, u64),
+    _noted: Noted,
+}
 
-impl Drop for Withheld<'_> {
+impl Drop for Withheld {
     fn drop(&mut self) {
-        self.0.withheld.borrow_mut().remove(&self.1);
+        self.lives.borrow_mut().remove(&self.life);
     }
 }
+
+/// Lives of objects.
+type Lives = Rc<RefCell<HashSet<(ObjectId, u64)>>>;
+
+/// A node that has the object of a writer, and is to keep it, with its incarnation.
+pub(crate) type Other = (NodeId, Incarnation);
 
 /// What the first keeper says of an object.
 #[derive(Debug, Clone, Copy)]
@@ -86,8 +103,16 @@ impl Writer {
             store: Rc::clone(store),
             table: Rc::clone(table),
             arrivals: Rc::clone(arrivals),
-            withheld: RefCell::default(),
+            withheld: Lives::default(),
         }
+    }
+
+    /// Notes that this node has a life of an object that is given to nobody until it is known whether it was
+    /// switched to.
+    pub(crate) fn withhold(&self, id: ObjectId, life: u64) -> Withheld {
+        self.withheld.borrow_mut().insert((id, life));
+        let noted = Noted::begin(&self.arrivals, id);
+        Withheld { lives: Rc::clone(&self.withheld), life: (id, life), _noted: noted }
     }
 
     /// Whether this node has a life of an object and does not know yet whether it was switched to.
@@ -110,13 +135,38 @@ impl Writer {
         user: u32,
         due: Option<Instant>,
     ) -> Result<Option<u64>, Error> {
-        Ok(self.ask_current(id, user, due).await?.life)
+        Ok(self.ask_current(id, (user, false), due).await?.life)
     }
 
-    async fn ask_current(&self, id: ObjectId, user: u32, due: Option<Instant>) -> Result<Told, Error> {
+    /// Refuses a user who may not replace an object, as far as that is known soon.
+    ///
+    /// # Errors
+    /// `NotAllowed` when the user may not, `Exists` for the name of a region or a service.
+    pub(crate) async fn ensure_may_replace(&self, id: ObjectId, user: u32) -> Result<(), Error> {
+        let is_refusal = |error: &Error| matches!(error.kind(), ErrorKind::NotAllowed | ErrorKind::Exists);
+        if self.cluster.solo() {
+            let here = self.store.objects.borrow().get(&id).map(|one| one.ownership());
+            return here.map_or(Ok(()), |here| here.ensure_may_replace(id, user));
+        }
+        let due = self.replacement.kernel.clock.now() + REFUSAL_PATIENCE;
+        match self.ask_current(id, (user, true), Some(due)).await {
+            Err(error) if is_refusal(&error) => Err(error),
+            // The keeper decides when the object is sealed.
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the first keeper which life of an object is given now, and with `replaces` whether the user may
+    /// replace it.
+    async fn ask_current(
+        &self,
+        id: ObjectId,
+        (user, replaces): (u32, bool),
+        due: Option<Instant>,
+    ) -> Result<Told, Error> {
         let left = due.map(|due| due.saturating_duration_since(self.replacement.kernel.clock.now()));
         let patience = left.unwrap_or(KEEPER_PATIENCE).min(KEEPER_PATIENCE);
-        let question = |_, _| ask::Current { id };
+        let question = |_, _| ask::Current { id, replaces };
         let told = |ask::Is { life, copies, lifted }| vec![Told { life, copies, lifted }];
         let ids = [id];
         let asked = self.replacement.asking.ask_first_keepers(&ids, user, question, told, patience);
@@ -135,35 +185,42 @@ impl Writer {
             let writer = Rc::clone(self);
             self.replacement.kernel.spawn(async move {
                 let due = Some(writer.replacement.kernel.clock.now() + ANSWER_PATIENCE);
+                let here = writer.store.objects.borrow().get(&id).map(|one| one.ownership().user);
                 // The next look asks again.
-                let _ = writer.current(id, crate::object::DEEDS, due).await;
+                let _ = writer.current(id, here.unwrap_or(DEEDS), due).await;
             });
         }
     }
 
     /// Seals an object, in the place of what has its id. With `expected`, only in the place of that life.
-    /// Returns the life that it got, and the replica unless it has made way for another already.
+    /// `copy` has other nodes bring the object before it is switched to, and returns them. Returns the life
+    /// that the object got, and the replica unless it has made way for another already.
     ///
     /// # Errors
-    /// `Conflict` when another life is there than was expected, and `NotFound` when none is. `TimedOut`: the
-    /// former object stays. `OutcomeUnknown` when the keeper that was asked has gone.
+    /// `Conflict` when another life is there than was expected, and `NotFound` when none is. `TimedOut`, and
+    /// the errors of `copy`: the former object stays. `OutcomeUnknown` when the keeper that was asked has
+    /// gone.
     pub(crate) async fn replace(
         &self,
         mut creation: Creation,
         expected: Option<u64>,
         due: Instant,
+        mut copy: impl AsyncFnMut(&Creation) -> Result<Vec<Other>, Error>,
     ) -> Result<(u64, Option<Rc<Replica>>), Error> {
         let (id, user) = (creation.head.id, creation.head.user);
         let asked_copies = creation.head.copies;
         loop {
             let now = self.replacement.kernel.clock.now();
             if self.cluster.solo() {
+                if asked_copies > 1 && self.store.objects.borrow().get(&id).is_some() {
+                    copy(&creation).await?;
+                }
                 match self.replace_alone(creation, expected)? {
                     Ok(replica) => return Ok((replica.life, Some(replica))),
                     Err(again) => creation = again,
                 }
             } else {
-                let told = self.ask_current(id, user, Some(due)).await?;
+                let told = self.ask_current(id, (user, true), Some(due)).await?;
                 match (told.life, expected) {
                     (None, Some(_)) => return Err(absent(id)),
                     (None, None) => {
@@ -178,11 +235,10 @@ impl Writer {
                         creation.head.life = self.replacement.kernel.lives.successor(from);
                         // As many nodes keep the object as kept the former one.
                         creation.head.copies = if asked_copies == 0 { told.copies } else { asked_copies };
-                        let _noted = Noted::begin(&self.arrivals, id);
-                        let withheld = Withheld(self, (id, creation.head.life));
-                        self.withheld.borrow_mut().insert(withheld.1);
-                        match self.ask_to_switch(&creation, from, due).await? {
-                            Switched::Done => return self.switched(creation, from),
+                        let _withheld = self.withhold(id, creation.head.life);
+                        let others = copy(&creation).await?;
+                        match self.ask_to_switch(&creation, (from, others), due).await? {
+                            Switched::Done => return self.switched(creation, from).await,
                             Switched::Changed { in_doubt: true } => return Err(in_doubt(id)),
                             Switched::Changed { in_doubt: false } => {}
                         }
@@ -199,7 +255,12 @@ impl Writer {
     }
 
     /// Asks the first keeper for the switch, until it has decided.
-    async fn ask_to_switch(&self, creation: &Creation, from: u64, due: Instant) -> Result<Switched, Error> {
+    async fn ask_to_switch(
+        &self,
+        creation: &Creation,
+        (from, others): (u64, Vec<Other>),
+        due: Instant,
+    ) -> Result<Switched, Error> {
         let head = &creation.head;
         let holding = Holding {
             id: head.id,
@@ -213,7 +274,8 @@ impl Writer {
         let mut in_doubt = false;
         loop {
             let left = due.saturating_duration_since(clock.now());
-            let question = ask::Replace { holding, from, patience_us: left.as_micros() as u64 };
+            let (others, patience_us) = (others.clone(), left.as_micros() as u64);
+            let question = ask::Replace { holding, from, others, patience_us };
             let keeper = self.cluster.keepers(&head.id).first;
             let next_view = self.cluster.next_view();
             if !self.cluster.fenced() {
@@ -238,27 +300,42 @@ impl Writer {
         }
     }
 
-    /// Shows the new object to everybody, since it was switched to.
-    fn switched(&self, creation: Creation, from: u64) -> Result<(u64, Option<Rc<Replica>>), Error> {
-        let (id, life) = (creation.head.id, creation.head.life);
+    /// Shows the new object to everybody, since it was switched to. While there is no room for it in the table
+    /// of clients, this waits: there is no way back.
+    async fn switched(&self, creation: Creation, from: u64) -> Result<(u64, Option<Rc<Replica>>), Error> {
+        let (id, life, client) = (creation.head.id, creation.head.life, creation.client);
         self.arrivals.end_life(&id, from);
-        if self.arrivals.has_ended(&id, life) {
-            // Another has taken its place already, or it was deleted.
-            let is_former = self.store.objects.borrow().get(&id).is_some_and(|one| one.life == from);
-            if is_former {
-                self.store.remove(&id);
+        let mut sealing = self.sealing(creation);
+        loop {
+            if self.arrivals.has_ended(&id, life) {
+                // Another has taken its place already, or it was deleted.
+                let is_former = self.store.objects.borrow().get(&id).is_some_and(|one| one.life == from);
+                if is_former {
+                    self.store.remove(&id);
+                }
+                self.store.quotas.borrow_mut().forget(&sealing.head, client);
+                return Ok((life, None));
             }
-            self.store.quotas.borrow_mut().forget(&creation.head, creation.client);
-            return Ok((life, None));
+            match self.store.supersede(sealing, self.guards.covers(&id, life)) {
+                Ok(replica) => return Ok((life, Some(replica))),
+                Err(not) => {
+                    warn!(object = %id, error = %not.error, "a new object cannot be shown yet");
+                    sealing = *not.sealing;
+                    self.replacement.kernel.clock.sleep(TABLE_PAUSE).await;
+                }
+            }
         }
-        self.seal(creation).map(|replica| (life, Some(replica)))
+    }
+
+    /// The new object as a primary of this node.
+    fn sealing(&self, Creation { head, extent, client, .. }: Creation) -> Sealing {
+        let (bytes, created) = (Held::Memory(extent), self.replacement.kernel.clock.unix_ms());
+        Sealing { head, role: Role::Primary, creator: Some(client), bytes, created }
     }
 
     /// Seals the new object in the place of the replica that is here, if there is one.
     fn seal(&self, creation: Creation) -> Result<Rc<Replica>, Error> {
-        let Creation { head, extent, client, .. } = creation;
-        let (bytes, created) = (Held::Memory(extent), self.replacement.kernel.clock.unix_ms());
-        self.store.supersede(Sealing { head, role: Role::Primary, creator: Some(client), bytes, created })
+        self.store.supersede(self.sealing(creation), false).map_err(|not| not.error)
     }
 
     /// Puts the object, since there is none of its id. Returns the creation if there is one by now.

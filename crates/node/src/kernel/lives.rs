@@ -13,9 +13,10 @@
 //! With etcd all lives are of epoch 0.
 //!
 //! An object that takes the place of another gets a *successor* of its life: a life of a later epoch, or else
-//! one whose random bits are a little greater, by 1 to 1,024. Two lives that were drawn independently are
-//! hardly ever that near to each other, so a life that is less than [`LINE`] greater than another of its
-//! epoch is taken for its successor, and is later. Other lives of one epoch have no order.
+//! one whose random bits are a little greater, by some 1,000 at most. Two lives that were drawn independently
+//! are hardly ever that near to each other, so a life that is less than [`LINE`] greater than another of its
+//! epoch is taken for its successor, and is later. Other lives of one epoch have no order. Nodes that give
+//! one life a successor at the same time choose among different numbers, by their places in the view.
 
 use std::cell::{Cell, RefCell};
 
@@ -27,7 +28,7 @@ const LIVES_AT_A_TIME: usize = 64;
 const RANDOM_BITS: u32 = 48;
 /// Number of these bits that are drawn: the upper half of the numbers is left to successors.
 const DRAWN_BITS: u32 = RANDOM_BITS - 1;
-/// Greatest distance between a life and its direct successor of the same epoch.
+/// Greatest distance between a life and its direct successor of the same epoch, among fewer nodes.
 const STEP: u64 = 1 << 10;
 /// Distance below which the greater of two lives of an epoch is a successor of the other. It is wide enough
 /// for eight million successors in one epoch, and two lives that were drawn are so near once in 16,384 times.
@@ -39,6 +40,10 @@ const RANDOM_MASK: u64 = (1 << RANDOM_BITS) - 1;
 pub(crate) struct Lives {
     stock: RefCell<Vec<u64>>,
     epoch: Cell<u64>,
+    /// The place of this node among the nodes of its view, and their number.
+    place: Cell<(u64, u64)>,
+    /// Number of successors that this node has given lives of its epoch.
+    steps: Cell<u64>,
 }
 
 impl Lives {
@@ -47,14 +52,24 @@ impl Lives {
         self.epoch.set(self.epoch.get().max(epoch));
     }
 
-    /// Returns a life for an object that takes the place of one of this life, and is later.
+    /// Notes the place of this node among the nodes of its view, and their number.
+    pub(crate) fn note_place(&self, place: usize, nodes: usize) {
+        self.place.set((place as u64, nodes as u64));
+    }
+
+    /// Returns a life for an object that takes the place of one of this life, and is later. No other node of
+    /// this view, and no other of the last calls of this node, gives the same.
     pub(crate) fn successor(&self, of: u64) -> u64 {
         let drawn = self.draw();
         if epochs_between(drawn, of) > 0 {
             return drawn;
         }
         let (epoch, random) = (of >> RANDOM_BITS, of & RANDOM_MASK);
-        epoch << RANDOM_BITS | (random + 1 + drawn % STEP) & RANDOM_MASK
+        let ((place, nodes), steps) = (self.place.get(), self.steps.get());
+        self.steps.set(steps.wrapping_add(1));
+        let nodes = nodes.max(1);
+        let step = 1 + place + nodes * (steps % (STEP / nodes).max(1));
+        epoch << RANDOM_BITS | (random + step) & RANDOM_MASK
     }
 
     /// Returns a life that was never given out before and is not 0.
@@ -120,6 +135,22 @@ mod tests {
         lives.note_epoch(1);
         let again = lives.draw();
         assert!(epochs_between(drawn[5].1, again) == 0, "an epoch does not go back");
+    }
+
+    #[test]
+    fn a_life_gets_many_different_successors_from_all_nodes_at_once() {
+        for nodes in [1, 3, 7, 1024, 3000] {
+            let first = Lives::default().draw();
+            let each = (STEP as usize / nodes).max(1);
+            let given = (0..nodes).flat_map(|place| {
+                let lives = Lives::default();
+                lives.note_place(place, nodes);
+                (0..each).map(|_| lives.successor(first)).collect::<Vec<_>>()
+            });
+            let given: HashSet<_> = given.collect();
+            assert_eq!(given.len(), nodes * each, "{nodes} nodes");
+            assert!(given.iter().all(|life| is_later(*life, first)));
+        }
     }
 
     #[test]

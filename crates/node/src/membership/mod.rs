@@ -26,7 +26,7 @@ use crate::control::validity::Validity;
 use crate::kernel::Kernel;
 use crate::kernel::random::HashMap;
 use crate::net::frame::Envelope;
-use crate::net::members::{Member, View};
+use crate::net::members::{Incarnation, View};
 use crate::net::network::Network;
 use crate::net::rekey::Rekeying;
 use crate::object::TABLE_LIFE;
@@ -329,8 +329,18 @@ impl Cluster {
     /// Whether the sender of a frame still is the member that sent it. A task that takes note of the sender
     /// looks at this when it does: nobody takes back what concerns a node that has gone before.
     pub(crate) fn has_sender(&self, frame: &Envelope) -> bool {
-        let sent = |member: &Member| (member.node, member.incarnation) == (frame.from, frame.incarnation);
-        self.view.borrow().members.iter().any(sent)
+        self.has(frame.from, frame.incarnation)
+    }
+
+    /// Whether a node is the member that it was in this incarnation.
+    pub(crate) fn has(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.incarnation(node) == Some(incarnation)
+    }
+
+    /// The incarnation of a member.
+    pub(crate) fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
+        let view = self.view.borrow();
+        view.members.iter().find(|member| member.node == node).map(|member| member.incarnation)
     }
 
     /// Notes the shards whose keepers are others than before, or in another order, or may not remember what

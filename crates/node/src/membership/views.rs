@@ -243,6 +243,8 @@ impl Cluster {
         }
         let now = self.kernel.clock.now();
         self.note_epoch(view.epoch);
+        let place = view.members.iter().filter(|member| member.node < self.own).count();
+        self.kernel.lives.note_place(place, view.members.len());
         let before = self.view.replace(view);
         self.shards.replace(shards);
         self.followed.set(Some(now));

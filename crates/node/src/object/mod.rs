@@ -20,4 +20,4 @@ pub(crate) use ownership::{DEEDS, Ownership, ROOT, not_visible};
 pub(crate) use replica::{Head, Held, Pin, Replica, Role, Sealing};
 pub(crate) use shared::TABLE_LIFE;
 pub(crate) use stamps::Stamp;
-pub(crate) use table::{Conflict, Creation, FastPins, Happening, InMemory, Keeping, Table};
+pub(crate) use table::{Conflict, Creation, FastPins, Happening, InMemory, Keeping, NotSealed, Table};

@@ -22,6 +22,7 @@ use plasmon::wire::Event;
 use plasmon::wire::files::parts_of;
 use plasmon::{Error, ObjectId};
 
+pub(crate) use self::replacing::NotSealed;
 use self::replacing::offset_of;
 use super::ring::Ring;
 use super::shared::{DomainTable, SharedTables};
@@ -234,18 +235,8 @@ impl Table {
     /// # Errors
     /// When there is no room for the object in the table of clients.
     pub(crate) fn seal(&mut self, new: Sealing) -> Result<Rc<Replica>, Error> {
-        self.seal_as(new, false)
-    }
-
-    /// Seals an object as [`Table::seal`] does, guarded or not.
-    ///
-    /// # Errors
-    /// As [`Table::seal`].
-    pub(crate) fn seal_as(&mut self, new: Sealing, is_guarded: bool) -> Result<Rc<Replica>, Error> {
-        let (table, entry) = self.shared.enter(&new.head, offset_of(&new.bytes), is_guarded)?;
-        let replica = self.admit(new, table, entry);
-        replica.guard(is_guarded);
-        Ok(replica)
+        let (table, entry) = self.shared.enter(&new.head, offset_of(&new.bytes), false)?;
+        Ok(self.admit(new, table, entry))
     }
 
     /// Wakes the tasks that wait for an object, as a seal does.

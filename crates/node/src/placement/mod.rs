@@ -1,11 +1,12 @@
 //! Placement of objects: how many nodes keep an object ([`replication`]), moving and spreading objects
 //! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`])
-//! or whose client has gone ([`owned`]). A node gives away objects that are to lie elsewhere
+//! or whose client has gone ([`owned`]). Objects that replace others get their copies *ahead* ([`ahead`]). A node gives away objects that are to lie elsewhere
 //! ([`giving`]), and says what ends with it when it stops ([`stopping`]). [`turns`] limits the number of
 //! objects that one node moves at a time.
 //!
 //! Owns [`Placement`]. Engine thread only.
 
+pub(crate) mod ahead;
 pub(crate) mod distribution;
 pub(crate) mod drain;
 pub(crate) mod expiry;
@@ -18,6 +19,7 @@ mod turns;
 
 use std::rc::Rc;
 
+use self::ahead::Ahead;
 use self::drain::Drain;
 use self::expiry::Expiry;
 use self::giving::Giving;
@@ -43,6 +45,7 @@ pub(crate) struct Placement {
     expiry: Expiry,
     giving: Giving,
     owned: Owned,
+    ahead: Ahead,
 }
 
 impl Placement {
@@ -59,6 +62,7 @@ impl Placement {
             expiry: Expiry::default(),
             giving: Giving::new(transfer),
             owned: Owned::default(),
+            ahead: Ahead::default(),
         }
     }
 }

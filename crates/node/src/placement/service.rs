@@ -28,6 +28,10 @@ impl Service for Placement {
                 self.on_hand_over(frame.clone(), (*id, *life), *to, (*keep, *copies));
             }
             Message::Promote { heirs } => heirs.iter().for_each(|heir| self.inherit(heir)),
+            Message::Withhold { head, was, pieces } => {
+                self.on_withhold(frame.clone(), head.clone(), *was, pieces.clone());
+            }
+            Message::Unveil { id, life, shows } => self.on_unveil(&frame, (*id, *life), *shows),
             Message::Drain { step } => self.on_drain(&frame, *step),
             other => return Err(WireError::Opcode(other.opcode())),
         }

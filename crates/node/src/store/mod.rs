@@ -30,7 +30,7 @@ use crate::kernel::{ClientKey, Kernel};
 use crate::memory::{Arena, Domain};
 use crate::net::frame::{Holding, Withdrawal};
 use crate::net::network::Network;
-use crate::object::{DEEDS, FastPins, Head, Held, Replica, Role, Sealing, Table};
+use crate::object::{DEEDS, FastPins, Head, Held, NotSealed, Replica, Role, Sealing, Table};
 use crate::spill::SpillStore;
 
 /// The clients that read objects in place, without telling the engine.
@@ -134,27 +134,13 @@ impl Store {
         Ok(replica)
     }
 
-    /// Seals an object that came to this node, guarded or not, in the place of a former one that is still
-    /// here.
+    /// Seals an object, guarded or not, in the place of another of its id, if there is one. The memory of
+    /// that one becomes free with its last pin.
     ///
     /// # Errors
-    /// As [`Store::seal`].
-    pub(crate) fn seal_as(&self, new: Sealing, is_guarded: bool) -> Result<Rc<Replica>, Error> {
-        if !is_guarded {
-            return self.supersede(new);
-        }
-        let replica = self.objects.borrow_mut().seal_as(new, true)?;
-        self.publish(Holding::of(&replica));
-        Ok(replica)
-    }
-
-    /// Seals an object in the place of another of its id, if there is one. The memory of that one becomes
-    /// free with its last pin.
-    ///
-    /// # Errors
-    /// As [`Store::seal`]; the other object stays then.
-    pub(crate) fn supersede(&self, new: Sealing) -> Result<Rc<Replica>, Error> {
-        let (replica, former) = self.objects.borrow_mut().supersede(new)?;
+    /// As [`Store::seal`], with what was to be sealed; the other object stays then.
+    pub(crate) fn supersede(&self, new: Sealing, is_guarded: bool) -> Result<Rc<Replica>, NotSealed> {
+        let (replica, former) = self.objects.borrow_mut().supersede(new, is_guarded)?;
         if let Some(former) = former {
             self.quotas.borrow_mut().give_back(&former);
             self.forget_on_disk(&former);

@@ -21,6 +21,7 @@ use super::comparing::{Comparison, TURN_BYTES, Wanted, is_compared};
 use super::failure::{Failure, STALLED};
 use super::pieces::Span;
 use crate::kernel::counted::Counted;
+use crate::kernel::lives::is_later;
 use crate::memory::{BlockMemory, Extent, IoRange, OutOfBounds, Piece, Run, Writer, Zone};
 use crate::net::registrations::Adopted;
 use crate::object::{Head, Held, Replica, Role, Sealing};
@@ -392,6 +393,20 @@ impl Landing {
     }
 }
 
+/// Takes a landing whose transfer is over.
+fn over(landing: Rc<Landing>) -> Result<Landing, Failure> {
+    let held = || Error::new(ErrorKind::Internal, "a transfer that is over still owns its memory");
+    Rc::into_inner(landing).ok_or_else(|| Failure::Here(held()))
+}
+
+/// Returns the memory of a replica whose bytes have come. `None` for memory that a client has given.
+pub(super) fn extent_of(landing: Rc<Landing>) -> Result<Option<Extent>, Failure> {
+    Ok(match over(landing)?.place {
+        Place::Replica { extent, .. } => Some(extent),
+        Place::Lent { .. } | Place::Adopted { .. } => None,
+    })
+}
+
 /// Registers a client's memory with a fabric.
 fn register(transfer: &Transfer, on: usize, adopted: &Adopted) -> Result<Rc<Region>, Error> {
     transfer.registration((on, transfer.network.domain(on)), adopted).map_err(|error| {
@@ -480,7 +495,12 @@ impl Transfer {
 
     /// Compares the bytes of a landing with the digest of their seal, if the object is to be compared.
     /// Only bytes that were not looked at when they came are looked at now.
-    async fn compare(&self, head: &Head, landing: &Landing, wanted: &Wanted) -> Result<(), Failure> {
+    pub(super) async fn compare(
+        &self,
+        head: &Head,
+        landing: &Landing,
+        wanted: &Wanted,
+    ) -> Result<(), Failure> {
         let late = match (&landing.comparison, &landing.place) {
             // A get that wants the comparison has joined the fetch meanwhile.
             (None, Place::Replica { .. }) => self.comparison(head, wanted),
@@ -512,9 +532,7 @@ impl Transfer {
         wanted: &Wanted,
     ) -> Result<(), Failure> {
         self.compare(&head, &landing, wanted).await?;
-        let held = || Error::new(ErrorKind::Internal, "a transfer that is over still owns its memory");
-        let landing = Rc::into_inner(landing).ok_or_else(|| Failure::Here(held()))?;
-        let extent = match landing.place {
+        let extent = match over(landing)?.place {
             Place::Replica { extent, .. } => extent,
             Place::Lent { given, .. } | Place::Adopted { given, .. } => {
                 given.landed.set(Some(head.data_len));
@@ -525,7 +543,7 @@ impl Transfer {
             return Err(Failure::Ended);
         }
         let is_guarded = self.directory.guards.covers(&head.id, head.life);
-        let is_former = |one: &Rc<Replica>| one.is_guarded() && !is_guarded && one.life != head.life;
+        let is_former = |one: &Rc<Replica>| one.is_guarded() && is_later(head.life, one.life);
         let stands = self.store.objects.borrow().get(&head.id).is_some_and(|one| !is_former(one));
         if stands || self.store.objects.borrow().creation(&head.id).is_some() {
             debug!("object {} came to this node in another way while it was being fetched", head.id);
@@ -533,7 +551,7 @@ impl Transfer {
         }
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Cached, creator: None, bytes, created };
-        self.store.seal_as(sealing, is_guarded).map(drop).map_err(Failure::Here)
+        self.store.supersede(sealing, is_guarded).map(drop).map_err(|not| Failure::Here(not.error))
     }
 
     /// Waits until another attempt may use the target of a fetch.

@@ -29,6 +29,7 @@
 //! | 0 | [`comparing`], [`checking`]: digests; [`slots`]: places at holders; [`failure`]: why attempts fail |
 
 mod asking;
+mod bringing;
 mod calibrate;
 mod checking;
 mod comparing;

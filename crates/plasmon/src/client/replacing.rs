@@ -36,12 +36,12 @@ impl Client {
     ///
     /// The new object is stored beside the old one, so that both need room, and count for quotas, until the
     /// old one has been dropped. Without `options.replicas` as many nodes are to keep the new object as were
-    /// to keep the old one; they get it after the call.
+    /// to keep the old one. They get it before the old one goes.
     ///
     /// # Errors
     /// The errors of a put, except `Exists`. `Conflict` if another version is there than was expected
     /// ([`Error::version`](crate::Error::version)), `NotFound` if none is. `NotAllowed` for an object that
-    /// this user may not delete. `TimedOut` if a node that may have the old object did not answer in time.
+    /// this user may not delete. `TooFew` if fewer nodes can keep the new object than are to. `TimedOut` if a node that may have the old object did not answer in time.
     /// After all of these the old object stays. `OutcomeUnknown` if the node that decides does not answer:
     /// the object may have been replaced, or be replaced later.
     pub fn replace(

@@ -2,16 +2,17 @@
 //!
 //! While an object is *being replaced*, its first keeper gives the former life, until it holds askers back
 //! for the moment of the switch; the second keeper gives nothing. At the switch the former lives are buried,
-//! and the entry has the successor. The successor's node has yet to publish it then. What this node says of
-//! its former replica meanwhile does not touch the successor.
+//! and the entry has the successor. The successor's nodes have yet to publish it then. What these nodes say
+//! of their former replicas meanwhile does not touch the successor.
 
 use std::time::Instant;
 
 use plasmon::{NodeId, ObjectId};
+use smallvec::SmallVec;
 
 use super::{Holder, Published, Table, Waiter};
 use crate::kernel::lives::is_later;
-use crate::net::frame::{Successor, Withdrawal};
+use crate::net::frame::{Holding, Standing, Successor, Withdrawal};
 use crate::object::Ownership;
 
 /// An object that is being replaced.
@@ -98,16 +99,17 @@ impl Table {
         self.has_ended(id, life)
     }
 
-    /// Buries lives of an object, and enters their successor, which its node may have yet to publish. Without
-    /// `lives_on` that node has gone, and the object is lost. Returns the waiters for the object.
+    /// Buries lives of an object, and enters their successor, which its nodes may have yet to publish. Nodes
+    /// that are not `there` have gone; without any other the object is lost. Returns the waiters for the
+    /// object.
     pub(crate) fn switch(
         &mut self,
         lives: &[u64],
         successor: &Successor,
-        lives_on: bool,
+        there: impl Fn(NodeId) -> bool,
         now: Instant,
     ) -> Vec<Waiter> {
-        let Successor { holding, node } = *successor;
+        let Successor { holding, node, ref others } = *successor;
         self.replacing.remove(&holding.id);
         for life in lives.iter().filter(|life| **life != holding.life) {
             self.bury(holding.id, *life, now);
@@ -119,26 +121,34 @@ impl Table {
             return Vec::new();
         }
         let Published::Welcome(waiters) = self.publish(node, holding, now) else { return Vec::new() };
-        if lives_on {
-            self.unpublished.insert(holding.id, (node, holding.life));
+        let kept = Holding { standing: Standing::Kept, ..holding };
+        let others: SmallVec<[_; 2]> = others.iter().copied().filter(|other| there(*other)).collect();
+        others.iter().for_each(|other| _ = self.publish(*other, kept, now));
+        let mut nodes = others;
+        if there(node) {
+            nodes.push(node);
         } else {
             self.withdrawn(node, holding.id, Withdrawal::Evicted, now);
+        }
+        if !nodes.is_empty() {
+            self.unpublished.insert(holding.id, (nodes, holding.life));
         }
         waiters
     }
 
     /// Whether a node has yet to publish the successor that it has of an object.
     pub(super) fn is_unpublished(&self, id: &ObjectId, node: NodeId) -> bool {
-        self.unpublished.get(id).is_some_and(|(has, _)| *has == node)
+        self.unpublished.get(id).is_some_and(|(nodes, _)| nodes.contains(&node))
     }
 
     /// Notes that a life of an object was published by a node, or has ended.
     pub(super) fn note_known(&mut self, id: &ObjectId, life: u64, node: Option<NodeId>) {
-        let known = self
-            .unpublished
-            .get(id)
-            .is_some_and(|(has, awaited)| *awaited == life && node.is_none_or(|node| node == *has));
-        if known {
+        let Some((nodes, awaited)) = self.unpublished.get_mut(id) else { return };
+        if *awaited != life {
+            return;
+        }
+        nodes.retain(|has| node.is_some_and(|node| node != *has));
+        if nodes.is_empty() {
             self.unpublished.remove(id);
         }
     }

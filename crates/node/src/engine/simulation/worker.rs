@@ -55,6 +55,9 @@ impl Session for Replies {
     }
 }
 
+/// The version that a compare-and-set expects, and its value.
+type Expected = Option<(u64, Value)>;
+
 /// Call for which a client waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Doing {
@@ -85,6 +88,7 @@ enum Doing {
         id: usize,
         value: Value,
         len: usize,
+        expected: Expected,
     },
     Delete {
         id: usize,
@@ -227,9 +231,7 @@ impl Worker {
         let begin = simulation.moment();
         let (doing, request) = match below(100) {
             0..22 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
-            // The copies of a new object are made after the switch, so that a death may lose it.
-            22..30 if id < FIRST_REPLICATED_ID => self.replace(simulation, id),
-            22..30 => self.put(id, ids[id], simulation.hosts[self.host].has_disk()),
+            22..30 => self.replace(simulation, id),
             30..42 if !simulation.brings_back() => (Doing::Delete { id }, Request::Delete { ids: only }),
             30..68 => (Doing::Get { id }, Request::Get { timeout_us, verify: false, ids: only }),
             68..72 => {
@@ -361,8 +363,8 @@ impl Worker {
             (Doing::Create { id, value, len }, Reply::Created { placement, .. }) => {
                 self.seal(simulation, begin, (id, value, len), placement);
             }
-            (Doing::CreateOver { id, value, len }, Reply::Created { placement, .. }) => {
-                self.seal_over(simulation, begin, (id, value, len), placement);
+            (Doing::CreateOver { id, value, len, expected }, Reply::Created { placement, .. }) => {
+                self.seal_over(simulation, begin, (id, value, len), expected, placement);
             }
             (Doing::Replace { id, value, expected }, reply) => {
                 if failed.is_some() && expected.is_none() {
@@ -432,7 +434,10 @@ impl Worker {
     ) {
         match object {
             Ok(span) => match self.read(simulation, span) {
-                Ok(value) => simulation.note(id, self.call(begin, end, Action::Got(value))),
+                Ok((version, value)) => {
+                    simulation.versions[id].push((version, value));
+                    simulation.note(id, self.call(begin, end, Action::Got(value)));
+                }
                 Err(wrong) => self.wrong.push(wrong),
             },
             Err(error) if error.kind() == ErrorKind::NotFound && is_told => {
@@ -478,16 +483,16 @@ impl Worker {
     }
 
     /// Reads an object that was got, and releases it.
-    fn read(&mut self, simulation: &Simulation, span: Span) -> Result<Value, String> {
+    fn read(&mut self, simulation: &Simulation, span: Span) -> Result<(u64, Value), String> {
         let core = simulation.hosts[self.host].core().expect("the node has answered").clone();
         let mut data = vec![0; span.data_len as usize];
         let read = core.sessions.client(self.key, |client| {
             let pin = client.pins.get(&span.offset).and_then(|pins| pins.last());
-            pin.map(|pin| pin.run().read(0, &mut data).is_ok())
+            pin.and_then(|pin| pin.run().read(0, &mut data).is_ok().then_some(pin.life))
         });
-        if read != Some(true) {
+        let Some(version) = read else {
             return Err(format!("an object was got that is not pinned: {span:?}"));
-        }
+        };
         self.ask(simulation, Request::Release { offsets: vec![span.offset] });
         let number = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().expect("four bytes"));
         let value = Value { writer: number(0), number: number(4) };
@@ -497,7 +502,7 @@ impl Worker {
         if words.iter().any(|one| *one != word) || *rest != word[..rest.len()] {
             return Err(format!("the bytes of {value:?} are not those that were put"));
         }
-        Ok(value)
+        Ok((version, value))
     }
 
     /// Makes a request of a further service.

@@ -210,11 +210,12 @@ impl Holding {
 }
 
 record! {
-    /// An object that has taken the place of another, and the node that has it.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    /// An object that has taken the place of another, the node that wrote it, and the others that keep it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Successor {
         pub(crate) holding: Holding,
         pub(crate) node: NodeId,
+        pub(crate) others: Vec<NodeId>,
     }
 }
 

@@ -58,7 +58,7 @@ table! {
         /// there are more.
         8 Enlisted { complete: bool, lives: Vec<(ObjectId, u64, NodeId)> },
         /// Tells the second keeper that a deletion or a replacement is over, and which lives have ended. A
-        /// life of 0 stands for none. After a replacement a node has a successor, which it may not have
+        /// life of 0 stands for none. After a replacement nodes have a successor, which they may not have
         /// published yet.
         9 Bury { lives: Vec<(ObjectId, u64)>, successor: Option<Successor> } -> Done,
         /// Orders the receiver to drop its replicas of these lives, and to make none from fetches under
@@ -99,10 +99,12 @@ table! {
         /// their holders, and says *short* of those of which it knows no holder.
         25 FindShort { ids: Vec<ObjectId> },
         /// Asks the first keeper to put an object of the sender's in the place of the life `from`, within
-        /// `patience_us`. The sender gives it to nobody before the answer.
-        26 Replace { holding: Holding, from: u64, patience_us: u64 } -> Done,
-        /// Asks the first keeper which life of an object is given now.
-        27 Current { id: ObjectId } -> Is,
+        /// `patience_us`. The sender, and the `others`, which have the object too and are to keep it, give it
+        /// to nobody before the answer. Each of them is named with its incarnation.
+        26 Replace { holding: Holding, from: u64, others: Vec<(NodeId, u64)>, patience_us: u64 } -> Done,
+        /// Asks the first keeper which life of an object is given now. One who wants to replace it is refused
+        /// if the user may not.
+        27 Current { id: ObjectId, replaces: bool } -> Is,
         /// Answers a *current*. If no replacement is under way, guards of earlier epochs, and of this one up
         /// to the turn, are lifted.
         28 Is { life: Option<u64>, copies: u16, lifted: Option<(u64, u64)> },
@@ -179,6 +181,13 @@ table! {
         63 Drain { step: DrainStep } -> Reported,
         /// Orders the receiver to make its replicas primaries, because no other primary is left.
         64 Promote { heirs: Vec<Heir> },
+        /// Has the receiver bring an object of the sender's that is to take the place of another, and give it
+        /// to nobody until it knows whether it did. It lies in the pieces. The receiver may have its bytes as
+        /// the life `was` already; 0 for none.
+        65 Withhold { head: Head, was: u64, pieces: Vec<Location> } -> Done,
+        /// Says what became of a life that the receiver withholds for the sender: it took the place of
+        /// another, or not.
+        66 Unveil { id: ObjectId, life: u64, shows: bool } -> Done,
         /// Asks for the page of the receiver's sealed objects that begins at a place: 0, or what the page
         /// before said.
         70 List { filter: Filter, from: u64 } -> Listed,

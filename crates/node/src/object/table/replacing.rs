@@ -7,6 +7,15 @@ use plasmon::{Error, ObjectId};
 use super::{Creation, Held, Replica, Sealing, Table};
 use crate::kernel::ClientKey;
 
+/// An object that was sealed, and the one that was in its place.
+pub(crate) type Superseded = (Rc<Replica>, Option<Rc<Replica>>);
+
+/// What could not be sealed, and why.
+pub(crate) struct NotSealed {
+    pub(crate) error: Error,
+    pub(crate) sealing: Box<Sealing>,
+}
+
 impl Table {
     /// Enters a creation that is to take the place of what has its id then. Returns it if this client has one
     /// of this id already.
@@ -32,24 +41,28 @@ impl Table {
         Some(creation)
     }
 
-    /// Seals an object in the place of another of its id. Clients that look for the id find the former
+    /// Seals an object, guarded or not, in the place of another of its id. Clients that look for the id find the former
     /// object, or ask, or find this one, in this order and never nothing. Returns both objects.
     ///
     /// # Errors
-    /// As [`Table::seal`]; the former object stays then.
-    pub(crate) fn supersede(&mut self, new: Sealing) -> Result<(Rc<Replica>, Option<Rc<Replica>>), Error> {
-        let Some(former) = self.sealed.get(&new.head.id).cloned() else {
-            return self.seal(new).map(|replica| (replica, None));
-        };
-        former.hide();
-        match self.shared.enter(&new.head, offset_of(&new.bytes), false) {
+    /// As [`Table::seal`], with what was to be sealed; the former object stays then.
+    pub(crate) fn supersede(&mut self, new: Sealing, is_guarded: bool) -> Result<Superseded, NotSealed> {
+        let former = self.sealed.get(&new.head.id).cloned();
+        if let Some(former) = &former {
+            former.hide();
+        }
+        match self.shared.enter(&new.head, offset_of(&new.bytes), is_guarded) {
             Ok((table, entry)) => {
                 self.remove(&new.head.id);
-                Ok((self.admit(new, table, entry), Some(former)))
+                let replica = self.admit(new, table, entry);
+                replica.guard(is_guarded);
+                Ok((replica, former))
             }
             Err(error) => {
-                former.show();
-                Err(error)
+                if let Some(former) = &former {
+                    former.show();
+                }
+                Err(NotSealed { error, sealing: Box::new(new) })
             }
         }
     }

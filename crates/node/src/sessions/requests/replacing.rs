@@ -17,6 +17,7 @@ use crate::directory::claims::Claim;
 use crate::kernel::ClientKey;
 use crate::memory::Writer;
 use crate::object::Creation;
+use crate::placement::ahead::Copies;
 use crate::service::{Answer, Outcome};
 
 /// How long a replacement may take if its client sets no time-out.
@@ -155,7 +156,10 @@ impl Creations {
         let creations = Rc::clone(&self);
         self.kernel.spawn(async move {
             let head = creation.head.clone();
-            let replaced = creations.directory.writer.replace(creation, terms.expected, due).await;
+            let mut copies = Copies::new(&creations.placement, head.copies);
+            let copy = async |creation: &Creation| copies.bring(creation, due).await;
+            let replaced = creations.directory.writer.replace(creation, terms.expected, due, copy).await;
+            copies.end(id, replaced.as_ref().ok().map(|(life, _)| *life));
             match &replaced {
                 Ok((_, Some(replica))) => {
                     creations.sessions.counting.count_put(replica.len());

@@ -224,7 +224,11 @@ impl Creations {
     ) -> Result<Begun, Error> {
         let id = object.id;
         let claim = match object.terms.replaces {
-            true => self.unclaimed(id).await?,
+            true => {
+                let user = self.sessions.client(client, |client| client.uid);
+                self.directory.writer.ensure_may_replace(id, user).await?;
+                self.unclaimed(id).await?
+            }
             false => self.claim_for(client, &object, room).await?,
         };
         let (placement, segments) = self.begin(client, object, sizes, room).await?;

@@ -4,21 +4,34 @@ use plasmon::ErrorKind;
 use plasmon::wire::{Placement, Replacing, Reply, Request, SealingOver};
 use plasmon_linear::{Action, Value};
 
-use super::super::{Simulation, below, percent};
-use super::{Doing, Worker};
+use super::super::{FIRST_REPLICATED_ID, Simulation, below, percent};
+use super::{Doing, Expected, Worker};
 
 /// Longest time that a replacement may take, in microseconds.
 const TIMEOUT_US: u64 = 2_000_000;
 
 impl Worker {
-    /// Returns a write, or a compare-and-set that expects a version of which a client was told.
+    /// Returns a write, or a compare-and-set that expects a version of which a client was told. An object
+    /// that two nodes are to keep is only compared and set: a write where there is none is a put, which makes
+    /// its copies after the object is there.
     pub(super) fn replace(&mut self, simulation: &Simulation, id: usize) -> (Doing, Request) {
-        let (doing, request) = self.put(id, simulation.ids[id], false);
         let known = &simulation.versions[id];
         let expected = match known.len() {
             0 => None,
-            count => percent(50).then(|| known[count - 1 - below(count.min(2))]),
+            count => {
+                (id >= FIRST_REPLICATED_ID || percent(50)).then(|| known[count - 1 - below(count.min(2))])
+            }
         };
+        let (doing, mut request) = self.put(id, simulation.ids[id], simulation.hosts[self.host].has_disk());
+        if expected.is_none() && id >= FIRST_REPLICATED_ID {
+            return (doing, request);
+        }
+        if let Request::Put { object, .. } | Request::Create { object, .. } = &mut request
+            && percent(50)
+        {
+            // As many nodes are to keep the new object as were to keep the former one.
+            object.terms.copies = 0;
+        }
         match (doing, request) {
             (Doing::Put { id, value, .. }, Request::Put { object, digest, data, .. }) => {
                 let (version, from) = expected.unzip();
@@ -32,7 +45,7 @@ impl Worker {
             ) => {
                 object.terms.replaces = true;
                 let request = Request::Create { object, data_len, metadata_len, room_us };
-                (Doing::CreateOver { id, value, len }, request)
+                (Doing::CreateOver { id, value, len, expected }, request)
             }
             other => other,
         }
@@ -79,12 +92,13 @@ impl Worker {
         simulation: &mut Simulation,
         begin: u64,
         (id, value, len): (usize, Value, usize),
+        expected: Expected,
         placement: Placement,
     ) {
         let Some((digest, data)) = self.write(simulation, id, (value, len), placement) else { return };
         let (object, data) = (simulation.ids[id], data.into());
-        let over = SealingOver { id: object, expected: None, digest, timeout_us: TIMEOUT_US, data };
-        let request = Request::SealOver(over);
-        self.begin(simulation, begin, Doing::Replace { id, value, expected: None }, request);
+        let (expected, from) = expected.unzip();
+        let over = SealingOver { id: object, expected, digest, timeout_us: TIMEOUT_US, data };
+        self.begin(simulation, begin, Doing::Replace { id, value, expected: from }, Request::SealOver(over));
     }
 }
