@@ -10,7 +10,7 @@ use plasmon_e2e::wait::let_pass;
 use plasmon_e2e::{Cluster, EtcdOptions, PATIENCE, Pattern, eventually};
 
 use crate::commands::{failure, json};
-use crate::support::{MIB, get, here, kind, put, try_put};
+use crate::support::{LONG_LEASE, MIB, get, here, kind, put, try_put};
 
 fn keepers(cluster: &Cluster, nodes: &[usize], id: ObjectId) -> usize {
     let keeps = |node: &&usize| {
@@ -195,6 +195,38 @@ fn what_is_being_written_is_waited_for() {
     drop(other);
     eventually("it leaves", || left(&cluster, &cluster.client(0), node));
     Pattern(1).check(here(&cluster.client(0), id).expect("it has moved").data());
+}
+
+#[test]
+fn what_is_to_replace_an_object_is_waited_for() {
+    let cluster = Cluster::builder().nodes(3).args(&LONG_LEASE).start();
+    let (client, node) = (cluster.client(1), cluster.client(1).node());
+    let options = CreateOptions { replace: true, ..CreateOptions::default() };
+    let ids = [(); 3].map(|()| put(&cluster.client(2), Pattern(1), 100));
+    let begun = ids.map(|id| client.create(id, 3 * MIB as u64, b"", &options).expect("create"));
+    client.drain(node, DrainStep::Begin).expect("it can be drained");
+    let waits_for = |unsealed: u64| {
+        let_pass(Duration::from_millis(1500), "a drain that did not wait for writers would be over");
+        let status = client.drain(node, DrainStep::Look).expect("it is here");
+        assert_eq!((status.unsealed, status.finished), (unsealed, false), "{status:?}");
+    };
+    waits_for(3);
+    let [mut first, mut second, given_up] = begun;
+    Pattern(2).fill(first.as_mut_slice());
+    Pattern(3).fill(second.as_mut_slice());
+    // The holder of what they replace does not answer.
+    cluster.pause(2);
+    let sealing = [first, second].map(|creation| thread::spawn(|| creation.replace(None)));
+    drop(given_up);
+    waits_for(2);
+    cluster.resume(2);
+    for sealed in sealing {
+        sealed.join().expect("no panic").expect("what was begun can be sealed");
+    }
+    eventually("it leaves", || left(&cluster, &cluster.client(0), node));
+    for (id, pattern) in ids.into_iter().zip([2, 3, 1]) {
+        Pattern(pattern).check(get(&cluster.client(0), id).data());
+    }
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub(crate) struct Writer {
     arrivals: Rc<Arrivals>,
     /// The lives of which this node does not know whether they have been switched to.
     withheld: Lives,
+    /// Cloned by each replacement that is under way.
+    under_way: Rc<()>,
 }
 
 /// A life of an object that is withheld until this value is dropped. This node hears meanwhile which lives of
@@ -104,7 +106,13 @@ impl Writer {
             table: Rc::clone(table),
             arrivals: Rc::clone(arrivals),
             withheld: Lives::default(),
+            under_way: Rc::default(),
         }
+    }
+
+    /// Number of objects of this node that clients have written and that are to take the place of others.
+    pub(crate) fn under_way(&self) -> usize {
+        Rc::strong_count(&self.under_way) - 1
     }
 
     /// Notes that this node has a life of an object that is given to nobody until it is known whether it was
@@ -209,6 +217,7 @@ impl Writer {
     ) -> Result<(u64, Option<Rc<Replica>>), Error> {
         let (id, user) = (creation.head.id, creation.head.user);
         let asked_copies = creation.head.copies;
+        let _under_way = Rc::clone(&self.under_way);
         loop {
             let now = self.replacement.kernel.clock.now();
             if self.cluster.solo() {

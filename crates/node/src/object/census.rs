@@ -55,7 +55,7 @@ impl Table {
             census.doomed += 1;
             census.doomed_bytes += replica.len();
         }
-        for creation in self.creations() {
+        for creation in self.creations().chain(self.replacements()) {
             census.unsealed += 1;
             census.unsealed_bytes += creation.head.len();
         }

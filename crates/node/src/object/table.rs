@@ -208,7 +208,7 @@ impl Table {
         self.creating.get(id)
     }
 
-    /// All creations.
+    /// All creations, but for those that are to replace objects.
     pub(crate) fn creations(&self) -> impl Iterator<Item = &Creation> {
         self.creating.values()
     }
@@ -333,7 +333,7 @@ impl Table {
 
     /// Number and bytes of sealed objects that stay, and number of objects that are being written.
     pub(crate) fn staying(&self) -> (u64, u64, usize) {
-        (self.staying.0, self.staying.1, self.creating.len())
+        (self.staying.0, self.staying.1, self.creating.len() + self.replacing.len())
     }
 
     fn count_staying(&mut self, replica: &Replica, role: Role, change: i64) {

@@ -172,7 +172,7 @@ fn check_counts(core: &Core) -> Option<String> {
             staying = (staying.0 + 1, staying.1 + replica.len(), 0);
         }
     }
-    for creation in objects.creations() {
+    for creation in objects.creations().chain(objects.replacements()) {
         in_memory.unsealed += creation.head.len();
         staying.2 += 1;
     }
@@ -187,7 +187,8 @@ fn check_places(core: &Core) -> Option<String> {
     let doomed: Vec<_> = objects.doomed().collect();
     let runs = objects.sealed().chain(&doomed).filter_map(|replica| replica.run());
     let mut places: Vec<Range<u64>> = runs.flat_map(|run| run.places()).collect();
-    places.extend(objects.creations().flat_map(|creation| creation.extent.places()));
+    let creations = objects.creations().chain(objects.replacements());
+    places.extend(creations.flat_map(|creation| creation.extent.places()));
     places.retain(|place| !place.is_empty());
     places.sort_by_key(|place| place.start);
     let capacity = core.store.arena.borrow().capacity();
@@ -205,7 +206,7 @@ fn check_accounts(core: &Core) -> Option<String> {
     for replica in objects.sealed().filter(|replica| replica.creator.get().is_some()) {
         *bytes.entry(replica.ownership().user).or_default() += replica.len();
     }
-    for creation in objects.creations() {
+    for creation in objects.creations().chain(objects.replacements()) {
         *bytes.entry(creation.head.user).or_default() += creation.head.len();
     }
     let quotas = core.store.quotas.borrow();

@@ -34,6 +34,11 @@ impl Table {
         self.replacing.get(&(client, *id))
     }
 
+    /// All creations that are to take the place of other objects, and that no client has sealed.
+    pub(crate) fn replacements(&self) -> impl Iterator<Item = &Creation> {
+        self.replacing.values()
+    }
+
     /// Removes and returns a creation that is to take the place of another object.
     pub(crate) fn end_replacing(&mut self, client: ClientKey, id: &ObjectId) -> Option<Creation> {
         let creation = self.replacing.remove(&(client, *id))?;
