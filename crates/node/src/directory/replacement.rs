@@ -40,6 +40,8 @@ use crate::object::Ownership;
 
 /// The pause before looking whether the same replacement, asked for before, is over.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The longest time that a replacement has until the order to switch.
+const LONGEST_TIME: Duration = Duration::from_secs(30);
 
 /// The replacements that this node leads as a first keeper.
 pub(crate) struct Replacement {
@@ -133,7 +135,7 @@ impl Replacement {
         patience: Duration,
     ) -> Result<(), Error> {
         let (id, now) = (holding.id, self.kernel.clock.now());
-        let due = now + patience.min(self.deletion.deletion_patience());
+        let due = now + patience.min(LONGEST_TIME);
         let turn = self.kernel.clock.bounded(Some(due), self.deletion.turn_to_delete(&[id])).await.flatten();
         let turn = turn.ok_or_else(|| late(id, "another deletion or replacement of it is not over"))?;
         if self.table.borrow().is_over(&id, holding.life) {
@@ -442,7 +444,10 @@ impl Replacement {
     /// The error of a replacement whose nodes have not all confirmed in time.
     fn not_confirmed(&self, id: ObjectId, missing: &Missing) -> Error {
         let nodes: Vec<_> = missing.borrow().iter().map(ToString::to_string).collect();
-        late(id, &format!("no answer of node {}", nodes.join(", ")))
+        match nodes[..] {
+            [] => late(id, "clients of a node that has died may still read its table"),
+            _ => late(id, &format!("no answer of node {}", nodes.join(", "))),
+        }
     }
 
     /// Answers, as the first keeper, which life of an object is given.
