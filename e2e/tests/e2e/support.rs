@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use bytes::BytesMut;
 use plasmon::status::ProtocolStatus;
-use plasmon::wire::{Header, Receiver, Reply, Request};
+use plasmon::wire::{Draw, Header, Receiver, Reply, Request};
 use plasmon::{Client, CreateOptions, Error, ErrorKind, Object, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, Uid, geteuid, getrlimit, kill_process, setrlimit};
@@ -362,4 +362,24 @@ pub(crate) fn has_served(there: &ProtocolStatus, here: &ProtocolStatus) -> bool 
     there.served >= here.fetched
         && there.served_bytes >= here.fetched_bytes
         && copied.contains(&there.copied_bytes)
+}
+
+/// The first and the second keeper of an object among members, by rendezvous hashing.
+pub(crate) fn keepers(members: impl Iterator<Item = String>, id: &ObjectId) -> [String; 2] {
+    let mix = |word: u64| Draw::new(word).word();
+    let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+    let shard = u64::from(u16::from_le_bytes([id.as_bytes()[0], id.as_bytes()[1]]) % (1 << 14));
+    let mut nodes: Vec<_> = members.collect();
+    nodes.sort_by_key(|node| {
+        let node = bytes(node);
+        std::cmp::Reverse(mix(mix(half(&node[..8]) ^ mix(shard)) ^ half(&node[8..])))
+    });
+    nodes.truncate(2);
+    nodes.try_into().expect("there are two nodes at least")
+}
+
+/// Bytes that hexadecimal digits stand for.
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
+    let digits = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal digits");
+    (0..hex.len()).step_by(2).map(digits).collect()
 }

@@ -31,6 +31,9 @@ pub(crate) const MESSAGE_MAX_BYTES: usize = 16 << 10;
 
 /// Opcodes of frames, from `docs/design/net.md`.
 pub(crate) mod opcode {
+    pub(crate) const CURRENT: u8 = 27;
+    pub(crate) const IS: u8 = 28;
+    pub(crate) const GUARD: u8 = 29;
     pub(crate) const FETCH: u8 = 30;
     pub(crate) const EAGER: u8 = 31;
     pub(crate) const OFFER: u8 = 32;
@@ -267,6 +270,21 @@ pub(crate) mod body {
             out.put_slice(id.as_bytes());
             out.put_u64_le(*life);
         }
+        out
+    }
+
+    /// Lives that have ended without a successor, or are about to end outside of a turn.
+    pub(crate) fn ends(ended: &[(ObjectId, u64)]) -> Vec<u8> {
+        [lives(ended), vec![0]].concat()
+    }
+
+    /// Lives of an object that are to be guarded in a turn.
+    pub(crate) fn guard(id: ObjectId, lives: &[u64], turn: u64) -> Vec<u8> {
+        let mut out = id.as_bytes().to_vec();
+        out.put_u32_le(lives.len() as u32);
+        lives.iter().for_each(|life| out.put_u64_le(*life));
+        out.put_u64_le(turn);
+        out.put_u8(0);
         out
     }
 

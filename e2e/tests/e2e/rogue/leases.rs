@@ -107,7 +107,9 @@ fn what_is_not_its_own_does_not_answer_to_it() {
     // Orders for another life, or for an object that is not here.
     say(opcode::DROP, body::lives(&[(id, 1), (id, 0), (ObjectId::random(), 1)]));
     say(opcode::PROMOTE, body::heirs(&[(ObjectId::random(), 1), (id, 1)]));
-    say(opcode::BURY, body::lives(&[(id, 1), (ObjectId::random(), 1)]));
+    say(opcode::BURY, body::ends(&[(id, 1), (ObjectId::random(), 1)]));
+    // Who is no keeper of an object has nobody guard it.
+    say(opcode::GUARD, body::guard(id, &[0, 1], 7));
     say(opcode::UNPUBLISH, [&[1], &body::ids(&[id, ObjectId::random()])[..]].concat());
     say(opcode::UNPUBLISH, [&[0], &body::ids(&[id])[..]].concat());
     // Answers without a request.
@@ -120,7 +122,7 @@ fn what_is_not_its_own_does_not_answer_to_it() {
     say(opcode::LOCATE, found.as_bytes().to_vec());
 
     // Each renewal is refused, each order is answered, and offers are given back.
-    for _ in 0..5 {
+    for _ in 0..6 {
         rogue.next("a refusal", |frame| frame.opcode == opcode::REFUSED && frame.request == 9);
     }
     for _ in 0..2 {

@@ -28,13 +28,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plasmon::wire::Draw;
 use plasmon::{NodeId, ObjectId};
 use plasmon_e2e::{Cluster, PATIENCE, Pattern, eventually, until};
 use serde_json::Value;
 
 use self::frames::{Frame, Head, MESSAGE_HEADER_LEN, Message, VERSION, body, opcode, protocol};
-use crate::support::{MIB, get, try_put};
+use crate::support::{MIB, bytes, get, keepers, try_put};
 
 /// Starts three nodes, and a rogue on the host of the last.
 fn cluster() -> (Cluster, Rogue) {
@@ -332,7 +331,8 @@ impl Rogue {
             while !work.is_finished() {
                 self.listen(Duration::from_millis(20));
                 let asks = |frame: &Frame| {
-                    [opcode::DROP, opcode::BURY, opcode::HOLD, opcode::ENLIST].contains(&frame.opcode)
+                    [opcode::DROP, opcode::BURY, opcode::HOLD, opcode::ENLIST, opcode::GUARD]
+                        .contains(&frame.opcode)
                 };
                 while let Some(at) = self.frames.iter().position(asks) {
                     let frame = self.frames.remove(at).expect("it is there");
@@ -372,19 +372,10 @@ impl Rogue {
         before - self.frames.len()
     }
 
-    /// Members that keep the directory entry of an object, by rendezvous hashing.
+    /// Members that keep the directory entry of an object.
     fn keepers(&self, id: &ObjectId) -> Vec<String> {
-        let mix = |word: u64| Draw::new(word).word();
-        let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        let shard = u64::from(u16::from_le_bytes([id.as_bytes()[0], id.as_bytes()[1]]) % (1 << 14));
         let members = self.view["members"].as_array().expect("a view has members");
-        let mut nodes: Vec<_> =
-            members.iter().map(|it| it["node"].as_str().expect("a node has an id")).collect();
-        nodes.sort_by_key(|node| {
-            let node = bytes(node);
-            std::cmp::Reverse(mix(mix(half(&node[..8]) ^ mix(shard)) ^ half(&node[8..])))
-        });
-        nodes[..2].iter().map(|&node| node.to_owned()).collect()
+        keepers(members.iter().map(|it| it["node"].as_str().expect("a node has an id").to_owned()), id).into()
     }
 
     /// Id of which the rogue is no keeper, so that its failures as a keeper do not matter.
@@ -411,9 +402,4 @@ impl Drop for Rogue {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let digits = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal digits");
-    (0..hex.len()).step_by(2).map(digits).collect()
 }

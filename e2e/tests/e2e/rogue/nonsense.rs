@@ -32,7 +32,10 @@ fn sound(rogue: &Rogue, to: &str) -> Vec<Frame> {
         (opcode::SEGMENT, body::segment(&rogue.provider, 0, 1, rogue.region)),
         (opcode::REFUSED, [&[1, 0], &[0; 6][..]].concat()),
         (opcode::PROMOTE, body::heirs(&[(id, 1)])),
-        (opcode::BURY, body::lives(&[(id, 1)])),
+        (opcode::BURY, body::ends(&[(id, 1)])),
+        (opcode::CURRENT, id.as_bytes().to_vec()),
+        (opcode::IS, vec![0; 4]),
+        (opcode::GUARD, body::guard(id, &[1], 1)),
         (opcode::HELD, vec![1, 0, 0, 0, 0]),
         (opcode::REGISTERED, body::registered(&head, 10_000, &[rogue.region])),
         (opcode::STREAM, body::stream(&head, 10_000)),
@@ -100,7 +103,7 @@ fn nonsense(rogue: &Rogue, to: &str) -> Vec<Vec<u8>> {
     }
     // Values that no member uses: a stage, a protocol, an absurd length, a segment that no arena has.
     let fetch = body::fetch(ObjectId::random(), Protocol::Auto as u8);
-    for (at, value) in [(20, 5), (20, 255), (21, 200)] {
+    for (at, value) in [(28, 5), (28, 255), (29, 200)] {
         let mut body = fetch.clone();
         body[at] = value;
         messages.push(rogue.frame(to, opcode::FETCH, body).encode());

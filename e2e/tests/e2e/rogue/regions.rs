@@ -34,7 +34,7 @@ impl Rogue {
         let drawn = ObjectId::random();
         let request = u64::from_le_bytes(drawn.as_bytes()[..8].try_into().expect("8 bytes"));
         self.send(to, &Frame { user, request, ..self.frame(to, opcode, body) });
-        let node = super::bytes(to);
+        let node = crate::support::bytes(to);
         self.next("an answer", |frame| frame.request == request && frame.from[..] == node)
     }
 
@@ -131,7 +131,7 @@ impl Honest {
 
 /// Body of a *snapshot* of a region.
 fn snapshot(desk: Desk) -> Vec<u8> {
-    let object = [&ObjectId::random().as_bytes()[..], &[0], &[0; 8], &[1, 1, 0], &[0; 8], &[0]].concat();
+    let object = [&ObjectId::random().as_bytes()[..], &[0], &[0; 8], &[1, 1, 0], &[0; 8], &[0; 2]].concat();
     body::about(desk, &[&object, &0u64.to_le_bytes()])
 }
 
