@@ -1,13 +1,14 @@
 //! A client in a process of its own, for tests that kill it.
 //!
-//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | own NAME | add NAME TIMES | serve NAME | call NAME
-//! FUNCTION | count NAME REGION TIMES | guard NAME REGION TTL | party NAME PARTIES | add-on NAME | churn
-//! SEED]...` pins and creates objects, makes ephemeral regions, adds to the first word of regions, serves the
+//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | over ID SIZE | own NAME | add NAME TIMES | serve NAME
+//! | call NAME FUNCTION | count NAME REGION TIMES | guard NAME REGION TTL | party NAME PARTIES | add-on NAME |
+//! replace ID SIZE NUMBER | churn SEED]...` pins and creates objects, those of `over` to replace others, makes ephemeral regions, adds to the first word of regions, serves the
 //! functions `echo` and `hang`, begins calls, counts in the first word of a region under a lock, takes locks,
 //! makes handles to barriers, prints `ready`, and holds all of that until its stdin ends. For each line of
 //! stdin, the program says of each guard whether it is valid, and whether its region could be written with
 //! it. With `add-on` the program prints `ready`, and then adds to the first word of a region for ever. With
-//! `churn` the program prints `ready`, and then puts, gets, checks and deletes objects for ever.
+//! `replace` the program prints `ready`, and then puts objects of rising numbers in the place of another for
+//! ever, the first with this number. With `churn` the program prints `ready`, and then puts, gets, checks and deletes objects for ever.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -77,14 +78,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             continue;
         }
         let id: ObjectId = what.parse()?;
+        if verb == "replace" {
+            let (len, first) = (next("SIZE")?.parse()?, next("NUMBER")?.parse()?);
+            writeln!(io::stdout(), "ready")?;
+            return replace_on(&client, id, len, first);
+        }
         match verb.as_str() {
             "pin" => {
                 let objects = client.get(&[id], Some(Duration::from_secs(60)))?;
                 pins.push(objects.into_iter().collect::<Result<Vec<_>, _>>()?);
             }
-            "create" => {
-                let mut creation =
-                    client.create(id, next("SIZE")?.parse()?, &[], &CreateOptions::default())?;
+            "create" | "over" => {
+                let options = CreateOptions { replace: verb == "over", ..CreateOptions::default() };
+                let mut creation = client.create(id, next("SIZE")?.parse()?, &[], &options)?;
                 // The object is half written, as by a program that dies in the middle.
                 let data = creation.as_mut_slice();
                 let half = data.len() / 2;
@@ -128,6 +134,22 @@ fn count(lock: &Lock, region: &Region, times: u32) -> plasmon::Result<()> {
         region.read(0, &mut word)?;
         region.write_fenced(0, &(u64::from_le_bytes(word) + 1).to_le_bytes(), &guard)?;
         guard.unlock()?;
+    }
+    Ok(())
+}
+
+/// Puts objects of rising numbers in the place of another for ever. An object's metadata is its number.
+fn replace_on(client: &Client, id: ObjectId, len: usize, first: u64) -> Result<(), Box<dyn Error>> {
+    for number in first.. {
+        let (data, metadata) = (Pattern(number).bytes(len), number.to_le_bytes());
+        let replaces = CreateOptions { replace: true, ..CreateOptions::default() };
+        if number % 2 == 0 {
+            client.replace(id, &data, &metadata, &replaces, None)?;
+            continue;
+        }
+        let mut creation = client.create(id, len as u64, &metadata, &replaces)?;
+        creation.as_mut_slice().copy_from_slice(&data);
+        creation.seal()?;
     }
     Ok(())
 }

@@ -14,13 +14,13 @@ use crate::support::{MIB, get, here, kind, put, try_get};
 
 /// Coordinator of the cluster.
 #[derive(Clone, Copy)]
-enum By {
+pub(crate) enum By {
     Node,
     Etcd,
 }
 
 impl By {
-    fn cluster(self, nodes: usize) -> Builder {
+    pub(crate) fn cluster(self, nodes: usize) -> Builder {
         self.cluster_with(nodes, "2")
     }
 
@@ -43,6 +43,7 @@ macro_rules! for_both {
         }
     };
 }
+pub(crate) use for_both;
 
 for_both!(
     all_follow_the_same_views,

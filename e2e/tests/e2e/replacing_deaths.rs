@@ -12,9 +12,9 @@ use crate::replacing::{Watched, clients, number, write, write_with};
 use crate::support::{LONG_LEASE, MIB, get};
 
 /// Number of ids: enough that every node is the first keeper of some, and the second of others.
-const IDS: usize = 18;
+pub(crate) const IDS: usize = 18;
 /// Number of replacements before a node dies, and after it.
-const TURNS: u64 = 60;
+pub(crate) const TURNS: u64 = 60;
 
 fn put_all(client: &Client, replicas: u16) -> Vec<Watched> {
     let options = CreateOptions { replicas, ..CreateOptions::default() };
@@ -27,12 +27,12 @@ fn put_all(client: &Client, replicas: u16) -> Vec<Watched> {
 }
 
 /// Replaces objects in turn until `over`. Counts what ended well.
-fn replace_on(client: &Client, all: &[Watched], done: &AtomicU64, over: &AtomicBool) {
-    for turn in (IDS as u64..).take_while(|_| !over.load(Ordering::SeqCst)) {
-        let watched = &all[turn as usize % IDS];
-        let (least, len) = (watched.told(), [0, 100, 70_000][turn as usize / IDS % 3]);
-        match write(client, watched.id, turn / IDS as u64, len, None) {
-            Ok(_) => watched.tell(least, turn / IDS as u64, "replace"),
+pub(crate) fn replace_on(client: &Client, all: &[Watched], done: &AtomicU64, over: &AtomicBool) {
+    for turn in (all.len() as u64..).take_while(|_| !over.load(Ordering::SeqCst)) {
+        let (watched, number) = (&all[turn as usize % all.len()], turn / all.len() as u64);
+        let (least, len) = (watched.told(), [0, 100, 70_000][number as usize % 3]);
+        match write(client, watched.id, number, len, None) {
+            Ok(_) => watched.tell(least, number, "replace"),
             Err(error) if error.kind() == ErrorKind::Disconnected => return,
             // A keeper died before it answered. The next one has a larger number.
             Err(error) => assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}"),
@@ -42,7 +42,7 @@ fn replace_on(client: &Client, all: &[Watched], done: &AtomicU64, over: &AtomicB
 }
 
 /// Reads objects in turn until `over`. If `may_be_lost`, their only holder may have died.
-fn read_on(client: &Client, all: &[Watched], may_be_lost: bool, over: &AtomicBool) {
+pub(crate) fn read_on(client: &Client, all: &[Watched], may_be_lost: bool, over: &AtomicBool) {
     for watched in all.iter().cycle().take_while(|_| !over.load(Ordering::SeqCst)) {
         let least = watched.told();
         match client.get(&[watched.id], Some(PATIENCE)).map(|mut all| all.remove(0)) {
@@ -55,7 +55,7 @@ fn read_on(client: &Client, all: &[Watched], may_be_lost: bool, over: &AtomicBoo
 }
 
 /// Ends the work of threads when it is dropped, also by a panic.
-struct Ends<'a>(&'a AtomicBool);
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
