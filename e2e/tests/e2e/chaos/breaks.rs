@@ -60,7 +60,7 @@ fn run(coordinator: Coordinator) {
     faults.cluster.keep_logs(kept.join(format!("plasmon-chaos-{seed}-{coordinator:?}")));
     let journal = File::create(faults.cluster.folder().join("journal.log")).expect("the folder is writable");
     let sockets = (0..NODES).map(|node| faults.cluster.socket(node)).collect();
-    let ground = Arc::new(Ground::new(Model::new(seed), sockets, journal));
+    let ground = Arc::new(Ground::new(Model::new(seed, coordinator), sockets, journal));
     let end = End(Arc::clone(&ground));
     faults.introduce(&ground.model);
     complete(&faults.cluster);

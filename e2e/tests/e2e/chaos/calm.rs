@@ -54,25 +54,27 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
     let records = ground.model.records();
     let (must, others): (Vec<_>, Vec<_>) = records.iter().partition(|record| ground.model.must(record));
     ground.note(&format!("CALM: {} must be readable, {} may not be", must.len(), others.len()));
+    let settled: Vec<_> = must.iter().copied().filter(|record| record.is_settled()).collect();
     for record in &must {
-        readable(&clients[chance.below(NODES)], record);
+        readable(ground, &clients[chance.below(NODES)], record);
         eventually(&format!("the watcher of its home hears of {record:?}"), || {
             watch.heard(record) || !ground.model.lives(record.home)
         });
     }
-    as_many_as_wished(ground, cluster, &clients, &must);
+    as_many_as_wished(ground, cluster, &clients, &settled);
     waiters_are_woken(&clients, chance);
 
     // Objects that may exist or not are deleted, so that the state of all is certain again.
+    let unsure = others.iter().copied().chain(must.iter().copied().filter(|record| !record.is_settled()));
     let unsure: Vec<_> =
-        others.iter().filter(|record| !matches!(record.state, State::Never | State::Gone)).collect();
+        unsure.filter(|record| !matches!(record.state, State::Never | State::Gone)).collect();
     for record in &unsure {
         ground.model.begin_delete(record.key);
         delete(&clients[chance.below(NODES)], &[record.id]);
     }
     for record in &unsure {
         gone(&clients, record.id, &format!("{record:?}"));
-        ground.model.end_delete(record.key);
+        ground.model.is_gone(record.key);
     }
     for record in others.iter().filter(|record| record.state == State::Gone) {
         gone(&clients[chance.below(NODES)..][..1], record.id, &format!("{record:?}"));
@@ -99,7 +101,7 @@ pub(super) fn look(ground: &Ground, cluster: &Cluster, watch: &Watch, chance: &m
 }
 
 /// Reads the whole of an object that exists for certain, by a client of any node.
-fn readable(client: &Client, record: &Record) {
+fn readable(ground: &Ground, client: &Client, record: &Record) {
     let got = patiently(PATIENCE, || {
         match client.get(&[record.id], Some(PATIENCE)).expect("the daemon lives").remove(0) {
             // A client is told so until the holder, which was taken for dead, has published the object again.
@@ -111,7 +113,9 @@ fn readable(client: &Client, record: &Record) {
     });
     match got {
         Ok(Ok(object)) => {
-            assert_eq!(Life::of(&object), record.life, "of {record:?}");
+            let life = Life::of(&object);
+            assert!(record.lives.admit(&record.lives, life), "{life:?} of {record:?}");
+            ground.model.was_told(record, life);
             if object.digest().is_some() {
                 object.verify().expect("its digest is that of its bytes");
             }

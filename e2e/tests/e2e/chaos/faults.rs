@@ -84,7 +84,7 @@ impl Faults {
             rest(start + at, look);
             if begins {
                 ground.note(&format!("BREAKS {fault:?}"));
-                ground.breaks();
+                ground.breaks(fault);
                 self.begin(ground, fault);
             } else {
                 ground.note(&format!("MENDS {fault:?}"));

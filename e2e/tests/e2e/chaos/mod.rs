@@ -6,6 +6,7 @@
 //! `make test-chaos SEED=n MINUTES=m`.
 //!
 //! A run consists of rounds. In a round the workers do what [`schedule`] drew for them (puts, gets,
+//! replacements,
 //! deletions, waits), on all nodes at once. The main thread makes and repairs the faults that were drawn
 //! ([`faults`]). At the end of a round all is repaired and the workers rest. Then [`calm`] compares every
 //! object with the [`model`], and checks of every name whether it was a register before the first fault
@@ -25,12 +26,14 @@ mod calm;
 mod deaths;
 mod faults;
 mod life;
+mod lives;
 mod locks;
 mod model;
 mod names;
 mod outage;
 mod pushes;
 mod regions;
+mod replaces;
 mod schedule;
 mod watcher;
 mod worker;

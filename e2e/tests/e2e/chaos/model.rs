@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use plasmon::{ErrorKind, ObjectId};
 
 use super::life::Life;
-use super::schedule::{NAMES, NODES, WORKERS, Which, id_of};
+use super::lives::Lives;
+use super::schedule::{Coordinator, Fault, NAMES, NODES, WORKERS, Which, id_of};
 
 /// Daemon of a node, in one of its runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,15 +48,15 @@ pub(super) enum State {
 pub(super) struct Record {
     pub(super) key: Key,
     pub(super) id: ObjectId,
-    pub(super) life: Life,
+    pub(super) lives: Lives,
     pub(super) state: State,
     /// Primary of the object: the daemon where it was put, or moved to.
     pub(super) home: Place,
-    /// Daemons that may be the primary instead, because moves to them are under way or ended with an unknown
-    /// outcome.
-    targets: Vec<Place>,
-    /// Number of moves that were begun, and number of moves that have ended.
-    moves: (usize, usize),
+    /// Daemons that may be the primary instead, because moves or replacements to them are under way or ended with an
+    /// unknown outcome.
+    pub(super) targets: Vec<Place>,
+    /// Number of moves and replacements that were begun, and number of those that have ended.
+    pub(super) moves: (usize, usize),
     /// Number of nodes that should keep the object, if it is certain.
     pub(super) copies: Option<u16>,
     /// Daemons at which a client pins the object, with the number of moves before the pin. Other clients
@@ -63,15 +64,19 @@ pub(super) struct Record {
     pins: Vec<(Place, Option<usize>)>,
     /// Daemons that keep the object, too, as the last replication reported, or as was seen when nothing was
     /// broken.
-    kept: Vec<Place>,
+    pub(super) kept: Vec<Place>,
     /// Number of daemons that had died by then.
     deaths: usize,
     /// Number of replications that were begun, and number of replications that have ended.
-    replications: (usize, usize),
+    pub(super) replications: (usize, usize),
     /// Whether a replication was given up, so that it may still go on.
     uncertain: bool,
     /// Number of deletions that were begun.
-    deletions: usize,
+    pub(super) deletions: usize,
+    /// Number of replacements that were begun, and number of replacements that have ended.
+    pub(super) replacements: (usize, usize),
+    /// Whether a replacement ended with an unknown outcome, so that it may come later.
+    pub(super) in_doubt: bool,
 }
 
 impl Record {
@@ -80,8 +85,18 @@ impl Record {
         self.home == place && self.targets.is_empty()
     }
 
+    /// Whether no replacement of the object is under way or may come later.
+    pub(super) fn is_settled(&self) -> bool {
+        self.replacements.0 == self.replacements.1 && !self.in_doubt
+    }
+
+    /// Whether it is known how many nodes are to keep the object.
+    pub(super) fn is_known(&self) -> bool {
+        self.replications.0 == self.replications.1 && !self.uncertain
+    }
+
     /// Whether no move of the object is under way.
-    fn at_rest(&self) -> bool {
+    pub(super) fn at_rest(&self) -> bool {
         self.moves.0 == self.moves.1 && self.targets.is_empty()
     }
 }
@@ -91,6 +106,8 @@ impl Record {
 pub(super) struct Weather {
     faults: usize,
     calm: bool,
+    /// Whether no node can have given out what others have deleted or replaced, since all was repaired.
+    strict: bool,
 }
 
 impl Weather {
@@ -98,11 +115,17 @@ impl Weather {
     pub(super) fn calm_until(self, now: Self) -> bool {
         self.calm && self == now
     }
+
+    /// Whether what calls are told by now has one order.
+    pub(super) fn is_strict(self) -> bool {
+        self.strict
+    }
 }
 
 /// Model of a run.
 pub(super) struct Model {
     seed: u64,
+    coordinator: Coordinator,
     runs: [AtomicUsize; NODES],
     /// Daemons by the node ids that they report.
     names_of: Mutex<BTreeMap<String, Place>>,
@@ -115,12 +138,13 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, coordinator: Coordinator) -> Self {
         Self {
             seed,
+            coordinator,
             runs: Default::default(),
             names_of: Mutex::default(),
-            weather: Mutex::new(Weather { faults: 0, calm: true }),
+            weather: Mutex::new(Weather { faults: 0, calm: true, strict: true }),
             records: Mutex::new(vec![Vec::new(); WORKERS]),
             names: Mutex::new(vec![Vec::new(); NAMES]),
             ends: Mutex::default(),
@@ -169,14 +193,18 @@ impl Model {
     }
 
     /// Notes that a fault is about to happen.
-    pub(super) fn breaks(&self) {
+    pub(super) fn breaks(&self, fault: &Fault) {
         let mut weather = self.weather.lock().unwrap();
-        *weather = Weather { faults: weather.faults + 1, calm: false };
+        // Without etcd, a node that others take for dead need not know it, and gives out what it holds.
+        let strict = self.coordinator == Coordinator::Etcd
+            || matches!(fault, Fault::Kill(1..) | Fault::FullDisk(_)) && weather.strict;
+        *weather = Weather { faults: weather.faults + 1, calm: false, strict };
     }
 
     /// Notes that all faults are repaired, which was checked.
     pub(super) fn is_calm(&self) {
-        self.weather.lock().unwrap().calm = true;
+        let mut weather = self.weather.lock().unwrap();
+        (weather.calm, weather.strict) = (true, true);
     }
 
     /// Whether an object has to be found.
@@ -235,7 +263,7 @@ impl Model {
             .iter()
             .flatten()
             .filter(|record| record.home.node == node && !matches!(record.state, State::Never | State::Gone));
-        there.map(|record| record.life.len).sum()
+        there.map(|record| record.lives.len()).sum()
     }
 
     /// Notes that a worker is about to put an object.
@@ -245,7 +273,7 @@ impl Model {
         let record = Record {
             key,
             id: self.id(key),
-            life,
+            lives: Lives::of(life),
             state: State::Putting,
             home,
             targets: Vec::new(),
@@ -257,6 +285,8 @@ impl Model {
             replications: (0, 0),
             uncertain: false,
             deletions: 0,
+            replacements: (0, 0),
+            in_doubt: false,
         };
         records[worker].push(record.clone());
         record
@@ -286,9 +316,19 @@ impl Model {
         Some(before)
     }
 
-    /// Notes that an object is deleted for certain.
-    pub(super) fn end_delete(&self, key: Key) {
-        self.change(key, |record| record.state = State::Gone);
+    /// Notes that an object is deleted for certain, unless it was replaced since the deletion began.
+    pub(super) fn end_delete(&self, before: &Record) {
+        self.change(before.key, |record| {
+            record.state = match record.is_settled() && record.replacements == before.replacements {
+                true => State::Gone,
+                false => State::Either("it was replaced while it was deleted"),
+            };
+        });
+    }
+
+    /// Notes that nobody finds an object any more.
+    pub(super) fn is_gone(&self, key: Key) {
+        self.change(key, |record| (record.state, record.in_doubt) = (State::Gone, false));
     }
 
     /// Notes that a client at a daemon has pinned an object, whose state was `before` when the client got it.
@@ -309,7 +349,7 @@ impl Model {
     /// doing so. Returns a number if no other replication is under way.
     pub(super) fn begin_replicate(&self, key: Key) -> Option<(usize, usize)> {
         self.change(key, |record| {
-            let alone = record.replications.0 == record.replications.1 && !record.uncertain;
+            let alone = record.is_known() && record.replacements.0 == record.replacements.1;
             record.kept.clear();
             record.copies = None;
             record.replications.0 += 1;
@@ -373,7 +413,7 @@ impl Model {
         });
     }
 
-    fn change<T>(&self, key: Key, change: impl FnOnce(&mut Record) -> T) -> T {
+    pub(super) fn change<T>(&self, key: Key, change: impl FnOnce(&mut Record) -> T) -> T {
         change(&mut self.records.lock().unwrap()[key.worker][key.number])
     }
 

@@ -58,19 +58,19 @@ impl Histories {
 }
 
 /// Beginning of a call, with the faults at that time.
-struct Begun {
+pub(super) struct Begun {
     time: u64,
     weather: Weather,
 }
 
 impl Worker {
-    fn begin(&self) -> Begun {
+    pub(super) fn begin(&self) -> Begun {
         let weather = self.ground.model.weather();
         Begun { time: self.ground.histories.now(), weather }
     }
 
     /// Notes the answer to a call if there was no fault by then; otherwise its possible effect.
-    fn end(&self, name: usize, begun: &Begun, told: Option<Action>, otherwise: Option<Action>) {
+    pub(super) fn end(&self, name: usize, begun: &Begun, told: Option<Action>, otherwise: Option<Action>) {
         let now = self.ground.histories.now();
         if !begun.weather.calm_until(begun.weather) {
             return;

@@ -36,6 +36,15 @@ pub(super) struct Which {
     pub(super) back: usize,
 }
 
+/// How an object takes the place of another.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// Whether only the version may be replaced of which the worker was told.
+    pub(super) compares: bool,
+    /// Whether the object is created and sealed.
+    pub(super) creates: bool,
+}
+
 /// Operation of a worker.
 #[derive(Debug, Clone)]
 pub(super) enum Operation {
@@ -50,6 +59,19 @@ pub(super) enum Operation {
     PutName {
         name: usize,
         len: usize,
+    },
+    /// Puts an object in the place of another.
+    Replace {
+        which: Which,
+        len: usize,
+        copies: u16,
+        how: How,
+    },
+    /// Puts an object under one of the names, whatever is there.
+    ReplaceName {
+        name: usize,
+        len: usize,
+        how: How,
     },
     /// Gets an object, and checks every byte.
     Get {
@@ -177,6 +199,17 @@ const WEIGHTS: &[(usize, Draw)] = &[
         copies: *chance.pick(&[1, 1, 1, 2, 3]),
     }),
     (5, |chance| Operation::PutName { name: chance.below(NAMES), len: len(chance).min(MIB) }),
+    (10, |chance| Operation::Replace {
+        which: which(chance),
+        len: len(chance),
+        copies: *chance.pick(&[0, 0, 0, 0, 1, 2, 3]),
+        how: how(chance),
+    }),
+    (5, |chance| Operation::ReplaceName {
+        name: chance.below(NAMES),
+        len: len(chance).min(MIB),
+        how: how(chance),
+    }),
     (24, |chance| Operation::Get { which: which(chance), patience: patience(chance) }),
     (5, |chance| Operation::GetMany { which: several(chance), patience: patience(chance) }),
     (7, |chance| Operation::GetName { name: chance.below(NAMES), patience: patience(chance) }),
@@ -405,6 +438,10 @@ fn len(chance: &mut Chance) -> usize {
 
 fn which(chance: &mut Chance) -> Which {
     Which { worker: chance.below(WORKERS), back: chance.below(20) }
+}
+
+fn how(chance: &mut Chance) -> How {
+    How { compares: chance.percent(50), creates: chance.percent(40) }
 }
 
 fn several(chance: &mut Chance) -> Vec<Which> {

@@ -1,6 +1,6 @@
 //! Worker: a client that makes the operations drawn for it, and compares the answers with the model.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use plasmon::{
     Client, CreateOptions, DeleteOutcome, Error, ErrorKind, Object, ObjectId, Presence, Rights, Spread,
+    Version,
 };
 use plasmon_e2e::PATIENCE;
 use plasmon_e2e::wait::{SLACK, ended_in_time, let_pass, patiently};
@@ -20,20 +21,20 @@ use super::locks::Locks;
 use super::model::{Key, Model, Place, Record, State, Weather};
 use super::names::Histories;
 use super::regions::Regions;
-use super::schedule::{NODES, Operation, Operations, WORKERS, Which};
+use super::schedule::{Fault, NODES, Operation, Operations, WORKERS, Which};
 use crate::call_model::CallModel;
 
 /// Time that a call may take beyond its time-out because of faults. Its daemon may be stopped for 10 s, and
 /// five daemons, some of which are starting, share the machine.
 const DISTURBANCE: Duration = Duration::from_secs(30);
 /// Shortest time-out of a get that must not time out.
-const AMPLE: Duration = Duration::from_secs(10);
+pub(super) const AMPLE: Duration = Duration::from_secs(10);
 /// Time that a deletion may take, because it waits some seconds each for keepers and holders.
 pub(super) const DELETION: Duration = Duration::from_secs(10);
 /// Largest number of objects that a worker holds.
 const HELD: usize = 4;
 /// Size in bytes of the objects that a node is given to keep. Memory and disk have room for more.
-const BURDEN_BYTES: usize = 40 << 20;
+pub(super) const BURDEN_BYTES: usize = 40 << 20;
 
 /// State of workers that make operations.
 const WORK: u8 = 0;
@@ -113,10 +114,10 @@ impl Ground {
     }
 
     /// Notes that a fault is about to happen.
-    pub(super) fn breaks(&self) {
+    pub(super) fn breaks(&self, fault: &Fault) {
         let before = self.model.weather();
         let busy = before.calm_until(before) && !self.calm(before);
-        self.model.breaks();
+        self.model.breaks(fault);
         if busy {
             // The machine had too little time for its nodes: the answers so far prove nothing.
             self.histories.clear();
@@ -166,12 +167,14 @@ pub(super) struct Worker {
     pub(super) node: usize,
     client: Client,
     /// Daemon that the worker is connected to.
-    at: Place,
+    pub(super) at: Place,
     held: VecDeque<(Key, Life, Place, Object)>,
     /// Time that the last call had.
     limit: Duration,
-    /// Number of puts under names so far.
+    /// Number of puts and replacements under names so far.
     pub(super) named: u32,
+    /// The version of each object of which the worker was told last.
+    pub(super) told: HashMap<ObjectId, (Life, Version)>,
 }
 
 impl Worker {
@@ -179,7 +182,7 @@ impl Worker {
         let node = number % NODES;
         let (client, at) = ground.connect(node);
         let (ground, held, limit) = (Arc::clone(ground), VecDeque::new(), Duration::ZERO);
-        Self { ground, number, node, client, at, held, limit, named: 0 }
+        Self { ground, number, node, client, at, held, limit, named: 0, told: HashMap::new() }
     }
 
     /// Makes one operation after the other, and rests when it is told to.
@@ -223,6 +226,8 @@ impl Worker {
                 self.put(*len, options);
             }
             Operation::PutName { name, len } => self.put_name(*name, *len),
+            Operation::Replace { which, len, copies, how } => self.replace(*which, *len, *copies, *how),
+            Operation::ReplaceName { name, len, how } => self.replace_name(*name, *len, *how),
             Operation::Get { which, patience } => {
                 let key = self.ground.model.find(*which).map(|record| record.key);
                 key.into_iter().for_each(|key| drop(self.get(key, *patience)));
@@ -404,7 +409,7 @@ impl Worker {
     }
 
     /// Compares the result of a get with the states of the object before and after.
-    fn judge(
+    pub(super) fn judge(
         &self,
         key: Key,
         before: Option<&Record>,
@@ -418,7 +423,7 @@ impl Worker {
         let error = match result {
             Ok(object) => {
                 let (life, record) = (Life::of(&object), after.expect("what is put is noted before"));
-                assert_eq!(life, record.life, "of {}", record.id);
+                model.is_given(before, &record, life);
                 assert_ne!(record.state, State::Never, "its put was refused: {record:?}");
                 return Some((life, object));
             }
@@ -435,7 +440,7 @@ impl Worker {
             // A node whose memory is pinned and whose disk is full says so.
             ErrorKind::Full => {}
             ErrorKind::TimedOut => assert!(!must || !calm || patience < AMPLE, "{why}"),
-            ErrorKind::NotFound => assert!(patience.is_zero(), "{why}"),
+            ErrorKind::NotFound => assert!(patience.is_zero() && !calm, "{why}"),
             ErrorKind::Lost => assert!(!must || !calm && !local, "{why}"),
             other => panic!("{other:?}: {why}"),
         }
@@ -481,7 +486,7 @@ impl Worker {
         let ground = Arc::clone(&self.ground);
         let model = &ground.model;
         let (Some(record), Some((place, name))) = (model.find(which), model.called(to)) else { return };
-        if model.burden(to) + record.life.len > BURDEN_BYTES {
+        if model.burden(to) + record.lives.len() > BURDEN_BYTES {
             return model.count("migrate: not made, the node has enough".to_owned());
         }
         let (key, to) = (record.key, name.parse().expect("a node's id"));
@@ -538,13 +543,13 @@ impl Worker {
         let Some(before) = key.and_then(|key| model.begin_delete(key)) else { return };
         let (weather, id) = (model.weather(), before.id);
         let deleted = self.call(&format!("delete of {id}"), DELETION, |client| client.delete(&[id]));
-        let there = before.is_at(before.home) && model.lives(before.home);
+        let there = before.is_at(before.home) && model.lives(before.home) && before.is_settled();
         let certain = before.state == State::Sealed && there && ground.calm(weather);
         match deleted {
             Ok(outcomes) if certain => {
                 let well = matches!(outcomes[..], [DeleteOutcome::Deleted | DeleteOutcome::Deferred]);
                 assert!(well, "{outcomes:?} of {before:?}");
-                model.end_delete(before.key);
+                model.end_delete(&before);
             }
             result => self.explained(result),
         }
