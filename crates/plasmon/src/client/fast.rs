@@ -164,6 +164,7 @@ impl Fast {
             return Err(Looked::Ask);
         }
         let mut nowhere = true;
+        let before = self.tables().map(|(_, table)| table.removals());
         for (_, table) in self.tables() {
             match table.find(id) {
                 Found::Entry { snapshot, .. } => {
@@ -174,6 +175,8 @@ impl Fast {
                 Found::Outdated => return Err(Looked::Outdated),
             }
         }
+        // An object that was replaced meanwhile may have been found nowhere, in either table.
+        nowhere &= self.tables().iter().zip(before).all(|((_, table), removals)| table.still_has(removals));
         if nowhere { Ok(false) } else { Err(Looked::Ask) }
     }
 

@@ -6,6 +6,8 @@
 //! other thread runs between a store and the fence behind it, and no load sees a store that is executed
 //! later. So a failing model shows a bug, while a passing one only supports the argument in the text.
 
+mod replacing;
+
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -60,6 +62,10 @@ fn pages(slots: usize) -> Words {
 struct Memory(UnsafeCell<u64>);
 
 impl Memory {
+    fn new(value: u64) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
     fn read(&self) -> u64 {
         // SAFETY: loom reports concurrent accesses, which this model looks for.
         self.0.with(|byte| unsafe { *byte })
@@ -82,7 +88,7 @@ struct Store {
 
 impl Store {
     fn new(objects: usize) -> Arc<Self> {
-        let memory = [(); 2].map(|()| Memory(UnsafeCell::new(2)));
+        let memory = [(); 2].map(|()| Memory::new(2));
         Arc::new(Self { entries: entries(objects), pages: pages(2), memory })
     }
 

@@ -13,7 +13,7 @@ pub(in crate::shared) mod index;
 mod layout;
 #[cfg(not(loom))]
 mod reader;
-mod root;
+pub(in crate::shared) mod root;
 #[cfg(not(loom))]
 mod writer;
 

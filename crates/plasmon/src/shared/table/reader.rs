@@ -26,7 +26,9 @@ pub enum Found {
         /// Contents of the entry.
         snapshot: Snapshot,
     },
-    /// The object exists nowhere.
+    /// The search came to no such object. If no entry was removed from any table since the search began
+    /// ([`TableReader::still_has`]), the object exists nowhere; otherwise another may have taken its place,
+    /// where the search had been already.
     Absent,
     /// The daemon has to be asked.
     Unknown,
@@ -130,6 +132,18 @@ impl TableReader {
     #[inline]
     pub fn still_is(&self, number: u32, generation: u64) -> bool {
         self.entry(number).is_some_and(|entry| entry.is(generation))
+    }
+
+    /// Returns the number of entries that were removed so far.
+    #[inline]
+    pub fn removals(&self) -> u64 {
+        self.root.removals()
+    }
+
+    /// Whether no entry was removed since there were so many removals, which was asked before a search.
+    #[inline]
+    pub fn still_has(&self, removals: u64) -> bool {
+        self.root.still_has(removals)
     }
 
     /// Returns the version of a segment of the arena.

@@ -7,14 +7,15 @@
 //! | 2 | version of the index in force |
 //! | 3 | flags |
 //! | 4 | until when the engine is taken to live, in milliseconds of the monotonic clock |
+//! | 5 | number of removals so far |
 //! | 16..80 | versions of the arena's segments |
 //!
 //! Owns the page. The engine thread writes, any thread of a client reads. Invariant: an index is complete
-//! before it is in force.
+//! before it is in force. A removal is counted before its entry goes out of the index.
 
 use std::time::Duration;
 
-use crate::shared::words::{Ordering, Words};
+use crate::shared::words::{Ordering, Words, fence};
 use crate::wire::MAX_DESCRIPTORS;
 
 /// First word of a root: "plasmon" and the version of the layout.
@@ -30,6 +31,7 @@ const SEED_WORD: usize = 1;
 const INDEX_WORD: usize = 2;
 const FLAGS_WORD: usize = 3;
 const LIVES_UNTIL_WORD: usize = 4;
+const REMOVALS_WORD: usize = 5;
 const FIRST_SEGMENT_WORD: usize = 16;
 
 /// Returns the time of the coarse monotonic clock in milliseconds, which is cheap to read.
@@ -39,11 +41,11 @@ fn now() -> u64 {
 }
 
 /// Root of a table, for its writer or a reader.
-pub(super) struct Root(Words);
+pub(in crate::shared) struct Root(Words);
 
 impl Root {
     /// Makes the root of a new table.
-    pub(super) fn begin(words: Words, seed: u64) -> Self {
+    pub(in crate::shared) fn begin(words: Words, seed: u64) -> Self {
         words.at(SEED_WORD).store(seed, Ordering::Relaxed);
         words.at(0).store(MAGIC, Ordering::Release);
         Self(words)
@@ -87,6 +89,27 @@ impl Root {
     #[inline]
     pub(super) fn lives(&self) -> bool {
         now() <= self.0.at(LIVES_UNTIL_WORD).load(Ordering::Relaxed)
+    }
+
+    /// Counts the removal of an entry, which goes out of the index next.
+    pub(in crate::shared) fn count_removal(&self) {
+        let removals = self.0.at(REMOVALS_WORD).load(Ordering::Relaxed);
+        self.0.at(REMOVALS_WORD).store(removals.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Returns the number of removals so far. What was entered before the last of them is found by a search
+    /// that begins now, unless it is removed.
+    #[inline]
+    pub(in crate::shared) fn removals(&self) -> u64 {
+        self.0.at(REMOVALS_WORD).load(Ordering::Acquire)
+    }
+
+    /// Whether no search that began after there were so many removals, and is over, has missed an entry that
+    /// was removed.
+    #[inline]
+    pub(in crate::shared) fn still_has(&self, removals: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.0.at(REMOVALS_WORD).load(Ordering::Relaxed) == removals
     }
 
     /// Returns the version of a segment of the arena. 0 for none.

@@ -193,12 +193,13 @@ impl TableWriter {
         self.entry(number).write(is_shown, |entry| entry.set_place(State::Spilled, 0));
     }
 
-    /// Removes an object: its entry is hidden and cannot be found any more. A client may have the entry
-    /// pinned, so the number is not used again before [`TableWriter::free`].
+    /// Removes an object: its entry is hidden and cannot be found any more. An object of the same id that is
+    /// to take its place was entered before. A client may have the entry pinned, so the number is not used again before [`TableWriter::free`].
     pub fn remove(&mut self, number: u32) {
         let entry = self.entry(number);
         let hash = index::hash(&entry.id(), self.seed);
         entry.hide();
+        self.root.count_removal();
         self.index.index.remove(hash, number);
         if let Some((next, _)) = &self.next {
             next.index.remove(hash, number);
