@@ -66,6 +66,11 @@ impl Ahead {
         matches!(self.0.borrow().get(key), Some(State::Coming))
     }
 
+    /// Number of copies that this node has or brings.
+    pub(super) fn count(&self) -> usize {
+        self.0.borrow().len()
+    }
+
     /// Whether this node is to have a copy of a life.
     fn has(&self, key: &(ObjectId, u64)) -> bool {
         self.0.borrow().contains_key(key)
