@@ -65,8 +65,6 @@ struct Walk {
     successor: Successor,
     /// The incarnation of the node that wrote the successor.
     incarnation: Incarnation,
-    /// The other nodes that have the successor, with their incarnations.
-    others: Vec<(NodeId, Incarnation)>,
     user: u32,
     turn: u64,
     due: Instant,
@@ -146,9 +144,8 @@ impl Replacement {
         let mut walk = Walk {
             id,
             from,
-            successor: Successor { holding, node: asked.reply_to, others: Vec::new() },
+            successor: Successor { holding, node: asked.reply_to, others },
             incarnation: asked.incarnation,
-            others,
             user: asked.user,
             turn: self.turns.get(),
             due,
@@ -230,7 +227,6 @@ impl Replacement {
             // From here on nobody is sent to the former object.
             self.table.borrow_mut().give_former(&id, false);
             walk.is_committed = true;
-            walk.successor.others = self.others_there(walk);
             self.have_noted(walk, missing).await;
             if !self.decides(&id, incarnation) {
                 return Err(deposed());
@@ -342,14 +338,6 @@ impl Replacement {
         self.cluster.has(walk.successor.node, walk.incarnation)
     }
 
-    /// The nodes beside the one that writes that have the successor still.
-    fn others_there(&self, walk: &Walk) -> Vec<NodeId> {
-        let has = |(node, incarnation): &&(NodeId, Incarnation)| {
-            *node != walk.successor.node && self.cluster.has(*node, *incarnation)
-        };
-        walk.others.iter().filter(has).map(|(node, _)| *node).collect()
-    }
-
     /// Has the other keepers bury the lives and note the successor.
     async fn have_noted(self: &Rc<Self>, walk: &Walk, missing: &Missing) {
         let lives: Vec<_> = walk.lives.iter().map(|life| (walk.id, *life)).collect();
@@ -363,22 +351,22 @@ impl Replacement {
     /// Switches to the successor here, and sends those to it who waited.
     fn switch(&self, walk: &Walk) {
         let lives: Vec<_> = walk.lives.iter().copied().collect();
-        let there = |node| match node == walk.successor.node {
-            true => self.has_writer(walk),
-            false => self.cluster.is_member(node),
-        };
-        self.enter(&lives, &walk.successor, there);
+        self.enter(&lives, &walk.successor, self.has_writer(walk));
     }
 
     /// Enters a successor in this keeper's table, and sends those to it who waited.
-    fn enter(&self, lives: &[u64], successor: &Successor, there: impl Fn(NodeId) -> bool) {
-        let now = self.kernel.clock.now();
-        let waiters = self.table.borrow_mut().switch(lives, successor, &there, now);
-        let nodes = std::iter::once(&successor.node).chain(&successor.others);
-        let Some(holder) = nodes.copied().find(|node| there(*node)) else { return };
-        let holding = &successor.holding;
-        for waiter in waiters.into_iter().filter(|waiter| waiter.node != holder) {
-            super::finding::forward_to(&self.network, (holder, holding.life), holding.id, waiter, Vec::new());
+    fn enter(&self, lives: &[u64], successor: &Successor, has_writer: bool) {
+        let (writer, holding) = (successor.node, &successor.holding);
+        let others = successor
+            .others
+            .iter()
+            .filter(|(node, incarnation)| *node != writer && self.cluster.has(*node, *incarnation));
+        let there = has_writer.then_some(writer).into_iter().chain(others.map(|(node, _)| *node));
+        let there: Vec<_> = there.collect();
+        let waiters = self.table.borrow_mut().switch(lives, successor, &there, self.kernel.clock.now());
+        let Some(holder) = there.first().map(|node| (*node, holding.life)) else { return };
+        for waiter in waiters.into_iter().filter(|waiter| waiter.node != holder.0) {
+            super::finding::forward_to(&self.network, holder, holding.id, waiter, Vec::new());
         }
     }
 
@@ -389,7 +377,7 @@ impl Replacement {
             return self.network.answer(asked, self.asking.not_the_keeper());
         }
         let lives: Vec<_> = lives.iter().filter(|(of, _)| *of == id).map(|(_, life)| *life).collect();
-        self.enter(&lives, successor, |node| self.cluster.is_member(node));
+        self.enter(&lives, successor, self.cluster.is_member(successor.node));
         self.network.answer(asked, Message::Done);
     }
 

@@ -280,10 +280,14 @@ impl Writer {
             kind: Kind::Object,
         };
         let clock = &self.replacement.kernel.clock;
+        let incarnation = self.replacement.kernel.incarnation.get();
         let mut in_doubt = false;
         loop {
             let left = due.saturating_duration_since(clock.now());
-            let (others, patience_us) = (others.clone(), left.as_micros() as u64);
+            // The others drop their copies when this node is no member. The keepers have new ones made.
+            let are_kept = incarnation == self.replacement.kernel.incarnation.get();
+            let others = if are_kept { others.clone() } else { Vec::new() };
+            let patience_us = left.as_micros() as u64;
             let question = ask::Replace { holding, from, others, patience_us };
             let keeper = self.cluster.keepers(&head.id).first;
             let next_view = self.cluster.next_view();

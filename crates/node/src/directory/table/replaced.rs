@@ -99,17 +99,16 @@ impl Table {
         self.has_ended(id, life)
     }
 
-    /// Buries lives of an object, and enters their successor, which its nodes may have yet to publish. Nodes
-    /// that are not `there` have gone; without any other the object is lost. Returns the waiters for the
-    /// object.
+    /// Buries lives of an object, and enters their successor, which its nodes may have yet to publish. Of its
+    /// nodes only those `there` are left; without any the object is lost. Returns the waiters for the object.
     pub(crate) fn switch(
         &mut self,
         lives: &[u64],
         successor: &Successor,
-        there: impl Fn(NodeId) -> bool,
+        there: &[NodeId],
         now: Instant,
     ) -> Vec<Waiter> {
-        let Successor { holding, node, ref others } = *successor;
+        let Successor { holding, node, .. } = *successor;
         self.replacing.remove(&holding.id);
         for life in lives.iter().filter(|life| **life != holding.life) {
             self.bury(holding.id, *life, now);
@@ -122,16 +121,14 @@ impl Table {
         }
         let Published::Welcome(waiters) = self.publish(node, holding, now) else { return Vec::new() };
         let kept = Holding { standing: Standing::Kept, ..holding };
-        let others: SmallVec<[_; 2]> = others.iter().copied().filter(|other| there(*other)).collect();
-        others.iter().for_each(|other| _ = self.publish(*other, kept, now));
-        let mut nodes = others;
-        if there(node) {
-            nodes.push(node);
-        } else {
+        for other in there.iter().filter(|other| **other != node) {
+            self.publish(*other, kept, now);
+        }
+        if !there.contains(&node) {
             self.withdrawn(node, holding.id, Withdrawal::Evicted, now);
         }
-        if !nodes.is_empty() {
-            self.unpublished.insert(holding.id, (nodes, holding.life));
+        if !there.is_empty() {
+            self.unpublished.insert(holding.id, (SmallVec::from_slice(there), holding.life));
         }
         waiters
     }
