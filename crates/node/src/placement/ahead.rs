@@ -242,12 +242,24 @@ impl Placement {
                 self.ahead.take(key);
                 return true;
             }
-            let hold = ask::Hold { ids: vec![id], withheld: false };
-            if self.network.ask(writer.0, user, hold, LONGEST_LOOK).await.is_err() {
+            let known = ask::Known { id, life };
+            if self.network.ask(writer.0, user, known, LONGEST_LOOK).await.is_err() {
                 return false;
             }
             is_over = true;
         }
+    }
+
+    /// Answers whether this node knows what became of a life that it has written.
+    pub(crate) fn on_known(&self, asked: &Envelope, id: ObjectId, life: u64) {
+        let message = match self.directory.writer.withholds(&id, life) {
+            true => {
+                let text = format!("it is not known yet what becomes of the new object {id}");
+                Message::Refused { error: Error::new(ErrorKind::Busy, text) }
+            }
+            false => Message::Done,
+        };
+        self.network.answer(asked, message);
     }
 
     /// Waits until a life is not withheld on this node.

@@ -31,6 +31,7 @@ impl Service for Placement {
             Message::Withhold { head, was, pieces } => {
                 self.on_withhold(frame.clone(), head.clone(), *was, pieces.clone());
             }
+            Message::Known { id, life } => self.on_known(&frame, *id, *life),
             Message::Unveil { id, life, shows } => self.on_unveil(&frame, (*id, *life), *shows),
             Message::Drain { step } => self.on_drain(&frame, *step),
             other => return Err(WireError::Opcode(other.opcode())),

@@ -188,6 +188,8 @@ table! {
         /// Says what became of a life that the receiver withholds for the sender: it took the place of
         /// another, or not.
         66 Unveil { id: ObjectId, life: u64, shows: bool } -> Done,
+        /// Asks whether the receiver, which wrote a life, knows what became of it. *Busy* if it does not.
+        67 Known { id: ObjectId, life: u64 } -> Done,
         /// Asks for the page of the receiver's sealed objects that begins at a place: 0, or what the page
         /// before said.
         70 List { filter: Filter, from: u64 } -> Listed,
