@@ -26,6 +26,7 @@ use crate::kernel::random::HashMap;
 use crate::memory::Extent;
 use crate::net::frame::{Ask, Envelope, Location, Message, ask};
 use crate::net::members::Incarnation;
+use crate::net::sending::describe_segments;
 use crate::net::stands_still;
 use crate::object::{Creation, DEEDS, Head, Held, NotSealed, Role, Sealing};
 use crate::placement::Placement;
@@ -66,11 +67,6 @@ impl Ahead {
         matches!(self.0.borrow().get(key), Some(State::Coming))
     }
 
-    /// Number of copies that this node has or brings.
-    pub(super) fn count(&self) -> usize {
-        self.0.borrow().len()
-    }
-
     /// Whether this node is to have a copy of a life.
     fn has(&self, key: &(ObjectId, u64)) -> bool {
         self.0.borrow().contains_key(key)
@@ -86,6 +82,11 @@ impl Ahead {
 }
 
 impl Placement {
+    /// Number of copies on this node that were made ahead.
+    pub(crate) fn copies_ahead(&self) -> usize {
+        self.ahead.0.borrow().len()
+    }
+
     /// Brings an object of the sender's, and withholds it.
     pub(crate) fn on_withhold(self: &Rc<Self>, asked: Envelope, head: Head, was: u64, pieces: Vec<Location>) {
         let placement = Rc::clone(self);
@@ -127,15 +128,24 @@ impl Placement {
             Some(copy) => copy.extent,
             None => {
                 self.ahead.0.borrow_mut().insert(key, State::Coming);
-                let brought = self.transfer.bring_unsealed(asked.from, &head, pieces).await;
-                // The writer may have given its object up, or have gone, meanwhile.
-                let is_wanted = self.ahead.0.borrow_mut().remove(&key).is_some();
-                let extent = brought?;
-                if !is_wanted || !self.cluster.has_sender(asked) || made_in != self.kernel.incarnation.get() {
+                // The writer may give its object up, or go, meanwhile.
+                let is_wanted = || {
+                    let is_same = made_in == self.kernel.incarnation.get();
+                    is_same && self.ahead.is_coming(&key) && self.cluster.has_sender(asked)
+                };
+                let mut bringing = pin!(self.transfer.bring_unsealed(asked.from, &head, pieces));
+                let brought = loop {
+                    let look = Some(self.kernel.clock.now() + FIRST_LOOK);
+                    let brought = self.kernel.clock.bounded(look, bringing.as_mut()).await;
+                    if brought.is_some() || !is_wanted() {
+                        break brought.filter(|_| is_wanted());
+                    }
+                };
+                self.ahead.0.borrow_mut().remove(&key);
+                brought.ok_or_else(|| {
                     let text = format!("node {} needs no copy of object {id} any more", self.kernel.node);
-                    return Err(Error::new(ErrorKind::NotFound, text));
-                }
-                extent
+                    Error::new(ErrorKind::NotFound, text)
+                })??
             }
         };
         let copy = Copy { head, extent, writer, made_in, _withheld: withheld };
@@ -306,16 +316,17 @@ impl Copies {
         further.sort_by_key(|node| stands_still(&placement.network, *node));
         let mut left = had.into_iter().chain(further);
         let mut failed = Vec::new();
-        let question =
-            ask::Withhold { head: head.clone(), was, pieces: locate(&placement.store, &creation.extent) };
+        let pieces = locate(&placement.store, &creation.extent);
+        let question = ask::Withhold { head: head.clone(), was, pieces: pieces.clone() };
         while self.others.len() < wanted {
             let next: Vec<_> = left.by_ref().take(wanted - self.others.len()).collect();
             if next.is_empty() {
                 return Err(too_few(head.id, copies, self.others.len() + 1, &failed));
             }
             self.asked.extend(next.iter().map(|node| (*node, head.life)));
-            let asked =
-                next.iter().map(|node| ask_member(&placement, *node, head.user, question.clone(), Some(due)));
+            let asked = next
+                .iter()
+                .map(|node| ask_member(&placement, *node, head.user, (question.clone(), &pieces), Some(due)));
             for (node, done) in next.iter().zip(join_all(asked).await) {
                 match done {
                     Ok(incarnation) => {
@@ -337,13 +348,14 @@ impl Copies {
             let order = ask::Unveil { id, life, shows: shown == Some(life) };
             self.placement.kernel.spawn(async move {
                 // A node that is no member any more drops its copies by itself.
-                let _ = ask_member(&placement, node, DEEDS, order, None).await;
+                let _ = ask_member(&placement, node, DEEDS, (order, &[]), None).await;
             });
         }
     }
 }
 
-/// Asks a member until it answers, is another one, or `due` has come. Returns the incarnation that answered.
+/// Asks a member until it answers, is another one, or `due` has come. It may read the pieces of this node's
+/// memory that the question names. Returns the incarnation that answered.
 ///
 /// # Errors
 /// Those of the answer; `Disconnected` when the node is no member, and `TimedOut` at `due`.
@@ -351,7 +363,7 @@ async fn ask_member<Q: Ask + Clone>(
     placement: &Rc<Placement>,
     node: NodeId,
     user: u32,
-    question: Q,
+    (question, pieces): (Q, &[Location]),
     due: Option<Instant>,
 ) -> Result<Incarnation, Error> {
     let (cluster, clock) = (&placement.cluster, &placement.kernel.clock);
@@ -364,6 +376,7 @@ async fn ask_member<Q: Ask + Clone>(
         }
         let next_view = cluster.next_view();
         let patience = left.unwrap_or(ANSWER_PATIENCE);
+        describe_segments(&placement.network, node, pieces);
         match placement.network.ask(node, user, question.clone(), patience).await {
             Ok(_) if cluster.has(node, incarnation) => return Ok(incarnation),
             Ok(_) => {}

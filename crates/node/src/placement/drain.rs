@@ -571,7 +571,7 @@ impl Placement {
         let (objects, bytes, unsealed) = self.store.objects.borrow().staying();
         let regions = self.drain.residents_count();
         let volumes = self.drain.volumes().map_or(0, |volumes| volumes.count());
-        let unsealed = (unsealed + self.directory.writer.under_way() + self.ahead.count()) as u64;
+        let unsealed = (unsealed + self.directory.writer.under_way() + self.copies_ahead()) as u64;
         Left { objects, bytes, unsealed, regions, volumes }
     }
 }

@@ -186,6 +186,8 @@ impl Simulation {
             let left = [
                 ("objects", core.store.objects.borrow().len() as u64),
                 ("bytes of memory", status.memory.used),
+                ("copies made ahead", core.placement.copies_ahead() as u64),
+                ("replacements", core.directory.writer.under_way() as u64),
                 ("claims", status.cluster.copies.claims),
                 ("leases", status.transfer.leases),
                 ("fetches", status.transfer.fetching),
