@@ -284,6 +284,8 @@ impl Writer {
         let mut in_doubt = false;
         loop {
             let left = due.saturating_duration_since(clock.now());
+            // A keeper that went may have had the switch noted. The next one needs time to say so.
+            let left = if in_doubt { left.max(ANSWER_PATIENCE) } else { left };
             // The others drop their copies when this node is no member. The keepers have new ones made.
             let are_kept = incarnation == self.replacement.kernel.incarnation.get();
             let others = if are_kept { others.clone() } else { Vec::new() };
@@ -303,7 +305,7 @@ impl Writer {
                         ErrorKind::Busy => {}
                         ErrorKind::Disconnected | ErrorKind::Internal => in_doubt = true,
                         // The keeper says this of the replacement: it is no silence.
-                        ErrorKind::TimedOut if error.id().is_some() => return Err(error),
+                        ErrorKind::TimedOut if error.id().is_some() && !in_doubt => return Err(error),
                         ErrorKind::TimedOut => in_doubt = true,
                         _ => return Err(error),
                     },
