@@ -215,6 +215,33 @@ fn fifty_writers_at_once_have_one_order_and_each_version_is_there_once() {
 }
 
 #[test]
+fn threads_of_one_client_compare_and_set_what_they_write_in_place() {
+    const THREADS: usize = 4;
+    const TIMES: u64 = 20;
+    for nodes in [1, 2] {
+        let cluster = Cluster::builder().nodes(nodes).start();
+        let (client, id) = (cluster.client(nodes - 1), ObjectId::random());
+        write(&cluster.client(0), id, 0, 100_000, None).expect("it is a put");
+        let increment = || loop {
+            let got = client.get_versioned(&[id], Some(PATIENCE)).expect("the daemon lives").remove(0);
+            let (object, version) = got.expect("it is there all the time");
+            match write(&client, id, number(&object) + 1, 100_000, Some(version)) {
+                Ok(_) => break,
+                // Another thread was first, or is writing one now.
+                Err(error) => {
+                    let kinds = [ErrorKind::Conflict, ErrorKind::Exists];
+                    assert!(kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
+                }
+            }
+        };
+        thread::scope(|scope| {
+            (0..THREADS).for_each(|_| _ = scope.spawn(|| (0..TIMES).for_each(|_| increment())));
+        });
+        assert_eq!(number(&get(&client, id)), THREADS as u64 * TIMES);
+    }
+}
+
+#[test]
 fn a_version_that_is_not_there_is_a_conflict_whatever_it_is() {
     for nodes in [1, 3] {
         let cluster = Cluster::builder().nodes(nodes).start();

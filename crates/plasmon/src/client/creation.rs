@@ -102,8 +102,8 @@ impl Creation {
         let data = if self.inline { Bytes::copy_from_slice(bytes) } else { Bytes::new() };
         let due = self.options.due(&self.client);
         let over = SealOver { expected, digest, data };
-        let version = seal_over(&self.client, self.id, over, &self.options, due)?;
         self.open = false;
+        let version = seal_over(&self.client, self.id, over, &self.options, due)?;
         await_copies(&self.client, self.id, &self.options, due)?;
         Ok(version)
     }

@@ -1,7 +1,7 @@
 //! Calls that put an object in the place of another in one step, and that tell which version an object is.
 //!
 //! Owns no state. Any thread. Requests go through the socket, since other nodes decide. Invariant: a call
-//! that fails after a reservation aborts it.
+//! that fails between a reservation and its seal aborts it.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,6 @@ use super::digest::digest;
 use super::due::{Due, due, rest_of};
 use super::object::Object;
 use super::reading::{compared, get_request, microseconds};
-use super::ringing::Rings;
 use super::writing::{check, check_parts, is_large, joined, new_object, write_large};
 use super::{Client, CreateOptions, Question, finish_all, longest_of_get};
 use crate::wire::{Replacing, SealingOver, replies, requests};
@@ -140,7 +139,8 @@ fn get_counted(client: &Client, id: ObjectId, timeout: Option<Duration>) -> Resu
     compared(client, taken.pop().ok_or_else(|| unexpected("no object for one id"))??)
 }
 
-/// Puts a creation in the place of what has its id.
+/// Puts a creation in the place of what has its id. The daemon has it from then on, and ends it after a
+/// failure: an abort could meet the next creation of the id, by another thread.
 pub(super) fn seal_over(
     client: &Client,
     id: ObjectId,
@@ -151,7 +151,7 @@ pub(super) fn seal_over(
     let SealOver { expected, digest, data } = over;
     let (expected, timeout_us) = (expected.map(Version::number), timeout_us(options, due));
     let seal = requests::SealOver(SealingOver { id, expected, digest, timeout_us, data });
-    ask_over(client, id, seal, Undo::Nothing, due).inspect_err(|_| Rings(client).abort_later(id))
+    ask_over(client, id, seal, Undo::Nothing, due)
 }
 
 /// Asks for a replacement that is to be over at `due`. Without an answer it is not known what is there.
