@@ -1,14 +1,16 @@
 //! A client in a process of its own, for tests that kill it.
 //!
-//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | over ID SIZE | own NAME | add NAME TIMES | serve NAME
-//! | call NAME FUNCTION | count NAME REGION TIMES | guard NAME REGION TTL | party NAME PARTIES | add-on NAME |
-//! replace ID SIZE NUMBER | churn SEED]...` pins and creates objects, those of `over` to replace others, makes ephemeral regions, adds to the first word of regions, serves the
-//! functions `echo` and `hang`, begins calls, counts in the first word of a region under a lock, takes locks,
-//! makes handles to barriers, prints `ready`, and holds all of that until its stdin ends. For each line of
-//! stdin, the program says of each guard whether it is valid, and whether its region could be written with
-//! it. With `add-on` the program prints `ready`, and then adds to the first word of a region for ever. With
-//! `replace` the program prints `ready`, and then puts objects of rising numbers in the place of another for
-//! ever, the first with this number. With `churn` the program prints `ready`, and then puts, gets, checks and deletes objects for ever.
+//! `plasmon-e2e-client SOCKET [pin ID | create ID SIZE | over ID SIZE | own NAME | add NAME TIMES | serve
+//! NAME | call NAME FUNCTION | count NAME REGION TIMES | guard NAME REGION TTL | party NAME PARTIES | add-on
+//! NAME | replace ID SIZE NUMBER | churn SEED]...` pins and creates objects, those of `over` to replace
+//! others, makes ephemeral regions, adds to the first word of regions, serves the functions `echo` and
+//! `hang`, begins calls, counts in the first word of a region under a lock, takes locks, makes handles to
+//! barriers, prints `ready`, and holds all of that until its stdin ends. For each line of stdin, the program
+//! says of each guard whether it is valid, and whether its region could be written with it. With `add-on`
+//! the program prints `ready`, and then adds to the first word of a region for ever. With `replace` the
+//! program prints `ready`, and then puts objects of rising numbers in the place of another for ever, the
+//! first with this number. With `churn` the program prints `ready`, and then puts, gets, checks and deletes
+//! objects for ever.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -20,7 +22,7 @@ use std::time::Duration;
 use plasmon::region::{RegionOptions, Rights};
 use plasmon::service::{ServeOptions, Server};
 use plasmon::sync::{Lock, LockOptions};
-use plasmon::{Client, CreateOptions, ErrorKind, Guard, ObjectId, Region};
+use plasmon::{Client, CreateOptions, Creation, ErrorKind, Guard, ObjectId, Region};
 use plasmon_e2e::Pattern;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -88,15 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let objects = client.get(&[id], Some(Duration::from_secs(60)))?;
                 pins.push(objects.into_iter().collect::<Result<Vec<_>, _>>()?);
             }
-            "create" | "over" => {
-                let options = CreateOptions { replace: verb == "over", ..CreateOptions::default() };
-                let mut creation = client.create(id, next("SIZE")?.parse()?, &[], &options)?;
-                // The object is half written, as by a program that dies in the middle.
-                let data = creation.as_mut_slice();
-                let half = data.len() / 2;
-                data[..half].fill(0xa5);
-                creations.push(creation);
-            }
+            "create" | "over" => creations.push(begin(&client, id, &next("SIZE")?, verb == "over")?),
             other => return Err(format!("'{other}' is no verb").into()),
         }
     }
@@ -106,6 +100,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         guards.iter().try_for_each(|(guard, region)| tell(guard, region))?;
     }
     Ok(())
+}
+
+/// Begins to write an object, to replace another or not. It is half written, as by a program that dies in the
+/// middle.
+fn begin(client: &Client, id: ObjectId, size: &str, replace: bool) -> Result<Creation, Box<dyn Error>> {
+    let options = CreateOptions { replace, ..CreateOptions::default() };
+    let mut creation = client.create(id, size.parse()?, &[], &options)?;
+    let data = creation.as_mut_slice();
+    let half = data.len() / 2;
+    data[..half].fill(0xa5);
+    Ok(creation)
 }
 
 /// Adds to the first word of a region for ever.

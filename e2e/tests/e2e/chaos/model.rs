@@ -52,8 +52,8 @@ pub(super) struct Record {
     pub(super) state: State,
     /// Primary of the object: the daemon where it was put, or moved to.
     pub(super) home: Place,
-    /// Daemons that may be the primary instead, because moves or replacements to them are under way or ended with an
-    /// unknown outcome.
+    /// Daemons that may be the primary instead, because moves or replacements to them are under way or ended
+    /// with an unknown outcome.
     pub(super) targets: Vec<Place>,
     /// Number of moves and replacements that were begun, and number of those that have ended.
     pub(super) moves: (usize, usize),

@@ -263,15 +263,7 @@ impl Worker {
                 let evicted = self.call("evict", Duration::ZERO, |client| client.evict(*bytes));
                 self.explained(evicted);
             }
-            Operation::Replicate { which, copies, patience } => {
-                let Some(key) = self.ground.model.find(*which).map(|record| record.key) else { return };
-                let number = self.ground.model.begin_replicate(key);
-                let end = self.spread("replicate", key, *patience, |client, id| {
-                    client.replicate(id, *copies, Some(*patience))
-                });
-                let holders = end.as_ref().map(|spread| &spread.holders[..]).map_err(Error::kind);
-                self.ground.model.end_replicate(key, number, *copies, holders);
-            }
+            Operation::Replicate { which, copies, patience } => self.replicate(*which, *copies, *patience),
             Operation::Migrate { which, to, patience } => self.migrate(*which, *to, *patience),
             Operation::Broadcast { which, patience } => {
                 let Some(key) = self.ground.model.find(*which).map(|record| record.key) else { return };
@@ -479,6 +471,16 @@ impl Worker {
         let what = format!("ping of node {}", place.node);
         let pinged = self.call(&what, DELETION, |client| client.ping(node, DELETION));
         self.explained(pinged);
+    }
+
+    /// Makes more nodes keep an object.
+    fn replicate(&mut self, which: Which, copies: u16, patience: Duration) {
+        let Some(key) = self.ground.model.find(which).map(|record| record.key) else { return };
+        let number = self.ground.model.begin_replicate(key);
+        let end = self
+            .spread("replicate", key, patience, |client, id| client.replicate(id, copies, Some(patience)));
+        let holders = end.as_ref().map(|spread| &spread.holders[..]).map_err(Error::kind);
+        self.ground.model.end_replicate(key, number, copies, holders);
     }
 
     /// Moves an object to another node.
