@@ -31,6 +31,7 @@ use super::arrivals::Arrivals;
 use super::asking::{Asking, Missing};
 use super::table::{Ending, Table};
 use crate::kernel::Kernel;
+use crate::kernel::planted::{Bug, is_planted};
 use crate::kernel::random::{HashMap, HashSet};
 use crate::membership::{Cluster, end_of_tables};
 use crate::net::frame::{Ask, Envelope, MAX_ENTRIES, Message, Withdrawal, ask};
@@ -462,7 +463,7 @@ impl Deletion {
                 return self.network.answer(asked, self.asking.not_the_keeper());
             }
             if let Some(turn) = turn {
-                table.begin_replacing(*id, asked.from, turn, false);
+                table.begin_replacing(*id, asked.from, turn, is_planted(Bug::SecondKeeperAnswers));
                 let (held, readers) = table.may_hold(id);
                 others.extend(held.iter().map(|(life, node)| (*id, *life, *node)));
                 let known = held.first().map_or(*life, |(life, _)| *life);

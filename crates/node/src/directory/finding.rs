@@ -30,7 +30,10 @@ impl Directory {
         let Envelope { from, request, reply_to, user, .. } = *asked;
         let first = self.cluster.keepers(&id).first;
         let keeps = self.cluster.keepers(&id).contains(self.kernel.node);
-        let is_replaced = self.table.borrow().replaced_by(&id).is_some_and(|by| by != self.kernel.node);
+        let is_replaced = {
+            let table = self.table.borrow();
+            table.holds_back(&id) && table.replaced_by(&id) != Some(self.kernel.node)
+        };
         if !keeps || is_replaced {
             // Entries that are left here of a shard that moved are not valid, and of an object that is being
             // replaced the first keeper alone knows which life is given. It gets the request, unless a keeper

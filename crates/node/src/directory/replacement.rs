@@ -113,6 +113,9 @@ impl Replacement {
                 replacement.kernel.clock.sleep(PAUSE).await;
             }
             replacement.asked.borrow_mut().insert(holding.life);
+            if is_planted(Bug::ShownBeforeSwitch) {
+                replacement.network.answer(&asked, Message::Done);
+            }
             let led = replacement.lead(&asked, holding, (from, others), patience).await;
             replacement.asked.borrow_mut().remove(&holding.life);
             let message = match led {

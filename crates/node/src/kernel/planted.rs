@@ -25,6 +25,12 @@ pub(crate) enum Bug {
     GuardedGivenUnasked,
     /// What a replacement expects to be there is compared at its begin alone.
     ExpectedOnceCompared,
+    /// The second keeper of an object that is being replaced sends nodes to the former object by itself.
+    SecondKeeperAnswers,
+    /// A keeper answers the node of a new object before it has switched to it.
+    ShownBeforeSwitch,
+    /// A node confirms a guard that a keeper of a later view orders.
+    GuardOfLaterView,
     /// A node that put an object and keeps it beside others does not know how many are to keep it.
     CopiesForgotten,
 }

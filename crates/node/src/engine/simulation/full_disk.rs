@@ -23,6 +23,8 @@ const LOT_BYTES: usize = 60_000;
 const LONG_BYTES: usize = 1_100_000;
 /// Number of the id of the long object.
 const LONG_ID: usize = 0;
+/// Time in which a node without memory writes much to its disk, while an object is withheld.
+const FILLING_TIME: Duration = Duration::from_secs(1);
 /// Time in which puts end that find no room.
 const PUT_TIME: Duration = Duration::from_secs(10);
 
@@ -122,6 +124,48 @@ fn a_former_number_of_copies_on_a_disk_does_not_replace_the_present_one() {
         simulation.bring_back(0);
         simulation.pass(REST_TIME);
         assert_eq!(simulation.wished(&id), [COPIES], "seed {seed}: one of the two primaries stayed");
+        simulation.delete_all(seed, &short);
+        assert_eq!(simulation.wrong(), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+/// A node writes to its disk what its memory does not hold, and dies while it withholds an object that is to
+/// take the place of another.
+#[test]
+fn what_is_withheld_is_on_no_disk() {
+    let (holder, writer) = (1, 0);
+    for seed in SEEDS {
+        let mut simulation = Simulation::new(DISK_SEEDS * seed, |_| Vec::new());
+        simulation.hosts[writer].set_disk_room(Room::Always);
+        let id = simulation.ids[LONG_ID];
+        simulation.put(holder, LONG_ID, LOT_BYTES);
+        simulation.pass(REST_TIME);
+        let life_on = |simulation: &Simulation, host: usize| {
+            let objects = simulation.hosts[host].core().expect("it runs").store.objects.borrow();
+            objects.get(&id).map(|replica| replica.life)
+        };
+        let former = life_on(&simulation, holder);
+        // The holder does not confirm that it guards the object.
+        let until = simulation.time.now() + 2 * FILLING_TIME;
+        simulation.hosts[holder].stall(until);
+        simulation.with_worker(writer, |worker, simulation| {
+            worker.replace_now(simulation, LONG_ID, LOT_BYTES);
+        });
+        let short: Vec<_> = (0..LOTS * 24).map(|number| ObjectId::from_name(&format!("{number}"))).collect();
+        let filler = (writer + 1..).find(|worker| simulation.workers[*worker].host == writer);
+        simulation.begin_puts(filler.expect("there are more clients than nodes"), &short, LOT_BYTES, true);
+        simulation.pass(FILLING_TIME);
+        assert!(!simulation.on_disk(writer, &short).is_empty(), "seed {seed}: it writes to its disk");
+        assert!(!simulation.workers[writer].is_idle(), "seed {seed}: the object is withheld");
+        let Simulation { hosts, coordinator, time, .. } = &mut simulation;
+        hosts[writer].kill();
+        coordinator.forget(hosts, time.now(), None);
+        simulation.pass(REST_TIME);
+        simulation.bring_back(writer);
+        simulation.pass(REST_TIME);
+        assert!(simulation.here(writer, &short) > 0, "seed {seed}: it has what was on its disk");
+        assert_eq!(simulation.here(writer, &[id]), 0, "seed {seed}: it has what was withheld");
+        assert_eq!(life_on(&simulation, holder), former, "seed {seed}");
         simulation.delete_all(seed, &short);
         assert_eq!(simulation.wrong(), Vec::<String>::new(), "seed {seed}");
     }

@@ -40,6 +40,7 @@ mod pulls;
 mod pushes;
 mod races;
 mod regions;
+mod replacing;
 mod returns;
 mod services;
 mod tests;

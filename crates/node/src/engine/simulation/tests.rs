@@ -87,7 +87,7 @@ fn a_bug_in_copies_is_found() {
 
 #[test]
 fn a_bug_in_drains_is_found() {
-    find(Bug::DrainedTooSoon, 120);
+    find(Bug::DrainedTooSoon, 146);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_lack_of_comparison_is_found_at_once() {
 
 #[test]
 fn a_bug_in_repair_is_found() {
-    find(Bug::KeeperNotTold, 8);
+    find(Bug::KeeperNotTold, 11);
 }
 
 #[test]
@@ -107,12 +107,17 @@ fn a_guard_that_is_not_awaited_is_found() {
 
 #[test]
 fn a_guarded_object_that_is_given_unasked_is_found() {
-    find(Bug::GuardedGivenUnasked, 91);
+    find(Bug::GuardedGivenUnasked, 162);
 }
 
 #[test]
 fn a_version_that_is_compared_too_early_is_found() {
-    find(Bug::ExpectedOnceCompared, 2);
+    find(Bug::ExpectedOnceCompared, 11);
+}
+
+#[test]
+fn a_successor_that_is_shown_too_early_is_found() {
+    find(Bug::ShownBeforeSwitch, 2);
 }
 
 #[test]

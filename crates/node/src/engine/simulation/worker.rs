@@ -83,7 +83,7 @@ enum Doing {
         value: Value,
         expected: Option<Value>,
     },
-    /// The first part of a write: the object is to be written in place.
+    /// The first part of a write or a compare-and-set: the object is to be written in place.
     CreateOver {
         id: usize,
         value: Value,
@@ -122,6 +122,8 @@ pub(super) struct Worker {
     next_at: Duration,
     requests: u64,
     puts: u32,
+    /// Whether the object that the client is putting in the place of another may end by itself.
+    ends: bool,
     pub(super) calls: usize,
     pub(super) successes: usize,
     /// Descriptions of answers that break a promise.
@@ -161,6 +163,7 @@ impl Worker {
             next_at: simulation.time.now(),
             requests: 0,
             puts: 0,
+            ends: false,
             calls: 0,
             successes: 0,
             wrong: Vec::new(),
@@ -329,13 +332,12 @@ impl Worker {
             _ => None,
         };
         failed_put.into_iter().for_each(|id| simulation.failed_puts[id].push((begin, end)));
+        if let Doing::Replace { id, value, expected } = *doing {
+            return self.note_maybe_replaced(simulation, begin, (id, value, expected));
+        }
         let (id, action) = match *doing {
             Doing::Put { id, value, .. } | Doing::Keep { id, value } => (id, Action::MaybePut(value)),
             Doing::Delete { id } => (id, Action::MaybeDeleted),
-            Doing::Replace { id, value, expected: None } => (id, Action::MaybeWrote(value)),
-            Doing::Replace { id, value, expected: Some(from) } => {
-                (id, Action::MaybeSwapped { from, to: value })
-            }
             _ => return,
         };
         simulation.note(id, self.call(begin, None, action));
