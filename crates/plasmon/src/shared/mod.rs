@@ -36,6 +36,7 @@
 //! | an entry's generation | engine | odd: Relaxed, before a Release fence (to write) or the SeqCst fence (to evict); even: Release. Read: Acquire first; Relaxed after an Acquire fence (to validate) or after the SeqCst fence (to pin) |
 //! | the rest of an entry | engine, while odd | Relaxed |
 //! | index words | engine | Release; read Acquire: the entry is written before it can be found |
+//! | number of removals | engine | Release, before the index word goes; read Acquire before a search, Relaxed after the Acquire fence behind it |
 //! | version of the index in force | engine | Release, when the index is complete; read Acquire, before and after a search |
 //! | flags, versions of segments | engine | Release; read Acquire, the latter when the pin holds: the segment of a pinned object is not replaced |
 //! | a pin | client | set: Release, before the SeqCst fence; cleared: Release. Read by the engine: Acquire, so that the client's reads of the object are over before its memory is used again |
