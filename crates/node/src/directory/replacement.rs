@@ -229,8 +229,11 @@ impl Replacement {
             }
             // From here on nobody is sent to the former object.
             self.table.borrow_mut().give_former(&id, false);
-            walk.is_committed = true;
-            self.have_noted(walk, missing).await;
+            walk.is_committed = !is_planted(Bug::WayBack);
+            let due = (!walk.is_committed).then_some(walk.due);
+            if self.kernel.clock.bounded(due, self.have_noted(walk, missing)).await.is_none() {
+                return Err(self.not_confirmed(id, missing));
+            }
             if !self.decides(&id, incarnation) {
                 return Err(deposed());
             }

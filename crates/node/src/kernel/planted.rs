@@ -29,6 +29,8 @@ pub(crate) enum Bug {
     SecondKeeperAnswers,
     /// A keeper answers the node of a new object before it has switched to it.
     ShownBeforeSwitch,
+    /// A keeper gives up a replacement after the second keeper may have switched.
+    WayBack,
     /// A node confirms a guard that a keeper of a later view orders.
     GuardOfLaterView,
     /// A node that put an object and keeps it beside others does not know how many are to keep it.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plasmon::ObjectId;
+use plasmon::wire::Request;
 
 use super::cases::cluster;
 use super::{REST_TIME, Simulation};
@@ -120,6 +121,60 @@ fn the_second_keeper_is_asked(seed: u64) -> Vec<String> {
 #[test]
 fn a_second_keeper_that_answers_by_itself_is_found() {
     finds(Bug::SecondKeeperAnswers, the_second_keeper_is_asked);
+}
+
+/// The second keeper switches, and its answer does not come until the call's time is over. Then the node that
+/// has the object hands it over, and the keepers are told of that.
+fn the_second_keeper_is_silent_after_the_switch(seed: u64) -> Vec<String> {
+    let (first, second, holder, writer) = (0, 1, 2, 3);
+    let mut simulation = cluster_of(4, seed);
+    simulation.give_to(first, Some(second));
+    simulation.put(holder, ID, SHORT_BYTES);
+    simulation.pass(REST_TIME);
+    let (life, id) = (simulation.begin_replacing(holder, writer), simulation.ids[ID]);
+    assert!(simulation.await_that(STEP_TIME, |simulation| simulation.directory(second).is_buried(&id, life)));
+    simulation.network.partition(first as u32, second as u32, true);
+    simulation.pass(CALL_TIME);
+    simulation.network.partition(first as u32, second as u32, false);
+    assert!(simulation.await_workers().is_empty());
+    simulation.get_now(holder);
+    let node = simulation.hosts[writer].id().expect("it runs");
+    let migrate = Request::Migrate { timeout_us: 10_000_000, id, node };
+    simulation.with_worker(holder, |worker, simulation| worker.ask_further(simulation, migrate));
+    assert!(simulation.await_workers().is_empty());
+    simulation.pass(STEP_TIME);
+    simulation.with_worker(second, |worker, simulation| worker.ask_contains(simulation));
+    assert!(simulation.await_workers().is_empty());
+    simulation.wrong()
+}
+
+#[test]
+fn a_way_back_after_the_switch_is_found() {
+    finds(Bug::WayBack, the_second_keeper_is_silent_after_the_switch);
+}
+
+#[test]
+fn a_node_leaves_with_nothing_that_it_withholds() {
+    let (first, second, holder, writer) = (0, 1, 2, 3);
+    for seed in SEEDS {
+        let mut simulation = cluster_of(4, seed);
+        simulation.give_to(first, Some(second));
+        simulation.put(holder, ID, SHORT_BYTES);
+        simulation.pass(REST_TIME);
+        // The holder does not confirm that it guards the object.
+        let until = simulation.time.now() + STEP_TIME + STEP_TIME / 2;
+        simulation.hosts[holder].stall(until);
+        simulation.begin_replacing(holder, writer);
+        simulation.hosts[writer].drain();
+        simulation.pass(STEP_TIME);
+        assert!(simulation.hosts[writer].is_alive(), "seed {seed}: it withholds an object");
+        assert!(simulation.await_workers().is_empty(), "seed {seed}");
+        let has_left = simulation.await_that(REST_TIME, |simulation| !simulation.hosts[writer].is_alive());
+        assert!(has_left, "seed {seed}: nothing is left on it");
+        simulation.get_now(first);
+        simulation.bring_back(writer);
+        assert_eq!(simulation.wrong(), Vec::<String>::new(), "seed {seed}");
+    }
 }
 
 /// The first keeper is taken for gone and does not know it. The holder hears of that late, and asks it.
