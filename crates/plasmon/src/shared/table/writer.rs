@@ -194,7 +194,8 @@ impl TableWriter {
     }
 
     /// Removes an object: its entry is hidden and cannot be found any more. An object of the same id that is
-    /// to take its place was entered before. A client may have the entry pinned, so the number is not used again before [`TableWriter::free`].
+    /// to take its place was entered before. A client may have the entry pinned, so the number is not used
+    /// again before [`TableWriter::free`].
     pub fn remove(&mut self, number: u32) {
         let entry = self.entry(number);
         let hash = index::hash(&entry.id(), self.seed);
