@@ -116,7 +116,8 @@ impl Client {
         Ok(self.client(py)?.node().to_string())
     }
 
-    /// Stores `size` bytes: `parts`, each with its offset, ascending, and zeros between them.
+    /// Stores `size` bytes: `parts`, each with its offset, ascending, and zeros between them. Returns the
+    /// version of an object that replaces another.
     fn put(
         &self,
         py: Python<'_>,
@@ -125,13 +126,14 @@ impl Client {
         #[pyo3(from_py_with = given)] parts: Parts<'_>,
         #[pyo3(from_py_with = given)] metadata: PyBackedBytes,
         #[pyo3(from_py_with = given)] terms: Terms,
-    ) -> PyResult<()> {
+    ) -> PyResult<Option<Version>> {
         let expected = terms.expected();
         let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let parts = held(&parts)?;
-        self.call_for_new(py, id, &options, |client| {
+        let version = self.call_for_new(py, id, &options, |client| {
             store(client, id, size, &slices(&parts), &metadata, &options, expected)
-        })
+        })?;
+        Ok(version.map(Version))
     }
 
     /// Stores values, each given as id, size, parts and metadata. Small values share requests, unless they
@@ -237,6 +239,7 @@ impl Client {
         #[pyo3(from_py_with = given)] metadata: PyBackedBytes,
         #[pyo3(from_py_with = given)] terms: Terms,
     ) -> PyResult<Option<bool>> {
+        let expected = terms.expected();
         let (id, options) = (object_id(id)?, self.options(py, terms)?);
         let (address, len) = {
             let from = Bytes::of(from)?;
@@ -246,7 +249,11 @@ impl Client {
             return Ok(None);
         };
         self.call_for_new(py, id, &options, |client| {
-            client.put_from(id, &mut held.lock(), len, &metadata, &options)
+            let mut scratch = held.lock();
+            if options.replace {
+                return scratch.replace(id, len, &metadata, &options, expected).map(|_| false);
+            }
+            client.put_from(id, &mut scratch, len, &metadata, &options)
         })
         .map(Some)
     }

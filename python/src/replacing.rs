@@ -40,8 +40,8 @@ impl Version {
     }
 }
 
-/// Stores a value of `size` bytes, in the place of the version that is expected if one is, or of whatever
-/// has its id if the options say so.
+/// Stores a value of `size` bytes. If the options say so, in the place of what has its id, or of the version
+/// that is expected; returns the version of the new object then.
 pub(crate) fn store(
     client: &plasmon::Client,
     id: ObjectId,
@@ -50,11 +50,11 @@ pub(crate) fn store(
     metadata: &[u8],
     options: &CreateOptions,
     expected: Option<plasmon::Version>,
-) -> Result<()> {
-    if expected.is_some() {
-        client.replace_parts(id, size, parts, metadata, options, expected).map(drop)
+) -> Result<Option<plasmon::Version>> {
+    if options.replace {
+        client.replace_parts(id, size, parts, metadata, options, expected).map(Some)
     } else {
-        client.put_parts(id, size, parts, metadata, options)
+        client.put_parts(id, size, parts, metadata, options).map(|()| None)
     }
 }
 

@@ -49,8 +49,17 @@ def test_files_are_put_as_tables(near: plasmon.Client, tmp_path: Path) -> None:
     oid = told(near, "put", tmp_path / "x.parquet", "--as", "table").strip()
     assert near.get(oid, 30).equals(table)
     said = json.loads(told(near, "--json", "put", tmp_path / "x.feather", "--as", "table", "--name", "t"))
-    assert said == {"id": str(plasmon.ObjectId.from_name("t")), "name": "t", "bytes": said["bytes"]}
+    name = {"id": str(plasmon.ObjectId.from_name("t")), "name": "t"}
+    assert said == {**name, "bytes": len(near.get_buffers(["t"])[0]), "version": None}
     assert near.get("t", 30).equals(table)
+    over = ("put", tmp_path / "x.csv", "--as", "table", "--name", "t", "--replace")
+    said = json.loads(told(near, "--json", *over))
+    assert near.get("t", version=True)[1] == plasmon.Version(said["version"])
+    assert said == {**name, "bytes": len(near.get_buffers(["t"])[0]), "version": said["version"]}
+    assert near.get("t").to_pylist() == [{"number": 1, "text": "a"}]
+    over = ("put", tmp_path / "x.parquet", "--as", "table", "--name", "t", "--replace")
+    told(near, *over, "--expected", said["version"])
+    assert command(near, *over, "--expected", said["version"]).returncode == 5
     told(near, "put", tmp_path / "x.csv", "--as", "table", "--name", "csv", "--private")
     assert near.get("csv", 30, private=True).to_pylist() == [{"number": 1, "text": "a"}]
     told(near, "put", tmp_path / "x.jsonl", "--as", "table", "--name", "lines")

@@ -100,6 +100,27 @@ def test_copies_of_bytes_and_of_tables(near: plasmon.Client) -> None:
     near.delete([oid, empty, name])
 
 
+@pytest.mark.parametrize("is_far", [False, True])
+def test_copies_of_tables_within_values_pin_nothing(
+    near: plasmon.Client, far: plasmon.Client, is_far: bool
+) -> None:
+    table, client = pa.table({"number": np.arange(MEBI)}), far if is_far else near
+    value = {"tables": [table, table.slice(5, 3)], "array": pa.array([1, None]), "plain": np.arange(3.0)}
+    oid = near.put(value)
+    before = pinned(client)
+    for got in (client.get(oid, copy=True), client.get([oid], copy=True)[0]):
+        assert pinned(client) == before
+        assert [one.equals(of) for one, of in zip(got["tables"], value["tables"], strict=True)] == [True] * 2
+        assert got["array"].equals(value["array"])
+        got["plain"] += 1
+        numbers = np.frombuffer(got["tables"][0]["number"].chunk(0).buffers()[1], np.int64)
+        assert "memfd" not in mapping_of(numbers.ctypes.data)
+        near.delete(oid)
+        assert numbers[7] == 7
+        near.put(value, id=oid)
+    assert pinned(near) == 0
+
+
 def test_columns_lie_in_the_memory_of_the_node(near: plasmon.Client) -> None:
     oid = near.put(pa.table({"number": np.arange(MEBI)}))
     buffer = near.get_buffers([oid])[0]

@@ -8,7 +8,7 @@ import sys
 
 import plasmon
 import pytest
-from conftest import ANTI_HANG, is_in_store
+from conftest import ANTI_HANG, is_in_store, seen_beside
 
 proxystore = pytest.importorskip("proxystore")
 
@@ -60,6 +60,22 @@ def test_an_object_follows_its_key(connector: PlasmonConnector) -> None:
     connector.set(key, b"later")
     assert got(connector, key) == b"later"
     assert connector.new_key(b"later") != key
+
+
+def test_a_reader_beside_one_who_sets_a_key_again_always_finds_an_object(
+    connector: PlasmonConnector, reader: plasmon.Client
+) -> None:
+    key, there = connector.new_key(), PlasmonConnector(reader.socket)
+
+    def write(number: int) -> None:
+        connector.set(key, b"%d " % number + bytes(70_000 * (number % 2)))
+
+    def read() -> int:
+        assert there.exists(key)
+        return int(got(there, key).split()[0])
+
+    seen = seen_beside(write, read, 100)
+    assert seen == sorted(seen)
 
 
 def test_keys_and_connectors_travel(

@@ -44,6 +44,8 @@ NOT_AT_ONCE = {
 REPLACING: dict[str, dict[str, Any]] = {
     "Client.put": {"name": "walk-replaced", "replace": True},
     "Client.put_many": {"ids": ["walk-replaced", "walk-replaced-too"], "replace": True},
+    "Client.put_from": {"name": "walk-replaced", "replace": True},
+    "Client.create_and_seal": {"id": "walk-replaced", "replace": True},
     "Client.get": {"version": True},
     "aio.Client.get": {"version": True},
 }

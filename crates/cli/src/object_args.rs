@@ -32,7 +32,7 @@ pub(crate) struct Put {
     #[arg(long, value_name = "HEX")]
     pub(crate) id: Option<ObjectId>,
     /// Take the place of the object of this name or id, if there is one, in one step: who gets the object
-    /// finds the old one or the new one. With --json, and without --as, the version is printed
+    /// finds the old one or the new one. With --json the version is printed
     #[arg(long)]
     pub(crate) replace: bool,
     /// Replace only the object of this version. Exit code 5 if another version is there, 3 if there is none

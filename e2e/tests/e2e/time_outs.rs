@@ -34,8 +34,8 @@ const TOGETHER: usize = 6;
 const LONG: usize = 100_000;
 
 /// Types whose calls are walked.
-const TYPES: [&str; 8] =
-    ["Client", "Region", "Service", "Server", "Lock", "Barrier", "Subscription", "RegionEvents"];
+const TYPES: [&str; 9] =
+    ["Client", "Scratch", "Region", "Service", "Server", "Lock", "Barrier", "Subscription", "RegionEvents"];
 /// Calls that take a time-out and wait for nothing, with the reason.
 const LEFT_OUT: [(&str, &str); 15] = [
     ("Client::within", "it makes no call"),
@@ -173,13 +173,18 @@ fn of_objects(ground: &Ground, walk: &mut Walk) {
         "Client::connect_with",
         on(|client, _, _| Client::connect_with(client.socket(), "late", SOON, None).map(drop)),
     );
-    let scratches = (0..4 * THREADS).map(|_| client.buffer(MIB, false, None).expect("there is room"));
-    let scratches: Mutex<Vec<_>> = Mutex::new(scratches.collect());
-    let putting = client.clone();
-    walk.add("Client::put_from", move || {
-        let Some(mut scratch) = scratches.lock().expect("no panic").pop() else { return Ok(()) };
-        putting.put_from(ObjectId::random(), &mut scratch, MIB, b"", &options()).map(drop)
-    });
+    for (name, replaces) in [("Client::put_from", false), ("Scratch::replace", true)] {
+        let scratches = (0..4 * THREADS).map(|_| client.buffer(MIB, false, None).expect("there is room"));
+        let scratches: Mutex<Vec<_>> = Mutex::new(scratches.collect());
+        let (putting, id) = (client.clone(), ObjectId::random());
+        walk.add(name, move || {
+            let Some(mut scratch) = scratches.lock().expect("no panic").pop() else { return Ok(()) };
+            match replaces {
+                true => scratch.replace(id, MIB, b"", &options(), None).map(drop),
+                false => putting.put_from(ObjectId::random(), &mut scratch, MIB, b"", &options()).map(drop),
+            }
+        });
+    }
     let listening = client.subscribe("walked").expect("it subscribes");
     let listening = Mutex::new(listening);
     walk.add("Subscription::next", move || match listening.try_lock() {

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import plasmon
-from plasmon import errors
+from plasmon import _values, errors
 from plasmon._internal import printable
+from plasmon._terms import Terms, rights
 
 _CODES: list[tuple[type[Exception], int]] = [
     (errors.ObjectNotFound, 3),
@@ -73,13 +74,23 @@ def _read(file: str, kind: str) -> Any:
 
 
 def _put(client: plasmon.Client, file: str, options: dict[str, Any]) -> None:
-    value = _read(file, options.pop("as"))
-    as_json, id, name = options.pop("json"), options.pop("id"), options["name"]
-    expected = options.pop("expected")
-    options["expected"] = expected and plasmon.Version(expected)
-    oid = client.put(value, id=id and plasmon.ObjectId.from_hex(id), **options)
-    size = len(client.get_buffers([oid])[0]) if as_json else None
-    print(json.dumps({"id": str(oid), "name": name, "bytes": size}) if as_json else oid)
+    encoded = _values.encode(_read(file, options["as"]))
+    id, name, expected = options["id"], options["name"], options["expected"]
+    oid, full_name = client._identify(id and plasmon.ObjectId.from_hex(id), name, options["private"])
+    terms = Terms(
+        full_name,
+        rights(options["private"], options["public"]),
+        options["timeout"],
+        options["digest"],
+        id is None and name is None,
+        options["replicas"],
+        options["ttl"],
+        replace=options["replace"],
+        expected=expected and plasmon.Version(expected),
+    )
+    version = client._store(oid, encoded, terms)
+    told = {"id": str(oid), "name": name, "bytes": encoded.size, "version": version and str(version)}
+    print(json.dumps(told) if options["json"] else oid)
 
 
 def _plain(value: Any) -> Any:

@@ -136,7 +136,8 @@ class Writes(Handle):
             replicas: As in `put`.
             ttl: As in `put`.
             owned: As in `put`.
-            replace: As in `put`. Each value replaces by itself: there is no moment at which all do.
+            replace: As in `put`. Each value replaces by itself: there is no moment at which all do. A version
+                of each can be expected by `put` alone.
 
         Returns:
             Ids of the objects, in order.
@@ -184,6 +185,8 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
         owned: bool = False,
+        replace: bool = False,
+        expected: Version | Absent | None = None,
     ) -> ObjectId:
         """Stores bytes without encoding, with metadata of the caller's own.
 
@@ -200,16 +203,20 @@ class Writes(Handle):
             replicas: As in `put`.
             ttl: As in `put`.
             owned: As in `put`.
+            replace: As in `put`.
+            expected: As in `put`.
 
         Returns:
             Id of the object.
 
         Raises:
-            ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`.
+            Conflict, ObjectNotFound, ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas,
+                InvalidArgument: As `put`.
         """
         object_id, name = self._identify(id, name, private)
+        over = replacing(replace, expected)
         flat = data if type(data) is bytes else _values.flat(memory(data, "the data of an object"))
-        terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl, owned)
+        terms = Terms(name, rights(private, public), timeout, digest, False, replicas, ttl, owned, *over)
         self._native.put(object_id, len(flat), [(0, flat)], metadata, terms)
         return object_id
 
@@ -311,13 +318,15 @@ class Writes(Handle):
         replicas: int = 1,
         ttl: float | None = None,
         owned: bool = False,
+        replace: bool = False,
+        expected: Version | Absent | None = None,
     ) -> ObjectId:
         """Stores a value as `put` does, and gives up the memory that it is in, if that is a `Scratch`.
 
         A `Scratch`, or bytes or an array that begin at its start, becomes the object in place. It is copied
-        only if it is small (up to 64 KiB), if its metadata is large (over 1 KiB), or if it is memory of
-        `register`. Views that are still held afterwards can be read as long as the object exists, but not
-        written: a write through them ends the process with a segmentation fault.
+        only if it is small (up to 64 KiB), if its metadata is large (over 1 KiB), if it is memory of
+        `register`, or with `replace=True`. Views that are still held afterwards can be read as long as the
+        object exists, but not written: a write through them ends the process with a segmentation fault.
 
         Args:
             value: Value to store.
@@ -330,19 +339,22 @@ class Writes(Handle):
             replicas: As in `put`.
             ttl: As in `put`.
             owned: As in `put`.
+            replace: As in `put`. The value is copied then.
+            expected: As in `put`.
 
         Returns:
             Id of the object.
 
         Raises:
-            ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas, InvalidArgument: As `put`. The memory is
-                unchanged then.
+            Conflict, ObjectNotFound, ObjectExists, StoreFull, ObjectTooLarge, TooFewReplicas,
+                InvalidArgument: As `put`. The memory is unchanged then.
         """
         if isinstance(value, Scratch):
             value = memory(value, "scratch memory")
         fresh = id is None and name is None
         object_id, name = self._identify(id, name, private)
-        terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl, owned)
+        over = replacing(replace, expected)
+        terms = Terms(name, rights(private, public), timeout, digest, fresh, replicas, ttl, owned, *over)
         encoded = _values.encode(value)
         metadata, size, parts, _ = encoded
         if len(parts) == 1 and parts[0][0] == 0 and memoryview(parts[0][1]).nbytes == size:
@@ -352,15 +364,14 @@ class Writes(Handle):
         self._store(object_id, encoded, terms)
         return object_id
 
-    def _store(self, id: ObjectId, encoded: _values.Encoded, terms: Terms) -> None:
-        """Stores an encoded value."""
+    def _store(self, id: ObjectId, encoded: _values.Encoded, terms: Terms) -> Version | None:
+        """Stores an encoded value. Returns the version of one that replaces another."""
         metadata, size, parts, write = encoded
         if write is None:
-            self._native.put(id, size, parts, metadata, terms)
-        else:
-            with self._native.create(id, size, metadata, terms) as creation:
-                write(memoryview(creation))
-                creation.seal(terms.expected)
+            return self._native.put(id, size, parts, metadata, terms)
+        with self._native.create(id, size, metadata, terms) as creation:
+            write(memoryview(creation))
+            return creation.seal(terms.expected)
 
     def seal(self, id: IdLike, *, private: bool = False, expected: Version | None = None) -> Version | None:
         """Seals an object that this client is creating: makes it immutable and visible to all.

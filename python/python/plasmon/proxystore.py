@@ -72,14 +72,18 @@ class PlasmonConnector(Closing):
         return PlasmonKey(ObjectId.random().hex())
 
     def set(self, key: PlasmonKey, obj: Readable) -> None:
-        """Stores an object under a key of `new_key`."""
+        """Stores an object under a key of `new_key`, in the place of one that was set before.
+
+        The object changes in one step. Proxies that were resolved before keep the old one.
+        """
         with shared_client(self._socket) as client:
-            client.put(_bytes(obj), id=ObjectId.from_hex(key.object_id), **self._terms)
+            client.put(_bytes(obj), id=ObjectId.from_hex(key.object_id), replace=True, **self._terms)
 
     def put(self, obj: Readable) -> PlasmonKey:
         """Stores an object."""
         key = self.new_key()
-        self.set(key, obj)
+        with shared_client(self._socket) as client:
+            client.put(_bytes(obj), id=ObjectId.from_hex(key.object_id), **self._terms)
         return key
 
     def put_batch(self, objs: Sequence[Readable]) -> list[PlasmonKey]:

@@ -20,7 +20,7 @@ use super::writable::{CreationMemory, Writable};
 use super::writing::{check, new_object, room_us};
 use super::{Client, CreateOptions, ask_for};
 use crate::wire::{MAX_METADATA_BYTES, Request, Span, replies, requests};
-use crate::{Error, ErrorKind, ObjectId, Result};
+use crate::{Error, ErrorKind, ObjectId, Result, Version};
 
 /// Errors after which memory that was to become an object still belongs to this client. After any other error
 /// its owner is unknown, so the client never writes it again.
@@ -64,6 +64,25 @@ impl Scratch {
     /// Memory of the scratch, for views that outlive this handle.
     pub fn memory(&self) -> Arc<CreationMemory> {
         Arc::clone(self.memory.memory())
+    }
+
+    /// Stores a copy of the first `len` bytes in the place of what has the id, as [`Client::replace`] does,
+    /// and gives the memory up. After an error the memory is unchanged.
+    ///
+    /// # Errors
+    /// As [`Client::replace`]. `Invalid` as [`Client::put_from`].
+    pub fn replace(
+        &mut self,
+        id: ObjectId,
+        len: usize,
+        metadata: &[u8],
+        options: &CreateOptions,
+        expected: Option<Version>,
+    ) -> Result<Version> {
+        let client = self.client.clone();
+        let version = client.replace(id, beginning(&client, id, self, len)?, metadata, options, expected)?;
+        give_up(&client, self)?;
+        Ok(version)
     }
 }
 
@@ -174,8 +193,8 @@ impl Client {
 
     /// Stores the first `len` bytes of a scratch as an object, and gives the scratch up. The memory itself
     /// becomes the object, without a copy, if the node lent it, if it is as private as `options` say, and if
-    /// the object is not a small one. Returns whether the memory became the object. After `Exists`, `Invalid`
-    /// and `Busy` the scratch is unchanged.
+    /// the object is not a small one and replaces nothing. Returns whether the memory became the object.
+    /// After `Exists`, `Invalid` and `Busy` the scratch is unchanged.
     ///
     /// # Errors
     /// As [`Client::put`]. `Invalid` if `len` is larger than the scratch, or if the scratch was given up
@@ -188,17 +207,8 @@ impl Client {
         metadata: &[u8],
         options: &CreateOptions,
     ) -> Result<bool> {
+        let data = beginning(self, id, from, len)?;
         check(metadata, options)?;
-        let Some(data) = from.as_slice().get(..len) else {
-            let text =
-                format!("object {id} of {len} bytes is larger than its scratch of {} bytes", from.len());
-            return Err(Error::new(ErrorKind::Invalid, text));
-        };
-        if !self.connection.scratches().contains_key(&from.start()) {
-            let text =
-                format!("cannot put object {id}: its memory became an object before, or is another client's");
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
         let whole = len.saturating_add(metadata.len());
         // Only a large object has an extent of its own, which a client may have written.
         let moves = !options.replace
@@ -223,12 +233,32 @@ impl Client {
             await_copies(self, id, options, due)?;
         } else {
             self.put(id, data, metadata, options)?;
-            from.memory.freeze()?;
-            self.connection.scratches().remove(&from.start());
-            self.connection.send_and_forget(&Request::GiveBack { buffer: from.number });
+            give_up(self, from)?;
         }
         Ok(moves)
     }
+}
+
+/// First `len` bytes of a scratch that can become an object.
+fn beginning<'a>(client: &Client, id: ObjectId, from: &'a Scratch, len: usize) -> Result<&'a [u8]> {
+    let Some(data) = from.as_slice().get(..len) else {
+        let text = format!("object {id} of {len} bytes is larger than its scratch of {} bytes", from.len());
+        return Err(Error::new(ErrorKind::Invalid, text));
+    };
+    if !client.connection.scratches().contains_key(&from.start()) {
+        let text =
+            format!("cannot put object {id}: its memory became an object before, or is another client's");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(data)
+}
+
+/// Gives up a scratch whose bytes were copied.
+fn give_up(client: &Client, scratch: &mut Scratch) -> Result<()> {
+    scratch.memory.freeze()?;
+    client.connection.scratches().remove(&scratch.start());
+    client.connection.send_and_forget(&Request::GiveBack { buffer: scratch.number });
+    Ok(())
 }
 
 /// Lends memory as [`Client::buffer`] does, at most until `due`.
