@@ -71,6 +71,9 @@ fn row((node, event): (NodeId, Event)) -> Row {
         Event::Sealed { id, name, data_len, metadata_len } => {
             ("sealed", Some(ObjectId(id)), data_len, metadata_len, 0, named(name), node)
         }
+        Event::Replaced { id, name, data_len, metadata_len } => {
+            ("replaced", Some(ObjectId(id)), data_len, metadata_len, 0, named(name), node)
+        }
         Event::Deleted { id, name } => ("deleted", Some(ObjectId(id)), 0, 0, 0, named(name), node),
         Event::Gap { missed } => ("gap", None, 0, 0, missed, None, node),
     }

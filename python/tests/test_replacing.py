@@ -167,6 +167,105 @@ def test_what_is_written_in_place_replaces_at_its_seal(
         creation.seal(first)
 
 
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_bytes_and_memory_of_the_node_replace_as_well(
+    near: plasmon.Client, far: plasmon.Client, size: int
+) -> None:
+    oid = plasmon.ObjectId.from_name("a")
+    near.put(b"old", name="a")
+    first = version_of(far, "a")
+    with pytest.raises(plasmon.ObjectExists):
+        near.create_and_seal("a", bytes(size), b"its own")
+    near.create_and_seal("a", bytes(size), b"its own", replace=True, expected=first)
+    [buffer] = far.get_buffers(["a"])
+    assert (bytes(buffer), buffer.metadata) == (bytes(size), b"its own")
+    with pytest.raises(plasmon.Conflict):
+        near.create_and_seal(oid, b"", replace=True, expected=first)
+    with pytest.raises(plasmon.ObjectExists):
+        near.create_and_seal("a", b"", expected=plasmon.ABSENT)
+    second, scratch = version_of(near, "a"), near.buffer(size)
+    memoryview(scratch)[:] = bytes([7]) * size
+    for wrong in ({}, {"expected": plasmon.ABSENT}):
+        with pytest.raises(plasmon.ObjectExists):
+            near.put_from(scratch, name="a", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(plasmon.Conflict):
+        near.put_from(scratch, name="a", replace=True, expected=first)
+    memoryview(scratch)[:1] = b"8"
+    assert near.put_from(scratch, name="a", replace=True, expected=second) == oid
+    assert far.get("a") == b"8" + bytes([7]) * (size - 1)
+    with pytest.raises(BufferError, match="given up"):
+        memoryview(scratch)
+    # A value that is in no memory of the node is stored as by `put`.
+    near.put_from(b"3", name="a", replace=True)
+    assert far.get("a") == b"3"
+
+
+def test_lists_and_explanations_tell_versions(near: plasmon.Client, far: plasmon.Client) -> None:
+    near.put(b"0", name="a")
+    for number in range(3):
+        [near, far][number % 2].put(b"%d" % number, name="a", replace=True)
+        version = version_of(near, "a")
+        [row] = far.list("a", cluster=True)
+        assert row.version == version
+        assert near.list("a")[0].version == version
+        assert near.explain("a")["version"] == str(version)
+    far.put(b"3", name="a", replace=True, expected=near.list("a", cluster=True)[0].version)
+    with near.create("b", 1) as creation:
+        [row] = near.list("b")
+        assert (row.state, row.version) == ("unsealed", None)
+        memoryview(creation)[:] = b"b"
+    assert near.explain("none")["version"] is None
+
+
+def test_a_replacement_is_one_event(near: plasmon.Client, far: plasmon.Client) -> None:
+    oid = near.put(b"1", name="a")
+    assert far.get("a") == b"1"
+    with near.subscribe() as here, far.subscribe() as there, near.subscribe(cluster=True) as everywhere:
+
+        def told(events: plasmon.Subscription) -> plasmon.Event:
+            while (event := events.next(ANTI_HANG)) is None or event.id != oid:
+                assert event is not None
+            return event
+
+        assert [told(here).kind, told(there).kind] == ["sealed", "sealed"]
+        assert {told(everywhere).node for _ in range(2)} == {near.node, far.node}
+        near.put(b"22", name="a", replace=True)
+        replaced = plasmon.Event("replaced", oid, 2, 0, 0, "a", near.node)
+        deleted = plasmon.Event("deleted", oid, 0, 0, 0, "a", far.node)
+        assert (told(here), told(there)) == (replaced, deleted)
+        both = [told(everywhere), told(everywhere)]
+        assert sorted(both, key=lambda event: event.kind) == [deleted, replaced]
+        assert far.get("a") == b"22"
+        assert told(there).kind == "sealed"
+
+
+def test_plasma_replaces_nothing(near: plasmon.Client) -> None:
+    pytest.importorskip("pyarrow")
+    from plasmon import plasma
+
+    client = plasma.connect(near.socket)
+    oid = plasma.ObjectID(bytes(20))
+    client.put([1], oid)
+    calls: dict[str, Callable[[], object]] = {
+        "put": lambda: client.put([2], oid),
+        "put_raw_buffer": lambda: client.put_raw_buffer(b"2", oid),
+        "create": lambda: client.create(oid, 1),
+        "create_and_seal": lambda: client.create_and_seal(oid, b"2"),
+    }
+    for call in calls.values():
+        with pytest.raises(plasma.PlasmaObjectExists):
+            call()
+    assert client.get(oid) == [1]
+    # What another program replaces is told as Plasma tells a new object.
+    client.subscribe()
+    assert client.get_next_notification()[0] == oid
+    near.put(b"22", id=bytes(20), replace=True)
+    assert client.get_next_notification() == (oid, 2, 0)
+    client.delete([oid])
+    assert client.get_next_notification() == (oid, -1, -1)
+    client.disconnect()
+
+
 def test_many_values_replace_each_by_itself(near: plasmon.Client, far: plasmon.Client) -> None:
     names = ["a", "b", "c", "d"]
     far.put_many([b"0", b"0"], ids=names[:2])

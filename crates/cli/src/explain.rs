@@ -40,6 +40,9 @@ pub(crate) fn explain(socket: &Socket, as_json: bool, args: &Located) -> Result<
         _ => "this node has no replica",
     };
     line(&format!("object {}: {here}", explanation.id))?;
+    if let Some(version) = &explanation.version {
+        line(&format!("version   {version}"))?;
+    }
     for Location { node, role } in &elsewhere {
         line(&format!("elsewhere node {node} has a {role} replica"))?;
     }

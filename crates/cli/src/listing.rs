@@ -104,6 +104,7 @@ fn row_json(object: &ObjectInfo, holders: &[NodeId]) -> Value {
         "public": public(object.rights),
         "pins": object.pins,
         "age_seconds": object.age_ms as f64 / 1000.0,
+        "version": object.version.map(|version| version.to_string()),
     });
     if !holders.is_empty() {
         row["nodes"] = holders.iter().map(NodeId::to_string).collect();

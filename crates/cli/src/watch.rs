@@ -70,6 +70,9 @@ fn describe(event: &Event) -> String {
         Event::Sealed { id, name, data_len, .. } => {
             format!("sealed   {id}  {:>10}  {name}", size(*data_len)).trim_end().to_owned()
         }
+        Event::Replaced { id, name, data_len, .. } => {
+            format!("replaced {id}  {:>10}  {name}", size(*data_len)).trim_end().to_owned()
+        }
         Event::Deleted { id, name } => format!("deleted  {id}  {:>10}  {name}", "").trim_end().to_owned(),
         Event::Gap { missed: 0 } => {
             "gap      events may be missing: the node is out of reach, or what it has follows".to_owned()
@@ -82,10 +85,12 @@ fn describe(event: &Event) -> String {
 
 fn describe_json(node: NodeId, event: &Event) -> Value {
     let mut row = match event {
-        Event::Sealed { id, name, data_len, metadata_len } => {
+        Event::Sealed { id, name, data_len, metadata_len }
+        | Event::Replaced { id, name, data_len, metadata_len } => {
+            let word = if matches!(event, Event::Sealed { .. }) { "sealed" } else { "replaced" };
             let (id, name) = (id.to_string(), named(name));
             json!({
-                "event": "sealed", "id": id, "name": name, "bytes": data_len, "metadata_bytes": metadata_len,
+                "event": word, "id": id, "name": name, "bytes": data_len, "metadata_bytes": metadata_len,
             })
         }
         Event::Deleted { id, name } => {
@@ -111,6 +116,7 @@ mod tests {
         let (node, id) = (NodeId::from_bytes([7; 16]), ObjectId::from_name("x"));
         let cases = [
             (Event::Sealed { id, name: "x".into(), data_len: 2048, metadata_len: 3 }, "sealed"),
+            (Event::Replaced { id, name: "x".into(), data_len: 2048, metadata_len: 3 }, "replaced"),
             (Event::Deleted { id, name: "".into() }, "deleted"),
             (Event::Gap { missed: 7 }, "gap"),
             (Event::Gap { missed: 0 }, "gap"),

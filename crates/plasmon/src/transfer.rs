@@ -148,6 +148,8 @@ pub struct Explanation {
     pub id: String,
     /// Role of this node's replica: "primary", "kept" or "cached"; "absent" if this node has none.
     pub here: String,
+    /// Version of this node's replica, 16 hexadecimal digits. `None` if this node has none.
+    pub version: Option<String>,
     /// Last fetch of the object, if it was fetched.
     pub fetched: Option<Fetched>,
     /// Fetch of the object that is under way, if the object is larger than 1 MiB.

@@ -91,7 +91,16 @@ fn a_file_takes_the_place_of_another() {
     assert_eq!(failure(&cluster, 0, &expecting("nothing", &versions[2])).0, 3);
     assert_eq!(failure(&cluster, 0, &expecting("changed", "1")).0, 2);
     assert_eq!(failure(&cluster, 0, &["put", "in", "--name", "changed", "--expected", &versions[2]]).0, 2);
-    assert_ne!(json(&cluster, 1, &expecting("changed", &versions[2]))["version"], versions[2]);
+    let last = json(&cluster, 1, &expecting("changed", &versions[2]))["version"].clone();
+    assert_ne!(last, versions[2]);
+    assert_eq!(json(&cluster, 1, &["ls", "changed"])[0]["version"], last);
+    assert_eq!(json(&cluster, 0, &["ls", "changed", "--cluster"])[0]["version"], last);
+    assert_eq!(json(&cluster, 1, &["explain", "changed"])["version"], last);
+    let explained = output(&cluster, 1, &["explain", "changed"]);
+    let line = format!("version   {}", last.as_str().expect("it is a text"));
+    assert!(String::from_utf8_lossy(&explained).lines().any(|one| one == line), "{explained:?}");
+    let put = json(&cluster, 0, &["put", "in", "--name", "new"]);
+    assert_eq!(put["version"], Value::Null, "what replaces nothing is not told its version");
 }
 
 #[test]
@@ -335,6 +344,13 @@ fn events_are_printed_until_nobody_reads() {
     );
     output(&cluster, 0, &["put", "in", "--name", "after"]);
     assert_eq!(next()["id"], id("after"));
+    fs::write(cluster.folder().join("in"), b"longer").expect("the folder is ours");
+    output(&cluster, 0, &["put", "in", "--name", "after", "--replace"]);
+    let replaced = next();
+    assert_eq!(
+        (&replaced["event"], &replaced["id"], &replaced["bytes"], &replaced["name"]),
+        (&"replaced".into(), &id("after"), &6.into(), &"after".into())
+    );
     output(&cluster, 0, &["rm", "before"]);
     let gone = next();
     assert_eq!((&gone["event"], &gone["id"]), (&"deleted".into(), &id("before")));

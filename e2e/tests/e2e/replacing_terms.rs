@@ -1,12 +1,13 @@
 //! Tests of objects that are replaced while they have several replicas, lie on disk, have a time to live or
 //! an owner, are watched, or are deleted at the same time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use plasmon::{
-    Client, CreateOptions, DeleteOutcome, ErrorKind, Event, ObjectId, ObjectState, Presence, Subscription,
-    Version,
+    Client, CreateOptions, DeleteOutcome, ErrorKind, Event, Filter, ObjectId, ObjectState, Presence, Rights,
+    Subscription, Version,
 };
 use plasmon_e2e::linear::{Action, Call, Value, violations};
 use plasmon_e2e::wait::let_pass;
@@ -176,6 +177,7 @@ fn heard(events: &mut Subscription, of: ObjectId, until: ObjectId) -> Vec<String
         match event {
             Event::Sealed { id, .. } if id == until => return told,
             Event::Sealed { id, data_len, .. } if id == of => told.push(format!("sealed {data_len}")),
+            Event::Replaced { id, data_len, .. } if id == of => told.push(format!("replaced {data_len}")),
             Event::Deleted { id, .. } if id == of => told.push("deleted".to_owned()),
             _ => {}
         }
@@ -183,17 +185,20 @@ fn heard(events: &mut Subscription, of: ObjectId, until: ObjectId) -> Vec<String
 }
 
 #[test]
-fn a_subscriber_hears_that_the_old_object_goes_and_the_new_one_comes() {
-    for nodes in [1, 3] {
+fn a_subscriber_hears_of_a_replacement_once_and_on_other_nodes_that_the_old_object_goes() {
+    for (nodes, spread) in [(1, true), (3, true), (3, false)] {
         let cluster = Cluster::builder().nodes(nodes).start();
         let (clients, id) = (clients(&cluster), ObjectId::random());
         write(&clients[0], id, 0, 1, None).expect("it is a put");
-        clients.iter().for_each(|client| _ = get(client, id));
+        let holds = |node| spread || node == 0;
+        let holders = clients.iter().enumerate().filter(|(node, _)| holds(*node));
+        holders.for_each(|(_, client)| _ = get(client, id));
         let mut all: Vec<_> =
             clients.iter().map(|one| one.subscribe("watcher").expect("subscribe")).collect();
         let marks: Vec<_> = clients.iter().map(|client| put(client, Pattern(1), 1)).collect();
-        for (events, mark) in all.iter_mut().zip(marks) {
-            assert_eq!(heard(events, id, mark), ["sealed 1"]);
+        for (node, (events, mark)) in all.iter_mut().zip(marks).enumerate() {
+            let expected: &[_] = if holds(node) { &["sealed 1"] } else { &[] };
+            assert_eq!(heard(events, id, mark), expected, "node {node}");
         }
         write(&clients[nodes - 1], id, 1, 2, None).expect("replace");
         for (node, (client, events)) in clients.iter().zip(&mut all).enumerate() {
@@ -202,8 +207,102 @@ fn a_subscriber_hears_that_the_old_object_goes_and_the_new_one_comes() {
                 rows.iter().all(|row| row.id != id || row.data_len == 2)
             });
             let told = heard(events, id, put(client, Pattern(1), 1));
-            let expected: &[_] = if node == nodes - 1 { &["deleted", "sealed 2"] } else { &["deleted"] };
+            let expected: &[_] = match (node == nodes - 1, holds(node)) {
+                (true, _) => &["replaced 2"],
+                (false, true) => &["deleted"],
+                (false, false) => &[],
+            };
             assert_eq!(told, expected, "node {node}");
+        }
+    }
+}
+
+#[test]
+fn those_who_see_the_new_object_alone_hear_that_it_is_sealed_and_others_that_the_old_one_is_gone() {
+    for nodes in [1, 2] {
+        let cluster = Cluster::builder().nodes(nodes).start();
+        let (client, id) = (cluster.client(0), ObjectId::random());
+        let private = CreateOptions { rights: Rights::Private, ..CreateOptions::default() };
+        write(&client, id, 0, 1, None).expect("it is a put");
+        let mut events = client.subscribe("watcher").expect("subscribe");
+        assert_eq!(heard(&mut events, id, put(&client, Pattern(1), 1)), ["sealed 1"]);
+        write_with(&client, id, 1, 2, &private, None).expect("replace");
+        write(&client, id, 2, 3, None).expect("replace");
+        let told = heard(&mut events, id, put(&client, Pattern(1), 1));
+        assert_eq!(told, ["deleted", "sealed 2", "deleted", "sealed 3"]);
+    }
+}
+
+#[test]
+fn a_list_of_the_cluster_has_what_one_node_after_another_replaces() {
+    let cluster = Cluster::builder().nodes(3).start();
+    let (clients, id, done) = (clients(&cluster), ObjectId::random(), AtomicBool::new(false));
+    write(&clients[0], id, 0, 10, None).expect("it is a put");
+    thread::scope(|scope| {
+        let writers = clients.iter().map(|client| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    write(client, id, 1, 10, None).expect("replace");
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let lists = scope.spawn(|| {
+            for turn in 0..300 {
+                let list = clients[turn % 3].list_cluster(&Filter::default()).expect("list");
+                let ids: Vec<_> = list.objects.iter().map(|row| row.id).collect();
+                assert_eq!((ids, list.missing), (vec![id], Vec::new()), "list {turn}");
+            }
+        });
+        let listed = lists.join();
+        done.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|one| one.join().expect("nothing is wrong"));
+        listed.expect("every list has the object");
+    });
+}
+
+#[test]
+fn lists_and_explanations_have_the_version_of_each_object() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (clients, id) = (clients(&cluster), ObjectId::random());
+    put(&clients[0], Pattern(1), 1);
+    for turn in 0..4 {
+        let version = write(&clients[turn % 2], id, turn as u64, 100, None).expect("replace");
+        assert_eq!(number(&get(&clients[(turn + 1) % 2], id)), turn as u64);
+        for client in &clients {
+            let list = client.list_cluster(&Filter::default()).expect("list");
+            let row = list.objects.iter().find(|row| row.id == id).expect("it is there");
+            assert_eq!(row.version, Some(version), "turn {turn}");
+            assert_eq!(client.explain(id).expect("explain").version, Some(version.to_string()));
+            let (_, got) = client.get_versioned(&[id], None).expect("get").remove(0).expect("it is there");
+            assert_eq!(got, version);
+        }
+    }
+    let creation = clients[0].create(ObjectId::random(), 10, b"", &CreateOptions::default()).expect("create");
+    let rows = clients[0].list().expect("list");
+    let unsealed = rows.iter().find(|row| row.id == creation.id()).expect("it is there");
+    assert_eq!((unsealed.state, unsealed.version), (ObjectState::Unsealed, None));
+    assert_eq!(clients[0].explain(ObjectId::random()).expect("explain").version, None);
+}
+
+#[test]
+fn a_scratch_replaces_an_object_and_is_given_up_only_if_it_does() {
+    let cluster = Cluster::builder().nodes(2).start();
+    let (clients, options) = (clients(&cluster), CreateOptions::default());
+    for len in [10, MIB] {
+        let id = ObjectId::random();
+        let first = write(&clients[0], id, 1, 10, None).expect("it is a put");
+        let second = write(&clients[0], id, 2, 10, None).expect("replace");
+        let mut scratch = clients[1].buffer(len, false, None).expect("there is room");
+        let (data, metadata) = (Pattern(3).bytes(len), 3u64.to_le_bytes());
+        scratch.as_mut_slice().copy_from_slice(&data);
+        let mut over = |expected| scratch.replace(id, len, &metadata, &options, expected);
+        assert_eq!(over(Some(first)).expect_err("it is older").kind(), ErrorKind::Conflict);
+        assert_ne!(over(Some(second)).expect("replace"), second);
+        assert_eq!(over(None).expect_err("it was given up").kind(), ErrorKind::Invalid);
+        for client in &clients {
+            let object = get(client, id);
+            assert_eq!((number(&object), object.data().len()), (3, len));
         }
     }
 }

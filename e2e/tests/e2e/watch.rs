@@ -190,7 +190,9 @@ fn a_subscriber_to_the_cluster_hears_nothing_of_others_private_objects() {
             let told = heard(events, |_, event| is_seal(event, last));
             assert!(told.iter().any(|(_, event)| is_seal(event, public)), "{told:?}");
             let of_secret = |event: &Event| match event {
-                Event::Sealed { id, .. } | Event::Deleted { id, .. } => *id == secret,
+                Event::Sealed { id, .. } | Event::Replaced { id, .. } | Event::Deleted { id, .. } => {
+                    *id == secret
+                }
                 Event::Gap { .. } => false,
             };
             assert!(!told.iter().any(|(_, event)| of_secret(event)), "{told:?}");

@@ -187,7 +187,7 @@ class Client(Writes, Reads, Places, Regions, Services, Locks, Closing):
         wanted = "" if pattern is None else _text_of(pattern)
         here = self._prefix if not is_hex(wanted) else ""
         rows, missing = self._native.list(glob.escape(here) + (wanted or "*") if here else wanted, cluster)
-        objects = [ObjectInfo(*row, kind, tuple(nodes)) for row, kind, nodes in rows]
+        objects = [ObjectInfo(*row, kind, tuple(nodes), version) for row, kind, nodes, version in rows]
         if here:
             objects = [dataclasses.replace(one, name=(one.name or "")[len(here) :]) for one in objects]
         if missing:

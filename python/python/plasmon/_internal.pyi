@@ -152,7 +152,16 @@ class Subscription:
     def next(
         self, timeout: float | None
     ) -> (
-        tuple[Literal["sealed", "deleted", "gap"], ObjectId | None, int, int, int, str | None, str] | None
+        tuple[
+            Literal["sealed", "replaced", "deleted", "gap"],
+            ObjectId | None,
+            int,
+            int,
+            int,
+            str | None,
+            str,
+        ]
+        | None
     ): ...
     def fileno(self) -> int: ...
     @property
@@ -266,7 +275,7 @@ class Client:
         parts: Sequence[tuple[int, Readable]],
         metadata: bytes,
         terms: Terms,
-    ) -> None: ...
+    ) -> Version | None: ...
     def put_many(
         self,
         values: Sequence[tuple[IdLike, int, Sequence[tuple[int, Readable]], bytes]],
@@ -329,7 +338,10 @@ class Client:
     def delete(self, ids: Iterable[Id]) -> builtins.list[bool]: ...
     def list(
         self, pattern: str, cluster: bool
-    ) -> tuple[builtins.list[tuple[Row, str | None, builtins.list[str]]], builtins.list[tuple[str, str]]]: ...
+    ) -> tuple[
+        builtins.list[tuple[Row, str | None, builtins.list[str], Version | None]],
+        builtins.list[tuple[str, str]],
+    ]: ...
     def status(self) -> str: ...
 
 RegionRow: TypeAlias = tuple[str, int, str, int, str, str, tuple[bool, bool, int], bool, int, int, float]

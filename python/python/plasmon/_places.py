@@ -142,7 +142,8 @@ class Places(Handle):
     def explain(self, id: IdLike, *, private: bool = False) -> dict[str, Any]:
         """Explains how an object came to this host, as `plasmon explain --json` prints it.
 
-        `here` is the role of this node's replica. `fetched` describes the last fetch, or is `None`: the
+        `here` is the role of this node's replica, and `version` its version, as text of which
+        `plasmon.Version` makes one, or `None`. `fetched` describes the last fetch, or is `None`: the
         `holders` that the object came from, the `protocol` and its reason (`why`), the `provider`, the size
         in `bytes`, the bytes that were copied, the destination (`into`), and the time of each phase in
         microseconds. `arriving` describes a fetch under way of an object of 1 MiB or more, or is `None`: the

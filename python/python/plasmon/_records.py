@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from plasmon._internal import ObjectId
+from plasmon._internal import ObjectId, Version
 
 Public = Literal["r", "rw"]
 """Rights of other users to an object: "r" to read it, "rw" for all that its creator may do."""
@@ -45,6 +45,8 @@ class ObjectInfo:
     dict", "bytes". `None` if the object is not written yet or is not in memory."""
     nodes: tuple[str, ...] = ()
     """Ids of the nodes that hold the object, the one that this row is of first."""
+    version: Version | None = None
+    """Version of the object, for `put(..., replace=True, expected=version)`. `None` if it is not sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +87,17 @@ class RegionEvent:
 class Event:
     """Event of an object on a node."""
 
-    kind: Literal["sealed", "deleted", "gap"]
-    """Kind: the object is here now ("sealed"), is not here any more ("deleted"), or events are missing
-    because they were not read for too long, or the node was out of reach ("gap")."""
+    kind: Literal["sealed", "replaced", "deleted", "gap"]
+    """Kind: the object is here now ("sealed"); it has taken the place of another of its id and is here now
+    ("replaced"), which the node tells on which it was put, and others tell "deleted", and "sealed" when they
+    have fetched it; it is not here any more ("deleted"); or events are missing because they were not read for
+    too long, or the node was out of reach ("gap")."""
     id: ObjectId | None
     """Id of the object. `None` for a gap."""
     size: int
-    """Size of the data in bytes, for a sealed object."""
+    """Size of the data in bytes, for an object that is sealed or replaced another."""
     metadata_size: int
-    """Size of the metadata in bytes, for a sealed object."""
+    """Size of the metadata in bytes, likewise."""
     missed: int
     """Number of missing events, for a gap. 0 if nobody knows: the node is out of reach, or has just come."""
     name: str | None = None

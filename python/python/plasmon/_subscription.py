@@ -63,8 +63,9 @@ class Subscription(Events[Event]):
     """Events of a node's objects, or of all nodes': an iterator, and a context manager that closes it.
 
     `Client.subscribe` makes subscriptions. The first events are those of the objects that are there, as if
-    they were sealed now. An object that the node drops to make room counts as deleted. The events of each
-    node are in order.
+    they were sealed now. An object that the node drops to make room counts as deleted. An object that takes
+    the place of another has one event, "replaced", on the node on which it was put; other nodes that held the
+    former object tell that it is deleted there. The events of each node are in order.
     """
 
     _native: _internal.Subscription

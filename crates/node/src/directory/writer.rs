@@ -331,7 +331,7 @@ impl Writer {
                 self.store.quotas.borrow_mut().forget(&sealing.head, client);
                 return Ok((life, None));
             }
-            match self.store.supersede(sealing, self.guards.covers(&id, life)) {
+            match self.store.supersede(sealing, (self.guards.covers(&id, life), true)) {
                 Ok(replica) => return Ok((life, Some(replica))),
                 Err(not) => {
                     warn!(object = %id, error = %not.error, "a new object cannot be shown yet");
@@ -348,9 +348,10 @@ impl Writer {
         Sealing { head, role: Role::Primary, creator: Some(client), bytes, created }
     }
 
-    /// Seals the new object in the place of the replica that is here, if there is one.
-    fn seal(&self, creation: Creation) -> Result<Rc<Replica>, Error> {
-        self.store.supersede(self.sealing(creation), false).map_err(|not| not.error)
+    /// Seals the new object, which replaces another or not, in the place of the replica that is here, if
+    /// there is one.
+    fn seal(&self, creation: Creation, replaces: bool) -> Result<Rc<Replica>, Error> {
+        self.store.supersede(self.sealing(creation), (false, replaces)).map_err(|not| not.error)
     }
 
     /// Puts the object, since there is none of its id. Returns the creation if there is one by now.
@@ -369,7 +370,7 @@ impl Writer {
         match self.claims.ascertain(claim, user, left.max(PAUSE)).await {
             Ok(claim) if self.store.objects.borrow().conflict(&id).is_none() => {
                 creation.head.life = self.replacement.kernel.lives.draw();
-                let replica = self.seal(creation)?;
+                let replica = self.seal(creation, false)?;
                 claim.fulfil();
                 Ok(Ok(replica))
             }
@@ -398,7 +399,7 @@ impl Writer {
             }
             let (life, now) = (former.life, self.replacement.kernel.clock.now());
             self.table.borrow_mut().bury(id, life, now);
-            return self.seal(creation).map(Ok);
+            return self.seal(creation, true).map(Ok);
         }
         if expected.is_some() {
             return Err(absent(id));
@@ -407,7 +408,7 @@ impl Writer {
             return Ok(Err(creation));
         }
         creation.head.life = self.replacement.kernel.lives.draw();
-        self.seal(creation).map(Ok)
+        self.seal(creation, false).map(Ok)
     }
 }
 

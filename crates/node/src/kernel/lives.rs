@@ -14,25 +14,24 @@
 //!
 //! An object that takes the place of another gets a *successor* of its life: a life of a later epoch, or else
 //! one whose random bits are a little greater, by some 1,000 at most. Two lives that were drawn independently
-//! are hardly ever that near to each other, so a life that is less than [`LINE`] greater than another of its
+//! are hardly ever that near to each other, so a life that is less than 2^32 greater than another of its
 //! epoch is taken for its successor, and is later. Other lives of one epoch have no order. Nodes that give
 //! one life a successor at the same time choose among different numbers, by their places in the view.
 
 use std::cell::{Cell, RefCell};
+
+use plasmon::Version;
 
 use super::random;
 
 /// Number of lives for which the operating system is asked at a time.
 const LIVES_AT_A_TIME: usize = 64;
 /// Number of bits of a life beside its epoch.
-const RANDOM_BITS: u32 = 48;
+const RANDOM_BITS: u32 = Version::RANDOM_BITS;
 /// Number of these bits that are drawn: the upper half of the numbers is left to successors.
 const DRAWN_BITS: u32 = RANDOM_BITS - 1;
 /// Greatest distance between a life and its direct successor of the same epoch, among fewer nodes.
 const STEP: u64 = 1 << 10;
-/// Distance below which the greater of two lives of an epoch is a successor of the other. It is wide enough
-/// for eight million successors in one epoch, and two lives that were drawn are so near once in 16,384 times.
-const LINE: u64 = 1 << 32;
 const RANDOM_MASK: u64 = (1 << RANDOM_BITS) - 1;
 
 /// A stock of random bits that were not given out, and the epoch of what is created now.
@@ -87,17 +86,12 @@ impl Lives {
 
 /// Whether the object of a life was certainly created after that of another life of the same id.
 pub(crate) fn is_later(life: u64, than: u64) -> bool {
-    let ahead = (life & RANDOM_MASK).wrapping_sub(than & RANDOM_MASK) & RANDOM_MASK;
-    match epochs_between(life, than) {
-        0 => (1..LINE).contains(&ahead),
-        epochs => epochs > 0,
-    }
+    Version::from_number(life).is_later(Version::from_number(than))
 }
 
 /// Number of epochs from a life to a later one, negative for an earlier one.
 fn epochs_between(life: u64, than: u64) -> i16 {
-    let epoch = |life: u64| (life >> RANDOM_BITS) as u16;
-    epoch(life).wrapping_sub(epoch(than)) as i16
+    Version::from_number(life).epochs_since(Version::from_number(than))
 }
 
 fn refill(stock: &mut Vec<u64>) {

@@ -169,6 +169,7 @@ impl Creation {
             pins: 0,
             age_ms: now.saturating_sub(self.created),
             construction_s: 0,
+            version: None,
             beginning: Bytes::new(),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use plasmon::shared::Snapshot;
 use plasmon::wire::{AtMost, MAX_NAME_BYTES, SHOWN_METADATA_BYTES, Span, codes, record};
-use plasmon::{ObjectId, Rights, wire};
+use plasmon::{ObjectId, Rights, Version, wire};
 
 use super::shared::DomainTable;
 use super::{DEEDS, Ownership};
@@ -464,6 +464,7 @@ impl Replica {
             pins: self.pins() + pins,
             age_ms: now.saturating_sub(self.created),
             construction_s: self.rare.get().map_or(0, |rare| rare.construction_s.get()),
+            version: Some(Version::from_number(self.life)),
             beginning: self.beginning(data_len, metadata_len),
         }
     }

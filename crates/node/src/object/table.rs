@@ -10,6 +10,7 @@
 //! candidates without pins. The scan sees a client that pinned before the hiding; a client that pins after it
 //! finds its pin invalid.
 
+mod happening;
 mod replacing;
 
 use std::cell::RefCell;
@@ -17,11 +18,11 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use futures::channel::oneshot;
-use plasmon::shared::Snapshot;
 use plasmon::wire::Event;
 use plasmon::wire::files::parts_of;
 use plasmon::{Error, ObjectId};
 
+pub(crate) use self::happening::Happening;
 pub(crate) use self::replacing::NotSealed;
 use self::replacing::offset_of;
 use super::ring::Ring;
@@ -82,33 +83,6 @@ impl FastPins {
 
     pub(crate) fn of(&self, replica: &Replica) -> u32 {
         self.0.get(&(replica.domain(), replica.entry())).copied().unwrap_or(0)
-    }
-}
-
-/// An event for those who watch this node's objects.
-#[derive(Debug)]
-pub(crate) struct Happening {
-    pub(crate) event: Rc<Event>,
-    /// The share of the table that the object is in, or was.
-    pub(crate) share: usize,
-    /// The only user that may know of the event; `None` if all may.
-    owner: Option<u32>,
-}
-
-impl Happening {
-    /// Whether this user may know of the event.
-    pub(crate) fn is_for(&self, user: u32) -> bool {
-        self.owner.is_none_or(|owner| owner == user)
-    }
-
-    /// The event that tells of an object which is here.
-    pub(crate) fn sealed(replica: &Replica) -> Event {
-        let Snapshot { id, data_len, metadata_len, .. } = replica.snapshot();
-        Event::Sealed { id, name: replica.name().into(), data_len, metadata_len }
-    }
-
-    fn deleted(replica: &Replica) -> Event {
-        Event::Deleted { id: replica.id(), name: replica.name().into() }
     }
 }
 
@@ -236,7 +210,7 @@ impl Table {
     /// When there is no room for the object in the table of clients.
     pub(crate) fn seal(&mut self, new: Sealing) -> Result<Rc<Replica>, Error> {
         let (table, entry) = self.shared.enter(&new.head, offset_of(&new.bytes), false)?;
-        Ok(self.admit(new, table, entry))
+        Ok(self.admit(new, table, entry, Happening::sealed))
     }
 
     /// Wakes the tasks that wait for an object, as a seal does.
@@ -266,12 +240,19 @@ impl Table {
         let Creation { head, extent, client, created, .. } = self.end(id).expect("just seen");
         let bytes = Held::Memory(extent);
         let new = Sealing { head, role: Role::Primary, creator: Some(client), bytes, created: now };
-        let replica = self.admit(new, table, entry);
+        let replica = self.admit(new, table, entry, Happening::sealed);
         replica.took(Duration::from_millis(now.saturating_sub(created)));
         Ok(replica)
     }
 
-    fn admit(&mut self, new: Sealing, table: Rc<DomainTable>, entry: u32) -> Rc<Replica> {
+    /// Enters a sealed object, and tells those who watch as `tell` says.
+    fn admit(
+        &mut self,
+        new: Sealing,
+        table: Rc<DomainTable>,
+        entry: u32,
+        tell: fn(&Replica) -> Event,
+    ) -> Rc<Replica> {
         let id = new.head.id;
         let replica = self.sealed.insert_with(&id, |hash| Replica::new(new, table, entry, hash));
         let replica = Rc::clone(replica);
@@ -280,7 +261,7 @@ impl Table {
             self.enter_ring(&replica);
         }
         self.count_staying(&replica, replica.role(), 1);
-        self.happened(&replica, Happening::sealed);
+        self.happened(&replica, tell);
         self.wake(&id);
         replica
     }
@@ -294,16 +275,6 @@ impl Table {
             // Files would lose bytes if their objects were dropped.
             (_, None, Keeping::Cache) if parts_of(&replica.id()).is_some() => {}
             (_, None, _) => self.primary.enter(replica),
-        }
-    }
-
-    /// Notes an event for those who watch, if anybody does.
-    fn happened(&mut self, replica: &Replica, tell: fn(&Replica) -> Event) {
-        if let Some(happenings) = &mut self.happenings
-            && !replica.is_deed()
-        {
-            let share = self.sealed.shard_of(&replica.id());
-            happenings.push(Happening { event: Rc::new(tell(replica)), share, owner: replica.owner() });
         }
     }
 
@@ -376,6 +347,13 @@ impl Table {
 
     /// Removes a sealed object. Its memory becomes free with its last pin: see [`Table::reap`].
     pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
+        let replica = self.remove_untold(id)?;
+        self.happened(&replica, Happening::deleted);
+        Some(replica)
+    }
+
+    /// Removes a sealed object as [`Table::remove`] does, and tells nobody.
+    fn remove_untold(&mut self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = self.sealed.remove(id)?;
         self.take_out(&replica);
         if replica.pins() > 0 {
@@ -387,14 +365,13 @@ impl Table {
         Some(replica)
     }
 
-    /// Subtracts a removed object from the counts, and tells those who watch.
+    /// Subtracts a removed object from the counts.
     fn take_out(&mut self, replica: &Replica) {
         if replica.in_memory() {
             *self.bytes_of(replica.role()) -= replica.len();
         }
         self.count_staying(replica, replica.role(), -1);
         self.ended_deeds.extend(replica.is_deed().then(|| replica.id()));
-        self.happened(replica, Happening::deleted);
     }
 
     /// Number of removed objects that clients may still have pinned.
@@ -472,6 +449,7 @@ impl Table {
             if gone {
                 self.sealed.remove(&replica.id());
                 self.take_out(&replica);
+                self.happened(&replica, Happening::deleted);
                 replica.unlist();
                 replica.leave_memory();
             } else {

@@ -193,7 +193,7 @@ impl Placement {
                 let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
                 let sealing = Sealing { head, role: Role::Kept, creator: None, bytes, created };
                 let is_guarded = self.directory.guards.covers(&id, life);
-                match self.store.supersede(sealing, is_guarded) {
+                match self.store.supersede(sealing, (is_guarded, false)) {
                     Ok(replica) => replica,
                     Err(NotSealed { error, sealing }) => {
                         warn!(object = %id, %error, "a copy of a new object cannot be shown yet");

@@ -80,7 +80,9 @@ impl Queue {
         while events.len() < most && bytes >= EVENT_BYTES + MAX_NAME_BYTES {
             if let Some(event) = self.take(objects) {
                 let name = match &event {
-                    Event::Sealed { name, .. } | Event::Deleted { name, .. } => name.len(),
+                    Event::Sealed { name, .. }
+                    | Event::Replaced { name, .. }
+                    | Event::Deleted { name, .. } => name.len(),
                     Event::Gap { .. } => 0,
                 };
                 bytes = bytes.saturating_sub(EVENT_BYTES + name);

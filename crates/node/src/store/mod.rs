@@ -92,6 +92,8 @@ pub(crate) struct Store {
     outbox: RefCell<Vec<Change>>,
     /// Whether no other member was ever seen. Then no node is to be told of changes.
     solo: Cell<bool>,
+    /// When an object was last dropped here because another node has put one in its place.
+    pub(crate) succeeded: Cell<Option<Instant>>,
 }
 
 impl Store {
@@ -121,6 +123,7 @@ impl Store {
             lessor: OnceCell::new(),
             outbox: RefCell::default(),
             solo: Cell::new(true),
+            succeeded: Cell::default(),
         }
     }
 
@@ -135,12 +138,17 @@ impl Store {
     }
 
     /// Seals an object, guarded or not, in the place of another of its id, if there is one. The memory of
-    /// that one becomes free with its last pin.
+    /// that one becomes free with its last pin. `replaces` says that the object takes the place of one that
+    /// need not be here.
     ///
     /// # Errors
     /// As [`Store::seal`], with what was to be sealed; the other object stays then.
-    pub(crate) fn supersede(&self, new: Sealing, is_guarded: bool) -> Result<Rc<Replica>, NotSealed> {
-        let (replica, former) = self.objects.borrow_mut().supersede(new, is_guarded)?;
+    pub(crate) fn supersede(
+        &self,
+        new: Sealing,
+        (is_guarded, replaces): (bool, bool),
+    ) -> Result<Rc<Replica>, NotSealed> {
+        let (replica, former) = self.objects.borrow_mut().supersede(new, (is_guarded, replaces))?;
         if let Some(former) = former {
             self.quotas.borrow_mut().give_back(&former);
             self.forget_on_disk(&former);
@@ -193,6 +201,9 @@ impl Store {
     /// free with its last pin.
     pub(crate) fn remove(&self, id: &ObjectId) -> Option<Rc<Replica>> {
         let replica = self.objects.borrow_mut().remove(id)?;
+        if replica.is_guarded() {
+            self.succeeded.set(Some(self.kernel.clock.now()));
+        }
         self.quotas.borrow_mut().give_back(&replica);
         self.forget_on_disk(&replica);
         Some(replica)

@@ -551,7 +551,7 @@ impl Transfer {
         }
         let (bytes, created) = (Held::Memory(extent), self.kernel.clock.unix_ms());
         let sealing = Sealing { head, role: Role::Cached, creator: None, bytes, created };
-        self.store.supersede(sealing, is_guarded).map(drop).map_err(|not| Failure::Here(not.error))
+        self.store.supersede(sealing, (is_guarded, false)).map(drop).map_err(|not| Failure::Here(not.error))
     }
 
     /// Waits until another attempt may use the target of a fetch.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use plasmon::status::{ProtocolStatus, TransferStatus};
 use plasmon::transfer::{Arriving, Explanation, Fetched};
-use plasmon::{NodeId, ObjectId, UsedProtocol};
+use plasmon::{NodeId, ObjectId, UsedProtocol, Version};
 use tracing::warn;
 
 use super::comparing::Wanted;
@@ -376,10 +376,9 @@ impl Records {
     /// Explains how an object came to this node, as far as this node remembers, or how far its fetch for a
     /// user is.
     pub(crate) fn explain(&self, id: &ObjectId, user: u32) -> Explanation {
-        let here = match self.store.objects.borrow().get(id).map(|replica| replica.role()) {
-            Some(role) => role.name(),
-            None => "absent",
-        };
+        let held = self.store.objects.borrow().get(id).map(|replica| (replica.role(), replica.life));
+        let here = held.map_or("absent", |(role, _)| role.name());
+        let version = held.map(|(_, life)| Version::from_number(life).to_string());
         let fetched = self.past.borrow().peek(id).map(|way| way.told(&self.network));
         let arriving = self.moving.borrow().get(&(*id, user)).map(|moving| Arriving {
             holders: moving.way.holders(),
@@ -389,6 +388,6 @@ impl Records {
             arrived_bytes: moving.arrived.bytes(),
             us: self.kernel.clock.now().saturating_duration_since(moving.since).as_nanos() as f64 / 1e3,
         });
-        Explanation { id: id.to_string(), here: here.to_owned(), fetched, arriving }
+        Explanation { id: id.to_string(), here: here.to_owned(), version, fetched, arriving }
     }
 }

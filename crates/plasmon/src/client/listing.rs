@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::time::{Duration, Instant};
 
 use super::connection::Undo;
 use super::paging::each_page;
@@ -13,10 +14,14 @@ use super::{Client, finish_all};
 use crate::wire::{MAX_NAME_BYTES, Request, requests};
 use crate::{Error, ErrorKind, Filter, NodeId, ObjectId, ObjectInfo, ObjectState, Result};
 
+/// Maximum number of times that the nodes are asked for a list while objects are replaced.
+const MAX_ROUNDS: usize = 3;
+
 /// List of the objects of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterList {
-    /// Objects, the oldest first. The row of an object is that of its primary, if that was found.
+    /// Objects, the oldest first. The row of an object is that of its primary, if that was found. An object
+    /// that was replaced is left out as soon as its successor was found.
     pub objects: Vec<ObjectInfo>,
     /// Nodes that hold each object, in the order of `objects`. The first of them is the node of the object's
     /// row.
@@ -52,8 +57,9 @@ impl Client {
     }
 
     /// Lists the sealed objects on all nodes of the cluster that this user may see, the oldest first, each
-    /// object once. Objects that come, go or move during the call may be in the list or not. A node that does
-    /// not answer is in [`ClusterList::missing`].
+    /// object once. Objects that come, go or move during the call may be in the list or not. An object that
+    /// other nodes replace meanwhile is in it: the nodes are asked again, at most twice, if one of them has
+    /// dropped such an object since. A node that does not answer is in [`ClusterList::missing`].
     ///
     /// # Errors
     /// As [`Client::list_wanted`].
@@ -61,10 +67,19 @@ impl Client {
         check(filter)?;
         let ask = |node, from| requests::Page { node, filter: filter.clone(), from };
         let mut list = Joined::default();
-        list.missing = each_page(self, ask, |node, page| {
-            list.add(node, page.objects);
-            page.next
-        })?;
+        for _ in 0..MAX_ROUNDS {
+            let (began, mut has_moved) = (Instant::now(), false);
+            let missing = each_page(self, ask, |node, page| {
+                let ago = page.succeeded_us.map(Duration::from_micros);
+                has_moved |= ago.is_some_and(|ago| ago <= began.elapsed());
+                list.add(node, page.objects);
+                page.next
+            })?;
+            list.missing = missing;
+            if !has_moved {
+                break;
+            }
+        }
         Ok(list.finish())
     }
 }
@@ -91,6 +106,10 @@ impl Joined {
         for row in objects {
             match self.rows.entry(row.id) {
                 Entry::Vacant(new) => _ = new.insert((row, vec![node])),
+                Entry::Occupied(mut known) if is_successor(&row, &known.get().0) => {
+                    known.insert((row, vec![node]));
+                }
+                Entry::Occupied(known) if is_successor(&known.get().0, &row) => {}
                 Entry::Occupied(known) => {
                     let (best, nodes) = known.into_mut();
                     if !nodes.contains(&node) {
@@ -112,6 +131,11 @@ impl Joined {
         let (objects, holders) = rows.into_iter().unzip();
         ClusterList { objects, holders, missing: self.missing }
     }
+}
+
+/// Whether the object of a row was made later than that of another row of the same id.
+fn is_successor(row: &ObjectInfo, of: &ObjectInfo) -> bool {
+    row.version.zip(of.version).is_some_and(|(version, of)| version.is_later(of))
 }
 
 /// Rank of a row among those of its object. The row of the primary has the smallest.

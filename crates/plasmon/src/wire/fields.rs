@@ -17,7 +17,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::WireError;
 use super::body::Reader;
 use super::draw::Draw;
-use crate::{Error, ErrorKind, NodeId, ObjectId};
+use crate::{Error, ErrorKind, NodeId, ObjectId, Version};
 
 /// Longest message of an error in a frame, in bytes. A frame has room for such an error for each of its ids.
 const MAX_MESSAGE_BYTES: usize = 900;
@@ -129,6 +129,24 @@ impl Wire for bool {
 
     fn draw(draw: &mut Draw) -> Self {
         draw.below(2) == 1
+    }
+}
+
+impl Wire for Version {
+    fn shape(_: &mut Types) -> Cow<'static, str> {
+        "version".into()
+    }
+
+    fn put(value: &Self, out: &mut BytesMut) {
+        out.put_u64_le(value.number());
+    }
+
+    fn take(body: &mut Reader) -> Result<Self, WireError> {
+        Ok(Self::from_number(body.u64()?))
+    }
+
+    fn draw(draw: &mut Draw) -> Self {
+        Self::from_number(draw.number())
     }
 }
 

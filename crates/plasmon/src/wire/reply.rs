@@ -11,7 +11,7 @@ use crate::region::{RegionEvent, RegionInfo, Rights as RegionRights};
 use crate::service::{MAX_FUNCTIONS, ServiceInfo};
 use crate::shared::{PAYLOAD_LEN, VALUES};
 use crate::sync::LockInfo;
-use crate::{Error, NodeId, ObjectId, Rights};
+use crate::{Error, NodeId, ObjectId, Rights, Version};
 
 crate::wire::codes! {
     /// Access that a descriptor gives to a segment.
@@ -160,6 +160,8 @@ crate::wire::record! {
         /// Time from the object's creation on this node to its seal, in whole seconds. 0 if the object was
         /// not created here.
         pub construction_s: u32,
+        /// Version of the object. `None` if the object is not sealed.
+        pub version: Option<Version>,
         /// Beginning of the metadata, which tells what the value is. Empty if the object is not in memory.
         pub beginning: Bytes as AtMost<SHOWN_METADATA_BYTES>,
     }
@@ -240,6 +242,18 @@ crate::wire::table! {
         3 Gap {
             /// Number of missing events. 0 if nobody knows.
             missed: u64,
+        },
+        /// From now on another object has the id on this node. The former one may have been on other nodes
+        /// alone.
+        4 Replaced {
+            /// Id of both objects.
+            id: ObjectId,
+            /// Name behind the id. Empty if there is none.
+            name: Box<str> as AtMost<MAX_NAME_BYTES>,
+            /// Size of the new object's data in bytes.
+            data_len: u64,
+            /// Size of the new object's metadata in bytes.
+            metadata_len: u32,
         },
     }
 }
@@ -358,6 +372,9 @@ crate::wire::table! {
             objects: Vec<ObjectInfo>,
             /// Place at which the next page begins. None after the last page.
             next: Option<u64>,
+            /// Time in microseconds since the node last dropped an object in whose place another node has a
+            /// successor. None if it never has.
+            succeeded_us: Option<u64>,
         },
         /// Answers `Slots`: a descriptor of the page set.
         45 Slots,

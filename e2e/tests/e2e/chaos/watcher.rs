@@ -49,7 +49,8 @@ impl Watch {
         let mut all = self.0.lock().unwrap();
         let heard = all.entry(place).or_default();
         match event {
-            Event::Sealed { id, data_len, metadata_len, .. } => {
+            Event::Sealed { id, data_len, metadata_len, .. }
+            | Event::Replaced { id, data_len, metadata_len, .. } => {
                 heard.here.insert(id);
                 heard.sealed.insert(id, (data_len, metadata_len));
             }

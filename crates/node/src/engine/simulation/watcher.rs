@@ -78,6 +78,8 @@ impl Watcher {
                     self.wrong.push(format!("the watcher was told twice that node {node} has {id}"));
                 }
             }
+            // The former object may have been on other nodes alone, or have gone from this one before.
+            Event::Replaced { id, .. } => _ = told.insert(id),
             // An object that went before its first event is not there.
             Event::Deleted { id, .. } => _ = told.remove(&id),
             Event::Gap { missed: 0 } => {

@@ -193,8 +193,9 @@ table! {
         /// Asks for the page of the receiver's sealed objects that begins at a place: 0, or what the page
         /// before said.
         70 List { filter: Filter, from: u64 } -> Listed,
-        /// Answers a *list*, with the place at which the next page begins, if there is one.
-        71 Listed { objects: Vec<ObjectInfo>, next: Option<u64> },
+        /// Answers a *list*, with the place at which the next page begins, if there is one, and the time
+        /// since the node last dropped an object in whose place another node has a successor.
+        71 Listed { objects: Vec<ObjectInfo>, next: Option<u64>, succeeded_us: Option<u64> },
         /// Asks for the next events of a feed, at most so many. The receiver answers when there are some, or
         /// after 2 s; at once if none are wanted. A feed `begins` with the receiver's objects that the user
         /// may see. Its number is the sender's.

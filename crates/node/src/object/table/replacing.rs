@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use plasmon::{Error, ObjectId};
 
-use super::{Creation, Held, Replica, Sealing, Table};
+use super::{Creation, Happening, Held, Replica, Sealing, Table};
 use crate::kernel::ClientKey;
 
 /// An object that was sealed, and the one that was in its place.
@@ -46,20 +46,40 @@ impl Table {
         Some(creation)
     }
 
-    /// Seals an object, guarded or not, in the place of another of its id. Clients that look for the id find the former
-    /// object, or ask, or find this one, in this order and never nothing. Returns both objects.
+    /// Seals an object, guarded or not, in the place of another of its id. Clients that look for the id find
+    /// the former object, or ask, or find this one, in this order and never nothing. Returns both objects.
+    ///
+    /// Those who watch hear of one event. `replaces` says that the object takes the place of one that need
+    /// not be here. If the two are of different users' sight, the one ends and the other begins, so that
+    /// everybody hears of what they see.
     ///
     /// # Errors
     /// As [`Table::seal`], with what was to be sealed; the former object stays then.
-    pub(crate) fn supersede(&mut self, new: Sealing, is_guarded: bool) -> Result<Superseded, NotSealed> {
-        let former = self.sealed.get(&new.head.id).cloned();
+    pub(crate) fn supersede(
+        &mut self,
+        new: Sealing,
+        (is_guarded, replaces): (bool, bool),
+    ) -> Result<Superseded, NotSealed> {
+        let id = new.head.id;
+        let former = self.sealed.get(&id).cloned();
         if let Some(former) = &former {
             former.hide();
         }
         match self.shared.enter(&new.head, offset_of(&new.bytes), is_guarded) {
             Ok((table, entry)) => {
-                self.remove(&new.head.id);
-                let replica = self.admit(new, table, entry);
+                let tell = match &former {
+                    None if replaces => Happening::replaced,
+                    None => Happening::sealed,
+                    Some(former) if former.domain() == new.head.domain() => {
+                        self.remove_untold(&id);
+                        Happening::replaced
+                    }
+                    Some(_) => {
+                        self.remove(&id);
+                        Happening::sealed
+                    }
+                };
+                let replica = self.admit(new, table, entry, tell);
                 replica.guard(is_guarded);
                 Ok((replica, former))
             }

@@ -9,7 +9,9 @@
 //! exactly once; an object that comes or goes meanwhile may be listed or not.
 //!
 //! The client makes the list of the cluster, by asking for the pages of each node. A page of another node
-//! comes in a frame between nodes. No node has a whole listing in memory.
+//! comes in a frame between nodes. No node has a whole listing in memory. An object that is replaced
+//! meanwhile may come to a node whose page was sent, before the page of the node that drops it. So a page
+//! tells when its node last dropped such an object, and the client asks again.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -34,7 +36,7 @@ const PAGE_VISITS: usize = 1 << 14;
 /// Time within which another node has to answer with a page.
 const PAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Number of bytes of a row beside its name and the beginning of its metadata, and a few more.
-const ROW_BYTES: usize = 72;
+const ROW_BYTES: usize = 80;
 /// Interval at which the node checks whether a client that is behind has read its replies.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -92,11 +94,12 @@ impl Requests {
         let user = self.sessions.client(client, |client| client.uid);
         if node == self.kernel.node {
             let (objects, next) = self.page(user, &filter, from, FRAME_ROWS, |_| true);
-            return Ok(Reply::Page { objects, next });
+            return Ok(Reply::Page { objects, next, succeeded_us: self.succeeded_us() });
         }
         let page = ask::List { filter, from };
-        let ask::Listed { objects, next } = self.network.ask(node, user, page, PAGE_PATIENCE).await?;
-        Ok(Reply::Page { objects, next })
+        let listed = self.network.ask(node, user, page, PAGE_PATIENCE).await?;
+        let ask::Listed { objects, next, succeeded_us } = listed;
+        Ok(Reply::Page { objects, next, succeeded_us })
     }
 
     /// Answers another node with a page of this node's objects.
@@ -109,7 +112,14 @@ impl Requests {
             fits
         };
         let (objects, next) = self.page(asked.user, filter, from, MAX_ENTRIES, fits);
-        self.network.answer(asked, Message::Listed { objects, next });
+        self.network.answer(asked, Message::Listed { objects, next, succeeded_us: self.succeeded_us() });
+    }
+
+    /// Time since this node last dropped an object that another node has replaced.
+    fn succeeded_us(&self) -> Option<u64> {
+        let now = self.kernel.clock.now();
+        let since = |at| now.saturating_duration_since(at).as_micros() as u64;
+        self.store.succeeded.get().map(since)
     }
 
     fn page(

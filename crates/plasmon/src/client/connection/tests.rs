@@ -449,6 +449,7 @@ fn a_reply_in_several_frames_is_one() {
         pins: 0,
         age_ms: 0,
         construction_s: 0,
+        version: None,
         beginning: bytes::Bytes::new(),
     };
     peer.answer(request, &Reply::List { objects: vec![row(1), row(2)], more: true });
