@@ -48,7 +48,7 @@ pub(super) struct Ahead(RefCell<HashMap<(ObjectId, u64), State>>);
 enum State {
     /// The bytes are on their way.
     Coming,
-    Here(Copy),
+    Here(Box<Copy>),
 }
 
 /// A copy on this node.
@@ -75,7 +75,7 @@ impl Ahead {
     /// Takes a copy out.
     fn take(&self, key: &(ObjectId, u64)) -> Option<Copy> {
         match self.0.borrow_mut().remove(key)? {
-            State::Here(copy) => Some(copy),
+            State::Here(copy) => Some(*copy),
             State::Coming => None,
         }
     }
@@ -149,7 +149,7 @@ impl Placement {
             }
         };
         let copy = Copy { head, extent, writer, made_in, _withheld: withheld };
-        self.ahead.0.borrow_mut().insert(key, State::Here(copy));
+        self.ahead.0.borrow_mut().insert(key, State::Here(Box::new(copy)));
         self.watch(key);
         Ok(())
     }
@@ -199,7 +199,7 @@ impl Placement {
                         warn!(object = %id, %error, "a copy of a new object cannot be shown yet");
                         let Sealing { head, bytes: Held::Memory(extent), .. } = *sealing else { return true };
                         let copy = Copy { head, extent, writer, made_in, _withheld };
-                        self.ahead.0.borrow_mut().insert(*key, State::Here(copy));
+                        self.ahead.0.borrow_mut().insert(*key, State::Here(Box::new(copy)));
                         return false;
                     }
                 }
@@ -393,8 +393,8 @@ async fn ask_member<Q: Ask + Clone>(
 
 fn late(id: ObjectId, node: NodeId) -> Error {
     let text = format!(
-        "object {id} was not replaced in time, and stays as it was: node {node}, which is to keep the new one \
-         too, does not have it yet"
+        "object {id} was not replaced in time, and stays as it was: node {node}, which is to keep the new \
+         one too, does not have it yet"
     );
     Error::new(ErrorKind::TimedOut, text).about(id)
 }

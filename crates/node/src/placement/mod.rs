@@ -1,8 +1,8 @@
 //! Placement of objects: how many nodes keep an object ([`replication`]), moving and spreading objects
 //! ([`distribution`]), draining a node ([`drain`]), and deleting objects whose time is over ([`expiry`])
-//! or whose client has gone ([`owned`]). Objects that replace others get their copies *ahead* ([`ahead`]). A node gives away objects that are to lie elsewhere
-//! ([`giving`]), and says what ends with it when it stops ([`stopping`]). [`turns`] limits the number of
-//! objects that one node moves at a time.
+//! or whose client has gone ([`owned`]). Objects that replace others get their copies *ahead* ([`ahead`]). A
+//! node gives away objects that are to lie elsewhere ([`giving`]), and says what ends with it when it stops
+//! ([`stopping`]). [`turns`] limits the number of objects that one node moves at a time.
 //!
 //! Owns [`Placement`]. Engine thread only.
 

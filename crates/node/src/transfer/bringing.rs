@@ -24,8 +24,8 @@ impl Transfer {
     /// Reads an object into memory of this node from where another node says that it lies.
     ///
     /// # Errors
-    /// `Full` without room for it, `Disconnected` when it cannot be read, `Damaged` when its bytes do not have
-    /// its digest, `Invalid` when it does not lie in the pieces.
+    /// `Full` without room for it, `Disconnected` when it cannot be read, `Damaged` when its bytes do not
+    /// have its digest, `Invalid` when it does not lie in the pieces.
     pub(crate) async fn bring_unsealed(
         self: &Rc<Self>,
         from: NodeId,

@@ -40,9 +40,10 @@ impl Client {
     /// # Errors
     /// The errors of a put, except `Exists`. `Conflict` if another version is there than was expected
     /// ([`Error::version`](crate::Error::version)), `NotFound` if none is. `NotAllowed` for an object that
-    /// this user may not delete. `TooFew` if fewer nodes can keep the new object than are to. `TimedOut` if a node that may have the old object did not answer in time.
-    /// After all of these the old object stays. `OutcomeUnknown` if the node that decides does not answer:
-    /// the object may have been replaced, or be replaced later.
+    /// this user may not delete. `TooFew` if fewer nodes can keep the new object than are to. `TimedOut` if a
+    /// node that may have the old object did not answer in time. After all of these the old object stays.
+    /// `OutcomeUnknown` if the node that decides does not answer: the object may have been replaced, or be
+    /// replaced later.
     pub fn replace(
         &self,
         id: ObjectId,
