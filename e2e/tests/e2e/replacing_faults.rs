@@ -273,7 +273,7 @@ fn programs_that_replace_may_be_stopped_and_killed_at_any_moment() {
         for turn in 0..TIMES {
             let writers: Vec<_> = (0..2)
                 .map(|writer| {
-                    let (number, len) = (1 + (2 * turn + writer) << 32, [70, MIB][writer]);
+                    let (number, len) = ((1 + (2 * turn + writer)) << 32, [70, MIB][writer]);
                     let orders = ["replace", &id.to_string(), &len.to_string(), &number.to_string()];
                     ClientProcess::start(&cluster, (turn + writer) % 3, &orders)
                 })

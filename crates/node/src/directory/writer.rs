@@ -315,8 +315,8 @@ impl Writer {
         }
     }
 
-    /// Shows the new object to everybody, since it was switched to. While there is no room for it in the table
-    /// of clients, this waits: there is no way back.
+    /// Shows the new object to everybody, since it was switched to. While there is no room for it in the
+    /// table of clients, this waits: there is no way back.
     async fn switched(&self, creation: Creation, from: u64) -> Result<(u64, Option<Rc<Replica>>), Error> {
         let (id, life, client) = (creation.head.id, creation.head.life, creation.client);
         self.arrivals.end_life(&id, from);

@@ -30,7 +30,7 @@ use crate::net::sending::describe_segments;
 use crate::net::stands_still;
 use crate::object::{Creation, DEEDS, Head, Held, NotSealed, Role, Sealing};
 use crate::placement::Placement;
-use crate::transfer::locate;
+use crate::transfer::{bring_unsealed, locate};
 
 /// The pause before a node is asked again that did not answer, or a copy is looked at that is on its way.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -133,7 +133,7 @@ impl Placement {
                     let is_same = made_in == self.kernel.incarnation.get();
                     is_same && self.ahead.is_coming(&key) && self.cluster.has_sender(asked)
                 };
-                let mut bringing = pin!(self.transfer.bring_unsealed(asked.from, &head, pieces));
+                let mut bringing = pin!(bring_unsealed(&self.transfer, asked.from, &head, pieces));
                 let brought = loop {
                     let look = Some(self.kernel.clock.now() + FIRST_LOOK);
                     let brought = self.kernel.clock.bounded(look, bringing.as_mut()).await;
@@ -225,8 +225,8 @@ impl Placement {
         });
     }
 
-    /// Whether a copy is withheld no longer, after the first keeper was asked. If that knows nothing of it, the
-    /// writer is asked too, which answers when it knows what became of its object.
+    /// Whether a copy is withheld no longer, after the first keeper was asked. If that knows nothing of it,
+    /// the writer is asked too, whether it knows what became of its object.
     async fn is_settled(self: &Rc<Self>, key: &(ObjectId, u64)) -> bool {
         let (writer, made_in, user) = match self.ahead.0.borrow().get(key) {
             Some(State::Here(copy)) => (copy.writer, copy.made_in, copy.head.user),

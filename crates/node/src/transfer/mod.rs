@@ -70,6 +70,7 @@ use plasmon::status::TransferStatus;
 use plasmon::{NodeId, ObjectId, Protocol};
 use plasmon_fabric::{Domain, FabricError, Region};
 
+pub(crate) use self::bringing::bring_unsealed;
 pub(crate) use self::checking::check;
 use self::fetch::SharedFetch;
 pub(crate) use self::landing::{Given, GivenMemory};

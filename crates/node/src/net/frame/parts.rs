@@ -210,8 +210,8 @@ impl Holding {
 }
 
 record! {
-    /// An object that has taken the place of another, the node that wrote it, and the others that keep it, with
-    /// the incarnations in which they have it.
+    /// An object that has taken the place of another, the node that wrote it, and the others that keep it,
+    /// with the incarnations in which they have it.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(crate) struct Successor {
         pub(crate) holding: Holding,
