@@ -59,7 +59,7 @@ fn a_member_asks_nothing_for_another() {
         (opcode::LOCATE, id.as_bytes().to_vec()),
         (opcode::CLAIM, claim),
         (opcode::ENLIST, body::ends(&[(id, 0)])),
-        (opcode::CURRENT, id.as_bytes().to_vec()),
+        (opcode::CURRENT, [id.as_bytes(), &[0][..]].concat()),
         (opcode::LEND, body::words(&[1 << 20])),
         (opcode::RENEW, body::words(&[1])),
         (opcode::REPORT, Vec::new()),

@@ -74,6 +74,9 @@ pub(crate) mod opcode {
     pub(crate) const WINDOW: u8 = 95;
     pub(crate) const SHUT: u8 = 96;
     /// Highest opcode in use.
+    pub(crate) const WITHHOLD: u8 = 65;
+    pub(crate) const UNVEIL: u8 = 66;
+    pub(crate) const KNOWN: u8 = 67;
     pub(crate) const LAST: u8 = 96;
 }
 
@@ -276,6 +279,13 @@ pub(crate) mod body {
     /// Lives that have ended without a successor, or are about to end outside of a turn.
     pub(crate) fn ends(ended: &[(ObjectId, u64)]) -> Vec<u8> {
         [lives(ended), vec![0]].concat()
+    }
+
+    /// An object that the receiver is to withhold, and that lies nowhere.
+    pub(crate) fn withhold(head: &Head) -> Vec<u8> {
+        let mut body = Vec::new();
+        head.put(&mut body);
+        [body, words(&[0]), vec![0; 4]].concat()
     }
 
     /// Lives of an object that are to be guarded in a turn.
