@@ -75,7 +75,8 @@ pub enum Action {
     /// The death of a node: the value of the id may be gone from then on.
     Lost,
     /// The time when others cannot reach a node: the value of the id may be seen or not from then on, until
-    /// the value is deleted or replaced by another put.
+    /// the value is deleted or replaced by another put. Gets at this node may give a value that others have
+    /// replaced by a write.
     CutOff,
 }
 
@@ -119,7 +120,8 @@ pub enum Violation {
 /// Finds at most `most` violations among the calls on one id, which was absent before the calls. After each
 /// violation, the search goes on as if the outcome of the call that does not fit were unknown.
 pub fn violations(told: &[Call], most: usize) -> Vec<Violation> {
-    let (mut calls, mut found) = (told.to_vec(), Vec::new());
+    let counts = |call: &&Call| !is_former_of_cut_off(call, told);
+    let (mut calls, mut found): (Vec<_>, _) = (told.iter().filter(counts).copied().collect(), Vec::new());
     while found.len() < most {
         match search(&calls, None) {
             Outcome::Fits => break,
@@ -138,6 +140,21 @@ pub fn violations(told: &[Call], most: usize) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// Whether a call is a get at a node that is cut off, of a value that another write may have replaced. The
+/// node does not hear of that, and gives what it holds.
+fn is_former_of_cut_off(get: &Call, told: &[Call]) -> bool {
+    let Action::Got(value) = get.action else { return false };
+    let is_before = |call: &Call| get.end.is_none_or(|end| call.begin <= end);
+    let replaces = |action: Action| match action {
+        Action::Swapped { from, .. } | Action::MaybeSwapped { from, .. } => from == value,
+        Action::Wrote(to) | Action::MaybeWrote(to) => to != value,
+        _ => false,
+    };
+    let cuts = |call: &Call| call.action == Action::CutOff && call.node == get.node;
+    told.iter().any(|call| cuts(call) && is_before(call))
+        && told.iter().any(|call| replaces(call.action) && is_before(call))
 }
 
 impl Action {

@@ -172,6 +172,17 @@ fn who_is_cut_off_hides_values_and_brings_none_back() {
 }
 
 #[test]
+fn who_is_cut_off_gives_what_others_have_replaced() {
+    let set = [call(0, 1, Put(A)), call(4, 5, Swapped { from: A, to: B })];
+    let with = |calls: &[Call]| [&set[..], calls].concat();
+    let (cut, got) = (call(2, None, CutOff), call(6, 7, Got(A)));
+    good(&with(&[cut, got, call(8, 9, Got(B))]));
+    bad(&with(&[got]), "a get gave what was not there");
+    bad(&with(&[Call { node: 1, ..cut }, got]), "a get gave what was not there");
+    bad(&with(&[call(8, None, CutOff), got]), "a get gave what was not there");
+}
+
+#[test]
 fn a_write_takes_the_place_of_what_is_there() {
     let written = [call(0, 1, Put(A)), call(2, 5, Wrote(B))];
     let with = |calls: &[Call]| [&written[..], calls].concat();

@@ -33,7 +33,7 @@ use crate::kernel::lives::is_later;
 use crate::kernel::planted::{Bug, is_planted};
 use crate::kernel::random::HashSet;
 use crate::membership::Cluster;
-use crate::net::frame::{Envelope, Holding, Message, Successor, ask};
+use crate::net::frame::{Envelope, Holding, Life, Message, Successor, ask};
 use crate::net::members::Incarnation;
 use crate::net::network::Network;
 use crate::object::Ownership;
@@ -272,9 +272,7 @@ impl Replacement {
         }
         // Replicas of this node, and of the one that writes, may not have been published yet.
         walk.nodes.extend([self.kernel.node, walk.successor.node]);
-        let given =
-            |life: crate::net::frame::Life| Given { life: life.life, copies: 0, ownership: life.ownership };
-        held.into_iter().map(|(_, life, _)| given(life)).collect()
+        held.into_iter().map(|(_, life, _)| given_of(life)).collect()
     }
 
     /// Looks whether the object is the one that is to be replaced, and whether the user may do that.
@@ -471,13 +469,14 @@ impl Replacement {
             let given = {
                 let mut table = replacement.table.borrow_mut();
                 let known = table.given(&id);
-                let found = held.into_iter().map(|(_, life, _)| Given {
-                    life: life.life,
-                    copies: known.map_or(0, |known| known.copies),
-                    ownership: life.ownership,
-                });
+                let found = held.into_iter().map(|(_, life, _)| given_of(life));
                 let all = known.into_iter().chain(found).filter(|one| !table.is_over(&id, one.life));
-                all.reduce(|best, one| if is_later(one.life, best.life) { one } else { best })
+                all.reduce(|best, one| match one.life == best.life {
+                    // A replica that was made before the number was raised says a smaller one.
+                    true => Given { copies: best.copies.max(one.copies), ..best },
+                    false if is_later(one.life, best.life) => one,
+                    false => best,
+                })
             };
             replacement.tell_current((&asked, replaces), &id, given);
         });
@@ -496,6 +495,11 @@ impl Replacement {
         let (life, copies) = (given.map(|given| given.life), given.map_or(0, |given| given.copies));
         self.network.answer(asked, Message::Is { life, copies, lifted });
     }
+}
+
+/// What a member holds of an object.
+fn given_of(Life { life, ownership, copies }: Life) -> Given {
+    Given { life, copies, ownership }
 }
 
 /// The error of a replacement that did not come to its switch in time.

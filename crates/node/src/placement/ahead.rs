@@ -72,6 +72,12 @@ impl Ahead {
         self.0.borrow().contains_key(key)
     }
 
+    /// Takes a copy out that `is_it` finds to be the one.
+    fn take_if(&self, key: &(ObjectId, u64), is_it: impl FnOnce(&Copy) -> bool) -> Option<Copy> {
+        let is = matches!(self.0.borrow().get(key), Some(State::Here(copy)) if is_it(copy));
+        is.then(|| self.take(key)).flatten()
+    }
+
     /// Takes a copy out.
     fn take(&self, key: &(ObjectId, u64)) -> Option<Copy> {
         match self.0.borrow_mut().remove(key)? {
@@ -120,11 +126,9 @@ impl Placement {
         }
         let (writer, made_in) = ((asked.from, asked.incarnation), self.kernel.incarnation.get());
         let withheld = self.directory.writer.withhold(id, head.life);
-        let same = self
-            .ahead
-            .take(&(id, was))
-            .filter(|copy| copy.writer == writer && copy.made_in == made_in && copy.head.len() == head.len());
-        let extent = match same {
+        let is_same =
+            |copy: &Copy| (copy.writer, copy.made_in, copy.head.len()) == (writer, made_in, head.len());
+        let extent = match self.ahead.take_if(&(id, was), is_same) {
             Some(copy) => copy.extent,
             None => {
                 self.ahead.0.borrow_mut().insert(key, State::Coming);

@@ -59,7 +59,8 @@ impl Client {
     /// Lists the sealed objects on all nodes of the cluster that this user may see, the oldest first, each
     /// object once. Objects that come, go or move during the call may be in the list or not. The nodes are
     /// asked again, at most twice, if one of them has dropped an object since that another node replaced, so
-    /// that an object is in the list unless it is replaced again each time. A node that does not answer is in [`ClusterList::missing`].
+    /// that an object is in the list unless it is replaced again each time. A node that does not answer is in
+    /// [`ClusterList::missing`].
     ///
     /// # Errors
     /// As [`Client::list_wanted`].

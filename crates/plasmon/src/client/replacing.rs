@@ -38,13 +38,13 @@ impl Client {
     /// to keep the old one. They get it before the old one goes.
     ///
     /// # Errors
-    /// The errors of a put. `Exists` only if this client writes another object to replace this one at the same
-    /// time, and neither travels with its request. `Conflict` if another version is there than was expected
-    /// ([`Error::version`](crate::Error::version)), `NotFound` if none is. `NotAllowed` for an object that
-    /// this user may not delete. `TooFew` if fewer nodes can keep the new object than are to. `TimedOut` if a
-    /// node that may have the old object did not answer in time. After all of these the old object stays.
-    /// `OutcomeUnknown` if the node that decides does not answer: the object may have been replaced, or be
-    /// replaced later.
+    /// The errors of a put. `Exists` only if this client writes another object to replace this one at the
+    /// same time, and neither travels with its request. `Conflict` if another version is there than was
+    /// expected ([`Error::version`](crate::Error::version)), `NotFound` if none is. `NotAllowed` for an
+    /// object that this user may not delete. `TooFew` if fewer nodes can keep the new object than are to.
+    /// `TimedOut` if a node that may have the old object did not answer in time. After all of these the old
+    /// object stays. `OutcomeUnknown` if the node that decides does not answer: the object may have been
+    /// replaced, or be replaced later.
     pub fn replace(
         &self,
         id: ObjectId,
