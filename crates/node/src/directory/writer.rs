@@ -146,6 +146,20 @@ impl Writer {
         Ok(self.ask_current(id, (user, false), due).await?.life)
     }
 
+    /// Asks as [`Writer::current`] does, and whether the keeper leads no replacement of the object.
+    ///
+    /// # Errors
+    /// `TimedOut` when no keeper answers.
+    pub(crate) async fn decided(
+        &self,
+        id: ObjectId,
+        user: u32,
+        due: Option<Instant>,
+    ) -> Result<(Option<u64>, bool), Error> {
+        let told = self.ask_current(id, (user, false), due).await?;
+        Ok((told.life, told.lifted.is_some()))
+    }
+
     /// Refuses a user who may not replace an object, as far as that is known soon.
     ///
     /// # Errors

@@ -244,17 +244,22 @@ impl Placement {
         if self.cluster.fenced() || self.cluster.withholds() {
             return false;
         }
-        // A writer that has gone is not switched to any more.
+        // No replacement is begun any more of a writer that has gone, but one may be under way.
         let mut is_over = !self.cluster.has(writer.0, writer.1);
         loop {
             let due = Some(self.kernel.clock.now() + LONGEST_LOOK);
-            let Ok(is) = self.directory.writer.current(id, user, due).await else { return false };
+            let Ok((is, is_decided)) = self.directory.writer.decided(id, user, due).await else {
+                return false;
+            };
             if is == Some(life) {
                 return self.unveil(key);
             }
-            if is_over || is.is_some_and(|is| is_later(is, life)) {
+            if is_over && is_decided || is.is_some_and(|is| is_later(is, life)) {
                 self.ahead.take(key);
                 return true;
+            }
+            if is_over {
+                return false;
             }
             let known = ask::Known { id, life };
             if self.network.ask(writer.0, user, known, LONGEST_LOOK).await.is_err() {
