@@ -13,8 +13,6 @@ use crate::net::frame::{Envelope, Holding, Life, Message, Stage, Wish, Withdrawa
 use crate::net::network::Network;
 use crate::object::Role;
 
-/// The pause before looking whether an object was switched to.
-const SWITCH_PAUSE: Duration = Duration::from_millis(2);
 /// How long a request to a keeper waits for an answer.
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -164,18 +162,14 @@ impl Directory {
     /// another may be there already, without the other: the answer waits until this node knows.
     pub(crate) fn on_hold(self: &Rc<Self>, asked: Envelope, ids: Vec<ObjectId>, withheld: bool) {
         let doubtful = if withheld { Vec::new() } else { self.writer.doubtful(&ids) };
-        let directory = Rc::clone(self);
-        let user = asked.user;
-        let is_doubtful = move |(id, life): &(ObjectId, u64)| {
-            directory.writer.withholds(id, *life) && directory.life_here(id, user).is_none()
-        };
-        if !doubtful.iter().any(&is_doubtful) {
+        let is_here = |id| self.life_here(id, asked.user).is_some();
+        if doubtful.iter().all(|(id, _)| is_here(id)) {
             return self.tell_held(&asked, &ids, withheld);
         }
         let directory = Rc::clone(self);
         self.kernel.spawn(async move {
-            while doubtful.iter().any(&is_doubtful) {
-                directory.kernel.clock.sleep(SWITCH_PAUSE).await;
+            for (id, life) in doubtful {
+                directory.writer.until_known(id, life).await;
             }
             directory.tell_held(&asked, &ids, withheld);
         });

@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures::channel::oneshot;
 use futures::future::select;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use tracing::warn;
@@ -19,7 +20,7 @@ use super::claims::Claims;
 use super::guards::Guards;
 use super::replacement::{Replacement, changed};
 use super::table::Table;
-use crate::kernel::random::HashSet;
+use crate::kernel::random::HashMap;
 use crate::membership::Cluster;
 use crate::net::frame::{Holding, Kind, Standing, ask};
 use crate::net::members::Incarnation;
@@ -61,13 +62,14 @@ pub(crate) struct Withheld {
 }
 
 impl Drop for Withheld {
+    /// Wakes the tasks that wait for the end: their senders are dropped.
     fn drop(&mut self) {
         self.lives.borrow_mut().remove(&self.life);
     }
 }
 
-/// Lives of objects.
-type Lives = Rc<RefCell<HashSet<(ObjectId, u64)>>>;
+/// Lives of objects, each with the tasks that wait until it is withheld no longer.
+type Lives = Rc<RefCell<HashMap<(ObjectId, u64), Vec<oneshot::Sender<()>>>>>;
 
 /// A node that has the object of a writer, and is to keep it, with its incarnation.
 pub(crate) type Other = (NodeId, Incarnation);
@@ -118,19 +120,30 @@ impl Writer {
     /// Notes that this node has a life of an object that is given to nobody until it is known whether it was
     /// switched to.
     pub(crate) fn withhold(&self, id: ObjectId, life: u64) -> Withheld {
-        self.withheld.borrow_mut().insert((id, life));
+        self.withheld.borrow_mut().entry((id, life)).or_default();
         let noted = Noted::begin(&self.arrivals, id);
         Withheld { lives: Rc::clone(&self.withheld), life: (id, life), _noted: noted }
     }
 
     /// Whether this node has a life of an object and does not know yet whether it was switched to.
     pub(crate) fn withholds(&self, id: &ObjectId, life: u64) -> bool {
-        self.withheld.borrow().contains(&(*id, life))
+        self.withheld.borrow().contains_key(&(*id, life))
+    }
+
+    /// Waits until this node does not withhold a life of an object.
+    pub(crate) async fn until_known(&self, id: ObjectId, life: u64) {
+        let (sender, ended) = oneshot::channel();
+        match self.withheld.borrow_mut().get_mut(&(id, life)) {
+            Some(waiting) => waiting.push(sender),
+            None => return,
+        }
+        // The sender is dropped with the life.
+        let _ = ended.await;
     }
 
     /// The lives of these objects of which this node does not know yet whether they were switched to.
     pub(super) fn doubtful(&self, ids: &[ObjectId]) -> Vec<(ObjectId, u64)> {
-        self.withheld.borrow().iter().filter(|(id, _)| ids.contains(id)).copied().collect()
+        self.withheld.borrow().keys().filter(|(id, _)| ids.contains(id)).copied().collect()
     }
 
     /// Asks the first keeper which life of an object is given now; `None` if there is none.
@@ -411,9 +424,9 @@ impl Writer {
             if creation.head.copies == 0 {
                 creation.head.copies = former.copies();
             }
-            let (life, now) = (former.life, self.replacement.kernel.clock.now());
-            self.table.borrow_mut().bury(id, life, now);
-            return self.seal(creation, true).map(Ok);
+            let replica = self.seal(creation, true)?;
+            self.table.borrow_mut().bury(id, former.life, self.replacement.kernel.clock.now());
+            return Ok(Ok(replica));
         }
         if expected.is_some() {
             return Err(absent(id));

@@ -280,13 +280,6 @@ impl Placement {
         };
         self.network.answer(asked, message);
     }
-
-    /// Waits until a life is not withheld on this node.
-    pub(super) async fn until_unveiled(&self, key: (ObjectId, u64)) {
-        while self.ahead.has(&key) {
-            self.kernel.clock.sleep(PAUSE).await;
-        }
-    }
 }
 
 /// The copies of an object of this node on other nodes, while it is to take the place of another.

@@ -132,7 +132,7 @@ impl Placement {
     ) -> Result<(), Error> {
         let id = order.id;
         self.ensure_keeps(&order)?;
-        self.until_unveiled((id, order.life)).await;
+        self.directory.writer.until_known(id, order.life).await;
         if self.assume(&order)? || is_planted(Bug::ReplicaNotMade) {
             return Ok(());
         }

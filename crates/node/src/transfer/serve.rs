@@ -4,7 +4,6 @@
 //! Invariant: a request is answered once, and has one lease at most.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Protocol, UsedProtocol};
 
@@ -14,9 +13,6 @@ use super::rooms::MAX_MESSAGES_BYTES;
 use crate::net::frame::{Envelope, Location, Message, Stage, Wish, Withdrawal};
 use crate::object::{Head, Pin, Replica, Stamp, not_visible};
 use crate::transfer::Transfer;
-
-/// The pause before looking whether an object was switched to.
-const SWITCH_PAUSE: Duration = Duration::from_millis(2);
 
 impl Transfer {
     /// Answers a fetch that came to this node as a holder. The nodes `others` hold the object too.
@@ -187,9 +183,7 @@ fn serve_when_switched(
 ) {
     let serving = Rc::clone(transfer);
     transfer.kernel.spawn(async move {
-        while serving.directory.writer.withholds(&id, life) {
-            serving.kernel.clock.sleep(SWITCH_PAUSE).await;
-        }
+        serving.directory.writer.until_known(id, life).await;
         serving.serve(&asked, id, wish, &others);
     });
 }
