@@ -74,12 +74,22 @@ type Lives = Rc<RefCell<HashMap<(ObjectId, u64), Vec<oneshot::Sender<()>>>>>;
 /// A node that has the object of a writer, and is to keep it, with its incarnation.
 pub(crate) type Other = (NodeId, Incarnation);
 
-/// What the first keeper says of an object.
+/// Answer of the first keeper about an object.
 #[derive(Debug, Clone, Copy)]
-struct Told {
-    life: Option<u64>,
+pub(crate) struct Told {
+    /// The life that is given now; `None` if there is none.
+    pub(crate) life: Option<u64>,
+    /// Number of nodes that are to keep the object.
     copies: u16,
+    /// The guards that are lifted; `None` while the keeper leads a replacement of the object.
     lifted: Option<(u64, u64)>,
+}
+
+impl Told {
+    /// Whether the keeper leads no replacement of the object.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.lifted.is_some()
+    }
 }
 
 /// The outcome of a request for a switch.
@@ -146,33 +156,6 @@ impl Writer {
         self.withheld.borrow().keys().filter(|(id, _)| ids.contains(id)).copied().collect()
     }
 
-    /// Asks the first keeper which life of an object is given now; `None` if there is none.
-    ///
-    /// # Errors
-    /// `TimedOut` when no keeper answers.
-    pub(crate) async fn current(
-        &self,
-        id: ObjectId,
-        user: u32,
-        due: Option<Instant>,
-    ) -> Result<Option<u64>, Error> {
-        Ok(self.ask_current(id, (user, false), due).await?.life)
-    }
-
-    /// Asks as [`Writer::current`] does, and whether the keeper leads no replacement of the object.
-    ///
-    /// # Errors
-    /// `TimedOut` when no keeper answers.
-    pub(crate) async fn decided(
-        &self,
-        id: ObjectId,
-        user: u32,
-        due: Option<Instant>,
-    ) -> Result<(Option<u64>, bool), Error> {
-        let told = self.ask_current(id, (user, false), due).await?;
-        Ok((told.life, told.lifted.is_some()))
-    }
-
     /// Refuses a user who may not replace an object, as far as that is known soon.
     ///
     /// # Errors
@@ -184,7 +167,7 @@ impl Writer {
             return here.map_or(Ok(()), |here| here.ensure_may_replace(id, user));
         }
         let due = self.replacement.kernel.clock.now() + REFUSAL_PATIENCE;
-        match self.ask_current(id, (user, true), Some(due)).await {
+        match self.current(id, (user, true), Some(due)).await {
             Err(error) if is_refusal(&error) => Err(error),
             // The keeper decides when the object is sealed.
             _ => Ok(()),
@@ -193,7 +176,10 @@ impl Writer {
 
     /// Asks the first keeper which life of an object is given now, and with `replaces` whether the user may
     /// replace it.
-    async fn ask_current(
+    ///
+    /// # Errors
+    /// `TimedOut` when no keeper answers. `NotAllowed` when the user may not know or replace the object.
+    pub(crate) async fn current(
         &self,
         id: ObjectId,
         (user, replaces): (u32, bool),
@@ -222,7 +208,7 @@ impl Writer {
                 let due = Some(writer.replacement.kernel.clock.now() + ANSWER_PATIENCE);
                 let here = writer.store.objects.borrow().get(&id).map(|one| one.ownership().user);
                 // The next look asks again.
-                let _ = writer.current(id, here.unwrap_or(DEEDS), due).await;
+                let _ = writer.current(id, (here.unwrap_or(DEEDS), false), due).await;
             });
         }
     }
@@ -256,7 +242,7 @@ impl Writer {
                     Err(again) => creation = again,
                 }
             } else {
-                let told = self.ask_current(id, (user, true), Some(due)).await?;
+                let told = self.current(id, (user, true), Some(due)).await?;
                 match (told.life, expected) {
                     (None, Some(_)) => return Err(absent(id)),
                     (None, None) => {

@@ -248,13 +248,12 @@ impl Placement {
         let mut is_over = !self.cluster.has(writer.0, writer.1);
         loop {
             let due = Some(self.kernel.clock.now() + LONGEST_LOOK);
-            let Ok((is, is_decided)) = self.directory.writer.decided(id, user, due).await else {
-                return false;
-            };
+            let Ok(told) = self.directory.writer.current(id, (user, false), due).await else { return false };
+            let is = told.life;
             if is == Some(life) {
                 return self.unveil(key);
             }
-            if is_over && is_decided || is.is_some_and(|is| is_later(is, life)) {
+            if is_over && told.is_decided() || is.is_some_and(|is| is_later(is, life)) {
                 self.ahead.take(key);
                 return true;
             }

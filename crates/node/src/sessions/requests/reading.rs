@@ -154,7 +154,8 @@ impl Requests {
         due: Option<Instant>,
     ) -> Result<Option<u64>, Error> {
         let due = if no_time { Some(self.kernel.clock.now() + KEEPER_PATIENCE) } else { due };
-        self.directory.writer.current(id, user, due).await.map_err(|error| match error.kind() {
+        let told = self.directory.writer.current(id, (user, false), due).await;
+        told.map(|told| told.life).map_err(|error| match error.kind() {
             ErrorKind::TimedOut => self.timed_out(id, user),
             _ => error,
         })
