@@ -90,6 +90,29 @@ fn an_object_is_replaced_while_it_is_moved_spread_pinned_and_spilled() {
 }
 
 #[test]
+fn a_move_ends_when_its_object_is_replaced() {
+    let cluster = Cluster::builder().nodes(3).start();
+    let (at, mut chance) = (clients(&cluster), Chance::of_seed(1));
+    let mut ended = 0;
+    for turn in 0..300 {
+        let id = ObjectId::random();
+        write(&at[turn % 3], id, 0, 100, None).expect("it is a put");
+        let moved = thread::scope(|scope| {
+            let moving = scope.spawn(|| at[2].migrate(id, at[(turn + 1) % 3].node(), Some(PATIENCE)));
+            let_pass(Duration::from_micros(chance.below(3000) as u64), "the move is to be under way");
+            write(&at[(turn + 2) % 3], id, 1, 100, None).expect("replace");
+            moving.join().expect("no panic")
+        });
+        if let Err(error) = moved {
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+            ended += 1;
+        }
+        assert_eq!(number(&get(&at[0], id)), 1);
+    }
+    assert!(ended > 0, "no move met a replacement");
+}
+
+#[test]
 fn an_object_is_replaced_while_its_node_is_drained() {
     let mut cluster = Cluster::builder().nodes(4).start();
     let at = clients(&cluster);

@@ -15,6 +15,7 @@ use futures::future::join_all;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId, Spread, Unreached};
 
 use super::replication::candidates;
+use crate::kernel::lives::is_later;
 use crate::net::frame::{Envelope, Message};
 use crate::net::frame::{Life, Order, ask};
 use crate::object::{DEEDS, Replica, Role};
@@ -122,19 +123,38 @@ impl Placement {
     /// Refuses an object that is not there any more in the life in which it was found: `Lost` if it ended
     /// with the nodes that held it, else `NotFound`.
     async fn ensure_there(self: &Rc<Self>, id: ObjectId, user: u32, life: u64) -> Result<(), Error> {
+        let now = self.life_now(id, user).await?;
+        if now == life { Ok(()) } else { Err(ended(&id)) }
+    }
+
+    /// Says why a life of an object, of which its holders may not have told yet, has ended. `None` when it
+    /// has not, or when nobody says now whether it has.
+    pub(super) async fn end_of(self: &Rc<Self>, id: ObjectId, user: u32, life: u64) -> Option<Error> {
+        match self.life_now(id, user).await {
+            Ok(now) => is_later(now, life).then(|| ended(&id)),
+            Err(error) => {
+                let known = [ErrorKind::NotFound, ErrorKind::Lost, ErrorKind::NotAllowed];
+                known.contains(&error.kind()).then_some(error)
+            }
+        }
+    }
+
+    /// The life of an object that a user may change.
+    ///
+    /// # Errors
+    /// `Lost` if every node that held the object is gone, `NotFound` if it is not there.
+    async fn life_now(self: &Rc<Self>, id: ObjectId, user: u32) -> Result<u64, Error> {
         let solo = self.cluster.solo();
         let gone = !solo && self.directory.known(&[id], user).await.is_ok_and(|known| known == [false]);
         let found = if gone { Err(nowhere(&id)) } else { self.find(id, user).await };
-        match found {
-            Ok(found) if found.life == life => Ok(()),
-            Ok(_) => Err(ended(&id)),
-            Err(error) if error.kind() == ErrorKind::NotFound && !solo => {
-                // Keepers say whether they remember it as lost.
-                self.directory.holders(id, DEEDS).await?;
-                Err(error)
-            }
-            Err(error) => Err(error),
+        if let Err(error) = &found
+            && error.kind() == ErrorKind::NotFound
+            && !solo
+        {
+            // Keepers say whether they remember it as lost.
+            self.directory.holders(id, DEEDS).await?;
         }
+        found.map(|found| found.life)
     }
 
     /// Has `copies` nodes keep an object. With `put` this completes the put of an object, and leaves others
@@ -308,7 +328,7 @@ impl Placement {
         let order = Order { id, life: found.life, role: Role::Primary, copies: 0, patient: false, from };
         self.network.ask(to, user, ask::Acquire { order }, DEFAULT_ORDER_PATIENCE).await?;
         // A node that asks the directory from now on must not learn that no node has the object.
-        former.extend(self.await_primary(id, user, to).await?);
+        former.extend(self.await_primary((id, found.life), user, to).await?);
         former.retain(|node| *node != to);
         former.sort_unstable();
         former.dedup();
@@ -332,15 +352,17 @@ impl Placement {
         Ok(())
     }
 
-    /// Waits until the keepers know a new primary; returns all primaries that they know.
+    /// Waits until the keepers know the new primary of a life; returns all primaries that they know.
+    ///
+    /// # Errors
+    /// The end of the life, and `TimedOut` if a keeper does not list the primary in time.
     pub(super) async fn await_primary(
         self: &Rc<Self>,
-        id: ObjectId,
+        (id, life): (ObjectId, u64),
         user: u32,
         to: NodeId,
     ) -> Result<Vec<NodeId>, Error> {
         let due = self.kernel.clock.now() + PUBLICATION_PATIENCE;
-        let mut listed = self.kernel.clock.now();
         let mut primaries = Vec::new();
         // Other nodes may become the keepers meanwhile.
         let keepers = || self.cluster.keepers(&id).iter().collect::<Vec<_>>();
@@ -354,16 +376,10 @@ impl Placement {
                 primaries.extend(of_role(holders, Role::Primary));
                 continue;
             }
-            let now = self.kernel.clock.now();
-            match &located {
-                // The object was deleted meanwhile.
-                Ok(ask::Located { holders }) if holders.is_empty() && now >= listed + PUBLICATION_GRACE => {
-                    return Err(nowhere(&id));
-                }
-                Ok(ask::Located { holders }) if holders.is_empty() => {}
-                _ => listed = now,
+            if let Some(error) = self.end_of(id, user, life).await {
+                return Err(error);
             }
-            if now >= due {
+            if self.kernel.clock.now() >= due {
                 let text = format!(
                     "object {id} is on node {to}, but its keeper {keeper} does not list it: it was not \
                      dropped elsewhere"
@@ -475,7 +491,8 @@ fn nowhere(id: &ObjectId) -> Error {
 }
 
 fn ended(id: &ObjectId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("object {id} was deleted, and another one of its id was put"))
+    let text = format!("object {id} was deleted or replaced meanwhile, and another one of its id was put");
+    Error::new(ErrorKind::NotFound, text)
 }
 
 fn no_member(node: &NodeId) -> Error {

@@ -123,7 +123,7 @@ impl Placement {
         if order.role == Role::Primary {
             // The keepers are told at the end of this turn.
             self.kernel.clock.sleep(Duration::ZERO).await;
-            self.await_primary(order.id, user, self.kernel.node).await?;
+            self.await_primary((order.id, order.life), user, self.kernel.node).await?;
         }
         Ok(())
     }

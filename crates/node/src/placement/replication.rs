@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use plasmon::status::CopiesStatus;
 use plasmon::wire::files::parts_of;
 use plasmon::{Error, ErrorKind, NodeId, ObjectId};
@@ -194,24 +195,32 @@ impl Placement {
             Some(from) => self.transfer.fetch_from(order.id, user, from, lies.cloned()),
             None => self.transfer.fetch(order.id, user, false),
         };
+        let end = std::pin::pin!(self.until_in_vain(order, user));
+        match select(fetch, end).await {
+            Either::Left((fetched, _)) => fetched,
+            Either::Right((error, _)) => Err(error),
+        }
+    }
+
+    /// Waits until an ordered object cannot come any more: its life has ended, or no bytes have come for
+    /// long.
+    async fn until_in_vain(self: &Rc<Self>, order: &Order, user: u32) -> Error {
         let (mut moved, mut look) = (self.kernel.clock.now(), FIRST_LOOK);
         loop {
-            let due = Some(self.kernel.clock.now() + look);
+            self.kernel.clock.sleep(look).await;
             look = (2 * look).min(LONGEST_LOOK);
-            if let Some(fetched) = self.kernel.clock.bounded(due, fetch.clone()).await {
-                return fetched;
-            }
             if self.transfer.records.moves_here(&order.id, user) {
                 moved = self.kernel.clock.now();
                 continue;
             }
-            if self.directory.known(&[order.id], user).await.is_ok_and(|known| known == [false]) {
-                let text = format!("object {} was deleted, or every node that held it is gone", order.id);
-                return Err(Error::new(ErrorKind::NotFound, text));
+            if let Some(ended) = self.end_of(order.id, user, order.life).await {
+                return ended;
             }
             if self.kernel.clock.now() >= moved + STALL_PATIENCE {
-                let text = format!("no node offers object {} any more", order.id);
-                return Err(Error::new(ErrorKind::TimedOut, text));
+                return Error::new(
+                    ErrorKind::TimedOut,
+                    format!("no node offers object {} any more", order.id),
+                );
             }
         }
     }
