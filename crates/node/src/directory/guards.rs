@@ -145,9 +145,9 @@ impl Guards {
     pub(crate) fn take_doubtful(&self, now: Instant) -> Vec<ObjectId> {
         let objects = self.store.objects.borrow();
         let mut guards = self.guards.borrow_mut();
-        guards.retain(|id, guard| {
-            let is_here = objects.get(id).is_some_and(|one| guard.lives.contains(&one.life));
-            is_here || self.arrivals.is_bringing(id)
+        guards.retain(|id, _| {
+            // A later keeper that knows already that a life is over does not name it.
+            objects.get(id).is_some_and(|one| one.is_guarded()) || self.arrivals.is_bringing(id)
         });
         let mut doubtful = Vec::new();
         for (id, guard) in guards.iter_mut() {

@@ -123,38 +123,30 @@ impl Placement {
     /// Refuses an object that is not there any more in the life in which it was found: `Lost` if it ended
     /// with the nodes that held it, else `NotFound`.
     async fn ensure_there(self: &Rc<Self>, id: ObjectId, user: u32, life: u64) -> Result<(), Error> {
-        let now = self.life_now(id, user).await?;
-        if now == life { Ok(()) } else { Err(ended(&id)) }
-    }
-
-    /// Says why a life of an object, of which its holders may not have told yet, has ended. `None` when it
-    /// has not, or when nobody says now whether it has.
-    pub(super) async fn end_of(self: &Rc<Self>, id: ObjectId, user: u32, life: u64) -> Option<Error> {
-        match self.life_now(id, user).await {
-            Ok(now) => is_later(now, life).then(|| ended(&id)),
-            Err(error) => {
-                let known = [ErrorKind::NotFound, ErrorKind::Lost, ErrorKind::NotAllowed];
-                known.contains(&error.kind()).then_some(error)
-            }
-        }
-    }
-
-    /// The life of an object that a user may change.
-    ///
-    /// # Errors
-    /// `Lost` if every node that held the object is gone, `NotFound` if it is not there.
-    async fn life_now(self: &Rc<Self>, id: ObjectId, user: u32) -> Result<u64, Error> {
         let solo = self.cluster.solo();
         let gone = !solo && self.directory.known(&[id], user).await.is_ok_and(|known| known == [false]);
         let found = if gone { Err(nowhere(&id)) } else { self.find(id, user).await };
-        if let Err(error) = &found
-            && error.kind() == ErrorKind::NotFound
-            && !solo
-        {
-            // Keepers say whether they remember it as lost.
-            self.directory.holders(id, DEEDS).await?;
+        match found {
+            Ok(found) if found.life == life => Ok(()),
+            Ok(_) => Err(ended(&id)),
+            Err(error) if error.kind() == ErrorKind::NotFound && !solo => {
+                // Keepers say whether they remember it as lost.
+                self.directory.holders(id, DEEDS).await?;
+                Err(error)
+            }
+            Err(error) => Err(error),
         }
-        found.map(|found| found.life)
+    }
+
+    /// Says why a life of an object has ended. `None` when it has not, or when nobody says now whether it has.
+    pub(super) async fn end_of(self: &Rc<Self>, id: ObjectId, user: u32, life: u64) -> Option<Error> {
+        match self.find(id, user).await {
+            Ok(now) => is_later(now.life, life).then(|| ended(&id)),
+            Err(error) => {
+                let ends = [ErrorKind::NotFound, ErrorKind::Lost, ErrorKind::NotAllowed];
+                ends.contains(&error.kind()).then_some(error)
+            }
+        }
     }
 
     /// Has `copies` nodes keep an object. With `put` this completes the put of an object, and leaves others

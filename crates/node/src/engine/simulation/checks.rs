@@ -105,12 +105,12 @@ impl Simulation {
         let staying = roles.iter().filter(|(_, role, _)| role.stays()).count();
         // A node that is being drained takes nothing new.
         let takes = |host: &&Host| host.core().is_some_and(|core| !core.placement.is_draining());
-        let promised = match id < FIRST_REPLICATED_ID {
-            true => 1,
-            false => 2.min(self.hosts.iter().filter(takes).count()),
-        };
-        let is_right =
-            primaries == 1 && staying >= promised && roles.iter().all(|(.., other)| *other == life);
+        let takers = self.hosts.iter().filter(takes).count();
+        let promised = if id < FIRST_REPLICATED_ID { 1 } else { 2.min(takers) };
+        // Of several primaries that are all being drained none becomes the only one.
+        let is_right = (primaries == 1 || (primaries > 1 && takers == 0))
+            && staying >= promised
+            && roles.iter().all(|(.., other)| *other == life);
         (!is_right).then(|| {
             let known = self.known_holders(id);
             format!("id {id} is to have one primary and {promised} keepers: {roles:?}; keepers know {known}")
