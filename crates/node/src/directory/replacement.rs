@@ -442,23 +442,35 @@ impl Replacement {
         }
     }
 
-    /// Answers, as the first keeper, which life of an object is given.
-    pub(crate) fn on_current(self: &Rc<Self>, asked: Envelope, id: ObjectId, replaces: bool) {
+    /// Answers, as the first keeper, which life of an object is given. The node that creates the object by
+    /// leave of this keeper, `creator`, may have sealed it.
+    pub(crate) fn on_current(
+        self: &Rc<Self>,
+        asked: Envelope,
+        (id, replaces): (ObjectId, bool),
+        creator: Option<NodeId>,
+    ) {
         let now = self.kernel.clock.now();
         let held_back = self.table.borrow().is_leaving(&id) || self.table.borrow().holds_back(&id);
         if held_back || !self.asking.decides_for(&asked, &[id]) {
             return self.network.answer(&asked, self.asking.not_the_keeper());
         }
         let given = self.table.borrow_mut().given(&id);
-        if !self.cluster.is_unsettled(&id, now) {
+        // Clients of a dead daemon read the object until then.
+        let until = if given.is_none() { self.deletion.readable_until(&id, now) } else { None };
+        let searched = match self.cluster.is_unsettled(&id, now) {
+            true => self.cluster.others(&[]),
+            false => creator.into_iter().filter(|_| given.is_none()).collect(),
+        };
+        if searched.is_empty() && until.is_none() {
             return self.tell_current((&asked, replaces), &id, given);
         }
         let replacement = Rc::clone(self);
         self.kernel.spawn(async move {
-            let (others, missing) = (replacement.cluster.others(&[]), Missing::default());
-            let ids = [id];
-            let held = replacement.asking.lives_on(others, &ids, (asked.user, true), &missing);
+            let missing = Missing::default();
             let due = replacement.kernel.clock.now() + super::asking::QUERY_PATIENCE;
+            let ids = [id];
+            let held = replacement.asking.lives_on(searched, &ids, (asked.user, true), &missing);
             let held = replacement.kernel.clock.bounded(Some(due), held).await;
             let held_back =
                 replacement.table.borrow().is_leaving(&id) || replacement.table.borrow().holds_back(&id);
@@ -478,6 +490,9 @@ impl Replacement {
                     false => best,
                 })
             };
+            if let Some(until) = until.filter(|_| given.is_none()) {
+                replacement.kernel.clock.until(until).await;
+            }
             replacement.tell_current((&asked, replaces), &id, given);
         });
     }

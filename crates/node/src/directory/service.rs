@@ -59,7 +59,10 @@ impl Service for Directory {
                 let (others, patience) = (others.clone(), Duration::from_micros(*patience_us));
                 self.replacement.on_replace(frame.clone(), *holding, (*from, others), patience);
             }
-            Message::Current { id, replaces } => self.replacement.on_current(frame.clone(), *id, *replaces),
+            Message::Current { id, replaces } => {
+                let creator = self.claims.claimer(id);
+                self.replacement.on_current(frame.clone(), (*id, *replaces), creator);
+            }
             Message::Guard { id, lives, turn, lifts } => {
                 let order = ask::Guard { id: *id, lives: lives.clone(), turn: *turn, lifts: *lifts };
                 self.guards.on_guard(&frame, &order);

@@ -149,7 +149,7 @@ fn what_is_withheld_is_on_no_disk() {
         let until = simulation.time.now() + 2 * FILLING_TIME;
         simulation.hosts[holder].stall(until);
         simulation.with_worker(writer, |worker, simulation| {
-            worker.replace_now(simulation, LONG_ID, LOT_BYTES);
+            worker.replace_now(simulation, (LONG_ID, LOT_BYTES), None);
         });
         let short: Vec<_> = (0..LOTS * 24).map(|number| ObjectId::from_name(&format!("{number}"))).collect();
         let filler = (writer + 1..).find(|worker| simulation.workers[*worker].host == writer);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use plasmon::ObjectId;
 use plasmon::wire::Request;
+use plasmon_linear::Value;
 
 use super::cases::cluster;
 use super::{REST_TIME, Simulation};
@@ -65,7 +66,9 @@ impl Simulation {
     /// Has a client of a host begin to replace the object. Returns its former life.
     fn begin_replacing(&mut self, holder: usize, writer: usize) -> u64 {
         let (life, _) = self.life_on(holder).expect("it was put there");
-        self.with_worker(writer, |worker, simulation| worker.replace_now(simulation, ID, SHORT_BYTES));
+        self.with_worker(writer, |worker, simulation| {
+            worker.replace_now(simulation, (ID, SHORT_BYTES), None)
+        });
         life
     }
 
@@ -206,4 +209,47 @@ fn the_holder_hears_late_of_the_keeper(seed: u64) -> Vec<String> {
 #[test]
 fn a_guard_of_a_later_view_is_found() {
     finds(Bug::GuardOfLaterView, the_holder_hears_late_of_the_keeper);
+}
+
+#[test]
+fn what_a_keeper_had_guarded_before_it_was_gone_is_dropped() {
+    let (former, first, holder, writer) = (0, 1, 2, 3);
+    for seed in 1..=20 {
+        let mut simulation = cluster_of(4, seed);
+        simulation.give_to(former, Some(first));
+        simulation.put(holder, ID, SHORT_BYTES);
+        simulation.pass(REST_TIME);
+        let (life, id) = (simulation.begin_replacing(holder, writer), simulation.ids[ID]);
+        let is_noted = |simulation: &Simulation| simulation.directory(first).is_buried(&id, life);
+        assert!(simulation.await_that(STEP_TIME, is_noted), "seed {seed}");
+        // Its order to drop the life does not come to the holder. The next keeper does not name the life, which
+        // is over for it.
+        simulation.network.partition(former as u32, holder as u32, true);
+        let Simulation { hosts, coordinator, time, .. } = &mut simulation;
+        coordinator.remove(hosts, former, time.now());
+        simulation.pass(CALL_TIME);
+        assert!(simulation.await_workers().is_empty(), "seed {seed}");
+        let is_dropped = |simulation: &Simulation| simulation.life_on(holder).is_none_or(|on| on.0 != life);
+        assert!(simulation.await_that(CALL_TIME, is_dropped), "seed {seed}");
+        simulation.network.partition(former as u32, holder as u32, false);
+        simulation.bring_back(former);
+        assert_eq!(simulation.wrong(), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn an_object_of_which_no_keeper_has_heard_yet_is_there_to_be_compared() {
+    let (first, creator, writer) = (0, 1, 2);
+    let never = Some((1, Value { writer: u32::MAX, number: 0 }));
+    for seed in 1..=20 {
+        let mut simulation = cluster_of(3, seed);
+        simulation.give_to(first, None);
+        simulation.pass(REST_TIME);
+        simulation.put(creator, ID, SHORT_BYTES);
+        simulation.with_worker(writer, |worker, simulation| {
+            worker.replace_now(simulation, (ID, SHORT_BYTES), never)
+        });
+        assert!(simulation.await_workers().is_empty(), "seed {seed}");
+        assert_eq!(simulation.wrong(), Vec::<String>::new(), "seed {seed}");
+    }
 }

@@ -54,10 +54,15 @@ impl Worker {
         (doing, request)
     }
 
-    /// Puts an object of `len` bytes in the place of another, whatever the seed says.
-    pub(in super::super) fn replace_now(&mut self, simulation: &mut Simulation, id: usize, len: usize) {
+    /// Puts an object of `len` bytes in the place of another, or of an expected one, whatever the seed says.
+    pub(in super::super) fn replace_now(
+        &mut self,
+        simulation: &mut Simulation,
+        (id, len): (usize, usize),
+        expected: Expected,
+    ) {
         let begin = simulation.moment();
-        let (doing, request) = over(self.put_of(id, simulation.ids[id], len), None);
+        let (doing, request) = over(self.put_of(id, simulation.ids[id], len), expected);
         self.ends = false;
         self.begin(simulation, begin, doing, request);
     }
