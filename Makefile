@@ -78,8 +78,8 @@ bench-local: ## Plasmon beside Plasma, Redis, Ray and the bare machine; QUICK=1 
 bench-objects: ## Ten million small objects in one store; QUICK=1 as above
 	@scripts/bench.sh objects $(if $(QUICK),--quick)
 
-bench-remote: ## Gets of what is on another host, by every protocol, beside the bare network and other stores; MINUTES=15 for more rounds
-	@scripts/bench.sh remote $(if $(QUICK),--quick) $(if $(MINUTES),--minutes $(MINUTES))
+bench-remote: ## Gets of what is on another host, by every protocol, beside the bare network and other stores; MINUTES=15 for more rounds, ONLY=making or lanes for a part
+	@scripts/bench.sh remote $(if $(QUICK),--quick) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ONLY),--only $(ONLY))
 
 bench-growth: ## How the cost of such gets grows; MILLION=1 goes up to a million objects, QUICK=1 as above
 	@scripts/bench.sh growth $(if $(QUICK),--quick) $(if $(MILLION),--million)

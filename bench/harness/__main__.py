@@ -98,7 +98,7 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
     if name == "remote":
         command.add_argument("--minutes", type=float, help="for the rounds, instead of ten")
         command.add_argument(
-            "--only", choices=("lanes",), help="a part; the other figures stay those of the last run"
+            "--only", choices=remote.PARTS, help="a part; the other figures stay those of the last run"
         )
     if parts := {"tier": tier.PARTS, "files": files.PARTS}.get(name):
         command.add_argument(
@@ -126,7 +126,7 @@ def add_options(command: argparse.ArgumentParser, name: str) -> None:
 def measure(arguments: argparse.Namespace) -> int:
     """Runs the benchmark that was named."""
     if arguments.command == "remote" and arguments.only:
-        return remote.run_lanes(arguments.quick, arguments.results)
+        return remote.run_part(arguments.only, arguments.quick, arguments.results)
     if arguments.command == "remote":
         return remote.run(arguments.peers, arguments.quick, arguments.minutes, arguments.results)
     if arguments.command == "growth":

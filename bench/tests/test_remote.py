@@ -195,7 +195,7 @@ def test_objects_are_made_and_deleted_alone_and_in_a_cluster(network: Network, t
     found = {(row.operation, row.memory, row.size): row.samples for row in rows}
     made = {
         (what, where, size): 4
-        for what in ("put", "create_seal")
+        for what in ("put", "replace", "create_seal")
         for where in ("alone", "pair")
         for size in (KIB, MIB)
     }

@@ -182,6 +182,7 @@ def test_creations_and_deletions_are_held_against_puts(delete: float, expected: 
             (KIB, making.PUT, 5.0),
             (KIB, making.CREATE, 9.0),
             (KIB, making.DELETE, 1.0),
+            (KIB, making.REPLACE, 8.9),
             (4 * MIB, making.PUT, 100.0),
             (4 * MIB, making.CREATE, 120.0),
             (4 * MIB, making.DELETE, delete),
@@ -190,7 +191,8 @@ def test_creations_and_deletions_are_held_against_puts(delete: float, expected: 
     assert reached(rows, "`seal` of 1 KiB, alone") is True
     assert reached(rows, "`seal` of 4 MiB, alone") is False
     assert reached(rows, "`delete` of 4 MiB, alone") is expected
-    assert "| 4 MiB, node alone | 100 (100) | 120 (120) |" in conditions_report.made(rows)
+    assert reached(rows, "`put(replace=True)` of 1 KiB, alone") is True
+    assert "| 4 MiB, node alone | 100 (100) |  | 120 (120) |" in conditions_report.made(rows)
 
 
 @pytest.mark.parametrize(("busy", "expected"), [(390.0, True), (410.0, False)])

@@ -23,6 +23,9 @@ class Plasmon(Store):
     def put(self, key: Key, value: bytes) -> None:
         self._client.put(value, id=key)
 
+    def replace(self, key: Key, value: bytes) -> None:
+        self._client.put(value, id=key, replace=True)
+
     def create_and_seal(self, key: Key, value: bytes) -> None:
         self._client.create_and_seal(key, value)
 

@@ -20,6 +20,7 @@ class Store(ABC):
     Optional methods, each a separate operation if a peer has it:
 
     - `contains(key)`, `delete(key)`: for one object;
+    - `replace(key, value)`: puts an object in the place of another one;
     - `put_many(keys, value)`, `get_many(keys)`, `fetch_many(keys)`: for many objects in one call;
     - `create_and_seal(key, value)`: the call for a small value, where it differs from `put`;
     - `create_seal(key, value)`: creates the object, copies the value into its memory, and seals it;

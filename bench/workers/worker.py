@@ -51,6 +51,7 @@ PEERS = {
 }
 OPERATIONS = {
     "put": "value",
+    "replace": "value",
     "create_and_seal": "value",
     "create_seal": "value",
     "put_many": "value",
@@ -64,7 +65,7 @@ OPERATIONS = {
     "delete": None,
 }
 """Operations, with their arguments besides the key."""
-ONCE = ("put", "create", "fetch", "delete")
+ONCE = ("put", "replace", "create", "fetch", "delete")
 """Names of operations that make, fetch or remove an object, and so can run once for each."""
 BLOCK = 1 << 20
 SAMPLE = 2000

@@ -20,6 +20,8 @@ from harness.remote.figures import REMOTE, Fetches
 from harness.remote.others import ALL
 from harness.remote.plausible import impossible
 
+PARTS = (lanes.LANES, making.MAKING)
+"""Parts that can be measured alone: the modes of their rows."""
 _FOR_STORES = 0.6
 """Part of the free memory that stores may take."""
 _LEAST_MEMORY = 64 << 20
@@ -97,33 +99,41 @@ def run(names: Sequence[str] | None, quick: bool, minutes: float | None, results
 
 def measure_special(quick: bool, network: Network, folder: Path) -> tuple[list[Fetches], list[str]]:
     """Measures what Plasmon alone does: gets under conditions, gets of what is made, and lanes."""
-
-    def auto() -> Plasmon:
-        return plasmon(["auto"])[0]
-
     special, failed = conditions.measure(
-        auto,
+        _auto,
         network.hosts,
         folder,
         conditions.QUICK if quick else conditions.FULL,
         machine.available(),
     )
-    made, unmade = making.measure(auto, network.hosts, folder, making.QUICK if quick else making.FULL)
+    made, unmade = measure_making(quick, network, folder)
     laned, unlaned = lanes.measure(folder, lanes.QUICK if quick else lanes.FULL)
     return special + made + laned, failed + unmade + unlaned
 
 
-def run_lanes(quick: bool, results: Path) -> int:
-    """Measures what lanes are worth, alone, and keeps the other figures of the last run."""
+def _auto() -> Plasmon:
+    return plasmon(["auto"])[0]
+
+
+def measure_making(quick: bool, network: Network, folder: Path) -> tuple[list[Fetches], list[str]]:
+    """Measures what it costs to make, replace and delete objects."""
+    return making.measure(_auto, network.hosts, folder, making.QUICK if quick else making.FULL)
+
+
+def run_part(part: str, quick: bool, results: Path) -> int:
+    """Measures a part alone, and keeps the other figures of the last run."""
     described, begin = machine.describe(), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        rows, failures = lanes.measure(Path(folder), lanes.QUICK if quick else lanes.FULL)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, Network(2) as network:
+        if part == making.MAKING:
+            rows, failures = measure_making(quick, network, Path(folder))
+        else:
+            rows, failures = lanes.measure(Path(folder), lanes.QUICK if quick else lanes.FULL)
     for failure in failures:
         print(failure, file=sys.stderr)
     if failures:
         return 1
     described["seconds"] = round(time.monotonic() - begin)
-    REMOTE.renew(results, lanes.LANES, rows, described, lambda row: row.mode == lanes.LANES, figures.ordered)
+    REMOTE.renew(results, part, rows, described, lambda row: row.mode == part, figures.ordered)
     return 0
 
 

@@ -73,20 +73,20 @@ def laned(rows: Sequence[Fetches]) -> str:
 
 
 def made(rows: Sequence[Fetches]) -> str:
-    """Table of puts, creations and deletions."""
+    """Table of puts, replacements, creations and deletions."""
     found = {(row.memory, row.size, row.operation): row for row in rows if row.mode == making.MAKING}
     lines = []
     for cluster, head in ((making.ALONE, "alone"), (making.PAIR, "of two")):
         for size in sorted({size for memory, size, _ in found if memory == cluster}):
             row = [
                 found.get((cluster, size, operation))
-                for operation in (making.PUT, making.CREATE, making.DELETE)
+                for operation in (making.PUT, making.REPLACE, making.CREATE, making.DELETE)
             ]
             lines.append([f"{size_of(size)}, node {head}", *(latency(one) if one else "" for one in row)])
     if not lines:
         return ""
     text = "From Python, into memory that was used before; microseconds: median (p99)."
-    heads = ["", "put", "create, copy, seal", "delete"]
+    heads = ["", "put", "replace", "create, copy, seal", "delete"]
     return f"### Making and deleting objects\n\n{text}\n\n" + table(heads, lines)
 
 

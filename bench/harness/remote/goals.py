@@ -246,7 +246,7 @@ def _beside(rows: Iterable[Fetches], memory: str) -> Goal | None:
 
 
 def _made(rows: Iterable[Fetches]) -> list[Goal | None]:
-    """Goals of creations and deletions, against puts on the same cluster."""
+    """Goals of creations, replacements and deletions, against puts on the same cluster."""
     by = {(row.operation, row.memory, row.size): row for row in rows if row.mode == making.MAKING}
     goals = [
         _ratio(
@@ -257,6 +257,10 @@ def _made(rows: Iterable[Fetches]) -> list[Goal | None]:
         )
         for cluster in (making.ALONE, making.PAIR)
         for size, most in ((KIB, 2.0), (4 * MIB, 1.1))
+    ]
+    goals += [
+        _replaced(*(by.get((what, cluster, KIB)) for what in (making.REPLACE, making.DELETE, making.PUT)))
+        for cluster in (making.ALONE, making.PAIR)
     ]
     small = by.get((making.PUT, making.ALONE, KIB))
     sizes = sorted({size for operation, _, size in by if operation == making.DELETE})
@@ -271,6 +275,19 @@ def _made(rows: Iterable[Fetches]) -> list[Goal | None]:
         ]
         goals.append(Goal("Python: `delete` on a node of two, by size", "flat", " → ".join(ends), None))
     return goals
+
+
+def _replaced(ours: Fetches | None, deletion: Fetches | None, put: Fetches | None) -> Goal | None:
+    """The goal that replacing an object takes at most so long as to delete it and to put another one."""
+    if ours is None or deletion is None or put is None:
+        return None
+    both = deletion.median_us + put.median_us
+    return Goal(
+        f"Python: `put(replace=True)` of {page.size_of(ours.size)}, {ours.memory}, against `delete`, `put`",
+        "≤ 1.5",
+        f"{ours.median_us / both:.2f} ({ours.median_us:,.4g} µs / {both:,.4g} µs)",
+        ours.median_us <= 1.5 * both,
+    )
 
 
 def _worst(

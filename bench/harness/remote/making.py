@@ -1,8 +1,8 @@
 """Cost of making and deleting objects: on a node that is alone, and on a node of two.
 
-A client in Python puts objects, makes objects by `create`, a copy and `seal`, and deletes both. Both clusters
-take turns at each size. The objects of a turn are deleted before the next turn, so that their memory was used
-before.
+A client in Python puts objects, replaces them, makes others by `create`, a copy and `seal`, and deletes both.
+Both clusters take turns at each size. The objects of a turn are deleted before the next turn, so that their
+memory was used before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAKING = "making"
 """Mode of the rows."""
 ALONE, PAIR = "alone", "pair"
 """Kinds of clusters, which stand in the rows where others have the state of memory."""
-PUT, CREATE, DELETE = "put", "create_seal", "delete"
+PUT, REPLACE, CREATE, DELETE = "put", "replace", "create_seal", "delete"
 _MEMORY = 1024 * MIB
 _BYTES_A_TURN = 256 * MIB
 
@@ -74,9 +74,9 @@ def measure(
 def _turn(worker: Worker, kept: Kept | None, cluster: str, size: int, numbers: tuple[int, int]) -> None:
     """Makes objects in either way, and deletes them. Deletions of both ways are one row."""
     first, count = numbers
-    for place, operation in enumerate((PUT, CREATE)):
+    for place, operations in enumerate(((PUT, REPLACE, DELETE), (CREATE, DELETE))):
         ask = {"size": size, "owner": 0, "numbers": (first + place * count, count)}
-        for what in (operation, DELETE):
+        for what in operations:
             ns: list[int] = worker.ask("measure", operation=what, **ask)["ns"]
             if len(ns) != count:
                 raise PeerError(f"{len(ns)} calls of {what}, but there are {count} objects")
