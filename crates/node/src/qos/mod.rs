@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use futures::channel::oneshot;
 use plasmon::status::{ClassStatus, ClassesStatus};
 use plasmon::{Class, NodeId};
 
@@ -70,6 +71,22 @@ impl Drop for Permit {
     }
 }
 
+/// The wait of a read for its turn. A turn that has come to a read that was given up meanwhile is given back.
+struct Awaited<'a> {
+    qos: &'a Rc<Qos>,
+    node: NodeId,
+    class: Class,
+    turn: oneshot::Receiver<()>,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        if self.turn.try_recv() == Ok(Some(())) {
+            self.qos.over(self.node, self.class, 0);
+        }
+    }
+}
+
 impl Qos {
     pub(crate) fn new(kernel: &Rc<Kernel>) -> Self {
         Self {
@@ -116,10 +133,11 @@ impl Qos {
             }
             gate.read(self.mode, class, bytes, now)
         };
-        if let Some(wait) = wait {
+        if let Some(turn) = wait {
             self.go_on(node);
+            let mut awaited = Awaited { qos: self, node, class, turn };
             // The wait also ends if the gate is gone: the read goes on.
-            let _ = wait.await;
+            let _ = (&mut awaited.turn).await;
             let counts = &self.counts[class.rank()];
             add(&counts.waits, 1);
             let waited = self.kernel.clock.now().saturating_duration_since(now);
@@ -286,6 +304,41 @@ impl Qos {
             high: of(Class::High),
             normal: of(Class::Normal),
             low: of(Class::Low),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll};
+
+    use futures::FutureExt;
+    use futures::task::noop_waker_ref;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::kernel::clock::Clock;
+    use crate::kernel::tasks::Tasks;
+
+    #[test]
+    fn a_turn_that_comes_to_a_read_that_was_given_up_is_given_back() {
+        let config = Config { qos: Mode::Separate, ..Config::new(1 << 20, "a socket of a test") };
+        let clock = Clock::with_source(Instant::now, Duration::ZERO);
+        let kernel = Rc::new(Kernel::new(config, "10.0.0.1:1".into(), clock, &Tasks::new()));
+        let (qos, node) = (Rc::new(Qos::new(&kernel)), NodeId::from_bytes([1; 16]));
+        let begun = || qos.read(node, 1).now_or_never();
+        let mut under_way: Vec<_> = std::iter::from_fn(begun).collect();
+        let most = under_way.len();
+        for _ in 0..2 * most {
+            let mut given_up = Box::pin(qos.read(node, 1));
+            assert!(matches!(
+                given_up.as_mut().poll(&mut Context::from_waker(noop_waker_ref())),
+                Poll::Pending
+            ));
+            under_way.pop();
+            drop(given_up);
+            under_way.extend(begun());
+            assert_eq!(under_way.len(), most);
         }
     }
 }
