@@ -151,7 +151,8 @@ impl Worker {
         }
         match result.map_err(|error| (error.kind(), error)) {
             Err((ErrorKind::Full, _)) => {}
-            Err((ErrorKind::TooFew | ErrorKind::Lost, _)) if copies > 1 => {}
+            // Without a number, as many nodes are to keep the new object as kept the former one.
+            Err((ErrorKind::TooFew | ErrorKind::Lost, _)) if copies != 1 => {}
             Err((ErrorKind::Conflict, _)) if expected.is_some() => {}
             Err((ErrorKind::NotFound, error)) if expected.is_some() || copies > 1 => {
                 let after = model.record(begun.before.key);
