@@ -178,7 +178,7 @@ impl Action {
     }
 
     /// Returns the value that the action leaves, if it takes effect and leaves one.
-    fn written(self) -> Option<Value> {
+    pub fn written(self) -> Option<Value> {
         match self {
             Self::Put(value) | Self::MaybePut(value) | Self::Wrote(value) | Self::MaybeWrote(value) => {
                 Some(value)

@@ -138,7 +138,8 @@ impl Placement {
         }
     }
 
-    /// Says why a life of an object has ended. `None` when it has not, or when nobody says now whether it has.
+    /// Says why a life of an object has ended. `None` when it has not, or when nobody says now whether it
+    /// has.
     pub(super) async fn end_of(self: &Rc<Self>, id: ObjectId, user: u32, life: u64) -> Option<Error> {
         match self.find(id, user).await {
             Ok(now) => is_later(now.life, life).then(|| ended(&id)),

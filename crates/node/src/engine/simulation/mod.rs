@@ -50,6 +50,7 @@ mod weather;
 mod worker;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,6 +80,8 @@ const MAX_HOSTS: usize = 7;
 const MAX_CASE_HOSTS: usize = 5;
 /// Number of clients of a run, and so the greatest number of nodes that have clients.
 const WORKERS: usize = 6;
+/// Number of the last values of an id that a blackout may bring back.
+const WRITTEN_LATELY: usize = 3;
 /// Number of seeds of which one has disks.
 const DISK_SEEDS: u64 = 4;
 /// Number of seeds in a hundred that have a better network beside the common one.
@@ -321,6 +324,19 @@ impl Simulation {
         let begin = self.moment();
         for id in 0..IDS {
             self.note(id, Call { node, client: None, begin, end: None, action: Action::CutOff });
+        }
+    }
+
+    /// Notes that a value that was replaced lately may be there again: if all who know of its successor are
+    /// away, nobody tells the node that comes back with it.
+    fn note_blackout(&mut self) {
+        let begin = self.moment();
+        for id in 0..IDS {
+            let written = self.histories[id].iter().rev().filter_map(|call| call.action.written());
+            for value in written.take(WRITTEN_LATELY).collect::<BTreeSet<_>>() {
+                let action = Action::MaybeWrote(value);
+                self.note(id, Call { node: 0, client: None, begin, end: None, action });
+            }
         }
     }
 

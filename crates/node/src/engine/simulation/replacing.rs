@@ -222,8 +222,8 @@ fn what_a_keeper_had_guarded_before_it_was_gone_is_dropped() {
         let (life, id) = (simulation.begin_replacing(holder, writer), simulation.ids[ID]);
         let is_noted = |simulation: &Simulation| simulation.directory(first).is_buried(&id, life);
         assert!(simulation.await_that(STEP_TIME, is_noted), "seed {seed}");
-        // Its order to drop the life does not come to the holder. The next keeper does not name the life, which
-        // is over for it.
+        // Its order to drop the life does not come to the holder. The next keeper does not name the life,
+        // which is over for it.
         simulation.network.partition(former as u32, holder as u32, true);
         let Simulation { hosts, coordinator, time, .. } = &mut simulation;
         coordinator.remove(hosts, former, time.now());
