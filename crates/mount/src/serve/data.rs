@@ -107,7 +107,8 @@ impl VolumeServer {
                 if release.release_flags & locks::RELEASE_FLOCK != 0 {
                     self.volume.end_locks(node, release.lock_owner, true);
                 }
-                owners.into_iter().for_each(|owner| self.volume.end_locks(node, owner, false));
+                owners.iter().for_each(|owner| self.volume.end_locks(node, *owner, false));
+                self.handles.unlocked(node, &owners);
                 if let Err(error) = self.volume.release(node, &seen, maps) {
                     tracing::warn!(inode = node, %error, "bytes that nobody synced were lost");
                 }

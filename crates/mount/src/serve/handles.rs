@@ -8,14 +8,18 @@
 //! through which they were set (RELEASE); an owner that has set locks through a later handle keeps them; a
 //! file counts as cached from the first request of the page cache for it until its last open has ended.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use plasmon::files::Seen;
 
 /// Opens of a mount.
 #[derive(Default)]
-pub(super) struct Handles(Mutex<Table>);
+pub(super) struct Handles {
+    table: Mutex<Table>,
+    /// Notified when locks of an owner have ended.
+    ended: Condvar,
+}
 
 #[derive(Default)]
 struct Table {
@@ -25,6 +29,8 @@ struct Table {
     files: HashMap<u64, File>,
     /// Handles through which an owner may have locked a file, by inode and owner.
     lockers: HashMap<(u64, u64), BTreeSet<u64>>,
+    /// Inodes and owners whose locks are about to end with the last handle.
+    ending: HashSet<(u64, u64)>,
 }
 
 /// File that is open.
@@ -60,7 +66,7 @@ pub(super) struct Ended {
 impl Handles {
     /// Adds an open of a file. Returns its handle.
     pub(super) fn begin(&self, inode: u64, seen: Seen, maps: bool) -> u64 {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         table.last += 1;
         let handle = table.last;
         table.opens.insert(handle, Open { inode, seen, maps, ..Open::default() });
@@ -70,24 +76,26 @@ impl Handles {
 
     /// Notes that the kernel gets pages of a file.
     pub(super) fn cache(&self, inode: u64) {
-        if let Some(file) = self.0.lock().files.get_mut(&inode) {
+        if let Some(file) = self.table.lock().files.get_mut(&inode) {
             file.is_cached = true;
         }
     }
 
     /// Whether the kernel may have pages of a file that it got while the file was open.
     pub(super) fn is_cached(&self, inode: u64) -> bool {
-        self.0.lock().files.get(&inode).is_some_and(|file| file.is_cached)
+        self.table.lock().files.get(&inode).is_some_and(|file| file.is_cached)
     }
 
     /// Returns the failures of which an open was told.
     pub(super) fn seen(&self, handle: u64) -> Seen {
-        self.0.lock().opens.get(&handle).map(|open| open.seen.clone()).unwrap_or_default()
+        self.table.lock().opens.get(&handle).map(|open| open.seen.clone()).unwrap_or_default()
     }
 
-    /// Notes that an owner may get a lock of a file through an open.
+    /// Notes that an owner may get a lock of a file through an open. Waits for the end of locks that an owner
+    /// of this number had through handles that have ended.
     pub(super) fn lock(&self, handle: u64, inode: u64, owner: u64) {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
+        self.ended.wait_while(&mut table, |table| table.ending.contains(&(inode, owner)));
         table.lockers.entry((inode, owner)).or_default().insert(handle);
         if let Some(open) = table.opens.get_mut(&handle) {
             open.locked.insert((inode, owner));
@@ -96,7 +104,7 @@ impl Handles {
 
     /// Forgets the locks of an owner that closes a file. Returns whether there may be any.
     pub(super) fn unlock(&self, inode: u64, owner: u64) -> bool {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let Some(handles) = table.lockers.remove(&(inode, owner)) else { return false };
         for handle in handles {
             if let Some(open) = table.opens.get_mut(&handle) {
@@ -106,9 +114,9 @@ impl Handles {
         true
     }
 
-    /// Forgets an open.
+    /// Forgets an open. When the locks that end with it have ended, [`Self::unlocked`] is to be called.
     pub(super) fn end(&self, handle: u64) -> Ended {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let Some(open) = table.opens.remove(&handle) else { return Ended::default() };
         let Open { inode: of, seen, maps, locked } = open;
         if let Some(file) = table.files.get_mut(&of) {
@@ -124,15 +132,28 @@ impl Handles {
             // An owner with another handle has this number again: the lock is of a later open.
             if handles.is_empty() {
                 table.lockers.remove(&(inode, owner));
+                table.ending.insert((inode, owner));
                 owners.push(owner);
             }
         }
         Ended { seen, maps, owners }
     }
+
+    /// Notes that the locks of owners have ended with their last handle.
+    pub(super) fn unlocked(&self, inode: u64, owners: &[u64]) {
+        if !owners.is_empty() {
+            let mut table = self.table.lock();
+            owners.iter().for_each(|owner| _ = table.ending.remove(&(inode, *owner)));
+            self.ended.notify_all();
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
 
     const FILE: u64 = 9;
@@ -163,6 +184,26 @@ mod tests {
         handles.lock(second, FILE, 7);
         assert!(handles.end(first).owners.is_empty());
         assert_eq!(handles.end(second).owners, [7]);
+    }
+
+    #[test]
+    fn a_lock_waits_until_those_of_an_owner_of_this_number_have_ended() {
+        let handles = Handles::default();
+        let [first, second] = [open(&handles), open(&handles)];
+        handles.lock(first, FILE, 7);
+        let Ended { owners, .. } = handles.end(first);
+        handles.lock(second, FILE, 8);
+        let (told, is_locked) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                handles.lock(second, FILE, 7);
+                told.send(()).expect("it is awaited");
+            });
+            thread::yield_now();
+            assert!(is_locked.try_recv().is_err(), "the lock of before may still end it");
+            handles.unlocked(FILE, &owners);
+            is_locked.recv().expect("it goes on");
+        });
     }
 
     #[test]
