@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use plasmon::{Client, CreateOptions, ErrorKind, NodeId, ObjectId, ObjectState, Rights};
-use plasmon_e2e::{Chance, Cluster, PATIENCE, Pattern, eventually};
+use plasmon_e2e::{Chance, Cluster, EtcdOptions, PATIENCE, Pattern, eventually, until};
 
 use crate::support::{LONG_LEASE, MIB, get, here, kind, put, try_get, try_put};
 
@@ -314,6 +314,37 @@ fn an_object_that_is_kept_for_another_node_counts_against_no_quota() {
         ErrorKind::Full,
         "once is enough"
     );
+}
+
+#[test]
+fn what_comes_back_from_disk_is_to_be_kept_by_as_many_as_before() {
+    const KEEPING: [ObjectState; 3] = [ObjectState::Primary, ObjectState::Kept, ObjectState::Spilled];
+    let folder = tempfile::tempdir().expect("a folder");
+    let spill = ["--spill-dir", folder.path().to_str().expect("UTF-8")];
+    let lease = ["--lease", "2"];
+    let mut cluster =
+        Cluster::builder().nodes(3).memory("32MiB").etcd(EtcdOptions::default()).args(&lease).start();
+    let node = cluster.add_node_with(&spill);
+    let client = cluster.client(node);
+    let ids: Vec<_> = (0..9).map(|seed| put(&client, Pattern(seed), 4 * MIB)).collect();
+    let is_on_disk = |id: &&ObjectId| !holding(&cluster, &[node], **id, &[ObjectState::Spilled]).is_empty();
+    let id = *until("one is on disk", || ids.iter().find(is_on_disk));
+    // Its file does not say this number.
+    client.replicate(id, 2, Some(PATIENCE)).expect("others have room");
+    cluster.kill(node);
+    cluster.start_again(node, &spill);
+    let all = [0, 1, 2, node];
+    eventually("two nodes keep it, one of them as the primary", || {
+        let places = cluster.client(0).locations(id).expect("locations");
+        let primaries = places.iter().filter(|place| place.role == "primary").count();
+        holding(&cluster, &all, id, &KEEPING).len() == 2 && primaries == 1
+    });
+    let keeping = holding(&cluster, &all, id, &KEEPING);
+    // Most likely one of them is the node that is back, before another has taken its place.
+    let other = *keeping.iter().find(|one| **one != node).expect("there are two");
+    cluster.kill(other);
+    let left: Vec<_> = all.into_iter().filter(|one| *one != other).collect();
+    eventually("two nodes keep it again", || holding(&cluster, &left, id, &KEEPING).len() >= 2);
 }
 
 #[test]

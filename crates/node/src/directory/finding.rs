@@ -9,7 +9,7 @@ use plasmon::{Error, ErrorKind, NodeId, ObjectId};
 use super::Directory;
 use super::deletion::NO_LIFE;
 use super::table::{Lookup, Published, Waiter};
-use crate::net::frame::{Envelope, Holding, Life, Message, Stage, Wish, Withdrawal, ask};
+use crate::net::frame::{Envelope, Heir, Holding, Life, Message, Stage, Standing, Wish, Withdrawal, ask};
 use crate::net::network::Network;
 use crate::object::Role;
 
@@ -112,10 +112,26 @@ impl Directory {
         forward_to(&self.network, (holder, life), id, waiter, others);
     }
 
+    /// What to tell a node that has come back as the primary of an object, or has found the object on its
+    /// disk, if the number of nodes that are to keep it was raised meanwhile.
+    fn raised(&self, holder: NodeId, holding: &Holding, returned: bool) -> Option<Heir> {
+        let comes_back = returned || holding.standing == Standing::Heir;
+        if !comes_back || holding.standing.role() != Role::Primary {
+            return None;
+        }
+        let Holding { id, life, .. } = *holding;
+        let mut table = self.table.borrow_mut();
+        let copies = table.copies(&id);
+        let known = table.holders(&id, holding.ownership.user);
+        let is_raised = copies > holding.copies.max(1) && table.life_of(&id) == Some(life);
+        (is_raised && known.iter().all(|(node, _)| *node != holder)).then_some(Heir { id, life, copies })
+    }
+
     /// Enters a publication, and forwards the requests of the nodes that waited for the object.
     fn published(self: &Rc<Self>, holder: NodeId, holding: Holding, returned: bool) {
         let now = self.kernel.clock.now();
         let is_first = self.cluster.keepers(&holding.id).first == self.kernel.node;
+        let raised = self.raised(holder, &holding, returned);
         let (published, displaced) = {
             let mut table = self.table.borrow_mut();
             let mut displaced = table.displace_objects(&holding);
@@ -148,6 +164,9 @@ impl Directory {
         }
         match published {
             Published::Welcome(waiters) => {
+                if let Some(heir) = raised {
+                    self.network.tell(holder, Message::Promote { heirs: vec![heir] });
+                }
                 for waiter in waiters.into_iter().filter(|waiter| waiter.node != holder) {
                     self.forward(holder, holding.id, waiter, Vec::new());
                 }

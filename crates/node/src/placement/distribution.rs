@@ -437,6 +437,8 @@ impl Placement {
             return Ok(());
         }
         if keep && !self.is_draining() {
+            // A replica that came back from disk may say a smaller number.
+            replica.set_copies(copies);
             self.store.quotas.borrow_mut().give_back(replica);
             self.store.set_role(replica, Role::Kept);
         } else {
