@@ -179,7 +179,8 @@ table! {
         62 HandOver { id: ObjectId, life: u64, to: NodeId, keep: bool, copies: u16 } -> Done,
         /// Has a node begin its drain, say how far that is, or call it off.
         63 Drain { step: DrainStep } -> Reported,
-        /// Orders the receiver to make its replicas primaries, because no other primary is left.
+        /// Orders the receiver to make its replicas primaries, each kept by so many nodes: no other primary
+        /// is left, or it came back as the primary with a smaller number.
         64 Promote { heirs: Vec<Heir> },
         /// Has the receiver bring an object of the sender's that is to take the place of another, and give it
         /// to nobody until it knows whether it did. It lies in the pieces. The receiver may have its bytes as
