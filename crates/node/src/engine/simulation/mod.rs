@@ -80,8 +80,8 @@ const MAX_HOSTS: usize = 7;
 const MAX_CASE_HOSTS: usize = 5;
 /// Number of clients of a run, and so the greatest number of nodes that have clients.
 const WORKERS: usize = 6;
-/// Number of the last values of an id that a blackout may bring back.
-const WRITTEN_LATELY: usize = 3;
+/// Number of the last values of an id that may come back with a node after a blackout.
+const WRITTEN_LATELY: usize = 4;
 /// Number of seeds of which one has disks.
 const DISK_SEEDS: u64 = 4;
 /// Number of seeds in a hundred that have a better network beside the common one.
@@ -327,9 +327,9 @@ impl Simulation {
         }
     }
 
-    /// Notes that a value that was replaced lately may be there again: if all who know of its successor are
-    /// away, nobody tells the node that comes back with it.
-    fn note_blackout(&mut self) {
+    /// Notes that a value that was replaced lately may be there again with a node that comes back: if all who
+    /// know of its successor were away too, nobody tells the node.
+    fn note_return(&mut self) {
         let begin = self.moment();
         for id in 0..IDS {
             let written = self.histories[id].iter().rev().filter_map(|call| call.action.written());

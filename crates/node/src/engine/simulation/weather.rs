@@ -221,6 +221,9 @@ impl Simulation {
             self.hosts[host].start_again();
         }
         if !self.coordinator.has(&self.hosts[host]) {
+            if self.weather.kinds.contains(&Kind::Blackout) {
+                self.note_return();
+            }
             self.join(host);
         }
     }
@@ -254,7 +257,6 @@ impl Simulation {
             Kind::Stall => self.hosts[host].stall(now + span(MAX_OUTAGE)),
             Kind::Expulsion if is_whole => self.expel_for_a_while(host, now),
             Kind::Blackout if is_whole => {
-                self.note_blackout();
                 for host in 0..self.hosts.len() {
                     if percent(BLACKOUT_PERCENT) {
                         self.expel_for_a_while(host, now + span(BLACKOUT_TIME));
