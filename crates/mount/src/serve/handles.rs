@@ -6,7 +6,8 @@
 //! closed, nor when its holder dies, but releases the handle then; and it uses the number of such an owner
 //! again. Invariants: the locks of an owner end with its close of the file (FLUSH), or with the last handle
 //! through which they were set (RELEASE); an owner that has set locks through a later handle keeps them; a
-//! file counts as cached from the first request of the page cache for it until its last open has ended.
+//! lock is set only when those of an earlier owner of the same number have ended; a file counts as cached
+//! from the first request of the page cache for it until its last open has ended.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -112,8 +112,8 @@ impl Directory {
         forward_to(&self.network, (holder, life), id, waiter, others);
     }
 
-    /// What to tell a node that has come back as the primary of an object, or has found the object on its
-    /// disk, if the number of nodes that are to keep it was raised meanwhile.
+    /// Returns the order that tells a primary the number of nodes that are to keep its object. `None` unless
+    /// the node has come back with the object, or found it on its disk, and says a smaller number.
     fn raised(&self, holder: NodeId, holding: &Holding, returned: bool) -> Option<Heir> {
         let comes_back = returned || holding.standing == Standing::Heir;
         if !comes_back || holding.standing.role() != Role::Primary {

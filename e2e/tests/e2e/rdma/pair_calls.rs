@@ -42,7 +42,7 @@ fn bodies_of_calls_cross_the_cable_in_messages_or_by_reads() {
         // A node that is asked may be late: guests are emulated.
         let service =
             until("the other guest serves", || half.client.service("echo", Some(2 * PATIENCE)).ok());
-        // What the nodes read of each other before the first call is over then.
+        // The reads by which the nodes find each other are over after a first call.
         service.call("echo", b"", 2 * PATIENCE).expect("the function answers");
         for (len, one_sided) in BODIES {
             let data = Pattern(len as u64).bytes(len);
